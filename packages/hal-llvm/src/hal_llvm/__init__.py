@@ -1,0 +1,1 @@
+"""Tile on the system CPU through LLVM."""

@@ -1,0 +1,1 @@
+"""Gradients of Tile programs, Program to Program."""

@@ -1,0 +1,1 @@
+"""The Tile hardware abstraction layer: interfaces, plugin discovery, built-in devices, conformance suite."""

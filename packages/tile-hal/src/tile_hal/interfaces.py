@@ -1,0 +1,177 @@
+"""The hardware abstraction layer: the abstract classes a backend implements.
+
+``Driver → DeviceSet → Device``; a device has a compiler, an executor, a target, capabilities and memory.
+The HAL orders work only by events. Run and copy wait for their dependency events first and are
+asynchronous, though they may also complete before they return. Submission is thread-safe. Buffers must be
+kept alive by the caller until the events of their work are complete. Source: seed "Through the Hardware
+Interface", ARCHITECTURE "The HAL, as the seed describes it".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tile_ir.kernels import KernelList
+from tile_ir.target import Capabilities, Target
+
+HAL_API: tuple[int, int] = (1, 0)
+"""(major, minor) of this contract; a plugin built for another major, or a later minor, is refused with a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Outcome of a finished event."""
+
+    seconds: float | None = None
+    """Device-measured duration once dependencies were met; None when it was not measured."""
+
+
+class Event(ABC):
+    """The completion of one run, copy or unmap."""
+
+    @abstractmethod
+    def wait(self) -> Result:
+        """Block until done; raises the TileDeviceError of a failed kernel, also when a dependency failed."""
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """True once `wait` would not block."""
+
+
+class Buffer(ABC):
+    """Bytes on a device."""
+
+    nbytes: int
+
+    @abstractmethod
+    def map_current(self, dependencies: Sequence[Event] = ()) -> memoryview:
+        """Wait for the dependencies, then give a writable host view of the current contents."""
+
+    @abstractmethod
+    def map_discard(self) -> memoryview:
+        """Give a writable host view with undefined contents; nothing is read back."""
+
+    @abstractmethod
+    def unmap(self) -> Event:
+        """End the mapping; the event signals that the device sees what was written."""
+
+
+class Memory(ABC):
+    """Allocator of one device."""
+
+    @property
+    @abstractmethod
+    def size_goal(self) -> int:
+        """Bytes a program may use without trouble."""
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer of `nbytes` (0 allowed), 64-byte aligned; TileDeviceError when memory is out."""
+
+    def wrap(self, view: memoryview) -> Buffer | None:
+        """A buffer over host memory without a copy, or None when the device cannot use it in place.
+
+        The view must stay alive and unmoved as long as the buffer. A read-only view gives a buffer
+        that must not be written.
+        """
+        return None
+
+
+class Library(ABC):
+    """Executable code of a KernelList, in whatever form the device expects."""
+
+    def serialize(self) -> bytes | None:
+        """Bytes that `Compiler.deserialize` turns back into this library, or None."""
+        return None
+
+    def source(self) -> str:
+        """Readable source or IR of the kernels ("" when there is none)."""
+        return ""
+
+    def assembly(self) -> str:
+        """Machine code as text ("" when there is none)."""
+        return ""
+
+
+class Compiler(ABC):
+    """Turns kernel lists into libraries; safe to call from several threads."""
+
+    @abstractmethod
+    def build(self, kernels: KernelList) -> Library:
+        """Compile; may return before compilation is finished, errors then surface in `prepare`."""
+
+    def deserialize(self, kernels: KernelList, data: bytes) -> Library:
+        """Rebuild a library from `Library.serialize`; ValueError when the bytes do not fit this device."""
+        raise ValueError("this device does not keep compiled code")
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Everything compiled code depends on besides the kernels (driver version, CPU features…)."""
+
+
+class Kernel(ABC):
+    """One invokable kernel."""
+
+    @abstractmethod
+    def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
+        """Start the kernel on its buffers (outputs first, then inputs) after `dependencies`."""
+
+
+class Executor(ABC):
+    """Runs kernels and copies on one device."""
+
+    @abstractmethod
+    def prepare(self, library: Library, index: int) -> Kernel:
+        """Ready kernel number `index` of the library's kernel list."""
+
+    @abstractmethod
+    def copy(self, src: Buffer, dst: Buffer, dependencies: Sequence[Event] = ()) -> Event:
+        """Copy all bytes of `src` to the equally large `dst` after `dependencies`."""
+
+    @abstractmethod
+    def fill(self, dst: Buffer, dependencies: Sequence[Event] = ()) -> Event:
+        """Set every byte of `dst` to zero after `dependencies`."""
+
+    def flush(self) -> None:
+        """Make sure that submitted work starts; no waiting."""
+
+
+class Device(ABC):
+    """One place where kernels run."""
+
+    id: str
+    """``<driver>:<number>``, such as ``llvm:0``."""
+    name: str
+    """What a person calls it ("AMD EPYC")."""
+    target: Target
+    capabilities: Capabilities
+    compiler: Compiler
+    executor: Executor
+    memory: Memory
+
+
+class DeviceSet(ABC):
+    """Devices that share a context."""
+
+    @property
+    @abstractmethod
+    def devices(self) -> Sequence[Device]: ...
+
+
+class Driver(ABC):
+    """One API to hardware (OpenCL, the host's LLVM…); `name` prefixes its device ids."""
+
+    name: str
+    api: tuple[int, int] = HAL_API
+
+    @abstractmethod
+    def device_sets(self) -> Sequence[DeviceSet]:
+        """Probe; called once, when devices are first asked for. No hardware is an empty list, not an error."""
+
+    def doctor(self) -> Sequence[str]:
+        """Lines that say what is there, what is missing and which command installs it."""
+        return ()

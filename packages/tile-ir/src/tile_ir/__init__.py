@@ -1,0 +1,1 @@
+"""What the Tile compiler and its hardware share, as data."""

@@ -1,0 +1,151 @@
+"""Source text, spans and diagnostics: what every user-facing error is made of.
+
+A diagnostic has a code, a span, one sentence and, where there is an obvious mend, a hint.
+Errors are collected and raised together (ARCHITECTURE decision 5).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A named text that spans point into."""
+
+    text: str
+    name: str = "<tile>"
+    _line_starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        starts = [0]
+        starts.extend(i + 1 for i, ch in enumerate(self.text) if ch == "\n")
+        object.__setattr__(self, "_line_starts", tuple(starts))
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """1-based (line, column) of a character offset."""
+        line = bisect_right(self._line_starts, offset) - 1
+        return line + 1, offset - self._line_starts[line] + 1
+
+    def line(self, number: int) -> str:
+        """Text of a 1-based line, without its newline."""
+        start = self._line_starts[number - 1]
+        end = self.text.find("\n", start)
+        return self.text[start:] if end < 0 else self.text[start:end]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters [start, end) of a source."""
+
+    source: Source = field(repr=False)
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.start : self.end]
+
+    @property
+    def line(self) -> int:
+        return self.source.position(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        return self.source.position(self.start)[1]
+
+    def __str__(self) -> str:
+        return f"{self.source.name}:{self.line}:{self.column}"
+
+    def to(self, other: Span) -> Span:
+        """The span from this one's start to the other's end."""
+        return Span(self.source, self.start, other.end)
+
+
+class Severity(Enum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A second place that explains a diagnostic ("first defined here")."""
+
+    message: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: code such as ``TILE-E012``, a sentence, where it is, and a hint."""
+
+    code: str
+    message: str
+    span: Span | None = None
+    hint: str | None = None
+    notes: tuple[Note, ...] = ()
+    severity: Severity = Severity.ERROR
+
+    def render(self) -> str:
+        """``file:line:col: error TILE-E012: sentence``, the line, carets, notes and the hint."""
+        head = f"{self.severity.value} {self.code}: {self.message}"
+        lines = [f"{self.span}: {head}" if self.span else head]
+        if self.span:
+            lines += _excerpt(self.span)
+        for note in self.notes:
+            lines.append(f"{note.span}: note: {note.message}" if note.span else f"note: {note.message}")
+            if note.span:
+                lines += _excerpt(note.span)
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+_EXCERPT_WIDTH = 120
+
+
+def _excerpt(span: Span) -> list[str]:
+    number, column = span.source.position(span.start)
+    text = span.source.line(number).replace("\t", " ")
+    shift = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0
+    shown = text[shift : shift + _EXCERPT_WIDTH]
+    width = max(1, min(span.end - span.start, shift + len(shown) - column + 1))
+    gutter = f"{number:>5} | "
+    return [gutter + shown, " " * (len(gutter) - 2) + "| " + " " * (column - 1 - shift) + "^" * width]
+
+
+class TileError(Exception):
+    """Root of every error a user can cause; carries its diagnostics."""
+
+    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic] | str, *, code: str = "TILE-E000") -> None:
+        if isinstance(diagnostics, str):
+            diagnostics = Diagnostic(code, diagnostics)
+        items = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        self.diagnostics: tuple[Diagnostic, ...] = items
+        super().__init__("\n".join(item.render() for item in items))
+
+    def __reduce__(self) -> tuple[type[TileError], tuple[tuple[Diagnostic, ...]]]:
+        return (type(self), (self.diagnostics,))
+
+
+class TileSyntaxError(TileError):
+    """The text is not Tile (or Stripe, or semtree)."""
+
+
+class TileTypeError(TileError):
+    """Shapes, dtypes, names or indices do not fit together."""
+
+
+class TileLimitError(TileError):
+    """A program exceeds one of the documented limits."""
+
+
+class TileDeviceError(TileError):
+    """A device is unknown, lacks a feature, or failed."""
+
+
+class TileInternalError(Exception):
+    """A mistake of ours, never the user's; deliberately not a TileError."""

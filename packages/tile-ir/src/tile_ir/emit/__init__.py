@@ -1,0 +1,1 @@
+"""Parts every emitter shares: name allocation, statement walker, C-like printer."""

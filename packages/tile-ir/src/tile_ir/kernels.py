@@ -1,0 +1,81 @@
+"""KernelList: what the compiler hands to a backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tile_ir.dtype import DType
+from tile_ir.semtree.nodes import Function
+from tile_ir.stripe.nodes import Block, ConstantBuffer
+from tile_ir.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel: the scheduled Stripe block and, where the target asks for it, its semtree function.
+
+    The function's parameters are one pointer each, in the order of the `Step.buffers` that run it:
+    outputs (and in-out buffers) first, then inputs. `groups` is the grid in work groups.
+    """
+
+    name: str
+    stripe: Block
+    function: Function | None
+    groups: tuple[int, int, int]
+    flops: int = 0
+    """Arithmetic operations of one launch."""
+    bytes: int = 0
+    """Compulsory traffic of one launch: each distinct input and output byte once."""
+
+
+class BufferKind(Enum):
+    INPUT = "input"
+    OUTPUT = "output"
+    TEMP = "temp"
+    CONST = "const"
+
+
+@dataclass(frozen=True, slots=True)
+class BufferInfo:
+    """A buffer a step may name. Temporaries live at `offset` of arena `arena` and may share bytes when never live at once."""
+
+    id: int
+    name: str
+    kind: BufferKind
+    shape: tuple[int, ...]
+    dtype: DType
+    bytes: int
+    arena: int = 0
+    offset: int = 0
+
+
+class StepKind(Enum):
+    KERNEL = "kernel"
+    FILL = "fill"
+    """Set every byte of `buffers[0]` to zero."""
+    COPY = "copy"
+    """Copy `buffers[1]` to `buffers[0]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One launch; `deps` are numbers of earlier steps that must have finished."""
+
+    kind: StepKind
+    kernel: int = -1
+    buffers: tuple[int, ...] = ()
+    deps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelList:
+    """Distinct kernels, the buffers they touch and the steps that run them, for one target."""
+
+    kernels: tuple[Kernel, ...]
+    buffers: tuple[BufferInfo, ...]
+    steps: tuple[Step, ...]
+    target: Target
+    constants: tuple[ConstantBuffer, ...] = ()
+    arenas: tuple[int, ...] = field(default=())
+    """Bytes of each arena of temporaries."""

@@ -1,0 +1,1 @@
+"""Semtree: data model, text form, verifier and interpreter."""

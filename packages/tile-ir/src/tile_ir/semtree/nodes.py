@@ -1,0 +1,406 @@
+"""Semtree: the typed kernel language between the optimizer and every emitter.
+
+Operand types are equal and casts explicit, so emitters never promote. Values are variables: `Let`
+binds once, `Assign` changes a variable declared by `Let(mutable=True)`. Integer semantics are those of
+ARCHITECTURE decision 5 (division by zero gives 0, shifts are total, float→int saturates).
+The core every backend has: Const, Var, Load, Store, Unary, Binary, Compare, Select, Cast, Call, Limit,
+WorkId, Let, Assign, Alloc, For, If, Block, Comment. All else is listed in `Capabilities.nodes` or
+rewritten by `tile_opt.legalise`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+
+
+class Space(Enum):
+    PRIVATE = "private"
+    LOCAL = "local"
+    GLOBAL = "global"
+    CONST = "const"
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A scalar (`lanes` 1), a vector, an array of `count` such values, or with `ptr` a pointer to them in `space`."""
+
+    dtype: DType
+    lanes: int = 1
+    count: int = 0
+    space: Space = Space.PRIVATE
+    ptr: bool = False
+
+    def vector(self, lanes: int) -> Type:
+        return Type(self.dtype, lanes)
+
+    @property
+    def scalar(self) -> Type:
+        return Type(self.dtype)
+
+
+# --- expressions: each has a `type` ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal; a vector type means the same value in every lane."""
+
+    value: int | float | bool
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``ptr[index]``; with a vector `type`, `type.lanes` consecutive elements from `index` on.
+
+    `index` counts elements (int32 or int64 scalar). `mask` (bool vector) suppresses lanes, which then
+    hold zero. `align` is the known alignment of the address in bytes (0: that of the element).
+    """
+
+    ptr: Expr
+    index: Expr
+    type: Type
+    mask: Expr | None = None
+    align: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`op` is neg, abs or bit_not."""
+
+    op: str
+    value: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """`op` is add sub mul div max min bit_and bit_or bit_xor bit_left bit_right, or mod (floor) on index integers."""
+
+    op: str
+    left: Expr
+    right: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`op` is cmp_eq … cmp_ge; the type is bool with the operands' lanes."""
+
+    op: str
+    left: Expr
+    right: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Fma:
+    """``a * b + c`` rounded once."""
+
+    a: Expr
+    b: Expr
+    c: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """``cond ? then : other``; both sides are evaluated."""
+
+    cond: Expr
+    then: Expr
+    other: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    value: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A math function of `tile_ir.ops` (exp, log, pow, floor …) on floats."""
+
+    name: str
+    args: tuple[Expr, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Splat:
+    """A scalar in every lane."""
+
+    value: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    vector: Expr
+    lane: int
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    vector: Expr
+    lane: int
+    value: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Lanes of `left` then `right` (numbered on) picked by `lanes`."""
+
+    left: Expr
+    right: Expr
+    lanes: tuple[int, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Iota:
+    """0, 1, 2, … in the lanes."""
+
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceLanes:
+    """Combine the lanes of a vector pairwise (a fixed tree: lane i with lane i + lanes/2)."""
+
+    agg: Aggregation
+    value: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The smallest or largest value of a dtype (`which` is "min" or "max"; ∓inf for floats)."""
+
+    which: str
+    type: Type
+
+
+class IdKind(Enum):
+    GLOBAL = "global"
+    GROUP = "group"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkId:
+    """Number of the work item, of its group, or within its group, in dimension `axis` (0..2)."""
+
+    kind: IdKind
+    axis: int
+    type: Type = Type(DType.INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class SubgroupOp:
+    """Sub-group collective: reduce_*, broadcast, shuffle_xor…"""
+
+    op: str
+    args: tuple[Expr, ...]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """Matrix multiply-accumulate on register fragments: ``d = a · b + c`` of shape (m, n, k)."""
+
+    shape: tuple[int, int, int]
+    a: tuple[Expr, ...]
+    b: tuple[Expr, ...]
+    c: tuple[Expr, ...]
+    type: Type
+
+
+Expr = (
+    Const | Var | Load | Unary | Binary | Compare | Fma | Select | Cast | Call | Splat | Extract | Insert
+    | Shuffle | Iota | ReduceLanes | Limit | WorkId | SubgroupOp | Mma
+)  # fmt: skip
+
+# --- statements ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Declare `name`; only a `mutable` variable may be assigned later."""
+
+    name: str
+    value: Expr
+    mutable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``ptr[index] = value`` (consecutive elements for a vector); `hint` is "" or "streaming" (non-temporal)."""
+
+    ptr: Expr
+    index: Expr
+    value: Expr
+    mask: Expr | None = None
+    align: int = 0
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """An array variable `name` of `type` (count elements, in PRIVATE or LOCAL space), uninitialised."""
+
+    name: str
+    type: Type
+    align: int = 64
+
+
+class Unroll(Enum):
+    """What the device compiler should do with a loop."""
+
+    NONE = "none"
+    FULL = "full"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """``for (var = start; var < stop; var += step)``; bounds are integers of one type, step is positive."""
+
+    var: str
+    start: Expr
+    stop: Expr
+    step: int
+    body: Block
+    unroll: Unroll = Unroll.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    cond: Expr
+    then: Block
+    other: Block | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    cond: Expr
+    body: Block
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of the scope arrive before any goes on; `fence` names the memory made visible."""
+
+    scope: str = "group"
+    fence: str = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """``ptr[index] = agg(ptr[index], value)`` indivisibly."""
+
+    agg: Aggregation
+    ptr: Expr
+    index: Expr
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCopy:
+    """Start copying `count` elements from global to local memory, in commit group `group`."""
+
+    dst: Expr
+    dst_index: Expr
+    src: Expr
+    src_index: Expr
+    count: int
+    guard: Expr | None = None
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncWait:
+    group: int = 0
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallFn:
+    """Call a helper of this function by name."""
+
+    name: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A scope."""
+
+    body: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    pass
+
+
+Statement = (
+    Let | Assign | Store | Alloc | For | If | While | Barrier | Atomic | AsyncCopy | AsyncWait | CallFn
+    | Block | Comment | Return
+)  # fmt: skip
+
+
+class Access(Enum):
+    READ = "read"
+    WRITE = "write"
+    READWRITE = "readwrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A kernel parameter: a pointer to `elements` elements (or, in a helper, a scalar)."""
+
+    name: str
+    type: Type
+    access: Access = Access.READ
+    align: int = 1
+    elements: int = 0
+    alias_of: str | None = None
+    """Another parameter this one may share storage with; all others are disjoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel (or helper) body; `group_size` work items per group."""
+
+    name: str
+    params: tuple[Param, ...]
+    body: Block
+    group_size: tuple[int, int, int] = (1, 1, 1)
+    subgroup: int = 0
+    helpers: tuple[Function, ...] = ()

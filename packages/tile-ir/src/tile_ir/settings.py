@@ -1,0 +1,45 @@
+"""The one settings object; environment variables only fill it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Process-wide choices (ARCHITECTURE, "Environment")."""
+
+    device: str | None = None
+    """TILE_DEVICE: id of the default device."""
+    dump_ir: Path | None = None
+    """TILE_DUMP_IR: folder that receives one numbered file per pass."""
+    verify: bool = False
+    """TILE_VERIFY: set-based verification between passes."""
+    cache_dir: Path | None = None
+    """TILE_CACHE_DIR: folder of the kernel cache; the platform's cache folder when unset."""
+    cache: str = "on"
+    """TILE_CACHE: "on", "read" or "off"."""
+    num_threads: int | None = None
+    """TILE_NUM_THREADS: worker threads of CPU devices; affinity and cgroup decide when unset."""
+
+    @staticmethod
+    def from_environment(env: Mapping[str, str] | None = None) -> Settings:
+        """Read the TILE_* variables; a malformed one raises ValueError naming it."""
+        env = os.environ if env is None else env
+        threads = env.get("TILE_NUM_THREADS")
+        if threads is not None and (not threads.isdigit() or int(threads) < 1):
+            raise ValueError(f"TILE_NUM_THREADS must be a positive integer, not {threads!r}")
+        cache = env.get("TILE_CACHE", "on")
+        if cache not in ("on", "read", "off"):
+            raise ValueError(f"TILE_CACHE must be on, read or off, not {cache!r}")
+        return Settings(
+            device=env.get("TILE_DEVICE") or None,
+            dump_ir=Path(env["TILE_DUMP_IR"]) if env.get("TILE_DUMP_IR") else None,
+            verify=env.get("TILE_VERIFY", "0") not in ("", "0"),
+            cache_dir=Path(env["TILE_CACHE_DIR"]) if env.get("TILE_CACHE_DIR") else None,
+            cache=cache,
+            num_threads=int(threads) if threads else None,
+        )

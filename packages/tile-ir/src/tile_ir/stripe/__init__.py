@@ -1,0 +1,1 @@
+"""Stripe: data model, text form, verifier and interpreter."""

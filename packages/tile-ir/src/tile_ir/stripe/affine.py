@@ -1,0 +1,108 @@
+"""Integer affine and quasi-affine forms over index names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """``sum(coefficient * name) + const``; terms are sorted by name and never zero."""
+
+    terms: tuple[tuple[str, int], ...] = ()
+    const: int = 0
+
+    @staticmethod
+    def of(terms: Mapping[str, int] | Iterable[tuple[str, int]] = (), const: int = 0) -> Affine:
+        """Normalise: sum equal names, drop zeros, sort."""
+        total: dict[str, int] = {}
+        for name, coefficient in terms.items() if isinstance(terms, Mapping) else terms:
+            total[name] = total.get(name, 0) + coefficient
+        return Affine(tuple(sorted((n, c) for n, c in total.items() if c)), const)
+
+    @staticmethod
+    def var(name: str, coefficient: int = 1) -> Affine:
+        return Affine(((name, coefficient),) if coefficient else (), 0)
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.terms)
+
+    def coefficient(self, name: str) -> int:
+        return next((c for n, c in self.terms if n == name), 0)
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.terms, self.const + other)
+        return Affine.of((*self.terms, *other.terms), self.const + other.const)
+
+    def __sub__(self, other: Affine | int) -> Affine:
+        return self + (-other if isinstance(other, int) else other * -1)
+
+    def __mul__(self, factor: int) -> Affine:
+        if not factor:
+            return Affine()
+        return Affine(tuple((n, c * factor) for n, c in self.terms), self.const * factor)
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """The value at a point; KeyError for an unknown name."""
+        return self.const + sum(c * values[n] for n, c in self.terms)
+
+    def substitute(self, values: Mapping[str, Affine]) -> Affine:
+        """Replace each name found in `values` by its form; other names stay."""
+        terms: list[tuple[str, int]] = []
+        const = self.const
+        for name, coefficient in self.terms:
+            form = values.get(name)
+            if form is None:
+                terms.append((name, coefficient))
+            else:
+                terms.extend((n, c * coefficient) for n, c in form.terms)
+                const += form.const * coefficient
+        return Affine.of(terms, const)
+
+    def bounds(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        """Smallest and largest value when each name lies in its inclusive (low, high)."""
+        low = high = self.const
+        for name, c in self.terms:
+            a, b = ranges[name]
+            low += c * (a if c > 0 else b)
+            high += c * (b if c > 0 else a)
+        return low, high
+
+
+class DivModOp(Enum):
+    DIV = "//"
+    MOD = "%"
+
+
+@dataclass(frozen=True, slots=True)
+class DivMod:
+    """``scale * (num // den) + plus`` or ``scale * (num % den) + plus``; floor division, den > 0."""
+
+    num: Affine
+    den: int
+    op: DivModOp
+    scale: int = 1
+    plus: Affine = Affine()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.num.names, *self.plus.names}))
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        num = self.num.evaluate(values)
+        part = num // self.den if self.op is DivModOp.DIV else num % self.den
+        return self.scale * part + self.plus.evaluate(values)
+
+    def substitute(self, values: Mapping[str, Affine]) -> DivMod:
+        return DivMod(self.num.substitute(values), self.den, self.op, self.scale, self.plus.substitute(values))
+
+
+Quasi = Affine | DivMod

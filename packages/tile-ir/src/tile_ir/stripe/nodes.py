@@ -1,0 +1,351 @@
+"""Stripe: nested blocks of ordered statements, the one scheduling IR.
+
+Meaning
+-------
+A block runs its statement list once for every point of its index box that satisfies its constraints
+(in order for ORDERED indexes; FREE indexes may run in any order or at once). It sees only its own
+indexes and refinements: an `Index` with a `value` passes a form of the parent's indexes down; a
+`Refinement` gives a local name to a view of a parent's buffer (`access` is the view's origin in the
+parent's view, per dimension) or allocates a buffer (`dir=ALLOC`). The order of `indexes` is the loop
+order, outermost first. Scalars are SSA within one block and start with ``$``; nested blocks exchange
+values through refinements only.
+
+Every decision is a field: order, binding, layout, location, versions, instruction. Tags only select
+passes; removing them all changes no result. Sources: slides "PlaidML & Stripe", design/IR.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tile_ir.diagnostics import Span
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine, Quasi
+
+
+class Order(Enum):
+    FREE = "free"
+    ORDERED = "ordered"
+
+
+class Bind(Enum):
+    """What runs the iterations of an index."""
+
+    NONE = "none"
+    """A serial loop of the thread."""
+    GRID = "grid"
+    """Work groups; `axis` is the grid dimension."""
+    GROUP = "group"
+    """Threads of a work group; `axis` is the local dimension."""
+    SUBGROUP = "subgroup"
+    LANE = "lane"
+    CORE = "core"
+    VECTOR = "vector"
+    """Lanes of vector registers, `lanes` at a time; the range is a multiple of `lanes`."""
+    UNROLL = "unroll"
+    """Repeated in straight-line code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A loop index ``name:range``, or ``name = value`` passed down from the parent (range 1)."""
+
+    name: str
+    range: int
+    value: Affine | None = None
+    order: Order = Order.FREE
+    bind: Bind = Bind.NONE
+    axis: int = 0
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """XOR swizzle of element offsets: ``o ^ (((o >> shift) & ((1 << bits) - 1)) << base)``."""
+
+    bits: int
+    base: int
+    shift: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Where an element of a tile lives in a sub-group: (lane, register) as forms of ``d0, d1, …``."""
+
+    lane: tuple[Quasi, ...]
+    register: tuple[Quasi, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Strides in elements, alignment in bytes, optional swizzle and register fragment."""
+
+    strides: tuple[int, ...]
+    align: int = 1
+    swizzle: Swizzle | None = None
+    fragment: Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dense view: element type, sizes per dimension and layout of the underlying buffer."""
+
+    dtype: DType
+    sizes: tuple[int, ...]
+    layout: Layout
+
+    @staticmethod
+    def row_major(dtype: DType, sizes: tuple[int, ...], align: int = 1) -> TensorType:
+        return TensorType(dtype, sizes, Layout(row_major_strides(sizes), align))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.layout.strides
+
+
+def row_major_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Element strides of a packed C-order array."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+class Scope(Enum):
+    """Who shares an allocation."""
+
+    DEVICE = "device"
+    GROUP = "group"
+    THREAD = "thread"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A unit of the hardware model and its index: ``SRAM[i]``, ``DRAM``, ``LOCAL``, ``REG``…"""
+
+    unit: str
+    at: tuple[Quasi, ...] = ()
+    scope: Scope = Scope.DEVICE
+
+
+class Direction(Enum):
+    ALLOC = "none"
+    IN = "in"
+    OUT = "out"
+    INOUT = "inout"
+
+
+class Init(Enum):
+    """What an aggregating refinement holds when its block starts."""
+
+    KEEP = "keep"
+    """Whatever is there: the block adds to it."""
+    IDENTITY = "identity"
+    """The block first sets every cell of the view (type.sizes at the access) to the aggregation's identity."""
+    PARTIAL = "partial"
+    """Partial results of an earlier sibling in accumulator form; the block adds to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement:
+    """A view of a parent's buffer, or an allocation (then `source` is empty and `access` all zero).
+
+    `access[d]` is the origin of the view in dimension d of the parent's view; `type.sizes` is the
+    extent seen inside, `type.strides` those of the underlying buffer. `agg` is how stores merge.
+    """
+
+    dir: Direction
+    into: str
+    source: str
+    access: tuple[Quasi, ...]
+    type: TensorType
+    agg: Aggregation | None = None
+    init: Init = Init.KEEP
+    acc: DType | None = None
+    loc: Location = Location("DRAM")
+    offset: int = 0
+    """Byte offset in its arena once memory placement has run."""
+    versions: int = 1
+    """Copies for multi-buffering; iteration k uses copy ``k mod versions``."""
+    bank_dim: int | None = None
+    const: bool = False
+    hint: str = ""
+    """"streaming" for data that is written (or read) once and should pass the caches by."""
+    tags: frozenset[str] = frozenset()
+
+
+# --- statements ----------------------------------------------------------------------------------
+# Each has `deps` (numbers of sibling statements it waits for) and `origin` (where in the source).
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``$dst = load(src[at…])``: `at` is an offset per dimension (forms or ``$`` integers); empty means zeros."""
+
+    dst: str
+    src: str
+    at: tuple[Quasi | str, ...] = ()
+    clamp: bool = False
+    """Clamp subscripts into the view instead of requiring them in range (gather)."""
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``dst[at…] = store($src)``, merged by the refinement's aggregation; `at` as in Load (scatter)."""
+
+    dst: str
+    src: str
+    at: tuple[Quasi | str, ...] = ()
+    clamp: bool = False
+    atomic: bool = False
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """``$dst = (dtype)value``."""
+
+    dst: str
+    value: int | float | bool
+    dtype: DType
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadIndex:
+    """``$dst = load_index(form)``: an index form as a scalar of `dtype` (int32 or int64)."""
+
+    dst: str
+    value: Quasi
+    dtype: DType = DType.INT32
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """``$dst = name($args…)``: a scalar operation of `tile_ir.ops.OPS` with result `dtype`."""
+
+    dst: str
+    name: str
+    args: tuple[str, ...]
+    dtype: DType
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """``$dst = reduce_agg($src) over names``: combine a scalar across bound indexes, optionally to all of them."""
+
+    dst: str
+    src: str
+    agg: Aggregation
+    over: tuple[str, ...]
+    broadcast: bool = True
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Copy view `src` to view `dst` on a transfer unit, asynchronously within `group`."""
+
+    dst: str
+    src: str
+    unit: str = ""
+    group: int = 0
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until at most `pending` transfers of `group` are unfinished."""
+
+    group: int = 0
+    pending: int = 0
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Barrier for the threads of `scope`; `fence` names the memory made visible."""
+
+    scope: Scope = Scope.GROUP
+    fence: str = "local"
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """Foreign code by name; the compiler knows only what it reads and writes."""
+
+    name: str
+    outs: tuple[str, ...]
+    ins: tuple[str, ...]
+    params: tuple[tuple[str, int | float | str], ...] = ()
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """See the module's text. `guard` forms (of the parent's indexes, each >= 0) decide whether it runs at all."""
+
+    name: str
+    indexes: tuple[Index, ...] = ()
+    constraints: tuple[Quasi, ...] = ()
+    """Forms of this block's indexes; an iteration runs when all are >= 0."""
+    guard: tuple[Quasi, ...] = ()
+    refs: tuple[Refinement, ...] = ()
+    body: tuple[Statement, ...] = ()
+    loc: Location | None = None
+    instr: str = ""
+    """A hardware instruction that does the whole block; the body stays as its meaning."""
+    tags: frozenset[str] = frozenset()
+    comment: str = ""
+    deps: tuple[int, ...] = ()
+    origin: Span | None = None
+
+    def ref(self, name: str) -> Refinement:
+        """The refinement called `name`; KeyError when there is none."""
+        for ref in self.refs:
+            if ref.into == name:
+                return ref
+        raise KeyError(name)
+
+
+Statement = Load | Store | Const | LoadIndex | Op | Reduce | Transfer | Wait | Sync | Special | Block
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantBuffer:
+    """A named constant tensor, little-endian C-order bytes."""
+
+    name: str
+    type: TensorType
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A whole program: `entry` allocates every buffer (inputs and outputs tagged ``user``) and runs the kernels.
+
+    `entry.body` holds one ``main`` block whose statements are the kernels in order.
+    """
+
+    entry: Block
+    constants: tuple[ConstantBuffer, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()

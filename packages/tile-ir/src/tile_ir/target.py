@@ -1,0 +1,128 @@
+"""Targets: what the compiler knows of a device, as data.
+
+A target is a JSON document: hardware settings, the slides' hardware model, the code generator the
+backend wants, and the ordered pass list. Backends ship one; `Target.resolved` fills in probed values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from tile_ir.dtype import DType
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareSettings:
+    """The numbers that schedules are made from (the blog's hardware model, and the CPU's register file)."""
+
+    threads: int = 1
+    """Work items per group."""
+    vec_size: int = 1
+    """Widest vector in float32 lanes a work item should use."""
+    use_global: bool = True
+    """Read inputs straight from global memory instead of staging tiles in local memory."""
+    mem_width: int = 64
+    """Bytes of one useful memory transaction (a cache line)."""
+    max_mem: int = 32768
+    """Local bytes per group; on a CPU, the bytes of the L1 data cache."""
+    max_regs: int = 16384
+    """Output register bytes per group."""
+    goal_groups: int = 1
+    """Groups needed for full occupancy."""
+    goal_flops_per_byte: int = 1
+    """Knee of the roofline."""
+    dim_sizes: tuple[int, int, int] = (1 << 31, 1 << 31, 1 << 31)
+    """Largest group count per grid dimension."""
+    registers: int = 16
+    """Vector registers per work item."""
+    vector_bytes: int = 16
+    """Bytes of one vector register."""
+    l1_bytes: int = 32768
+    l2_bytes: int = 1 << 20
+    l3_bytes: int = 32 << 20
+    """Shared last-level cache; outputs larger than this are streamed past the caches."""
+    cores: int = 1
+    """Compute units that run groups at once (never changes results, only the grain of work)."""
+    fma: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a device can do, frozen; the conformance suite checks it."""
+
+    dtypes: frozenset[DType] = frozenset(DType)
+    nodes: frozenset[str] = frozenset()
+    """Optional semtree nodes (class names) beyond the core."""
+    max_group_size: int = 1
+    local_bytes: int = 0
+    subgroup: int = 1
+    is_async: bool = False
+    serializes: bool = False
+    executes: bool = True
+    """False for a compile-only device (`null`)."""
+    quirks: Mapping[str, str] = field(default_factory=dict)
+    """Named deviations, each with a reason; a quirk that no longer fails is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassConfig:
+    """One entry of a pass list: the pass's registered name, a label, and its option fields."""
+
+    name: str
+    label: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device as the compiler sees it; frozen, and part of the cache key."""
+
+    name: str
+    settings: HardwareSettings = HardwareSettings()
+    codegen: str = "semtree"
+    """"semtree" or "stripe": what the backend's compiler takes."""
+    passes: tuple[PassConfig, ...] = ()
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """The slides' hardware model: clock_mhz, mem_units, exec_units, tx_units, buses."""
+    nodes: frozenset[str] = frozenset()
+    """Optional semtree nodes the emitter takes; `legalise` rewrites all others."""
+
+    def resolved(self, **settings: Any) -> Target:
+        """This target with probed hardware settings filled in."""
+        return replace(self, settings=replace(self.settings, **settings))
+
+    def to_json(self) -> str:
+        """Canonical JSON text; `from_json(to_json()) == self`."""
+        document = {
+            "name": self.name,
+            "codegen": self.codegen,
+            "settings": asdict(self.settings),
+            "model": dict(self.model),
+            "nodes": sorted(self.nodes),
+            "passes": [{"name": p.label or p.name, p.name: dict(p.options)} for p in self.passes],
+        }
+        return json.dumps(document, indent=2, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Target:
+        """Read a target document; a pass entry is ``{"name": label, "<pass>": {options}}`` as on the slides."""
+        data = json.loads(text)
+        settings = {k: tuple(v) if isinstance(v, list) else v for k, v in data.get("settings", {}).items()}
+        return Target(
+            name=data["name"],
+            settings=HardwareSettings(**settings),
+            codegen=data.get("codegen", "semtree"),
+            passes=tuple(_pass_config(entry) for entry in data.get("passes", ())),
+            model=data.get("model", {}),
+            nodes=frozenset(data.get("nodes", ())),
+        )
+
+
+def _pass_config(entry: Mapping[str, Any]) -> PassConfig:
+    (name, options), *rest = [(k, v) for k, v in entry.items() if k != "name"]
+    if rest:
+        raise ValueError(f"a pass entry names one pass, not {sorted(k for k in entry if k != 'name')}")
+    return PassConfig(name, entry.get("name", name), options)

@@ -1,0 +1,1 @@
+"""The Tile language: parser, types, printers, formatter and reference evaluator."""

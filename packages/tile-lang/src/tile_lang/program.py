@@ -1,0 +1,263 @@
+"""Program: a bound, typed Tile function as a list of operations in SSA form.
+
+Every name is defined once, by an input, or by one operation, before its uses. All shapes and dtypes are
+known; literals carry the dtype they took; casts are explicit. A contraction stores its domain explicitly
+(indexes, and a range constraint for every subscript of every tensor named in the text, then the user's),
+so that rewriting its body never changes which index tuples are valid (ARCHITECTURE decision 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tile_ir.diagnostics import Span
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+
+
+@dataclass(frozen=True, slots=True)
+class Poly:
+    """An affine form of index variables with rational coefficients; terms sorted by name, never zero."""
+
+    terms: tuple[tuple[str, Fraction], ...] = ()
+    const: Fraction = Fraction(0)
+
+    @staticmethod
+    def of(terms: Mapping[str, Fraction | int], const: Fraction | int = 0) -> Poly:
+        items = tuple(sorted((n, Fraction(c)) for n, c in terms.items() if c))
+        return Poly(items, Fraction(const))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(n for n, _ in self.terms)
+
+    def coefficient(self, name: str) -> Fraction:
+        return next((c for n, c in self.terms if n == name), Fraction(0))
+
+    def __add__(self, other: Poly) -> Poly:
+        total = dict(self.terms)
+        for name, c in other.terms:
+            total[name] = total.get(name, Fraction(0)) + c
+        return Poly.of(total, self.const + other.const)
+
+    def scaled(self, factor: Fraction | int) -> Poly:
+        return Poly.of({n: c * factor for n, c in self.terms}, self.const * factor)
+
+    def evaluate(self, values: Mapping[str, int]) -> Fraction:
+        return self.const + sum((c * values[n] for n, c in self.terms), Fraction(0))
+
+    def __str__(self) -> str:
+        """Constant first, then variables in name order: ``-1 + i + 2*x`` (facts 1.4, 11.2)."""
+        parts = [(c, n) for n, c in self.terms]
+        if self.const or not parts:
+            parts.insert(0, (self.const, ""))
+        text = ""
+        for c, name in parts:
+            size = abs(c)
+            body = str(size) if not name else name if size == 1 else f"{size}*{name}"
+            sign = (" - " if c < 0 else " + ") if text else ("-" if c < 0 else "")
+            text += sign + body
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and shape of a value."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A scalar constant operand with the dtype it took from its neighbours."""
+
+    value: int | float | bool
+    dtype: DType
+
+
+Operand = str | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """``0 <= formula < size`` and, for a subscript, formula integral."""
+
+    formula: Poly
+    size: int
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLoad:
+    """``$dst = tensor[formulas]`` inside a contraction body; `tensor` may be a Literal (rank 0)."""
+
+    dst: str
+    tensor: Operand
+    formulas: tuple[Poly, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarStatement:
+    """``$dst = fn($args…)`` with result `dtype`; args are names of this body or literals."""
+
+    dst: str
+    fn: str
+    args: tuple[Operand, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """``name[output : type.shape] = agg(body)`` over all valid tuples of `indexes`.
+
+    A tuple of integers is valid when every constraint holds. Cells without a valid tuple hold the
+    `default` tensor's value, or 0. `result` names the body value that is aggregated (already of
+    `acc` dtype unless the body's dtype equals it); the result is cast from `acc` to `type.dtype` once.
+    """
+
+    name: str
+    type: TensorType
+    agg: Aggregation
+    indexes: tuple[str, ...]
+    output: tuple[Poly, ...]
+    constraints: tuple[Constraint, ...]
+    loads: tuple[TensorLoad, ...]
+    body: tuple[ScalarStatement, ...]
+    result: Operand
+    acc: DType
+    default: str | None = None
+    no_defract: bool = False
+    text: str = ""
+    """The Tile statement, for comments and error messages."""
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """``name = fn(args…)`` for every element, with NumPy broadcasting of operand shapes to `type.shape`.
+
+    `fn` is a scalar operation of `tile_ir.ops.OPS` or one of relu, sigmoid, stop_gradient, reverse_grad
+    (kept whole because their derivatives are their own). `params` holds what is not an operand.
+    """
+
+    name: str
+    type: TensorType
+    fn: str
+    args: tuple[Operand, ...]
+    params: tuple[int | float, ...] = ()
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOf:
+    """``name = index(like, axis)``: each element is its own coordinate on `axis` (int32)."""
+
+    name: str
+    type: TensorType
+    axis: int
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements in C order under another shape."""
+
+    name: str
+    type: TensorType
+    arg: str
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """``out[i…, r…] = data[clamp(indices[i…]), r…]``."""
+
+    name: str
+    type: TensorType
+    data: str
+    indices: str
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Zeros, then ``out[clamp(indices[i…]), r…] += updates[i…, r…]``."""
+
+    name: str
+    type: TensorType
+    updates: str
+    indices: str
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prng:
+    """One draw of the three-component Tausworthe generator (facts 1.8): `value` uniform float32, `state` uint32 [3, 2048].
+
+    Defines two names; either may be unused.
+    """
+
+    value: str
+    state: str
+    type: TensorType
+    seed: str
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantTensor:
+    """A tensor whose elements are known: little-endian C-order bytes."""
+
+    name: str
+    type: TensorType
+    data: bytes
+    origin: Span | None = None
+
+
+Op = Contraction | Elementwise | IndexOf | Reshape | Gather | Scatter | Prng | ConstantTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A program input."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Inputs, operations in order, and the names that are outputs (in header order).
+
+    `outputs` are (public name, value name) pairs: a value may be an input, and two outputs one value.
+    """
+
+    name: str
+    inputs: tuple[Param, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[tuple[str, str], ...]
+
+    def types(self) -> dict[str, TensorType]:
+        """Type of every name."""
+        table = {p.name: p.type for p in self.inputs}
+        for op in self.ops:
+            if isinstance(op, Prng):
+                table[op.value] = op.type
+                table[op.state] = TensorType(DType.UINT32, (3, 2048))
+            else:
+                table[op.name] = op.type
+        return table

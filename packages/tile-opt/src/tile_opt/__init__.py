@@ -1,0 +1,1 @@
+"""The Tile optimizer: contraction analysis, Stripe passes, cost models, lowering to semtree."""

@@ -1,0 +1,1 @@
+"""Run Tile functions on any device, and the tile command."""
