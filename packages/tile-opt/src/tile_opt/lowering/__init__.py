@@ -1,0 +1,1 @@
+"""Mechanical lowering of Stripe to kernel lists."""

@@ -1,0 +1,60 @@
+"""The registry of Stripe passes: names that targets use, resolved when first needed.
+
+A pass joins by one line in `PASSES`; its module is imported only when a pass list names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.target import PassConfig
+
+from tile_opt.passes.base import KernelPass, Pass
+
+PASSES: dict[str, str] = {}
+"""Pass name -> ``module:class``."""
+
+
+def pass_class(name: str) -> type[Pass]:
+    """The class registered as `name`; TileDeviceError TILE-E401 when there is none."""
+    path = PASSES.get(name)
+    if path is None:
+        raise TileDeviceError(Diagnostic("TILE-E401", f"there is no Stripe pass named {name!r}", hint=_hint(name, PASSES)))
+    module, _, attribute = path.partition(":")
+    found: type[Pass] = getattr(import_module(module), attribute)
+    return found
+
+
+def create(config: PassConfig) -> Pass:
+    """The pass that `config` describes; TileDeviceError for an unknown name (TILE-E401) or bad options (TILE-E402)."""
+    cls = pass_class(config.name)
+    known = {f.name for f in fields(cls)}
+    for option in config.options:
+        if option not in known:
+            message = f"pass {config.name!r} has no option {option!r}"
+            raise TileDeviceError(Diagnostic("TILE-E402", message, hint=_hint(option, known)))
+    options = {key: _frozen(value) for key, value in config.options.items()}
+    try:
+        return cls(**options)
+    except (TypeError, ValueError) as error:
+        message = f"pass {config.name!r} does not take these options: {error}"
+        raise TileDeviceError(Diagnostic("TILE-E402", message, hint=_hint("", known))) from error
+
+
+def _frozen(value: Any) -> Any:
+    """JSON lists as tuples, so that passes stay hashable."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _hint(name: str, known: set[str] | dict[str, str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "known: " + (", ".join(sorted(known)) or "none")
+
+
+__all__ = ["PASSES", "KernelPass", "Pass", "create", "pass_class"]

@@ -1,0 +1,67 @@
+"""What a Stripe pass is: a frozen dataclass whose fields are its options (ARCHITECTURE decision 2)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.stripe.nodes import Block, Program, Statement
+from tile_ir.target import Target
+
+
+@dataclass(frozen=True)
+class Pass(ABC):
+    """A rewrite of scheduled Stripe; subclasses are frozen dataclasses, one file each.
+
+    `name` is the registered name that targets use; every field is an option with a default.
+    """
+
+    name: ClassVar[str] = ""
+
+    @abstractmethod
+    def apply(self, program: Program, target: Target) -> Program:
+        """The rewritten program: same results, structurally valid. Must not change `program`."""
+
+
+@dataclass(frozen=True)
+class KernelPass(Pass):
+    """A pass that rewrites each kernel on its own; equal kernel blocks are rewritten once."""
+
+    @abstractmethod
+    def rewrite(self, kernel: Block, target: Target) -> Block:
+        """The kernel's new block; return `kernel` itself when nothing changes."""
+
+    def apply(self, program: Program, target: Target) -> Program:
+        kernels = kernels_of(program)
+        done: dict[int, Block] = {}
+        result: list[Statement] = []
+        for kernel in kernels:
+            if not isinstance(kernel, Block):
+                result.append(kernel)
+                continue
+            if id(kernel) not in done:
+                done[id(kernel)] = self.rewrite(kernel, target)
+            result.append(done[id(kernel)])
+        if all(a is b for a, b in zip(kernels, result, strict=True)):
+            return program
+        return with_kernels(program, tuple(result))
+
+
+def main_of(program: Program) -> Block:
+    """The ``main`` block: the only statement of the entry block."""
+    (main,) = program.entry.body
+    if not isinstance(main, Block):
+        raise TypeError(f"the entry block must hold one block, not {type(main).__name__}")
+    return main
+
+
+def kernels_of(program: Program) -> tuple[Statement, ...]:
+    """The kernels of a program in order."""
+    return main_of(program).body
+
+
+def with_kernels(program: Program, kernels: tuple[Statement, ...]) -> Program:
+    """`program` with the statements of its main block replaced; buffers stay."""
+    main = replace(main_of(program), body=kernels)
+    return replace(program, entry=replace(program.entry, body=(main,)))

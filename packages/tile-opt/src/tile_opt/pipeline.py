@@ -1,0 +1,87 @@
+"""Running a target's pass list over a Stripe program, with dumps and verification between passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from time import perf_counter
+
+from tile_ir.diagnostics import TileInternalError
+from tile_ir.settings import Settings
+from tile_ir.stripe.nodes import Program
+from tile_ir.target import PassConfig, Target
+
+from tile_opt.passes import Pass, create
+
+Callback = Callable[[int, str, Program], None]
+"""``callback(index, label, program)``: 0 is the unscheduled program, n the result of pass n."""
+
+
+class PassError(TileInternalError):
+    """A pass made an invalid program; the message names the pass."""
+
+
+def optimize(
+    program: Program,
+    target: Target,
+    *,
+    passes: Iterable[PassConfig | Pass] | None = None,
+    callback: Callback | None = None,
+    verify: bool | None = None,
+    timings: dict[str, float] | None = None,
+) -> Program:
+    """`program` scheduled for `target`.
+
+    `passes` replaces the target's list. `verify` checks the structure of the program before the first and
+    after every pass (TILE_VERIFY when None) and raises PassError naming the culprit. `callback` sees every
+    version; TILE_DUMP_IR writes each to a numbered file. `timings` receives seconds per pass label.
+    """
+    settings = Settings.from_environment()
+    check = settings.verify if verify is None else verify
+    watch = _observers(settings.dump_ir, callback)
+    _observe(0, "initial", program, watch, check)
+    for number, (label, stripe_pass) in enumerate(_resolved(target.passes if passes is None else passes), 1):
+        start = perf_counter()
+        program = stripe_pass.apply(program, target)
+        if timings is not None:
+            timings[label] = timings.get(label, 0.0) + perf_counter() - start
+        _observe(number, label, program, watch, check)
+    return program
+
+
+def _resolved(passes: Iterable[PassConfig | Pass]) -> list[tuple[str, Pass]]:
+    """Every pass is created before any runs: a bad list fails at once."""
+    return [
+        (entry.label or entry.name, create(entry)) if isinstance(entry, PassConfig) else (entry.name, entry)
+        for entry in passes
+    ]
+
+
+def _observers(dump: Path | None, callback: Callback | None) -> list[Callback]:
+    watch = [] if callback is None else [callback]
+    return watch if dump is None else [*watch, _dumper(dump)]
+
+
+def _observe(number: int, label: str, program: Program, watch: list[Callback], check: bool) -> None:
+    for callback in watch:
+        callback(number, label, program)
+    if not check:
+        return
+    from tile_ir.stripe.verify import verify
+
+    try:
+        verify(program)
+    except TileInternalError as error:
+        culprit = f"pass {number} ({label})" if number else "the program before any pass"
+        raise PassError(f"{culprit} is not valid Stripe: {error}") from error
+
+
+def _dumper(folder: Path) -> Callback:
+    from tile_ir.stripe.printer import print_program
+
+    def dump(number: int, label: str, program: Program) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        safe = "".join(ch if ch.isalnum() or ch in "-_" else "_" for ch in label)
+        (folder / f"{number:02d}_{safe}.stripe").write_text(print_program(program), encoding="utf-8")
+
+    return dump

@@ -1,0 +1,1 @@
+"""Semtree rewriting: simplification and legalisation."""
