@@ -67,8 +67,9 @@ OPS: dict[str, ScalarOp] = _table(
     *(
         ScalarOp(name, 1, Signature.MATH)
         for name in (
-            "exp log sqrt sin cos tan asin acos atan sinh cosh tanh ceil floor round recip"
-        ).split()
+            *("exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+            *("ceil", "floor", "round", "recip"),
+        )
     ),
     ScalarOp("pow", 2, Signature.MATH),
 )

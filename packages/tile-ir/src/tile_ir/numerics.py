@@ -1,0 +1,295 @@
+"""The executable definition of every scalar operation and aggregation, on NumPy arrays.
+
+The reference evaluator, the Stripe interpreter and the semtree interpreter all compute through
+this one table, so that the stages agree by construction. Source: ARCHITECTURE, decisions 5 and 6.
+
+- Integers wrap silently; `div` truncates, x/0 is 0 and MIN/-1 wraps; a shift count outside
+  [0, width) gives 0, or the sign for a signed `bit_right`.
+- float16 and bfloat16 are widened to float32, computed there and rounded once per operation. A cast
+  to one of them goes through float32 as well.
+- Math functions of float32 are computed in float64 and rounded: the values that a backend's ULP
+  bounds are measured from.
+- Bool arithmetic is integer arithmetic followed by ``!= 0``: add is or, mul is and, sub is xor.
+- NaN propagates through max and min; float to integer saturates and NaN becomes 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tile_ir.dtype import DType, from_numpy
+from tile_ir.ops import OPS, Aggregation, Signature
+
+Array = npt.NDArray[Any]
+
+AGGREGATION_OPS: dict[Aggregation, str] = {
+    Aggregation.SUM: "add",
+    Aggregation.PROD: "mul",
+    Aggregation.MAX: "max",
+    Aggregation.MIN: "min",
+}
+"""The scalar operation that merges two values, for every aggregation but ASSIGN."""
+
+
+def apply(name: str, args: Sequence[npt.ArrayLike], dtype: DType) -> Array:
+    """The result of operation `name` with result dtype `dtype`, elementwise with broadcasting.
+
+    Operands have the dtypes of the operation's signature (`tile_ir.ops`); for a SAME, MATH or BITS
+    operation operands of another dtype are cast to `dtype` first. The result may share memory with
+    an operand. KeyError for an unknown operation, ValueError for a wrong number of operands.
+    """
+    op = OPS[name]
+    if len(args) != op.arity:
+        raise ValueError(f"{name} takes {op.arity} operands, not {len(args)}")
+    arrays = [np.asarray(arg) for arg in args]
+    with np.errstate(all="ignore"):
+        return np.asarray(_BY_SIGNATURE[op.signature](name, arrays, dtype))
+
+
+def cast_array(value: npt.ArrayLike, dtype: DType) -> Array:
+    """`value` converted to `dtype`: integers wrap, float to integer saturates, to bool is ``!= 0``."""
+    with np.errstate(all="ignore"):
+        return _cast(np.asarray(value), dtype)
+
+
+def identity(agg: Aggregation, dtype: DType) -> Array:
+    """The 0-d array that partial results of `agg` start from."""
+    return np.asarray(agg.identity(dtype)).astype(dtype.numpy)
+
+
+def merge(agg: Aggregation | None, old: npt.ArrayLike, new: npt.ArrayLike, dtype: DType) -> Array:
+    """One aggregation step in `dtype`: ``old + new`` and so on; ASSIGN and None give `new`."""
+    if agg is None or agg is Aggregation.ASSIGN:
+        return np.broadcast_to(cast_array(new, dtype), np.broadcast_shapes(np.shape(old), np.shape(new)))
+    return apply(AGGREGATION_OPS[agg], (old, new), dtype)
+
+
+def aggregate(
+    agg: Aggregation, values: npt.ArrayLike, axis: int | tuple[int, ...] | None = None, dtype: DType | None = None
+) -> Array:
+    """Combine `values` over `axis` (None: all) into `dtype` (default: that of the values).
+
+    Accumulates in ``dtype.accumulator`` and rounds once; combining nothing gives the identity.
+    ASSIGN takes the last value along the axes, 0 when there is none.
+    """
+    array = np.asarray(values)
+    dtype = dtype or from_numpy(array.dtype)
+    wide = dtype.accumulator
+    with np.errstate(all="ignore"):
+        return _cast(np.asarray(_reduce(agg, _cast(array, wide), axis, wide)), dtype)
+
+
+def _reduce(agg: Aggregation, array: Array, axis: int | tuple[int, ...] | None, dtype: DType) -> Array:
+    if agg is Aggregation.ASSIGN:
+        return _last(array, axis)
+    if dtype is DType.BOOL:
+        widest = agg in (Aggregation.SUM, Aggregation.MAX)
+        return np.asarray(np.any(array, axis=axis) if widest else np.all(array, axis=axis))
+    ufunc = _REDUCERS[agg]
+    kwargs: dict[str, Any] = {} if agg in (Aggregation.MAX, Aggregation.MIN) else {"dtype": dtype.numpy}
+    return np.asarray(ufunc.reduce(array, axis=axis, initial=agg.identity(dtype), **kwargs))
+
+
+_REDUCERS: dict[Aggregation, np.ufunc] = {
+    Aggregation.SUM: np.add,
+    Aggregation.PROD: np.multiply,
+    Aggregation.MAX: np.maximum,
+    Aggregation.MIN: np.minimum,
+}
+
+
+def _last(array: Array, axis: int | tuple[int, ...] | None) -> Array:
+    axes = range(array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    dims = {a % array.ndim for a in axes} if array.ndim else set[int]()
+    shape = tuple(n for d, n in enumerate(array.shape) if d not in dims)
+    if any(array.shape[d] == 0 for d in dims):
+        return np.zeros(shape, array.dtype)
+    return array[tuple(-1 if d in dims else slice(None) for d in range(array.ndim))]
+
+
+# --- casts ---------------------------------------------------------------------------------------
+
+
+def _cast(x: Array, dtype: DType) -> Array:
+    target = dtype.numpy
+    if x.dtype == target:
+        return x
+    if dtype is DType.BOOL:
+        return np.not_equal(x, x.dtype.type(0))
+    if _is_float(x):
+        return _float_to_integer(x, dtype) if dtype.is_integer else _through_float32(x, dtype)
+    return _through_float32(x, dtype) if dtype.is_float else x.astype(target)
+
+
+def _is_float(x: Array) -> bool:
+    return x.dtype.kind == "f" or x.dtype.name == "bfloat16"
+
+
+def _through_float32(x: Array, dtype: DType) -> Array:
+    if dtype in (DType.FLOAT16, DType.BFLOAT16) or x.dtype.name == "bfloat16":
+        x = x.astype(np.float32)
+    return x.astype(dtype.numpy)
+
+
+def _float_to_integer(x: Array, dtype: DType) -> Array:
+    wide = np.trunc(x.astype(np.float64))
+    low, high = int(dtype.min_value), int(dtype.max_value)
+    above, below = wide >= float(high + 1), wide < float(low)
+    safe = np.where(above | below | np.isnan(wide), 0.0, wide).astype(dtype.numpy)
+    return np.where(above, dtype.numpy.type(high), np.where(below, dtype.numpy.type(low), safe))
+
+
+# --- operations by signature ---------------------------------------------------------------------
+
+
+def _same(name: str, args: list[Array], dtype: DType) -> Array:
+    return _in_compute_dtype(_ARITHMETIC[name], args, dtype, _COMPUTE.get(dtype, dtype))
+
+
+def _math(name: str, args: list[Array], dtype: DType) -> Array:
+    if dtype is DType.FLOAT64 or name in _EXACT:
+        return _in_compute_dtype(_MATH[name], args, dtype, _COMPUTE.get(dtype, dtype))
+    half = dtype in (DType.FLOAT16, DType.BFLOAT16)
+    result = _in_compute_dtype(_MATH[name], args, DType.FLOAT32 if half else dtype, DType.FLOAT64)
+    return _cast(result, dtype)
+
+
+def _in_compute_dtype(function: Callable[..., Any], args: list[Array], dtype: DType, compute: DType) -> Array:
+    wide = [_cast(_cast(arg, dtype), compute) for arg in args]
+    return _cast(np.asarray(function(*wide)), dtype)
+
+
+_COMPUTE = {DType.FLOAT16: DType.FLOAT32, DType.BFLOAT16: DType.FLOAT32, DType.BOOL: DType.INT8}
+
+
+def _compare(name: str, args: list[Array], dtype: DType) -> Array:
+    left, right = (arg.astype(np.float32) if arg.dtype.name == "bfloat16" else arg for arg in args)
+    return _cast(np.asarray(_COMPARE[name](left, right)), dtype)
+
+
+def _select(name: str, args: list[Array], dtype: DType) -> Array:
+    del name
+    condition, yes, no = args
+    return np.where(_cast(condition, DType.BOOL), _cast(yes, dtype), _cast(no, dtype))
+
+
+def _convert(name: str, args: list[Array], dtype: DType) -> Array:
+    del name
+    return _cast(args[0], dtype)
+
+
+def _bits(name: str, args: list[Array], dtype: DType) -> Array:
+    return np.asarray(_BITWISE[name](*(_cast(arg, dtype) for arg in args)))
+
+
+def _shift(name: str, args: list[Array], dtype: DType) -> Array:
+    value, count = _cast(args[0], dtype), args[1]
+    if dtype is DType.BOOL:
+        value = value.view(np.uint8)
+    width = value.dtype.itemsize * 8
+    valid = np.greater_equal(count, 0) & np.less(count, width)
+    # Bits are moved as unsigned, where a left shift into the sign is defined.
+    unsigned = np.dtype(f"u{value.dtype.itemsize}")
+    safe = np.where(valid, count, 0)
+    if name == "bit_left":
+        moved = np.left_shift(value.view(unsigned), safe.astype(unsigned)).view(value.dtype)
+        return _cast(np.where(valid, moved, value.dtype.type(0)), dtype)
+    moved = np.right_shift(value, safe.astype(value.dtype))
+    sign = np.where(value < 0, value.dtype.type(-1), value.dtype.type(0)) if dtype.is_signed else value.dtype.type(0)
+    return _cast(np.where(valid, moved, sign), dtype)
+
+
+_BY_SIGNATURE: dict[Signature, Callable[[str, list[Array], DType], Array]] = {
+    Signature.SAME: _same,
+    Signature.MATH: _math,
+    Signature.COMPARE: _compare,
+    Signature.SELECT: _select,
+    Signature.CAST: _convert,
+    Signature.BITS: _bits,
+    Signature.SHIFT: _shift,
+}
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _divide(a: Array, b: Array) -> Array:
+    if _is_float(a):
+        return np.divide(a, b)
+    zero = b == 0
+    divisor = np.where(zero, b.dtype.type(1), b)
+    if a.dtype.kind == "u":
+        return np.where(zero, a.dtype.type(0), a // divisor)
+    # MIN // -1 overflows in hardware, so -1 is a (wrapping) negation instead.
+    minus = divisor == -1
+    safe = np.where(minus, b.dtype.type(1), divisor)
+    quotient = a // safe
+    inexact_negative = (quotient * safe != a) & ((a < 0) != (safe < 0))
+    quotient = quotient + inexact_negative.astype(a.dtype)
+    return np.where(zero, a.dtype.type(0), np.where(minus, np.negative(a), quotient))
+
+
+def _round(x: Array) -> Array:
+    """Nearest integer, halves away from zero; keeps the sign of zero."""
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(x.dtype.type(1), x), whole)
+
+
+def _identity(x: Array) -> Array:
+    return x
+
+
+def _recip(x: Array) -> Array:
+    return np.divide(x.dtype.type(1), x)
+
+
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": _divide,
+    "neg": np.negative,
+    "abs": np.absolute,
+    "max": np.maximum,
+    "min": np.minimum,
+    "ident": _identity,
+}
+_MATH: dict[str, Callable[..., Any]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round": _round,
+    "recip": _recip,
+    "pow": np.power,
+}
+_EXACT = frozenset({"sqrt", "ceil", "floor", "round", "recip"})
+"""Correctly rounded in the operand's own precision, so they need no wider one."""
+_COMPARE: dict[str, Callable[..., Any]] = {
+    "cmp_eq": np.equal,
+    "cmp_ne": np.not_equal,
+    "cmp_lt": np.less,
+    "cmp_gt": np.greater,
+    "cmp_le": np.less_equal,
+    "cmp_ge": np.greater_equal,
+}
+_BITWISE: dict[str, Callable[..., Any]] = {
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
+    "bit_not": np.invert,
+}
