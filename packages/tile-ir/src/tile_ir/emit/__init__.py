@@ -1,1 +1,1 @@
-"""Parts every emitter shares: name allocation, statement walker, C-like printer."""
+"""What every emitter needs: safe names, tree walks, and the text of C-like languages."""

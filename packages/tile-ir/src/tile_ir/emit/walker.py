@@ -1,0 +1,204 @@
+"""Visiting and rewriting semtree, iteratively: neither depth nor shared subtrees hurt.
+
+Expressions may share subtrees by identity (they are immutable); every walk here visits a shared
+node once, and rewriting keeps the sharing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from tile_ir.semtree.nodes import Assign, Block, Expr, For, Function, Let, Statement, Var
+
+Node = TypeVar("Node", bound=Expr | Statement)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Which fields of a node class hold expressions and blocks."""
+
+    single: tuple[str, ...]
+    many: tuple[str, ...]
+    blocks: tuple[str, ...]
+
+
+@cache
+def _shape(cls: type) -> _Shape:
+    kinds = [(f.name, str(f.type)) for f in fields(cls)]
+    return _Shape(
+        tuple(name for name, kind in kinds if kind in ("Expr", "Expr | None")),
+        tuple(name for name, kind in kinds if kind == "tuple[Expr, ...]"),
+        tuple(name for name, kind in kinds if kind in ("Block", "Block | None")),
+    )
+
+
+def children(node: Expr | Statement) -> tuple[Expr, ...]:
+    """The expressions directly inside an expression or statement, in field order; blocks are not entered."""
+    shape = _shape(type(node))
+    found: list[Expr] = [e for name in shape.single if (e := getattr(node, name)) is not None]
+    for name in shape.many:
+        found.extend(getattr(node, name))
+    return tuple(found)
+
+
+def blocks(statement: Statement) -> tuple[Block, ...]:
+    """The blocks directly inside a statement: both branches of an If, the body of a loop."""
+    found = (getattr(statement, name) for name in _shape(type(statement)).blocks)
+    return tuple(block for block in found if block is not None)
+
+
+def with_children(node: Node, new: Sequence[Expr]) -> Node:
+    """`node` with its `children` replaced, in the same order; the node itself when nothing changed."""
+    old = children(node)
+    if all(a is b for a, b in zip(old, new, strict=True)):
+        return node
+    shape, rest, changes = _shape(type(node)), iter(new), dict[str, Any]()
+    for name in shape.single:
+        if getattr(node, name) is not None:
+            changes[name] = next(rest)
+    for name in shape.many:
+        changes[name] = tuple(next(rest) for _ in getattr(node, name))
+    return replace(node, **changes)
+
+
+def walk_expr(*roots: Expr) -> Iterator[Expr]:
+    """Every distinct node of the expressions, operands before their users."""
+    done: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if id(expr) in done:
+            continue
+        if ready:
+            done.add(id(expr))
+            yield expr
+            continue
+        stack.append((expr, True))
+        stack.extend((child, False) for child in reversed(children(expr)))
+
+
+def map_expr(expr: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
+    """Rebuild an expression bottom-up: `rewrite` sees each node with its operands already rewritten."""
+    results: dict[int, Expr] = {}
+    for node in walk_expr(expr):
+        results[id(node)] = rewrite(with_children(node, [results[id(child)] for child in children(node)]))
+    return results[id(expr)]
+
+
+def walk_statements(block: Block) -> Iterator[Statement]:
+    """Every statement below `block` in text order, a compound statement before its parts."""
+    stack: list[Statement] = list(reversed(block.body))
+    while stack:
+        statement = stack.pop()
+        yield statement
+        if isinstance(statement, Block):
+            stack.extend(reversed(statement.body))
+        else:
+            stack.extend(reversed(blocks(statement)))
+
+
+def walk_functions(function: Function) -> Iterator[Function]:
+    """The function and all its helpers, outermost first."""
+    stack = [function]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(reversed(current.helpers))
+
+
+def walk_all(function: Function) -> Iterator[Expr]:
+    """Every expression node of the function's own body, statement by statement."""
+    for statement in walk_statements(function.body):
+        yield from walk_expr(*children(statement))
+
+
+def map_block(
+    block: Block,
+    rewrite_expr: Callable[[Expr], Expr] | None = None,
+    rewrite_statement: Callable[[Statement], Sequence[Statement]] | None = None,
+) -> Block:
+    """Rebuild a block bottom-up.
+
+    Every expression goes through `map_expr` with `rewrite_expr`; then `rewrite_statement` sees each
+    statement, its parts already rewritten, and gives what stands in its place (none, one, several).
+    The blocks of an If or a loop are rewritten inside but stay blocks.
+    """
+    finished: dict[int, Block] = {}
+    for current in _blocks_inner_first(block):
+        body: list[Statement] = []
+        for statement in current.body:
+            new = _rebuilt(statement, finished, rewrite_expr)
+            body.extend((new,) if rewrite_statement is None else rewrite_statement(new))
+        same = len(body) == len(current.body) and all(a is b for a, b in zip(body, current.body, strict=True))
+        finished[id(current)] = current if same else Block(tuple(body))
+    return finished[id(block)]
+
+
+def _blocks_inner_first(block: Block) -> list[Block]:
+    order, stack = list[Block](), [block]
+    while stack:
+        current = stack.pop()
+        order.append(current)
+        for statement in current.body:
+            stack.extend((statement,) if isinstance(statement, Block) else blocks(statement))
+    return order[::-1]
+
+
+def _rebuilt(
+    statement: Statement, finished: dict[int, Block], rewrite_expr: Callable[[Expr], Expr] | None
+) -> Statement:
+    if isinstance(statement, Block):
+        return finished[id(statement)]
+    changes: dict[str, Any] = {}
+    for name in _shape(type(statement)).blocks:
+        old = getattr(statement, name)
+        if old is not None and finished[id(old)] is not old:
+            changes[name] = finished[id(old)]
+    new = cast(Statement, replace(statement, **changes)) if changes else statement
+    if rewrite_expr is None:
+        return new
+    return with_children(new, [map_expr(child, rewrite_expr) for child in children(new)])
+
+
+def variables(*roots: Expr) -> set[str]:
+    """Names of the variables that the expressions mention."""
+    return {node.name for node in walk_expr(*roots) if isinstance(node, Var)}
+
+
+def assigned(block: Block) -> set[str]:
+    """Names that some statement below `block` declares or changes."""
+    names: set[str] = set()
+    for statement in walk_statements(block):
+        if isinstance(statement, For):
+            names.add(statement.var)
+        elif isinstance(statement, (Let, Assign)):
+            names.add(statement.name)
+    return names
+
+
+def same(left: object, right: object) -> bool:
+    """Structural equality of two nodes at any depth (the generated ``==`` recurses); NaN equals NaN."""
+    seen: set[tuple[int, int]] = set()
+    keep: list[object] = []
+    stack: list[tuple[object, object]] = [(left, right)]
+    while stack:
+        a, b = stack.pop()
+        if a is b or (id(a), id(b)) in seen:
+            continue
+        if type(a) is not type(b):
+            return False
+        if isinstance(a, tuple) and isinstance(b, tuple):
+            x, y = cast("tuple[object, ...]", a), cast("tuple[object, ...]", b)
+            if len(x) != len(y):
+                return False
+            stack.extend(zip(x, y, strict=True))
+            keep += (a, b)
+        elif is_dataclass(a):
+            stack.extend((getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+        elif a != b and not (a != a and b != b):
+            return False
+        seen.add((id(a), id(b)))
+    return True
