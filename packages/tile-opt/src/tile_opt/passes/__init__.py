@@ -15,7 +15,13 @@ from tile_ir.target import PassConfig
 
 from tile_opt.passes.base import KernelPass, Pass
 
-PASSES: dict[str, str] = {}
+PASSES: dict[str, str] = {
+    "inline": "tile_opt.passes.inline:Inline",
+    "fuse": "tile_opt.passes.fuse:Fuse",
+    "accumulate": "tile_opt.passes.accumulate:Accumulate",
+    "stream": "tile_opt.passes.stream:Stream",
+    "autotile": "tile_opt.passes.autotile:Autotile",
+}
 """Pass name -> ``module:class``."""
 
 

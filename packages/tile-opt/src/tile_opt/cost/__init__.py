@@ -1,0 +1,1 @@
+"""Cost models: from a kernel and hardware settings to the sizes a schedule uses."""

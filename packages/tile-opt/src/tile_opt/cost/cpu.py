@@ -1,0 +1,274 @@
+"""Schedules for processors with vector registers and caches.
+
+The model counts issue slots of the innermost tile: fused multiply-adds and loads per step, against ports
+that start two of each per cycle, and the latency of dependent accumulations. Sources: facts "cpu-codegen"
+section 6 (register budgets, packing, no masks), measured there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from tile_ir.stripe.nodes import Bind, Op, Order
+from tile_ir.target import HardwareSettings
+
+from tile_opt.cost.plan import LoopPlan, Role, RowPlan, TilePlan
+from tile_opt.schedule.segments import Segment, cover, cover_vectors, interior, split_edges, whole
+from tile_opt.schedule.strides import flat_stride, scalar_bytes
+from tile_opt.schedule.view import KernelView, Stage, Use
+from tile_opt.schedule.work import elements, is_heavy, merged_use, nbytes, op_cost, points
+
+FMA_PORTS = 2
+LOAD_PORTS = 2
+FMA_LATENCY = 4
+MAX_VECTORS = 4
+MAX_UNROLL = 16
+MAX_EDGE_TILES = 6
+PACK_REUSE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CpuModel:
+    """Chooses a TilePlan for a kernel view."""
+
+    settings: HardwareSettings
+    group_ops: int = 1 << 16
+    """Least work of a group, in vector operations' worth of scalar operations."""
+
+    def plan(self, view: KernelView) -> TilePlan:
+        """The plan for `view`; a plan without vector loops where nothing can be vectorised."""
+        lanes = max(1, self.settings.vector_bytes // scalar_bytes(view))
+        main = _main_stage(view)
+        vector = self._vector_loop(view, main, lanes)
+        if vector is None:
+            base = TilePlan(tuple(_outer(view, i.name) for i in view.loops), self._rows(view, lanes), reason="rows")
+        else:
+            base = self._register_tile(view, main, vector, lanes)
+        return self._grouped(view, base)
+
+    # --- which loop runs across vector lanes ----------------------------------------------------------
+
+    def _vector_loop(self, view: KernelView, main: Stage, lanes: int) -> str | None:
+        """The shared loop that all stages can take across lanes, unless a reduction loop suits the main stage better."""
+        if lanes == 1:
+            return None
+        for loop in reversed(view.loops):
+            if loop.range < 2 or loop.order is not Order.FREE:
+                continue
+            uses = [u for s in view.stages for u in s.uses if not view.is_local(u.buffer)]
+            strides = [(u, flat_stride(view, u, loop.name)) for u in uses]
+            if any(u.writes and stride != 1 for u, stride in strides):
+                continue
+            awkward = [u for u, stride in strides if u.reads and stride not in (0, 1)]
+            if all(self._packable(view, main, u) for u in awkward):
+                return loop.name
+            if self._row_loop(view, main) is None and loop.range >= lanes:
+                return loop.name
+        return None
+
+    def _packable(self, view: KernelView, main: Stage, use: Use) -> bool:
+        """An operand worth copying into panels: each subscript one plain loop, and much reuse."""
+        if not is_heavy(main) or use not in main.uses or not plain_operand(view, main, use):
+            return False
+        return points(main, view.ranges) >= PACK_REUSE * elements(view.type_of(use.buffer))
+
+    # --- register tiles -------------------------------------------------------------------------------
+
+    def _register_tile(self, view: KernelView, main: Stage, vector: str, lanes: int) -> TilePlan:
+        extents = view.ranges
+        unroll = self._unroll_loop(view, main, vector)
+        best: tuple[float, int, int] = (0.0, 1, 1)
+        for vectors in range(1, MAX_VECTORS + 1):
+            if (vectors - 1) * lanes >= extents[vector]:
+                break
+            for rows in range(1, MAX_UNROLL + 1 if unroll else 2):
+                if unroll and rows > extents[unroll]:
+                    break
+                rate = self._rate(view, main, vector, unroll, rows, vectors, lanes)
+                if rate > best[0] * 1.0001:
+                    best = (rate, rows, vectors)
+        rate, rows, vectors = best
+        packed = tuple(
+            u.buffer for u in main.uses
+            if u.reads and not u.writes and flat_stride(view, u, vector) not in (0, 1) and self._packable(view, main, u)
+        )
+        plans = self._loop_plans(view, vector, unroll if rows > 1 else None, rows, vectors * lanes, lanes)
+        return TilePlan(plans, (), packed, rate, "register tile")
+
+    def _unroll_loop(self, view: KernelView, main: Stage, vector: str) -> str | None:
+        """A second shared loop along which the vector operands of the main stage are reused."""
+        if merged_use(main) is None:
+            return None
+        wide = [u for u in main.uses if u.reads and not u.writes and vector in {n for f in u.forms for n in f.names}]
+        for loop in reversed(view.loops):
+            if loop.name == vector or loop.range < 2:
+                continue
+            if any(all(loop.name not in f.names for f in u.forms) for u in wide):
+                return loop.name
+        return None
+
+    def _rate(
+        self, view: KernelView, main: Stage, vector: str, unroll: str | None, rows: int, vectors: int, lanes: int
+    ) -> float:
+        """Predicted share of peak for a tile of `rows` x `vectors`, remainders included; 0 when registers run out."""
+        out = merged_use(main)
+        accumulators = rows * vectors if out is not None and main.loops else 0
+        reads = [u for u in main.uses if u.reads and not u.writes]
+        loads = sum(self._loads(view, u, vector, unroll, rows, vectors) for u in reads)
+        held = vectors * sum(vector in {n for f in u.forms for n in f.names} for u in reads) + 1
+        if accumulators and accumulators + held > self.settings.registers:
+            return 0.0
+        steps = max(rows * vectors * max(1, _vector_ops(main)) / FMA_PORTS, loads / LOAD_PORTS)
+        if accumulators:
+            steps = max(steps, float(FMA_LATENCY))
+        inner = rows * vectors * max(1, _vector_ops(main)) / FMA_PORTS / steps
+        shape = _filled(view.ranges[vector], vectors * lanes, lanes)
+        if unroll:
+            shape *= _filled(view.ranges[unroll], rows, 1) * _balance(view.ranges[unroll], rows)
+        return inner * shape
+
+    def _loads(
+        self, view: KernelView, use: Use, vector: str, unroll: str | None, rows: int, vectors: int
+    ) -> int:
+        names = {n for f in use.forms for n in f.names}
+        return (vectors if vector in names else 1) * (rows if unroll in names else 1)
+
+    def _loop_plans(
+        self, view: KernelView, vector: str, unroll: str | None, rows: int, width: int, lanes: int
+    ) -> tuple[LoopPlan, ...]:
+        """Nest order: plain loops, then vector tiles, then unrolled tiles, so that panels stay in cache."""
+        extents = view.ranges
+        constraints = tuple(c for s in view.stages for c in s.constraints)
+        plans = [_outer(view, i.name) for i in view.loops if i.name not in (vector, unroll)]
+        plans.append(_vector_plan(vector, constraints, extents, width, lanes))
+        if unroll:
+            plans.append(_unroll_plan(unroll, constraints, extents, rows))
+        return tuple(plans)
+
+    # --- stages vectorised along their own loops ------------------------------------------------------
+
+    def _rows(self, view: KernelView, lanes: int) -> tuple[RowPlan, ...]:
+        plans: list[RowPlan] = []
+        for k, stage in enumerate(view.stages):
+            loop = self._row_loop(view, stage) if lanes > 1 else None
+            if loop is not None:
+                copies = 4 if merged_use(stage) is not None else 1
+                extent = view.ranges[loop]
+                while copies > 1 and extent < copies * lanes:
+                    copies //= 2
+                plans.append(RowPlan(k, loop, lanes, copies))
+        return tuple(plans)
+
+    def _row_loop(self, view: KernelView, stage: Stage) -> str | None:
+        """A loop of the stage itself that all its accesses take with stride 0 or 1."""
+        merged = merged_use(stage)
+        for loop in reversed(stage.loops):
+            if loop.range < 2 or loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+                continue
+            if any(loop.name in c.names for c in stage.constraints):
+                continue
+            strides = [(u, flat_stride(view, u, loop.name)) for u in stage.uses]
+            if any(stride not in (0, 1) for _, stride in strides) or all(stride == 0 for _, stride in strides):
+                continue
+            if any(u.writes and stride == 0 and u is not merged for u, stride in strides):
+                continue
+            return loop.name
+        return None
+
+    # --- work groups ----------------------------------------------------------------------------------
+
+    def _grouped(self, view: KernelView, plan: TilePlan) -> TilePlan:
+        """Cut tile positions into work groups: outermost loops first, until groups are small enough."""
+        work = sum(points(s, view.ranges) * max(1, op_cost(s) + len(s.uses)) for s in view.stages)
+        wanted = max(1, min(work // self.group_ops, 64 * self.settings.cores))
+        loops = list(plan.loops)
+        groups = 1
+        for k in _grid_order(loops):
+            if groups >= wanted:
+                break
+            positions = loops[k].positions
+            need = -(-wanted // groups)
+            chunk = max(1, positions // need)
+            if loops[k].role is Role.UNROLL:
+                chunk = min(chunk, self._panel_rows(view, loops[k]))
+            loops[k] = replace(loops[k], chunk=chunk)
+            groups *= loops[k].groups
+        return replace(plan, loops=tuple(loops))
+
+    def _panel_rows(self, view: KernelView, loop: LoopPlan) -> int:
+        """Tiles along the unrolled loop whose operand rows fill at most a third of the second-level cache."""
+        rows = [
+            nbytes(view.type_of(u.buffer)) // view.ranges[loop.name]
+            for s in view.stages for u in s.uses
+            if u.reads and loop.name in {n for f in u.forms for n in f.names} and not view.is_local(u.buffer)
+        ]
+        per_tile = max(1, max(rows, default=1) * loop.tile)
+        return max(1, self.settings.l2_bytes // 3 // per_tile)
+
+
+def _main_stage(view: KernelView) -> Stage:
+    return max(view.stages, key=lambda s: points(s, view.ranges) * max(1, op_cost(s)))
+
+
+def _vector_ops(stage: Stage) -> int:
+    """Arithmetic of one step; a product that feeds the sum is fused with it."""
+    ops = sum(isinstance(s, Op) and s.name not in ("ident",) for s in stage.body)
+    return max(1, ops)
+
+
+def _filled(extent: int, tile: int, lanes: int) -> float:
+    """Useful share of the iterations that tiles of this size run, remainder tiles at reduced speed."""
+    full, rest = divmod(extent, tile)
+    padded = -(-rest // lanes) * lanes if extent >= lanes else rest
+    cost = full * tile + (padded + (tile - padded) * 0.25 if rest else 0)
+    return extent / cost if cost else 1.0
+
+
+def _balance(extent: int, tile: int) -> float:
+    """A slight preference for tiles that divide the extent."""
+    return 1.0 if extent % tile == 0 else 0.99
+
+
+def _outer(view: KernelView, name: str) -> LoopPlan:
+    return LoopPlan(name, Role.OUTER, tuple((s, False) for s in whole(view.ranges[name])))
+
+
+def _vector_plan(
+    name: str, constraints: tuple[object, ...], extents: dict[str, int], width: int, lanes: int
+) -> LoopPlan:
+    low, high = interior(name, constraints, extents)  # pyright: ignore[reportArgumentType]
+    extent = extents[name]
+    edges = [(Segment(a, b - a, 1), True) for a, b in ((0, low), (high, extent)) if b > a]
+    inner = [(s, False) for s in cover_vectors(low, high, width, lanes)]
+    return LoopPlan(name, Role.VECTOR, tuple(edges[:1] + inner + edges[1:] if low else inner + edges), lanes)
+
+
+def _unroll_plan(name: str, constraints: tuple[object, ...], extents: dict[str, int], rows: int) -> LoopPlan:
+    low, high = interior(name, constraints, extents)  # pyright: ignore[reportArgumentType]
+    parts = split_edges(cover(0, extents[name], rows), low, high)
+    if sum(edge for _, edge in parts) > MAX_EDGE_TILES:
+        return LoopPlan(name, Role.OUTER, tuple((s, False) for s in whole(extents[name])))
+    return LoopPlan(name, Role.UNROLL, parts)
+
+
+def _grid_order(loops: list[LoopPlan]) -> list[int]:
+    """Plain loops outermost first, then the unrolled one (its operand rows are private), the vector one last."""
+    rank = {Role.OUTER: 0, Role.UNROLL: 1, Role.VECTOR: 2}
+    return sorted(range(len(loops)), key=lambda k: (rank[loops[k].role], k))
+
+
+def plain_operand(view: KernelView, stage: Stage, use: Use) -> bool:
+    """Each subscript of the operand is a loop of its own, over the full extent, or a constant 0 of extent 1."""
+    extents = view.ranges
+    seen: set[str] = set()
+    for form, size in zip(use.forms, view.type_of(use.buffer).sizes, strict=True):
+        if size == 1 and form.is_const:
+            continue
+        if form.const or len(form.terms) != 1 or form.terms[0][1] != 1:
+            return False
+        name = form.terms[0][0]
+        if name in seen or extents[name] != size:
+            return False
+        seen.add(name)
+    return prod(view.type_of(use.buffer).sizes) > 0

@@ -1,0 +1,178 @@
+"""fuse: gather operations into kernels that share their outer loops.
+
+A kernel joins the kernel that computes its operand when some loops can be shared (`schedule.unify`): an
+elementwise tail joins its contraction with all loops shared; softmax and layer norm become one kernel over
+rows whose stages exchange rows through local buffers. Temporaries used by one kernel only become local to
+an iteration of its shared loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Scope, Statement, TensorType
+from tile_ir.target import Target
+
+from tile_opt.passes.base import Pass, main_of, with_kernels
+from tile_opt.schedule.buffers import temporaries, with_main_refs
+from tile_opt.schedule.merge_stages import merge_stages
+from tile_opt.schedule.regroup import drop_unit_loops, fresh, packed, share, unique_loops
+from tile_opt.schedule.unify import SharedLoop, shared_loops
+from tile_opt.schedule.view import KernelView, close_kernel, open_kernel
+from tile_opt.schedule.work import nbytes, view_is_heavy
+
+LOCAL = Location("LOCAL", scope=Scope.THREAD)
+
+
+@dataclass(frozen=True)
+class Fuse(Pass):
+    """Group kernels; `max_local_bytes` bounds what one iteration of the shared loops keeps in local buffers.
+
+    `min_shared` is the least number of shared iterations a fused kernel keeps, unless the parts had fewer.
+    """
+
+    name: ClassVar[str] = "fuse"
+    max_local_bytes: int = 1 << 17
+    min_shared: int = 8
+
+    def apply(self, program: Program, target: Target) -> Program:
+        group = _Groups(program, self)
+        for kernel in main_of(program).body:
+            group.add(kernel)
+        return group.finish()
+
+
+class _Groups:
+    """Kernels gathered so far, each a flat view (all loops in the stages) or an opaque statement."""
+
+    def __init__(self, program: Program, options: Fuse) -> None:
+        self.program = program
+        self.options = options
+        self.items: list[KernelView | Statement] = []
+        self.temps = temporaries(program)
+        self.types = {r.into: r.type for r in main_of(program).refs}
+
+    def add(self, kernel: Statement) -> None:
+        view = open_kernel(kernel) if isinstance(kernel, Block) else None
+        if view is None or view.loops:
+            self.items.append(kernel)
+            return
+        for part in self._parts(unique_loops(drop_unit_loops(view))):
+            self._place(part)
+
+    def _parts(self, view: KernelView) -> tuple[KernelView, ...]:
+        """A kernel whose stages share nothing is worth splitting when its last stages then run in parallel."""
+        if len(view.stages) == 1 or view.allocs or self._shared(view):
+            return (view,)
+        halves = tuple(
+            replace(view, name=f"{view.name}_{k}", stages=(s,), refs=_named(view, {u.buffer for u in s.uses}))
+            for k, s in enumerate(view.stages)
+        )
+        return halves if any(self._shared(h) for h in halves[1:]) else (view,)
+
+    def _place(self, view: KernelView) -> None:
+        home = self._latest_producer(view)
+        item = self.items[home] if home is not None else None
+        if home is not None and isinstance(item, KernelView):
+            fused = _joined(item, view)
+            if self._pays(item, view, fused):
+                self.items[home] = fused
+                return
+        self.items.append(view)
+
+    def _latest_producer(self, view: KernelView) -> int | None:
+        """The last item whose results the view reads; nothing after it may touch what the view touches."""
+        touched = view.reads() | view.writes()
+        for k in range(len(self.items) - 1, -1, -1):
+            if touched & _written(self.items[k]) or view.writes() & _read(self.items[k]):
+                return k
+        return None
+
+    def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
+        types = self.types | {a.into: a.type for a in view.allocs}
+        return shared_loops(view.stages, types)
+
+    def _pays(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
+        both = self._shared(fused)
+        parts = (self._shared(a), self._shared(b))
+        heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
+        if len(heavy) > 1 or any(len(p) != len(both) for p in heavy):
+            return False
+        iterations = [_iterations(p) for p in (both, *parts)]
+        if iterations[0] < min(self.options.min_shared, *iterations[1:]):
+            return False
+        local = share(self._localised(fused, set()), both)
+        return sum(nbytes(r.type) for r in local.allocs) <= self.options.max_local_bytes
+
+    def _localised(self, view: KernelView, elsewhere: set[str]) -> KernelView:
+        """Temporaries of main that only this view uses become its own allocations."""
+        mine = [
+            r for r in view.refs
+            if r.into in self.temps and r.into not in elsewhere and any(u.writes and u.buffer == r.into for s in view.stages for u in s.uses)
+        ]
+        if not mine:
+            return view
+        names = {r.into for r in mine}
+        allocs = tuple(_allocation(r.into, r.type) for r in mine)
+        return replace(view, refs=tuple(r for r in view.refs if r.into not in names), allocs=view.allocs + allocs)
+
+    def finish(self) -> Program:
+        kernels: list[Statement] = []
+        local: set[str] = set()
+        for k, item in enumerate(self.items):
+            if not isinstance(item, KernelView):
+                kernels.append(item)
+                continue
+            elsewhere = {n for j, other in enumerate(self.items) if j != k for n in _read(other) | _written(other)}
+            view = self._localised(item, elsewhere)
+            local |= {a.into for a in view.allocs}
+            kernels.append(close_kernel(merge_stages(share(view, self._shared(view)))))
+        program = with_kernels(self.program, tuple(kernels))
+        refs = tuple(r for r in main_of(program).refs if r.dir is not Direction.ALLOC or r.into not in local)
+        return with_main_refs(program, refs)
+
+
+def _allocation(name: str, type: TensorType) -> Refinement:
+    from tile_ir.stripe.affine import Affine
+
+    return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), packed(type, type.sizes), loc=LOCAL)
+
+
+def _iterations(shared: tuple[SharedLoop, ...]) -> int:
+    return prod(loop.index.range for loop in shared)
+
+
+def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
+    return tuple(r for r in view.refs if r.into in names)
+
+
+def _written(item: KernelView | Statement) -> set[str]:
+    if isinstance(item, KernelView):
+        return item.writes()
+    return {r.source for r in item.refs if r.dir in (Direction.OUT, Direction.INOUT)} if isinstance(item, Block) else set()
+
+
+def _read(item: KernelView | Statement) -> set[str]:
+    if isinstance(item, KernelView):
+        return item.reads()
+    return {r.source for r in item.refs if r.dir in (Direction.IN, Direction.INOUT)} if isinstance(item, Block) else set()
+
+
+def _joined(a: KernelView, b: KernelView) -> KernelView:
+    """Stages of `a`, then of `b`, whose allocations are renamed where they clash."""
+    taken = {r.into for r in (*a.refs, *a.allocs, *b.refs)}
+    rename = {r.into: fresh(r.into, taken) for r in b.allocs}
+    stages = tuple(
+        replace(s, uses=tuple(replace(u, buffer=rename.get(u.buffer, u.buffer)) for u in s.uses)) for s in b.stages
+    )
+    refs = {r.into: r for r in b.refs} | {r.into: r for r in a.refs}
+    joined = replace(
+        a,
+        stages=a.stages + stages,
+        refs=tuple(refs.values()),
+        allocs=a.allocs + tuple(replace(r, into=rename[r.into]) for r in b.allocs),
+        comment="\n".join(c for c in (a.comment, b.comment) if c),
+    )
+    return unique_loops(joined)

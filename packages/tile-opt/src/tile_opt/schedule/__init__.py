@@ -1,0 +1,1 @@
+"""Kernels as flat views (loops, stages, accesses) that scheduling passes read and rewrite."""

@@ -1,0 +1,102 @@
+"""Covering a loop's range exactly with tiles: equal tiles, remainders and edges as separate segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tile_ir.stripe.affine import Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`count` tiles of `size` iterations each, the first at iteration `start`."""
+
+    start: int
+    count: int
+    size: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.count * self.size
+
+
+def whole(extent: int) -> tuple[Segment, ...]:
+    """Every iteration a tile of its own."""
+    return (Segment(0, extent, 1),)
+
+
+def cover(start: int, stop: int, tile: int) -> tuple[Segment, ...]:
+    """Full tiles, then one smaller tile for what remains."""
+    full, rest = divmod(stop - start, tile)
+    parts = (Segment(start, full, tile), Segment(start + full * tile, 1, rest))
+    return tuple(p for p in parts if p.count and p.size)
+
+
+def cover_vectors(start: int, stop: int, tile: int, lanes: int) -> tuple[Segment, ...]:
+    """Tiles that are multiples of `lanes`; the last one overlaps its neighbour rather than leave a ragged end.
+
+    Fewer than `lanes` iterations are covered by powers of two. Overlap computes some cells twice, to the
+    same values, so it is for stages that overwrite.
+    """
+    extent = stop - start
+    if extent < lanes:
+        return powers_of_two(start, stop)
+    full, rest = divmod(extent, tile)
+    parts = [Segment(start, full, tile)] if full else []
+    if rest:
+        size = -(-rest // lanes) * lanes
+        parts.append(Segment(max(stop - size, start), 1, size))
+    return tuple(parts)
+
+
+def cover_exactly(extent: int, tile: int, lanes: int) -> tuple[Segment, ...]:
+    """Tiles, then whole vectors, then powers of two: no iteration twice, none left out."""
+    full, rest = divmod(extent, tile)
+    parts = [Segment(0, full, tile)] if full else []
+    start = full * tile
+    if rest >= lanes:
+        parts.append(Segment(start, 1, rest // lanes * lanes))
+        start += rest // lanes * lanes
+    return (*parts, *powers_of_two(start, extent))
+
+
+def powers_of_two(start: int, stop: int) -> tuple[Segment, ...]:
+    """Single tiles of falling powers of two."""
+    parts: list[Segment] = []
+    while start < stop:
+        size = 1 << ((stop - start).bit_length() - 1)
+        parts.append(Segment(start, 1, size))
+        start += size
+    return tuple(parts)
+
+
+def interior(name: str, constraints: tuple[Affine, ...], extents: Mapping[str, int]) -> tuple[int, int]:
+    """The iterations [low, high) of a loop for which every constraint on it holds whatever the other loops do."""
+    low, high = 0, extents[name]
+    ranges = {n: (0, e - 1) for n, e in extents.items()}
+    for constraint in constraints:
+        c = constraint.coefficient(name)
+        if not c:
+            continue
+        rest, _ = (constraint - Affine.var(name, c)).bounds(ranges)
+        if c > 0:
+            low = max(low, -(rest // c))
+        else:
+            high = min(high, rest // -c + 1)
+    return (low, high) if low < high else (0, 0)
+
+
+def split_edges(
+    segments: tuple[Segment, ...], low: int, high: int
+) -> tuple[tuple[Segment, bool], ...]:
+    """Segments cut so that each lies inside [low, high) or not; edge tiles stand alone. The flag says "edge"."""
+    parts: list[tuple[Segment, bool]] = []
+    for s in segments:
+        first = min(s.count, max(0, -(-(low - s.start) // s.size)))
+        last = max(first, min(s.count, (high - s.start) // s.size))
+        parts += [(Segment(s.start + k * s.size, 1, s.size), True) for k in range(first)]
+        if last > first:
+            parts.append((Segment(s.start + first * s.size, last - first, s.size), False))
+        parts += [(Segment(s.start + k * s.size, 1, s.size), True) for k in range(last, s.count)]
+    return tuple(parts)
