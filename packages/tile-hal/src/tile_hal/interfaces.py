@@ -79,9 +79,20 @@ class Memory(ABC):
         """
         return None
 
+    def view(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer | None:
+        """A buffer over bytes [offset, offset + nbytes) of `buffer`, or None when the device has no such views.
+
+        A view keeps `buffer` alive. Views may overlap; whoever makes them keeps them apart. `offset` is a
+        multiple of 64.
+        """
+        return None
+
 
 class Library(ABC):
-    """Executable code of a KernelList, in whatever form the device expects."""
+    """Executable code of a KernelList, in whatever form the device expects.
+
+    Instances have a ``__dict__``: `tile_hal.submit` keeps what it prepared for a library there.
+    """
 
     def serialize(self) -> bytes | None:
         """Bytes that `Compiler.deserialize` turns back into this library, or None."""
@@ -118,7 +129,13 @@ class Kernel(ABC):
 
     @abstractmethod
     def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
-        """Start the kernel on its buffers (outputs first, then inputs) after `dependencies`."""
+        """Start the kernel on its buffers (outputs first, then inputs) after `dependencies`.
+
+        Dependencies may be events of any device; `tile_hal.flatten` gives a backend its own. The caller
+        keeps the buffers alive until the event is done. TileDeviceError at once for a wrong number of
+        buffers, a buffer that is too small, foreign, or read-only where the kernel writes. `profile`
+        asks for `Result.seconds`.
+        """
 
 
 class Executor(ABC):

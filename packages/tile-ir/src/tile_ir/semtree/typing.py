@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import (
-    Binary, Call, Compare, Expr, Extract, Fma, Insert, Load, Mma, ReduceLanes, Select, Shuffle, SubgroupOp, Type,
-    Unary, WorkId,
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    Extract,
+    Fma,
+    Insert,
+    Load,
+    Mma,
+    ReduceLanes,
+    Select,
+    Shuffle,
+    SubgroupOp,
+    Type,
+    Unary,
+    WorkId,
 )  # fmt: skip
 
 INDEX_DTYPES = (DType.INT32, DType.INT64)

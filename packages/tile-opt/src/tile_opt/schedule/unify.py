@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Index, Order, TensorType
@@ -74,7 +75,7 @@ def _classes(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> tupl
                 continue
             plain = [(k, plain_loop(use.forms[d], stages[k], size)) for k, use in uses]
             names = [(k, name) for k, name in plain if name is not None]
-            for a, b in zip(names, names[1:], strict=False):
+            for a, b in pairwise(names):
                 classes.union(a, b)
             if len(names) < len(plain):
                 broken += [(k, n) for k, use in uses for n in use.forms[d].names if (k, n) in classes._parent]  # pyright: ignore[reportPrivateUsage]
