@@ -18,6 +18,7 @@ from tile_opt.passes.base import KernelPass, Pass
 PASSES: dict[str, str] = {
     "inline": "tile_opt.passes.inline:Inline",
     "fuse": "tile_opt.passes.fuse:Fuse",
+    "merge": "tile_opt.passes.merge:Merge",
     "accumulate": "tile_opt.passes.accumulate:Accumulate",
     "stream": "tile_opt.passes.stream:Stream",
     "autotile": "tile_opt.passes.autotile:Autotile",
