@@ -88,7 +88,7 @@ class Memory(ABC):
         return None
 
 
-class Library(ABC):
+class Library(ABC):  # noqa: B024 - all of its methods are optional
     """Executable code of a KernelList, in whatever form the device expects.
 
     Instances have a ``__dict__``: `tile_hal.submit` keeps what it prepared for a library there.
@@ -153,7 +153,7 @@ class Executor(ABC):
     def fill(self, dst: Buffer, dependencies: Sequence[Event] = ()) -> Event:
         """Set every byte of `dst` to zero after `dependencies`."""
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027 - devices that start work at once need none
         """Make sure that submitted work starts; no waiting."""
 
 

@@ -1,0 +1,1 @@
+"""The devices that need no hardware: `interp` runs kernels by the interpreter, `null` only compiles."""

@@ -1,0 +1,339 @@
+"""The one place that executes a KernelList: temporaries, constants, steps in order, dependencies.
+
+`submit` is for occasional calls; a caller that runs one kernel list often keeps its `Prepared`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from tile_ir.diagnostics import TileDeviceError, TileInternalError
+from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
+
+from tile_hal.errors import Code, device_error
+from tile_hal.events import flatten, join
+from tile_hal.interfaces import Buffer, Device, Event, Library, Memory, Result
+
+MAX_WORKSPACES = 64
+"""Sets of temporaries of one kernel list that may be in use by pending runs; the next run waits for the oldest."""
+MAX_WORKSPACE_BYTES = 1 << 30
+"""The same limit in bytes (one set is always allowed)."""
+_IDLE_WORKSPACES = 2
+
+
+class Submission(Event):
+    """The completion of a submitted kernel list; keeps every buffer of it alive until then."""
+
+    __slots__ = ("_event", "_kept")
+
+    def __init__(self, event: Event, kept: object) -> None:
+        self._event = event
+        self._kept = kept
+
+    @property
+    def parts(self) -> tuple[Event, ...]:
+        """The device's own events (see `tile_hal.flatten`)."""
+        return (self._event,)
+
+    def wait(self) -> Result:
+        try:
+            return self._event.wait()
+        finally:
+            if self._event.done:  # not after an interrupted wait
+                self.release()
+
+    @property
+    def done(self) -> bool:
+        return self._event.done
+
+    def release(self) -> None:
+        """Drop the buffers; only once the event is done."""
+        self._kept = None
+        with _pending_lock:
+            _pending.pop(id(self), None)
+
+
+_pending: dict[int, Submission] = {}
+"""Unfinished submissions by identity: the HAL requires live buffers even when the caller drops the event."""
+_pending_lock = threading.Lock()
+
+
+def release_finished() -> int:
+    """Drop what finished submissions kept alive (also done on every submission); the number still pending."""
+    with _pending_lock:
+        submissions = list(_pending.values())
+    for submission in submissions:
+        if submission.done:
+            submission.release()
+    return len(_pending)
+
+
+def _keep(event: Event, kept: object) -> Event:
+    if event.done:
+        return event
+    if _pending:
+        release_finished()
+    submission = Submission(event, kept)
+    with _pending_lock:
+        _pending[id(submission)] = submission
+    return submission
+
+
+@atexit.register
+def _drain() -> None:
+    """Buffers must outlive the work on them, at interpreter exit too."""
+    for submission in list(_pending.values()):
+        with contextlib.suppress(Exception):
+            submission.wait()
+
+
+class Prepared:
+    """A kernel list made ready on a device: build it once, `run` it often, from any thread.
+
+    Constants are uploaded when it is made. Temporaries are allocated per overlapping run and reused.
+    """
+
+    def __init__(self, device: Device, library: Library, kernel_list: KernelList) -> None:
+        """TileError when a kernel cannot be prepared (build errors surface here)."""
+        self.device = device
+        self.kernel_list = kernel_list
+        executor = device.executor
+        used = sorted({step.kernel for step in kernel_list.steps if step.kind is StepKind.KERNEL})
+        self._kernels = {index: executor.prepare(library, index) for index in used}
+        self._user = [b for b in kernel_list.buffers if b.kind in (BufferKind.INPUT, BufferKind.OUTPUT)]
+        self.order: tuple[int, ...] = tuple(b.id for b in self._user)
+        """Buffer ids in the order `run` takes its bindings: the INPUT and OUTPUT buffers as listed."""
+        self._sizes = tuple(b.bytes for b in self._user)
+        self._constants = _upload(device.memory, kernel_list)
+        self._workspaces = _Workspaces(device.memory, kernel_list)
+        self._steps = [_Launch.of(step, n, kernel_list.steps) for n, step in enumerate(kernel_list.steps)]
+        self._single = self._single_kernel()
+
+    def run(self, bindings: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
+        """Start all steps on `bindings` (ordered as `order`) after `dependencies`.
+
+        The event is done when every step is; it raises the first step's TileDeviceError. TileDeviceError
+        at once when a binding is missing or too small.
+        """
+        if len(bindings) != len(self._sizes):
+            raise self._wrong_count(len(bindings))
+        for buffer, size in zip(bindings, self._sizes, strict=True):
+            if buffer.nbytes < size:
+                raise self._too_small(bindings)
+        if dependencies:
+            dependencies = flatten(dependencies)
+        if self._single is None:
+            return self._run_steps(bindings, dependencies, profile)
+        run, pick = self._single
+        params = pick(bindings)
+        event = run(params, dependencies, profile=profile) if profile else run(params, dependencies)
+        if event.done:
+            return event
+        self.device.executor.flush()
+        return _keep(event, params)
+
+    def _single_kernel(self) -> tuple[Callable[..., Event], Callable[[Any], Any]] | None:
+        """The fast path's kernel and parameter choice, when the list is one kernel on user buffers alone."""
+        steps, order = self.kernel_list.steps, self.order
+        if len(steps) != 1 or steps[0].kind is not StepKind.KERNEL or not set(steps[0].buffers) <= set(order):
+            return None
+        positions = [order.index(b) for b in steps[0].buffers]
+        pick: Callable[[Any], Any] = itemgetter(*positions) if len(positions) > 1 else lambda b: tuple(b[p] for p in positions)
+        return self._kernels[steps[0].kernel].run, pick
+
+    def _run_steps(self, bindings: Sequence[Buffer], dependencies: Sequence[Event], profile: bool) -> Event:
+        workspace = self._workspaces.acquire()
+        buffers = {**self._constants, **workspace.buffers, **dict(zip(self.order, bindings, strict=True))}
+        events: list[Event] = []
+        try:
+            for launch in self._steps:
+                waits = [events[d] for d in launch.deps] if launch.deps else dependencies
+                events.append(self._launch(launch.step, buffers, waits, profile))
+        except BaseException:
+            # What did start still uses the buffers.
+            workspace.last = _keep(join(events), buffers)
+            raise
+        finally:
+            if events:
+                self.device.executor.flush()
+        ends = events if profile else [event for event, launch in zip(events, self._steps, strict=True) if launch.last]
+        workspace.last = event = _keep(join(ends), buffers)
+        return event
+
+    def _launch(self, step: Step, buffers: Mapping[int, Buffer], waits: Sequence[Event], profile: bool) -> Event:
+        params = [buffers[b] for b in step.buffers]
+        executor = self.device.executor
+        match step.kind:
+            case StepKind.KERNEL:
+                return self._kernels[step.kernel].run(params, waits, profile=profile)
+            case StepKind.FILL:
+                return executor.fill(params[0], waits)
+            case StepKind.COPY:
+                return executor.copy(params[1], params[0], waits)
+
+    def _wrong_count(self, count: int) -> TileDeviceError:
+        names = ", ".join(b.name for b in self._user)
+        return device_error(
+            Code.PARAMETERS, f"this kernel list takes {len(self._user)} buffers ({names}), not {count}"
+        )
+
+    def _too_small(self, bindings: Sequence[Buffer]) -> TileDeviceError:
+        info, buffer = next((i, b) for i, b in zip(self._user, bindings, strict=True) if b.nbytes < i.bytes)
+        shape = "×".join(map(str, info.shape)) or "scalar"
+        return device_error(
+            Code.SIZE_MISMATCH,
+            f"buffer {info.name!r} ({info.dtype} {shape}) needs {info.bytes} bytes, the one given has {buffer.nbytes}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A step with what its position decides."""
+
+    step: Step
+    deps: tuple[int, ...]
+    last: bool
+    """No later step waits for this one."""
+
+    @staticmethod
+    def of(step: Step, number: int, steps: Sequence[Step]) -> _Launch:
+        if any(not 0 <= d < number for d in step.deps):
+            raise TileInternalError(f"step {number} depends on {step.deps}: only earlier steps are allowed")
+        return _Launch(step, step.deps, not any(number in other.deps for other in steps))
+
+
+def _upload(memory: Memory, kernels: KernelList) -> dict[int, Buffer]:
+    data = {constant.name: constant.data for constant in kernels.constants}
+    result: dict[int, Buffer] = {}
+    for info in kernels.buffers:
+        if info.kind is not BufferKind.CONST:
+            continue
+        if len(data.get(info.name, b"")) != info.bytes:
+            raise TileInternalError(f"constant buffer {info.name!r} of {info.bytes} bytes has no data of that size")
+        result[info.id] = buffer = memory.allocate(info.bytes)
+        buffer.map_discard()[:] = data[info.name]
+        buffer.unmap().wait()
+    return result
+
+
+@dataclass(slots=True)
+class _Workspace:
+    """One set of temporaries, and the event of the run that used it last (None while that run is being started)."""
+
+    buffers: dict[int, Buffer]
+    last: Event | None = None
+
+
+class _Workspaces:
+    """Temporaries of one kernel list, reused once the run that used them is done."""
+
+    def __init__(self, memory: Memory, kernels: KernelList) -> None:
+        self._memory = memory
+        self._temps = [b for b in kernels.buffers if b.kind is BufferKind.TEMP]
+        self._arenas = _arena_sizes(self._temps, kernels.arenas)
+        self._limit = max(1, min(MAX_WORKSPACES, MAX_WORKSPACE_BYTES // max(1, sum(self._arenas))))
+        self._lock = threading.Lock()
+        self._all: list[_Workspace] = []
+
+    def acquire(self) -> _Workspace:
+        """A set that no pending run uses; whoever takes it sets `last`. Blocks while too many are in use."""
+        if not self._temps:
+            return _Workspace({})
+        while True:
+            with self._lock:
+                workspace = self._reuse() or self._grow()
+                if workspace is not None:
+                    return workspace
+                busy = next((w.last for w in self._all if w.last is not None), None)
+            if busy is None:
+                time.sleep(1e-4)  # every set belongs to a run that another thread is starting right now
+            else:
+                with contextlib.suppress(Exception):
+                    busy.wait()
+
+    def _reuse(self) -> _Workspace | None:
+        idle = [w for w in self._all if w.last is not None and w.last.done]
+        for extra in idle[_IDLE_WORKSPACES:]:
+            self._all.remove(extra)
+        if not idle:
+            return None
+        idle[0].last = None
+        return idle[0]
+
+    def _grow(self) -> _Workspace | None:
+        if len(self._all) >= self._limit:
+            return None
+        try:
+            workspace = _Workspace(self._allocate())
+        except TileDeviceError:
+            if self._all:
+                return None  # out of memory: wait for a set in use
+            raise
+        self._all.append(workspace)
+        return workspace
+
+    def _allocate(self) -> dict[int, Buffer]:
+        buffers: dict[int, Buffer] = {}
+        for number, size in enumerate(self._arenas):
+            temps = [b for b in self._temps if b.arena == number]
+            if temps:
+                arena = self._memory.allocate(size)
+                buffers.update((b.id, self._place(b, arena)) for b in temps)
+        return buffers
+
+    def _place(self, info: BufferInfo, arena: Buffer) -> Buffer:
+        view = self._memory.view(arena, info.offset, info.bytes)
+        return self._memory.allocate(info.bytes) if view is None else view
+
+
+def _arena_sizes(temps: Sequence[BufferInfo], stated: Sequence[int]) -> list[int]:
+    """Bytes of each arena: as stated, but never less than its buffers need."""
+    count = max([len(stated), *(b.arena + 1 for b in temps)], default=0)
+    sizes = [*stated, *[0] * (count - len(stated))]
+    for info in temps:
+        sizes[info.arena] = max(sizes[info.arena], info.offset + info.bytes)
+    return sizes
+
+
+def submit(
+    device: Device,
+    library: Library,
+    kernel_list: KernelList,
+    bindings: Mapping[int, Buffer],
+    dependencies: Sequence[Event] = (),
+    *,
+    profile: bool = False,
+) -> Event:
+    """Run `kernel_list` (built as `library`) on the buffers `bindings` names by id, after `dependencies`.
+
+    `bindings` holds every INPUT and OUTPUT buffer; temporaries and constants are provided here. Errors
+    as in `Prepared` and `Prepared.run`.
+    """
+    prepared = prepare(device, library, kernel_list)
+    try:
+        buffers = [bindings[number] for number in prepared.order]
+    except KeyError as missing:
+        name = next(b.name for b in kernel_list.buffers if b.id == missing.args[0])
+        raise device_error(Code.PARAMETERS, f"no buffer is bound to {name!r} (id {missing})") from None
+    return prepared.run(buffers, dependencies, profile=profile)
+
+
+_SLOT = "_tile_hal_prepared"
+
+
+def prepare(device: Device, library: Library, kernel_list: KernelList) -> Prepared:
+    """The `Prepared` of a library, made once and kept with the library itself."""
+    # In the library's own __dict__, so that it goes when the library does, whatever it refers to.
+    cache: dict[tuple[int, int], Prepared] = vars(library).setdefault(_SLOT, {})
+    key = (id(device), id(kernel_list))
+    found = cache.get(key)
+    if found is None:
+        found = cache.setdefault(key, Prepared(device, library, kernel_list))
+    return found
