@@ -1,0 +1,144 @@
+"""The part of llvmlite this package uses, with types; importing it loads LLVM.
+
+llvmlite has no annotations, so every use of it is here.
+"""
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+LOCK = threading.RLock()
+"""Held around every use of LLVM, and across fork, so that a child never inherits LLVM in the middle of something."""
+
+_opened = [0]
+
+
+def _after_fork_in_child() -> None:
+    LOCK.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_after_fork_in_child)
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What code is generated for."""
+
+    triple: str
+    cpu: str
+    features: str
+    """LLVM's feature string: ``+avx2,-avx512f,…``."""
+
+
+@cache
+def versions() -> tuple[str, str]:
+    """Versions of llvmlite and LLVM."""
+    return llvmlite.__version__, ".".join(str(n) for n in llvm.llvm_version_info)
+
+
+@cache
+def _initialize(every_target: bool) -> None:
+    if llvm.llvm_version_info[0] < 20:  # later ones do it themselves
+        llvm.initialize()
+    if every_target:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+
+
+@cache
+def host() -> Processor:
+    """This machine's processor with the features that the operating system lets programs use."""
+    with LOCK:
+        _initialize(False)
+        features = llvm.get_host_cpu_features().flatten()
+        return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+
+
+def target_machine(processor: Processor) -> Any:
+    """A code generator; small position-independent code, so that constants are addressed relative to it."""
+    with LOCK:
+        _initialize(processor.triple != host().triple)
+        target = llvm.Target.from_triple(processor.triple)
+        return target.create_target_machine(
+            cpu=processor.cpu, features=processor.features, opt=2, reloc="pic", codemodel="small", jit=True
+        )
+
+
+class Module:
+    """Parsed and verified IR in a context of its own, which frees what the global one would keep."""
+
+    def __init__(self, ir: str, machine: Any) -> None:
+        self._machine = machine
+        with LOCK:
+            self._context = llvm.create_context()
+            header = f'target triple = "{machine.triple}"\ntarget datalayout = "{machine.target_data}"\n'
+            self._module = llvm.parse_assembly(header + ir, context=self._context)
+            self._module.verify()
+            self._promote()
+
+    def _promote(self) -> None:
+        """Variables to registers: the only pass, because the IR is explicit about everything else."""
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        builder = llvm.create_pass_builder(self._machine, options)
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_sroa_pass()
+        manager.run(self._module, builder)
+
+    def ir(self) -> str:
+        """The IR after the pass."""
+        with LOCK:
+            return str(self._module)
+
+    def object_code(self) -> bytes:
+        """A relocatable object file."""
+        with LOCK:
+            return bytes(self._machine.emit_object(self._module))
+
+    def assembly(self) -> str:
+        """Machine code as text."""
+        with LOCK:
+            return str(self._machine.emit_assembly(self._module))
+
+    def close(self) -> None:
+        with LOCK:
+            self._module.close()
+            self._context.close()
+
+
+@cache
+def _linker(pid: int) -> Any:
+    del pid
+    return llvm.create_lljit_compiler(target_machine(host()))
+
+
+class LoadedCode:
+    """Object code linked into this process; it stays while this object lives."""
+
+    def __init__(self, code: bytes, symbols: list[str]) -> None:
+        """RuntimeError when the bytes are no object file or a symbol is missing."""
+        with LOCK:
+            _opened[0] += 1
+            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            for symbol in symbols:
+                builder.export_symbol(symbol)
+            self._tracker = builder.link(_linker(0), f"tile{_opened[0]}")
+        self.addresses: dict[str, int] = {symbol: int(self._tracker[symbol]) for symbol in symbols}
+
+    def __del__(self) -> None:
+        tracker = getattr(self, "_tracker", None)
+        if tracker is not None:
+            with LOCK:
+                tracker.close()

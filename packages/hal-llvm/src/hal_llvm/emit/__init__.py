@@ -1,0 +1,1 @@
+"""Semtree to LLVM IR text: types, scalar and vector arithmetic, memory, statements, modules."""

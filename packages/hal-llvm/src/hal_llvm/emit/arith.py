@@ -1,0 +1,328 @@
+"""Scalar and vector arithmetic of every dtype, as `tile_ir.numerics` defines it, without branches.
+
+float16 and bfloat16 compute in float32 and round once per operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+
+from hal_llvm.emit.code import Code
+from hal_llvm.emit.types import literal, register, spread, suffix
+
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
+
+
+def widen(code: Code, value: str, dtype: DType, lanes: int) -> str:
+    """A float16 or bfloat16 value as float32; others as they are."""
+    wide = register(DType.FLOAT32, lanes)
+    if dtype is DType.FLOAT16:
+        return code.let(f"fpext {register(dtype, lanes)} {value} to {wide}")
+    if dtype is DType.BFLOAT16:
+        bits = spread("i32", lanes)
+        word = code.let(f"zext {spread('i16', lanes)} {value} to {bits}")
+        high = code.let(f"shl {bits} {word}, {literal(16, DType.INT32, lanes)}")
+        return code.let(f"bitcast {bits} {high} to {wide}")
+    return value
+
+
+def narrow(code: Code, value: str, dtype: DType, lanes: int) -> str:
+    """A float32 value rounded to float16 or bfloat16 (nearest even); for other dtypes as it is."""
+    wide = register(DType.FLOAT32, lanes)
+    if dtype is DType.FLOAT16:
+        return code.let(f"fptrunc {wide} {value} to {register(dtype, lanes)}")
+    return _round_bfloat16(code, value, lanes) if dtype is DType.BFLOAT16 else value
+
+
+def _round_bfloat16(code: Code, value: str, lanes: int) -> str:
+    # By integers: the AVX512-BF16 instruction would flush denormals.
+    bits, wide, small = spread("i32", lanes), register(DType.FLOAT32, lanes), spread("i16", lanes)
+
+    def const(number: int) -> str:
+        return literal(number, DType.INT32, lanes)
+
+    word = code.let(f"bitcast {wide} {value} to {bits}")
+    high = code.let(f"lshr {bits} {word}, {const(16)}")
+    odd = code.let(f"and {bits} {high}, {const(1)}")
+    bias = code.let(f"add {bits} {odd}, {const(0x7FFF)}")
+    rounded = code.let(f"add {bits} {word}, {bias}")
+    shifted = code.let(f"lshr {bits} {rounded}, {const(16)}")
+    quiet = code.let(f"or {bits} {high}, {const(0x40)}")
+    nan = code.let(f"fcmp uno {wide} {value}, {value}")
+    chosen = select(code, nan, quiet, shifted, bits, lanes)
+    return code.let(f"trunc {bits} {chosen} to {small}")
+
+
+def select(code: Code, cond: str, then: str, other: str, llvm_type: str, lanes: int) -> str:
+    """Lanewise choice by an ``i1`` mask."""
+    return code.let(f"select {spread('i1', lanes)} {cond}, {llvm_type} {then}, {llvm_type} {other}")
+
+
+# --- unary -----------------------------------------------------------------------------------------
+
+
+def unary(code: Code, op: str, value: str, dtype: DType, lanes: int) -> str:
+    """neg, abs or bit_not."""
+    return _UNARY[op](code, value, dtype, lanes)
+
+
+def _neg(code: Code, value: str, dtype: DType, lanes: int) -> str:
+    t = register(dtype, lanes)
+    if dtype is DType.BOOL:
+        return value
+    if dtype is DType.BFLOAT16:
+        return code.let(f"xor {t} {value}, {literal(0x8000, DType.INT16, lanes)}")
+    return code.let(f"fneg {t} {value}" if dtype.is_float else f"sub {t} zeroinitializer, {value}" if lanes > 1 else f"sub {t} 0, {value}")
+
+
+def _abs(code: Code, value: str, dtype: DType, lanes: int) -> str:
+    t = register(dtype, lanes)
+    if dtype is DType.BFLOAT16:
+        return code.let(f"and {t} {value}, {literal(0x7FFF, DType.INT16, lanes)}")
+    if dtype.is_float:
+        return code.intrinsic("llvm.fabs", t, value)
+    if not dtype.is_signed:
+        return value
+    return code.call(f"llvm.abs.{suffix(t)}", t, (t, value), ("i1", "false"))
+
+
+def _bit_not(code: Code, value: str, dtype: DType, lanes: int) -> str:
+    return code.let(f"xor {register(dtype, lanes)} {value}, {literal(-1, dtype, lanes)}")
+
+
+_UNARY: dict[str, Callable[[Code, str, DType, int], str]] = {"neg": _neg, "abs": _abs, "bit_not": _bit_not}
+
+# --- binary ----------------------------------------------------------------------------------------
+
+
+def binary(code: Code, op: str, left: str, right: str, dtype: DType, lanes: int) -> str:
+    """add sub mul div mod max min and bit_and bit_or bit_xor on operands of one type."""
+    if dtype is DType.BOOL:
+        return code.let(f"{_BOOL[op]} {register(dtype, lanes)} {left}, {right}")
+    if not dtype.is_float:
+        return _INTEGER[op](code, left, right, dtype, lanes)
+    compute = DType.FLOAT32 if dtype in HALVES else dtype
+    a, b = widen(code, left, dtype, lanes), widen(code, right, dtype, lanes)
+    if op in _FLOAT:
+        result = code.let(f"{_FLOAT[op]} {register(compute, lanes)} {a}, {b}")
+    else:
+        result = _float_minmax(code, op, a, b, compute, lanes)
+    return narrow(code, result, dtype, lanes)
+
+
+_BOOL = {
+    "add": "or", "sub": "xor", "mul": "and", "div": "and", "max": "or", "min": "and",
+    "bit_and": "and", "bit_or": "or", "bit_xor": "xor",
+}  # fmt: skip
+_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+
+
+def _float_minmax(code: Code, op: str, a: str, b: str, dtype: DType, lanes: int) -> str:
+    t, mask = register(dtype, lanes), spread("i1", lanes)
+    if code.module.machine.native_minmax:
+        return code.intrinsic(f"llvm.{'maximum' if op == 'max' else 'minimum'}", t, a, b)
+    if _is_number(a):
+        a, b = b, a
+    # `b > a ? b : a` is one maxps, which gives a when either is NaN.
+    better = code.let(f"fcmp {'ogt' if op == 'max' else 'olt'} {t} {b}, {a}")
+    best = code.let(f"select {mask} {better}, {t} {b}, {t} {a}")
+    if _is_number(b):
+        return best
+    nan = code.let(f"fcmp uno {t} {b}, {b}")
+    return code.let(f"select {mask} {nan}, {t} {b}, {t} {best}")
+
+
+def _is_number(operand: str) -> bool:
+    """A constant that is not NaN."""
+    text = operand.removeprefix("splat (float ").removeprefix("splat (double ").rstrip(")")
+    return text.startswith("0x") and (int(text, 16) & ~(1 << 63)) <= 0x7FF << 52
+
+
+def _plain(instruction: str) -> Callable[[Code, str, str, DType, int], str]:
+    def emit(code: Code, left: str, right: str, dtype: DType, lanes: int) -> str:
+        return code.let(f"{instruction} {register(dtype, lanes)} {left}, {right}")
+
+    return emit
+
+
+def _int_minmax(which: str) -> Callable[[Code, str, str, DType, int], str]:
+    def emit(code: Code, left: str, right: str, dtype: DType, lanes: int) -> str:
+        return code.intrinsic(f"llvm.{'s' if dtype.is_signed else 'u'}{which}", register(dtype, lanes), left, right)
+
+    return emit
+
+
+def _harmless(operand: str, dtype: DType) -> bool:
+    """A constant divisor that needs no guard: neither 0 nor -1."""
+    text = operand.removeprefix("splat (").rstrip(")").split(" ")[-1]
+    return text.isdigit() and int(text) not in (0, (1 << dtype.bits) - 1)
+
+
+def _divide(code: Code, left: str, right: str, dtype: DType, lanes: int) -> str:
+    if _harmless(right, dtype):
+        return _quotient(code, left, right, dtype, lanes)
+    zero, safe = _safe_divisor(code, left, right, dtype, lanes)
+    quotient = _quotient(code, left, safe, dtype, lanes)
+    return select(code, zero, literal(0, dtype, lanes), quotient, register(dtype, lanes), lanes)
+
+
+def _safe_divisor(code: Code, left: str, right: str, dtype: DType, lanes: int) -> tuple[str, str]:
+    """Where the divisor is 0, and a divisor that never traps (MIN / -1 becomes MIN / 1)."""
+    t, mask = register(dtype, lanes), spread("i1", lanes)
+    zero = code.let(f"icmp eq {t} {right}, {literal(0, dtype, lanes)}")
+    bad = zero
+    if dtype.is_signed:
+        lowest = code.let(f"icmp eq {t} {left}, {literal(dtype.min_value, dtype, lanes)}")
+        minus = code.let(f"icmp eq {t} {right}, {literal(-1, dtype, lanes)}")
+        wraps = code.let(f"and {mask} {lowest}, {minus}")
+        bad = code.let(f"or {mask} {zero}, {wraps}")
+    return zero, select(code, bad, literal(1, dtype, lanes), right, t, lanes)
+
+
+def _quotient(code: Code, left: str, right: str, dtype: DType, lanes: int) -> str:
+    sign = "s" if dtype.is_signed else "u"
+    t = register(dtype, lanes)
+    if lanes == 1 or dtype.bits == 64:
+        return code.let(f"{sign}div {t} {left}, {right}")
+    # Exact for up to 32 bits: a quotient in float64 is never rounded onto the next integer.
+    wide = register(DType.FLOAT64, lanes)
+    a = code.let(f"{sign}itofp {t} {left} to {wide}")
+    b = code.let(f"{sign}itofp {t} {right} to {wide}")
+    ratio = code.let(f"fdiv {wide} {a}, {b}")
+    return code.let(f"fpto{sign}i {wide} {ratio} to {t}")
+
+
+def _floor_mod(code: Code, left: str, right: str, dtype: DType, lanes: int) -> str:
+    t, mask = register(dtype, lanes), spread("i1", lanes)
+    zero, safe = ("", right) if _harmless(right, dtype) else _safe_divisor(code, left, right, dtype, lanes)
+    rest = code.let(f"{'s' if dtype.is_signed else 'u'}rem {t} {left}, {safe}")
+    if dtype.is_signed:
+        some = code.let(f"icmp ne {t} {rest}, {literal(0, dtype, lanes)}")
+        mixed = code.let(f"xor {t} {rest}, {safe}")
+        apart = code.let(f"icmp slt {t} {mixed}, {literal(0, dtype, lanes)}")
+        fix = code.let(f"and {mask} {some}, {apart}")
+        moved = code.let(f"add {t} {rest}, {safe}")
+        rest = select(code, fix, moved, rest, t, lanes)
+    return select(code, zero, literal(0, dtype, lanes), rest, t, lanes) if zero else rest
+
+
+_INTEGER: dict[str, Callable[[Code, str, str, DType, int], str]] = {
+    "add": _plain("add"),
+    "sub": _plain("sub"),
+    "mul": _plain("mul"),
+    "div": _divide,
+    "mod": _floor_mod,
+    "max": _int_minmax("max"),
+    "min": _int_minmax("min"),
+    "bit_and": _plain("and"),
+    "bit_or": _plain("or"),
+    "bit_xor": _plain("xor"),
+}
+
+
+def shift(code: Code, op: str, value: str, dtype: DType, count: str, count_dtype: DType, lanes: int) -> str:
+    """bit_left or bit_right with a count of any integer dtype; a count outside [0, width) gives 0 or the sign."""
+    if dtype is DType.BOOL:
+        byte = code.let(f"zext {spread('i1', lanes)} {value} to {spread('i8', lanes)}")
+        moved = shift(code, op, byte, DType.UINT8, count, count_dtype, lanes)
+        return code.let(f"icmp ne {spread('i8', lanes)} {moved}, {literal(0, DType.UINT8, lanes)}")
+    t = register(dtype, lanes)
+    count, count_dtype = _integer_count(code, count, count_dtype, lanes)
+    out = code.let(f"icmp uge {register(count_dtype, lanes)} {count}, {literal(dtype.bits, count_dtype, lanes)}")
+    amount = _resize(code, count, count_dtype, dtype, lanes)
+    signed_right = op == "bit_right" and dtype.is_signed
+    limit = literal(dtype.bits - 1 if signed_right else 0, dtype, lanes)
+    safe = select(code, out, limit, amount, t, lanes)
+    instruction = "shl" if op == "bit_left" else "ashr" if dtype.is_signed else "lshr"
+    moved = code.let(f"{instruction} {t} {value}, {safe}")
+    return moved if signed_right else select(code, out, literal(0, dtype, lanes), moved, t, lanes)
+
+
+def _integer_count(code: Code, count: str, dtype: DType, lanes: int) -> tuple[str, DType]:
+    if dtype is not DType.BOOL:
+        return count, dtype
+    return code.let(f"zext {spread('i1', lanes)} {count} to {spread('i8', lanes)}"), DType.UINT8
+
+
+def _resize(code: Code, value: str, source: DType, target: DType, lanes: int) -> str:
+    if source.bits == target.bits:
+        return value
+    way = "trunc" if source.bits > target.bits else "sext" if source.is_signed else "zext"
+    return code.let(f"{way} {register(source, lanes)} {value} to {register(target, lanes)}")
+
+
+# --- comparison, fused multiply-add, casts ----------------------------------------------------------
+
+
+_COMPARE = {
+    "cmp_eq": ("oeq", "eq"), "cmp_ne": ("une", "ne"), "cmp_lt": ("olt", "lt"),
+    "cmp_gt": ("ogt", "gt"), "cmp_le": ("ole", "le"), "cmp_ge": ("oge", "ge"),
+}  # fmt: skip
+
+
+def compare(code: Code, op: str, left: str, right: str, dtype: DType, lanes: int) -> str:
+    """An ``i1`` mask; NaN is unequal to everything."""
+    ordered, integer = _COMPARE[op]
+    if dtype.is_float:
+        a, b = widen(code, left, dtype, lanes), widen(code, right, dtype, lanes)
+        compute = DType.FLOAT32 if dtype in HALVES else dtype
+        return code.let(f"fcmp {ordered} {register(compute, lanes)} {a}, {b}")
+    sign = "" if integer in ("eq", "ne") else "s" if dtype.is_signed else "u"
+    return code.let(f"icmp {sign}{integer} {register(dtype, lanes)} {left}, {right}")
+
+
+def fma(code: Code, a: str, b: str, c: str, dtype: DType, lanes: int) -> str:
+    """``a * b + c`` rounded once (float16 and bfloat16: in float32, then once more); integers wrap."""
+    if not dtype.is_float:
+        return binary(code, "add", binary(code, "mul", a, b, dtype, lanes), c, dtype, lanes)
+    compute = DType.FLOAT32 if dtype in HALVES else dtype
+    wide = [widen(code, x, dtype, lanes) for x in (a, b, c)]
+    return narrow(code, code.intrinsic("llvm.fma", register(compute, lanes), *wide), dtype, lanes)
+
+
+def cast(code: Code, value: str, source: DType, target: DType, lanes: int) -> str:
+    """Convert: integers wrap, float to integer saturates (NaN gives 0), to bool is ``!= 0``, half floats go through float32."""
+    if source is target:
+        return value
+    if target is DType.BOOL:
+        return compare(code, "cmp_ne", value, literal(0, source, lanes), source, lanes)
+    if source.is_float:
+        return _cast_float(code, value, source, target, lanes)
+    if not target.is_float:
+        return _cast_integer(code, value, source, target, lanes)
+    compute = DType.FLOAT32 if target in HALVES else target
+    way = "sitofp" if source.is_signed else "uitofp"
+    wide = code.let(f"{way} {register(source, lanes)} {value} to {register(compute, lanes)}")
+    return narrow(code, wide, target, lanes)
+
+
+def _cast_integer(code: Code, value: str, source: DType, target: DType, lanes: int) -> str:
+    if source is DType.BOOL:
+        return code.let(f"zext {register(source, lanes)} {value} to {register(target, lanes)}")
+    return _resize(code, value, source, target, lanes)
+
+
+def _cast_float(code: Code, value: str, source: DType, target: DType, lanes: int) -> str:
+    value = widen(code, value, source, lanes)
+    wide = DType.FLOAT32 if source in HALVES else source
+    to = register(target, lanes)
+    if not target.is_float:
+        name = f"llvm.fpto{'s' if target.is_signed else 'u'}i.sat.{suffix(to)}.{suffix(register(wide, lanes))}"
+        return code.call(name, to, (register(wide, lanes), value))
+    goal = DType.FLOAT32 if target in HALVES else target
+    if goal is not wide:
+        way = "fpext" if goal.bits > wide.bits else "fptrunc"
+        value = code.let(f"{way} {register(wide, lanes)} {value} to {register(goal, lanes)}")
+    return narrow(code, value, target, lanes)
+
+
+AGGREGATION_OPS = {
+    Aggregation.SUM: "add",
+    Aggregation.PROD: "mul",
+    Aggregation.MAX: "max",
+    Aggregation.MIN: "min",
+}
+"""The binary operation that merges two values."""

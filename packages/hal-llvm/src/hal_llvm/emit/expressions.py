@@ -1,0 +1,265 @@
+"""Expressions: one handler per node, walked without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tile_ir.diagnostics import TileInternalError
+from tile_ir.dtype import DType
+from tile_ir.semtree.nodes import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Extract,
+    Fma,
+    IdKind,
+    Insert,
+    Iota,
+    Limit,
+    Load,
+    ReduceLanes,
+    Select,
+    Shuffle,
+    Splat,
+    Unary,
+    Var,
+    WorkId,
+)
+
+from hal_llvm.emit import arith, memory
+from hal_llvm.emit.code import Code
+from hal_llvm.emit.types import literal, of, register
+from hal_llvm.math import call as math_call
+
+
+@dataclass(slots=True)
+class Slot:
+    """Storage of a mutable variable."""
+
+    pointer: str
+    llvm_type: str
+
+
+@dataclass(slots=True)
+class Scope:
+    """Variables in sight, with the log that takes them out of sight again."""
+
+    values: dict[str, str | Slot] = field(default_factory=dict[str, "str | Slot"])
+    log: list[tuple[str, str | Slot | None]] = field(default_factory=list["tuple[str, str | Slot | None]"])
+    groups: tuple[str, str, str] = ("0", "0", "0")
+    """The work group's numbers (i64)."""
+
+    def bind(self, name: str, value: str | Slot) -> None:
+        self.log.append((name, self.values.get(name)))
+        self.values[name] = value
+
+    def restore(self, mark: int) -> None:
+        """Forget what was bound since the log had `mark` entries."""
+        while len(self.log) > mark:
+            name, old = self.log.pop()
+            if old is None:
+                del self.values[name]
+            else:
+                self.values[name] = old
+
+
+def operands(expr: Expr) -> tuple[Expr, ...]:
+    """The direct subexpressions."""
+    kind = type(expr)
+    if kind in (Const, Var, Iota, Limit, WorkId):
+        return ()
+    if kind is Load:
+        assert isinstance(expr, Load)
+        return (expr.ptr, expr.index) if expr.mask is None else (expr.ptr, expr.index, expr.mask)
+    names = _OPERANDS.get(kind)
+    if names is not None:
+        return tuple(getattr(expr, name) for name in names)
+    if isinstance(expr, Call):
+        return expr.args
+    raise TileInternalError(f"the llvm device has no {kind.__name__} node")
+
+
+_OPERANDS: dict[type, tuple[str, ...]] = {
+    Unary: ("value",),
+    Binary: ("left", "right"),
+    Compare: ("left", "right"),
+    Fma: ("a", "b", "c"),
+    Select: ("cond", "then", "other"),
+    Cast: ("value",),
+    Splat: ("value",),
+    Extract: ("vector",),
+    Insert: ("vector", "value"),
+    Shuffle: ("left", "right"),
+    ReduceLanes: ("value",),
+}
+
+
+class Expressions:
+    """Emits expressions into `code`, looking variables up in `scope`."""
+
+    def __init__(self, code: Code, scope: Scope) -> None:
+        self.code = code
+        self.scope = scope
+
+    def value(self, root: Expr) -> str:
+        """The operand that holds `root`; equal objects are computed once."""
+        done: dict[int, str] = {}
+        stack: list[tuple[Expr, tuple[Expr, ...] | None]] = [(root, None)]
+        while stack:
+            expr, parts = stack.pop()
+            if id(expr) in done:
+                continue
+            if parts is None:
+                parts = operands(expr)
+                if parts:
+                    stack.append((expr, parts))
+                    stack.extend((part, None) for part in reversed(parts))
+                    continue
+            done[id(expr)] = self._handlers[type(expr)](self, expr, *(done[id(part)] for part in parts))
+        return done[id(root)]
+
+    def _const(self, node: Const) -> str:
+        return literal(node.value, node.type.dtype, node.type.lanes)
+
+    def _var(self, node: Var) -> str:
+        found = self.scope.values.get(node.name)
+        if found is None:
+            raise TileInternalError(f"semtree variable {node.name!r} is not defined here")
+        if isinstance(found, Slot):
+            return self.code.let(f"load {found.llvm_type}, ptr {found.pointer}")
+        return found
+
+    def _load(self, node: Load, pointer: str, index: str, mask: str | None = None) -> str:
+        where = memory.address(self.code, pointer, index, of(node.index.type), node.type.dtype)
+        return memory.load(self.code, where, node.type, node.align, mask)
+
+    def _unary(self, node: Unary, value: str) -> str:
+        return arith.unary(self.code, node.op, value, node.type.dtype, node.type.lanes)
+
+    def _binary(self, node: Binary, left: str, right: str) -> str:
+        dtype, lanes = node.type.dtype, node.type.lanes
+        if node.op in ("bit_left", "bit_right"):
+            return arith.shift(self.code, node.op, left, dtype, right, node.right.type.dtype, lanes)
+        return arith.binary(self.code, node.op, left, right, dtype, lanes)
+
+    def _compare(self, node: Compare, left: str, right: str) -> str:
+        return arith.compare(self.code, node.op, left, right, node.left.type.dtype, node.left.type.lanes)
+
+    def _fma(self, node: Fma, a: str, b: str, c: str) -> str:
+        return arith.fma(self.code, a, b, c, node.type.dtype, node.type.lanes)
+
+    def _select(self, node: Select, cond: str, then: str, other: str) -> str:
+        lanes = node.cond.type.lanes  # a scalar condition chooses whole vectors
+        return arith.select(self.code, cond, then, other, of(node.type), lanes)
+
+    def _cast(self, node: Cast, value: str) -> str:
+        return arith.cast(self.code, value, node.value.type.dtype, node.type.dtype, node.type.lanes)
+
+    def _call(self, node: Call, *args: str) -> str:
+        dtype, lanes = node.type.dtype, node.type.lanes
+        wide = [arith.widen(self.code, arg, dtype, lanes) for arg in args]
+        compute = DType.FLOAT32 if dtype in arith.HALVES else dtype
+        return arith.narrow(self.code, math_call(self.code, node.name, wide, compute, lanes), dtype, lanes)
+
+    def _splat(self, node: Splat, value: str) -> str:
+        return self.code.splat(register(node.type.dtype), node.type.lanes, value)
+
+    def _extract(self, node: Extract, vector: str) -> str:
+        if node.vector.type.lanes == 1:
+            return vector
+        return self.code.let(f"extractelement {of(node.vector.type)} {vector}, i64 {node.lane}")
+
+    def _insert(self, node: Insert, vector: str, value: str) -> str:
+        if node.type.lanes == 1:
+            return value
+        return self.code.let(
+            f"insertelement {of(node.type)} {vector}, {register(node.type.dtype)} {value}, i64 {node.lane}"
+        )
+
+    def _shuffle(self, node: Shuffle, left: str, right: str) -> str:
+        code, element = self.code, register(node.type.dtype)
+        vector = of(node.left.type)
+        if node.left.type.lanes == 1:
+            vector = f"<1 x {element}>"
+            left, right = (code.let(f"insertelement {vector} poison, {element} {x}, i64 0") for x in (left, right))
+        picks = ", ".join(f"i32 {lane}" for lane in node.lanes)
+        picked = code.let(f"shufflevector {vector} {left}, {vector} {right}, <{len(node.lanes)} x i32> <{picks}>")
+        if len(node.lanes) > 1:
+            return picked
+        return code.let(f"extractelement <1 x {element}> {picked}, i64 0")
+
+    def _iota(self, node: Iota) -> str:
+        dtype, lanes = node.type.dtype, node.type.lanes
+        if lanes == 1:
+            return literal(0, dtype)
+        element = register(dtype)
+        return f"<{', '.join(f'{element} {literal(lane, dtype)}' for lane in range(lanes))}>"
+
+    def _reduce_lanes(self, node: ReduceLanes, value: str) -> str:
+        code, dtype, lanes = self.code, node.value.type.dtype, node.value.type.lanes
+        while lanes > 1:
+            low, high = lanes // 2, lanes - lanes // 2
+            # An odd lane out stays for the next round.
+            left = self._lanes(value, dtype, lanes, range(low))
+            right = self._lanes(value, dtype, lanes, range(low, 2 * low))
+            rest = [self._lanes(value, dtype, lanes, range(2 * low, lanes))] if lanes % 2 else []
+            value = arith.binary(code, arith.AGGREGATION_OPS[node.agg], left, right, dtype, low)
+            if rest:
+                value = self._append(value, dtype, low, rest[0])
+            lanes = high
+        return value
+
+    def _lanes(self, value: str, dtype: DType, lanes: int, picks: range) -> str:
+        vector = register(dtype, lanes)
+        if len(picks) == 1:
+            return self.code.let(f"extractelement {vector} {value}, i64 {picks[0]}")
+        numbers = ", ".join(f"i32 {lane}" for lane in picks)
+        return self.code.let(f"shufflevector {vector} {value}, {vector} poison, <{len(picks)} x i32> <{numbers}>")
+
+    def _append(self, value: str, dtype: DType, lanes: int, last: str) -> str:
+        element, vector = register(dtype), f"<{lanes + 1} x {register(dtype)}>"
+        if lanes == 1:
+            value = self.code.let(f"insertelement {vector} poison, {element} {value}, i64 0")
+        else:
+            numbers = ", ".join([*(f"i32 {lane}" for lane in range(lanes)), "i32 poison"])
+            old = register(dtype, lanes)
+            value = self.code.let(f"shufflevector {old} {value}, {old} poison, <{lanes + 1} x i32> <{numbers}>")
+        return self.code.let(f"insertelement {vector} {value}, {element} {last}, i64 {lanes}")
+
+    def _limit(self, node: Limit) -> str:
+        dtype = node.type.dtype
+        return literal(dtype.min_value if node.which == "min" else dtype.max_value, dtype, node.type.lanes)
+
+    def _work_id(self, node: WorkId) -> str:
+        if node.kind is IdKind.LOCAL:
+            return literal(0, node.type.dtype)
+        group = self.scope.groups[node.axis]
+        if group == "0" or node.type.dtype.bits == 64:
+            return group
+        return self.code.let(f"trunc i64 {group} to {of(node.type)}")
+
+    _handlers: ClassVar[dict[type, Callable[..., str]]] = {
+        Const: _const,
+        Var: _var,
+        Load: _load,
+        Unary: _unary,
+        Binary: _binary,
+        Compare: _compare,
+        Fma: _fma,
+        Select: _select,
+        Cast: _cast,
+        Call: _call,
+        Splat: _splat,
+        Extract: _extract,
+        Insert: _insert,
+        Shuffle: _shuffle,
+        Iota: _iota,
+        ReduceLanes: _reduce_lanes,
+        Limit: _limit,
+        WorkId: _work_id,
+    }

@@ -1,0 +1,123 @@
+"""Loads, stores, allocations and atomics."""
+
+from __future__ import annotations
+
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.semtree.nodes import Store, Type
+
+from hal_llvm.emit import arith
+from hal_llvm.emit.code import Code
+from hal_llvm.emit.types import literal, memory, register, spread, suffix
+
+
+def address(code: Code, base: str, index: str, index_type: str, dtype: DType) -> str:
+    """Address of element `index`."""
+    if index == "0":
+        return base
+    return code.let(f"getelementptr inbounds {memory(dtype)}, ptr {base}, {index_type} {index}")
+
+
+def load(code: Code, pointer: str, type_: Type, align: int, mask: str | None) -> str:
+    """A scalar or consecutive lanes; lanes off the mask hold zero."""
+    dtype, lanes = type_.dtype, type_.lanes
+    align = align or dtype.bytes
+    if mask is not None:
+        return _from_memory(code, _masked_load(code, pointer, dtype, lanes, align, mask), dtype, lanes)
+    value = code.let(f"load {memory(dtype, lanes)}, ptr {pointer}, align {align}")
+    return _from_memory(code, value, dtype, lanes)
+
+
+def _masked_load(code: Code, pointer: str, dtype: DType, lanes: int, align: int, mask: str) -> str:
+    bits, vector, mask = _masked_types(code, dtype, lanes, mask)
+    name = f"llvm.masked.load.{suffix(vector)}.p0"
+    masks = f"<{lanes} x i1>"
+    value = code.call(
+        name, vector, ("ptr", pointer), ("i32", str(align)), (masks, mask), (vector, "zeroinitializer")
+    )
+    if lanes == 1:
+        value = code.let(f"extractelement {vector} {value}, i64 0")
+    target = memory(dtype, lanes)
+    same = spread(bits, lanes)
+    return value if same == target else code.let(f"bitcast {same} {value} to {target}")
+
+
+def _masked_types(code: Code, dtype: DType, lanes: int, mask: str) -> tuple[str, str, str]:
+    """Element and vector type of a masked access (halves move as integers), and the mask as a vector."""
+    bits = "i16" if dtype is DType.FLOAT16 else memory(dtype)
+    if lanes == 1:
+        mask = code.let(f"insertelement <1 x i1> poison, i1 {mask}, i64 0")
+    return bits, f"<{lanes} x {bits}>", mask
+
+
+def store(code: Code, pointer: str, value: str, type_: Type, node: Store, mask: str | None) -> None:
+    """Store lanes; streaming stores bypass the caches where the alignment allows."""
+    dtype, lanes = type_.dtype, type_.lanes
+    align = node.align or dtype.bytes
+    value = _to_memory(code, value, dtype, lanes)
+    if mask is not None:
+        _masked_store(code, pointer, value, dtype, lanes, align, mask)
+        return
+    size = lanes * dtype.bytes
+    bypass = node.hint == "streaming" and lanes > 1 and align >= min(size, code.module.machine.vector_bytes)
+    hint = ", !nontemporal !0" if bypass else ""
+    code.emit(f"store {memory(dtype, lanes)} {value}, ptr {pointer}, align {align}{hint}")
+
+
+def _masked_store(code: Code, pointer: str, value: str, dtype: DType, lanes: int, align: int, mask: str) -> None:
+    bits, vector, mask = _masked_types(code, dtype, lanes, mask)
+    if memory(dtype) != bits:
+        value = code.let(f"bitcast {memory(dtype, lanes)} {value} to {spread(bits, lanes)}")
+    if lanes == 1:
+        value = code.let(f"insertelement {vector} poison, {bits} {value}, i64 0")
+    code.call(
+        f"llvm.masked.store.{suffix(vector)}.p0", "void",
+        (vector, value), ("ptr", pointer), ("i32", str(align)), (f"<{lanes} x i1>", mask),
+    )  # fmt: skip
+
+
+def _from_memory(code: Code, value: str, dtype: DType, lanes: int) -> str:
+    if dtype is not DType.BOOL:
+        return value
+    return code.let(f"icmp ne {memory(dtype, lanes)} {value}, {literal(0, DType.UINT8, lanes)}")
+
+
+def _to_memory(code: Code, value: str, dtype: DType, lanes: int) -> str:
+    if dtype is not DType.BOOL:
+        return value
+    return code.let(f"zext {register(dtype, lanes)} {value} to {memory(dtype, lanes)}")
+
+
+def atomic(code: Code, agg: Aggregation, pointer: str, value: str, dtype: DType) -> None:
+    """``*pointer = agg(*pointer, value)`` indivisibly, for every dtype, by compare and exchange."""
+    bits = f"i{dtype.bits}"
+    loop, done = code.fresh("atomic"), code.fresh("done")
+    first = code.let(f"load atomic {bits}, ptr {pointer} monotonic, align {dtype.bytes}")
+    before = code.label
+    code.jump(loop)
+    code.block(loop)
+    old, again = code.fresh("%old"), code.fresh("%seen")
+    place = code.reserve()
+    merged = value if agg is Aggregation.ASSIGN else _merge(code, agg, old, value, dtype)
+    new = _as_bits(code, merged, dtype)
+    pair = code.let(f"cmpxchg ptr {pointer}, {bits} {old}, {bits} {new} monotonic monotonic, align {dtype.bytes}")
+    code.emit(f"{again} = extractvalue {{ {bits}, i1 }} {pair}, 0")
+    good = code.let(f"extractvalue {{ {bits}, i1 }} {pair}, 1")
+    code.fill(place, f"{old} = phi {bits} [ {first}, %{before} ], [ {again}, %{code.label} ]")
+    code.branch(good, done, loop)
+    code.block(done)
+
+
+def _merge(code: Code, agg: Aggregation, old_bits: str, value: str, dtype: DType) -> str:
+    current = old_bits
+    if dtype is DType.BOOL:
+        current = _from_memory(code, old_bits, dtype, 1)
+    elif dtype.is_float and dtype is not DType.BFLOAT16:
+        current = code.let(f"bitcast i{dtype.bits} {old_bits} to {register(dtype)}")
+    return arith.binary(code, arith.AGGREGATION_OPS[agg], current, value, dtype, 1)
+
+
+def _as_bits(code: Code, value: str, dtype: DType) -> str:
+    if dtype.is_float and dtype is not DType.BFLOAT16:
+        return code.let(f"bitcast {register(dtype)} {value} to i{dtype.bits}")
+    return _to_memory(code, value, dtype, 1)

@@ -1,0 +1,165 @@
+"""Modules: kernels as functions over a range of work groups.
+
+Each kernel gives two symbols: ``kernel<i>(ptr params, i64 first, i64 last, ptr scratch)`` runs work groups
+``first <= g < last``; ``kernel<i>.all(ptr params)`` runs all of them, its scratch pointer being the one behind the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tile_ir.diagnostics import TileDeviceError
+from tile_ir.kernels import Kernel
+from tile_ir.semtree.nodes import Function, Param
+
+from hal_llvm.emit.code import Code, Machine, Module
+from hal_llvm.emit.expressions import Scope
+from hal_llvm.emit.statements import Statements
+from hal_llvm.emit.types import of
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """IR text and, for each kernel, the scratch bytes one thread needs."""
+
+    text: str
+    scratch: tuple[int, ...]
+
+
+class _Arena:
+    """Offsets in the scratch memory of a thread, shared by a kernel and its helpers."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, code: Code, size: int, align: int) -> str:
+        start = -(-self.size // align) * align
+        self.size = start + size
+        name = code.fresh("%scratch")
+        code.entry.append(f"  {name} = getelementptr inbounds i8, ptr %scratch, i64 {start}")
+        return name
+
+
+def emit_module(kernels: Sequence[Kernel], machine: Machine) -> Emitted:
+    """IR of all kernels that have a semtree function."""
+    module = Module(machine)
+    scratch = tuple(_kernel(module, number, kernel) for number, kernel in enumerate(kernels))
+    return Emitted(module.text(), scratch)
+
+
+_ATTRIBUTES = 'nounwind "prefer-vector-width"="512"'
+
+
+def _kernel(module: Module, number: int, kernel: Kernel) -> int:
+    function = kernel.function
+    if function is None:
+        raise TileDeviceError(f"kernel {kernel.name} has no semtree, which the llvm device needs", code="TILE-E709")
+    if function.group_size != (1, 1, 1):
+        raise TileDeviceError(f"kernel {kernel.name} wants groups of {function.group_size}; the llvm device runs (1, 1, 1)", code="TILE-E709")
+    arena = _Arena()
+    for helper in function.helpers:
+        module.functions.append(_helper(module, number, helper, arena))
+    module.functions.append(_body(module, number, function, kernel.groups, arena))
+    module.functions.append(_entry(number, function, kernel.groups))
+    return arena.size
+
+
+def _parameter(param: Param, names: set[str]) -> str:
+    if not param.type.ptr:
+        return f"{of(param.type)} %p.{param.name}"
+    shared = param.alias_of is not None or param.name in names
+    align = max(param.align, param.type.dtype.bytes)
+    return f"ptr {'' if shared else 'noalias '}align {align} %p.{param.name}"
+
+
+def _parameters(function: Function) -> list[str]:
+    aliased = {p.alias_of for p in function.params if p.alias_of is not None}
+    return [_parameter(p, aliased) for p in function.params]
+
+
+def _scope(function: Function) -> Scope:
+    scope = Scope()
+    for param in function.params:
+        scope.bind(param.name, f"%p.{param.name}")
+    return scope
+
+
+def _body(module: Module, number: int, function: Function, groups: tuple[int, int, int], arena: _Arena) -> str:
+    code, scope = Code(module), _scope(function)
+    loop, step, done = "group", "next", "done"
+    code.branch(code.let("icmp slt i64 %first, %last"), loop, done)
+    code.block(loop)
+    code.emit(f"%g = phi i64 [ %first, %entry ], [ %following, %{step} ]")
+    scope.groups = _unpack(code, groups)
+    _statements(code, scope, step, arena, number).run(function.body)
+    code.jump(step)
+    code.block(step)
+    code.emit("%following = add nsw i64 %g, 1")
+    more = code.let("icmp slt i64 %following, %last")
+    code.emit(f"br i1 {more}, label %{loop}, label %{done}, !llvm.loop {module.loop_id()}")
+    code.block(done)
+    if any("!nontemporal" in line for line in code.lines):
+        code.emit("fence seq_cst")  # streaming stores are weakly ordered
+    code.emit("ret void")
+    params = ", ".join([*_parameters(function), "i64 %first", "i64 %last", "ptr noalias %scratch"])
+    return f"define internal void @body{number}({params}) {_ATTRIBUTES} {{\n{code.body()}\n}}"
+
+
+def _statements(code: Code, scope: Scope, exit_label: str, arena: _Arena, number: int) -> Statements:
+    def scratch(size: int, align: int) -> str:
+        return arena.take(code, size, align)
+
+    return Statements(code, scope, exit_label=exit_label, scratch=scratch, helpers=f"fn{number}.")
+
+
+def _unpack(code: Code, groups: tuple[int, int, int]) -> tuple[str, str, str]:
+    """Group numbers from the linear one; x is fastest."""
+    nx, ny, nz = groups
+    used = [axis for axis in range(3) if groups[axis] > 1]
+    ids = ["0", "0", "0"]
+    if len(used) <= 1:
+        if used:
+            ids[used[0]] = "%g"
+        return ids[0], ids[1], ids[2]
+    ids[0] = code.let(f"urem i64 %g, {nx}")
+    rest = code.let(f"udiv i64 %g, {nx}")
+    ids[1] = code.let(f"urem i64 {rest}, {ny}") if nz > 1 else rest
+    ids[2] = code.let(f"udiv i64 {rest}, {ny}") if nz > 1 else "0"
+    return ids[0], ids[1], ids[2]
+
+
+def _entry(number: int, function: Function, groups: tuple[int, int, int]) -> str:
+    loads, args = [], []
+    for place, param in enumerate(function.params):
+        loads.append(f"  %a{place} = getelementptr inbounds ptr, ptr %params, i64 {place}")
+        loads.append(f"  %b{place} = load ptr, ptr %a{place}")
+        args.append(f"{of(param.type)} %b{place}")
+    total, last = groups[0] * groups[1] * groups[2], len(function.params)
+    call = ", ".join([*args, "i64 %first", "i64 %last", "ptr %scratch"])
+    whole = ", ".join([*args, "i64 0", f"i64 {total}", "ptr %scratch"])
+    return "\n".join(
+        [
+            f"define void @kernel{number}(ptr %params, i64 %first, i64 %last, ptr %scratch) {_ATTRIBUTES} {{",
+            *loads,
+            f"  call void @body{number}({call})",
+            "  ret void\n}",
+            f"define void @kernel{number}.all(ptr %params) {_ATTRIBUTES} {{",
+            *loads,
+            f"  %s = getelementptr inbounds ptr, ptr %params, i64 {last}",
+            "  %scratch = load ptr, ptr %s",
+            f"  call void @body{number}({whole})",
+            "  ret void\n}",
+        ]
+    )
+
+
+def _helper(module: Module, number: int, function: Function, arena: _Arena) -> str:
+    code, scope = Code(module), _scope(function)
+    scope.groups = ("%gx", "%gy", "%gz")
+    _statements(code, scope, "done", arena, number).run(function.body)
+    code.jump("done")
+    code.block("done")
+    code.emit("ret void")
+    params = ", ".join([*_parameters(function), "i64 %gx", "i64 %gy", "i64 %gz", "ptr %scratch"])
+    return f"define internal void @fn{number}.{function.name}({params}) {_ATTRIBUTES} {{\n{code.body()}\n}}"

@@ -1,0 +1,243 @@
+"""Statements: a walk with an explicit stack, so that depth never meets a recursion limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from tile_ir.diagnostics import TileInternalError
+from tile_ir.semtree.nodes import (
+    Alloc,
+    Assign,
+    AsyncCopy,
+    AsyncWait,
+    Atomic,
+    Barrier,
+    Block,
+    CallFn,
+    Comment,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Return,
+    Statement,
+    Store,
+    Unroll,
+    While,
+)
+
+from hal_llvm.emit import memory
+from hal_llvm.emit.code import Code
+from hal_llvm.emit.expressions import Expressions, Scope, Slot
+from hal_llvm.emit.types import literal, of
+from hal_llvm.emit.types import memory as memory_type
+
+FULL_UNROLL_LIMIT = 256
+"""Most iterations of an Unroll.FULL loop that are written out."""
+STACK_LIMIT = 64 * 1024
+"""Bytes of a private array that still lives on the stack; larger ones are in the thread's scratch memory."""
+
+Work = Statement | Callable[[], None]
+
+
+class Statements:
+    """Emits the statements of one function."""
+
+    def __init__(
+        self, code: Code, scope: Scope, *, exit_label: str, scratch: Callable[[int, int], str], helpers: str
+    ) -> None:
+        self.code = code
+        self.scope = scope
+        self.exit_label = exit_label
+        self.scratch = scratch
+        """Gives a pointer to so many bytes of scratch memory with an alignment."""
+        self.helpers = helpers
+        """Prefix of the symbols of the kernel's helper functions."""
+        self.values = Expressions(code, scope)
+
+    def run(self, block: Block) -> None:
+        """Emit `block` from the current position on."""
+        stack: list[Work] = [block]
+        while stack:
+            item = stack.pop()
+            handler = self._handlers.get(type(item))
+            if handler is not None:
+                stack.extend(reversed(list(handler(self, item) or ())))
+            elif callable(item):
+                item()
+            else:
+                raise TileInternalError(f"the llvm device has no {type(item).__name__} statement")
+
+    def _block(self, node: Block) -> Iterable[Work]:
+        mark = len(self.scope.log)
+        return (*node.body, lambda: self.scope.restore(mark))
+
+    def _let(self, node: Let) -> None:
+        value = self.values.value(node.value)
+        if not node.mutable:
+            self.scope.bind(node.name, value)
+            return
+        llvm_type = of(node.value.type)
+        slot = Slot(self.code.alloca(llvm_type), llvm_type)
+        self.code.emit(f"store {llvm_type} {value}, ptr {slot.pointer}")
+        self.scope.bind(node.name, slot)
+
+    def _assign(self, node: Assign) -> None:
+        slot = self.scope.values.get(node.name)
+        if not isinstance(slot, Slot):
+            raise TileInternalError(f"semtree variable {node.name!r} is not a mutable one")
+        self.code.emit(f"store {slot.llvm_type} {self.values.value(node.value)}, ptr {slot.pointer}")
+
+    def _pointer(self, ptr: Expr, index: Expr) -> str:
+        base, number = self.values.value(ptr), self.values.value(index)
+        return memory.address(self.code, base, number, of(index.type), ptr.type.dtype)
+
+    def _store(self, node: Store) -> None:
+        value = self.values.value(node.value)
+        mask = self.values.value(node.mask) if node.mask is not None else None
+        memory.store(self.code, self._pointer(node.ptr, node.index), value, node.value.type, node, mask)
+
+    def _alloc(self, node: Alloc) -> None:
+        count = max(1, node.type.count) * node.type.lanes
+        size = count * node.type.dtype.bytes
+        if size < STACK_LIMIT:
+            pointer = self.code.alloca(f"[{count} x {memory_type(node.type.dtype)}]", node.align)
+        else:
+            pointer = self.scratch(size, max(64, node.align))
+        self.scope.bind(node.name, pointer)
+
+    def _if(self, node: If) -> Iterable[Work]:
+        code = self.code
+        cond = self.values.value(node.cond)
+        then, done = code.fresh("then"), code.fresh("endif")
+        other = code.fresh("else") if node.other is not None else done
+        code.branch(cond, then, other)
+        code.block(then)
+
+        def between() -> None:
+            code.jump(done)
+            if node.other is not None:
+                code.block(other)
+
+        def end() -> None:
+            if node.other is not None:
+                code.jump(done)
+            code.block(done)
+
+        return (node.then, between, *((node.other,) if node.other is not None else ()), end)
+
+    def _while(self, node: While) -> Iterable[Work]:
+        code = self.code
+        test, body, done = code.fresh("while"), code.fresh("do"), code.fresh("done")
+        code.jump(test)
+        code.block(test)
+        code.branch(self.values.value(node.cond), body, done)
+        code.block(body)
+
+        def end() -> None:
+            code.jump(test)
+            code.block(done)
+
+        return (node.body, end)
+
+    def _for(self, node: For) -> Iterable[Work]:
+        trips = _static_trips(node)
+        if node.unroll is Unroll.FULL and trips is not None and len(trips) <= FULL_UNROLL_LIMIT:
+            return self._unrolled(node, trips)
+        return self._loop(node, trips)
+
+    def _unrolled(self, node: For, trips: range) -> Iterable[Work]:
+        mark = len(self.scope.log)
+
+        def enter(number: int) -> Callable[[], None]:
+            return lambda: self.scope.bind(node.var, literal(number, node.start.type.dtype))
+
+        return [
+            step for number in trips for step in (enter(number), node.body, lambda: self.scope.restore(mark))
+        ]  # fmt: skip
+
+    def _loop(self, node: For, trips: range | None) -> Iterable[Work]:
+        """A loop that tests at its end, with a guard in front unless it surely runs."""
+        code, t = self.code, of(node.start.type)
+        signed = node.start.type.dtype.is_signed
+        start, stop = self.values.value(node.start), self.values.value(node.stop)
+        body, done = code.fresh("loop"), code.fresh("after")
+        if trips is not None and not trips:
+            return ()
+        if trips:
+            code.jump(body)
+        else:
+            code.branch(code.let(f"icmp {'s' if signed else 'u'}lt {t} {start}, {stop}"), body, done)
+        before = code.label
+        code.block(body)
+        var, following = code.fresh("%i"), code.fresh("%i")
+        place, mark = code.reserve(), len(self.scope.log)
+        self.scope.bind(node.var, var)
+
+        def end() -> None:
+            self.scope.restore(mark)
+            # Bounds are extents of tensors, far from where a 32-bit counter would wrap.
+            wrap = " nsw" if signed and node.start.type.dtype.bits >= 32 else ""
+            code.emit(f"{following} = add{wrap} {t} {var}, {node.step}")
+            latch = code.label
+            again = code.let(f"icmp {'s' if signed else 'u'}lt {t} {following}, {stop}")
+            code.emit(f"br i1 {again}, label %{body}, label %{done}, !llvm.loop {code.module.loop_id()}")
+            code.fill(place, f"{var} = phi {t} [ {start}, %{before} ], [ {following}, %{latch} ]")
+            code.block(done)
+
+        return (node.body, end)
+
+    def _atomic(self, node: Atomic) -> None:
+        value = self.values.value(node.value)
+        memory.atomic(self.code, node.agg, self._pointer(node.ptr, node.index), value, node.value.type.dtype)
+
+    def _async_copy(self, node: AsyncCopy) -> Iterable[Work]:
+        """A plain copy: it is complete when the next statement starts."""
+        if node.guard is not None:
+            plain = AsyncCopy(node.dst, node.dst_index, node.src, node.src_index, node.count, None, node.group)
+            return (If(node.guard, Block((plain,))),)
+        dst, src = self._pointer(node.dst, node.dst_index), self._pointer(node.src, node.src_index)
+        size = node.count * node.dst.type.dtype.bytes
+        self.code.call(
+            "llvm.memcpy.p0.p0.i64", "void", ("ptr", dst), ("ptr", src), ("i64", str(size)), ("i1", "false")
+        )
+        return ()
+
+    def _call_fn(self, node: CallFn) -> None:
+        args = [(of(arg.type), self.values.value(arg)) for arg in node.args]
+        ids = [("i64", group) for group in self.scope.groups]
+        self.code.call_local(f"{self.helpers}{node.name}", "void", *args, *ids, ("ptr", "%scratch"))
+
+    def _return(self, node: Return) -> None:
+        del node
+        self.code.jump(self.exit_label)
+        self.code.block(self.code.fresh("unreachable"))
+
+    def _nothing(self, node: Statement) -> None:
+        """Comments; barriers and waits of a group of one work item."""
+
+    _handlers: ClassVar[dict[type, Callable[[Any, Any], Iterable[Work] | None]]] = {
+        Block: _block,
+        Let: _let,
+        Assign: _assign,
+        Store: _store,
+        Alloc: _alloc,
+        If: _if,
+        While: _while,
+        For: _for,
+        Atomic: _atomic,
+        AsyncCopy: _async_copy,
+        AsyncWait: _nothing,
+        Barrier: _nothing,
+        CallFn: _call_fn,
+        Comment: _nothing,
+        Return: _return,
+    }
+
+
+def _static_trips(node: For) -> range | None:
+    if isinstance(node.start, Const) and isinstance(node.stop, Const):
+        return range(int(node.start.value), int(node.stop.value), node.step)
+    return None

@@ -1,0 +1,68 @@
+"""Math functions as LLVM IR: our own polynomials for float32 at any lane count, the C library for float64.
+
+Every lane does the same instructions whatever the lane count, so a scalar gives the same bits as a
+vector. Bounds: OpenCL's full profile (exp, log 3 ulp; sin, cos, asin, acos, sinh, cosh 4; tan, atan,
+tanh 5; pow 16), over the whole range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tile_ir.diagnostics import TileInternalError
+from tile_ir.dtype import DType
+
+from hal_llvm.emit.code import Code
+from hal_llvm.emit.types import register, suffix
+from hal_llvm.math import exponential, power, trigonometry
+from hal_llvm.math.lanes import Lanes
+
+_INTRINSICS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "round"}
+"""Exact functions that every processor has, or LLVM expands."""
+
+_INLINE: dict[str, Callable[[Lanes, str], str]] = {
+    "exp": exponential.exp,
+    "log": exponential.log,
+    "tanh": exponential.tanh,
+    "asin": trigonometry.asin,
+    "acos": trigonometry.acos,
+    "atan": trigonometry.atan,
+}
+"""Short enough to be written where they are used."""
+
+_OUTLINED: dict[str, Callable[..., str]] = {
+    "sinh": exponential.sinh,
+    "cosh": exponential.cosh,
+    "sin": trigonometry.sin,
+    "cos": trigonometry.cos,
+    "tan": trigonometry.tan,
+    "pow": power.pow_,
+}
+"""Long ones become a function per lane count."""
+
+
+def call(code: Code, name: str, args: Sequence[str], dtype: DType, lanes: int) -> str:
+    """The value of a math function of float32 or float64 operands."""
+    llvm_type = register(dtype, lanes)
+    if name == "recip":
+        return code.let(f"fdiv {llvm_type} {Lanes(code, register(dtype), lanes).const(1.0)}, {args[0]}")
+    if name in _INTRINSICS:
+        return code.intrinsic(f"llvm.{_INTRINSICS[name]}", llvm_type, *args)
+    if name not in _INLINE and name not in _OUTLINED:
+        raise TileInternalError(f"the llvm device has no math function {name!r}")
+    if dtype is DType.FLOAT64:
+        return code.intrinsic(f"llvm.{name}", llvm_type, *args)
+    if name in _INLINE:
+        return _INLINE[name](Lanes(code, "float", lanes), args[0])
+    symbol = f"math.{name}.{suffix(llvm_type)}"
+    code.module.helper(symbol, lambda: _function(code, symbol, name, len(args), lanes))
+    return code.call_local(symbol, llvm_type, *((llvm_type, arg) for arg in args))
+
+
+def _function(caller: Code, symbol: str, name: str, arity: int, lanes: int) -> str:
+    code = Code(caller.module)
+    v = Lanes(code, "float", lanes)
+    params = [f"%x{n}" for n in range(arity)]
+    code.emit(f"ret {v.f} {_OUTLINED[name](v, *params)}")
+    header = ", ".join(f"{v.f} {p}" for p in params)
+    return f'define internal {v.f} @{symbol}({header}) noinline nounwind "prefer-vector-width"="512" {{\n{code.body()}\n}}'

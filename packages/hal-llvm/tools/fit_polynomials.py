@@ -1,0 +1,137 @@
+"""Fits the polynomials of `hal_llvm.math.coefficients` and prints that file's tables.
+
+Each is the near-minimax polynomial P of the stated remainder of a function, found by iteratively
+reweighted least squares (Lawson's method) on Chebyshev nodes in long double arithmetic.
+Run ``python tools/fit_polynomials.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.longdouble]
+
+
+def series(x: Floats, terms: list[float]) -> Floats:
+    """Sum of terms[k] * x**k."""
+    total = np.zeros_like(x)
+    for term in reversed(terms):
+        total = total * x + np.longdouble(term)
+    return total
+
+
+def factorials(first: int, step: int, count: int, alternate: bool = False) -> list[float]:
+    """±1/n! for n = first, first + step, …"""
+    values: list[float] = []
+    value = np.longdouble(1)
+    n = 0
+    for k in range(count):
+        while n < first + k * step:
+            n += 1
+            value = value / n
+        values.append(-value if alternate and k % 2 else value)
+    return values
+
+
+def fit(
+    remainder: Callable[[Floats], Floats], weight: Callable[[Floats], Floats], low: float, high: float, degree: int
+) -> tuple[list[float], float]:
+    """Coefficients (constant first) and the largest weighted error."""
+    nodes = 2000
+    t = np.cos(np.pi * (np.arange(nodes, dtype=np.longdouble) + 0.5) / nodes)
+    x = (np.longdouble(low) + high) / 2 + (np.longdouble(high) - low) / 2 * t
+    scale = max(abs(low), abs(high))
+    basis = np.stack([(x / scale) ** k for k in range(degree + 1)], axis=1).astype(np.float64)
+    goal, w = remainder(x), weight(x)
+    lawson = np.ones(nodes)
+    coefficients = np.zeros(degree + 1)
+    for _ in range(60):
+        rows = (w.astype(np.float64) * np.sqrt(lawson))[:, None]
+        coefficients = np.linalg.lstsq(basis * rows, (goal * w).astype(np.float64) * np.sqrt(lawson), rcond=None)[0]
+        error = np.abs((basis @ coefficients - goal) * w).astype(np.float64)
+        lawson = lawson * error
+        lawson /= lawson.sum()
+    return [float(c / scale**k) for k, c in enumerate(coefficients)], float(error.max())
+
+
+def atan_remainder(z: Floats) -> Floats:
+    x = np.sqrt(z)
+    return np.where(z < 1e-3, series(z, [-1 / 3, 1 / 5, -1 / 7, 1 / 9, -1 / 11]), (np.arctan(x) - x) / (x * z))
+
+
+def asin_remainder(z: Floats) -> Floats:
+    x = np.sqrt(z)
+    near = series(z, [1 / 6, 3 / 40, 15 / 336, 105 / 3456, 945 / 42240, 10395 / 599040])
+    return np.where(z < 1e-2, near, (np.arcsin(x) - x) / (x * z))
+
+
+def tanh_remainder(z: Floats) -> Floats:
+    x = np.sqrt(z)
+    near = series(z, [-1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075])
+    return np.where(z < 1e-3, near, (np.tanh(x) - x) / (x * z))
+
+
+def log_remainder(f: Floats) -> Floats:
+    near = series(f, [(-1) ** k / (k + 3) for k in range(24)])
+    return np.where(np.abs(f) < 0.05, near, (np.log1p(f) - f + f * f / 2) / f**3)
+
+
+FITS: dict[str, tuple[str, Callable[[Floats], Floats], Callable[[Floats], Floats], float, float, int]] = {
+    "EXP": (
+        "(exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2",
+        lambda r: series(r, factorials(2, 1, 20)), lambda r: r * r / np.exp(r), -0.3485, 0.3485, 4,
+    ),
+    "EXP2_DOUBLE": (
+        "(exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2, for float64 arithmetic",
+        lambda r: series(r, factorials(2, 1, 24)), lambda r: r * r / np.exp(r), -0.3485, 0.3485, 6,
+    ),
+    "LOG": (
+        "(log(1 + f) - f + f**2/2) / f**3 for sqrt(1/2) <= 1 + f < sqrt(2)",
+        log_remainder, lambda f: np.abs(f**3 / np.log1p(f)), -0.29295, 0.41425, 8,
+    ),
+    "ATANH_DOUBLE": (
+        "(atanh(s) - s) / s**3 in s**2 for |s| <= 0.1716, for float64 arithmetic",
+        lambda z: series(z, [1 / np.longdouble(2 * k + 3) for k in range(20)]), lambda z: z, 0.0, 0.02945, 5,
+    ),
+    "SIN": (
+        "(sin(r) - r) / r**3 in r**2 for |r| <= pi/4",
+        lambda z: -series(z, factorials(3, 2, 12, True)), lambda z: z / np.sinc(np.sqrt(z) / np.pi), 0.0, 0.617, 2,
+    ),
+    "COS": (
+        "(cos(r) - 1 + r**2/2) / r**4 in r**2 for |r| <= pi/4",
+        lambda z: series(z, factorials(4, 2, 12, True)), lambda z: z * z / np.cos(np.sqrt(z)), 0.0, 0.617, 2,
+    ),
+    "TANH": (
+        "(tanh(x) - x) / x**3 in x**2 for |x| <= 0.625",
+        tanh_remainder, lambda z: z, 0.0, 0.391, 4,
+    ),
+    "SINH": (
+        "(sinh(x) - x) / x**3 in x**2 for |x| <= 1",
+        lambda z: series(z, factorials(3, 2, 14)), lambda z: z, 0.0, 1.0, 3,
+    ),
+    "ATAN": (
+        "(atan(x) - x) / x**3 in x**2 for |x| <= 1",
+        atan_remainder, lambda z: z * np.sqrt(z) / np.arctan(np.sqrt(z)), 0.0, 1.0, 8,
+    ),
+    "ASIN": (
+        "(asin(x) - x) / x**3 in x**2 for |x| <= 1/2",
+        asin_remainder, lambda z: z, 0.0, 0.25, 4,
+    ),
+}  # fmt: skip
+
+
+def main() -> None:
+    print('"""Polynomials of the math functions, constant term first; made by `tools/fit_polynomials.py`."""\n')
+    for name, (meaning, remainder, weight, low, high, degree) in FITS.items():
+        coefficients, error = fit(remainder, weight, low, high, degree)
+        print(f"{name} = (")
+        for c in coefficients:
+            print(f"    {c!r},")
+        print(f')\n"""{meaning}; relative error of the function {error:.1e}."""\n')
+
+
+if __name__ == "__main__":
+    main()
