@@ -1,0 +1,288 @@
+"""Syntax tree of a Tile function: what the parser makes, the printer prints and the binder reads.
+
+Every node carries the span of its text. Two nodes are equal when they have the same structure; spans do not
+count. An operator chain such as ``A + B + …`` nests as deep as it is long, so walk expressions with
+`postorder` (or another loop), never by recursion: equality, hashing and printing here do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from tile_ir.diagnostics import Source, Span
+from tile_ir.ops import Aggregation
+
+NO_SPAN = Span(Source("", "<none>"), 0, 0)
+"""The span of nodes that were built, not parsed."""
+
+
+class Node:
+    """Base of all nodes: structural equality and hash without recursion, spans ignored."""
+
+    __slots__ = ()
+    span: Span
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node):
+            return NotImplemented
+        return all(a == b for a, b in zip(_flat(self), _flat(other), strict=False))
+
+    def __hash__(self) -> int:
+        return hash(tuple(_flat(self)))
+
+    def __repr__(self) -> str:
+        from tile_lang.printer import print_node
+
+        return f"<{type(self).__name__} {print_node(self)}>"
+
+
+def _flat(root: Node) -> Iterator[object]:
+    """The tree as one prefix sequence of classes, lengths and leaf values."""
+    stack: list[object] = [root]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Node):
+            yield type(item)
+            stack.extend(getattr(item, n) for n in _fields(type(item)))
+        elif isinstance(item, tuple):
+            items = cast("tuple[object, ...]", item)
+            yield len(items)
+            stack.extend(items)
+        else:
+            yield item
+
+
+def _fields(cls: type[Node]) -> list[str]:
+    names = cast("tuple[str, ...]", getattr(cls, "__match_args__", ()))
+    return [n for n in names if n != "span"]
+
+
+# --- expressions -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IntLiteral(Node):
+    """Decimal digits, kept as written."""
+
+    text: str
+    span: Span = NO_SPAN
+
+    @property
+    def value(self) -> int:
+        return int(self.text)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FloatLiteral(Node):
+    """A number with a point or an exponent, kept as written (`value` is the nearest float64, maybe inf)."""
+
+    text: str
+    span: Span = NO_SPAN
+
+    @property
+    def value(self) -> float:
+        return float(self.text)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Name(Node):
+    """A tensor or dimension name; `id` is without the ``#`` of an escaped one."""
+
+    id: str
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IndexName(Node):
+    """An index variable inside an index formula; `id` is without the ``$`` of an escaped one."""
+
+    id: str
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Call(Node):
+    """``function(args…)`` with one argument or more; `function_span` covers the name alone."""
+
+    function: str
+    args: tuple[Expr, ...]
+    span: Span = NO_SPAN
+
+    @property
+    def function_span(self) -> Span:
+        end = self.span.source.text.find("(", self.span.start)
+        return Span(self.span.source, self.span.start, max(self.span.start, end))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Unary(Node):
+    """``-x`` or ``~x``; `op` is that symbol. A negative literal is a Unary of its digits."""
+
+    op: str
+    operand: Expr
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Binary(Node):
+    """``left op right``; `op` is one of ``+ - * / == != < > <= >= << >> & | ^``. ``2i`` is ``2 * i``."""
+
+    op: str
+    left: Expr
+    right: Expr
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Conditional(Node):
+    """``test ? then : otherwise``."""
+
+    test: Expr
+    then: Expr
+    otherwise: Expr
+    span: Span = NO_SPAN
+
+
+Expr = IntLiteral | FloatLiteral | Name | IndexName | Call | Unary | Binary | Conditional
+"""An elementwise expression: every kind but IndexName."""
+
+Poly = IntLiteral | Name | IndexName | Unary | Binary
+"""An index formula: integers, dimension names, index variables, unary ``-`` and ``+ - * /``, nested alike.
+
+Whether it is affine is the binder's question.
+"""
+
+
+# --- contractions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Ref(Node):
+    """``X[formulas…]`` in a contraction body; no formulas for a scalar."""
+
+    name: Name
+    indexes: tuple[Poly, ...]
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Target(Node):
+    """``O[indexes… : sizes…]``; `sizes` is None when the text has no colon (legal for ``O[]`` alone: binder's rule)."""
+
+    name: Name
+    indexes: tuple[Poly, ...]
+    sizes: tuple[Expr, ...] | None
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Body(Node):
+    """What is aggregated: one ref (`comb` None), two refs, or the conditional form with three.
+
+    `comb` is ``+``, ``*`` or ``==``. With three refs the meaning is ``refs[0] == refs[1] ? refs[2]`` whatever
+    symbol is written (facts 1.2).
+    """
+
+    refs: tuple[Ref, ...]
+    comb: str | None
+    span: Span = NO_SPAN
+
+    @property
+    def conditional(self) -> bool:
+        return len(self.refs) == 3
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Constraint(Node):
+    """``formula < bound``, which means ``0 <= formula < bound``."""
+
+    formula: Poly
+    bound: Expr
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Attribute(Node):
+    """``[[name(args…)]]`` in front of a statement."""
+
+    name: str
+    args: tuple[str, ...]
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Contraction(Node):
+    """``target = agg(body), constraints… no_defract default X;``."""
+
+    target: Target
+    agg: Aggregation
+    body: Body
+    constraints: tuple[Constraint, ...] = ()
+    no_defract: bool = False
+    default: Name | None = None
+    attributes: tuple[Attribute, ...] = ()
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Assign(Node):
+    """``Name = expr;``."""
+
+    target: Name
+    value: Expr
+    attributes: tuple[Attribute, ...] = ()
+    span: Span = NO_SPAN
+
+
+Statement = Assign | Contraction
+
+
+# --- functions -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Input(Node):
+    """A header input: ``X`` (`dims` None: any shape), ``X[]`` (rank 0) or ``X[A, B]``."""
+
+    name: Name
+    dims: tuple[Name, ...] | None = None
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Function(Node):
+    """``function (inputs…) -> (outputs…) { statements… }``; at least one output."""
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[Name, ...]
+    statements: tuple[Statement, ...]
+    span: Span = NO_SPAN
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """The operands of an expression node, left to right."""
+    match node:
+        case Binary(_, left, right):
+            return (left, right)
+        case Unary(_, operand):
+            return (operand,)
+        case Conditional(test, then, otherwise):
+            return (test, then, otherwise)
+        case Call(_, args):
+            return args
+        case _:
+            return ()
+
+
+def postorder(root: Expr) -> list[Expr]:
+    """Every node of an expression, operands before operators, left to right: evaluate with a value stack."""
+    order: list[Expr] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        stack.extend(children(node))
+    order.reverse()
+    return order

@@ -1,0 +1,60 @@
+"""Limits: what a program may ask of the compiler before it is refused with a diagnostic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tile_ir.diagnostics import Diagnostic, Span, TileLimitError
+
+LIMIT_CODE = "TILE-E050"
+
+_WHAT = {
+    "max_source_bytes": "the source has {value} bytes",
+    "max_nesting": "brackets or operators are nested {value} deep",
+    "max_literal_digits": "a number has {value} digits",
+    "max_name_length": "a name has {value} characters",
+    "max_statements": "the function has {value} statements",
+    "max_rank": "a tensor has {value} dimensions",
+    "max_indexes": "a contraction has {value} index variables",
+    "max_elements": "a tensor has {value} elements",
+    "max_bytes": "a tensor needs {value} bytes",
+    "max_ops": "the program has {value} operations",
+    "max_constant_bits": "a constant needs {value} bits",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upper bounds, each checked where the quantity first becomes known.
+
+    `max_nesting` counts brackets, prefix operators, and ``?:`` inside one another; chains of binary operators
+    are not nested. `max_constant_bits` bounds exact integer folding. `max_errors` only shortens reports.
+    """
+
+    max_source_bytes: int = 1_000_000
+    max_nesting: int = 256
+    max_literal_digits: int = 1_000
+    max_name_length: int = 1_000
+    max_statements: int = 20_000
+    max_rank: int = 32
+    max_indexes: int = 64
+    max_elements: int = 1 << 40
+    max_bytes: int = 1 << 42
+    max_ops: int = 100_000
+    max_constant_bits: int = 4_096
+    max_errors: int = 50
+
+    def diagnostic(self, name: str, value: int, span: Span | None = None) -> Diagnostic:
+        """The finding for a limit that `value` exceeds: names the limit, both numbers and how to raise it."""
+        limit: int = getattr(self, name)
+        message = f"{_WHAT[name].format(value=value)}; the limit {name} is {limit}"
+        hint = f"simplify the program, or pass limits=Limits({name}={value}) or more"
+        return Diagnostic(LIMIT_CODE, message, span, hint)
+
+    def check(self, name: str, value: int, span: Span | None = None) -> None:
+        """Raise TileLimitError when `value` is above the limit called `name`."""
+        if value > getattr(self, name):
+            raise TileLimitError(self.diagnostic(name, value, span))
+
+
+DEFAULT_LIMITS = Limits()
