@@ -1,0 +1,170 @@
+"""Allocations inside kernels: named registers, private and local arrays, device temporaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tile_ir.semtree.nodes import Alloc, Const, Space, Type, Var
+from tile_ir.stripe import nodes as stripe
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind
+
+from tile_opt.lowering.body import LoweringError, View
+from tile_opt.lowering.builder import Builder
+from tile_opt.lowering.forms import Env, linear, resolve
+from tile_opt.lowering.memory import Home, Lanes, Root
+
+ARRAY_ALIGN = 64
+
+
+@dataclass(slots=True)
+class Allocator:
+    """Makes the roots of a kernel's own allocations."""
+
+    builder: Builder
+    threads: int
+    groups: int
+    group_id: Affine
+    """Linear number of the work group, below `groups`."""
+    temps: list[Root] = field(default_factory=list[Root])
+    """Device temporaries met so far; they become parameters."""
+    _plans: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
+
+    def view(self, ref: stripe.Refinement, block: stripe.Block, lanes: Lanes) -> View:
+        """A fresh allocation for one instance of `block`; inside a vector index each lane has its own."""
+        layout = ref.type.layout
+        if layout.swizzle or layout.fragment or ref.versions > 1:
+            raise LoweringError(f"allocation {ref.into!r} has a layout that this target cannot address")
+        elements = extent(ref.type) * lanes.count
+        root, offset = self._root(ref, block, lanes, elements)
+        if lanes.symbol:
+            offset = offset + Affine.var(lanes.symbol)
+        strides = tuple(s * lanes.count for s in ref.type.strides)
+        return View(root, offset, (), ref.type.sizes, strides, ref.hint, ref.agg, ref.acc, lanes.count)
+
+    def _root(
+        self, ref: stripe.Refinement, block: stripe.Block, lanes: Lanes, elements: int
+    ) -> tuple[Root, Affine]:
+        loc = ref.loc
+        chunk = self._chunk(block, ref.into) if loc.unit == "REG" else 0
+        if chunk:
+            return self._registers(ref, lanes.count if lanes.symbol else chunk, elements), Affine()
+        if loc.unit in ("REG", "LOCAL") or loc.scope is not stripe.Scope.DEVICE:
+            return self._array(ref, elements), Affine()
+        return self._temp(ref, elements)
+
+    def _chunk(self, block: stripe.Block, name: str) -> int:
+        key = (id(block), name)
+        if key not in self._plans:
+            self._plans[key] = chunk_of(block, name)
+        return self._plans[key]
+
+    def _registers(self, ref: stripe.Refinement, chunk: int, elements: int) -> Root:
+        type = Type(ref.type.dtype, chunk)
+        zero = Const(0.0 if type.dtype.is_float else 0, type)
+        count = -(-elements // chunk)
+        variables = [self.builder.mutable(ref.into, zero) for _ in range(count)]
+        return Root(ref.into, type.dtype, Home.REG, elements, chunk=chunk, variables=variables)
+
+    def _array(self, ref: stripe.Refinement, elements: int) -> Root:
+        shared = self.threads > 1 and ref.loc.scope is not stripe.Scope.THREAD and ref.loc.unit != "REG"
+        type = Type(ref.type.dtype, 1, max(elements, 1), Space.LOCAL if shared else Space.PRIVATE)
+        align = max(ARRAY_ALIGN, ref.type.layout.align)
+        name = self.builder.fresh(ref.into)
+        self.builder.allocations.append(Alloc(name, type, align))
+        return Root(name, type.dtype, Home.ARRAY, elements, Var(name, type), align, shared)
+
+    def _temp(self, ref: stripe.Refinement, elements: int) -> tuple[Root, Affine]:
+        # Groups run at once, so each has its own copy; copies start on cache lines.
+        line = max(ARRAY_ALIGN // ref.type.dtype.bytes, 1)
+        each = -(-elements // line) * line if self.groups > 1 else elements
+        name = self.builder.fresh(ref.into)
+        type = Type(ref.type.dtype, space=Space.GLOBAL, ptr=True)
+        root = Root(name, type.dtype, Home.PARAM, each * self.groups, Var(name, type), ARRAY_ALIGN, shared=True)
+        self.temps.append(root)
+        return root, self.group_id * each
+
+
+def extent(type: stripe.TensorType) -> int:
+    """Elements of the storage that a tensor type spans, gaps included."""
+    if not all(type.sizes):
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(type.sizes, type.strides, strict=True))
+
+
+def chunk_of(block: stripe.Block, name: str) -> int:
+    """Elements per variable for the registers `name` of `block`: its widest vector access, 0 when an access moves."""
+    own = {i.name: _symbol(i) for i in block.indexes if i.value is None}
+    env: Env = {i.name: own.get(i.name, Affine.var(f"d:{i.name}")) for i in block.indexes}
+    widest = 1
+    stack: list[tuple[stripe.Block, Env, Mapping[str, Affine]]] = [(block, env, {name: Affine()})]
+    while stack:
+        current, values, views = stack.pop()
+        for statement in current.body:
+            match statement:
+                case stripe.Block():
+                    inner = _enter(statement, values, views)
+                    if inner is None:
+                        return 0
+                    if inner[1]:
+                        stack.append((statement, *inner))
+                case stripe.Load(src=target, at=at) | stripe.Store(dst=target, at=at) if target in views:
+                    form = _position(current, name if current is block else target, at, values, views[target])
+                    width = 0 if form is None else _width(form)
+                    if not width:
+                        return 0
+                    widest = max(widest, width)
+                case stripe.Transfer(dst=dst, src=src) if dst in views or src in views:
+                    return 0
+                case _:
+                    pass
+    return widest
+
+
+def _symbol(index: stripe.Index) -> Affine:
+    if index.range == 1:
+        return Affine()
+    if index.bind is Bind.VECTOR and index.lanes > 1:
+        return Affine.var(f"v:{index.lanes}:{index.name}")
+    return Affine.var(f"{'u' if index.bind in (Bind.UNROLL, Bind.VECTOR) else 'd'}:{index.name}")
+
+
+def _enter(
+    block: stripe.Block, values: Env, views: Mapping[str, Affine]
+) -> tuple[Env, Mapping[str, Affine]] | None:
+    """Index values and views of the registers inside a nested block; None for an access that is not affine."""
+    env = {i.name: _symbol(i) if i.value is None else resolve(i.value, values) for i in block.indexes}
+    inner: dict[str, Affine] = {}
+    for ref in block.refs:
+        if ref.source in views:
+            affine, quasi = linear(ref.access, ref.type.strides)
+            if quasi:
+                return None
+            inner[ref.into] = resolve(affine, env, views[ref.source])
+    return env, inner
+
+
+def _position(
+    block: stripe.Block, ref: str, at: tuple[object, ...], values: Env, view: Affine
+) -> Affine | None:
+    forms = [form for form in at if isinstance(form, Affine)]
+    if len(forms) != len(at):
+        return None
+    if not forms:
+        return view
+    affine, _ = linear(forms, block.ref(ref).type.strides)
+    return resolve(affine, values, view)
+
+
+def _width(form: Affine) -> int:
+    """Lanes of an access with this position, 0 when it is not static."""
+    width = 1
+    for name, coefficient in form.terms:
+        kind, _, rest = name.partition(":")
+        if kind == "d":
+            return 0
+        if kind == "v" and coefficient == 1:
+            width = max(width, int(rest.partition(":")[0]))
+    return width
+

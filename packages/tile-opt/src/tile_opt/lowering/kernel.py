@@ -1,0 +1,254 @@
+"""One kernel block to one semtree function and its launch grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.dtype import DType
+from tile_ir.semtree.nodes import Access, Binary, Block, Compare, Expr, Function, IdKind, If, Param, Space, Type, Var
+from tile_ir.stripe import nodes as stripe
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind
+from tile_ir.target import HardwareSettings
+
+from tile_opt.lowering.allocate import ARRAY_ALIGN, Allocator, extent
+from tile_opt.lowering.body import LoweringError, View
+from tile_opt.lowering.builder import BOOL, Builder
+from tile_opt.lowering.memory import Home, Root
+from tile_opt.lowering.nest import Context, Nest
+
+INT32_ELEMENTS = 1 << 30
+"""Below this many elements every subscript, and each term of it, fits 32 bits with room to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A buffer of main as a kernel sees it: its storage and what is known of its address."""
+
+    buffer: str
+    type: stripe.TensorType
+    align: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A name that a kernel's refinements refer to: a view of a slot."""
+
+    slot: int
+    offset: Affine
+    type: stripe.TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredKernel:
+    """A kernel's function; `params[i]` is the slot number of parameter i, or -1 - n for its own temporary n."""
+
+    function: Function
+    params: tuple[int, ...]
+    temps: tuple[tuple[DType, int], ...]
+    groups: tuple[int, int, int]
+
+
+def lower_kernel(
+    block: stripe.Block,
+    name: str,
+    slots: Sequence[Slot],
+    sources: Mapping[str, Source],
+    settings: HardwareSettings,
+) -> LoweredKernel:
+    """Lower a kernel block whose refinements refer to `sources`."""
+    grid = _Grid(block, settings)
+    group_size = _group_size(block)
+    builder = Builder(_index_dtype(block, slots, grid.total, settings))
+    roots = _roots(block, builder, slots, sources)
+    views = {
+        name: View(roots[s.slot], s.offset, (), s.type.sizes, s.type.strides)
+        for name, s in sources.items()
+        if s.slot in roots
+    }
+    nest, finish = _prepare(builder, grid, group_size, block)
+    nest.block(block, Context({}, views))
+    body = finish()
+    order = _parameter_order(roots, nest.allocator.temps)
+    params = tuple(_param(root) for _, root in order)
+    function = Function(name, params, body, group_size)
+    temps = tuple((t.dtype, t.elements) for t in nest.allocator.temps)
+    return LoweredKernel(function, tuple(number for number, _ in order), temps, grid.sizes)
+
+
+def _roots(
+    block: stripe.Block, builder: Builder, slots: Sequence[Slot], sources: Mapping[str, Source]
+) -> dict[int, Root]:
+    """One root per distinct buffer, named after the first refinement of it."""
+    roots: dict[int, Root] = {}
+    for ref in block.refs:
+        if not ref.source:
+            continue
+        number = sources[ref.source].slot
+        if number not in roots:
+            slot = slots[number]
+            name = builder.fresh(ref.into)
+            type = Type(slot.type.dtype, space=Space.GLOBAL, ptr=True)
+            elements = extent(slot.type)
+            roots[number] = Root(name, type.dtype, Home.PARAM, elements, Var(name, type), slot.align, shared=True)
+    return roots
+
+
+def _parameter_order(roots: Mapping[int, Root], temps: Sequence[Root]) -> list[tuple[int, Root]]:
+    """Written buffers, then the kernel's temporaries, then what is only read; untouched ones are left out."""
+    written = [(n, r) for n, r in roots.items() if r.written]
+    own = [(-1 - n, r) for n, r in enumerate(temps)]
+    read = [(n, r) for n, r in roots.items() if r.read and not r.written]
+    return written + own + read
+
+
+def _param(root: Root) -> Param:
+    assert root.ptr is not None
+    access = Access.READWRITE if root.read and root.written else Access.WRITE if root.written else Access.READ
+    return Param(root.name, root.ptr.type, access, root.align, root.elements)
+
+
+def _index_dtype(block: stripe.Block, slots: Sequence[Slot], groups: int, settings: HardwareSettings) -> DType:
+    if settings.index_bits == 64:
+        return DType.INT64
+    own = [extent(r.type) for b in blocks_of(block) for r in b.refs if not r.source]
+    largest = max((*(extent(s.type) for s in slots), groups * max(own, default=0), groups), default=0)
+    return DType.INT32 if largest < INT32_ELEMENTS else DType.INT64
+
+
+def blocks_of(block: stripe.Block) -> list[stripe.Block]:
+    """The block and every block nested in it, outermost first."""
+    found = [block]
+    for current in found:
+        found.extend(s for s in current.body if isinstance(s, stripe.Block))
+    return found
+
+
+def _group_size(block: stripe.Block) -> tuple[int, int, int]:
+    sizes = [1, 1, 1]
+    for inner in blocks_of(block):
+        for axis in range(3):
+            used = prod(i.range for i in inner.indexes if i.bind is Bind.GROUP and i.axis == axis)
+            sizes[axis] = max(sizes[axis], used)
+    return (sizes[0], sizes[1], sizes[2])
+
+
+class _Grid:
+    """How the GRID indexes of a kernel block are packed onto the axes of the launch grid."""
+
+    def __init__(self, block: stripe.Block, settings: HardwareSettings) -> None:
+        for inner in blocks_of(block)[1:]:
+            if any(i.bind is Bind.GRID and i.range > 1 for i in inner.indexes):
+                raise LoweringError(f"block {inner.name!r} inside a kernel has an index bound to the grid")
+        bound = [i for i in block.indexes if i.bind is Bind.GRID and i.value is None and i.range > 1]
+        self.axes = [[i for i in bound if i.axis == axis] for axis in range(3)]
+        wanted = [prod(i.range for i in axis) for axis in self.axes]
+        self.total = prod(wanted)
+        limits = settings.dim_sizes
+        self.folded = any(size > limit for size, limit in zip(wanted, limits, strict=True))
+        sizes = _spread(self.total, limits) if self.folded else wanted
+        self.sizes: tuple[int, int, int] = (sizes[0], sizes[1], sizes[2])
+        if self.folded:
+            self.axes = [[i for axis in reversed(self.axes) for i in axis], [], []]
+
+
+def _spread(total: int, limits: Sequence[int]) -> list[int]:
+    """Sizes within the limits whose product is at least `total`."""
+    sizes: list[int] = []
+    rest = total
+    for limit in limits:
+        size = min(rest, limit)
+        sizes.append(size)
+        rest = -(-rest // size)
+    if rest > 1:
+        raise LoweringError(f"a grid of {total} groups is larger than the device's limits")
+    return sizes
+
+
+class _Decoder:
+    """Group numbers as index variables."""
+
+    def __init__(self, builder: Builder, nest: Nest, grid: _Grid) -> None:
+        self.builder = builder
+        self.nest = nest
+        self.grid = grid
+        self.numbers: dict[int, Affine] = {}
+
+    def axis(self, axis: int) -> Affine:
+        """The group number on an axis."""
+        if self.grid.sizes[axis] == 1:
+            return Affine()
+        if axis not in self.numbers:
+            value = self.nest.work_id(IdKind.GROUP, axis)
+            high = self.grid.sizes[axis] - 1
+            self.numbers[axis] = self.builder.index_variable(f"group{axis}", value, 0, high)
+        return self.numbers[axis]
+
+    def linear(self) -> Affine:
+        """The group number over all axes."""
+        total, step = Affine(), 1
+        for axis, size in enumerate(self.grid.sizes):
+            total = total + self.axis(axis) * step
+            step *= size
+        return total
+
+    def decode(self) -> None:
+        """Give every GRID index its value; the last listed of an axis is the fastest."""
+        for axis, indexes in enumerate(self.grid.axes):
+            number = self.linear() if self.grid.folded else self.axis(axis)
+            size = prod(i.range for i in indexes)
+            step = 1
+            for index in reversed(indexes):
+                self.nest.grid[index.name] = self._part(index, number, step, size)
+                step *= index.range
+
+    def _part(self, index: stripe.Index, number: Affine, step: int, size: int) -> Affine:
+        if index.range == size and not self.grid.folded:
+            return number
+        type = self.builder.index_type
+        value: Expr = self.builder.atom(number)
+        if step > 1:
+            value = Binary("div", value, self.builder.literal(step), type)
+        if step * index.range < size:
+            value = Binary("mod", value, self.builder.literal(index.range), type)
+        return self.builder.index_variable(index.name, value, 0, index.range - 1)
+
+
+def _prepare(
+    builder: Builder, grid: _Grid, group_size: tuple[int, int, int], block: stripe.Block
+) -> tuple[Nest, _Finish]:
+    """A nest whose grid indexes are decoded; call the second value for the finished body."""
+    groups = grid.total
+    has_temps = any(not r.source for b in blocks_of(block) for r in b.refs)
+    nest = Nest(builder, Allocator(builder, prod(group_size), groups, Affine()), group_size)
+    decoder = _Decoder(builder, nest, grid)
+    decoder.decode()
+    if has_temps and groups > 1:
+        nest.allocator.group_id = decoder.linear()
+    surplus = prod(grid.sizes) > grid.total
+    return nest, _Finish(builder, decoder.linear() if surplus else None, grid.total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finish:
+    """Closes the function body; surplus groups of a folded grid do nothing."""
+
+    builder: Builder
+    surplus: Affine | None
+    total: int
+
+    def __call__(self) -> Block:
+        body = tuple(self.builder.top.statements)
+        if self.surplus is not None:
+            names = set(self.surplus.names)
+            count = len([s for s in body if getattr(s, "name", None) in names])
+            cond = Compare("cmp_lt", self.builder.index(self.surplus), self.builder.literal(self.total), BOOL)
+            head = tuple(self.builder.top.statements)[:count]
+            extra = tuple(self.builder.top.statements)[len(body) :]
+            body = (*head, *extra, If(cond, Block(body[count:])))
+        return Block((*self.builder.allocations, *body))
+
+
+__all__ = ["ARRAY_ALIGN", "LoweredKernel", "Slot", "Source", "blocks_of", "lower_kernel"]

@@ -1,0 +1,348 @@
+"""Loads and stores of buffers, private arrays and named registers, scalar or one vector at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.semtree.nodes import (
+    Atomic,
+    Binary,
+    Const,
+    Expr,
+    Extract,
+    Fma,
+    Insert,
+    Load,
+    ReduceLanes,
+    Splat,
+    Store,
+    Type,
+    Var,
+)  # fmt: skip
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.lowering.builder import Builder, Scope, atom_key
+from tile_opt.lowering.forms import Scaled, alignment, at_lane, without
+
+MERGE: dict[Aggregation, str] = {
+    Aggregation.SUM: "add",
+    Aggregation.PROD: "mul",
+    Aggregation.MAX: "max",
+    Aggregation.MIN: "min",
+}
+"""The binary operation by which an aggregation merges two values."""
+
+
+class Home(Enum):
+    """Where the elements of a root live."""
+
+    PARAM = "param"
+    """Behind a kernel parameter."""
+    ARRAY = "array"
+    """An array variable (private or local)."""
+    REG = "reg"
+    """Named variables; positions are static."""
+
+
+@dataclass(slots=True, eq=False)
+class Root:
+    """A whole buffer, array or register tile, as the kernel sees it."""
+
+    name: str
+    dtype: DType
+    home: Home
+    elements: int
+    ptr: Var | None = None
+    align: int = 1
+    """Known alignment of element 0 in bytes."""
+    shared: bool = False
+    """Other work items see what is stored."""
+    chunk: int = 1
+    """Elements per variable of a register tile."""
+    variables: Sequence[Var] = ()
+    read: bool = False
+    written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An element of a root: ``affine + sum(quasi) + dynamic``; the lane symbol makes it a vector of elements."""
+
+    affine: Affine
+    quasi: tuple[Scaled, ...] = ()
+    dynamic: Expr | None = None
+    """A variable of the index type, one lane or as many as the active vector index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The active vector index: its symbol and number of lanes; "" and 1 outside any."""
+
+    symbol: str = ""
+    count: int = 1
+
+    def stride(self, position: Position) -> int | None:
+        """Elements between neighbouring lanes; None when it is not constant."""
+        if not self.symbol:
+            return 0
+        dynamic = position.dynamic
+        if dynamic is not None and dynamic.type.lanes > 1:
+            return None
+        if any(self.symbol in form.num.names for _, form in position.quasi):
+            return None
+        return position.affine.coefficient(self.symbol)
+
+
+SCALAR = Lanes()
+Merge = Callable[[Expr], Expr]
+"""From the old value of a cell to the new one."""
+
+
+class Memory:
+    """Emits accesses through a builder."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    # reading
+
+    def load(self, root: Root, position: Position, lanes: Lanes, hint: str = "x") -> Expr:
+        """The element (one lane when it is the same for all), as a variable; repeated loads are shared."""
+        root.read = True
+        key = self._key(position)
+        cached = self.builder.scope.loads.setdefault(id(root), {})
+        found = cached.get(key)
+        if found is None:
+            found = cached[key] = self._load(root, position, lanes, hint)
+        return found
+
+    def _key(self, position: Position) -> object:
+        dynamic = None if position.dynamic is None else atom_key(position.dynamic)
+        return (position.affine, position.quasi, dynamic)
+
+    def _load(self, root: Root, position: Position, lanes: Lanes, hint: str) -> Expr:
+        stride = lanes.stride(position)
+        if root.home is Home.REG:
+            return self._read_registers(root, position, lanes, stride, hint)
+        if stride == 0:
+            return self.builder.let(hint, self._element(root, position, lanes, Type(root.dtype)))
+        if stride == 1:
+            return self.builder.let(hint, self._element(root, position, lanes, Type(root.dtype, lanes.count)))
+        parts = [
+            self._element(root, self._lane(position, lanes, n), SCALAR, Type(root.dtype)) for n in range(lanes.count)
+        ]
+        return self._assemble(parts, hint)
+
+    def _element(self, root: Root, position: Position, lanes: Lanes, type: Type) -> Expr:
+        assert root.ptr is not None
+        index, align = self._address(root, position, lanes)
+        return Load(root.ptr, index, type, align=align if type.lanes > 1 else 0)
+
+    def _address(self, root: Root, position: Position, lanes: Lanes) -> tuple[Expr, int]:
+        """Index of lane 0, and the known alignment of its address in bytes."""
+        width = root.dtype.bytes
+        start = without(position.affine, lanes.symbol or None)
+        index = self.builder.index(start, position.quasi)
+        align = alignment(start, width, root.align)
+        if position.dynamic is not None:
+            index = Binary("add", index, position.dynamic, self.builder.index_type)
+        if position.dynamic is not None or position.quasi:
+            align = width
+        return index, max(align, width)
+
+    def _lane(self, position: Position, lanes: Lanes, lane: int) -> Position:
+        """The position of one lane, as a scalar position."""
+        dynamic = position.dynamic
+        affine = position.affine
+        if any(lanes.symbol in form.num.names for _, form in position.quasi):
+            whole = self.builder.vector_index(affine, lanes.symbol, lanes.count, position.quasi)
+            if dynamic is not None:
+                dynamic = self.builder.splat(dynamic, lanes.count)
+                whole = self.builder.pure("add", (whole, dynamic), Binary("add", whole, dynamic, whole.type), "n")
+            return Position(Affine(), (), self._extract(whole, lane))
+        if dynamic is not None and dynamic.type.lanes > 1:
+            dynamic = self._extract(dynamic, lane)
+        return Position(at_lane(affine, lanes.symbol, lane), position.quasi, dynamic)
+
+    def _extract(self, vector: Expr, lane: int) -> Expr:
+        if vector.type.lanes == 1:
+            return vector
+        if isinstance(vector, Const):
+            return Const(vector.value, vector.type.scalar)
+        return self.builder.pure(f"extract{lane}", (vector,), Extract(vector, lane, vector.type.scalar))
+
+    def _assemble(self, parts: Sequence[Expr], hint: str) -> Expr:
+        type = parts[0].type.vector(len(parts))
+        first = self.builder.let(hint, parts[0])
+        value: Expr = self.builder.let(hint, Splat(first, type))
+        for lane, part in enumerate(parts[1:], 1):
+            value = self.builder.let(hint, Insert(value, lane, part, type))
+        return value
+
+    # writing
+
+    def store(self, root: Root, position: Position, value: Expr, lanes: Lanes, hint: str = "") -> None:
+        """Store a scalar (or `lanes.count` lanes); to one cell from many lanes the last lane stays."""
+        root.written = True
+        self._forget(root)
+        stride = lanes.stride(position)
+        if root.home is Home.REG:
+            self._write_registers(root, position, value, lanes, stride)
+            return
+        if stride == 0:
+            value = self._extract(value, value.type.lanes - 1)
+            self._put(root, position, value, lanes, hint)
+        elif stride == 1:
+            self._put(root, position, self.builder.splat(value, lanes.count), lanes, hint)
+        else:
+            for n in range(lanes.count):
+                part = self._extract(value, n)
+                self._put(root, self._lane(position, lanes, n), part, SCALAR, hint)
+            return
+        self.builder.scope.loads.setdefault(id(root), {})[self._key(position)] = value
+
+    def _put(self, root: Root, position: Position, value: Expr, lanes: Lanes, hint: str) -> None:
+        assert root.ptr is not None
+        index, align = self._address(root, position, lanes)
+        align = align if value.type.lanes > 1 else 0
+        self.builder.emit(Store(root.ptr, index, value, align=align, hint=hint))
+
+    def _forget(self, root: Root) -> None:
+        scope: Scope | None = self.builder.scope
+        while scope is not None:
+            scope.loads.pop(id(root), None)
+            scope = scope.parent
+
+    def atomic(self, root: Root, position: Position, value: Expr, agg: Aggregation, lanes: Lanes) -> None:
+        """Merge into memory indivisibly, lane by lane."""
+        root.read = root.written = True
+        self._forget(root)
+        assert root.ptr is not None, "registers belong to one work item"
+        for n in range(lanes.count):
+            index, _ = self._address(root, self._lane(position, lanes, n) if lanes.symbol else position, SCALAR)
+            self.builder.emit(Atomic(agg, root.ptr, index, self._extract(value, n)))
+
+    def aggregate(
+        self,
+        root: Root,
+        position: Position,
+        agg: Aggregation,
+        value: Expr,
+        product: tuple[Expr, Expr] | None,
+        lanes: Lanes,
+        acc: DType,
+        hint: str = "",
+    ) -> None:
+        """Merge `value`, or the product of two factors rounded once with the sum, into the cell's old value."""
+        stride = lanes.stride(position)
+        if stride == 0 and lanes.symbol:
+            self._fold(root, position, agg, self._value(value, product), lanes, acc, hint)
+            return
+        if stride is None or stride not in (0, 1):
+            value = self._value(value, product)
+            for n in range(lanes.count):
+                where = self._lane(position, lanes, n)
+                self._merge(root, where, agg, self._extract(value, n), None, SCALAR, acc, hint)
+            return
+        self._merge(root, position, agg, value, product, lanes, acc, hint)
+
+    def _value(self, value: Expr, product: tuple[Expr, Expr] | None) -> Expr:
+        if product is None:
+            return value
+        left, right = product
+        return self.builder.pure("mul", product, Binary("mul", left, right, left.type))
+
+    def _fold(
+        self, root: Root, position: Position, agg: Aggregation, value: Expr, lanes: Lanes, acc: DType, hint: str
+    ) -> None:
+        """All lanes go to one cell: combine them first."""
+        value = self.builder.splat(value, lanes.count)
+        reduced = self.builder.let("r", ReduceLanes(agg, value, value.type.scalar))
+        where = Position(without(position.affine, lanes.symbol), position.quasi, position.dynamic)
+        self._merge(root, where, agg, reduced, None, SCALAR, acc, hint)
+
+    def _merge(
+        self,
+        root: Root,
+        position: Position,
+        agg: Aggregation,
+        value: Expr,
+        product: tuple[Expr, Expr] | None,
+        lanes: Lanes,
+        acc: DType,
+        hint: str,
+    ) -> None:
+        variable = self._register(root, position, lanes)
+        stored = variable if variable is not None else self.load(root, position, lanes, "old")
+        old = self.builder.cast(stored, acc)
+        count = old.type.lanes
+        if product is not None:
+            left, right = (self.builder.splat(f, count) for f in product)
+            new: Expr = Fma(left, right, old, old.type)
+        else:
+            new = Binary(MERGE[agg], old, self.builder.splat(value, count), old.type)
+        if variable is not None and acc is root.dtype:
+            root.read = root.written = True
+            self._forget(root)
+            self.builder.assign(variable, new)
+            return
+        merged = self.builder.cast(self.builder.let("sum" if agg is Aggregation.SUM else "best", new), root.dtype)
+        self.store(root, position, merged, lanes, hint)
+
+    # registers
+
+    def _register(self, root: Root, position: Position, lanes: Lanes) -> Var | None:
+        """The one variable that holds exactly this position, if there is one."""
+        if root.home is not Home.REG:
+            return None
+        offset, width = position.affine.const, root.chunk
+        whole = position.affine.terms == (((lanes.symbol, 1),) if lanes.symbol else ())
+        if position.quasi or position.dynamic is not None or not whole:
+            return None
+        if width != lanes.count or offset % width or not 0 <= offset < root.elements:
+            return None
+        return root.variables[offset // width]
+
+    def _read_registers(self, root: Root, position: Position, lanes: Lanes, stride: int | None, hint: str) -> Expr:
+        variable = self._register(root, position, lanes)
+        if variable is not None:
+            return self.builder.let(hint, variable)
+        offset = self._static(root, position, lanes)
+        if stride == 0:
+            return self.builder.let(hint, self._slot(root, offset))
+        assert stride is not None
+        return self._assemble([self._slot(root, offset + stride * n) for n in range(lanes.count)], hint)
+
+    def _write_registers(
+        self, root: Root, position: Position, value: Expr, lanes: Lanes, stride: int | None
+    ) -> None:
+        variable = self._register(root, position, lanes)
+        if variable is not None:
+            self.builder.assign(variable, self.builder.splat(value, lanes.count))
+            return
+        offset = self._static(root, position, lanes)
+        assert stride is not None
+        for n in range(lanes.count if stride else 1):
+            part = self._extract(value, n if stride else value.type.lanes - 1)
+            self._write_slot(root, offset + stride * n, part)
+
+    def _static(self, root: Root, position: Position, lanes: Lanes) -> int:
+        form = without(position.affine, lanes.symbol or None)
+        assert form.is_const and not position.quasi and position.dynamic is None, f"{root.name} needs static positions"
+        return form.const
+
+    def _slot(self, root: Root, offset: int) -> Expr:
+        variable = root.variables[offset // root.chunk]
+        if root.chunk == 1:
+            return variable
+        return Extract(variable, offset % root.chunk, variable.type.scalar)
+
+    def _write_slot(self, root: Root, offset: int, value: Expr) -> None:
+        variable = root.variables[offset // root.chunk]
+        if root.chunk > 1:
+            value = Insert(variable, offset % root.chunk, value, variable.type)
+        self.builder.assign(variable, value)

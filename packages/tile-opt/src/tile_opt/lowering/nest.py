@@ -1,0 +1,411 @@
+"""Blocks to loops: indexes in listed order, constraints as bounds or guards, views composed on the way down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tile_ir.semtree.nodes import Barrier, Binary, Cast, Compare, Expr, IdKind, Var, WorkId
+from tile_ir.stripe import nodes as stripe
+from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.nodes import Bind, Direction, Init
+
+from tile_opt.lowering.allocate import Allocator
+from tile_opt.lowering.body import Body, Instance, LoweringError, View, products_of, view_of
+from tile_opt.lowering.builder import BOOL, Builder
+from tile_opt.lowering.forms import Scaled, linear, resolve, resolve_quasi, sign
+from tile_opt.lowering.loops import LoopBounds, loop_bounds
+from tile_opt.lowering.memory import SCALAR, Home, Lanes
+
+Env = dict[str, Affine]
+STATIC = (Bind.UNROLL, Bind.VECTOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a block is lowered in: its parent's index values and views, and the active vector index."""
+
+    env: Mapping[str, Affine]
+    views: Mapping[str, View]
+    lanes: Lanes = SCALAR
+    axes: frozenset[int] = frozenset()
+    """Thread axes that enclosing blocks distribute their iterations over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Index values of a block so far, what is still to be checked, and the active vector index."""
+
+    env: Env
+    pending: tuple[Quasi, ...]
+    lanes: Lanes
+    axes: frozenset[int]
+
+
+Sink = Callable[[Point], None]
+
+
+class Nest:
+    """Lowers the blocks of one kernel."""
+
+    def __init__(self, builder: Builder, allocator: Allocator, group_size: tuple[int, int, int]) -> None:
+        self.builder = builder
+        self.body = Body(builder)
+        self.allocator = allocator
+        self.group_size = group_size
+        self.grid: dict[str, Affine] = {}
+        """Values of the kernel block's GRID indexes."""
+
+    # entering a block
+
+    def block(self, block: stripe.Block, context: Context) -> None:
+        """Emit a block at one point of its parent."""
+        if any(i.range == 0 for i in block.indexes):
+            return
+        if context.lanes.symbol and self._depends_on_lanes(block, context):
+            self._each_lane(block, context)
+            return
+        point = Point({}, block.guard, context.lanes, context.axes)
+        self._check(replace(point, env=dict(context.env)), lambda _: self._unguarded(block, context))
+
+    def _unguarded(self, block: stripe.Block, context: Context) -> None:
+        for ref in block.refs:
+            if ref.agg is not None and ref.init is Init.IDENTITY:
+                self._identity(block, ref, context)
+        plan = [(r, linear(r.access, context.views[r.source].strides)) for r in block.refs if r.source]
+        products = products_of(block.body, block.refs)
+        run = _Run(self, block, context, plan, products)
+        run.bind(0, Point({}, block.constraints, context.lanes, context.axes), run.single)
+
+    def _depends_on_lanes(self, block: stripe.Block, context: Context) -> bool:
+        """True when lanes may disagree on whether, or how often, the block runs."""
+        symbol, ranges = context.lanes.symbol, self.builder.ranges
+        env: Env = {}
+        local = dict(ranges)
+        for index in block.indexes:
+            if index.value is not None:
+                env[index.name] = resolve(index.value, context.env)
+            else:
+                name = f"?{index.name}"
+                local[name] = (0, index.range - 1)
+                env[index.name] = Affine.var(name)
+        forms = [(c, env) for c in block.constraints] + [(g, context.env) for g in block.guard]
+        for form, names in forms:
+            affine, quasi = resolve_quasi(form, names, local)
+            varying = symbol in affine.names or any(symbol in f.num.names for _, f in quasi)
+            if varying and not sign(affine, quasi, local):
+                return True
+        return False
+
+    def _each_lane(self, block: stripe.Block, context: Context) -> None:
+        symbol = context.lanes.symbol
+        for lane in range(context.lanes.count):
+            value = {symbol: Affine((), lane)}
+            env = {n: v.substitute(value) for n, v in context.env.items()}
+            views = {n: _at_lane(v, value) for n, v in context.views.items()}
+            self.block(block, Context(env, views, SCALAR, context.axes))
+
+    def _identity(self, block: stripe.Block, ref: stripe.Refinement, context: Context) -> None:
+        """Store the identity to every cell that `ref` shows, over the indexes that its access mentions."""
+        assert ref.agg is not None
+        used = {n for form in ref.access for n in form.names}
+        constraints = tuple(c for c in block.constraints if set(c.names) <= used)
+        bind = Bind.UNROLL if context.views[ref.source].root.home is Home.REG else Bind.NONE
+        cells = tuple(stripe.Index(f"cell{d}", size, bind=bind) for d, size in enumerate(ref.type.sizes))
+        at = tuple(Affine.var(c.name) for c in cells)
+        target = replace(ref, dir=Direction.OUT, agg=None, init=Init.KEEP)
+        value = ref.agg.identity(ref.acc or ref.type.dtype)
+        body = (stripe.Const("$identity", value, ref.type.dtype), stripe.Store(ref.into, "$identity", at))
+        outer = tuple(i for i in block.indexes if i.name in used)
+        self.block(stripe.Block(f"{block.name}_init", (*outer, *cells), constraints, (), (target,), body), context)
+
+    # constraints
+
+    def _check(self, point: Point, then: Sink) -> None:
+        """Run `then` under what can be decided of the pending constraints; drop the statically true ones."""
+        waiting: list[Quasi] = []
+        conditions: list[tuple[Affine, tuple[Scaled, ...]]] = []
+        for form in point.pending:
+            if any(n not in point.env for n in form.names):
+                waiting.append(form)
+                continue
+            affine, quasi = resolve_quasi(form, point.env, self.builder.ranges)
+            match sign(affine, quasi, self.builder.ranges):
+                case True:
+                    pass
+                case False:
+                    return
+                case None:
+                    conditions.append((affine, quasi))
+        rest = replace(point, pending=tuple(waiting))
+        if not conditions:
+            then(rest)
+            return
+        cond = self._all([self.builder.nonnegative(*c) for c in conditions])
+        with self.builder.nested() as scope:
+            then(rest)
+        self.builder.branch(scope, cond)
+
+    def _all(self, conditions: Sequence[Expr]) -> Expr:
+        total, *rest = conditions
+        for condition in rest:
+            total = Binary("bit_and", total, condition, BOOL)
+        return total
+
+    # work items
+
+    def work_id(self, kind: IdKind, axis: int) -> Expr:
+        """The number of the group or work item on `axis`, as an index integer."""
+        value: Expr = WorkId(kind, axis)
+        return value if self.builder.index_type == value.type else Cast(value, self.builder.index_type)
+
+    def thread_index(self, index: stripe.Index, block: stripe.Block) -> Affine:
+        """The value of a GROUP index: threads of an axis are dealt out, last listed index fastest."""
+        faster = prod(i.range for i in _after(index, _bound(block, Bind.GROUP, index.axis)))
+        key = ("thread", index.axis, faster, index.range)
+        found = self.builder.top.index.get(key)
+        if found is None:
+            value: Expr = Var(self._local(index.axis), self.builder.index_type)
+            if faster > 1:
+                value = Binary("div", value, self.builder.literal(faster), value.type)
+            if faster * index.range < self.group_size[index.axis]:
+                value = Binary("mod", value, self.builder.literal(index.range), value.type)
+            found = self.builder.let(index.name, value, self.builder.top)
+            self.builder.top.index[key] = found
+            self.builder.declare(found.name, 0, index.range - 1, self.builder.top)
+        return Affine.var(found.name)
+
+    def _local(self, axis: int) -> str:
+        key = ("local", axis)
+        found = self.builder.top.index.get(key)
+        if found is None:
+            found = self.builder.let(f"thread{axis}", self.work_id(IdKind.LOCAL, axis), self.builder.top)
+            self.builder.top.index[key] = found
+        return found.name
+
+    def thread_guard(self, block: stripe.Block, context: Context) -> list[Expr]:
+        """Conditions that leave out threads the block has no iterations for."""
+        conditions: list[Expr] = []
+        leaf = not any(isinstance(s, (stripe.Block, stripe.Sync)) for s in block.body)
+        for axis, size in enumerate(self.group_size):
+            bound = _bound(block, Bind.GROUP, axis)
+            used = prod(i.range for i in bound)
+            idle = bool(bound) and used < size
+            alone = not bound and leaf and size > 1 and axis not in context.axes and self._shares(block, context)
+            if idle or alone:
+                thread = Var(self._local(axis), self.builder.index_type)
+                conditions.append(Compare("cmp_lt", thread, self.builder.literal(used if idle else 1), BOOL))
+        return conditions
+
+    def _shares(self, block: stripe.Block, context: Context) -> bool:
+        """True when the block stores to memory that other work items see."""
+        stored = {s.dst for s in block.body if isinstance(s, stripe.Store)}
+        return any(r.into in stored and r.source and context.views[r.source].root.shared for r in block.refs)
+
+    @property
+    def threads(self) -> int:
+        return prod(self.group_size)
+
+    def barrier(self, statement: stripe.Sync) -> None:
+        """A barrier, where there is more than one work item to wait for."""
+        if self.threads > 1:
+            self.builder.emit(Barrier(statement.scope.value, statement.fence))
+            self.builder.scope.loads.clear()
+
+
+def _bound(block: stripe.Block, bind: Bind, axis: int) -> list[stripe.Index]:
+    return [i for i in block.indexes if i.bind is bind and i.axis == axis and i.value is None]
+
+
+def _after(index: stripe.Index, indexes: Sequence[stripe.Index]) -> Sequence[stripe.Index]:
+    return indexes[[i.name for i in indexes].index(index.name) + 1 :]
+
+
+def _at_lane(view: View, value: Mapping[str, Affine]) -> View:
+    quasi = tuple((scale, form.substitute(value)) for scale, form in view.quasi)
+    return replace(view, offset=view.offset.substitute(value), quasi=quasi)
+
+
+class _Run:
+    """One block being lowered: binds its indexes one after the other, then emits its body."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        block: stripe.Block,
+        context: Context,
+        plan: list[tuple[stripe.Refinement, tuple[Affine, tuple[Scaled, ...]]]],
+        products: frozenset[str],
+    ) -> None:
+        self.nest = nest
+        self.builder = nest.builder
+        self.block = block
+        self.context = context
+        self.plan = plan
+        self.products = products
+        self.reduces = any(isinstance(s, stripe.Reduce) for s in block.body)
+
+    def bind(self, position: int, point: Point, sink: Sink) -> None:
+        """Bind index `position` and those after it, then give every point to `sink`."""
+        if position == 0:
+            guard = self.nest.thread_guard(self.block, self.context)
+            if guard:
+                with self.builder.nested() as scope:
+                    self._check(0, point, sink)
+                self.builder.branch(scope, self.nest._all(guard))  # pyright: ignore[reportPrivateUsage]
+                return
+        self._check(position, point, sink)
+
+    def _check(self, position: int, point: Point, sink: Sink) -> None:
+        if not point.pending:
+            self._index(position, point, sink)
+            return
+        self.nest._check(point, lambda rest: self._index(position, rest, sink))  # pyright: ignore[reportPrivateUsage]
+
+    def _index(self, position: int, point: Point, sink: Sink) -> None:
+        indexes = self.block.indexes
+        if self.reduces and sink == self.single and all(i.bind in STATIC for i in indexes[position:]):
+            found: list[Point] = []
+            self._index(position, point, found.append)
+            self._together(found)
+            return
+        if position == len(indexes):
+            sink(point)
+            return
+        index = indexes[position]
+        if index.value is not None:
+            self._next(position, point, resolve(index.value, self.context.env), sink)
+        elif index.range == 1:
+            self._next(position, point, Affine(), sink)
+        elif index.bind is Bind.GRID:
+            self._next(position, point, self.nest.grid[index.name], sink)
+        elif index.bind is Bind.GROUP:
+            axes = point.axes | {index.axis}
+            self._next(position, replace(point, axes=axes), self.nest.thread_index(index, self.block), sink)
+        elif index.bind is Bind.VECTOR and index.lanes > 1 and not point.lanes.symbol:
+            self._vector(position, point, sink)
+        elif index.bind in STATIC:
+            for value in range(index.range):
+                self._next(position, point, Affine((), value), sink)
+        else:
+            self._loop(position, point, sink)
+
+    def _next(self, position: int, point: Point, value: Affine, sink: Sink, lanes: Lanes | None = None) -> None:
+        env = {**point.env, self.block.indexes[position].name: value}
+        self._check(position + 1, Point(env, point.pending, lanes or point.lanes, point.axes), sink)
+
+    def _vector(self, position: int, point: Point, sink: Sink) -> None:
+        """Vector instances; one whose lanes may disagree on a constraint is repeated lane by lane."""
+        index = self.block.indexes[position]
+        symbol = f"~{index.lanes}"
+        self.builder.ranges[symbol] = (0, index.lanes - 1)
+        for base in range(0, index.range, index.lanes):
+            value = Affine(((symbol, 1),), base)
+            if base + index.lanes <= index.range and not self._disagree(position, point, value):
+                self._next(position, point, value, sink, Lanes(symbol, index.lanes))
+                continue
+            for lane in range(base, min(base + index.lanes, index.range)):
+                self._next(position, point, Affine((), lane), sink)
+
+    def _disagree(self, position: int, point: Point, value: Affine) -> bool:
+        name = self.block.indexes[position].name
+        env = {**point.env, name: value}
+        ranges = self.builder.ranges
+        for later in self.block.indexes[position + 1 :]:
+            ranges[f"?{later.name}"] = (0, later.range - 1)
+            env[later.name] = Affine.var(f"?{later.name}")
+        for form in point.pending:
+            if name in form.names:
+                affine, quasi = resolve_quasi(form, env, ranges)
+                if sign(affine, quasi, ranges) is None:
+                    return True
+        return False
+
+    def _loop(self, position: int, point: Point, sink: Sink) -> None:
+        index = self.block.indexes[position]
+        limits = loop_bounds(self.builder, index, point.env, point.pending, point.lanes.symbol)
+        if limits is None:
+            return
+        rest = replace(point, pending=limits.pending)
+        if limits.single is not None:
+            self._next(position, rest, limits.single, sink)
+            return
+        self._repeat(position, rest, limits, sink)
+
+    def _repeat(self, position: int, point: Point, limits: LoopBounds, sink: Sink) -> None:
+        name = self.builder.fresh(self.block.indexes[position].name)
+        with self.builder.nested() as scope:
+            value = self.builder.declare(name, limits.low, limits.high, scope)
+            self._next(position, point, value, sink)
+        self.builder.loop(scope, name, limits.start, limits.stop)
+
+    # the body
+
+    def single(self, point: Point) -> None:
+        """Emit the whole body at one point."""
+        instance = self._instance(point)
+        for statement in self.block.body:
+            self._statement(statement, instance, point)
+
+    def _together(self, points: Sequence[Point]) -> None:
+        """Emit the body statement groups between reductions for all points, then each reduction once."""
+        instances = [(self._instance(p), p) for p in points]
+        segment: list[stripe.Statement] = []
+        for statement in (*self.block.body, None):
+            if statement is not None and not isinstance(statement, stripe.Reduce):
+                segment.append(statement)
+                continue
+            for instance, point in instances:
+                for inner in segment:
+                    self._statement(inner, instance, point)
+            segment = []
+            if isinstance(statement, stripe.Reduce) and instances:
+                self.nest.body.reduce(statement, [i for i, _ in instances], self._over(statement))
+
+    def _over(self, statement: stripe.Reduce) -> frozenset[str]:
+        for name in statement.over:
+            index = next((i for i in self.block.indexes if i.name == name), None)
+            if index is None or (index.bind not in STATIC and index.range > 1):
+                raise LoweringError(f"reduce over {name!r}, which is not an unrolled or vector index of its block")
+        return frozenset(statement.over)
+
+    def _instance(self, point: Point) -> Instance:
+        views: dict[str, View] = {}
+        for ref, own in self.plan:
+            views[ref.into] = view_of(self.context.views[ref.source], ref, own, point.env, self.builder.ranges)
+        for ref in self.block.refs:
+            if not ref.source:
+                views[ref.into] = self.nest.allocator.view(ref, self.block, point.lanes)
+        return Instance(point.env, views, point.lanes)
+
+    def _statement(self, statement: stripe.Statement, at: Instance, point: Point) -> None:
+        match statement:
+            case stripe.Block():
+                self.nest.block(statement, Context(at.env, at.views, at.lanes, point.axes))
+            case stripe.Sync():
+                self.nest.barrier(statement)
+            case stripe.Transfer():
+                self._transfer(statement, at, point)
+            case stripe.Wait():
+                pass
+            case _:
+                self.nest.body.statement(statement, at, self.products)
+
+    def _transfer(self, statement: stripe.Transfer, at: Instance, point: Point) -> None:
+        """A copy on a transfer unit is a plain copy here; it is complete when `Wait` would be reached."""
+        target, source = at.views[statement.dst], at.views[statement.src]
+        indexes = tuple(stripe.Index(f"d{d}", size) for d, size in enumerate(target.sizes))
+        here = tuple(Affine.var(i.name) for i in indexes)
+        refs = (self._element("dst", statement.dst, target, Direction.OUT, here),
+                self._element("src", statement.src, source, Direction.IN, here))  # fmt: skip
+        body = (stripe.Load("$copy", "src"), stripe.Store("dst", "$copy"))
+        block = stripe.Block(f"{statement.dst}_copy", indexes, (), (), refs, body)
+        self.nest.block(block, Context(at.env, at.views, at.lanes, point.axes))
+
+    def _element(
+        self, name: str, source: str, view: View, dir: Direction, at: tuple[Affine, ...]
+    ) -> stripe.Refinement:
+        type = stripe.TensorType(view.root.dtype, tuple(1 for _ in view.sizes), stripe.Layout(view.strides))
+        return stripe.Refinement(dir, name, source, at, type)
+

@@ -1,0 +1,247 @@
+"""A Stripe program to a kernel list: buffers, distinct kernels, steps and their dependencies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tile_ir.dtype import DType
+from tile_ir.emit.names import NameAllocator
+from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
+from tile_ir.stripe import nodes as stripe
+from tile_ir.stripe.affine import Affine
+from tile_ir.target import Target
+
+from tile_opt.lowering.allocate import ARRAY_ALIGN, extent
+from tile_opt.lowering.arena import Lifetime, Touch, dependencies, place
+from tile_opt.lowering.body import LoweringError
+from tile_opt.lowering.cost import flops, traffic
+from tile_opt.lowering.forms import linear
+from tile_opt.lowering.kernel import LoweredKernel, Slot, Source, lower_kernel
+from tile_opt.lowering.whole import whole_move
+
+
+def lower(program: stripe.Program, target: Target) -> KernelList:
+    """Lower a program, scheduled or not, to semtree kernels and the steps that run them.
+
+    Kernels that differ only in names of buffers are generated once. LoweringError means that a pass
+    broke a convention.
+    """
+    run = _Lowering(program, target)
+    for number, statement in enumerate(run.main.body):
+        if not isinstance(statement, stripe.Block):
+            raise LoweringError(f"statement {number} of main is a {type(statement).__name__}, not a kernel block")
+        run.statement(statement)
+    return run.finish()
+
+
+@dataclass(slots=True)
+class _Storage:
+    """A buffer of the program or of main."""
+
+    name: str
+    kind: BufferKind
+    type: stripe.TensorType
+    number: int = -1
+
+
+@dataclass(slots=True)
+class _Launch:
+    kind: StepKind
+    kernel: int
+    buffers: tuple[str, ...]
+    written: int
+    """The first `written` buffers are written."""
+    read: frozenset[int] = frozenset()
+    """Positions of written buffers whose old contents matter, and of all inputs."""
+
+
+@dataclass(slots=True)
+class _Lowering:
+    program: stripe.Program
+    target: Target
+    main: stripe.Block = field(init=False)
+    storage: dict[str, _Storage] = field(default_factory=dict[str, _Storage])
+    """By name: buffers of the entry block, main's own, and kernels' temporaries."""
+    views: dict[str, tuple[str, Affine, stripe.TensorType]] = field(
+        default_factory=dict[str, tuple[str, Affine, stripe.TensorType]]
+    )
+    """Name in main -> storage, origin in it, type."""
+    kernels: list[Kernel] = field(default_factory=list[Kernel])
+    launches: list[_Launch] = field(default_factory=list[_Launch])
+    known: dict[object, tuple[int, LoweredKernel]] = field(default_factory=dict[object, tuple[int, LoweredKernel]])
+    names: NameAllocator = field(default_factory=NameAllocator)
+
+    def __post_init__(self) -> None:
+        entry = self.program.entry
+        (main,) = entry.body
+        if not isinstance(main, stripe.Block):
+            raise LoweringError("the entry block must hold the main block")
+        self.main = main
+        constants = {c.name for c in self.program.constants}
+        for ref in entry.refs:
+            kind = (
+                BufferKind.CONST if ref.into in constants
+                else BufferKind.OUTPUT if ref.into in self.program.outputs
+                else BufferKind.INPUT if ref.into in self.program.inputs
+                else BufferKind.TEMP
+            )  # fmt: skip
+            self.storage[ref.into] = _Storage(ref.into, kind, ref.type)
+        for ref in main.refs:
+            self._main_ref(ref)
+
+    def _main_ref(self, ref: stripe.Refinement) -> None:
+        if ref.source:
+            affine, quasi = linear(ref.access, ref.type.strides)
+            if not affine.is_const or quasi:
+                raise LoweringError(f"main's view of {ref.source!r} must be at a fixed place")
+            self.views[ref.into] = (ref.source, affine, ref.type)
+            return
+        name = ref.into
+        while name in self.storage:
+            name += "_tmp"
+        self.storage[name] = _Storage(name, BufferKind.TEMP, ref.type)
+        self.views[ref.into] = (name, Affine(), ref.type)
+
+    # kernels
+
+    def statement(self, kernel: stripe.Block) -> None:
+        """Plan the launch of one kernel block."""
+        if self._moved(kernel):
+            return
+        slots, sources = self._sources(kernel)
+        number, lowered = self._lowered(kernel, slots, sources)
+        if not lowered.function.body.body:
+            return
+        temps = [self._temporary(kernel, dtype, elements) for dtype, elements in lowered.temps]
+        buffers = tuple(slots[p].buffer if p >= 0 else temps[-1 - p] for p in lowered.params)
+        accesses = [p.access.value for p in lowered.function.params]
+        written = sum("write" in a for a in accesses)
+        read = frozenset(i for i, a in enumerate(accesses) if "read" in a)
+        self.launches.append(_Launch(StepKind.KERNEL, number, buffers, written, read))
+
+    def _moved(self, kernel: stripe.Block) -> bool:
+        """True when the kernel became a fill or copy step."""
+        move = whole_move(kernel)
+        if move is None:
+            return False
+        names = [n for n in (move.target, move.source) if n is not None]
+        whole = [self.views[n] for n in names]
+        if any(v[1].const or extent(v[2]) != extent(self.storage[v[0]].type) for v in whole):
+            return False
+        kind = StepKind.COPY if move.source is not None else StepKind.FILL
+        self.launches.append(_Launch(kind, -1, tuple(v[0] for v in whole), 1, frozenset({1} if len(whole) > 1 else ())))
+        return True
+
+    def _sources(self, kernel: stripe.Block) -> tuple[list[Slot], dict[str, Source]]:
+        slots: list[Slot] = []
+        numbers: dict[str, int] = {}
+        sources: dict[str, Source] = {}
+        for ref in kernel.refs:
+            if not ref.source:
+                continue
+            buffer, offset, type = self.views[ref.source]
+            if buffer not in numbers:
+                numbers[buffer] = len(slots)
+                storage = self.storage[buffer]
+                slots.append(Slot(buffer, storage.type, self._align(storage)))
+            sources[ref.source] = Source(numbers[buffer], offset, type)
+        return slots, sources
+
+    def _align(self, storage: _Storage) -> int:
+        """Outputs and temporaries are ours and aligned; what a user or the program text gives need not be."""
+        ours = storage.kind in (BufferKind.OUTPUT, BufferKind.TEMP)
+        return ARRAY_ALIGN if ours else storage.type.dtype.bytes
+
+    def _lowered(
+        self, kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, Source]
+    ) -> tuple[int, LoweredKernel]:
+        key = _kernel_key(kernel, slots, sources)
+        found = self.known.get(key)
+        if found is None:
+            name = self.names.fresh(kernel.name or "kernel")
+            lowered = lower_kernel(kernel, name, slots, sources, self.target.settings)
+            found = self.known[key] = (len(self.kernels), lowered)
+            if lowered.function.body.body:
+                cost = traffic(kernel, slots, sources, lowered.params)
+                function = lowered.function if self.target.codegen == "semtree" else None
+                self.kernels.append(Kernel(name, kernel, function, lowered.groups, flops(kernel), cost))
+        return found
+
+    def _temporary(self, kernel: stripe.Block, dtype: DType, elements: int) -> str:
+        """A device temporary of one launch."""
+        name = f"{kernel.name}.tmp"
+        number = 0
+        while (unique := f"{name}{number}") in self.storage:
+            number += 1
+        self.storage[unique] = _Storage(unique, BufferKind.TEMP, stripe.TensorType.row_major(dtype, (elements,)))
+        return unique
+
+    # buffers and steps
+
+    def finish(self) -> KernelList:
+        """Number buffers, place temporaries and connect the steps."""
+        order = self._ordered()
+        touches = [self._touch(launch) for launch in self.launches]
+        temps = [s for s in order if s.kind is BufferKind.TEMP]
+        lifetimes = [self._lifetime(s, touches) for s in temps]
+        offsets, size = place(lifetimes)
+        where = {s.number: offset for s, offset in zip(temps, offsets, strict=True)}
+        infos = tuple(_info(s, where.get(s.number, 0)) for s in order)
+        deps = dependencies(touches, _overlaps(infos))
+        steps = tuple(
+            Step(launch.kind, launch.kernel, tuple(self.storage[b].number for b in launch.buffers), waits)
+            for launch, waits in zip(self.launches, deps, strict=True)
+        )
+        arenas = (size,) if temps else ()
+        return KernelList(tuple(self.kernels), infos, steps, self.target, self.program.constants, arenas)
+
+    def _ordered(self) -> list[_Storage]:
+        """Inputs and outputs in header order, constants, then the temporaries in use."""
+        table = self.storage
+        used = {b for launch in self.launches for b in launch.buffers}
+        names = [*self.program.inputs, *(o for o in self.program.outputs if o not in self.program.inputs)]
+        names += [c.name for c in self.program.constants]
+        names += [n for n, s in table.items() if s.kind is BufferKind.TEMP and n in used]
+        for number, name in enumerate(names):
+            table[name].number = number
+        return [table[name] for name in names]
+
+    def _touch(self, launch: _Launch) -> Touch:
+        numbers = [self.storage[b].number for b in launch.buffers]
+        return Touch(frozenset(numbers[i] for i in launch.read), frozenset(numbers[: launch.written]))
+
+    def _lifetime(self, storage: _Storage, touches: Sequence[Touch]) -> Lifetime:
+        at = [n for n, t in enumerate(touches) if storage.number in t.reads or storage.number in t.writes]
+        return Lifetime(extent(storage.type) * storage.type.dtype.bytes, at[0], at[-1])
+
+
+def _info(storage: _Storage, offset: int) -> BufferInfo:
+    size = extent(storage.type) * storage.type.dtype.bytes
+    type = storage.type
+    return BufferInfo(storage.number, storage.name, storage.kind, type.sizes, type.dtype, size, 0, offset)
+
+
+def _overlaps(infos: Sequence[BufferInfo]) -> list[frozenset[int]]:
+    """For each buffer the buffers that share bytes with it, itself included."""
+    temps = [i for i in infos if i.kind is BufferKind.TEMP]
+    result: list[frozenset[int]] = []
+    for info in infos:
+        others = temps if info.kind is BufferKind.TEMP else []
+        shared = {o.id for o in others if o.offset < info.offset + info.bytes and info.offset < o.offset + o.bytes}
+        result.append(frozenset({info.id, *shared}))
+    return result
+
+
+def _kernel_key(kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, Source]) -> object:
+    """Equal for kernels that generate the same code: structure, and storage of their buffers in order."""
+    from tile_ir.stripe.printer import print_block
+
+    refs = tuple(replace(r, source=_alias(sources[r.source])) if r.source else r for r in kernel.refs)
+    storage = tuple((s.type.dtype, s.type.sizes, s.type.strides, s.align) for s in slots)
+    anonymous = replace(kernel, name="", comment="", origin=None, tags=frozenset(), deps=(), refs=refs)
+    return print_block(anonymous), storage
+
+
+def _alias(source: Source) -> str:
+    return f"{source.slot}+{source.offset.const}"
