@@ -1,0 +1,242 @@
+"""Builders for unscheduled kernels: a kernel block holds stages, a stage is one flat loop nest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tile_ir.diagnostics import Span
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.nodes import (
+    Block,
+    Const,
+    Direction,
+    Index,
+    Load,
+    LoadIndex,
+    Op,
+    Order,
+    Refinement,
+    Statement,
+    Store,
+    TensorType,
+)
+
+Loop = tuple[str, int] | tuple[str, int, Order]
+ALIGN = 64
+"""Byte alignment of every buffer that the compiler allocates."""
+
+
+def fresh(wanted: str, taken: Mapping[str, object] | set[str]) -> str:
+    """`wanted`, or `wanted_1`, `wanted_2`, … whichever is free first."""
+    name, k = wanted, 0
+    while name in taken:
+        k += 1
+        name = f"{wanted}_{k}"
+    return name
+
+
+class Stage:
+    """One loop nest over a flat statement list, under construction inside a kernel."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        name: str,
+        loops: Sequence[Loop],
+        constraints: Sequence[Quasi] = (),
+        *,
+        origin: Span | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.indexes = tuple(Index(n, r, order=o[0] if o else Order.FREE) for n, r, *o in loops)
+        self.constraints = tuple(constraints)
+        self.origin = origin
+        self._refs: dict[str, Refinement] = {}
+        self._body: list[Statement] = []
+        self._scalars: set[str] = set()
+        self._constants: dict[tuple[type, str, DType], str] = {}
+
+    # --- scalars ---------------------------------------------------------------------------------
+
+    def _scalar(self, hint: str) -> str:
+        name = fresh(f"${hint}", self._scalars)
+        self._scalars.add(name)
+        return name
+
+    def const(self, value: int | float | bool, dtype: DType) -> str:
+        """A constant; equal ones are shared."""
+        key = (type(value), repr(value), dtype)
+        if key not in self._constants:
+            name = self._constants[key] = self._scalar("c")
+            self._body.append(Const(name, value, dtype, origin=self.origin))
+        return self._constants[key]
+
+    def op(self, name: str, args: Sequence[str], dtype: DType, hint: str = "t") -> str:
+        dst = self._scalar(hint)
+        self._body.append(Op(dst, name, tuple(args), dtype, origin=self.origin))
+        return dst
+
+    def index(self, value: Quasi, dtype: DType = DType.INT32, hint: str = "i") -> str:
+        dst = self._scalar(hint)
+        self._body.append(LoadIndex(dst, value, dtype, origin=self.origin))
+        return dst
+
+    # --- memory ----------------------------------------------------------------------------------
+
+    def load(
+        self,
+        buffer: str,
+        access: Sequence[Quasi],
+        *,
+        sizes: tuple[int, ...] | None = None,
+        at: tuple[Quasi | str, ...] = (),
+        clamp: bool = False,
+    ) -> str:
+        """Load the cell `access` of a buffer, or the cell `at` of the view of `sizes` that starts there."""
+        ref = self._ref(buffer, access, Direction.IN, sizes, None)
+        dst = self._scalar(buffer)
+        self._body.append(Load(dst, ref, at, clamp, origin=self.origin))
+        return dst
+
+    def store(
+        self,
+        buffer: str,
+        access: Sequence[Quasi],
+        src: str,
+        *,
+        agg: Aggregation | None = None,
+        sizes: tuple[int, ...] | None = None,
+        at: tuple[Quasi | str, ...] = (),
+        clamp: bool = False,
+    ) -> None:
+        """Store a scalar, merged with what the cell holds when `agg` is given."""
+        direction = Direction.OUT if agg is None else Direction.INOUT
+        ref = self._ref(buffer, access, direction, sizes, agg)
+        self._body.append(Store(ref, src, at, clamp, origin=self.origin))
+
+    def _ref(
+        self,
+        buffer: str,
+        access: Sequence[Quasi],
+        direction: Direction,
+        sizes: tuple[int, ...] | None,
+        agg: Aggregation | None,
+    ) -> str:
+        """The view of `buffer` at `access`: an equal one is reused, reading and writing one cell is INOUT."""
+        whole = self.kernel.use(buffer, direction)
+        shape = sizes if sizes is not None else (1,) * len(access)
+        for name, ref in self._refs.items():
+            if ref.source == buffer and ref.access == tuple(access) and ref.type.sizes == shape and ref.agg is agg:
+                if ref.dir is not direction:
+                    self._refs[name] = _with_direction(ref, Direction.INOUT)
+                return name
+        name = fresh(buffer, self._refs)
+        view = TensorType(whole.dtype, shape, whole.layout)
+        self._refs[name] = Refinement(direction, name, buffer, tuple(access), view, agg)
+        return name
+
+    def build(self) -> Block:
+        return Block(
+            self.name,
+            self.indexes,
+            self.constraints,
+            refs=tuple(self._refs.values()),
+            body=tuple(self._body),
+            tags=frozenset(("stage",)),
+            origin=self.origin,
+        )
+
+
+class Kernel:
+    """A kernel block under construction; `tensors` are the buffers of main it may name."""
+
+    def __init__(
+        self,
+        name: str,
+        tensors: Mapping[str, TensorType],
+        *,
+        comment: str = "",
+        tags: Sequence[str] = (),
+        origin: Span | None = None,
+    ) -> None:
+        self.name = name
+        self.comment = comment
+        self.tags = frozenset(("kernel", *tags))
+        self.origin = origin
+        self._tensors = tensors
+        self._locals: dict[str, TensorType] = {}
+        self._used: dict[str, set[Direction]] = {}
+        self._stages: list[Stage] = []
+
+    def stage(self, name: str, loops: Sequence[Loop], constraints: Sequence[Quasi] = ()) -> Stage:
+        made = Stage(self, name, loops, constraints, origin=self.origin)
+        self._stages.append(made)
+        return made
+
+    def alloc(self, wanted: str, dtype: DType, shape: tuple[int, ...]) -> str:
+        """A temporary of this kernel; gives the name it got."""
+        name = fresh(wanted, {**self._tensors, **self._locals})
+        self._locals[name] = TensorType.row_major(dtype, shape, ALIGN)
+        return name
+
+    def use(self, buffer: str, direction: Direction) -> TensorType:
+        """Note that a stage reads or writes `buffer`; gives its type."""
+        local = self._locals.get(buffer)
+        if local is not None:
+            return local
+        self._used.setdefault(buffer, set()).add(direction)
+        return self._tensors[buffer]
+
+    def dtype(self, buffer: str) -> DType:
+        return (self._locals.get(buffer) or self._tensors[buffer]).dtype
+
+    def build(self) -> Block:
+        """The kernel block. What it writes is OUT: every cell is written before it is read."""
+        refs = [
+            Refinement(
+                Direction.IN if directions == {Direction.IN} else Direction.OUT,
+                name,
+                name,
+                whole(self._tensors[name]),
+                self._tensors[name],
+            )
+            for name, directions in self._used.items()
+        ]
+        refs += [Refinement(Direction.ALLOC, name, "", whole(t), t) for name, t in self._locals.items()]
+        return Block(
+            self.name,
+            refs=tuple(refs),
+            body=tuple(stage.build() for stage in self._stages),
+            tags=self.tags,
+            comment=self.comment,
+            origin=self.origin,
+        )
+
+
+def _with_direction(ref: Refinement, direction: Direction) -> Refinement:
+    return Refinement(direction, ref.into, ref.source, ref.access, ref.type, ref.agg)
+
+
+def whole(tensor: TensorType) -> tuple[Affine, ...]:
+    """The access of a view that starts at the buffer's origin."""
+    return (Affine(),) * len(tensor.sizes)
+
+
+def loops_over(shape: Sequence[int], prefix: str = "i") -> list[Loop]:
+    """Loops i0, i1, … over a shape; dimensions of size 1 get none."""
+    return [(f"{prefix}{d}", size) for d, size in enumerate(shape) if size != 1]
+
+
+def cell_of(shape: Sequence[int], prefix: str = "i") -> tuple[Affine, ...]:
+    """The cell that `loops_over` visits."""
+    return tuple(Affine.var(f"{prefix}{d}") if size != 1 else Affine() for d, size in enumerate(shape))
+
+
+def broadcast_cell(operand: Sequence[int], result: Sequence[int]) -> tuple[Affine, ...]:
+    """The cell of an operand for each cell of a result, by NumPy's rule: stretched dimensions stay at 0."""
+    skip = len(result) - len(operand)
+    cell = cell_of(result)[skip:]
+    return tuple(form if size != 1 else Affine() for form, size in zip(cell, operand, strict=True))

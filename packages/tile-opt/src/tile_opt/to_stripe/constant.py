@@ -1,0 +1,11 @@
+"""Constant tensors: their bytes go into the program, no kernel computes them."""
+
+from __future__ import annotations
+
+from tile_lang.program import ConstantTensor
+
+from tile_opt.to_stripe.context import Context
+
+
+def constant(context: Context, op: ConstantTensor) -> None:
+    """Nothing to run; `program.to_stripe` lists the buffer."""

@@ -1,0 +1,90 @@
+"""What the translation of one program shares: buffer names, types, the ISL context, the kernels so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tile_ir.diagnostics import Span
+from tile_ir.dtype import DType
+from tile_ir.stripe.nodes import Block, TensorType
+from tile_lang.program import ConstantTensor, Literal, Operand, Prng, Program
+from tile_lang.program import TensorType as ProgramType
+
+from tile_opt.analysis.sets import Sets
+from tile_opt.to_stripe.build import ALIGN, Kernel, Stage, cell_of, fresh, loops_over
+
+
+@dataclass(slots=True)
+class Context:
+    """Tables of one translation; `buffers` maps names of the program to buffers of main."""
+
+    program: Program
+    sets: Sets = field(default_factory=Sets)
+    types: dict[str, ProgramType] = field(default_factory=dict[str, ProgramType])
+    buffers: dict[str, str] = field(default_factory=dict[str, str])
+    tensors: dict[str, TensorType] = field(default_factory=dict[str, TensorType])
+    outputs: list[str] = field(default_factory=list[str])
+    copies: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """(output buffer, value) pairs for outputs that need a copy."""
+    kernels: list[Block] = field(default_factory=list[Block])
+
+    @staticmethod
+    def of(program: Program) -> Context:
+        """Name the buffers: inputs and outputs keep their public names, other values yield to them."""
+        context = Context(program, types=program.types())
+        for param in program.inputs:
+            context._declare(param.name, param.name, align=1)
+        held = {p.name for p in program.inputs} | {op.name for op in program.ops if isinstance(op, ConstantTensor)}
+        for public, value in program.outputs:
+            if value in held:
+                name = context._buffer(public, context.types[value])
+                context.copies.append((name, value))
+            else:
+                held.add(value)
+                name = context._declare(value, public)
+            context.outputs.append(name)
+        for op in program.ops:
+            names = (op.value, op.state) if isinstance(op, Prng) else (op.name,)
+            for name in names:
+                if name not in context.buffers:
+                    context._declare(name, name)
+        return context
+
+    def _declare(self, value: str, wanted: str, align: int = ALIGN) -> str:
+        self.buffers[value] = self._buffer(wanted, self.types[value], align)
+        return self.buffers[value]
+
+    def _buffer(self, wanted: str, type_: ProgramType, align: int = ALIGN) -> str:
+        name = fresh(wanted, self.tensors)
+        self.tensors[name] = TensorType.row_major(type_.dtype, type_.shape, align)
+        return name
+
+    def temporary(self, wanted: str, dtype: DType, shape: tuple[int, ...]) -> str:
+        """Another buffer of main."""
+        return self._buffer(wanted, ProgramType(dtype, shape))
+
+    def kernel(self, comment: str, tags: Sequence[str], origin: Span | None) -> Kernel:
+        return Kernel(
+            f"kernel_{len(self.kernels)}", self.tensors, comment=" ".join(comment.split()), tags=tags, origin=origin
+        )
+
+    def add(self, kernel: Kernel) -> None:
+        self.kernels.append(kernel.build())
+
+    def shape(self, value: str) -> tuple[int, ...]:
+        return self.types[value].shape
+
+    def dtype(self, operand: Operand) -> DType:
+        return operand.dtype if isinstance(operand, Literal) else self.types[operand].dtype
+
+
+def cast_to(stage: Stage, value: str, source: DType, target: DType) -> str:
+    """`value` as `target`; the same scalar when nothing changes."""
+    return value if source is target else stage.op("cast", (value,), target)
+
+
+def fill(kernel: Kernel, name: str, buffer: str, shape: Sequence[int], value: int | float | bool) -> None:
+    """A stage that stores one constant to every cell of a buffer."""
+    stage = kernel.stage(name, loops_over(shape))
+    stage.store(buffer, cell_of(shape), stage.const(value, kernel.dtype(buffer)))

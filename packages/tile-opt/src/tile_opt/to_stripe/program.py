@@ -1,0 +1,81 @@
+"""Program to unscheduled Stripe: one kernel block per operation, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tile_ir.stripe.nodes import Block, ConstantBuffer, Direction, Program, Refinement
+from tile_lang.program import (
+    ConstantTensor,
+    Contraction,
+    Elementwise,
+    Gather,
+    IndexOf,
+    Prng,
+    Reshape,
+    Scatter,
+)
+from tile_lang.program import Program as TileProgram
+
+from tile_opt.to_stripe.build import whole
+from tile_opt.to_stripe.constant import constant
+from tile_opt.to_stripe.context import Context
+from tile_opt.to_stripe.contraction import contraction
+from tile_opt.to_stripe.elementwise import copy, elementwise, index_of
+from tile_opt.to_stripe.gather import gather
+from tile_opt.to_stripe.prng import prng
+from tile_opt.to_stripe.reshape import reshape
+from tile_opt.to_stripe.scatter import scatter
+
+_TRANSLATE: dict[type, Callable[[Context, Any], None]] = {
+    Contraction: contraction,
+    Elementwise: elementwise,
+    IndexOf: index_of,
+    Reshape: reshape,
+    Gather: gather,
+    Scatter: scatter,
+    Prng: prng,
+    ConstantTensor: constant,
+}
+
+
+def to_stripe(program: TileProgram) -> Program:
+    """The unscheduled Stripe program of a bound program.
+
+    `outputs` of the result correspond to the program's by position; an output called like an input gets
+    another name. Raises TileTypeError for an unbounded index or a repeated ``=``, TileLimitError when a
+    domain is too complicated to analyse.
+    """
+    context = Context.of(program)
+    for op in program.ops:
+        _TRANSLATE[type(op)](context, op)
+    for target, value in context.copies:
+        copy(context, target, value)
+    return _assemble(context)
+
+
+def _assemble(context: Context) -> Program:
+    inputs = tuple(p.name for p in context.program.inputs)
+    constants = tuple(
+        ConstantBuffer(context.buffers[op.name], context.tensors[context.buffers[op.name]], op.data)
+        for op in context.program.ops
+        if isinstance(op, ConstantTensor)
+    )
+    fixed = {c.name for c in constants}
+    outer: list[Refinement] = []
+    inner: list[Refinement] = []
+    for name, type_ in context.tensors.items():
+        zero = whole(type_)
+        if name in inputs or name in fixed or name in context.outputs:
+            tag = frozenset(("const",) if name in fixed else ("user",))
+            outer.append(Refinement(Direction.ALLOC, name, "", zero, type_, const=name in fixed, tags=tag))
+            direction = Direction.OUT if name in context.outputs else Direction.IN
+            inner.append(Refinement(direction, name, name, zero, type_, const=name in fixed))
+        else:
+            inner.append(Refinement(Direction.ALLOC, name, "", zero, type_, tags=frozenset(("tmp",))))
+    main = Block("main", refs=tuple(inner), body=tuple(context.kernels), tags=frozenset(("main",)))
+    entry = Block(
+        "program", refs=tuple(outer), body=(main,), tags=frozenset(("program",)), comment=context.program.name
+    )
+    return Program(entry, constants, inputs, tuple(context.outputs))
