@@ -1,0 +1,201 @@
+"""The interpreter's fast path: a leaf block over its whole index box at once, with the same results.
+
+A flat block (Loads, Const, LoadIndex, Op, Stores) without ORDERED indexes whose stores and loads touch
+different buffers means the same when each statement runs for all points before the next one does.
+Aggregating stores go through `ufunc.at`, which merges in iteration order as the slow path does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tile_ir import numerics
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Order, Refinement, Store
+
+if TYPE_CHECKING:
+    from tile_ir.stripe.interpret import View
+
+Array = npt.NDArray[Any]
+CHUNK = 1 << 17
+"""Points per vectorised step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The index points of a block for one point of its parent, in iteration order."""
+
+    names: tuple[str, ...]
+    ranges: tuple[int, ...]
+    first: tuple[int, ...]
+    constraints: tuple[Quasi, ...]
+
+    @staticmethod
+    def of(block: Block, outer: Mapping[str, int]) -> Domain:
+        """Ranges and constraints, with the values passed down from the parent's indexes `outer`."""
+        return Domain(
+            tuple(index.name for index in block.indexes),
+            tuple(index.range for index in block.indexes),
+            tuple(0 if index.value is None else index.value.evaluate(outer) for index in block.indexes),
+            block.constraints,
+        )
+
+    def chunks(self) -> Iterator[tuple[int, dict[str, Array]]]:
+        """(number of points, their index values by name) of at most CHUNK box points each, constraints applied."""
+        total = prod(self.ranges)
+        for start in range(0, total, CHUNK):
+            flat = np.arange(start, min(total, start + CHUNK))
+            parts = np.unravel_index(flat, self.ranges) if self.ranges else ()
+            values = {n: p.astype(np.int64) + f for n, p, f in zip(self.names, parts, self.first, strict=True)}
+            keep = np.ones(len(flat), bool)
+            for form in self.constraints:
+                keep &= np.asarray(_at(form, values)) >= 0
+            yield int(keep.sum()), {name: array[keep] for name, array in values.items()}
+
+    def points(self) -> Iterator[dict[str, int]]:
+        """Index values of each point."""
+        for count, values in self.chunks():
+            columns = [values[name].tolist() for name in self.names]
+            for row in range(count):
+                yield {name: column[row] for name, column in zip(self.names, columns, strict=True)}
+
+    def distinct(self, forms: tuple[Quasi, ...]) -> Iterator[list[int]]:
+        """The values that `forms` take together over the points; a tuple may recur, but not within a chunk."""
+        for count, values in self.chunks():
+            columns = [np.broadcast_to(np.asarray(_at(form, values)), (count,)) for form in forms]
+            if count:
+                yield from np.unique(np.stack(columns, 1), axis=0).tolist() if columns else [[]]
+
+
+def _at(form: Quasi, values: Mapping[str, Array]) -> Any:
+    """A form over arrays of index values: its arithmetic is the same for arrays as for integers."""
+    return form.evaluate(cast("Mapping[str, int]", values))
+
+
+_FLAT = (Load, Store, Const, LoadIndex, Op)
+_UFUNCS: dict[Aggregation, np.ufunc] = {
+    Aggregation.SUM: np.add,
+    Aggregation.PROD: np.multiply,
+    Aggregation.MAX: np.maximum,
+    Aggregation.MIN: np.minimum,
+}
+
+
+def run_leaf(block: Block, parents: Mapping[str, View], domain: Domain) -> str | None:
+    """Run the block if it is a leaf of the supported kind: "" when done, else what went wrong; None if it is not."""
+    if not block.indexes or not _supported(block, parents):
+        return None
+    refs = {ref.into: ref for ref in block.refs}
+    for count, values in domain.chunks():
+        if count and (fault := _Chunk(refs, parents, count, values, {}).run(block)):
+            return fault
+    return ""
+
+
+def _supported(block: Block, parents: Mapping[str, View]) -> bool:
+    if not all(isinstance(statement, _FLAT) for statement in block.body):
+        return False
+    if any(index.order is Order.ORDERED for index in block.indexes):
+        return False
+    if any(ref.dir is Direction.ALLOC or parents[ref.source].versioned for ref in block.refs):
+        return False
+    refs = {ref.into: ref for ref in block.refs}
+    loaded = [parents[refs[s.src].source].data for s in block.body if isinstance(s, Load)]
+    stores = [(refs[s.dst], parents[refs[s.dst].source]) for s in block.body if isinstance(s, Store)]
+    if any(ref.agg in _UFUNCS and view.dtype is not view.dtype.accumulator for ref, view in stores):
+        return False
+    stored = [view.data for _, view in stores]
+    others = [(data, other) for i, data in enumerate(stored) for other in (*loaded, *stored[i + 1 :])]
+    return not any(np.may_share_memory(data, other) for data, other in others)
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """A run of the body for `count` points at once; every scalar is an array of that length."""
+
+    refs: Mapping[str, Refinement]
+    parents: Mapping[str, View]
+    count: int
+    indexes: Mapping[str, Array]
+    scalars: dict[str, Array]
+
+    def run(self, block: Block) -> str:
+        for statement in block.body:
+            match statement:
+                case Load(dst, src, at, clamp):
+                    where = self._where(self.refs[src], at, clamp)
+                    if isinstance(where, str):
+                        return where
+                    self.scalars[dst] = self._broadcast(self.parents[self.refs[src].source].data[where])
+                case Store(dst, src, at, clamp):
+                    where = self._where(self.refs[dst], at, clamp)
+                    if isinstance(where, str):
+                        return where
+                    self._store(self.refs[dst], where, self.scalars[src])
+                case Const(dst, value, dtype):
+                    self.scalars[dst] = self._broadcast(numerics.cast_array(value, dtype))
+                case LoadIndex(dst, value, dtype):
+                    self.scalars[dst] = numerics.cast_array(self._form(value), dtype)
+                case Op(dst, name, args, dtype):
+                    self.scalars[dst] = numerics.apply(name, [self.scalars[arg] for arg in args], dtype)
+                case _:
+                    raise TypeError(statement)
+        return ""
+
+    def _broadcast(self, value: Array) -> Array:
+        return np.broadcast_to(value, (self.count,))
+
+    def _form(self, form: Quasi) -> Array:
+        return self._broadcast(np.asarray(_at(form, self.indexes), np.int64))
+
+    def _where(self, ref: Refinement, at: tuple[Quasi | str, ...], clamp: bool) -> tuple[Array, ...] | str:
+        """Positions in the buffer per dimension, or what is wrong with the first point outside."""
+        parent = self.parents[ref.source]
+        positions: list[Array] = []
+        bad = np.zeros(self.count, bool)
+        for d, size in enumerate(ref.type.sizes):
+            subscript = self._subscript(at[d] if at else Affine())
+            if clamp:
+                subscript = np.clip(subscript, 0, size - 1)
+            position = self._form(ref.access[d]) + parent.origin[d] + subscript
+            bad |= (subscript < 0) | (subscript >= size) | (position < parent.low[d]) | (position >= parent.high[d])
+            positions.append(position)
+        return self._fault(ref, parent, positions, int(bad.argmax())) if bad.any() else tuple(positions)
+
+    def _subscript(self, at: Quasi | str) -> Array:
+        return self.scalars[at].astype(np.int64) if isinstance(at, str) else self._form(at)
+
+    def _fault(self, ref: Refinement, parent: View, positions: list[Array], row: int) -> str:
+        element = [int(p[row]) for p in positions]
+        limits = ", ".join(f"{low}:{high}" for low, high in zip(parent.low, parent.high, strict=True))
+        point = ", ".join(f"{name}={int(values[row])}" for name, values in self.indexes.items())
+        return (
+            f"{ref.into} is accessed at element {element} of its buffer, outside its view "
+            f"{ref.type.sizes} or outside [{limits}] at {point}"
+        )
+
+    def _store(self, ref: Refinement, where: tuple[Array, ...], value: Array) -> None:
+        data = self.parents[ref.source].data
+        value = numerics.cast_array(value, self.parents[ref.source].dtype)
+        ufunc = _UFUNCS.get(ref.agg) if ref.agg is not None else None
+        with np.errstate(all="ignore"):
+            if not where:
+                _store_scalar(data, ufunc, value)
+            elif ufunc is None:
+                data[where] = value
+            else:
+                ufunc.at(data, where, value)
+
+
+def _store_scalar(data: Array, ufunc: np.ufunc | None, value: Array) -> None:
+    if ufunc is None:
+        data[...] = value[-1]
+    else:
+        ufunc.at(data.reshape(1), np.zeros(len(value), np.intp), value)
