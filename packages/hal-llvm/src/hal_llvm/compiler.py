@@ -1,0 +1,115 @@
+"""Kernel lists to machine code, and machine code to bytes and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.metadata import version
+
+from tile_hal.errors import Code, device_error
+from tile_hal.interfaces import Compiler, Library
+from tile_ir.kernels import KernelList
+
+from hal_llvm import binding
+from hal_llvm.cpu import family, family_target
+from hal_llvm.emit.code import Machine
+from hal_llvm.emit.module import Emitted, emit_module
+
+_MAGIC = b"tile-llvm 1\n"
+
+
+def machine_for(processor: binding.Processor) -> Machine:
+    """What emission must know of a processor."""
+    settings = family_target(family(processor.triple, processor.features)).settings
+    native = processor.triple.startswith(("aarch64", "arm64"))
+    return Machine(vector_bytes=settings.vector_bytes, fma=settings.fma, native_minmax=native)
+
+
+class LlvmLibrary(Library):
+    """Loaded machine code of a kernel list."""
+
+    def __init__(self, kernels: KernelList, processor: binding.Processor, code: bytes, scratch: tuple[int, ...]) -> None:
+        self.kernels = kernels
+        self.scratch = scratch
+        """Scratch bytes per thread, for each kernel."""
+        self._processor = processor
+        self._object = code
+        symbols = [name for n in range(len(kernels.kernels)) for name in (f"kernel{n}", f"kernel{n}.all")]
+        self.code = binding.LoadedCode(code, symbols)
+
+    def serialize(self) -> bytes:
+        header = {
+            "fingerprint": fingerprint(self._processor),
+            "kernels": len(self.kernels.kernels),
+            "scratch": self.scratch,
+            "sha256": hashlib.sha256(self._object).hexdigest(),
+        }
+        return _MAGIC + json.dumps(header).encode() + b"\n" + self._object
+
+    def source(self) -> str:
+        """The LLVM IR as emitted."""
+        return emit_module(self.kernels.kernels, machine_for(self._processor)).text
+
+    def assembly(self) -> str:
+        return assembly(self.source(), self._processor)
+
+
+def assembly(ir: str, processor: binding.Processor) -> str:
+    """Machine code of IR as text, for any processor LLVM knows."""
+    module = binding.Module(ir, binding.target_machine(processor))
+    try:
+        return module.assembly()
+    finally:
+        module.close()
+
+
+def fingerprint(processor: binding.Processor) -> str:
+    """Everything that object code depends on besides the kernels."""
+    llvmlite, llvm = binding.versions()
+    features = hashlib.sha256(processor.features.encode()).hexdigest()[:16]
+    return f"hal-llvm {version('hal-llvm')} llvmlite {llvmlite} llvm {llvm} {processor.triple} {processor.cpu} {features}"
+
+
+class LlvmCompiler(Compiler):
+    """Compiles for this machine's processor; one module per kernel list."""
+
+    def __init__(self, processor: binding.Processor) -> None:
+        self.processor = processor
+        self._machine = machine_for(processor)
+
+    def build(self, kernels: KernelList) -> LlvmLibrary:
+        emitted = emit_module(kernels.kernels, self._machine)
+        return LlvmLibrary(kernels, self.processor, self._compile(emitted), emitted.scratch)
+
+    def _compile(self, emitted: Emitted) -> bytes:
+        try:
+            module = binding.Module(emitted.text, binding.target_machine(self.processor))
+        except RuntimeError as problem:
+            raise device_error(Code.BUILD, f"LLVM does not accept the kernels: {problem}") from problem
+        try:
+            return module.object_code()
+        finally:
+            module.close()
+
+    def deserialize(self, kernels: KernelList, data: bytes) -> LlvmLibrary:
+        if not data.startswith(_MAGIC):
+            raise ValueError("these bytes are no compiled kernels of the llvm device")
+        try:
+            head, code = data[len(_MAGIC) :].split(b"\n", 1)
+            header = json.loads(head)
+            right = header["sha256"] == hashlib.sha256(code).hexdigest()
+            scratch = tuple(int(n) for n in header["scratch"])
+        except (ValueError, KeyError, TypeError) as problem:
+            raise ValueError("the compiled kernels are damaged") from problem
+        if not right or len(scratch) != len(kernels.kernels):
+            raise ValueError("the compiled kernels are damaged or belong to other kernels")
+        if header.get("fingerprint") != self.fingerprint:
+            raise ValueError("the kernels were compiled by another version or for another processor")
+        try:
+            return LlvmLibrary(kernels, self.processor, code, scratch)
+        except RuntimeError as problem:
+            raise ValueError(f"the compiled kernels cannot be loaded: {problem}") from problem
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.processor)

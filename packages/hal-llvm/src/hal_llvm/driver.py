@@ -1,0 +1,70 @@
+"""The driver: one device, the system CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from importlib.util import find_spec
+
+from tile_hal.host import HostMemory
+from tile_hal.host_queue import HostQueue
+from tile_hal.interfaces import Device, DeviceSet, Driver
+from tile_ir.dtype import DType
+from tile_ir.settings import Settings
+from tile_ir.target import Capabilities, Target
+
+from hal_llvm.cpu import host_target, processor_name, thread_count
+
+
+class LlvmDevice(Device):
+    """The system CPU; LLVM is loaded when the compiler is first asked for."""
+
+    def __init__(self) -> None:
+        from hal_llvm import binding
+        from hal_llvm.compiler import LlvmCompiler
+        from hal_llvm.executor import LlvmExecutor
+
+        processor = binding.host()
+        threads = Settings.from_environment().num_threads or thread_count()
+        self.id = "llvm:0"
+        self.name = processor_name()
+        self.target: Target = host_target(processor.triple, processor.features, threads)
+        self.capabilities = Capabilities(
+            dtypes=frozenset(d for d in DType if d is not DType.BFLOAT16 or find_spec("ml_dtypes") is not None),
+            nodes=self.target.nodes,
+            local_bytes=self.target.settings.max_mem,
+            is_async=True,
+            serializes=True,
+        )
+        self.compiler = LlvmCompiler(processor)
+        self.executor = LlvmExecutor(HostQueue(2, "hal-llvm"))
+        self.memory = HostMemory()
+
+
+class LlvmDeviceSet(DeviceSet):
+    """The one device."""
+
+    @cached_property
+    def _devices(self) -> tuple[Device, ...]:
+        return (LlvmDevice(),)
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        return self._devices
+
+
+class LlvmDriver(Driver):
+    """LLVM's just-in-time compiler on this machine."""
+
+    name = "llvm"
+    api = (1, 0)
+
+    def device_sets(self) -> Sequence[DeviceSet]:
+        return (LlvmDeviceSet(),)
+
+    def doctor(self) -> Sequence[str]:
+        from hal_llvm import binding
+
+        llvmlite, llvm = binding.versions()
+        threads = Settings.from_environment().num_threads or thread_count()
+        return (f"LLVM {llvm} (llvmlite {llvmlite}), processor {binding.host().cpu}, {threads} threads",)

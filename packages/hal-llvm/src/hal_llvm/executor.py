@@ -1,0 +1,170 @@
+"""Running kernels: small ones on the caller, large ones over the thread pool."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from tile_hal.errors import Code, device_error
+from tile_hal.events import COMPLETED
+from tile_hal.host import HostBuffer, HostExecutor
+from tile_hal.interfaces import Buffer, Event, Kernel, Library
+from tile_ir.diagnostics import TileDeviceError
+from tile_ir.kernels import Kernel as KernelInfo
+from tile_ir.semtree.nodes import Access
+
+from hal_llvm import pool
+from hal_llvm.compiler import LlvmLibrary
+from hal_llvm.pool_ir import JOB_PARAMS
+
+INLINE_SECONDS = 20e-6
+"""Kernels estimated below this run on the caller: handing over costs about as much."""
+HOLD_SECONDS = 2e-6
+"""Kernels estimated below this keep the interpreter lock: giving it back and waiting for it would cost more."""
+CHUNK_SECONDS = 4e-6
+"""Least work in a chunk, so that the shared counter is no bottleneck."""
+_FLOPS, _BYTES = 20e9, 10e9
+"""One thread's pessimistic speed."""
+
+_HEADER = JOB_PARAMS // 8
+_local = threading.local()
+
+
+def estimated_seconds(info: KernelInfo) -> float:
+    """Rough time of one launch on one thread; infinite when the kernel does not say what it does."""
+    if not info.flops and not info.bytes:
+        return math.inf
+    return max(info.flops / _FLOPS, info.bytes / _BYTES)
+
+
+class _Job:
+    """The native record of one launch: function, groups, grain, wanted workers, scratch, parameters, scratch."""
+
+    __slots__ = ("address", "params", "words")
+
+    def __init__(self, fn: int, total: int, grain: int, want: int, params: int) -> None:
+        self.words = (ctypes.c_uint64 * (_HEADER + params + 1))(fn, total, grain, want)
+        self.address = ctypes.addressof(self.words)
+        self.params = self.address + JOB_PARAMS
+
+
+class LlvmKernel(Kernel):
+    """One kernel of a library; safe to run from several threads at once."""
+
+    def __init__(self, library: LlvmLibrary, index: int, executor: LlvmExecutor) -> None:
+        info = library.kernels.kernels[index]
+        assert info.function is not None
+        self.library = library  # keeps the code loaded
+        self.info = info
+        self._executor = executor
+        self._needs = tuple(
+            (place, p.elements * p.type.dtype.bytes, p.access is not Access.READ)
+            for place, p in enumerate(info.function.params, _HEADER)
+        )
+        self._count = len(self._needs)
+        self._entry = library.code.addresses[f"kernel{index}"]
+        self._scratch = library.scratch[index]
+        self._total = math.prod(info.groups)
+        self._seconds = estimated_seconds(info)
+        kind = ctypes.PYFUNCTYPE if self._seconds < HOLD_SECONDS else ctypes.CFUNCTYPE
+        self._all: Callable[[int], None] = kind(None, ctypes.c_void_p)(library.code.addresses[f"kernel{index}.all"])
+        self._inline = self._total <= 1 or self._seconds < INLINE_SECONDS
+        self._free: list[_Job] = []
+
+    def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
+        if profile or any(event is not COMPLETED for event in dependencies):
+            return self._run_later(tuple(params), dependencies, profile)
+        self._launch(params)
+        return COMPLETED
+
+    def _run_later(self, params: tuple[Buffer, ...], dependencies: Sequence[Event], profile: bool) -> Event:
+        self._check(params)
+        return self._executor.queue.run(lambda: self._launch(params), dependencies, profile=profile)
+
+    def _launch(self, params: Sequence[Buffer]) -> None:
+        if not self._total:
+            return
+        job = self._free.pop() if self._free else self._new_job()
+        words = job.words
+        if len(params) != self._count:
+            self._check(params)
+        for buffer, (place, needed, written) in zip(params, self._needs, strict=True):
+            if type(buffer) is not HostBuffer or buffer.nbytes < needed or (written and buffer.readonly):
+                self._check(params)
+            words[place] = buffer.address  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        if self._scratch:
+            self._give_scratch(job)
+        if self._inline:
+            self._all(job.params)
+        else:
+            pool.current().run(job.address)
+        self._free.append(job)
+
+    def _new_job(self) -> _Job:
+        threads = pool.current().threads if not self._inline else 1
+        return _Job(self._entry, self._total, self._grain(threads), threads - 1, self._count)
+
+    def _grain(self, threads: int) -> int:
+        """Groups per chunk: about eight chunks a thread, none shorter than `CHUNK_SECONDS`."""
+        even = self._total / (threads * 8)
+        if math.isfinite(self._seconds) and self._seconds > 0:
+            least = self._total * CHUNK_SECONDS / self._seconds
+            even = min(max(even, least), self._total / threads)
+        return max(1, math.ceil(even))
+
+    def _give_scratch(self, job: _Job) -> None:
+        if not self._inline:
+            pool.current().reserve(self._scratch)
+        address = _caller_scratch(self._scratch)
+        job.words[_HEADER - 1] = job.words[_HEADER + self._count] = address
+
+    def _check(self, params: Sequence[Buffer]) -> None:
+        """TileDeviceError for the first parameter that does not fit."""
+        if len(params) != self._count:
+            raise device_error(
+                Code.PARAMETERS, f"kernel {self.info.name!r} takes {self._count} buffers, not {len(params)}"
+            )
+        for buffer, (place, needed, written) in zip(params, self._needs, strict=True):
+            problem = _misfit(buffer, needed, written)
+            if problem:
+                code, text = problem
+                raise device_error(code, f"parameter {place - _HEADER} of kernel {self.info.name!r} {text}")
+
+
+def _misfit(buffer: Buffer, needed: int, written: bool) -> tuple[Code, str] | None:
+    if not isinstance(buffer, HostBuffer):
+        return Code.PARAMETERS, f"is a {type(buffer).__name__}, not a host buffer"
+    if buffer.nbytes < needed:
+        return Code.SIZE_MISMATCH, f"needs {needed} bytes, the buffer has {buffer.nbytes}"
+    if written and buffer.readonly:
+        return Code.READ_ONLY, "is written, but the buffer wraps read-only memory"
+    return None
+
+
+def _caller_scratch(nbytes: int) -> int:
+    """Address of at least `nbytes` of this thread's own scratch memory, 64-byte aligned."""
+    block: npt.NDArray[np.uint8] | None = getattr(_local, "block", None)
+    if block is None or block.nbytes < nbytes + 64:
+        block = np.empty(nbytes + 64, np.uint8)
+        _local.block = block
+    address = int(block.__array_interface__["data"][0])
+    return address + -address % 64
+
+
+class LlvmExecutor(HostExecutor):
+    """Runs kernels on the host's threads and copies in host memory."""
+
+    def prepare(self, library: Library, index: int) -> LlvmKernel:
+        if not isinstance(library, LlvmLibrary):
+            raise device_error(Code.PARAMETERS, f"a library of {type(library).__name__} was not built for llvm")
+        count = len(library.kernels.kernels)
+        if not 0 <= index < count:
+            raise device_error(Code.PARAMETERS, f"the library has {count} kernels, none is number {index}")
+        return LlvmKernel(library, index, self)
+
+
+__all__ = ["LlvmExecutor", "LlvmKernel", "TileDeviceError", "estimated_seconds"]

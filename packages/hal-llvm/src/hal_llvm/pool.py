@@ -1,0 +1,191 @@
+"""The thread pool of the process: native threads that take chunks of work groups.
+
+Workers are plain pthreads that run jitted code only (`pool_ir`): they hold no interpreter lock, spin
+briefly after work and then sleep on a semaphore. Only Linux has the semaphores this needs; elsewhere
+kernels run on the calling thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from tile_ir.settings import Settings
+
+from hal_llvm import pool_ir as layout
+from hal_llvm.cpu import available_cpus, thread_count
+
+SPIN = 3000
+"""Pauses (about 10-20 ns each) before a worker, or a caller that waits for one, sleeps."""
+
+Run = Callable[[int], None]
+
+
+class ThreadPool:
+    """`threads` threads, counting the caller: ``threads - 1`` workers start with the first job."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads if sys.platform == "linux" else 1
+        self._lock = threading.Lock()
+        self._started = False
+        self._handles: list[int] = []
+        self._scratch: list[npt.NDArray[np.uint8]] = []
+        self._scratch_bytes = 0
+        self._memory, self.address = _aligned(layout.WORKERS_AT + self.threads * layout.WORKER_BYTES)
+        self._memory[:] = 0
+
+    @property
+    def workers(self) -> int:
+        return self.threads - 1
+
+    def run(self, job: int) -> None:
+        """Run the job at address `job` (see `pool_ir`) and return when it is complete; several threads may call at once."""
+        if not self._started:
+            self._start()
+        _native().run(self.address, job)
+
+    def reserve(self, nbytes: int) -> None:
+        """Give each worker at least `nbytes` of scratch memory."""
+        with self._lock:
+            if nbytes <= self._scratch_bytes:
+                return
+            self._scratch_bytes = size = max(nbytes, 2 * self._scratch_bytes)
+            for worker in range(self.workers):
+                # A worker may still use the old block, so blocks are kept: at most twice what the largest needs.
+                block, address = _aligned(size)
+                self._scratch.append(block)
+                self._field(worker, layout.SCRATCH, np.uint64)[0] = address
+
+    def _field(self, worker: int, offset: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+        start = layout.WORKERS_AT + worker * layout.WORKER_BYTES + offset
+        return self._memory[start : start + np.dtype(dtype).itemsize].view(dtype)
+
+    def _header(self, offset: int) -> npt.NDArray[np.int32]:
+        return self._memory[offset : offset + 4].view(np.int32)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._started:
+                return
+            cpus = available_cpus()
+            self._header(layout.WORKERS)[0] = self.workers
+            self._header(layout.SPIN)[0] = SPIN
+            self._header(layout.PIN)[0] = int(len(cpus) > 1 and max(cpus, default=0) < 8 * layout.MASK_BYTES)
+            for cpu in cpus:
+                if cpu < 8 * layout.MASK_BYTES:
+                    self._memory[layout.MASK_AT + cpu // 8] |= 1 << cpu % 8
+            libc = ctypes.CDLL(None)
+            for slot in range(layout.SLOTS):
+                at = layout.SLOTS_AT + slot * layout.SLOT_BYTES + layout.SLOT_SEM
+                libc.sem_init(ctypes.c_void_p(self.address + at), 0, 0)
+            self._launch(libc)
+            self._started = True
+
+    def _launch(self, libc: ctypes.CDLL) -> None:
+        # Signals go to Python's threads, never to workers.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            for worker in range(self.workers):
+                start = self.address + layout.WORKERS_AT + worker * layout.WORKER_BYTES
+                self._field(worker, layout.POOL, np.uint64)[0] = self.address
+                self._field(worker, layout.EXCLUDED, np.int32)[0] = -1
+                libc.sem_init(ctypes.c_void_p(start + layout.WORKER_SEM), 0, 0)
+                handle = ctypes.c_void_p(start + layout.THREAD)
+                entry = ctypes.c_void_p(_native().worker)
+                if libc.pthread_create(handle, None, entry, ctypes.c_void_p(start)) != 0:
+                    self._header(layout.WORKERS)[0] = worker
+                    break
+                self._handles.append(int(self._field(worker, layout.THREAD, np.uint64)[0]))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def close(self) -> None:
+        """Stop and join the workers; the pool starts them again with its next job."""
+        with self._lock:
+            if not self._started:
+                return
+            self._header(layout.STOP)[0] = 1
+            libc = ctypes.CDLL(None)
+            for worker, handle in enumerate(self._handles):
+                at = self.address + layout.WORKERS_AT + worker * layout.WORKER_BYTES + layout.WORKER_SEM
+                libc.sem_post(ctypes.c_void_p(at))
+                libc.pthread_join(ctypes.c_ulong(handle), None)
+            self._handles.clear()
+            self._header(layout.STOP)[0] = 0
+            self._started = False
+
+
+class _Native:
+    """The jitted functions, compiled once per process."""
+
+    def __init__(self) -> None:
+        from hal_llvm import binding
+
+        host = binding.host()
+        module = binding.Module(layout.pool_ir(host.triple), binding.target_machine(host))
+        self._code = binding.LoadedCode(module.object_code(), ["pool.run", "pool.worker"])
+        module.close()
+        self.worker = self._code.addresses["pool.worker"]
+        run_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+        self.run: Callable[[int, int], None] = run_type(self._code.addresses["pool.run"])
+
+
+_state: dict[str, ThreadPool] = {}
+_natives: list[_Native] = []
+_state_lock = threading.Lock()
+
+
+def _native() -> _Native:
+    if not _natives:
+        _natives.append(_Native())
+    return _natives[0]
+
+
+def current() -> ThreadPool:
+    """The process's pool, made at first use with the number of threads of `Settings` or of the machine."""
+    pool = _state.get("pool")
+    if pool is not None:
+        return pool
+    with _state_lock:
+        if "pool" not in _state:
+            _state["pool"] = ThreadPool(Settings.from_environment().num_threads or thread_count())
+        return _state["pool"]
+
+
+def _aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
+    """Bytes at a 64-byte aligned address."""
+    raw = np.empty(nbytes + 64, np.uint8)
+    start = -raw.__array_interface__["data"][0] % 64
+    block = raw[start : start + nbytes]
+    return block, int(block.__array_interface__["data"][0])
+
+
+def _after_fork() -> None:
+    """A child has none of the parent's threads: it begins with a fresh pool."""
+    global _state_lock
+    _state_lock = threading.Lock()
+    old = _state.pop("pool", None)
+    if old is not None:
+        _forgotten.append(old)
+
+
+_forgotten: list[ThreadPool] = []
+"""Pools of parent processes; kept, so that their memory is not freed under a job in flight at the fork."""
+
+
+def _at_exit() -> None:
+    pool = _state.get("pool")
+    if pool is not None:
+        pool.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

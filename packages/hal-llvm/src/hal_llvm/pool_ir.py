@@ -1,0 +1,341 @@
+"""The thread pool's native part, as LLVM IR: workers never touch the interpreter.
+
+Memory layout (bytes): a header, `SLOTS` job slots, then one record per worker. A caller claims a slot,
+publishes its job, wakes sleeping workers, takes chunks itself until none is left, closes the slot and waits until
+the last worker has left it. Chunks are handed out by an atomic counter, so a worker that never
+gets a processor delays nobody. A worker enters by counting itself in `refs` *before* it looks at `open`;
+a slot is reused only when it is closed and `refs` is zero.
+"""
+
+from __future__ import annotations
+
+SLOTS = 8
+SLOT_BYTES = 256
+SLOTS_AT = 256
+WORKERS_AT = SLOTS_AT + SLOTS * SLOT_BYTES
+WORKER_BYTES = 128
+MASK_AT = 64
+MASK_BYTES = 128
+
+# Header fields
+STOP, WORKERS, SPIN, PIN = 0, 4, 8, 12
+# Slot fields (`NEXT` and `REFS` on cache lines of their own)
+CLAIMED, FN, PARAMS, TOTAL, GRAIN, OPEN, NEXT, REFS, WAITING, SLOT_SEM = 0, 8, 16, 24, 32, 64, 128, 192, 196, 208
+# Worker fields
+SLEEPING, SCRATCH, THREAD, EXCLUDED, WORKER_SEM, POOL = 0, 8, 16, 24, 32, 72
+# Job fields, written by Python
+JOB_FN, JOB_TOTAL, JOB_GRAIN, JOB_WANT, JOB_SCRATCH, JOB_PARAMS = 0, 8, 16, 24, 32, 40
+
+_PAUSES = {"x86": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
+_PAUSE_DECLARATIONS = {"x86": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
+
+
+def pool_ir(triple: str) -> str:
+    """IR of ``pool.worker(ptr worker) -> ptr`` (a thread's body) and ``pool.run(ptr pool, ptr job)``."""
+    kind = "x86" if triple.startswith(("x86_64", "i686")) else "aarch64" if triple.startswith("aarch64") else ""
+    text = _TEMPLATE.replace("PAUSE_DECLARATION", _PAUSE_DECLARATIONS.get(kind, ""))
+    text = text.replace("PAUSE", _PAUSES.get(kind, ""))
+    for name, value in _OFFSETS.items():
+        text = text.replace(f"#{name}#", str(value))
+    return text
+
+
+_OFFSETS = {
+    "STOP": STOP, "WORKERS": WORKERS, "SPIN": SPIN, "PIN": PIN, "CLAIMED": CLAIMED, "FN": FN, "PARAMS": PARAMS,
+    "TOTAL": TOTAL, "GRAIN": GRAIN, "OPEN": OPEN, "NEXT": NEXT, "REFS": REFS, "WAITING": WAITING,
+    "SLOT_SEM": SLOT_SEM, "SLEEPING": SLEEPING, "SCRATCH": SCRATCH, "THREAD": THREAD, "EXCLUDED": EXCLUDED,
+    "WORKER_SEM": WORKER_SEM, "POOL": POOL, "JOB_FN": JOB_FN, "JOB_TOTAL": JOB_TOTAL, "JOB_GRAIN": JOB_GRAIN,
+    "JOB_WANT": JOB_WANT, "JOB_SCRATCH": JOB_SCRATCH, "JOB_PARAMS": JOB_PARAMS, "SLOTS": SLOTS,
+    "SLOT_BYTES": SLOT_BYTES, "SLOTS_AT": SLOTS_AT, "WORKERS_AT": WORKERS_AT, "WORKER_BYTES": WORKER_BYTES,
+    "MASK_AT": MASK_AT, "MASK_BYTES": MASK_BYTES,
+}  # fmt: skip
+
+_TEMPLATE = """
+declare i32 @sem_post(ptr)
+declare i32 @sem_wait(ptr)
+declare i32 @sched_getcpu()
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+PAUSE_DECLARATION
+
+; Take chunks of the slot's job until none is left.
+define internal void @chunks(ptr %slot, ptr %scratch) nounwind {
+  %fn.p = getelementptr i8, ptr %slot, i64 #FN#
+  %fn = load ptr, ptr %fn.p
+  %params.p = getelementptr i8, ptr %slot, i64 #PARAMS#
+  %params = load ptr, ptr %params.p
+  %total.p = getelementptr i8, ptr %slot, i64 #TOTAL#
+  %total = load i64, ptr %total.p
+  %grain.p = getelementptr i8, ptr %slot, i64 #GRAIN#
+  %grain = load i64, ptr %grain.p
+  %next = getelementptr i8, ptr %slot, i64 #NEXT#
+  br label %take
+take:
+  %first = atomicrmw add ptr %next, i64 %grain seq_cst
+  %some = icmp slt i64 %first, %total
+  br i1 %some, label %work, label %done
+work:
+  %end = add i64 %first, %grain
+  %over = icmp sgt i64 %end, %total
+  %last = select i1 %over, i64 %total, i64 %end
+  call void %fn(ptr %params, i64 %first, i64 %last, ptr %scratch)
+  br label %take
+done:
+  ret void
+}
+
+; One look at every slot; true when a job was helped.
+define internal i1 @scan(ptr %pool, ptr %worker) nounwind {
+  %slots = getelementptr i8, ptr %pool, i64 #SLOTS_AT#
+  %scratch.p = getelementptr i8, ptr %worker, i64 #SCRATCH#
+  br label %look
+look:
+  %s = phi i64 [ 0, %0 ], [ %s.next, %following ]
+  %found = phi i1 [ false, %0 ], [ %found.next, %following ]
+  %offset = mul i64 %s, #SLOT_BYTES#
+  %slot = getelementptr i8, ptr %slots, i64 %offset
+  %open = getelementptr i8, ptr %slot, i64 #OPEN#
+  %refs = getelementptr i8, ptr %slot, i64 #REFS#
+  %hint = load atomic i32, ptr %open monotonic, align 4
+  %closed = icmp eq i32 %hint, 0
+  br i1 %closed, label %following, label %left
+left:
+  %next.p = getelementptr i8, ptr %slot, i64 #NEXT#
+  %next = load atomic i64, ptr %next.p monotonic, align 8
+  %total.p = getelementptr i8, ptr %slot, i64 #TOTAL#
+  %total = load atomic i64, ptr %total.p monotonic, align 8
+  %some = icmp slt i64 %next, %total
+  br i1 %some, label %enter, label %following
+enter:
+  atomicrmw add ptr %refs, i32 1 seq_cst
+  %really = load atomic i32, ptr %open seq_cst, align 4
+  %yes = icmp ne i32 %really, 0
+  br i1 %yes, label %help, label %leave
+help:
+  %scratch = load ptr, ptr %scratch.p
+  call void @chunks(ptr %slot, ptr %scratch)
+  br label %leave
+leave:
+  %helped = phi i1 [ false, %enter ], [ true, %help ]
+  %before = atomicrmw sub ptr %refs, i32 1 seq_cst
+  %now = or i1 %found, %helped
+  %lone = icmp eq i32 %before, 1
+  br i1 %lone, label %tell, label %following
+tell:
+  %waiting = getelementptr i8, ptr %slot, i64 #WAITING#
+  %is = load atomic i32, ptr %waiting seq_cst, align 4
+  %waits = icmp ne i32 %is, 0
+  br i1 %waits, label %claim, label %following
+claim:
+  %was = atomicrmw xchg ptr %waiting, i32 0 seq_cst
+  %mine = icmp ne i32 %was, 0
+  br i1 %mine, label %post, label %following
+post:
+  %sem = getelementptr i8, ptr %slot, i64 #SLOT_SEM#
+  call i32 @sem_post(ptr %sem)
+  br label %following
+following:
+  %found.next = phi i1 [ %found, %look ], [ %found, %left ], [ %now, %leave ], [ %now, %tell ], [ %now, %claim ], [ %now, %post ]
+  %s.next = add i64 %s, 1
+  %more = icmp ult i64 %s.next, #SLOTS#
+  br i1 %more, label %look, label %done
+done:
+  ret i1 %found.next
+}
+
+define ptr @pool.worker(ptr %worker) nounwind {
+  %pool.p = getelementptr i8, ptr %worker, i64 #POOL#
+  %pool = load ptr, ptr %pool.p
+  %stop = getelementptr i8, ptr %pool, i64 #STOP#
+  %spin.p = getelementptr i8, ptr %pool, i64 #SPIN#
+  %spin = load i32, ptr %spin.p
+  %sleeping = getelementptr i8, ptr %worker, i64 #SLEEPING#
+  %sem = getelementptr i8, ptr %worker, i64 #WORKER_SEM#
+  br label %loop
+loop:
+  %idle = phi i32 [ 0, %0 ], [ 0, %fresh ], [ %idle.next, %rest ]
+  %stopped = load atomic i32, ptr %stop seq_cst, align 4
+  %end = icmp ne i32 %stopped, 0
+  br i1 %end, label %exit, label %work
+work:
+  %found = call i1 @scan(ptr %pool, ptr %worker)
+  br i1 %found, label %fresh, label %tired
+fresh:
+  br label %loop
+tired:
+  %patience = icmp ult i32 %idle, %spin
+  br i1 %patience, label %rest, label %sleep
+rest:
+  PAUSE
+  %idle.next = add i32 %idle, 1
+  br label %loop
+sleep:
+  %ignored = atomicrmw xchg ptr %sleeping, i32 1 seq_cst
+  ; Look once more: a job published before `sleeping` was set wakes nobody.
+  %late = call i1 @scan(ptr %pool, ptr %worker)
+  %stopping = load atomic i32, ptr %stop seq_cst, align 4
+  %ended = icmp ne i32 %stopping, 0
+  %stay = or i1 %late, %ended
+  br i1 %stay, label %awake, label %wait
+wait:
+  call i32 @sem_wait(ptr %sem)
+  br label %awake
+awake:
+  %ignored.too = atomicrmw xchg ptr %sleeping, i32 0 seq_cst
+  br label %fresh
+exit:
+  ret ptr null
+}
+
+; Let a sleeping worker run on any allowed processor but the caller's, where it would queue behind the caller.
+define internal void @place(ptr %pool, ptr %worker, i32 %cpu) nounwind {
+  %mask = alloca [#MASK_BYTES# x i8], align 16
+  %excluded = getelementptr i8, ptr %worker, i64 #EXCLUDED#
+  %old = load i32, ptr %excluded
+  %same = icmp eq i32 %old, %cpu
+  %bad = icmp uge i32 %cpu, 1024
+  %skip = or i1 %same, %bad
+  br i1 %skip, label %done, label %change
+change:
+  store i32 %cpu, ptr %excluded
+  %allowed = getelementptr i8, ptr %pool, i64 #MASK_AT#
+  call void @llvm.memcpy.p0.p0.i64(ptr %mask, ptr %allowed, i64 #MASK_BYTES#, i1 false)
+  %byte = lshr i32 %cpu, 3
+  %byte.wide = zext i32 %byte to i64
+  %place = getelementptr i8, ptr %mask, i64 %byte.wide
+  %bit = and i32 %cpu, 7
+  %one = shl i32 1, %bit
+  %one.byte = trunc i32 %one to i8
+  %keep = xor i8 %one.byte, -1
+  %current = load i8, ptr %place
+  %new = and i8 %current, %keep
+  store i8 %new, ptr %place
+  %thread.p = getelementptr i8, ptr %worker, i64 #THREAD#
+  %thread = load i64, ptr %thread.p
+  call i32 @pthread_setaffinity_np(i64 %thread, i64 #MASK_BYTES#, ptr %mask)
+  br label %done
+done:
+  ret void
+}
+
+define internal void @wake(ptr %pool, i64 %want) nounwind {
+  %workers.p = getelementptr i8, ptr %pool, i64 #WORKERS#
+  %count32 = load i32, ptr %workers.p
+  %count = zext i32 %count32 to i64
+  %pin.p = getelementptr i8, ptr %pool, i64 #PIN#
+  %pin = load i32, ptr %pin.p
+  %pins = icmp ne i32 %pin, 0
+  %fewer = icmp ult i64 %want, %count
+  %limit = select i1 %fewer, i64 %want, i64 %count
+  %base = getelementptr i8, ptr %pool, i64 #WORKERS_AT#
+  %any = icmp ne i64 %limit, 0
+  br i1 %any, label %look, label %done
+look:
+  %w = phi i64 [ 0, %0 ], [ %w.next, %following ]
+  %offset = mul i64 %w, #WORKER_BYTES#
+  %worker = getelementptr i8, ptr %base, i64 %offset
+  %sleeping = getelementptr i8, ptr %worker, i64 #SLEEPING#
+  %is = load atomic i32, ptr %sleeping seq_cst, align 4
+  %sleeps = icmp ne i32 %is, 0
+  br i1 %sleeps, label %claim, label %following
+claim:
+  %was = atomicrmw xchg ptr %sleeping, i32 0 seq_cst
+  %mine = icmp ne i32 %was, 0
+  br i1 %mine, label %rouse, label %following
+rouse:
+  br i1 %pins, label %aside, label %post
+aside:
+  %cpu = call i32 @sched_getcpu()
+  call void @place(ptr %pool, ptr %worker, i32 %cpu)
+  br label %post
+post:
+  %sem = getelementptr i8, ptr %worker, i64 #WORKER_SEM#
+  call i32 @sem_post(ptr %sem)
+  br label %following
+following:
+  %w.next = add i64 %w, 1
+  %more = icmp ult i64 %w.next, %limit
+  br i1 %more, label %look, label %done
+done:
+  ret void
+}
+
+define void @pool.run(ptr %pool, ptr %job) nounwind {
+  %fn.p = getelementptr i8, ptr %job, i64 #JOB_FN#
+  %fn = load ptr, ptr %fn.p
+  %total.p = getelementptr i8, ptr %job, i64 #JOB_TOTAL#
+  %total = load i64, ptr %total.p
+  %grain.p = getelementptr i8, ptr %job, i64 #JOB_GRAIN#
+  %grain = load i64, ptr %grain.p
+  %want.p = getelementptr i8, ptr %job, i64 #JOB_WANT#
+  %want = load i64, ptr %want.p
+  %scratch.p = getelementptr i8, ptr %job, i64 #JOB_SCRATCH#
+  %scratch = load ptr, ptr %scratch.p
+  %params = getelementptr i8, ptr %job, i64 #JOB_PARAMS#
+  %slots = getelementptr i8, ptr %pool, i64 #SLOTS_AT#
+  br label %search
+search:
+  %s = phi i64 [ 0, %0 ], [ %s.next, %taken ]
+  %offset = mul i64 %s, #SLOT_BYTES#
+  %slot = getelementptr i8, ptr %slots, i64 %offset
+  %claimed = getelementptr i8, ptr %slot, i64 #CLAIMED#
+  %pair = cmpxchg ptr %claimed, i32 0, i32 1 seq_cst seq_cst
+  %got = extractvalue { i32, i1 } %pair, 1
+  br i1 %got, label %publish, label %taken
+taken:
+  %s.next = add i64 %s, 1
+  %more = icmp ult i64 %s.next, #SLOTS#
+  br i1 %more, label %search, label %alone
+alone:
+  call void %fn(ptr %params, i64 0, i64 %total, ptr %scratch)
+  ret void
+publish:
+  %sfn = getelementptr i8, ptr %slot, i64 #FN#
+  store ptr %fn, ptr %sfn
+  %sparams = getelementptr i8, ptr %slot, i64 #PARAMS#
+  store ptr %params, ptr %sparams
+  %stotal = getelementptr i8, ptr %slot, i64 #TOTAL#
+  store atomic i64 %total, ptr %stotal monotonic, align 8
+  %sgrain = getelementptr i8, ptr %slot, i64 #GRAIN#
+  store i64 %grain, ptr %sgrain
+  %snext = getelementptr i8, ptr %slot, i64 #NEXT#
+  store atomic i64 0, ptr %snext monotonic, align 8
+  %open = getelementptr i8, ptr %slot, i64 #OPEN#
+  %o = atomicrmw xchg ptr %open, i32 1 seq_cst
+  call void @wake(ptr %pool, i64 %want)
+  call void @chunks(ptr %slot, ptr %scratch)
+  %c = atomicrmw xchg ptr %open, i32 0 seq_cst
+  %refs = getelementptr i8, ptr %slot, i64 #REFS#
+  %waiting = getelementptr i8, ptr %slot, i64 #WAITING#
+  %sem = getelementptr i8, ptr %slot, i64 #SLOT_SEM#
+  %spin.p = getelementptr i8, ptr %pool, i64 #SPIN#
+  %spin = load i32, ptr %spin.p
+  br label %check
+check:
+  %n = phi i32 [ 0, %publish ], [ %n.next, %rest ], [ 0, %awake ]
+  %busy = load atomic i32, ptr %refs seq_cst, align 4
+  %left = icmp eq i32 %busy, 0
+  br i1 %left, label %release, label %again
+again:
+  %patience = icmp ult i32 %n, %spin
+  br i1 %patience, label %rest, label %sleep
+rest:
+  PAUSE
+  %n.next = add i32 %n, 1
+  br label %check
+sleep:
+  %a = atomicrmw xchg ptr %waiting, i32 1 seq_cst
+  %still = load atomic i32, ptr %refs seq_cst, align 4
+  %none = icmp eq i32 %still, 0
+  br i1 %none, label %awake, label %wait
+wait:
+  call i32 @sem_wait(ptr %sem)
+  br label %awake
+awake:
+  %b = atomicrmw xchg ptr %waiting, i32 0 seq_cst
+  br label %check
+release:
+  store atomic i32 0, ptr %claimed release, align 4
+  ret void
+}
+"""
