@@ -1,1 +1,88 @@
-"""Run Tile functions on any device, and the tile command."""
+"""Run Tile functions on any device: NumPy in, NumPy out, or tensors that stay on the device.
+
+    import tile_runtime as tile
+    matmul = tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
+    c = matmul(a, b)
+
+Importing this package opens no device and imports no compiler (ARCHITECTURE decision 8).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tile_ir.diagnostics import (
+        TileDeviceError,
+        TileError,
+        TileInternalError,
+        TileLimitError,
+        TileSyntaxError,
+        TileTypeError,
+    )
+
+    from tile_runtime.compose import Symbol, compose, placeholder
+    from tile_runtime.derivatives import vjp
+    from tile_runtime.devices import device, devices
+    from tile_runtime.evaluator import Evaluator
+    from tile_runtime.function import Function, eval_shape
+    from tile_runtime.invoker import Invoker
+    from tile_runtime.lowered import Lowered
+    from tile_runtime.tensor import Tensor, asarray
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Function": "function",
+    "eval_shape": "function",
+    "device": "devices",
+    "devices": "devices",
+    "Tensor": "tensor",
+    "asarray": "tensor",
+    "vjp": "derivatives",
+    "Evaluator": "evaluator",
+    "Invoker": "invoker",
+    "Lowered": "lowered",
+    "Symbol": "compose",
+    "compose": "compose",
+    "placeholder": "compose",
+}
+_ERRORS = ("TileDeviceError", "TileError", "TileInternalError", "TileLimitError", "TileSyntaxError", "TileTypeError")
+
+__all__ = [
+    "Evaluator",
+    "Function",
+    "Invoker",
+    "Lowered",
+    "Symbol",
+    "Tensor",
+    "TileDeviceError",
+    "TileError",
+    "TileInternalError",
+    "TileLimitError",
+    "TileSyntaxError",
+    "TileTypeError",
+    "asarray",
+    "compose",
+    "device",
+    "devices",
+    "eval_shape",
+    "placeholder",
+    "vjp",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(f"tile_runtime.{_HOME[name]}"), name)
+    elif name in _ERRORS:
+        value = getattr(import_module("tile_ir.diagnostics"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -22,9 +22,12 @@ from tile_opt.schedule.work import elements, is_heavy, merged_use, nbytes, op_co
 FMA_PORTS = 2
 LOAD_PORTS = 2
 FMA_LATENCY = 4
+LOAD_SHADOW = 0.1
+"""Cycles that a load costs even when ports are free: caches do not always keep up."""
 MAX_VECTORS = 4
 MAX_UNROLL = 16
 MAX_EDGE_TILES = 6
+GROUPS_PER_CORE = 64
 PACK_REUSE = 8
 
 
@@ -69,7 +72,7 @@ class CpuModel:
 
     def _packable(self, view: KernelView, main: Stage, use: Use) -> bool:
         """An operand worth copying into panels: each subscript one plain loop, and much reuse."""
-        if not is_heavy(main) or use not in main.uses or not plain_operand(view, main, use):
+        if not is_heavy(view, main) or use not in main.uses or not plain_operand(view, main, use):
             return False
         return points(main, view.ranges) >= PACK_REUSE * elements(view.type_of(use.buffer))
 
@@ -122,6 +125,7 @@ class CpuModel:
         steps = max(rows * vectors * max(1, _vector_ops(main)) / FMA_PORTS, loads / LOAD_PORTS)
         if accumulators:
             steps = max(steps, float(FMA_LATENCY))
+        steps += LOAD_SHADOW * loads
         inner = rows * vectors * max(1, _vector_ops(main)) / FMA_PORTS / steps
         shape = _filled(view.ranges[vector], vectors * lanes, lanes)
         if unroll:
@@ -181,20 +185,26 @@ class CpuModel:
     def _grouped(self, view: KernelView, plan: TilePlan) -> TilePlan:
         """Cut tile positions into work groups: outermost loops first, until groups are small enough."""
         work = sum(points(s, view.ranges) * max(1, op_cost(s) + len(s.uses)) for s in view.stages)
-        wanted = max(1, min(work // self.group_ops, 64 * self.settings.cores))
+        wanted = max(1, min(work // self.group_ops, GROUPS_PER_CORE * self.settings.cores))
         loops = list(plan.loops)
         groups = 1
         for k in _grid_order(loops):
             if groups >= wanted:
                 break
-            positions = loops[k].positions
-            need = -(-wanted // groups)
-            chunk = max(1, positions // need)
-            if loops[k].role is Role.UNROLL:
-                chunk = min(chunk, self._panel_rows(view, loops[k]))
-            loops[k] = replace(loops[k], chunk=chunk)
+            loops[k] = replace(loops[k], chunk=self._chunk(view, loops[k], -(-wanted // groups)))
             groups *= loops[k].groups
         return replace(plan, loops=tuple(loops))
+
+    def _chunk(self, view: KernelView, loop: LoopPlan, wanted: int) -> int:
+        """Tile positions per group, in groups of equal size where the count allows."""
+        positions = loop.positions
+        if loop.role is not Role.UNROLL:
+            return max(1, positions // wanted)
+        # Each group walks the whole vector operand again, so groups are as large as the cache and balance allow.
+        step = 2 * self.settings.cores
+        groups = max(-(-positions // self._panel_rows(view, loop)), min(wanted, 2 * step))
+        groups = min(positions, -(-groups // step) * step)
+        return -(-positions // groups)
 
     def _panel_rows(self, view: KernelView, loop: LoopPlan) -> int:
         """Tiles along the unrolled loop whose operand rows fill at most a third of the second-level cache."""

@@ -125,15 +125,15 @@ def _sibling(
     constraints = tuple(c for t in tiles for c in t.constraints)
     guard = tuple(c for c in constraints if set(c.names) <= grid_names)
     inside = tuple(c for c in constraints if not set(c.names) <= grid_names)
-    inner = tuple(i for t in tiles for i in t.inner)
+    inner = tuple(sorted((i for t in tiles for i in t.inner), key=lambda i: i.bind is Bind.VECTOR))
     allocs = tuple(_expanded(a, inner) for a in view.allocs)
-    types = {r.into: r.type for r in (*view.refs, *allocs)}
+    buffers = {r.into: r for r in (*view.refs, *allocs)}
     names = tuple(i.name for i in (*grid, *outer))
     stages = [_tiled_stage(view, _reading_panels(s, panels, tiles), tiles, inner) for s in view.stages]
     kept = [s for s in stages if s is not None]
     if not kept:
         return None
-    body = tuple(close_stage(s, types, names) for s in kept)
+    body = tuple(close_stage(s, buffers, names) for s in kept)
     used = {n for s in kept for n in s.names()} | {n for c in inside for n in c.names}
     passed = tuple(Index(i.name, 1, Affine.var(i.name)) for i in grid if i.name in used)
     return Block(

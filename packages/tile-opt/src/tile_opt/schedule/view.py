@@ -203,9 +203,9 @@ def _open_stage(block: Block) -> Stage | None:
 
 def close_kernel(view: KernelView) -> Block:
     """The Stripe block of a view."""
-    types = {r.into: r.type for r in (*view.refs, *view.allocs)}
+    buffers = {r.into: r for r in (*view.refs, *view.allocs)}
     shared = tuple(loop.name for loop in view.loops)
-    body = tuple(close_stage(stage, types, shared) for stage in view.stages)
+    body = tuple(close_stage(stage, buffers, shared) for stage in view.stages)
     return Block(
         view.name,
         indexes=view.loops,
@@ -217,16 +217,11 @@ def close_kernel(view: KernelView) -> Block:
     )
 
 
-def close_stage(stage: Stage, types: dict[str, TensorType], outer: tuple[str, ...]) -> Block:
+def close_stage(stage: Stage, buffers: dict[str, Refinement], outer: tuple[str, ...]) -> Block:
     """The Stripe block of a stage whose parent has the loops `outer`."""
     used = stage.names()
     passed = tuple(Index(n, 1, Affine.var(n)) for n in outer if n in used)
-    refs = tuple(
-        Refinement(
-            u.dir, u.name, u.buffer, u.forms, element_view(types[u.buffer]), agg=u.agg, hint=u.hint
-        )
-        for u in stage.uses
-    )
+    refs = tuple(_stage_ref(u, buffers[u.buffer]) for u in stage.uses)
     return Block(
         stage.name,
         indexes=passed + stage.loops,
@@ -238,6 +233,11 @@ def close_stage(stage: Stage, types: dict[str, TensorType], outer: tuple[str, ..
         comment=stage.comment,
         origin=stage.origin,
     )
+
+
+def _stage_ref(use: Use, whole: Refinement) -> Refinement:
+    type = element_view(whole.type)
+    return Refinement(use.dir, use.name, use.buffer, use.forms, type, agg=use.agg, loc=whole.loc, hint=use.hint)
 
 
 def element_view(whole: TensorType) -> TensorType:

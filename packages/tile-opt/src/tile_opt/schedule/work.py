@@ -49,16 +49,16 @@ def _weight(op: Op) -> int:
     return 12 if OPS[op.name].signature is Signature.MATH and op.name not in ("ceil", "floor", "round") else 1
 
 
-def is_heavy(stage: Stage) -> bool:
+def is_heavy(view: KernelView, stage: Stage) -> bool:
     """A contraction whose operands are each reused across some output loop (matmul, convolution)."""
     out = merged_use(stage)
     if out is None:
         return False
-    out_names = {n for f in out.forms for n in f.names}
+    out_names = {n for f in out.forms for n in f.names} | {i.name for i in view.loops}
     reads = [u for u in stage.uses if u.reads and not u.writes]
     missing = [u for u in reads if out_names - {n for f in u.forms for n in f.names}]
     return len(reads) >= 2 and len(missing) == len(reads)
 
 
 def view_is_heavy(view: KernelView) -> bool:
-    return any(is_heavy(s) for s in view.stages)
+    return any(is_heavy(view, s) for s in view.stages)

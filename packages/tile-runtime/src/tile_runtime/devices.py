@@ -1,0 +1,24 @@
+"""Devices as a user names them."""
+
+from __future__ import annotations
+
+from tile_hal.interfaces import Device
+
+
+def devices() -> list[Device]:
+    """Every device of every installed backend; each has `id`, `name`, `target` and `capabilities`."""
+    import tile_hal
+
+    return list(tile_hal.devices())
+
+
+def device(id: str | Device | None = None) -> Device:
+    """The device called `id`: "llvm" means "llvm:0"; None is $TILE_DEVICE or the best there is.
+
+    Raises TileDeviceError, listing what there is, when no device has that id.
+    """
+    if isinstance(id, Device):
+        return id
+    import tile_hal
+
+    return tile_hal.device(id)

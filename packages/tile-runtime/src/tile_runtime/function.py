@@ -1,0 +1,121 @@
+"""Tile functions as Python callables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tile_ir.dtype import DType
+
+from tile_runtime.arguments import collect, input_type
+
+if TYPE_CHECKING:
+    from tile_hal.interfaces import Device
+    from tile_lang.ast import Function as Syntax
+    from tile_lang.program import Program, TensorType
+
+    from tile_runtime.lowered import Lowered
+
+
+class ShapeDtype(NamedTuple):
+    """What a result will be: `shape` and `dtype` (a `tile_ir` DType; `str(dtype)` is its name)."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+class Callable_:
+    """What is common to functions from source, gradients and compositions: named inputs, bound on call."""
+
+    name: str
+    inputs: tuple[str, ...]
+    """Input names in header order."""
+    outputs: tuple[str, ...]
+    """Output names in header order."""
+    bound: Mapping[str, Any] = {}
+    """Inputs that are filled in already (tensors of a composition)."""
+    updates: tuple[tuple[str, str], ...] = ()
+    """(input, output) pairs: after each call the bound input tensor holds that output."""
+
+    def bind(self, types: Mapping[str, TensorType]) -> Program:
+        """The typed program for inputs of these types; TileError when they do not fit."""
+        raise NotImplementedError
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names a caller passes, in order."""
+        return tuple(n for n in self.inputs if n not in self.bound) if self.bound else self.inputs
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Names of the outputs a call returns, in order."""
+        updated = {out for _, out in self.updates}
+        return tuple(n for n in self.outputs if n not in updated) if updated else self.outputs
+
+    def __call__(self, *args: Any, device: Device | str | None = None, out: Any = None, **named: Any) -> Any:
+        """Run on `device` (the default one when None).
+
+        NumPy arrays give NumPy arrays; Tensors give Tensors on their device; Symbols give Symbols. Several
+        outputs come as a tuple. `out` is an array or Tensor (or a tuple of them) that receives the results.
+        Raises TileError naming the argument when a shape, dtype or count is wrong; nothing is changed then.
+        """
+        from tile_runtime.evaluator import default_evaluator
+
+        return default_evaluator(device, args, named)(self, *args, out=out, **named)
+
+    def lower(self, *args: Any, device: Device | str | None = None, **named: Any) -> Lowered:
+        """Every stage of compilation for arguments like these (arrays, Tensors or placeholders)."""
+        from tile_runtime.evaluator import default_evaluator
+
+        return default_evaluator(device, args, named).lower(self, *args, **named)
+
+    def __repr__(self) -> str:
+        return f"<tile {type(self).__name__} {self.name}({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})>"
+
+
+class Function(Callable_):
+    """A function written in Tile. Pickles by source; compiled code is per process, device and input types."""
+
+    def __init__(self, source: str, name: str | None = None) -> None:
+        """Parses at once: TileSyntaxError shows every syntax error with its place."""
+        self.source = source
+        self._file = name or "<tile>"
+        self.name = Path(name).stem if name else "function"
+        self.inputs = tuple(p.name for p in self.syntax.inputs)
+        self.outputs = tuple(o.name for o in self.syntax.outputs)
+
+    @staticmethod
+    def from_file(path: str | Path) -> Function:
+        """The function in a file of UTF-8 text; errors name the file."""
+        return Function(Path(path).read_text(encoding="utf-8"), str(path))
+
+    @cached_property
+    def syntax(self) -> Syntax:
+        """The parsed function, with spans."""
+        import tile_lang
+        from tile_ir.diagnostics import Source
+
+        return tile_lang.parse(Source(self.source, self._file))
+
+    def bind(self, types: Mapping[str, TensorType]) -> Program:
+        import tile_lang
+
+        return tile_lang.bind(self.syntax, types, name=self.name)
+
+    def __str__(self) -> str:
+        return self.source
+
+    def __reduce__(self) -> tuple[type[Function], tuple[str, str | None]]:
+        return (Function, (self.source, None if self._file == "<tile>" else self._file))
+
+
+def eval_shape(function: Callable_, *args: Any, **named: Any) -> ShapeDtype | tuple[ShapeDtype, ...]:
+    """Shapes and dtypes of the results, without compiling; arguments are arrays, Tensors or placeholders."""
+    values = collect(function, args, named)
+    program = function.bind({n: input_type(n, v) for n, v in values.items()})
+    types = program.types()
+    results = set(function.results)
+    found = [ShapeDtype(types[v].shape, types[v].dtype) for n, v in program.outputs if n in results]
+    return found[0] if len(found) == 1 else tuple(found)
