@@ -1,0 +1,43 @@
+"""``python -m tile_hal.conformance --backend NAME``: exit code 0 conforms, 1 does not, 2 the suite did not run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tile_hal.conformance",
+        description="Run the Tile HAL conformance suite on a backend.",
+        epilog="example: python -m tile_hal.conformance --backend interp --markdown support.md",
+    )
+    parser.add_argument("--backend", required=True, help="driver name, or the id of one device")
+    parser.add_argument("--plugin", action="append", default=[], help="module of a plugin that is not installed")
+    parser.add_argument("--level", type=int, default=5, help="last level to run (0 to 5)")
+    parser.add_argument("--examples", type=int, help="random programs per strategy")
+    parser.add_argument("--json", help="write the report as JSON")
+    parser.add_argument("--markdown", help="write the support table as Markdown")
+    parser.add_argument("pytest_args", nargs="*", help="further arguments for pytest, after --")
+    given = parser.parse_args(arguments)
+    try:
+        from tile_hal.conformance.runner import run
+    except ModuleNotFoundError as missing:
+        print(f"{missing}; pip install 'tile-hal[conformance]'", file=sys.stderr)
+        return 2
+    try:
+        report = run(
+            given.backend, plugins=given.plugin, level=given.level, examples=given.examples,
+            json=given.json, markdown=given.markdown, pytest_args=given.pytest_args,
+        )  # fmt: skip
+    except ValueError as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    for device in report.devices:
+        print(f"{device.id}: reached level {report.highest_level(device.id)}")
+    return 0 if report.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

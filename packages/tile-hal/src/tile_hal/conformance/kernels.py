@@ -1,0 +1,268 @@
+"""Hand-made kernels: short builders for semtree, and running a function on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tile_ir.dtype import DType, from_numpy
+from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
+from tile_ir.semtree.nodes import (
+    Access,
+    Binary,
+    Block,
+    Const,
+    Expr,
+    For,
+    Function,
+    Load,
+    Param,
+    Space,
+    Splat,
+    Statement,
+    Store,
+    Type,
+    Var,
+)  # fmt: skip
+from tile_ir.stripe import nodes as stripe
+
+import tile_hal
+from tile_hal.interfaces import Buffer, Device, Event
+
+Array = npt.NDArray[Any]
+INT = Type(DType.INT32)
+
+
+def number(value: float | bool, dtype: DType = DType.INT32, lanes: int = 1) -> Const:
+    return Const(value, Type(dtype, lanes))
+
+
+def pointer(name: str, dtype: DType) -> Var:
+    return Var(name, Type(dtype, space=Space.GLOBAL, ptr=True))
+
+
+def add(left: Expr, right: Expr) -> Binary:
+    return Binary("add", left, right, left.type)
+
+
+def mul(left: Expr, right: Expr) -> Binary:
+    return Binary("mul", left, right, left.type)
+
+
+def load(name: str, dtype: DType, index: Expr, lanes: int = 1) -> Load:
+    return Load(pointer(name, dtype), index, Type(dtype, lanes))
+
+
+def store(name: str, index: Expr, value: Expr) -> Store:
+    return Store(pointer(name, value.type.dtype), index, value)
+
+
+def loop(name: str, stop: int, *body: Statement, start: int = 0, step: int = 1, dtype: DType = DType.INT32) -> For:
+    return For(name, number(start, dtype), number(stop, dtype), step, Block(body))
+
+
+I = Var("i", INT)  # noqa: E741 - the loop variable of every small kernel
+"""The int32 variable ``i``."""
+
+
+def param(name: str, dtype: DType, elements: int, access: Access = Access.READ) -> Param:
+    return Param(name, pointer(name, dtype).type, access, dtype.bytes, elements)
+
+
+def function(params: Sequence[Param], *body: Statement, name: str = "kernel", **more: Any) -> Function:
+    return Function(name, tuple(params), Block(body), **more)
+
+
+def elementwise(
+    expr: Callable[..., Expr], out: DType, inputs: Sequence[DType], count: int, *, lanes: int = 1
+) -> Function:
+    """``out[i] = expr(in0[i], in1[i], …)`` for `count` elements (a multiple of `lanes`), `lanes` at a time."""
+    params = [param("out", out, count, Access.WRITE)]
+    params += [param(f"in{n}", dtype, count) for n, dtype in enumerate(inputs)]
+    values = [load(f"in{n}", dtype, I, lanes) for n, dtype in enumerate(inputs)]
+    return function(params, loop("i", count, store("out", I, expr(*values)), step=lanes))
+
+
+def splat(value: Expr, lanes: int) -> Expr:
+    return value if lanes == 1 else Splat(value, Type(value.type.dtype, lanes))
+
+
+# --- running ---------------------------------------------------------------------------------------
+
+
+def kernel_list(device: Device, *functions: Function, groups: tuple[int, int, int] = (1, 1, 1)) -> KernelList:
+    """One kernel and one step per function, each on buffers of its own; independent of each other."""
+    kernels: list[Kernel] = []
+    buffers: list[BufferInfo] = []
+    steps: list[Step] = []
+    for index, item in enumerate(functions):
+        kernels.append(Kernel(item.name, stripe.Block(item.name), item, groups))
+        first = len(buffers)
+        for p in item.params:
+            kind = BufferKind.INPUT if p.access is Access.READ else BufferKind.OUTPUT
+            size = p.elements * p.type.dtype.bytes
+            buffers.append(BufferInfo(len(buffers), p.name, kind, (p.elements,), p.type.dtype, size))
+        steps.append(Step(StepKind.KERNEL, index, tuple(range(first, len(buffers)))))
+    return KernelList(tuple(kernels), tuple(buffers), tuple(steps), device.target)
+
+
+def upload(device: Device, array: Array) -> Buffer:
+    """A buffer with a copy of `array`."""
+    data = np.ascontiguousarray(array)
+    buffer = device.memory.allocate(data.nbytes)
+    buffer.map_discard()[:] = data.reshape(-1).view(np.uint8).data if data.nbytes else b""
+    buffer.unmap().wait()
+    return buffer
+
+
+def download(buffer: Buffer, dtype: DType, dependencies: Sequence[Event] = ()) -> Array:
+    """The buffer's contents as a 1-D array."""
+    data = bytes(buffer.map_current(dependencies))
+    buffer.unmap().wait()
+    return np.frombuffer(data, np.uint8).view(dtype.numpy)
+
+
+def build(device: Device, item: Function, groups: tuple[int, int, int] = (1, 1, 1)) -> tile_hal.Kernel:
+    """A function as a kernel ready to run."""
+    library = device.compiler.build(kernel_list(device, item, groups=groups))
+    return device.executor.prepare(library, 0)
+
+
+def launch(
+    device: Device, item: Function, arrays: Sequence[Array], groups: tuple[int, int, int] = (1, 1, 1)
+) -> list[Array]:
+    """Run a function on copies of `arrays` (one per parameter); the arrays of all parameters it writes."""
+    return launch_all(device, [item], [arrays], groups)[0]
+
+
+def launch_all(
+    device: Device,
+    functions: Sequence[Function],
+    arrays: Sequence[Sequence[Array]],
+    groups: tuple[int, int, int] = (1, 1, 1),
+) -> list[list[Array]]:
+    """Run several functions as one kernel list."""
+    kernels = kernel_list(device, *functions, groups=groups)
+    flat = [array for group in arrays for array in group]
+    buffers = [upload(device, array) for array in flat]
+    library = device.compiler.build(kernels)
+    tile_hal.submit(device, library, kernels, dict(enumerate(buffers))).wait()
+    results: list[list[Array]] = []
+    position = 0
+    for item in functions:
+        written: list[Array] = []
+        for p in item.params:
+            if p.access is not Access.READ:
+                written.append(download(buffers[position], p.type.dtype))
+            position += 1
+        results.append(written)
+    return results
+
+
+def reference(item: Function, arrays: Sequence[Array], groups: tuple[int, int, int] = (1, 1, 1)) -> list[Array]:
+    """What `launch` has to give, by the semtree interpreter."""
+    from tile_ir.semtree.interpret import launch as interpret
+
+    copies = [np.array(array).reshape(-1) for array in arrays]
+    interpret(item, groups, copies)
+    return [a for a, p in zip(copies, item.params, strict=True) if p.access is not Access.READ]
+
+
+def check(
+    device: Device, item: Function, arrays: Sequence[Array], groups: tuple[int, int, int] = (1, 1, 1)
+) -> list[Array]:
+    """Run on the device and demand exactly what the interpreter gives."""
+    got = launch(device, item, arrays, groups)
+    for actual, expected in zip(got, reference(item, arrays, groups), strict=True):
+        assert_same(actual, expected)
+    return got
+
+
+def assert_same(actual: Array, expected: Array, what: str = "") -> None:
+    """Equal values; NaN equals NaN, and the sign of zero does not count."""
+    wide = [a.astype(np.float32) if a.dtype.name == "bfloat16" else a for a in (actual, expected)]
+    if np.array_equal(wide[0], wide[1], equal_nan=wide[0].dtype.kind == "f"):
+        return
+    same = (wide[0] == wide[1]) | ((wide[0] != wide[0]) & (wide[1] != wide[1]))
+    bad = np.flatnonzero(~same.reshape(-1))
+    shown = ", ".join(f"[{i}] {actual.reshape(-1)[i]!r} instead of {expected.reshape(-1)[i]!r}" for i in bad[:5])
+    pytest.fail(f"{what}{': ' if what else ''}{len(bad)} of {actual.size} elements differ: {shown}", pytrace=False)
+
+
+# --- requirements ------------------------------------------------------------------------------------
+
+
+def need(device: Device, *things: DType | str) -> None:
+    """Skip, with the reason, when the device lacks a dtype or an optional node."""
+    for thing in things:
+        if isinstance(thing, DType):
+            if thing not in device.capabilities.dtypes:
+                pytest.skip(f"device has no {thing}")
+            if thing is DType.BFLOAT16:
+                pytest.importorskip("ml_dtypes")
+        elif thing not in device.capabilities.nodes:
+            pytest.skip(f"device has no {thing} node")
+
+
+def lanes_of(device: Device, dtype: DType) -> int:
+    """Lanes of one vector register of the device, 1 without vectors."""
+    if "Splat" not in device.capabilities.nodes:
+        return 1
+    return max(2, min(16, device.target.settings.vector_bytes // dtype.bytes))
+
+
+def values(dtype: DType, count: int, seed: int = 0) -> Array:
+    """Ordinary values: small integers, or floats of moderate size."""
+    random = np.random.default_rng(seed)
+    if dtype is DType.BOOL:
+        return random.integers(0, 2, count).astype(bool)
+    if dtype.is_float:
+        return random.normal(0, 3, count).astype(np.float32).astype(dtype.numpy)
+    return random.integers(0 if not dtype.is_signed else -20, 20, count).astype(dtype.numpy)
+
+
+def hard_values(dtype: DType, count: int, seed: int = 0) -> Array:
+    """Extremes first, then values of every size: limits, zeros, subnormals, infinities, NaN."""
+    random = np.random.default_rng(seed)
+    if dtype is DType.BOOL:
+        return random.integers(0, 2, count).astype(bool)
+    edges = _float_edges(dtype) if dtype.is_float else _integer_edges(dtype)
+    bits = random.integers(0, 256, count * dtype.bytes, dtype=np.uint8).view(dtype.numpy)
+    mixed = np.where(random.random(count) < 0.5, bits, values(dtype, count, seed + 1))
+    mixed[: len(edges)] = edges[:count]
+    return mixed
+
+
+def _integer_edges(dtype: DType) -> Array:
+    low, high = int(dtype.min_value), int(dtype.max_value)
+    return np.array([low, low + 1, 0, 1, 2, 3, high - 1, high, *([-1, -2] if dtype.is_signed else [])], dtype.numpy)
+
+
+def _float_edges(dtype: DType) -> Array:
+    info = _finfo(dtype)
+    positive = [0.0, float(info.tiny), float(info.tiny) / 4, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, float(info.max), np.inf]
+    return np.array([s * v for v in positive for s in (1, -1)] + [np.nan], np.float64).astype(dtype.numpy)
+
+
+def _finfo(dtype: DType) -> Any:
+    if dtype is DType.BFLOAT16:
+        import ml_dtypes
+
+        return ml_dtypes.finfo(dtype.numpy)
+    return np.finfo(dtype.numpy)
+
+
+def pairs(dtype: DType, count: int, seed: int = 0) -> tuple[Array, Array]:
+    """Two operands in which every two edges meet, then random pairs."""
+    pool = _float_edges(dtype) if dtype.is_float else hard_values(dtype, 10)
+    left, right = (a.reshape(-1) for a in np.meshgrid(pool, pool))
+    rest = max(0, count - len(left))
+    more = [hard_values(dtype, rest, seed + n) for n in (2, 3)]
+    return np.concatenate([left, more[0]])[:count], np.concatenate([right, more[1]])[:count]
+
+
+def dtype_of(array: Array) -> DType:
+    return from_numpy(array.dtype)

@@ -1,0 +1,116 @@
+"""The one table of tolerances.
+
+Math functions: OpenCL's full-profile bounds in units in the last place (specification, "Relative error
+as ULPs"); float16 and bfloat16 are computed in float32 and rounded once, so one step covers all of them.
+Sums: any order of n terms is within ``n · eps · Σ|terms|`` of the exact sum, plus the final rounding.
+Everything else (integers, bool, max, min, arithmetic but division) is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tile_ir import numerics
+from tile_ir.dtype import DType
+
+Array = npt.NDArray[Any]
+
+ULP_FLOAT32: dict[str, float] = {
+    "div": 2.5, "recip": 2.5, "sqrt": 3, "exp": 3, "log": 3, "sin": 4, "cos": 4, "tan": 5, "asin": 4, "acos": 4,
+    "atan": 5, "sinh": 4, "cosh": 4, "tanh": 5, "pow": 16, "ceil": 0, "floor": 0, "round": 0,
+}  # fmt: skip
+"""Largest error of an operation on float32 (OpenCL full profile)."""
+ULP_FLOAT64: dict[str, float] = {**ULP_FLOAT32, "div": 0, "recip": 0, "sqrt": 0}
+"""The same for float64."""
+ULP_HALF = 1.0
+"""float16 and bfloat16, for every inexact operation."""
+
+SUM_FACTOR = 2.0
+"""c of ``c · n · eps · Σ|terms|``: one rounding of each product and one of each addition."""
+
+
+def ulp_bound(name: str, dtype: DType) -> float:
+    """Allowed error of operation `name` on `dtype`, in ULP; 0 is exact."""
+    table = ULP_FLOAT64 if dtype is DType.FLOAT64 else ULP_FLOAT32
+    bound = table.get(name, 0.0)
+    return min(bound, ULP_HALF) if dtype in (DType.FLOAT16, DType.BFLOAT16) else bound
+
+
+def eps(dtype: DType) -> float:
+    """Distance from 1 to the next value."""
+    return {DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7, DType.FLOAT32: 2.0**-23}.get(dtype, 2.0**-52)
+
+
+def math_reference(name: str, args: list[Array], dtype: DType) -> Array:
+    """The correctly rounded result, as nearly as the host can tell."""
+    if dtype is not DType.FLOAT64 or name not in _LONG:
+        return numerics.apply(name, args, dtype)
+    with np.errstate(all="ignore"):
+        # Extended precision where the host has it; NumPy's own float64 kernels may be 4 ULP off.
+        return _LONG[name](*(a.astype(np.longdouble) for a in args)).astype(np.float64)
+
+
+_LONG: dict[str, Any] = {
+    "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "pow": np.power,
+}  # fmt: skip
+
+
+def assert_ulp(actual: Array, expected: Array, bound: float, args: list[Array]) -> None:
+    """Every element within `bound` ULP of the exact value that `expected` is the rounding of."""
+    distance = ulp_distance(actual, expected)
+    # The rounded reference is itself up to half a step off.
+    bad = np.flatnonzero(distance > math.floor(bound + 0.5))
+    if len(bad):
+        worst = max(bad, key=lambda i: distance[i])
+        at = ", ".join(repr(a[worst]) for a in args)
+        pytest.fail(
+            f"{len(bad)} of {actual.size} elements are off by more than {bound} ULP; the worst is "
+            f"f({at}) = {actual[worst]!r} instead of {expected[worst]!r}, {distance[worst]:.0f} ULP",
+            pytrace=False,
+        )
+
+
+def ulp_distance(a: Array, b: Array) -> npt.NDArray[np.float64]:
+    """Representable values between two float arrays; 0 for two NaN or zeros of any sign, inf for one NaN."""
+    bits = np.dtype(f"i{a.dtype.itemsize}")
+    steps = [_ordered(x.view(bits)) for x in (a, b)]
+    # float64 keeps small distances exactly and cannot overflow on large ones.
+    far = np.abs(steps[0].astype(np.float64) - steps[1].astype(np.float64))
+    near = np.where(far < 2.0**52, np.abs(steps[0] - steps[1]), 0).astype(np.float64)
+    nans = [x != x for x in (a, b)]
+    distance = np.where(far < 2.0**52, near, far)
+    return np.where(nans[0] & nans[1], 0.0, np.where(nans[0] | nans[1], np.inf, distance))
+
+
+def _ordered(bits: Array) -> npt.NDArray[np.int64]:
+    """Integers in the order of the floats they are the bits of, both zeros 0."""
+    wide = bits.astype(np.int64)
+    low = np.int64(-1 << (bits.dtype.itemsize * 8 - 1)) if bits.dtype.itemsize < 8 else np.int64(np.iinfo(np.int64).min)
+    return np.where(wide < 0, low - wide, wide)
+
+
+def sum_bound(terms: Array, absolute: Array, accumulator: DType, result: DType, expected: Array) -> Array:
+    """Allowed absolute error of sums: `terms` counts them, `absolute` is the sum of their magnitudes (float64)."""
+    rounding = eps(result) * np.abs(expected.astype(np.float64))
+    return SUM_FACTOR * (terms + 1) * eps(accumulator) * absolute + rounding
+
+
+def product_bound(terms: Array, accumulator: DType, result: DType, expected: Array) -> Array:
+    """Allowed absolute error of products of `terms` factors."""
+    return (2 * (terms + 1) * eps(accumulator) + eps(result)) * np.abs(expected.astype(np.float64))
+
+
+def assert_close(actual: Array, expected: Array, bound: Array, what: str) -> None:
+    """Each element within its absolute bound."""
+    error = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+    bad = np.flatnonzero(~(error <= bound).reshape(-1))
+    if len(bad):
+        at = bad[0]
+        values = [a.reshape(-1)[at] for a in (actual, expected, np.broadcast_to(bound, error.shape))]
+        pytest.fail(f"{what}: {len(bad)} of {actual.size} elements differ, the first is {values[0]!r} instead of "
+                    f"{values[1]!r} (allowed {values[2]:.3g})", pytrace=False)  # fmt: skip
