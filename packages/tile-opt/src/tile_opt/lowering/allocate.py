@@ -41,7 +41,7 @@ class Allocator:
         if lanes.symbol:
             offset = offset + Affine.var(lanes.symbol)
         strides = tuple(s * lanes.count for s in ref.type.strides)
-        return View(root, offset, (), ref.type.sizes, strides, ref.hint, ref.agg, ref.acc, lanes.count)
+        return View(root, offset, (), ref.type.sizes, strides, ref.hint, ref.agg, lanes.count)
 
     def _root(
         self, ref: stripe.Refinement, block: stripe.Block, lanes: Lanes, elements: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_ir.semtree.nodes import Binary, Const, Expr, ReduceLanes, Type
+from tile_ir.semtree.nodes import Binary, Const, Expr, Type
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, Quasi
 
@@ -44,7 +44,6 @@ class View:
     strides: tuple[int, ...]
     hint: str = ""
     agg: Aggregation | None = None
-    acc: DType | None = None
     scale: int = 1
     """Elements of the root per element of the layout: the lanes of a vector index around the allocation."""
 
@@ -138,9 +137,7 @@ class Body:
             self.memory.atomic(view.root, position, at.values[statement.src], agg, at.lanes)
         else:
             value = product[0] if product else at.values[statement.src]
-            acc = view.acc or view.root.dtype
-            value = value if product else self.builder.cast(value, acc)
-            self.memory.aggregate(view.root, position, agg, value, product, at.lanes, acc, view.hint)
+            self.memory.aggregate(view.root, position, agg, value, product, at.lanes, view.hint)
 
     def _position(self, view: View, subscripts: Sequence[Quasi | str], clamp: bool, at: Instance) -> Position:
         if not subscripts:
@@ -227,8 +224,7 @@ class Body:
                 total = self._combine(statement.agg, total, member.values[statement.src])
             lanes = members[0].lanes
             if lanes.symbol and any(lanes.symbol in members[0].env[n].names for n in over):
-                total = self.builder.splat(total, lanes.count)
-                total = self.builder.let("r", ReduceLanes(statement.agg, total, total.type.scalar))
+                total = self.memory.reduce_lanes(statement.agg, self.builder.splat(total, lanes.count))
             for member in members:
                 member.values[statement.dst] = total
 
@@ -242,6 +238,8 @@ def view_of(
     parent: View, ref: stripe.Refinement, own: tuple[Affine, tuple[Scaled, ...]], env: Env, ranges: Ranges
 ) -> View:
     """The view that `ref` makes of `parent`; `own` is its access times the parent's strides."""
+    if ref.agg is not None and ref.acc not in (None, parent.root.dtype):
+        raise LoweringError(f"{ref.into!r} accumulates in {ref.acc}: give it an accumulator buffer of that dtype")
     offset, quasi = resolve(own[0], env, parent.offset), parent.quasi
     for scale, form in own[1]:
         plus, parts = resolve_divmod(form, env, ranges)
@@ -251,7 +249,7 @@ def view_of(
     if scale != 1:
         strides = tuple(s * scale for s in strides)
     hint = ref.hint or parent.hint
-    return View(parent.root, offset, quasi, ref.type.sizes, strides, hint, ref.agg, ref.acc, scale)
+    return View(parent.root, offset, quasi, ref.type.sizes, strides, hint, ref.agg, scale)
 
 
 def origin(root: Root, type: stripe.TensorType, offset: Affine = ZERO) -> View:

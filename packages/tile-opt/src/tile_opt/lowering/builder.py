@@ -172,7 +172,10 @@ class Builder:
         return found
 
     def nonnegative(self, form: Affine, quasi: tuple[Scaled, ...] = ()) -> Expr:
-        """The condition ``form >= 0``; a negative constant moves to the right side."""
+        """The condition ``form >= 0``, with negative terms and constants moved to the right side."""
+        if form.terms and not quasi and all(c < 0 for _, c in form.terms):
+            negated = Affine(tuple((n, -c) for n, c in form.terms))
+            return Compare("cmp_le", self.index(negated), self.literal(form.const), BOOL)
         left = self.index(Affine(form.terms, max(form.const, 0)), quasi)
         return Compare("cmp_ge", left, self.literal(max(-form.const, 0)), BOOL)
 

@@ -18,6 +18,7 @@ from tile_ir.semtree.nodes import (
     Insert,
     Load,
     ReduceLanes,
+    Shuffle,
     Splat,
     Store,
     Type,
@@ -35,6 +36,9 @@ MERGE: dict[Aggregation, str] = {
     Aggregation.MIN: "min",
 }
 """The binary operation by which an aggregation merges two values."""
+_MERGED = {
+    Aggregation.SUM: "sum", Aggregation.PROD: "prod", Aggregation.MAX: "largest", Aggregation.MIN: "smallest"
+}  # fmt: skip
 
 
 class Home(Enum):
@@ -234,21 +238,20 @@ class Memory:
         value: Expr,
         product: tuple[Expr, Expr] | None,
         lanes: Lanes,
-        acc: DType,
         hint: str = "",
     ) -> None:
         """Merge `value`, or the product of two factors rounded once with the sum, into the cell's old value."""
         stride = lanes.stride(position)
         if stride == 0 and lanes.symbol:
-            self._fold(root, position, agg, self._value(value, product), lanes, acc, hint)
+            self._fold(root, position, agg, self._value(value, product), lanes, hint)
             return
         if stride is None or stride not in (0, 1):
             value = self._value(value, product)
             for n in range(lanes.count):
                 where = self._lane(position, lanes, n)
-                self._merge(root, where, agg, self._extract(value, n), None, SCALAR, acc, hint)
+                self._merge(root, where, agg, self._extract(value, n), None, SCALAR, hint)
             return
-        self._merge(root, position, agg, value, product, lanes, acc, hint)
+        self._merge(root, position, agg, value, product, lanes, hint)
 
     def _value(self, value: Expr, product: tuple[Expr, Expr] | None) -> Expr:
         if product is None:
@@ -257,13 +260,30 @@ class Memory:
         return self.builder.pure("mul", product, Binary("mul", left, right, left.type))
 
     def _fold(
-        self, root: Root, position: Position, agg: Aggregation, value: Expr, lanes: Lanes, acc: DType, hint: str
+        self, root: Root, position: Position, agg: Aggregation, value: Expr, lanes: Lanes, hint: str
     ) -> None:
         """All lanes go to one cell: combine them first."""
-        value = self.builder.splat(value, lanes.count)
-        reduced = self.builder.let("r", ReduceLanes(agg, value, value.type.scalar))
+        reduced = self.reduce_lanes(agg, self.builder.splat(value, lanes.count))
         where = Position(without(position.affine, lanes.symbol), position.quasi, position.dynamic)
-        self._merge(root, where, agg, reduced, None, SCALAR, acc, hint)
+        self._merge(root, where, agg, reduced, None, SCALAR, hint)
+
+    def reduce_lanes(self, agg: Aggregation, value: Expr) -> Expr:
+        """One scalar from all lanes; powers of two halve, what is left over follows."""
+        count = value.type.lanes
+        head = 1 << (count.bit_length() - 1)
+        if count == 1:
+            return self._extract(value, 0)
+        if head == count:
+            return self.builder.let("r", ReduceLanes(agg, value, value.type.scalar))
+        parts = [
+            self.builder.let("part", Shuffle(value, value, tuple(chosen), value.type.vector(len(chosen))))
+            for chosen in (range(head), range(head, count))
+        ]
+        left, right = (self._lane_sum(agg, part) for part in parts)
+        return self.builder.let("r", Binary(MERGE[agg], left, right, left.type))
+
+    def _lane_sum(self, agg: Aggregation, value: Expr) -> Expr:
+        return value if value.type.lanes == 1 else self.reduce_lanes(agg, value)
 
     def _merge(
         self,
@@ -273,24 +293,22 @@ class Memory:
         value: Expr,
         product: tuple[Expr, Expr] | None,
         lanes: Lanes,
-        acc: DType,
         hint: str,
     ) -> None:
         variable = self._register(root, position, lanes)
-        stored = variable if variable is not None else self.load(root, position, lanes, "old")
-        old = self.builder.cast(stored, acc)
+        old = variable if variable is not None else self.load(root, position, lanes, "old")
         count = old.type.lanes
         if product is not None:
             left, right = (self.builder.splat(f, count) for f in product)
             new: Expr = Fma(left, right, old, old.type)
         else:
             new = Binary(MERGE[agg], old, self.builder.splat(value, count), old.type)
-        if variable is not None and acc is root.dtype:
+        if variable is not None:
             root.read = root.written = True
             self._forget(root)
             self.builder.assign(variable, new)
             return
-        merged = self.builder.cast(self.builder.let("sum" if agg is Aggregation.SUM else "best", new), root.dtype)
+        merged = self.builder.let(_MERGED[agg], new)
         self.store(root, position, merged, lanes, hint)
 
     # registers
