@@ -8,9 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable
 
-C_KEYWORDS: frozenset[str] = frozenset(
-    ["auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "_Alignas", "_Alignof", "_Atomic", "_Bool", "_Complex", "_Generic", "_Imaginary", "_Noreturn", "_Static_assert", "_Thread_local", "alignas", "alignof", "bool", "constexpr", "false", "nullptr", "static_assert", "thread_local", "true", "typeof", "typeof_unqual", "asm", "class", "delete", "explicit", "export", "friend", "mutable", "namespace", "new", "operator", "private", "protected", "public", "template", "this", "throw", "try", "typeid", "typename", "using", "virtual", "catch", "half", "uchar", "ushort", "uint", "ulong", "size_t", "ptrdiff_t", "intptr_t", "uintptr_t", "event_t", "image2d_t", "image3d_t", "sampler_t", "kernel", "global", "local", "constant", "read_only", "write_only", "read_write", "uniform", "pipe", "__kernel", "__global", "__local", "__constant", "__private", "__read_only", "__write_only", "__read_write", "__attribute__", "main", "NULL", "INFINITY", "NAN", "FLT_MAX", "FLT_MIN", "DBL_MAX", "DBL_MIN", "HUGE_VAL", "M_PI", "M_E"]
-)
+_WORDS = """
+    auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    _Alignas _Alignof _Atomic _Bool _Complex _Generic _Imaginary _Noreturn _Static_assert _Thread_local
+    alignas alignof bool constexpr false nullptr static_assert thread_local true typeof typeof_unqual
+    asm class delete explicit export friend mutable namespace new operator private protected public template this
+    throw try typeid typename using virtual catch
+    half uchar ushort uint ulong size_t ptrdiff_t intptr_t uintptr_t event_t image2d_t image3d_t sampler_t
+    kernel global local constant read_only write_only read_write uniform pipe
+    __kernel __global __local __constant __private __read_only __write_only __read_write __attribute__
+    main NULL INFINITY NAN FLT_MAX FLT_MIN DBL_MAX DBL_MIN HUGE_VAL M_PI M_E
+"""
+C_KEYWORDS: frozenset[str] = frozenset(_WORDS.split())
 """Words of C, C++, OpenCL C and their usual macros."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]+")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from tile_ir.semtree.nodes import Assign, Block, Expr, For, Function, Let, Statement, Var
+from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, Let, Statement, Var
 
 Node = TypeVar("Node", bound=Expr | Statement)
 
@@ -174,7 +174,7 @@ def assigned(block: Block) -> set[str]:
     for statement in walk_statements(block):
         if isinstance(statement, For):
             names.add(statement.var)
-        elif isinstance(statement, (Let, Assign)):
+        elif isinstance(statement, (Let, Assign, Alloc)):
             names.add(statement.name)
     return names
 
@@ -183,7 +183,7 @@ def same(left: object, right: object) -> bool:
     """Structural equality of two nodes at any depth (the generated ``==`` recurses); NaN equals NaN."""
     seen: set[tuple[int, int]] = set()
     keep: list[object] = []
-    stack: list[tuple[object, object]] = [(left, right)]
+    stack: list[tuple[Any, Any]] = [(left, right)]
     while stack:
         a, b = stack.pop()
         if a is b or (id(a), id(b)) in seen:
@@ -196,8 +196,8 @@ def same(left: object, right: object) -> bool:
                 return False
             stack.extend(zip(x, y, strict=True))
             keep += (a, b)
-        elif is_dataclass(a):
-            stack.extend((getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+        elif is_dataclass(cast(object, a)):
+            stack.extend((getattr(a, f.name), getattr(b, f.name)) for f in fields(cast(Any, a)))
         elif a != b and not (a != a and b != b):
             return False
         seen.add((id(a), id(b)))

@@ -69,7 +69,7 @@ class AlignmentValueError(SemtreeError):
 
 
 class AccessViolation(SemtreeError):
-    """A read-only parameter is written, a write-only one read, or constant memory is changed."""
+    """A read-only parameter or constant memory is written."""
 
 
 class AllocationError(SemtreeError):

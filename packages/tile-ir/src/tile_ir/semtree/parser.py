@@ -79,17 +79,17 @@ Named = dict[str, Any]
 
 def parse_function(text: str, name: str = "<semtree>") -> Function:
     """The function that `text` spells; TileSyntaxError with line and column otherwise."""
-    from lark.exceptions import UnexpectedInput, UnexpectedToken
+    from lark.exceptions import UnexpectedInput
 
     source = Source(text, name)
     try:
-        tree = _lark().parse(text)
+        tree: Tree[Token] = _lark().parse(text)  # pyright: ignore[reportUnknownMemberType]
     except UnexpectedInput as error:
-        start = error.pos_in_stream
-        start = len(text) if start is None or start < 0 or str(getattr(error, "token", "")) == "" else start
-        width = len(str(error.token)) if isinstance(error, UnexpectedToken) else 1
-        what = f"{text[start : start + width]!r}" if start < len(text) else "the end of the text"
-        _fail(f"{what} does not fit here", Span(source, start, min(len(text), start + width)))
+        start = error.pos_in_stream if error.pos_in_stream is not None else len(text)
+        word = str(getattr(error, "token", text[start : start + 1]))
+        what = repr(word) if word else "the end of the text"
+        span = Span(source, start if word else len(text), start + len(word) if word else len(text))
+        _fail(f"{what} does not fit here", span)
     return _Builder(source).build(tree)
 
 
@@ -286,8 +286,11 @@ def _negate(args: Sequence[Any]) -> Expr:
 
 
 def _load(element: _Element) -> Expr:
-    options = {key: value if key == "mask" else _integer(value) for key, value in element.options.items()}
-    return _natural(Load(element.ptr, element.index, _UNKNOWN, **options))
+    return _natural(Load(element.ptr, element.index, _UNKNOWN, **_masked(element.options)))
+
+
+def _masked(options: Named) -> Named:
+    return {key: _integer(value) if key == "align" else value for key, value in options.items()}
 
 
 def _integer(value: Any) -> int:
@@ -300,7 +303,7 @@ def _call(builder: _Builder, args: Sequence[Any]) -> Expr:
     name, rest = args[0], list(args[1:])
     make = None if name.type == "QUOTED" else _FUNCTIONS.get(str(name))
     if make is not None:
-        return _natural(make(*rest))
+        return _natural(make(rest))
     return _natural(Call(_text(name), tuple(rest), _UNKNOWN))
 
 
@@ -312,31 +315,55 @@ def _mma(m: Expr, n: Expr, k: Expr, a: Any, b: Any, c: Any) -> Expr:
     return Mma((_integer(m), _integer(n), _integer(k)), a, b, c, _UNKNOWN)
 
 
-_FUNCTIONS: dict[str, Callable[..., Expr]] = {
-    "fma": lambda a, b, c: Fma(a, b, c, _UNKNOWN),
-    "select": lambda cond, then, other: Select(cond, then, other, then.type),
-    "splat": _splat,
-    "extract": lambda vector, lane: Extract(vector, _integer(lane), _UNKNOWN),
-    "insert": lambda vector, lane, value: Insert(vector, _integer(lane), value, _UNKNOWN),
-    "shuffle": lambda left, right, *lanes: Shuffle(left, right, tuple(map(_integer, lanes)), _UNKNOWN),
-    "iota": Iota,
-    "limit_min": lambda t: Limit("min", t),
-    "limit_max": lambda t: Limit("max", t),
-    "literal": _literal,
-    "subgroup": lambda op, *args: SubgroupOp(op, args, _UNKNOWN),
-    "mma": _mma,
+Make = Callable[[list[Any]], Any]
+
+_FUNCTIONS: dict[str, Make] = {
+    "fma": lambda a: Fma(*_exactly(3, a), type=_UNKNOWN),
+    "select": lambda a: Select(*_exactly(3, a), type=a[1].type),
+    "splat": lambda a: _splat(*_exactly(2, a)),
+    "extract": lambda a: Extract(a[0], _integer(_exactly(2, a)[1]), _UNKNOWN),
+    "insert": lambda a: Insert(a[0], _integer(_exactly(3, a)[1]), a[2], _UNKNOWN),
+    "shuffle": lambda a: Shuffle(a[0], a[1], tuple(_integer(lane) for lane in a[2:]), _UNKNOWN),
+    "iota": lambda a: Iota(*_exactly(1, a)),
+    "limit_min": lambda a: Limit("min", *_exactly(1, a)),
+    "limit_max": lambda a: Limit("max", *_exactly(1, a)),
+    "literal": lambda a: _literal(*_exactly(2, a)),
+    "subgroup": lambda a: SubgroupOp(a[0], tuple(a[1:]), _UNKNOWN),
+    "mma": lambda a: _mma(*_exactly(6, a)),
 }
+
+
+def _exactly(count: int, args: list[Any]) -> list[Any]:
+    if len(args) != count:
+        raise ValueError(f"{count} arguments belong here, not {len(args)}")
+    return args
+
+
+def _reducer(agg: Aggregation) -> Make:
+    return lambda a: ReduceLanes(agg, *_exactly(1, a), type=_UNKNOWN)
+
+
+def _work_id(kind: IdKind) -> Make:
+    return lambda a: WorkId(kind, _integer(*_exactly(1, a)))
+
+
+def _binary_function(op: str) -> Make:
+    return lambda a: Binary(op, *_exactly(2, a), type=_UNKNOWN)
+
+
+def _unary_function(op: str) -> Make:
+    return lambda a: Unary(op, *_exactly(1, a), type=_UNKNOWN)
 
 
 def _register_families() -> None:
     for agg in Aggregation:
-        _FUNCTIONS[f"reduce_{agg.value}"] = lambda value, agg=agg: ReduceLanes(agg, value, _UNKNOWN)
+        _FUNCTIONS[f"reduce_{agg.value}"] = _reducer(agg)
     for kind in IdKind:
-        _FUNCTIONS[f"{kind.value}_id"] = lambda axis, kind=kind: WorkId(kind, _integer(axis))
+        _FUNCTIONS[f"{kind.value}_id"] = _work_id(kind)
     for op in BINARY_FUNCTIONS:
-        _FUNCTIONS[op] = lambda left, right, op=op: Binary(op, left, right, _UNKNOWN)
+        _FUNCTIONS[op] = _binary_function(op)
     for op in UNARY_FUNCTIONS:
-        _FUNCTIONS[op] = lambda value, op=op: Unary(op, value, _UNKNOWN)
+        _FUNCTIONS[op] = _unary_function(op)
 
 
 _register_families()
@@ -350,8 +377,7 @@ def _options(args: Sequence[Any]) -> Named:
 
 def _store(args: Sequence[Any]) -> Store:
     element, value = args
-    options = {k: _integer(v) if k == "align" else v for k, v in element.options.items()}
-    return Store(element.ptr, element.index, value, **options)
+    return Store(element.ptr, element.index, value, **_masked(element.options))
 
 
 def _atomic(args: Sequence[Any]) -> Atomic:
@@ -361,7 +387,7 @@ def _atomic(args: Sequence[Any]) -> Atomic:
 
 def _async_copy(args: Sequence[Any]) -> AsyncCopy:
     dst, src, *options = args
-    named = {key: value if key == "guard" else _integer(value) for key, value in options}
+    named: Named = {key: value if key == "guard" else _integer(value) for key, value in options}
     return AsyncCopy(dst.ptr, dst.index, src.ptr, src.index, **named)
 
 
@@ -383,10 +409,46 @@ def _if(args: Sequence[Any]) -> If:
 Rule = Callable[[_Builder, list[Any]], Any]
 
 
-def _pure(make: Callable[[list[Any]], Any]) -> Rule:
+def _pure(make: Make) -> Rule:
     return lambda _, args: make(args)
 
 
+_PURE_RULES: dict[str, Make] = {
+    "start": lambda a: a[0],
+    "param": _param,
+    "options": _options,
+    "option": lambda a: (str(a[0]), a[1]),
+    "attribute": lambda a: _ATTRIBUTES[str(a[0])]([int(n) for n in a[1:]]),
+    "helpers": lambda a: tuple(a),
+    "assign": lambda a: Assign(_text(a[0]), a[1]),
+    "store": _store,
+    "if": _if,
+    "while": lambda a: While(a[0], a[1]),
+    "barrier": lambda a: Barrier(_text(a[0]), _text(a[1])),
+    "atomic": _atomic,
+    "async_copy": _async_copy,
+    "async_wait": lambda a: AsyncWait(int(a[0]), int(a[1])),
+    "call_function": lambda a: CallFn(_text(a[0]), tuple(a[1:])),
+    "comment": lambda a: Comment(unescape(str(a[0])[2:].removeprefix(" "))),
+    "return": lambda a: Return(),
+    "step": lambda a: -int(a[1]) if len(a) > 1 else int(a[0]),
+    "unroll": lambda a: Unroll(_text(a[0])) if a else Unroll.NONE,
+    "binary": _binary,
+    "compare": _compare,
+    "negate": _negate,
+    "bit_not": lambda a: Unary("bit_not", a[0], a[0].type),
+    "load": lambda a: _load(a[0]),
+    "element": lambda a: _Element(a[0], a[1], dict(a[2:])),
+    "number": _number,
+    "true": lambda a: Const(True, Type(DType.BOOL)),
+    "false": lambda a: Const(False, Type(DType.BOOL)),
+    "cast": lambda a: Cast(a[1], a[0]),
+    "type_argument": lambda a: a[0],
+    "string": lambda a: _text(a[0]),
+    "group": lambda a: tuple(a),
+    "plain_type": _plain_type,
+    "memory_type": _memory_type,
+}
 _RULES: dict[str, Rule] = {
     "variable": _Builder.variable,
     "annotated": _Builder.annotated,
@@ -400,42 +462,5 @@ _RULES: dict[str, Rule] = {
     "for_head": _Builder.for_head,
     "for": _Builder.loop,
     "call": _call,
-} | {
-    name: _pure(make)
-    for name, make in {
-        "start": lambda a: a[0],
-        "param": _param,
-        "options": _options,
-        "option": lambda a: (str(a[0]), a[1]),
-        "attribute": lambda a: _ATTRIBUTES[str(a[0])]([int(n) for n in a[1:]]),
-        "helpers": tuple,
-        "assign": lambda a: Assign(_text(a[0]), a[1]),
-        "store": _store,
-        "if": _if,
-        "while": lambda a: While(a[0], a[1]),
-        "barrier": lambda a: Barrier(_text(a[0]), _text(a[1])),
-        "atomic": _atomic,
-        "async_copy": _async_copy,
-        "async_wait": lambda a: AsyncWait(int(a[0]), int(a[1])),
-        "call_function": lambda a: CallFn(_text(a[0]), tuple(a[1:])),
-        "comment": lambda a: Comment(unescape(str(a[0])[2:].removeprefix(" "))),
-        "return": lambda a: Return(),
-        "step": lambda a: -int(a[1]) if len(a) > 1 else int(a[0]),
-        "unroll": lambda a: Unroll(_text(a[0])) if a else Unroll.NONE,
-        "binary": _binary,
-        "compare": _compare,
-        "negate": _negate,
-        "bit_not": lambda a: Unary("bit_not", a[0], a[0].type),
-        "load": lambda a: _load(a[0]),
-        "element": lambda a: _Element(a[0], a[1], dict(a[2:])),
-        "number": _number,
-        "true": lambda a: Const(True, Type(DType.BOOL)),
-        "false": lambda a: Const(False, Type(DType.BOOL)),
-        "cast": lambda a: Cast(a[1], a[0]),
-        "type_argument": lambda a: a[0],
-        "string": lambda a: _text(a[0]),
-        "group": tuple,
-        "plain_type": _plain_type,
-        "memory_type": _memory_type,
-    }.items()
+    **{name: _pure(make) for name, make in _PURE_RULES.items()},
 }

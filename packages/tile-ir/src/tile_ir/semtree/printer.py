@@ -89,12 +89,16 @@ COMPARE_SYMBOLS: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 BINARY_FUNCTIONS = ("max", "min")
 UNARY_FUNCTIONS = ("abs", "neg", "bit_not")
-KEYWORDS: frozenset[str] = frozenset(
-    ["function", "helpers", "let", "var", "alloc", "for", "if", "else", "while", "barrier", "atomic", "async_copy", "async_wait", "call", "return", "unroll", "true", "false", "private", "local", "global", "const", "read", "write", "readwrite"]
+_KEYWORDS = (
+    "function helpers let var alloc for if else while barrier atomic async_copy async_wait call return unroll "
+    "true false private local global const read write readwrite"
 )
-FUNCTIONS: frozenset[str] = frozenset(
-    ["fma", "select", "splat", "extract", "insert", "shuffle", "iota", "limit_min", "limit_max", "reduce_add", "reduce_mul", "reduce_max", "reduce_min", "reduce_assign", "global_id", "group_id", "local_id", "subgroup", "mma", "literal", "max", "min", "abs", "neg", "bit_not"]
+KEYWORDS: frozenset[str] = frozenset(_KEYWORDS.split())
+_FUNCTIONS = (
+    "fma select splat extract insert shuffle iota limit_min limit_max reduce_add reduce_mul reduce_max reduce_min "
+    "reduce_assign global_id group_id local_id subgroup mma literal max min abs neg bit_not"
 )
+FUNCTIONS: frozenset[str] = frozenset(_FUNCTIONS.split())
 """Names with a meaning of their own before a parenthesis; all others are calls of the math table."""
 SUFFIXES: dict[DType, str] = {
     d: {Kind.BOOL: "b", Kind.SIGNED: "i", Kind.UNSIGNED: "u", Kind.FLOAT: "f"}[d.kind] + str(d.bits) for d in DType
@@ -122,7 +126,7 @@ def type_text(t: Type) -> str:
     base = t.dtype.value + (f"x{t.lanes}" if t.lanes != 1 else "")
     if not t.ptr and not t.count and t.space.value == "private":
         return base
-    mark = "[%d*]" % t.count if t.ptr and t.count else "*" if t.ptr else f"[{t.count}]"
+    mark = f"[{t.count}*]" if t.ptr and t.count else "*" if t.ptr else f"[{t.count}]"
     return f"{t.space.value} {base}{mark}"
 
 

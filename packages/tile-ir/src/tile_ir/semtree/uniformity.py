@@ -11,8 +11,24 @@ from dataclasses import dataclass, field
 
 from tile_ir.emit.walker import blocks, children, walk_expr, walk_statements
 from tile_ir.semtree.nodes import (
-    Assign, Barrier, Block, CallFn, Expr, For, Function, IdKind, If, Let, Load, Return, Space, Statement, SubgroupOp,
-    Var, While, WorkId,
+    Assign,
+    Barrier,
+    Block,
+    CallFn,
+    Expr,
+    For,
+    Function,
+    IdKind,
+    If,
+    Let,
+    Load,
+    Return,
+    Space,
+    Statement,
+    SubgroupOp,
+    Var,
+    While,
+    WorkId,
 )  # fmt: skip
 
 

@@ -15,18 +15,57 @@ from tile_ir.ops import OPS, Aggregation, Signature
 from tile_ir.semtree import errors as err
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
-    Access, Alloc, Assign, AsyncCopy, AsyncWait, Atomic, Barrier, Binary, Block, Call, CallFn, Cast, Comment, Compare,
-    Const, Expr, Extract, Fma, For, Function, If, Insert, Iota, Let, Limit, Load, Mma, Param, ReduceLanes, Return,
-    Select, Shuffle, Space, Splat, Statement, Store, SubgroupOp, Type, Unary, Var, While, WorkId,
+    Access,
+    Alloc,
+    Assign,
+    AsyncCopy,
+    AsyncWait,
+    Atomic,
+    Barrier,
+    Binary,
+    Block,
+    Call,
+    CallFn,
+    Cast,
+    Comment,
+    Compare,
+    Const,
+    Expr,
+    Extract,
+    Fma,
+    For,
+    Function,
+    If,
+    Insert,
+    Iota,
+    Let,
+    Limit,
+    Load,
+    Mma,
+    Param,
+    ReduceLanes,
+    Return,
+    Select,
+    Shuffle,
+    Space,
+    Splat,
+    Statement,
+    Store,
+    SubgroupOp,
+    Type,
+    Unary,
+    Var,
+    While,
+    WorkId,
 )  # fmt: skip
 from tile_ir.semtree.printer import print_expr
 from tile_ir.semtree.typing import INDEX_DTYPES, is_memory, natural_type
 from tile_ir.semtree.uniformity import divergent_barriers
 
-CORE_NODES: frozenset[str] = frozenset(
-    "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block "
-    "Comment".split()
+_CORE = (
+    "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
 )
+CORE_NODES: frozenset[str] = frozenset(_CORE.split())
 """Nodes that every backend takes."""
 OPTIONAL_NODES: frozenset[str] = (
     frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES
@@ -101,7 +140,7 @@ class _Verifier:
     # --- statements
 
     def _body(self, body: Block) -> None:
-        stack: list[Statement | None | For] = [body]
+        stack: list[Statement | For | None] = [body]
         while stack:
             item = stack.pop()
             if item is None:
@@ -140,7 +179,7 @@ class _Verifier:
             _fail(err.PointerExpected, "only variables are pointers or arrays", expr)
         _EXPRESSION_RULES[type(expr)](expr)
         natural = natural_type(expr)
-        if isinstance(expr, (Load, WorkId)) or natural is None:
+        if isinstance(expr, (Load, WorkId, Mma)) or natural is None:
             return
         if natural != expr.type:
             _fail(err.TypeMismatch, f"its operands make it {natural}, it says {expr.type}", expr)
@@ -311,9 +350,9 @@ def _unary(e: Unary) -> None:
         _fail(err.IllegalDtype, f"bit_not of {e.type}", e)
 
 
-_SAME_OPS = frozenset("add sub mul div max min".split())
-_BIT_OPS = frozenset("bit_and bit_or bit_xor".split())
-_SHIFT_OPS = frozenset("bit_left bit_right".split())
+_SAME_OPS = frozenset(["add", "sub", "mul", "div", "max", "min"])
+_BIT_OPS = frozenset(["bit_and", "bit_or", "bit_xor"])
+_SHIFT_OPS = frozenset(["bit_left", "bit_right"])
 
 
 def _binary(e: Binary) -> None:
