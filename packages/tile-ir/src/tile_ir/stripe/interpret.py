@@ -283,6 +283,8 @@ def _refine(block: Block, ref: Refinement, parents: Views, indexes: Values, give
         data = poison(ref.type.dtype, shape) if data is None else data
         return View(ref, data, (0,) * rank, (0,) * rank, ref.type.sizes, ref.versions > 1)
     parent = parents[ref.source]
+    if ref.type.reshapes(parent.ref.type) and parent.data.shape == parent.ref.type.sizes and not parent.versioned:
+        return View(ref, parent.data.reshape(ref.type.sizes), (0,) * rank, (0,) * rank, ref.type.sizes)
     access = [form.evaluate(indexes) for form in ref.access]
     data = parent.data
     if parent.versioned:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
@@ -104,6 +105,17 @@ class TensorType:
     def strides(self) -> tuple[int, ...]:
         return self.layout.strides
 
+    @property
+    def is_packed(self) -> bool:
+        """C order without gaps (strides of dimensions of extent 1 do not matter)."""
+        packed = row_major_strides(self.sizes)
+        return all(s == 1 or a == b for s, a, b in zip(self.sizes, self.strides, packed, strict=True))
+
+    def reshapes(self, other: TensorType) -> bool:
+        """The same elements in C order under another shape: a whole-buffer view may be of such a type."""
+        same_count = prod(self.sizes) == prod(other.sizes)
+        return self.sizes != other.sizes and same_count and self.is_packed and other.is_packed
+
 
 def row_major_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Element strides of a packed C-order array."""
@@ -156,6 +168,8 @@ class Refinement:
 
     `access[d]` is the origin of the view in dimension d of the parent's view; `type.sizes` is the
     extent seen inside, `type.strides` those of the underlying buffer. `agg` is how stores merge.
+    A view of a whole packed buffer (access all zero) may have another shape of as many elements: the
+    same elements in C order (`TensorType.reshapes`).
     """
 
     dir: Direction

@@ -197,6 +197,10 @@ def ranks(site: Site) -> Iterator[str]:
             yield f"refinement {ref.into} is banked over dimension {ref.bank_dim} of {rank}"
 
 
+def _is_reshape(ref: Refinement, source: Refinement) -> bool:
+    return ref.type.reshapes(source.type) and all(form == Affine() for form in ref.access)
+
+
 def sources(site: Site) -> Iterator[str]:
     """A refinement's source is a refinement of the parent with the same dtype and strides, not written if read-only."""
     for ref in site.block.refs:
@@ -210,6 +214,8 @@ def sources(site: Site) -> Iterator[str]:
             yield f"refinement {ref.into} is {ref.type.dtype}, its source {source.into} {source.type.dtype}"
         if ref.dir is not Direction.IN and (source.dir is Direction.IN or source.const):
             yield f"refinement {ref.into} writes {source.into}, which is read-only"
+        if _is_reshape(ref, source):
+            continue
         dims = zip(source.type.sizes, source.type.strides, ref.type.strides, strict=False)
         if any(size > 1 and ours != theirs for size, theirs, ours in dims):
             yield f"refinement {ref.into} has strides {ref.type.strides}, its source {source.into} {source.type.strides}"
