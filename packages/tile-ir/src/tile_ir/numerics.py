@@ -243,6 +243,11 @@ def _identity(x: Array) -> Array:
     return x
 
 
+def _power(x: Array, y: Array) -> Array:
+    # NumPy computes a 0-d exponent of 0.5 as a square root, which is NaN at -inf where C's pow is inf.
+    return np.power(x, np.atleast_1d(y)).reshape(np.broadcast_shapes(x.shape, y.shape))
+
+
 def _recip(x: Array) -> Array:
     return np.divide(x.dtype.type(1), x)
 
@@ -275,7 +280,7 @@ _MATH: dict[str, Callable[..., Any]] = {
     "floor": np.floor,
     "round": _round,
     "recip": _recip,
-    "pow": np.power,
+    "pow": _power,
 }
 _EXACT = frozenset({"sqrt", "ceil", "floor", "round", "recip"})
 """Correctly rounded in the operand's own precision, so they need no wider one."""
