@@ -117,10 +117,11 @@ def _head_lines(block: Block, pad: str) -> Iterator[str]:
 
 
 def print_form(form: Quasi) -> str:
-    """``-1 + kx + 4*x``; a quasi-affine form is ``2*((k + 1)/4) + x`` or ``(k)%2``: floor division and modulo."""
+    """``-1 + kx + 4*x``; a quasi-affine form is ``2*((k + 1)/4) + x`` or ``k%2``: floor division and modulo."""
     if isinstance(form, Affine):
         return _affine(form)
-    part = f"({_affine(form.num)}){'/' if form.op.value == '//' else '%'}{form.den}"
+    num = _affine(form.num)
+    part = f"{num if _PLAIN.fullmatch(num) else f'({num})'}{'/' if form.op.value == '//' else '%'}{form.den}"
     if form.scale != 1:
         part = f"{form.scale}*({part})"
     return part if form.plus == Affine() else _affine(form.plus, part)
