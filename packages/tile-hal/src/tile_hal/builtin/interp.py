@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
+import numpy.typing as npt
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.kernels import KernelList
@@ -69,7 +71,7 @@ class InterpKernel(Kernel):
         buffers = self._check(params)
 
         def work() -> None:
-            arrays = [b.as_array(p.dtype.numpy)[: p.elements] for b, p in zip(buffers, self._params, strict=True)]
+            arrays = [p.view(b) for b, p in zip(buffers, self._params, strict=True)]
             if self._info.function is not None:
                 from tile_ir.semtree.interpret import launch
 
@@ -98,6 +100,11 @@ class KernelParameter:
     def __init__(self, name: str, dtype: DType, elements: int, written: bool) -> None:
         self.name, self.dtype, self.elements, self.written = name, dtype, elements, written
 
+    def view(self, buffer: HostBuffer) -> npt.NDArray[Any]:
+        """The buffer's first `elements` elements (all of them when that is 0, as for Param.elements)."""
+        array = buffer.as_array(self.dtype.numpy)
+        return array[: self.elements] if self.elements else array
+
 
 def check_parameter(kernel: str, parameter: KernelParameter, buffer: Buffer) -> HostBuffer:
     """`buffer`, when it is host memory, large enough and writable where needed; otherwise TileDeviceError."""
@@ -113,7 +120,7 @@ def check_parameter(kernel: str, parameter: KernelParameter, buffer: Buffer) -> 
 
 
 def _function_params(function: Function) -> list[KernelParameter]:
-    return [KernelParameter(p.name, p.type.dtype, p.elements, p.access is not Access.READ) for p in function.params]
+    return [KernelParameter(p.name, p.type.dtype, p.elements * p.type.lanes, p.access is not Access.READ) for p in function.params]
 
 
 def _stripe_params(info: KernelInfo) -> list[KernelParameter]:

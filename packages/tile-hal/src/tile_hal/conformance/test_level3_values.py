@@ -1,0 +1,243 @@
+"""Level 3, values: every scalar operation, cast, constant and math function, dtype by dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+from tile_ir import numerics
+from tile_ir.dtype import DType
+from tile_ir.ops import OPS, Signature
+from tile_ir.semtree.nodes import (
+    Access,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Fma,
+    Function,
+    Limit,
+    Select,
+    Type,
+    Unary,
+)  # fmt: skip
+
+from tile_hal.conformance import tolerance
+from tile_hal.conformance.kernels import (
+    Array,
+    assert_same,
+    elementwise,
+    function,
+    hard_values,
+    lanes_of,
+    launch,
+    launch_all,
+    need,
+    number,
+    pairs,
+    param,
+    store,
+    values,
+)  # fmt: skip
+from tile_hal.interfaces import Device
+
+COUNT = 1024
+"""Elements of a test; a multiple of every vector width."""
+ALL = tuple(DType)
+FLOATS = tuple(d for d in DType if d.is_float)
+INTEGERS = tuple(d for d in DType if d.is_integer)
+WHOLE = (DType.BOOL, *INTEGERS)
+
+
+def unary(op: str, value: Expr) -> Expr:
+    return Unary(op, value, value.type)
+
+
+def binary(op: str, left: Expr, right: Expr) -> Expr:
+    return Binary(op, left, right, left.type)
+
+
+def compare(op: str, left: Expr, right: Expr) -> Expr:
+    return Compare(op, left, right, Type(DType.BOOL, left.type.lanes))
+
+
+def call(op: str, *args: Expr) -> Expr:
+    return Call(op, args, args[0].type)
+
+
+def run(device: Device, expr: Callable[..., Expr], out: DType, args: list[Array], dtypes: list[DType]) -> Array:
+    """The expression's value over `args`, scalar; and the same bits from the vector form, where there are vectors."""
+    need(device, out, *dtypes)
+    lanes = min((lanes_of(device, d) for d in (out, *dtypes)), default=1)
+    widths = [1] if lanes == 1 else [1, lanes]
+    functions = [elementwise(expr, out, dtypes, COUNT, lanes=width) for width in widths]
+    blank = np.zeros(COUNT, out.numpy)
+    results = [written[0] for written in launch_all(device, functions, [[blank, *args]] * len(functions))]
+    if len(results) > 1:
+        assert_same(results[1], results[0], f"{lanes} lanes differ from the scalar form")
+    return results[0]
+
+
+def exact(device: Device, op: str, expr: Callable[..., Expr], out: DType, args: list[Array], dtypes: list[DType]) -> None:
+    got = run(device, expr, out, args, dtypes)
+    assert_same(got, numerics.apply(op, args, out), op)
+
+
+UNARY = [(op, d) for op in ("neg", "abs") for d in (*INTEGERS, *FLOATS)] + [("bit_not", d) for d in WHOLE]
+ARITHMETIC = [(op, d) for op in ("add", "sub", "mul", "max", "min") for d in ALL]
+BITS = [(op, d) for op in ("bit_and", "bit_or", "bit_xor") for d in WHOLE]
+COMPARISONS = [(name, d) for name, op in OPS.items() if op.signature is Signature.COMPARE for d in ALL]
+MATH = [(name, d) for name, op in OPS.items() if op.signature is Signature.MATH and op.arity == 1 for d in FLOATS]
+
+
+@pytest.mark.parametrize(("op", "dtype"), UNARY)
+def test_unary(tile_device: Device, op: str, dtype: DType) -> None:
+    need(tile_device, dtype)
+    exact(tile_device, op, partial(unary, op), dtype, [hard_values(dtype, COUNT)], [dtype])
+
+
+@pytest.mark.parametrize(("op", "dtype"), [*ARITHMETIC, *BITS, *(("div", d) for d in INTEGERS)])
+def test_binary(tile_device: Device, op: str, dtype: DType) -> None:
+    need(tile_device, dtype)
+    exact(tile_device, op, partial(binary, op), dtype, list(pairs(dtype, COUNT)), [dtype, dtype])
+
+
+@pytest.mark.parametrize("dtype", [DType.INT32, DType.INT64])
+def test_index_modulus_is_floored(tile_device: Device, dtype: DType) -> None:
+    """Defined for positive divisors: the only ones that subscripts have."""
+    need(tile_device, dtype)
+    left = values(dtype, COUNT)
+    right = (np.abs(values(dtype, COUNT, 1)) + 1).astype(dtype.numpy)
+    assert_same(run(tile_device, partial(binary, "mod"), dtype, [left, right], [dtype, dtype]), left % right)
+
+
+@pytest.mark.parametrize("op", ["bit_left", "bit_right"])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_shifts_are_total(tile_device: Device, op: str, dtype: DType) -> None:
+    """Counts below zero and beyond the width give 0, or the sign."""
+    need(tile_device, dtype)
+    for counts in {dtype, DType.INT32}:
+        low = -3 if counts.is_signed else 0
+        by = np.resize(np.arange(low, dtype.bits + 4), COUNT).astype(counts.numpy)
+        by[-2:] = [counts.min_value, counts.max_value]
+        exact(tile_device, op, partial(binary, op), dtype, [hard_values(dtype, COUNT), by], [dtype, counts])
+
+
+@pytest.mark.parametrize(("op", "dtype"), COMPARISONS)
+def test_compare(tile_device: Device, op: str, dtype: DType) -> None:
+    need(tile_device, dtype)
+    exact(tile_device, op, partial(compare, op), DType.BOOL, list(pairs(dtype, COUNT)), [dtype, dtype])
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_select(tile_device: Device, dtype: DType) -> None:
+    need(tile_device, dtype)
+    args = [hard_values(DType.BOOL, COUNT), *pairs(dtype, COUNT)]
+    exact(tile_device, "cond", lambda c, a, b: Select(c, a, b, a.type), dtype, args, [DType.BOOL, dtype, dtype])
+
+
+@pytest.mark.parametrize("source", ALL)
+@pytest.mark.parametrize("target", ALL)
+def test_cast(tile_device: Device, source: DType, target: DType) -> None:
+    need(tile_device, source, target)
+    if source is target:
+        pytest.skip("no conversion")
+    data = [hard_values(source, COUNT), values(source, COUNT)]
+    for args in data:
+        exact(tile_device, "cast", lambda v: Cast(v, Type(target, v.type.lanes)), target, [args], [source])
+
+
+def covering(name: str, dtype: DType, args: list[Array]) -> list[Array]:
+    """Arguments in which a function's interesting range is well covered, beside the hard ones."""
+    scale = {"asin": 1.2, "acos": 1.2, "exp": 100.0, "sinh": 100.0, "cosh": 100.0, "tanh": 5.0}.get(name, 50.0)
+    random = np.random.default_rng(7)
+    half = COUNT // 2
+    return [np.concatenate([a[:half], random.normal(0, scale / 2, COUNT - half).astype(a.dtype)]) for a in args]
+
+
+@pytest.mark.parametrize(("op", "dtype"), MATH)
+def test_math(tile_device: Device, op: str, dtype: DType) -> None:
+    need(tile_device, dtype)
+    args = covering(op, dtype, [hard_values(dtype, COUNT)])
+    got = run(tile_device, partial(call, op), dtype, args, [dtype])
+    tolerance.assert_ulp(got, tolerance.math_reference(op, args, dtype), tolerance.ulp_bound(op, dtype), args)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_pow(tile_device: Device, dtype: DType) -> None:
+    need(tile_device, dtype)
+    args = list(pairs(dtype, COUNT))
+    half = COUNT // 2
+    args[0][half:] = np.abs(values(dtype, COUNT - half, 5))
+    args[1][half:] = values(dtype, COUNT - half, 6)
+    got = run(tile_device, partial(call, "pow"), dtype, args, [dtype, dtype])
+    tolerance.assert_ulp(got, tolerance.math_reference("pow", args, dtype), tolerance.ulp_bound("pow", dtype), args)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_division(tile_device: Device, dtype: DType) -> None:
+    need(tile_device, dtype)
+    args = list(pairs(dtype, COUNT))
+    got = run(tile_device, partial(binary, "div"), dtype, args, [dtype, dtype])
+    tolerance.assert_ulp(got, numerics.apply("div", args, dtype), tolerance.ulp_bound("div", dtype), args)
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64])
+def test_products_and_sums_are_not_contracted(tile_device: Device, dtype: DType) -> None:
+    """``a * b + c`` without an Fma node is rounded twice: elementwise results have the same bits everywhere."""
+    need(tile_device, dtype)
+    random = np.random.default_rng(3)
+    a, b = (random.normal(0, 1, COUNT).astype(dtype.numpy) for _ in range(2))
+    c = -(a * b)  # what a fused form would leave is exactly the rounding error of the product
+    expr = lambda x, y, z: binary("add", binary("mul", x, y), z)  # noqa: E731
+    assert_same(run(tile_device, expr, dtype, [a, b, c], [dtype] * 3), np.zeros(COUNT, dtype.numpy))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_fma_rounds_once(tile_device: Device, dtype: DType) -> None:
+    need(tile_device, "Fma", dtype)
+    random = np.random.default_rng(4)
+    args = [random.normal(0, 1, COUNT).astype(dtype.numpy) for _ in range(3)]
+    got = run(tile_device, lambda a, b, c: Fma(a, b, c, a.type), dtype, args, [dtype] * 3)
+    # Exact in extended precision for the narrow types; float64 is checked to the last place but one.
+    wide = np.longdouble if dtype is DType.FLOAT64 else np.float64
+    exact_sum = args[0].astype(wide) * args[1].astype(wide) + args[2].astype(wide)
+    bound = 1.0 if dtype is DType.FLOAT64 else 0.0
+    if dtype in (DType.FLOAT16, DType.BFLOAT16):
+        exact_sum, bound = exact_sum.astype(np.float32), 1.0
+    tolerance.assert_ulp(got, exact_sum.astype(dtype.numpy), bound, args)
+
+
+def _fill(name: str, value: Expr) -> Function:
+    out = param("out", value.type.dtype, 1, Access.WRITE)
+    return function([out], store("out", number(0), value), name=name)
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_constants_and_limits(tile_device: Device, dtype: DType) -> None:
+    need(tile_device, dtype)
+    literals = {v.item() for v in hard_values(dtype, 40) if v == v}
+    exprs: list[Expr] = [Const(bool(v) if dtype is DType.BOOL else v, Type(dtype)) for v in sorted(literals)]
+    if dtype.is_float:
+        exprs.append(Const(float("nan"), Type(dtype)))
+    exprs += [Limit(which, Type(dtype)) for which in ("min", "max")]
+    expected = [*sorted(literals), *([np.nan] if dtype.is_float else []), dtype.min_value, dtype.max_value]
+    functions = [_fill(f"constant{n}", e) for n, e in enumerate(exprs)]
+    blank = np.zeros(1, dtype.numpy)
+    results = launch_all(tile_device, functions, [[blank]] * len(functions))
+    got = np.array([written[0][0] for written in results], dtype.numpy)
+    wanted = np.array(expected, np.float64).astype(dtype.numpy) if dtype.is_float else np.array(expected, dtype.numpy)
+    assert_same(got, wanted, "constants")
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_every_value_survives_a_copy_kernel(tile_device: Device, dtype: DType) -> None:
+    """A copy kernel keeps every bit pattern, NaN payloads aside."""
+    need(tile_device, dtype)
+    data = hard_values(dtype, COUNT)
+    got = launch(tile_device, elementwise(lambda v: v, dtype, [dtype], COUNT), [np.zeros(COUNT, dtype.numpy), data])
+    assert_same(got[0], data)
