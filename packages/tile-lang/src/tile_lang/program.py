@@ -94,7 +94,7 @@ Operand = str | Literal
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """``0 <= formula < size`` and, for a subscript, formula integral."""
+    """``0 <= formula < size``, formula integral (a user's fractional constraint is scaled to whole numbers)."""
 
     formula: Poly
     size: int
