@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-
 from tile_ir.diagnostics import Source, Span
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tile_ir import numerics
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.dtype import DType
@@ -275,6 +274,23 @@ def test_a_transfer_outside_the_buffer_is_an_error() -> None:
     ) { 0: B = transfer(A) }""")  # fmt: skip
     with pytest.raises(StripeError, match="reaches outside"):
         run(p, {"A": np.zeros(4, np.int8)})
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_view_of_a_whole_buffer_may_reshape_it(order: Any) -> None:
+    p = program("A", "B", "A int32(4:6, 6:1); B int32(2:12, 12:1)", """0: block [] (
+        in A[0] int32(24:1)
+        out B[0, 0, 0] int32(2:12, 3:4, 4:1)
+    ) { 0: block [i:2, j:3, k:4] (
+        in A[12*i + 4*j + k] int32(1:1)
+        inout B[i, j, k]:add int32(1:12, 1:4, 1:1) {init=identity}
+    ) { 0: $a = load(A) 1: B = store($a) } }
+    1: block [i:24] (
+        in A[i/6, i%6] int32(1:6, 1:1)
+        inout B[0]:add int32(24:1)
+    ) { 0: $a = load(A) 1: $i = load_index(i) 2: B[i] = store($a) }""")  # fmt: skip
+    a = np.array(np.arange(24, dtype=np.int32).reshape(4, 6), order=order)
+    assert (both(p, A=a)["B"] == 2 * a.reshape(2, 12)).all()
 
 
 def test_specials_are_refused() -> None:

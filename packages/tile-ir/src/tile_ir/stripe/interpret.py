@@ -53,7 +53,7 @@ from tile_ir.stripe.nodes import (
 )
 from tile_ir.stripe.printer import block_head
 from tile_ir.stripe.vectorize import Domain, run_leaf
-from tile_ir.stripe.verify import StripeError, verify
+from tile_ir.stripe.verify import StripeError, is_reshape, verify
 
 Array = npt.NDArray[Any]
 Values = Mapping[str, int]
@@ -137,7 +137,7 @@ def run_block(block: Block, buffers: Mapping[str, Array], *, slow: bool = False)
 def _input(ref: Refinement, inputs: Mapping[str, npt.ArrayLike], name: str) -> Array:
     if name not in inputs:
         raise TileTypeError(Diagnostic("TILE-E611", f"input {name} is missing"))
-    array = np.array(inputs[name])
+    array = np.array(inputs[name], order="C")
     if array.shape != ref.type.sizes or from_numpy(array.dtype) is not ref.type.dtype:
         message = f"input {name} is {array.dtype}{array.shape}, not {ref.type.dtype}{ref.type.sizes}"
         raise TileTypeError(Diagnostic("TILE-E612", message))
@@ -170,6 +170,7 @@ def _run_block(
     if any(form.evaluate(outer) < 0 for form in block.guard):
         return
     domain = Domain.of(block, outer)
+    block, parents = _reshaped(block, parents)
     with_acc = {ref.source: _widened(parents[ref.source], ref) for ref in block.refs if _needs_acc(ref, parents)}
     inner = {**parents, **with_acc}
     for ref in block.refs:
@@ -283,8 +284,6 @@ def _refine(block: Block, ref: Refinement, parents: Views, indexes: Values, give
         data = poison(ref.type.dtype, shape) if data is None else data
         return View(ref, data, (0,) * rank, (0,) * rank, ref.type.sizes, ref.versions > 1)
     parent = parents[ref.source]
-    if ref.type.reshapes(parent.ref.type) and parent.data.shape == parent.ref.type.sizes and not parent.versioned:
-        return View(ref, parent.data.reshape(ref.type.sizes), (0,) * rank, (0,) * rank, ref.type.sizes)
     access = [form.evaluate(indexes) for form in ref.access]
     data = parent.data
     if parent.versioned:
@@ -293,6 +292,23 @@ def _refine(block: Block, ref: Refinement, parents: Views, indexes: Values, give
     low = tuple(map(max, parent.low, origin))
     high = tuple(min(h, o + s) for h, o, s in zip(parent.high, origin, ref.type.sizes, strict=True))
     return View(ref, data, origin, low, high)
+
+
+def _reshaped(block: Block, parents: Views) -> tuple[Block, Views]:
+    """The block with each reshaping refinement turned into a plain one, of a parent's view of the new shape."""
+    if not any(is_reshape(ref, parents[ref.source].ref) for ref in block.refs if ref.source):
+        return block, parents
+    extended, refs = dict(parents), list(block.refs)
+    for number, ref in enumerate(block.refs):
+        if ref.source and is_reshape(ref, parents[ref.source].ref):
+            data, rank = parents[ref.source].data, len(ref.type.sizes)
+            if data.shape != parents[ref.source].ref.type.sizes:
+                raise StripeError(f"{ref.into} reshapes {ref.source}, which is not a whole buffer", (block.name,))
+            name = f"{ref.source} as {ref.into}"
+            data = data.reshape(ref.type.sizes)
+            extended[name] = View(ref, data, (0,) * rank, (0,) * rank, ref.type.sizes)
+            refs[number] = replace(ref, source=name)
+    return replace(block, refs=tuple(refs)), extended
 
 
 def _version(block: Block, ref: Refinement, access: list[int], indexes: Values) -> int:

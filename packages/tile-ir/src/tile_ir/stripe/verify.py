@@ -189,7 +189,7 @@ def ranks(site: Site) -> Iterator[str]:
         extra = 1 if source is not None and source.versions > 1 and len(ref.access) == rank + 1 else 0
         if len(ref.type.strides) != rank or len(ref.access) != rank + extra:
             yield f"refinement {ref.into} has {rank} sizes, {len(ref.type.strides)} strides, {len(ref.access)} accesses"
-        if source is not None and len(source.type.sizes) != rank:
+        if source is not None and len(source.type.sizes) != rank and not is_reshape(ref, source):
             yield f"refinement {ref.into} has rank {rank}, its source {source.into} rank {len(source.type.sizes)}"
         if any(size < 0 for size in ref.type.sizes) or ref.type.layout.align < 1:
             yield f"refinement {ref.into} has a negative size or no alignment: {print_refinement(ref)}"
@@ -197,7 +197,8 @@ def ranks(site: Site) -> Iterator[str]:
             yield f"refinement {ref.into} is banked over dimension {ref.bank_dim} of {rank}"
 
 
-def _is_reshape(ref: Refinement, source: Refinement) -> bool:
+def is_reshape(ref: Refinement, source: Refinement) -> bool:
+    """True for a view of a whole packed buffer under another shape (see `Refinement`)."""
     return ref.type.reshapes(source.type) and all(form == Affine() for form in ref.access)
 
 
@@ -214,7 +215,7 @@ def sources(site: Site) -> Iterator[str]:
             yield f"refinement {ref.into} is {ref.type.dtype}, its source {source.into} {source.type.dtype}"
         if ref.dir is not Direction.IN and (source.dir is Direction.IN or source.const):
             yield f"refinement {ref.into} writes {source.into}, which is read-only"
-        if _is_reshape(ref, source):
+        if is_reshape(ref, source):
             continue
         dims = zip(source.type.sizes, source.type.strides, ref.type.strides, strict=False)
         if any(size > 1 and ours != theirs for size, theirs, ours in dims):
