@@ -9,7 +9,6 @@ CODES: dict[str, str] = {
     "TILE-E004": "the text ends in the middle of the function",
     "TILE-E005": "the semicolon after a statement is missing",
     "TILE-E006": "a tensor or dimension is named in lower case",
-    "TILE-E007": "an index variable is named in upper case, or an index is used outside an index formula",
     "TILE-E008": "an operator of another language that Tile does not have",
     "TILE-E009": "a number that is not written as Tile writes numbers",
     "TILE-E010": "comparisons are chained without parentheses",

@@ -1,0 +1,242 @@
+"""Tokens of Tile text, for the parser and the formatter: comments are kept aside, nothing is dropped silently.
+
+A spelling that other languages have and Tile has not (``&&``, ``.5``, ``_x``) becomes one diagnostic and the
+token that was probably meant, so that the parser goes on without a second error.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tile_ir.diagnostics import Diagnostic, Source, Span
+
+from tile_lang.limits import Limits
+
+
+class Token(NamedTuple):
+    """A terminal of tile.lark; `text` is the name without its ``#`` or ``$`` for an escaped name."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+KEYWORDS = {
+    "function": "FUNCTION",
+    "default": "DEFAULT",
+    "no_defract": "NO_DEFRACT",
+    "polynomial": "RESERVED",
+    "expression": "RESERVED",
+    "contraction": "RESERVED",
+}
+
+PUNCTUATION = {
+    "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", "[[": "LDSQB", "]]": "RDSQB", "{": "LBRACE", "}": "RBRACE",
+    ",": "COMMA", ":": "COLON", ";": "SEMI", "?": "QUESTION", "->": "ARROW", ".": "DOT",
+    "=": "EQUAL", "==": "EQEQ", "!=": "NE", "<": "LT", ">": "GT", "<=": "LE", ">=": "GE", "<<": "SHL", ">>": "SHR",
+    "+": "PLUS", "-": "MINUS", "*": "STAR", "/": "SLASH", "&": "AMP", "|": "BAR", "^": "CARET", "~": "TILDE",
+}  # fmt: skip
+
+_NAME = r"[A-Za-z][A-Za-z0-9_]*'?"
+_MASTER = re.compile(
+    r"(?P<blank>[ \t\r\n]+)"
+    r"|(?P<comment>//[^\n]*)"
+    r"|(?P<hex>0[xXbBoO][0-9A-Fa-f]+(?![0-9A-Za-z_']))"
+    r"|(?P<grouped>[0-9]+(?:_[0-9]+)+)"
+    r"|(?P<FLOAT>[0-9]+(?:\.[0-9]+)+[eE][+-]?[0-9]+|[0-9]+\.?[eE][+-]?[0-9]+|[0-9]+\.[0-9]+)"
+    r"|(?P<bare_point>[0-9]+\.|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<INT>[0-9]+)"
+    rf"|(?P<escaped>[#$]{_NAME})"
+    rf"|(?P<name>{_NAME})"
+    r"|(?P<block_comment>/\*(?:[^*]|\*(?!/))*(?:\*/)?)"
+    r"|(?P<foreign>&&|\|\||\*\*|(?:[+\-*/]|<<|>>)=(?!=)|:=|\+\+(?=;)|%|!(?!=))"
+    r"|(?P<punct>\[\[|\]\]|->|==|!=|<=|>=|<<|>>|[-.*/+=<>\[\](){},&|^~:;?])"
+    r"|(?P<underscore>_[A-Za-z0-9_]*)"
+    r"|(?P<string>\"[^\"\n]*\"?)"
+    r"|(?P<unknown>.)",
+    re.DOTALL,
+)
+
+_FOREIGN = {
+    "&&": ("AMP", "use '&' on boolean tensors"),
+    "||": ("BAR", "use '|' on boolean tensors"),
+    "**": ("STAR", "write pow(A, B)"),
+    "%": ("SLASH", "for tensors write A - (A / B) * B; a remainder of dimensions is mod(N, 2)"),
+    "!": ("TILDE", "write 'A == 0', or '~A' for boolean tensors"),
+    ":=": ("EQUAL", "write '='"),
+}
+_REASSIGN = "tensors are assigned once: give the result a new name, as in 'B = A + C;'"
+
+
+@dataclass(slots=True)
+class Lexed:
+    """All tokens (the last is ``$END``), the comments beside them, and what was wrong with the characters."""
+
+    source: Source
+    tokens: list[Token]
+    comments: list[Token]
+    diagnostics: list[Diagnostic]
+
+    def lexical_error_at(self, start: int, end: int) -> bool:
+        """True when a reported character lies in [start, end)."""
+        starts = [d.span.start for d in self.diagnostics if d.span]
+        return bisect_left(starts, start) < bisect_left(starts, end)
+
+
+def lex(source: Source) -> Lexed:
+    """Split a text into tokens; never raises."""
+    lexed = Lexed(source, [], [], [])
+    tokens = lexed.tokens
+    for match in _MASTER.finditer(source.text):
+        kind = match.lastgroup or ""
+        if kind == "blank":
+            continue
+        text, start, end = match.group(), match.start(), match.end()
+        if kind == "punct":
+            tokens.append(Token(PUNCTUATION[text], text, start, end))
+        elif kind == "name":
+            tokens.append(Token(_name_kind(text), text, start, end))
+        elif kind in ("INT", "FLOAT"):
+            tokens.append(_number(lexed, Token(kind, text, start, end)))
+        elif kind == "comment":
+            lexed.comments.append(Token("COMMENT", text.rstrip(), start, end))
+        elif kind == "escaped":
+            tokens.append(Token("ID" if text[0] == "#" else "IDX", text[1:], start, end))
+        else:
+            _repair(lexed, kind, Token(kind, text, start, end))
+    tokens.append(Token("$END", "", len(source.text), len(source.text)))
+    return lexed
+
+
+def _name_kind(text: str) -> str:
+    return KEYWORDS.get(text) or ("ID" if text[0] <= "Z" else "IDX")
+
+
+def _number(lexed: Lexed, token: Token) -> Token:
+    if token.text.count(".") < 2:
+        return token
+    _report(lexed, token, "TILE-E009", f"{_quote(token.text)} has more than one decimal point")
+    return token._replace(text="1.0")
+
+
+def _repair(lexed: Lexed, kind: str, token: Token) -> None:
+    replacement = _REPAIRS[kind](lexed, token)
+    if replacement is not None:
+        lexed.tokens.append(replacement)
+
+
+def _hex(lexed: Lexed, token: Token) -> Token:
+    value = int(token.text, 0) if len(token.text) < 30 else None
+    hint = f"write {value}" if value is not None else "write it in decimal digits"
+    _report(lexed, token, "TILE-E009", f"{_quote(token.text)} is not a Tile number: numbers are decimal", hint)
+    return token._replace(kind="INT", text="1")
+
+
+def _grouped(lexed: Lexed, token: Token) -> Token:
+    plain = token.text.replace("_", "")
+    _report(lexed, token, "TILE-E009", f"{_quote(token.text)} is not a Tile number", f"write {_short(plain)}")
+    return token._replace(kind="INT", text=plain)
+
+
+def _bare_point(lexed: Lexed, token: Token) -> Token:
+    text = token.text
+    fixed = "0" + text if text[0] == "." else text + "0"
+    _report(lexed, token, "TILE-E009", f"{_quote(text)} needs digits on both sides of the point", f"write {_short(fixed)}")
+    return token._replace(kind="FLOAT", text=fixed)
+
+
+def _foreign(lexed: Lexed, token: Token) -> Token:
+    text = token.text
+    kind, hint = _FOREIGN.get(text, ("EQUAL", _REASSIGN))
+    _report(lexed, token, "TILE-E008", f"Tile has no operator {_quote(text)}", hint)
+    return token._replace(kind=kind)
+
+
+def _underscore(lexed: Lexed, token: Token) -> Token:
+    kind = _name_kind(token.text.lstrip("_")[:1] or "X")
+    shown = "X" if kind == "ID" else "x"
+    hint = f"put a letter in front, as in '{shown}{_short(token.text)}'"
+    _report(lexed, token, "TILE-E002", "a name cannot start with an underscore", hint)
+    return token._replace(kind=kind)
+
+
+def _block_comment(lexed: Lexed, token: Token) -> None:
+    _report(lexed, token._replace(end=token.start + 2), "TILE-E002", "Tile has no /* */ comments", "start each line of the comment with //")
+
+
+def _string(lexed: Lexed, token: Token) -> Token:
+    _report(lexed, token, "TILE-E002", "Tile has no strings")
+    return token._replace(kind="ID")
+
+
+def _unknown(lexed: Lexed, token: Token) -> None:
+    name = _quote(token.text) if token.text.isprintable() else f"U+{ord(token.text):04X}"
+    hint = "Tile text is ASCII outside comments" if ord(token.text) > 126 else None
+    _report(lexed, token, "TILE-E002", f"the character {name} is not part of Tile", hint)
+
+
+_REPAIRS: dict[str, Callable[[Lexed, Token], Token | None]] = {
+    "hex": _hex,
+    "grouped": _grouped,
+    "bare_point": _bare_point,
+    "foreign": _foreign,
+    "underscore": _underscore,
+    "block_comment": _block_comment,
+    "string": _string,
+    "unknown": _unknown,
+}
+
+
+def _report(lexed: Lexed, token: Token, code: str, message: str, hint: str | None = None) -> None:
+    lexed.diagnostics.append(Diagnostic(code, message, Span(lexed.source, token.start, token.end), hint))
+
+
+def _quote(text: str) -> str:
+    return f"'{_short(text)}'"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:20] + "…" + text[-10:]
+
+
+# --- limits ----------------------------------------------------------------------------------------------------
+
+_OPEN = {"LPAR", "LSQB", "LDSQB", "LBRACE"}
+_CLOSE = {"RPAR", "RSQB", "RDSQB", "RBRACE"}
+_OPERAND_END = {"ID", "IDX", "INT", "FLOAT", "RPAR", "RSQB"}
+
+
+def check_limits(lexed: Lexed, limits: Limits) -> None:
+    """Raise TileLimitError for too long names or numbers and for too deep nesting; one pass, no recursion."""
+    questions = [0]
+    prefixes = 0
+    previous = ""
+    for token in lexed.tokens:
+        kind = token.kind
+        prefixes = prefixes + 1 if kind in ("MINUS", "TILDE") and previous not in _OPERAND_END else 0
+        if kind in _OPEN:
+            questions.append(questions[-1])
+        elif kind in _CLOSE and len(questions) > 1:
+            questions.pop()
+        elif kind == "QUESTION":
+            questions[-1] += 1
+        elif kind in ("COMMA", "SEMI") and len(questions) > 1:
+            questions[-1] = questions[-2]
+        elif kind in ("INT", "FLOAT"):
+            limits.check("max_literal_digits", token.end - token.start, _token_span(lexed, token))
+        elif kind in ("ID", "IDX"):
+            limits.check("max_name_length", len(token.text), _token_span(lexed, token))
+        # The braces of the function are no nesting of expressions.
+        depth = len(questions) - 2 + questions[-1] + prefixes
+        if depth > limits.max_nesting:
+            limits.check("max_nesting", depth, _token_span(lexed, token))
+        previous = kind
+
+
+def _token_span(lexed: Lexed, token: Token) -> Span:
+    return Span(lexed.source, token.start, token.end)

@@ -1,0 +1,204 @@
+"""Tile text to syntax tree: ``parse(text) -> ast.Function``.
+
+The header and each statement are parsed by the LALR tables of tile.lark, one after the other, so that every
+statement reports its own mistake. Nothing here recurses; limits are checked before anything is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
+
+from tile_lang import ast
+from tile_lang._tables import RULES, STARTS, STATES
+from tile_lang.build import Builder
+from tile_lang.explain import Fault, explain
+from tile_lang.lexer import Lexed, Token, check_limits, lex
+from tile_lang.limits import DEFAULT_LIMITS, Limits
+
+
+def parse(text: str | Source, limits: Limits = DEFAULT_LIMITS) -> ast.Function:
+    """The function a text describes.
+
+    Raises TileSyntaxError with every mistake that was found (at most `limits.max_errors`), in source order, and
+    TileLimitError when the text exceeds a limit.
+    """
+    source = text if isinstance(text, Source) else Source(text)
+    limits.check("max_source_bytes", len(source.text.encode("utf-8", "surrogatepass")))
+    lexed = lex(source)
+    check_limits(lexed, limits)
+    parser = _Parser(lexed, limits)
+    function = parser.function()
+    if parser.diagnostics or function is None:
+        found = sorted(parser.diagnostics, key=lambda d: d.span.start if d.span else 0)
+        raise TileSyntaxError(found[: limits.max_errors])
+    return function
+
+
+class _Parser:
+    def __init__(self, lexed: Lexed, limits: Limits) -> None:
+        self.lexed = lexed
+        self.limits = limits
+        self.tokens = lexed.tokens
+        self.builder = Builder(lexed.source)
+        self.diagnostics: list[Diagnostic] = [*lexed.diagnostics]
+
+    def function(self) -> ast.Function | None:
+        header, position = self._header()
+        if position is None:
+            return None
+        statements, position = self._statements(position)
+        end = self.tokens[position - 1] if position else self.tokens[0]
+        if len(self.diagnostics) < self.limits.max_errors:
+            self._after(position)
+        self.diagnostics += self.builder.diagnostics
+        if header is None:
+            return None
+        span = Span(self.lexed.source, header.span.start, end.end)
+        return replace(header, statements=tuple(statements), span=span)
+
+    def _header(self) -> tuple[ast.Function | None, int | None]:
+        """The header, if it is well formed, and the position after its ``{``, if there is one."""
+        brace = next((i for i, t in enumerate(self.tokens) if t.kind == "LBRACE"), None)
+        end = len(self.tokens) - 1 if brace is None else brace + 1
+        header = self._piece("header", 0, end)
+        return header, None if brace is None else end
+
+    def _statements(self, position: int) -> tuple[list[ast.Statement], int]:
+        """All statements up to the closing brace, and the position after it."""
+        statements: list[ast.Statement] = []
+        tokens = self.tokens
+        while tokens[position].kind not in ("RBRACE", "$END") and len(self.diagnostics) < self.limits.max_errors:
+            if tokens[position].kind == "SEMI":
+                self._empty_statement(tokens[position])
+                position += 1
+                continue
+            end = self._statement_end(position)
+            found = self._statement(position, end)
+            statements += found
+            self.limits.check("max_statements", len(statements), found[-1].span if found else None)
+            position = end
+        if tokens[position].kind != "RBRACE":
+            self._missing_brace(tokens[position])
+            return statements, position
+        return statements, position + 1
+
+    def _statement_end(self, position: int) -> int:
+        """The position after the next ``;``, or of the ``}`` or the end before it."""
+        while self.tokens[position].kind not in ("SEMI", "RBRACE", "$END"):
+            position += 1
+        return position + (self.tokens[position].kind == "SEMI")
+
+    def _statement(self, start: int, end: int) -> list[ast.Statement]:
+        """The statement in [start, end); several where only a ``;`` between them is missing."""
+        done: list[ast.Statement] = []
+        while start < end and len(self.diagnostics) < self.limits.max_errors:
+            split, node = self._one_statement(start, end)
+            if node is not None:
+                done.append(node)
+            if split is None:
+                break
+            start = split
+        return done
+
+    def _one_statement(self, start: int, end: int) -> tuple[int | None, ast.Statement | None]:
+        tokens = self.tokens[start:end]
+        try:
+            return None, run("statement", _ended(tokens), self.builder)
+        except Fault as fault:
+            split = self._missing_semicolon(fault, tokens)
+        if split is None:
+            return None, None
+        last = tokens[split - 1]
+        semi = Token("SEMI", ";", last.end, last.end)
+        try:
+            node = run("statement", _ended([*tokens[:split], semi]), self.builder)
+        except Fault:
+            node = None
+        return (start + split if start + split < end else None), node
+
+    def _missing_semicolon(self, fault: Fault, tokens: list[Token]) -> int | None:
+        """Report a fault; the position in `tokens` to go on from when only a ``;`` is missing there."""
+        if not self._report(fault, "statement", tokens):
+            return None
+        return fault.position if self.diagnostics[-1].code == "TILE-E005" else None
+
+    def _piece(self, start: str, begin: int, end: int) -> Any:
+        tokens = self.tokens[begin:end]
+        try:
+            return run(start, _ended(tokens), self.builder)
+        except Fault as fault:
+            self._report(fault, start, tokens)
+            return None
+
+    def _report(self, fault: Fault, start: str, tokens: list[Token]) -> bool:
+        """Add the fault's diagnostic unless a bad character in the same piece already explains it."""
+        if tokens and self.lexed.lexical_error_at(tokens[0].start, tokens[-1].end):
+            return False
+        self.diagnostics.append(explain(fault, start, tokens, self.lexed, self._following(tokens)))
+        return True
+
+    def _following(self, tokens: list[Token]) -> Token:
+        """The token that follows a piece."""
+        end = tokens[-1].end if tokens else 0
+        return next((t for t in self.tokens if t.start >= end), self.tokens[-1])
+
+    def _empty_statement(self, token: Token) -> None:
+        span = Span(self.lexed.source, token.start, token.end)
+        self.diagnostics.append(Diagnostic("TILE-E025", "a ';' without a statement", span, "remove it"))
+
+    def _missing_brace(self, token: Token) -> None:
+        if self.diagnostics:
+            return
+        span = Span(self.lexed.source, token.start, token.end)
+        message = "the text ends before the '}' that closes the function"
+        self.diagnostics.append(Diagnostic("TILE-E004", message, span, "add '}' at the end"))
+
+    def _after(self, position: int) -> None:
+        token = self.tokens[position]
+        if token.kind == "$END":
+            return
+        span = Span(self.lexed.source, token.start, token.end)
+        match token.kind:
+            case "FUNCTION":
+                hint = "put each function into a text of its own"
+            case "SEMI":
+                hint = "no ';' follows the '}' of a function"
+            case "RBRACE":
+                hint = "remove the second '}'"
+            case _:
+                hint = "statements stand before the '}'"
+        self.diagnostics.append(Diagnostic("TILE-E024", "the function has ended, yet text follows", span, hint))
+
+
+def _ended(tokens: list[Token]) -> list[Token]:
+    end = tokens[-1].end if tokens else 0
+    return [*tokens, Token("$END", "", end, end)]
+
+
+def run(start: str, tokens: list[Token], builder: Builder) -> Any:
+    """Drive the LALR automaton over one piece that ends in ``$END``; raises Fault where it has no move."""
+    state, last = STARTS[start]
+    states = [state]
+    values: list[Any] = []
+    position = 0
+    while True:
+        token = tokens[position]
+        move = STATES[states[-1]].get(token.kind)
+        if move is None:
+            raise Fault(position, tuple(states))
+        if move >= 0:
+            states.append(move)
+            values.append(token)
+            position += 1
+            continue
+        symbol, length, action = RULES[~move]
+        parts = values[len(values) - length :]
+        if length:
+            del values[-length:], states[-length:]
+        values.append(builder.reduce(action, parts))
+        states.append(STATES[states[-1]][symbol])
+        if states[-1] == last:
+            return values[0]
