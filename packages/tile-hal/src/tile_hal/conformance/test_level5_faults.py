@@ -1,0 +1,348 @@
+"""Level 5: mistakes get errors and leave the device usable; threads, load and lifetimes do no harm."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tile_ir.diagnostics import TileDeviceError, TileError, TileInternalError
+from tile_ir.dtype import DType
+from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
+from tile_ir.semtree.nodes import Access, Binary, Function, Type, Var
+from tile_ir.stripe import nodes as stripe
+
+import tile_hal
+from tile_hal.conformance.gate import Gate, Started
+from tile_hal.conformance.kernels import (
+    I,
+    add,
+    build,
+    download,
+    elementwise,
+    function,
+    kernel_list,
+    launch,
+    load,
+    loop,
+    mul,
+    number,
+    param,
+    store,
+    upload,
+)  # fmt: skip
+from tile_hal.interfaces import Buffer, Device, Event
+
+F32 = DType.FLOAT32
+N = 64
+
+
+def increment(name: str = "increment", by: float = 1.0) -> Function:
+    return elementwise(lambda a: add(a, number(by, F32)), F32, [F32], N)
+
+
+def ramp(device: Device) -> Buffer:
+    return upload(device, np.arange(N, dtype=np.float32))
+
+
+def works(device: Device) -> None:
+    """The device still compiles, runs and answers."""
+    got = launch(device, increment(), [np.zeros(N, np.float32), np.arange(N, dtype=np.float32)])[0]
+    assert got.tolist() == [i + 1.0 for i in range(N)]
+
+
+class Stranger(Buffer):
+    """A buffer that no device made."""
+
+    nbytes = 4 * N
+
+    def map_current(self, dependencies: object = ()) -> memoryview:
+        return memoryview(bytearray(self.nbytes))
+
+    def map_discard(self) -> memoryview:
+        return memoryview(bytearray(self.nbytes))
+
+    def unmap(self) -> Event:
+        return tile_hal.CompletedEvent()
+
+
+def _too_few(device: Device) -> list[Buffer]:
+    return [ramp(device)]
+
+
+def _too_many(device: Device) -> list[Buffer]:
+    return [ramp(device)] * 3
+
+
+def _small_input(device: Device) -> list[Buffer]:
+    return [ramp(device), device.memory.allocate(4 * N - 1)]
+
+
+def _small_output(device: Device) -> list[Buffer]:
+    return [device.memory.allocate(0), ramp(device)]
+
+
+def _strange(device: Device) -> list[Buffer]:
+    return [ramp(device), Stranger()]
+
+
+@pytest.mark.parametrize(
+    "params", [_too_few, _too_many, _small_input, _small_output, _strange], ids=lambda f: f.__name__.strip("_")
+)
+def test_bad_parameters_are_refused(tile_device: Device, params: Callable[[Device], list[Buffer]]) -> None:
+    kernel = build(tile_device, increment())
+    with pytest.raises(TileDeviceError):
+        kernel.run(params(tile_device)).wait()
+    works(tile_device)
+
+
+def test_a_written_buffer_may_not_be_read_only(tile_device: Device) -> None:
+    frozen = tile_device.memory.wrap(memoryview(bytes(4 * N)))
+    if frozen is None:
+        pytest.skip("device does not wrap read-only memory")
+    with pytest.raises(TileDeviceError):
+        build(tile_device, increment()).run([frozen, ramp(tile_device)]).wait()
+    out = ramp(tile_device)
+    build(tile_device, increment()).run([out, frozen]).wait()
+    assert download(out, F32).tolist() == [1.0] * N
+
+
+def _undeclared() -> Function:
+    return function([param("out", F32, N, Access.WRITE)], store("out", number(0), Var("nowhere", Type(F32))))
+
+
+def _unknown_operation() -> Function:
+    value = Binary("frobnicate", number(1.0, F32), number(2.0, F32), Type(F32))
+    return function([param("out", F32, N, Access.WRITE)], store("out", number(0), value))
+
+
+@pytest.mark.compile_only
+@pytest.mark.parametrize("broken", [_undeclared, _unknown_operation], ids=lambda f: f.__name__.strip("_"))
+def test_a_malformed_kernel_fails_to_build(tile_device: Device, broken: Callable[[], Function]) -> None:
+    """In `build`, or in `prepare` where compiling goes on in the background; with an error that says so."""
+    with pytest.raises((TileError, TileInternalError)):
+        build(tile_device, broken())
+    build(tile_device, increment())
+
+
+@pytest.mark.compile_only
+@pytest.mark.parametrize("index", [-1, 1, 1000])
+def test_there_is_no_such_kernel(tile_device: Device, index: int) -> None:
+    if not tile_device.capabilities.executes:
+        pytest.skip("compile-only device")
+    library = tile_device.compiler.build(kernel_list(tile_device, increment()))
+    with pytest.raises(TileDeviceError):
+        tile_device.executor.prepare(library, index)
+
+
+def test_a_library_of_another_device_is_refused(tile_device: Device) -> None:
+    class Foreign(tile_hal.Library):
+        pass
+
+    with pytest.raises(TileDeviceError):
+        tile_device.executor.prepare(Foreign(), 0)
+
+
+@pytest.mark.compile_only
+def test_a_compile_only_device_says_so(tile_device: Device) -> None:
+    if tile_device.capabilities.executes:
+        pytest.skip("device executes")
+    kernel = build(tile_device, increment())
+    with pytest.raises(TileDeviceError) as caught:
+        kernel.run([ramp(tile_device), ramp(tile_device)]).wait()
+    assert all(d.hint for d in caught.value.diagnostics)
+
+
+def test_errors_do_not_stick(tile_device: Device) -> None:
+    kernel, gate = build(tile_device, increment()), Gate()
+    buffers = [ramp(tile_device), ramp(tile_device)]
+    gate.fail("lost")
+    failed = kernel.run(buffers, [gate])
+    for _ in range(3):
+        with pytest.raises(TileDeviceError, match="lost"):
+            failed.wait()
+    assert failed.done
+    assert download(buffers[0], F32)[1] == 1
+    kernel.run(buffers).wait()
+    assert download(buffers[0], F32)[1] == 2
+    works(tile_device)
+
+
+def test_out_of_memory_is_survived(tile_device: Device) -> None:
+    with pytest.raises(TileDeviceError):
+        tile_device.memory.allocate(1 << 50)
+    works(tile_device)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["succeed", "fail"])
+def test_a_thousand_pending_events(tile_device: Device, fails: bool) -> None:
+    if not tile_device.capabilities.is_async:
+        pytest.skip("synchronous device")
+    item = function([param("x", F32, N, Access.READWRITE)],
+                    loop("i", N, store("x", I, add(load("x", F32, I), number(1.0, F32)))))  # fmt: skip
+    kernel, gate = build(tile_device, item), Gate()
+    buffer = upload(tile_device, np.zeros(N, np.float32))
+    event: Event = gate
+    for _ in range(1000):
+        event = kernel.run([buffer], [event])
+    tile_device.executor.flush()
+    assert not event.done
+    if fails:
+        gate.fail("the first of a thousand")
+        with pytest.raises(TileDeviceError, match="the first of a thousand"):
+            event.wait()
+        assert download(buffer, F32)[0] == 0
+    else:
+        gate.open()
+        event.wait()
+        assert download(buffer, F32).tolist() == [1000.0] * N
+    works(tile_device)
+
+
+def test_two_thousand_kernels_without_a_wait(tile_device: Device) -> None:
+    kernels = kernel_list(tile_device, increment())
+    prepared = tile_hal.Prepared(tile_device, tile_device.compiler.build(kernels), kernels)
+    source, outs = ramp(tile_device), [tile_device.memory.allocate(4 * N) for _ in range(4)]
+    events = [prepared.run([outs[n % 4], source]) for n in range(2000)]
+    tile_hal.join(events).wait()
+    for out in outs:
+        assert download(out, F32)[0] == 1
+
+
+def test_buffers_may_be_dropped_while_in_use(tile_device: Device) -> None:
+    kernels = kernel_list(tile_device, increment())
+    prepared = tile_hal.Prepared(tile_device, tile_device.compiler.build(kernels), kernels)
+    out, gate = ramp(tile_device), Gate()
+    bindings = [out, ramp(tile_device)]
+    started = Started(tile_device, lambda: prepared.run(bindings, [gate]))
+    time.sleep(0.01)
+    bindings.clear()
+    gc.collect()
+    scribbled = [upload(tile_device, np.full(N, 1e9, np.float32)) for _ in range(50)]
+    gate.open()
+    started.wait()
+    assert download(out, F32).tolist() == [i + 1.0 for i in range(N)]
+    assert len(scribbled) == 50
+
+
+def test_events_may_be_dropped(tile_device: Device) -> None:
+    kernel, source, out = build(tile_device, increment()), ramp(tile_device), ramp(tile_device)
+    for _ in range(100):
+        kernel.run([out, source])
+    last = kernel.run([out, source])
+    assert download(out, F32, [last])[0] == 1
+
+
+def concurrently(count: int, work: Callable[[int], None]) -> None:
+    """Run `work(0..count-1)` at once; the first error of any."""
+    errors: list[Exception] = []
+
+    def guarded(number: int) -> None:
+        try:
+            work(number)
+        except Exception as problem:
+            errors.append(problem)
+
+    threads = [threading.Thread(target=guarded, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_threads_share_a_kernel(tile_device: Device) -> None:
+    kernel = build(tile_device, increment())
+
+    def work(number: int) -> None:
+        source, out = upload(tile_device, np.full(N, number, np.float32)), ramp(tile_device)
+        for _ in range(50):
+            kernel.run([out, source]).wait()
+            assert download(out, F32).tolist() == [number + 1.0] * N
+
+    concurrently(4, work)
+
+
+def test_threads_compile_at_once(tile_device: Device) -> None:
+    def work(number: int) -> None:
+        for step in range(3):
+            by = float(number * 10 + step)
+            got = launch(tile_device, increment(by=by), [np.zeros(N, np.float32), np.zeros(N, np.float32)])[0]
+            assert got.tolist() == [by] * N
+
+    concurrently(8, work)
+
+
+def test_threads_share_a_kernel_list_with_temporaries(tile_device: Device) -> None:
+    kernels = _chain(tile_device)
+    prepared = tile_hal.Prepared(tile_device, tile_device.compiler.build(kernels), kernels)
+
+    def work(number: int) -> None:
+        source, out = upload(tile_device, np.full(N, number, np.float32)), ramp(tile_device)
+        for _ in range(25):
+            prepared.run([source, out]).wait()
+            assert download(out, F32).tolist() == [2 * (number * 2.0 + 3)] * N
+
+    concurrently(4, work)
+
+
+def _chain(device: Device) -> KernelList:
+    """``t = 2 in; u = t + constant; out = 2 u``: temporaries in one arena, and a constant."""
+    double = elementwise(lambda a: mul(a, number(2.0, F32)), F32, [F32], N)
+    plus = elementwise(add, F32, [F32, F32], N)
+    size = 4 * N
+    kinds = [BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.TEMP, BufferKind.TEMP, BufferKind.CONST]
+    offsets = [0, 0, 0, size, 0]
+    buffers = tuple(
+        BufferInfo(n, f"b{n}", kind, (N,), F32, size, 0, offset)
+        for n, (kind, offset) in enumerate(zip(kinds, offsets, strict=True))
+    )
+    kernels = tuple(Kernel(f"k{n}", stripe.Block(f"k{n}"), f, (1, 1, 1)) for n, f in enumerate((double, plus)))
+    steps = (
+        Step(StepKind.KERNEL, 0, (2, 0)),
+        Step(StepKind.KERNEL, 1, (3, 2, 4), (0,)),
+        Step(StepKind.KERNEL, 0, (1, 3), (1,)),
+    )
+    three = np.full(N, 3, np.float32).tobytes()
+    constant = stripe.ConstantBuffer("b4", stripe.TensorType.row_major(F32, (N,)), three)
+    return KernelList(kernels, buffers, steps, device.target, (constant,), (2 * size,))
+
+
+def test_many_small_libraries_come_and_go(tile_device: Device) -> None:
+    for step in range(40):
+        got = launch(tile_device, increment(by=float(step)), [np.zeros(N, np.float32), np.zeros(N, np.float32)])[0]
+        assert got[0] == step
+
+
+def test_an_interrupted_batch_leaves_the_device_usable(tile_device: Device) -> None:
+    """The second step of a list is refused: the first has run, nothing hangs, the next submission works."""
+    kernels = _chain(tile_device)
+    library = tile_device.compiler.build(kernels)
+    source, out = ramp(tile_device), ramp(tile_device)
+    small = tile_device.memory.allocate(4)
+    with pytest.raises(TileDeviceError):
+        tile_hal.submit(tile_device, library, kernels, {0: source, 1: small}).wait()
+    tile_hal.submit(tile_device, library, kernels, {0: source, 1: out}).wait()
+    assert download(out, F32).tolist() == [2 * (2.0 * i + 3) for i in range(N)]
+
+
+def test_integer_index_arithmetic_of_a_large_buffer(tile_device: Device) -> None:
+    """Offsets beyond 2³¹ bytes from the start are addressed rightly (64-bit addresses, 32-bit subscripts)."""
+    count = (1 << 29) + 64
+    if tile_device.memory.size_goal < 8 * count:
+        pytest.skip("device has too little memory")
+    item = function([param("x", DType.INT32, count, Access.READWRITE)],
+                    store("x", number(count - 1), number(7)), store("x", number(0), number(5)))  # fmt: skip
+    try:
+        buffer = tile_device.memory.allocate(4 * count)
+    except TileDeviceError:
+        pytest.skip("device has no buffers of two gigabytes")
+    build(tile_device, item).run([buffer]).wait()
+    view = buffer.map_current()
+    assert view[-4:].tobytes() == np.int32(7).tobytes() and view[:4].tobytes() == np.int32(5).tobytes()
+    view.release()
+    buffer.unmap().wait()
