@@ -205,7 +205,7 @@ class CLikePrinter:
         """Operators and calls by the tables; a subclass adds nodes through `special`."""
         match expr:
             case Binary(op, left, right) | Compare(op, left, right):
-                symbol = self._entry(self.infixes, op, left.type)
+                symbol: tuple[str, int] | None = self._entry(self.infixes, op, left.type)
                 if symbol is not None and isinstance(expr, Binary) and self._promotes(op, expr.type):
                     return self._wrapped(symbol[0], expr)
                 if symbol is not None:

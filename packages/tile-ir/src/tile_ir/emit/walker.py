@@ -182,23 +182,24 @@ def assigned(block: Block) -> set[str]:
 def same(left: object, right: object) -> bool:
     """Structural equality of two nodes at any depth (the generated ``==`` recurses); NaN equals NaN."""
     seen: set[tuple[int, int]] = set()
-    keep: list[object] = []
-    stack: list[tuple[Any, Any]] = [(left, right)]
+    stack: list[tuple[object, object]] = [(left, right)]
     while stack:
         a, b = stack.pop()
         if a is b or (id(a), id(b)) in seen:
             continue
-        if type(a) is not type(b):
+        seen.add((id(a), id(b)))
+        x, y = _parts(a), _parts(b)
+        if type(a) is not type(b) or (x is None and a != b and not (a != a and b != b)):
             return False
-        if isinstance(a, tuple) and isinstance(b, tuple):
-            x, y = cast("tuple[object, ...]", a), cast("tuple[object, ...]", b)
+        if x is not None and y is not None:
             if len(x) != len(y):
                 return False
             stack.extend(zip(x, y, strict=True))
-            keep += (a, b)
-        elif is_dataclass(cast(object, a)):
-            stack.extend((getattr(a, f.name), getattr(b, f.name)) for f in fields(cast(Any, a)))
-        elif a != b and not (a != a and b != b):
-            return False
-        seen.add((id(a), id(b)))
     return True
+
+
+def _parts(value: Any) -> tuple[Any, ...] | None:
+    """Elements of a tuple, fields of a node; None for a leaf."""
+    if isinstance(value, tuple):
+        return cast("tuple[Any, ...]", value)
+    return tuple(getattr(value, f.name) for f in fields(value)) if is_dataclass(value) else None

@@ -413,7 +413,8 @@ def _branch(cond: Evaluate, then: Code, other: Code) -> Code:
     def waiting(f: Frame) -> Waiting:
         code = then if cond(f) else other
         if code.waits:
-            return bool((yield from code.run(f)))
+            pending: Waiting = code.run(f)
+            return (yield from pending)
         return bool(code.run(f))
 
     return Code(waiting, waits=True)
