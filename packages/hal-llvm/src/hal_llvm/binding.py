@@ -8,7 +8,9 @@ llvmlite has no annotations, so every use of it is here.
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -137,8 +139,9 @@ class LoadedCode:
             self._tracker = builder.link(_linker(0), f"tile{_opened[0]}")
         self.addresses: dict[str, int] = {symbol: int(self._tracker[symbol]) for symbol in symbols}
 
-    def __del__(self) -> None:
+    def __del__(self, lock: Any = LOCK, leaving: Callable[[], bool] = sys.is_finalizing) -> None:
         tracker = getattr(self, "_tracker", None)
-        if tracker is not None:
-            with LOCK:
+        # At exit workers may still be leaving the code, and the process's memory goes anyway.
+        if tracker is not None and not leaving():
+            with lock:
                 tracker.close()

@@ -76,5 +76,5 @@ def tanh(v: Lanes, x: str) -> str:
     e = scaled_exp(v, v.add(size, size), 0)
     large = v.sub(v.const(1.0), v.div(v.const(2.0), v.add(e, v.const(1.0))))
     square = v.mul(x, x)
-    small = v.fma(v.mul(v.horner(square, TANH), square), x, x)
-    return v.select(v.compare("olt", size, v.const(0.625)), small, v.copysign(large, x))
+    small = v.fma(v.mul(v.horner(square, TANH), square), size, size)
+    return v.copysign(v.select(v.compare("olt", size, v.const(0.625)), small, large), x)

@@ -38,8 +38,8 @@ def tan(v: Lanes, x: str) -> str:
 
 
 def _sin(v: Lanes, r: str) -> str:
-    z = v.mul(r, r)
-    return v.fma(v.mul(v.horner(z, SIN), z), r, r)
+    z, size = v.mul(r, r), v.abs(r)
+    return v.copysign(v.fma(v.mul(v.horner(z, SIN), z), size, size), r)  # keeps the sign of -0
 
 
 def _cos(v: Lanes, r: str) -> str:

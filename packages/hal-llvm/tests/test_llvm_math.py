@@ -1,0 +1,100 @@
+"""Accuracy of the float32 math functions over the whole range, and equal bits at every lane count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tile_ir.dtype import DType
+from tile_ir.semtree.nodes import Block, Call, Const, For, Load, Statement, Store, Type, Var
+
+N = 1 << 15
+I64 = Type(DType.INT64)
+Reference = Callable[..., Any]
+
+BOUNDS: dict[str, tuple[float, Reference]] = {
+    "exp": (3, np.exp), "log": (3, np.log), "sin": (4, np.sin), "cos": (4, np.cos), "tan": (5, np.tan),
+    "asin": (4, np.arcsin), "acos": (4, np.arccos), "atan": (5, np.arctan), "sinh": (4, np.sinh),
+    "cosh": (4, np.cosh), "tanh": (5, np.tanh), "sqrt": (0.5, np.sqrt), "pow": (16, np.power),
+}  # fmt: skip
+"""OpenCL's full-profile bounds in ulp."""
+
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 1e-45, -1e-45, 1e-38, 3e38, -3e38, 2.5, 16777217, 1e10]
+
+
+def call(name: str, dtype: DType, lanes: int, arity: int) -> list[Statement]:
+    t, pointer, i = Type(dtype, lanes), Type(dtype, ptr=True), Var("i", I64)
+    args = tuple(Load(Var(f"p{n + 1}", pointer), i, t) for n in range(arity))
+    store = Store(Var("p0", pointer), i, Call(name, args, t))
+    return [For("i", Const(0, I64), Const(N, I64), lanes, Block((store,)))]
+
+
+def ulps(got: Any, exact: Any) -> Any:
+    """Error in units of the float32 grid at the exact value; results that round alike count as 0."""
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(np.float32)
+        grid = np.ldexp(1.0, np.maximum(np.frexp(np.abs(exact))[1], -125) - 24)
+        error = np.abs(got.astype(np.float64) - exact) / grid
+        error = np.where((got == rounded) | (np.isnan(got) & np.isnan(rounded)), 0.0, error)
+        # Beyond float32's range an ulp or two may fall on either side of infinity.
+        near_top = np.isinf(rounded) & (np.abs(got) >= np.float32(3.4028e38))
+    return np.where(near_top, 0.0, np.where(np.isnan(error), np.inf, error))
+
+
+def inputs(arity: int, kind: str) -> list[Any]:
+    generator = np.random.default_rng(len(kind))
+    if arity == 2 and kind == "special":
+        return [np.resize(a, N) for a in np.meshgrid(*[np.array(SPECIAL, np.float32)] * 2)]
+    ranges = {"wide": (-110, 110), "unit": (-1, 1), "one": (0.4, 2.5), "large": (1e5, 1e7)}
+    if kind in ranges:
+        return [generator.uniform(*ranges[kind], N).astype(np.float32) for _ in range(arity)]
+    bits = [generator.integers(0, 2**32, N, np.uint32).view(np.float32) for _ in range(arity)]
+    bits[0][: len(SPECIAL)] = SPECIAL
+    return bits
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_float32_within_bounds_and_equal_in_every_lane(launch_all: Any, name: str) -> None:
+    bound, reference = BOUNDS[name]
+    arity = 2 if name == "pow" else 1
+    for kind in ("bits", "special", "wide", "unit", "one", "large"):
+        args = inputs(arity, kind)
+        out = np.zeros(N, np.float32)
+        cases = [(call(name, DType.FLOAT32, lanes, arity), [out, *args]) for lanes in (1, 4, 16)]
+        scalar, narrow, vector = launch_all(cases)
+        np.testing.assert_array_equal(scalar.view(np.uint32), narrow.view(np.uint32))
+        np.testing.assert_array_equal(scalar.view(np.uint32), vector.view(np.uint32))
+        with np.errstate(all="ignore"):
+            exact = reference(*(a.astype(np.float64) for a in args))
+        error = ulps(vector, exact)
+        worst = int(np.argmax(error))
+        assert error[worst] <= bound, (kind, [a[worst] for a in args], vector[worst], exact[worst])
+        zeros = (vector == 0) & (exact == 0)
+        assert (np.signbit(vector) == np.signbit(exact))[zeros].all()
+
+
+@pytest.mark.parametrize("name", [n for n in BOUNDS if n != "sqrt"])
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16], ids=str)
+def test_halves_compute_in_float32(launch_all: Any, name: str, dtype: DType) -> None:
+    arity = 2 if name == "pow" else 1
+    args = [a.astype(dtype.numpy) for a in inputs(arity, "unit")]
+    got, single = launch_all([
+        (call(name, dtype, 8, arity), [np.zeros(N, dtype.numpy), *args]),
+        (call(name, DType.FLOAT32, 8, arity), [np.zeros(N, np.float32), *(a.astype(np.float32) for a in args)]),
+    ])  # fmt: skip
+    want = single.astype(dtype.numpy)
+    np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_float64(launch_all: Any, name: str) -> None:
+    arity = 2 if name == "pow" else 1
+    args = [a.astype(np.float64) for a in inputs(arity, "unit")]
+    scalar, vector = launch_all(
+        [(call(name, DType.FLOAT64, lanes, arity), [np.zeros(N), *args]) for lanes in (1, 8)]
+    )
+    np.testing.assert_array_equal(scalar.view(np.uint64), vector.view(np.uint64))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(vector, BOUNDS[name][1](*args), rtol=1e-15, atol=0)

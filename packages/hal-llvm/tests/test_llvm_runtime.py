@@ -1,0 +1,362 @@
+"""The thread pool, the compiler's bytes, events, and what happens at fork, exit and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hal_llvm import pool
+from hal_llvm.cpu import cache_sizes, cgroup_quota, thread_count
+from hal_llvm.pool import ThreadPool
+from tile_hal.host_queue import HostEvent
+from tile_ir.diagnostics import TileDeviceError
+from tile_ir.dtype import DType
+from tile_ir.kernels import Kernel, KernelList
+from tile_ir.semtree.nodes import (
+    Access,
+    Alloc,
+    Binary,
+    Block,
+    Const,
+    For,
+    Function,
+    IdKind,
+    Let,
+    Load,
+    Param,
+    Store,
+    Type,
+    Var,
+    WorkId,
+)
+
+I64, F32 = Type(DType.INT64), Type(DType.FLOAT32)
+POINTER = Type(DType.FLOAT32, ptr=True)
+
+
+def doubling(elements: int, groups: int, flops: int, repeats: int = 1, scratch: int = 0) -> Kernel:
+    """y = 2 * x, by groups; `repeats` times over."""
+    each = elements // groups
+    i = Binary("add", Binary("mul", WorkId(IdKind.GROUP, 0, I64), Const(each, I64), I64), Var("i", I64), I64)
+    load = Load(Var("x", POINTER), i, F32)
+    twice = Store(Var("y", POINTER), i, Binary("add", load, load, F32))
+    loop = For("i", Const(0, I64), Const(each, I64), 1, Block((twice,)))
+    body: list[Any] = [For("r", Const(0, I64), Const(repeats, I64), 1, Block((loop,)))]
+    if scratch:
+        t = Var("t", Type(DType.FLOAT32, count=scratch))
+        number = Binary("add", Var("g", I64), Const(1, I64), I64)
+        body = [
+            Alloc("t", Type(DType.FLOAT32, count=scratch)),
+            Let("g", WorkId(IdKind.GROUP, 0, I64)),
+            For("i", Const(0, I64), Const(each, I64), 1, Block((Store(t, Var("i", I64), load),))),
+            For("i", Const(0, I64), Const(each, I64), 1, Block((Store(Var("y", POINTER), i, Binary("add", Load(t, Var("i", I64), F32), load, F32)),))),
+            Let("unused", number),
+        ]  # fmt: skip
+    params = (Param("y", POINTER, Access.WRITE, 64, elements), Param("x", POINTER, Access.READ, 64, elements))
+    return Kernel("double", None, Function("double", params, Block(tuple(body))), (groups, 1, 1), flops)  # type: ignore[arg-type]
+
+
+def ready(device: Any, kernel: Kernel, seed: int = 0) -> tuple[Any, list[Any], Any, Any]:
+    library = device.compiler.build(KernelList((kernel,), (), (), device.target))
+    assert kernel.function is not None
+    buffers = [device.memory.allocate(4 * p.elements) for p in kernel.function.params]
+    y, x = (b.as_array(np.float32) for b in buffers)
+    x[:] = np.random.default_rng(seed).random(x.size)
+    y[:] = 0
+    return device.executor.prepare(library, 0), buffers, y, x
+
+
+BIG = 10**12
+"""Estimated operations that make a kernel go to the pool."""
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, 16])
+@pytest.mark.parametrize("groups", [1, 3, 64])
+def test_every_group_runs_once(device: Any, monkeypatch: pytest.MonkeyPatch, threads: int, groups: int) -> None:
+    own = ThreadPool(threads)
+    monkeypatch.setitem(pool._state, "pool", own)  # pyright: ignore[reportPrivateUsage]
+    kernel, buffers, y, x = ready(device, doubling(192, groups, BIG))
+    for _ in range(50):
+        y[:] = 0
+        kernel.run(buffers)
+        assert (y == 2 * x).all()
+    own.close()
+
+
+def test_large_private_arrays_are_per_thread(device: Any) -> None:
+    kernel, buffers, y, x = ready(device, doubling(64 * 1000, 64, BIG, scratch=40_000))
+    for _ in range(20):
+        y[:] = 0
+        kernel.run(buffers)
+        assert (y == 2 * x).all()
+
+
+def test_several_threads_submit_at_once(device: Any) -> None:
+    made = [ready(device, doubling(64 * 100, 64, BIG, 3), seed) for seed in range(12)]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        kernel, buffers, y, x = made[number]
+        for _ in range(60):
+            y[:] = 0
+            kernel.run(buffers).wait()
+            if not (y == 2 * x).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(made))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_one_kernel_in_several_threads(device: Any) -> None:
+    kernel, _, _, _ = ready(device, doubling(4096, 8, BIG))
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        buffers = [device.memory.allocate(4 * 4096) for _ in range(2)]
+        y, x = (b.as_array(np.float32) for b in buffers)
+        for turn in range(100):
+            x[:] = number * 1000 + turn
+            kernel.run(buffers)
+            if not (y == 2 * x).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_workers_sleep_and_wake(device: Any) -> None:
+    kernel, buffers, y, x = ready(device, doubling(6400, 64, BIG))
+    for _ in range(5):
+        kernel.run(buffers)
+        time.sleep(0.02)
+        y[:] = 0
+        kernel.run(buffers)
+        assert (y == 2 * x).all()
+
+
+def test_runs_wait_for_their_dependencies(device: Any) -> None:
+    kernel, buffers, y, x = ready(device, doubling(64, 1, 1))
+    gate = HostEvent()
+    event = kernel.run(buffers, [gate])
+    assert not event.done
+    assert (y == 0).all()
+    gate.set()
+    event.wait()
+    assert (y == 2 * x).all()
+    assert kernel.run(buffers, [event], profile=True).wait().seconds is not None
+
+
+def test_failed_dependencies_fail_their_dependents(device: Any) -> None:
+    kernel, buffers, y, _ = ready(device, doubling(64, 1, 1))
+    gate = HostEvent()
+    first = kernel.run(buffers, [gate])
+    second = device.executor.copy(buffers[0], buffers[1], [first])
+    gate.fail(RuntimeError("broken"))
+    for event in (first, second):
+        with pytest.raises(TileDeviceError, match="broken"):
+            event.wait()
+    assert (y == 0).all()
+
+
+def test_wrong_parameters_are_named(device: Any) -> None:
+    kernel, buffers, y, _ = ready(device, doubling(64, 1, 1))
+    readonly = device.memory.wrap(memoryview(bytes(256)))
+    for wrong, text in (
+        ([buffers[0]], "takes 2 buffers, not 1"),
+        ([buffers[0], device.memory.allocate(4)], "parameter 1 .* needs 256 bytes"),
+        ([readonly, buffers[1]], "parameter 0 .* read-only"),
+    ):
+        with pytest.raises(TileDeviceError, match=text):
+            kernel.run(wrong)
+    assert (y == 0).all()
+
+
+def test_serialized_code_runs_again(device: Any) -> None:
+    info = doubling(64, 1, 1)
+    kernels = KernelList((info,), (), (), device.target)
+    data = device.compiler.build(kernels).serialize()
+    library = device.compiler.deserialize(kernels, data)
+    _, buffers, y, x = ready(device, info)
+    device.executor.prepare(library, 0).run(buffers)
+    assert (y == 2 * x).all()
+    assert "define" in library.source()
+    assert "vadd" in library.assembly() or "add" in library.assembly()
+
+
+@pytest.mark.parametrize("damage", [lambda d: b"junk", lambda d: d[:40], lambda d: d[:-9], lambda d: d[:-1] + b"?", lambda d: d.replace(b"hal-llvm", b"hal-llvn", 1)])  # fmt: skip
+def test_damaged_code_is_refused(device: Any, damage: Any) -> None:
+    kernels = KernelList((doubling(64, 1, 1),), (), (), device.target)
+    data = device.compiler.build(kernels).serialize()
+    with pytest.raises(ValueError, match="compiled|no compiled"):
+        device.compiler.deserialize(kernels, damage(data))
+
+
+def test_fingerprint_names_its_parts(device: Any) -> None:
+    parts = device.compiler.fingerprint
+    assert "llvmlite" in parts
+    assert device.compiler.processor.cpu in parts
+
+
+def test_eight_threads_compile(device: Any) -> None:
+    wrong: list[int] = []
+
+    def work(size: int) -> None:
+        kernel, buffers, y, x = ready(device, doubling(64 * size, 4, 1))
+        kernel.run(buffers)
+        if not (y == 2 * x).all():
+            wrong.append(size)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_code_memory_is_freed(device: Any) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def compile_some(count: int) -> None:
+        for n in range(count):
+            ready(device, doubling(64 + 4 * n, 4, 1))[0].run(ready(device, doubling(64 + 4 * n, 4, 1))[1])
+
+    compile_some(20)
+    before = resident()
+    compile_some(60)
+    assert resident() - before < 12 << 20
+
+
+def test_calls_are_cheap(device: Any) -> None:
+    kernel, buffers, _, _ = ready(device, doubling(8, 1, 8))
+    best = float("inf")
+    for _ in range(200):
+        start = time.perf_counter()
+        for _ in range(50):
+            kernel.run(buffers)
+        best = min(best, (time.perf_counter() - start) / 50)
+    assert best < 10e-6  # about 1 us on a quiet machine
+
+
+def run_script(text: str, **env: str) -> subprocess.CompletedProcess[str]:
+    prelude = f"""
+        import os, sys, time, signal, threading
+        import numpy as np
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import test_llvm_runtime as t
+        from hal_llvm.driver import LlvmDevice
+        device = LlvmDevice()
+        kernel, buffers, y, x = t.ready(device, t.doubling(6400, 64, t.BIG))
+        def good():
+            y[:] = 0
+            kernel.run(buffers)
+            return bool((y == 2 * x).all())
+    """
+    script = textwrap.dedent(prelude) + textwrap.dedent(text)
+    full = {**os.environ, "TILE_NUM_THREADS": "3", **env}
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=full, check=False
+    )
+
+
+def test_exit_with_workers_spinning_or_asleep() -> None:
+    for pause in ("0", "0.05"):
+        done = run_script(f"assert good(); time.sleep({pause}); print('end')")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_fork_gives_the_child_a_fresh_pool() -> None:
+    done = run_script("""
+        assert good()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if good() and good() else 7)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert good()
+        print('end')
+    """)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_fork_while_other_threads_compile_and_run() -> None:
+    done = run_script("""
+        stop = []
+        def busy():
+            while not stop:
+                k, b, _, _ = t.ready(device, t.doubling(640, 8, t.BIG))
+                k.run(b)
+        threads = [threading.Thread(target=busy) for _ in range(2)]
+        [thread.start() for thread in threads]
+        for _ in range(5):
+            pid = os.fork()
+            if pid == 0:
+                k, b, yy, xx = t.ready(device, t.doubling(640, 8, t.BIG))
+                k.run(b)
+                os._exit(0 if (yy == 2 * xx).all() else 7)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        stop.append(1)
+        [thread.join() for thread in threads]
+        print('end')
+    """)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_interrupt_is_raised_when_the_kernel_is_complete() -> None:
+    done = run_script("""
+        long, b, yy, xx = t.ready(device, t.doubling(640000, 64, t.BIG, 4000))
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        start = time.perf_counter()
+        try:
+            long.run(b)
+            while time.perf_counter() < start + 5:
+                pass
+            print('no interrupt')
+        except KeyboardInterrupt:
+            print('interrupted', (yy == 2 * xx).all())
+        assert good()
+    """)
+    assert (done.returncode, done.stdout) == (0, "interrupted True\n"), done.stderr
+
+
+def test_thread_count_follows_the_setting() -> None:
+    done = run_script("""
+        from hal_llvm import pool
+        before = len(os.listdir('/proc/self/task'))
+        good()
+        print(pool.current().threads, len(os.listdir('/proc/self/task')) - before)
+    """, TILE_NUM_THREADS="4")  # fmt: skip
+    assert done.stdout == "4 3\n", done.stderr
+
+
+def test_quota_and_caches_are_read_from_the_system(tmp_path: Path) -> None:
+    assert cgroup_quota(tmp_path) is None
+    (tmp_path / "sys/fs/cgroup/box").mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/box\n")
+    (tmp_path / "sys/fs/cgroup/cpu.max").write_text("max 100000\n")
+    assert cgroup_quota(tmp_path) is None
+    (tmp_path / "sys/fs/cgroup/box/cpu.max").write_text("50000 100000\n")
+    assert cgroup_quota(tmp_path) == 0.5
+    assert thread_count(tmp_path) == 1
+    cache = tmp_path / "sys/devices/system/cpu/cpu0/cache/index0"
+    cache.mkdir(parents=True)
+    for name, text in (("level", "2"), ("type", "Unified"), ("size", "512K")):
+        (cache / name).write_text(text + "\n")
+    assert cache_sizes(tmp_path) == {"l2_bytes": 512 << 10}
