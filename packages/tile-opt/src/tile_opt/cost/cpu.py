@@ -14,7 +14,7 @@ from tile_ir.stripe.nodes import Bind, Op, Order
 from tile_ir.target import HardwareSettings
 
 from tile_opt.cost.plan import LoopPlan, Role, RowPlan, TilePlan
-from tile_opt.schedule.segments import Segment, cover, cover_vectors, interior, split_edges, whole
+from tile_opt.schedule.segments import Segment, cover, cover_vectors, interior, split_edges, whole, without_overlap
 from tile_opt.schedule.strides import flat_stride, scalar_bytes
 from tile_opt.schedule.view import KernelView, Stage, Use
 from tile_opt.schedule.work import elements, is_heavy, merged_use, nbytes, op_cost, points
@@ -175,7 +175,7 @@ class CpuModel:
             strides = [(u, flat_stride(view, u, loop.name)) for u in stage.uses]
             if any(stride not in (0, 1) for _, stride in strides) or all(stride == 0 for _, stride in strides):
                 continue
-            if any(u.writes and stride == 0 and u is not merged for u, stride in strides):
+            if any(u.writes and stride == 0 and not _one_cell(u, merged, stage) for u, stride in strides):
                 continue
             return loop.name
         return None
@@ -191,8 +191,11 @@ class CpuModel:
         for k in _grid_order(loops):
             if groups >= wanted:
                 break
-            loops[k] = replace(loops[k], chunk=self._chunk(view, loops[k], -(-wanted // groups)))
-            groups *= loops[k].groups
+            loop = replace(loops[k], segments=without_overlap(loops[k].segments, loops[k].lanes))
+            chunked = replace(loop, chunk=self._chunk(view, loop, -(-wanted // groups)))
+            if chunked.groups > 1:
+                loops[k] = chunked
+                groups *= chunked.groups
         return replace(plan, loops=tuple(loops))
 
     def _chunk(self, view: KernelView, loop: LoopPlan, wanted: int) -> int:
@@ -215,6 +218,11 @@ class CpuModel:
         ]
         per_tile = max(1, max(rows, default=1) * loop.tile)
         return max(1, self.settings.l2_bytes // 3 // per_tile)
+
+
+def _one_cell(use: Use, merged: Use | None, stage: Stage) -> bool:
+    """An aggregation whose cell no loop of the stage moves: each lane can have an accumulator of its own."""
+    return use is merged and not {n for f in use.forms for n in f.names} & set(stage.loop_names)
 
 
 def _main_stage(view: KernelView) -> Stage:

@@ -56,7 +56,7 @@ class _Groups:
 
     def add(self, kernel: Statement) -> None:
         view = open_kernel(kernel) if isinstance(kernel, Block) else None
-        if view is None or view.loops:
+        if view is None or view.loops or any(r.type.sizes != self.types[r.into].sizes for r in view.refs):
             self.items.append(kernel)
             return
         for part in self._parts(unique_loops(drop_unit_loops(view))):

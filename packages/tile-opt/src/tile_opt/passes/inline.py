@@ -37,7 +37,7 @@ class Inline(Pass):
             producer = _producer(view, temps) if view else None
             if view is None or producer is None:
                 continue
-            readers = _readers(producer.buffer, k, kernels, views)
+            readers = _readers(producer.buffer, view.type_of(producer.buffer).sizes, k, kernels, views)
             if readers is None or not self._pays(view, producer, readers):
                 continue
             for number, reader in readers.items():
@@ -88,7 +88,7 @@ def _flat_elementwise(stage: Stage) -> bool:
 
 
 def _readers(
-    buffer: str, producer: int, kernels: list[Statement], views: list[KernelView | None]
+    buffer: str, sizes: tuple[int, ...], producer: int, kernels: list[Statement], views: list[KernelView | None]
 ) -> dict[int, KernelView] | None:
     """The views that read `buffer`, by kernel number; None when something reads it in a way inlining cannot follow."""
     found: dict[int, KernelView] = {}
@@ -100,6 +100,8 @@ def _readers(
                 return None
             continue
         uses = [(s, u) for s in view.stages for u in s.uses if u.buffer == buffer]
+        if uses and view.type_of(buffer).sizes != sizes:
+            return None
         if any(u.writes or not _plain_loads(s, u.name) for s, u in uses):
             return None
         if uses:

@@ -42,11 +42,11 @@ def cover_vectors(start: int, stop: int, tile: int, lanes: int) -> tuple[Segment
     extent = stop - start
     if extent < lanes:
         return powers_of_two(start, stop)
-    full, rest = divmod(extent, tile)
-    parts = [Segment(start, full, tile)] if full else []
+    full, rest = divmod(extent, min(tile, extent // lanes * lanes))
+    parts = [Segment(start, full, (extent - rest) // full)]
     if rest:
         size = -(-rest // lanes) * lanes
-        parts.append(Segment(max(stop - size, start), 1, size))
+        parts.append(Segment(stop - size, 1, size))
     return tuple(parts)
 
 
@@ -59,6 +59,20 @@ def cover_exactly(extent: int, tile: int, lanes: int) -> tuple[Segment, ...]:
         parts.append(Segment(start, 1, rest // lanes * lanes))
         start += rest // lanes * lanes
     return (*parts, *powers_of_two(start, extent))
+
+
+def without_overlap(parts: tuple[tuple[Segment, bool], ...], lanes: int) -> tuple[tuple[Segment, bool], ...]:
+    """The same cover with an overlapping last tile replaced by smaller ones, so that work groups never write one cell twice."""
+    out: list[tuple[Segment, bool]] = []
+    stop = parts[0][0].start if parts else 0
+    for segment, edge in parts:
+        if segment.start >= stop:
+            out.append((segment, edge))
+        else:
+            rest = cover_exactly(segment.stop - stop, segment.size, lanes)
+            out += [(Segment(stop + s.start, s.count, s.size), edge) for s in rest]
+        stop = segment.stop
+    return tuple(out)
 
 
 def powers_of_two(start: int, stop: int) -> tuple[Segment, ...]:

@@ -1,0 +1,195 @@
+"""Every scheduling pass, in any order, leaves results alone: Stripe interpreter and semtree interpreter agree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from contraction_samples import contraction, contractions, p
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from lowering_support import check, random_inputs
+from tile_ir.diagnostics import TileError
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.stripe import interpret
+from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
+from tile_opt.passes import PASSES
+from tile_opt.passes.base import main_of
+from tile_opt.pipeline import optimize
+from tile_opt.to_stripe import to_stripe
+
+F = DType.FLOAT32
+PIPELINE = ("inline", "fuse", "merge", "accumulate", "stream", "autotile")
+TINY = HardwareSettings(vec_size=4, vector_bytes=16, registers=16, l1_bytes=256, l2_bytes=1024, l3_bytes=64, cores=2)
+
+
+def target(*passes: str, group_ops: int = 64) -> Target:
+    """A machine small enough that small tensors meet every kind of tile."""
+    options = {"autotile": {"group_ops": group_ops}}
+    return Target("tiny", TINY, passes=tuple(PassConfig(n, n, options.get(n, {})) for n in passes))
+
+
+def tail(c: Contraction) -> list[Op]:
+    """A few elementwise operations on a contraction's result."""
+    t = c.type
+    return [
+        Elementwise("T", TensorType(DType.BOOL, t.shape), "cmp_gt", (c.name, Literal(0.25, F))),
+        Elementwise("U", t, "mul", (c.name, Literal(0.5, F))),
+        Elementwise("R", t, "cond", ("T", c.name, "U")),
+    ]
+
+
+def program(c: Contraction, ops: list[Op], out: str) -> Program:
+    shapes: dict[str, list[int]] = {}
+    at = len(c.output)
+    for load in c.loads:
+        assert isinstance(load.tensor, str)
+        shapes[load.tensor] = [k.size for k in c.constraints[at : at + len(load.formulas)]]
+        at += len(load.formulas)
+    inputs = tuple(Param(n, TensorType(F, tuple(s))) for n, s in shapes.items())
+    return Program("test", inputs, (c, *ops), ((out, out),))
+
+
+def agree(stripe: Stripe, passes: tuple[str, ...], lowered: bool = True) -> Stripe:
+    """Run before and after the passes (and lowered, on the semtree interpreter); outputs must be equal."""
+    tiny = target(*passes)
+    scheduled = optimize(stripe, tiny, verify=True)
+    inputs = random_inputs(stripe)
+    expected, got = interpret.run(stripe, inputs), interpret.run(scheduled, inputs)
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=2e-5, atol=2e-5, err_msg=name)
+    if lowered:
+        check(scheduled, inputs, tiny, reference=stripe)
+    return scheduled
+
+
+def conv(n: int, x: int, y: int, ci: int, co: int) -> Contraction:
+    """The seeds' 3×3 "same" convolution."""
+    data = [p(n=1), p(-1, x=1, i=1), p(-1, y=1, j=1), p(ci=1)]
+    return contraction(
+        ([p(n=1), p(x=1), p(y=1), p(co=1)], (n, x, y, co)),
+        (data, (n, x, y, ci)),
+        ([p(i=1), p(j=1), p(co=1), p(ci=1)], (3, 3, co, ci)),
+    )
+
+
+def matmul(m: int, n: int, k: int) -> Contraction:
+    return contraction(
+        ([p(i=1), p(j=1)], (m, n)), ([p(i=1), p(k=1)], (m, k)), ([p(k=1), p(j=1)], (k, n))
+    )
+
+
+CASES = {
+    "matmul": matmul(10, 13, 6),
+    "matmul_tall": matmul(33, 4, 5),
+    "matmul_narrow": matmul(5, 3, 7),
+    "conv": conv(2, 5, 7, 3, 6),
+    "conv_wide": conv(1, 3, 19, 2, 4),
+    "row_sum": contraction(([p(i=1)], (6,)), ([p(i=1), p(k=1)], (6, 23))),
+    "column_sum": contraction(([p(j=1)], (23,)), ([p(k=1), p(j=1)], (6, 23))),
+    "all_max": contraction(([], ()), ([p(i=1), p(j=1)], (7, 9)), agg=Aggregation.MAX),
+    "pool": contraction(([p(i=1)], (5,)), ([p(i=2, j=1)], (10,)), user=[(p(j=1), 2)], agg=Aggregation.MAX),
+    "blur": contraction(([p(x=1)], (37,)), ([p(-1, x=1, j=1)], (37,)), ([p(j=1)], (3,))),
+    "cumsum": contraction(([p(i=1)], (9,)), ([p(k=1)], (9,)), user=[(p(i=1, k=-1), 9)]),
+    "transpose": contraction(([p(i=1), p(j=1)], (6, 9)), ([p(j=1), p(i=1)], (9, 6)), agg=Aggregation.ASSIGN),
+    "strided_out": contraction(([p(i=2)], (9,)), ([p(i=2), p(j=1)], (9, 5))),
+    "product": contraction(([p(i=1)], (4,)), ([p(i=1), p(k=1)], (4, 6)), agg=Aggregation.PROD),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("fused", [False, True], ids=["alone", "with_tail"])
+def test_the_pipeline_keeps_the_meaning(name: str, fused: bool) -> None:
+    c = CASES[name]
+    made = program(c, tail(c) if fused else [], "R" if fused else c.name)
+    agree(to_stripe(made), PIPELINE)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(PIPELINE), st.integers(0, len(PIPELINE)), st.sampled_from(sorted(CASES)))
+def test_passes_in_any_order_keep_the_meaning(order: list[str], count: int, name: str) -> None:
+    c = CASES[name]
+    agree(to_stripe(program(c, tail(c), "R")), tuple(order[:count]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(contractions())
+def test_random_contractions_keep_their_meaning(c: Contraction) -> None:
+    try:
+        stripe = to_stripe(program(c, tail(c), "R"))
+    except (TileError, AssertionError):
+        assume(False)
+        return
+    agree(stripe, PIPELINE)
+
+
+def kernels(stripe: Stripe) -> tuple[Block, ...]:
+    return tuple(k for k in main_of(stripe).body if isinstance(k, Block))
+
+
+def test_a_convolution_with_its_tail_is_one_kernel_and_a_packing() -> None:
+    c = conv(2, 5, 7, 3, 8)
+    scheduled = agree(to_stripe(program(c, tail(c), "R")), PIPELINE)
+    assert [k.name for k in kernels(scheduled)][-1] == "kernel_0"
+    assert all("pack" in k.tags for k in kernels(scheduled)[:-1])
+
+
+def softmax(rows: int, columns: int) -> Program:
+    whole, row = TensorType(F, (rows, columns)), TensorType(F, (rows, 1))
+
+    def reduced(name: str, agg: Aggregation, source: str) -> Contraction:
+        return contraction(
+            ([p(i=1), p(z=1)], (rows, 1)), ([p(i=1), p(j=1)], (rows, columns)), agg=agg, name=name, inputs=[source]
+        )
+
+    ops: tuple[Op, ...] = (
+        reduced("M", Aggregation.MAX, "X"),
+        Elementwise("S", whole, "sub", ("X", "M")),
+        Elementwise("E", whole, "exp", ("S",)),
+        reduced("Z", Aggregation.SUM, "E"),
+        Elementwise("R", whole, "div", ("E", "Z")),
+    )
+    assert row.size == rows
+    return Program("softmax", (Param("X", whole),), ops, (("R", "R"),))
+
+
+@pytest.mark.parametrize("columns", [3, 16, 21])
+def test_softmax_is_one_kernel(columns: int) -> None:
+    scheduled = agree(to_stripe(softmax(12, columns)), PIPELINE)
+    assert len(kernels(scheduled)) == 1
+    assert not [r for r in main_of(scheduled).refs if "tmp" in r.tags], "rows stay in local buffers"
+
+
+def test_a_chain_of_elementwise_operations_is_one_kernel() -> None:
+    whole = TensorType(F, (5, 37))
+    ops = [Elementwise(f"T{k}", whole, "mul", (f"T{k - 1}" if k else "X", Literal(0.5 + k, F))) for k in range(8)]
+    made = Program("chain", (Param("X", whole),), tuple(ops), (("T7", "T7"),))
+    scheduled = agree(to_stripe(made), PIPELINE)
+    assert len(kernels(scheduled)) == 1
+
+
+def test_tags_carry_no_meaning_after_scheduling() -> None:
+    c = CASES["conv"]
+    stripe = to_stripe(program(c, tail(c), "R"))
+    scheduled = optimize(stripe, target(*PIPELINE))
+    check(_untagged(scheduled), random_inputs(stripe), target(), reference=stripe)
+
+
+def _untagged(stripe: Stripe) -> Stripe:
+    from dataclasses import replace
+
+    def bare(block: Block) -> Block:
+        refs = tuple(replace(r, tags=frozenset()) for r in block.refs)
+        body = tuple(bare(s) if isinstance(s, Block) else s for s in block.body)
+        return replace(block, tags=frozenset(), refs=refs, body=body)
+
+    return replace(stripe, entry=bare(stripe.entry))
+
+
+def test_every_registered_pass_can_be_made() -> None:
+    from tile_opt.passes import create
+
+    assert {create(PassConfig(n)).name for n in PASSES} == set(PASSES)
