@@ -22,6 +22,7 @@ from tile_ir.stripe.nodes import (
     Store,
     TensorType,
 )
+from tile_lang.program import Operand
 
 Loop = tuple[str, int] | tuple[str, int, Order]
 ALIGN = 64
@@ -73,6 +74,12 @@ class Stage:
             name = self._constants[key] = self._scalar("c")
             self._body.append(Const(name, value, dtype, origin=self.origin))
         return self._constants[key]
+
+    def const_of(self, operand: Operand) -> str:
+        """The constant a literal operand stands for; TypeError for a name."""
+        if isinstance(operand, str):
+            raise TypeError(f"{operand} is not a literal")
+        return self.const(operand.value, operand.dtype)
 
     def op(self, name: str, args: Sequence[str], dtype: DType, hint: str = "t") -> str:
         dst = self._scalar(hint)

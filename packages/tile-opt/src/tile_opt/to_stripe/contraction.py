@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
-from tile_lang.program import Contraction, Literal
+from tile_lang.program import Contraction, Literal, Operand
 
 from tile_opt.analysis import FlatDomain, Region, analyze, check_assigned_once, uncovered
 from tile_opt.to_stripe.build import Kernel, Loop, Stage, cell_of, loops_over
@@ -157,12 +157,12 @@ def _body(context: Context, op: Contraction, domain: FlatDomain, stage: Stage) -
     values: dict[str, tuple[str, DType]] = {}
     for load, access in zip(op.loads, domain.accesses, strict=True):
         if isinstance(load.tensor, Literal):
-            values[load.dst] = (stage.const(load.tensor.value, load.tensor.dtype), load.tensor.dtype)
+            values[load.dst] = (stage.const_of(load.tensor), load.tensor.dtype)
         else:
             values[load.dst] = (stage.load(context.buffers[load.tensor], access), context.dtype(load.tensor))
 
-    def scalar(arg: str | Literal) -> str:
-        return stage.const(arg.value, arg.dtype) if isinstance(arg, Literal) else values[arg][0]
+    def scalar(arg: Operand) -> str:
+        return stage.const_of(arg) if isinstance(arg, Literal) else values[arg][0]
 
     for s in op.body:
         values[s.dst] = (stage.op(s.fn, [scalar(a) for a in s.args], s.dtype, op.name), s.dtype)
