@@ -1,1 +1,8 @@
-"""Semtree rewriting: simplification and legalisation."""
+"""Semtree rewriting after lowering: simplification and legalisation."""
+
+from __future__ import annotations
+
+from tile_opt.semopt.legalise import LegaliseError, legalise
+from tile_opt.semopt.simplify import simplify
+
+__all__ = ["LegaliseError", "legalise", "simplify"]

@@ -1,0 +1,119 @@
+"""From a typed Tile program to a kernel list, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from tile_ir.kernels import Kernel, KernelList
+from tile_ir.semtree.nodes import Function
+from tile_ir.settings import Settings
+from tile_ir.stripe.nodes import Program as StripeProgram
+from tile_ir.target import PassConfig, Target
+
+from tile_opt.pipeline import Callback, optimize
+
+if TYPE_CHECKING:
+    from tile_lang.program import Program
+
+    from tile_opt.passes import Pass
+
+REWRITES: tuple[str, ...] = ()
+"""Program -> Program rewrites in order, as ``module:function``; each keeps inputs, outputs and their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Every stage of one compilation."""
+
+    program: Program
+    """After the program rewrites."""
+    stripe_initial: StripeProgram
+    """Unscheduled."""
+    stripe: StripeProgram
+    """Scheduled."""
+    kernels: KernelList
+    timings: Mapping[str, float]
+    """Seconds per stage, in order; passes as ``pass:<label>``."""
+
+
+def compile(
+    program: Program,
+    target: Target,
+    *,
+    passes: Iterable[PassConfig | Pass] | None = None,
+    callback: Callback | None = None,
+    verify: bool | None = None,
+) -> Compiled:
+    """Compile `program` for `target`; `passes`, `callback` and `verify` as in `pipeline.optimize`."""
+    check = Settings.from_environment().verify if verify is None else verify
+    timings: dict[str, float] = {}
+    with _timed(timings, "rewrite"):
+        program = rewrite(program)
+    with _timed(timings, "stripe"):
+        initial = _to_stripe(program)
+    each: dict[str, float] = {}
+    scheduled = optimize(initial, target, passes=passes, callback=callback, verify=check, timings=each)
+    timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
+    kernels = lower_kernels(scheduled, target, check, timings)
+    return Compiled(program, initial, scheduled, kernels, timings)
+
+
+def lower_kernels(
+    program: StripeProgram, target: Target, verify: bool = False, timings: dict[str, float] | None = None
+) -> KernelList:
+    """Scheduled Stripe to the kernel list a backend gets: lowered, legal for the target, simplified."""
+    from tile_opt.lowering import lower
+    from tile_opt.semopt import legalise, simplify
+
+    spent: dict[str, float] = {} if timings is None else timings
+    with _timed(spent, "lower"):
+        kernels = lower(program, target)
+    with _timed(spent, "legalise"):
+        kernels = _each_function(kernels, lambda function: legalise(function, target.nodes))
+    with _timed(spent, "simplify"):
+        kernels = _each_function(kernels, simplify)
+    if verify:
+        with _timed(spent, "verify"):
+            _verify(kernels)
+    return kernels
+
+
+def rewrite(program: Program, rewrites: Iterable[str] | None = None) -> Program:
+    """`program` after every rewrite of `REWRITES` (or the given ones)."""
+    for path in REWRITES if rewrites is None else rewrites:
+        module, _, name = path.partition(":")
+        program = getattr(import_module(module), name)(program)
+    return program
+
+
+def _to_stripe(program: Program) -> StripeProgram:
+    from tile_opt.to_stripe import to_stripe
+
+    return to_stripe(program)
+
+
+def _each_function(kernels: KernelList, work: Callable[[Function], Function]) -> KernelList:
+    def apply(kernel: Kernel) -> Kernel:
+        return kernel if kernel.function is None else replace(kernel, function=work(kernel.function))
+
+    return replace(kernels, kernels=tuple(apply(k) for k in kernels.kernels))
+
+
+def _verify(kernels: KernelList) -> None:
+    from tile_ir.semtree.verify import verify
+
+    for kernel in kernels.kernels:
+        if kernel.function is not None:
+            verify(kernel.function, kernels.target.nodes)
+
+
+@contextmanager
+def _timed(timings: dict[str, float], stage: str) -> Generator[None]:
+    start = perf_counter()
+    yield
+    timings[stage] = timings.get(stage, 0.0) + perf_counter() - start
