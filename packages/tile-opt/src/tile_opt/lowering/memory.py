@@ -256,8 +256,9 @@ class Memory:
     def _value(self, value: Expr, product: tuple[Expr, Expr] | None) -> Expr:
         if product is None:
             return value
-        left, right = product
-        return self.builder.pure("mul", product, Binary("mul", left, right, left.type))
+        lanes = max(f.type.lanes for f in product)
+        left, right = (self.builder.splat(f, lanes) for f in product)
+        return self.builder.pure("mul", (left, right), Binary("mul", left, right, left.type))
 
     def _fold(
         self, root: Root, position: Position, agg: Aggregation, value: Expr, lanes: Lanes, hint: str

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tile_ir.dtype import DType
 from tile_ir.emit.names import NameAllocator
 from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.hashing import structural_hash
 from tile_ir.target import Target
 
 from tile_opt.lowering.allocate import ARRAY_ALIGN, extent
@@ -235,13 +236,6 @@ def _overlaps(infos: Sequence[BufferInfo]) -> list[frozenset[int]]:
 
 def _kernel_key(kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, Source]) -> object:
     """Equal for kernels that generate the same code: structure, and storage of their buffers in order."""
-    from tile_ir.stripe.printer import print_block
-
-    refs = tuple(replace(r, source=_alias(sources[r.source])) if r.source else r for r in kernel.refs)
+    refs = tuple((sources[r.source].slot, sources[r.source].offset.const) for r in kernel.refs if r.source)
     storage = tuple((s.type.dtype, s.type.sizes, s.type.strides, s.align) for s in slots)
-    anonymous = replace(kernel, name="", comment="", origin=None, tags=frozenset(), deps=(), refs=refs)
-    return print_block(anonymous), storage
-
-
-def _alias(source: Source) -> str:
-    return f"{source.slot}+{source.offset.const}"
+    return structural_hash(kernel), refs, storage
