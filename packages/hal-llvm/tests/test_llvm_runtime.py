@@ -203,7 +203,7 @@ def test_serialized_code_runs_again(device: Any) -> None:
 def test_damaged_code_is_refused(device: Any, damage: Any) -> None:
     kernels = KernelList((doubling(64, 1, 1),), (), (), device.target)
     data = device.compiler.build(kernels).serialize()
-    with pytest.raises(ValueError, match="compiled|no compiled"):
+    with pytest.raises(ValueError, match="compiled"):
         device.compiler.deserialize(kernels, damage(data))
 
 

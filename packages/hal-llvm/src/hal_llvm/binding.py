@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import llvmlite
-import llvmlite.binding as llvm
+import llvmlite  # pyright: ignore[reportMissingImports]
+import llvmlite.binding as llvm  # pyright: ignore[reportMissingImports]
 
 LOCK = threading.RLock()
 """Held around every use of LLVM, and across fork, so that a child never inherits LLVM in the middle of something."""
@@ -69,8 +69,16 @@ def host() -> Processor:
         return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
 
 
+@cache
 def target_machine(processor: Processor) -> Any:
-    """A code generator; small position-independent code, so that constants are addressed relative to it."""
+    """The code generator for a processor, kept for good.
+
+    Small position-independent code, so that constants are addressed relative to it.
+    """
+    return _new_target_machine(processor)
+
+
+def _new_target_machine(processor: Processor) -> Any:
     with LOCK:
         _initialize(processor.triple != host().triple)
         target = llvm.Target.from_triple(processor.triple)
@@ -121,9 +129,8 @@ class Module:
 
 
 @cache
-def _linker(pid: int) -> Any:
-    del pid
-    return llvm.create_lljit_compiler(target_machine(host()))
+def _linker() -> Any:
+    return llvm.create_lljit_compiler(_new_target_machine(host()))
 
 
 class LoadedCode:
@@ -136,7 +143,7 @@ class LoadedCode:
             builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
             for symbol in symbols:
                 builder.export_symbol(symbol)
-            self._tracker = builder.link(_linker(0), f"tile{_opened[0]}")
+            self._tracker = builder.link(_linker(), f"tile{_opened[0]}")
         self.addresses: dict[str, int] = {symbol: int(self._tracker[symbol]) for symbol in symbols}
 
     def __del__(self, lock: Any = LOCK, leaving: Callable[[], bool] = sys.is_finalizing) -> None:

@@ -130,7 +130,8 @@ def _unpack(code: Code, groups: tuple[int, int, int]) -> tuple[str, str, str]:
 
 
 def _entry(number: int, function: Function, groups: tuple[int, int, int]) -> str:
-    loads, args = [], []
+    loads: list[str] = []
+    args: list[str] = []
     for place, param in enumerate(function.params):
         loads.append(f"  %a{place} = getelementptr inbounds ptr, ptr %params, i64 {place}")
         loads.append(f"  %b{place} = load ptr, ptr %a{place}")
