@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from tile_ir.stripe.nodes import Bind, Op, Order
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Direction, Op, Order
 from tile_ir.target import HardwareSettings
 
 from tile_opt.cost.plan import LoopPlan, Role, RowPlan, TilePlan
@@ -145,7 +146,8 @@ class CpuModel:
         extents = view.ranges
         constraints = tuple(c for s in view.stages for c in s.constraints)
         plans = [_outer(view, i.name) for i in view.loops if i.name not in (vector, unroll)]
-        plans.append(_vector_plan(vector, constraints, extents, width, lanes))
+        overlap = all(u.dir is Direction.OUT for s in view.stages for u in s.uses if u.writes and not view.is_local(u.buffer))
+        plans.append(_vector_plan(vector, constraints, extents, width, lanes, overlap))
         if unroll:
             plans.append(_unroll_plan(unroll, constraints, extents, rows))
         return tuple(plans)
@@ -253,17 +255,19 @@ def _outer(view: KernelView, name: str) -> LoopPlan:
 
 
 def _vector_plan(
-    name: str, constraints: tuple[object, ...], extents: dict[str, int], width: int, lanes: int
+    name: str, constraints: tuple[Affine, ...], extents: dict[str, int], width: int, lanes: int, overlap: bool
 ) -> LoopPlan:
-    low, high = interior(name, constraints, extents)  # pyright: ignore[reportArgumentType]
+    low, high = interior(name, constraints, extents)
     extent = extents[name]
     edges = [(Segment(a, b - a, 1), True) for a, b in ((0, low), (high, extent)) if b > a]
     inner = [(s, False) for s in cover_vectors(low, high, width, lanes)]
+    if not overlap:
+        inner = list(without_overlap(tuple(inner), lanes))
     return LoopPlan(name, Role.VECTOR, tuple(edges[:1] + inner + edges[1:] if low else inner + edges), lanes)
 
 
-def _unroll_plan(name: str, constraints: tuple[object, ...], extents: dict[str, int], rows: int) -> LoopPlan:
-    low, high = interior(name, constraints, extents)  # pyright: ignore[reportArgumentType]
+def _unroll_plan(name: str, constraints: tuple[Affine, ...], extents: dict[str, int], rows: int) -> LoopPlan:
+    low, high = interior(name, constraints, extents)
     parts = split_edges(cover(0, extents[name], rows), low, high)
     if sum(edge for _, edge in parts) > MAX_EDGE_TILES:
         return LoopPlan(name, Role.OUTER, tuple((s, False) for s in whole(extents[name])))
