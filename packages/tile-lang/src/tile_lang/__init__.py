@@ -1,1 +1,77 @@
-"""The Tile language: parser, types, printers, formatter and reference evaluator."""
+"""The Tile language: parser, types, printers, formatter and reference evaluator.
+
+Importing this package imports nothing else; each public name loads its module when first used.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tile_lang import ast as ast
+    from tile_lang.bind import bind as bind
+    from tile_lang.codes import CODES as CODES
+    from tile_lang.evaluate import evaluate as evaluate
+    from tile_lang.formatter import format_source as format_source
+    from tile_lang.limits import Limits as Limits
+    from tile_lang.parser import parse as parse
+    from tile_lang.printer import print_function as print_function
+    from tile_lang.program import Program as Program
+    from tile_lang.program import TensorType as TensorType
+    from tile_lang.program_text import parse_program as parse_program
+    from tile_lang.program_text import print_program as print_program
+
+_HOME = {
+    "parse": "parser",
+    "print_function": "printer",
+    "format_source": "formatter",
+    "bind": "bind",
+    "print_program": "program_text",
+    "parse_program": "program_text",
+    "evaluate": "evaluate",
+    "Limits": "limits",
+    "CODES": "codes",
+    "Program": "program",
+    "TensorType": "program",
+}
+
+__all__ = [
+    "CODES",
+    "Limits",
+    "Program",
+    "TensorType",
+    "ast",
+    "bind",
+    "evaluate",
+    "format_source",
+    "parse",
+    "parse_program",
+    "print_function",
+    "print_program",
+]
+
+
+class _Package(ModuleType):
+    """A package in which a submodule does not hide the public function of the same name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _HOME and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ast":
+        return import_module("tile_lang.ast")
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"tile_lang.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+sys.modules[__name__].__class__ = _Package
