@@ -1,0 +1,20 @@
+"""Program to Program clean-ups before scheduling; each is a frozen dataclass whose fields are its options."""
+
+from collections.abc import Iterable
+
+from tile_lang.program import Program
+
+from tile_opt.rewrite.base import Rewrite as Rewrite
+from tile_opt.rewrite.dead import DropDead as DropDead
+from tile_opt.rewrite.share import ShareCommon as ShareCommon
+from tile_opt.rewrite.split_reduction import SplitReduction as SplitReduction
+
+STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), SplitReduction())
+"""What a compilation applies by default, in order."""
+
+
+def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:
+    """`program` after each rewrite in turn: the same inputs, outputs and results."""
+    for each in rewrites:
+        program = each.apply(program)
+    return program

@@ -1,0 +1,171 @@
+"""Share a long reduction into few cells among work groups: partial results per chunk, then their aggregate.
+
+A sum of sixteen million numbers into one cell has no parallel output index. The rewrite gives it one: the
+outermost reduction index is cut into chunks whose number depends on sizes only, never on threads, so that the
+result has the same bits on any number of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from tile_ir.diagnostics import TileTypeError
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine
+from tile_lang.program import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+
+from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
+from tile_opt.rewrite.base import Rewrite
+
+
+@dataclass(frozen=True)
+class SplitReduction(Rewrite):
+    """Split contractions with at most `max_outputs` cells whose domain is a plain box.
+
+    Chunks hold at least `chunk_points` points each, and there are at most `max_chunks`.
+    """
+
+    name: ClassVar[str] = "split_reduction"
+    max_outputs: int = 256
+    chunk_points: int = 32768
+    max_chunks: int = 64
+
+    def apply(self, program: Program) -> Program:
+        sets = Sets()
+        types = program.types()
+        taken = set(types)
+        ops: list[Op] = []
+        for op in program.ops:
+            pair = self._split(op, types, sets, taken) if isinstance(op, Contraction) else None
+            ops += (op,) if pair is None else pair
+        return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+
+    def _split(
+        self, op: Contraction, types: dict[str, TensorType], sets: Sets, taken: set[str]
+    ) -> tuple[Contraction, Contraction] | None:
+        if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= self.max_outputs:
+            return None
+        domain = _box(op, sets)
+        if domain is None:
+            return None
+        points = prod(domain.ranges)
+        wanted = min(self.max_chunks, points // self.chunk_points)
+        index = _outermost_reduction(op, domain, types, wanted)
+        if wanted < 2 or index is None:
+            return None
+        size = _chunk_size(dict(zip(domain.names, domain.ranges, strict=True))[index], wanted)
+        name = f"{op.name}_partial"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return _partial(op, domain, index, size, name)
+
+
+def _box(op: Contraction, sets: Sets) -> FlatDomain | None:
+    """The domain when it is a non-empty box that writes every cell; None else, or when it is an error."""
+    try:
+        domain = analyze(op, sets)
+    except TileTypeError:  # reported with the other errors by the translation
+        return None
+    if domain.empty or domain.constraints or uncovered(domain, op.type.shape, sets) != ():
+        return None
+    return domain
+
+
+def _outermost_reduction(
+    op: Contraction, domain: FlatDomain, types: dict[str, TensorType], wanted: int
+) -> str | None:
+    """The reduction index with the largest stride that has enough iterations, else the longest one."""
+    outputs = {name for form in domain.output for name in form.names}
+    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n not in outputs}
+    if not ranges:
+        return None
+    reach: dict[str, int] = dict.fromkeys(ranges, 0)
+    for load, access in zip(op.loads, domain.accesses, strict=True):
+        if isinstance(load.tensor, str):
+            steps, _ = domain.strides(access, types[load.tensor].shape)
+            for name, step in zip(domain.names, steps, strict=True):
+                if name in reach:
+                    reach[name] = max(reach[name], abs(step))
+    return max(ranges, key=lambda n: (min(ranges[n], wanted), reach[n], n))
+
+
+def _chunk_size(extent: int, wanted: int) -> int:
+    """Iterations per chunk: a divisor of the extent where one is near, so that no chunk is ragged."""
+    least = -(-extent // wanted)
+    return next((size for size in range(least, min(2 * least, extent) + 1) if extent % size == 0), least)
+
+
+def _partial(
+    op: Contraction, domain: FlatDomain, index: str, size: int, name: str
+) -> tuple[Contraction, Contraction]:
+    outer, inner = _names(index, domain)
+    extent = dict(zip(domain.names, domain.ranges, strict=True))[index]
+    chunks = -(-extent // size)
+    split = {index: Affine.of({outer: size, inner: 1})}
+
+    def form(affine: Affine) -> Poly:
+        moved = affine.substitute(split)
+        return Poly.of(dict(moved.terms), moved.const)
+
+    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n != index}
+    ranges |= {outer: chunks, inner: size}
+    limits = [Constraint(Poly.of({n: 1}), r, op.origin) for n, r in ranges.items() if r > 1]
+    if extent % size:
+        limits.append(Constraint(form(Affine.var(index)), extent, op.origin))
+    first = replace(
+        op,
+        name=name,
+        type=TensorType(op.acc, (chunks, *op.type.shape)),
+        indexes=tuple(sorted(n for n, r in ranges.items() if r > 1)),
+        output=(Poly.of({outer: 1}), *(form(f) for f in domain.output)),
+        constraints=tuple(limits),
+        loads=tuple(
+            replace(load, formulas=tuple(form(f) for f in access))
+            for load, access in zip(op.loads, domain.accesses, strict=True)
+        ),
+        default=None,
+        no_defract=True,
+    )
+    return _without_single(first, {n for n, r in ranges.items() if r == 1}), _combine(op, name, chunks)
+
+
+def _without_single(op: Contraction, single: set[str]) -> Contraction:
+    """Indexes of one value are 0 and leave the forms."""
+
+    def form(poly: Poly) -> Poly:
+        return Poly.of({n: c for n, c in poly.terms if n not in single}, poly.const)
+
+    return replace(
+        op,
+        output=tuple(form(f) for f in op.output),
+        constraints=tuple(replace(c, formula=form(c.formula)) for c in op.constraints),
+        loads=tuple(replace(load, formulas=tuple(form(f) for f in load.formulas)) for load in op.loads),
+    )
+
+
+def _combine(op: Contraction, partial: str, chunks: int) -> Contraction:
+    """``op.name[d0, …] = agg(partial[c, d0, …])``."""
+    cells = tuple(Poly.of({f"d{k}": 1}) for k in range(len(op.type.shape)))
+    everywhere = (Poly.of({"c": 1}), *cells)
+    sizes = (chunks, *op.type.shape)
+    return replace(
+        op,
+        indexes=tuple(sorted(f.names[0] for f in everywhere)),
+        output=cells,
+        constraints=tuple(Constraint(f, s, op.origin) for f, s in zip(everywhere, sizes, strict=True)),
+        loads=(TensorLoad("$partial", partial, everywhere),),
+        body=(),
+        result="$partial",
+        default=None,
+        no_defract=True,
+    )
+
+
+def _names(index: str, domain: FlatDomain) -> tuple[str, str]:
+    outer, inner = f"{index}_chunk", index
+    while outer in domain.names:
+        outer += "_"
+    return outer, inner

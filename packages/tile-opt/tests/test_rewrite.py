@@ -1,0 +1,139 @@
+"""Program rewrites: the same outputs, fewer or more parallel operations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contraction_samples import contraction, p
+from hypothesis import HealthCheck, given, settings
+from program_samples import programs, random_inputs
+from test_to_stripe_programs import assert_same
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.interpret import run
+from tile_lang.evaluate import evaluate
+from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
+from tile_opt.rewrite import DropDead, Rewrite, ShareCommon, SplitReduction, rewrite
+from tile_opt.to_stripe import to_stripe
+
+F = DType.FLOAT32
+i, j = p(i=1), p(j=1)
+TINY = SplitReduction(chunk_points=2, max_chunks=4)
+
+
+def same_results(before: Program, after: Program) -> None:
+    inputs = random_inputs(before)
+    with np.errstate(all="ignore"):
+        expected, found = evaluate(before, inputs), evaluate(after, inputs)
+    for name, array in expected.items():
+        assert_same(found[name], array)
+
+
+@given(programs())
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+def test_rewrites_keep_the_meaning(program: Program) -> None:
+    same_results(program, rewrite(program, (ShareCommon(), DropDead(), TINY)))
+
+
+@given(programs(most_ops=3))
+@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+def test_rewritten_programs_translate(program: Program) -> None:
+    after = rewrite(program, (ShareCommon(), DropDead(), TINY))
+    inputs = random_inputs(program)
+    with np.errstate(all="ignore"):
+        found, expected = run(to_stripe(after), inputs), evaluate(program, inputs)
+    for name, array in expected.items():
+        assert_same(found[name], array)
+
+
+def elementwise(name: str, fn: str, *args: str | Literal) -> Elementwise:
+    return Elementwise(name, TensorType(F, (4,)), fn, args)
+
+
+def chain(*ops: Op, output: str) -> Program:
+    return Program("chain", (Param("A", TensorType(F, (4,))),), ops, (("R", output),))
+
+
+def test_equal_operations_are_computed_once() -> None:
+    program = chain(
+        elementwise("B", "exp", "A"), elementwise("C", "exp", "A"), elementwise("D", "add", "B", "C"), output="D"
+    )
+    after = ShareCommon().apply(program)
+    assert [op.args for op in after.ops if isinstance(op, Elementwise)] == [("A",), ("B", "B")]
+    same_results(program, after)
+
+
+def test_zeros_of_either_sign_are_different() -> None:
+    b = elementwise("B", "div", "A", Literal(0.0, F))
+    c = elementwise("C", "div", "A", Literal(-0.0, F))
+    program = chain(b, c, elementwise("D", "mul", "B", "C"), output="D")
+    assert ShareCommon().apply(program) is program
+
+
+def test_contractions_are_equal_up_to_index_names() -> None:
+    first = contraction(([], []), ([i], [4]), name="B")
+    second = contraction(([], []), ([p(z=1)], [4]), name="C")
+    total = Elementwise("D", TensorType(F, ()), "add", ("B", "C"))
+    after = ShareCommon().apply(chain(first, second, total, output="D"))
+    assert len(after.ops) == 2
+
+
+def test_copies_are_bypassed() -> None:
+    program = chain(elementwise("B", "ident", "A"), elementwise("C", "neg", "B"), output="C")
+    assert [op.args for op in ShareCommon().apply(program).ops if isinstance(op, Elementwise)] == [("A",)]
+    assert ShareCommon(bypass_copies=False).apply(program) is program
+
+
+def test_dead_operations_go() -> None:
+    program = chain(elementwise("B", "exp", "A"), elementwise("C", "neg", "A"), output="C")
+    after = DropDead().apply(program)
+    assert [op.name for op in after.ops if isinstance(op, Elementwise)] == ["C"]
+    assert DropDead().apply(after) is after
+
+
+def reduction(agg: Aggregation, rows: int, columns: int, *, dtype: DType = F, keep: bool = False) -> Program:
+    output = ([j], [columns]) if keep else ([], [])
+    made = contraction(output, ([i, j], [rows, columns]), agg=agg, dtype=dtype)
+    return Program("sum", (Param("A", TensorType(dtype, (rows, columns))),), (made,), (("O", "O"),))
+
+
+@pytest.mark.parametrize("agg", [Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN])
+@pytest.mark.parametrize("shape", [(8, 3), (7, 5), (13, 1), (3, 11)])
+@pytest.mark.parametrize("keep", [False, True])
+def test_split_reductions_agree(agg: Aggregation, shape: tuple[int, int], keep: bool) -> None:
+    program = reduction(agg, *shape, keep=keep)
+    after = TINY.apply(program)
+    assert len(after.ops) == 2
+    same_results(program, after)
+
+
+def test_chunks_follow_the_outermost_index_and_sizes_only() -> None:
+    partial, total = SplitReduction().apply(reduction(Aggregation.SUM, 4096, 4096)).ops
+    assert isinstance(partial, Contraction) and isinstance(total, Contraction)
+    assert partial.type.shape == (64,) and "i_chunk" in partial.indexes and len(partial.constraints) == 3
+    assert total.type.shape == ()
+
+
+def test_partial_sums_of_halves_stay_wide() -> None:
+    program = reduction(Aggregation.SUM, 8, 8, dtype=DType.FLOAT16)
+    (op,) = program.ops
+    assert isinstance(op, Contraction)
+    partial, total = TINY.apply(replace(program, ops=(replace(op, acc=F),))).ops
+    assert isinstance(partial, Contraction) and isinstance(total, Contraction)
+    assert partial.type.dtype is F and total.type.dtype is DType.FLOAT16 and total.acc is F
+
+
+def test_what_is_not_split() -> None:
+    large = SplitReduction(max_outputs=4, chunk_points=2)
+    assert large.apply(program := reduction(Aggregation.SUM, 8, 8, keep=True)) is program
+    assert SplitReduction().apply(program := reduction(Aggregation.SUM, 8, 8)) is program
+    triangle = contraction(([], []), ([i, j], [8, 8]), user=[(p(i=1, j=-1), 8)])
+    program = replace(program, ops=(triangle,))
+    assert TINY.apply(program) is program
+
+
+def test_rewrites_are_values() -> None:
+    kinds: list[Rewrite] = [SplitReduction(), ShareCommon(), DropDead()]
+    assert SplitReduction() == kinds[0] and len({r.name for r in kinds}) == 3
