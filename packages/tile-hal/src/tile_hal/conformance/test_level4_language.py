@@ -1,0 +1,172 @@
+"""Level 4: the language. The tutorial, builtins and random programs, against the reference evaluator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_lang import evaluate
+from tile_lang.program import TensorType
+
+from tile_hal.conformance import strategies
+from tile_hal.conformance.kernels import assert_same, need
+from tile_hal.conformance.programs import bind, check_case, fill, run
+from tile_hal.interfaces import Device
+
+F32, I32, U32 = DType.FLOAT32, DType.INT32, DType.UINT32
+
+
+def compare(device: Device, source: str, types: dict[str, TensorType], inputs: dict[str, np.ndarray] | None = None) -> None:
+    """Bit for bit; for programs that are exact on the given (or exact random) data."""
+    program = bind(source, types)
+    inputs = inputs or {n: fill(t, strategies.Data.EXACT, k) for k, (n, t) in enumerate(types.items())}
+    expected, actual = evaluate(program, inputs), run(device, program, inputs)
+    assert list(actual) == list(expected)
+    for name, wanted in expected.items():
+        assert actual[name].dtype == wanted.dtype and actual[name].shape == wanted.shape
+        assert_same(actual[name].reshape(-1), wanted.reshape(-1), name)
+
+
+def t(dtype: DType, *shape: int) -> TensorType:
+    return TensorType(dtype, shape)
+
+
+CONV = """function (D[N, X, Y, CI], K[I, J, CO, CI]) -> (R) {
+    O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, co, ci]);
+    R = (O > 0 ? O : 0);
+}"""
+PROGRAMS: dict[str, tuple[str, dict[str, TensorType]]] = {
+    "conv_relu": (CONV, {"D": t(F32, 2, 7, 6, 3), "K": t(F32, 3, 3, 5, 3)}),
+    "matmul": ("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }",
+               {"A": t(F32, 13, 17), "B": t(F32, 17, 11)}),
+    "assign_by_coordinate": ("function (A[N]) -> (O) { O[2*i : 2*N] = =(A[i]); }", {"A": t(I32, 5)}),
+    "skipping_maximum": ("function (A[N, M]) -> (O) { O[2*n : N] = >(A[2*n, m]); }", {"A": t(I32, 7, 3)}),
+    "global_maximum": ("function (A[N]) -> (O) { O[n : N/2] = >(A[2*n + i]), i < 2; }", {"A": t(I32, 9)}),
+    "cumulative_sum": ("function (A[N]) -> (O) { O[n : N] = +(A[n - k]), k < N; }", {"A": t(F32, 19)}),
+    "unconstrained_pool": ("function (A[N]) -> (O) { O[n : N/2] = >(A[2*n + i - j]), i < 2, j < 2; }", {"A": t(F32, 12)}),
+    "empty_domain": ("function (A[N]) -> (O) { O[i : 4] = +(A[i]), i + 50 < 3; }", {"A": t(F32, 9)}),
+    "nothing_in": ("function (A[N, M]) -> (O) { O[n : N] = +(A[n, m]); }", {"A": t(F32, 5, 0)}),
+    "nothing_out": ("function (A[N, M]) -> (O) { O[n : N] = +(A[n, m]); }", {"A": t(F32, 0, 5)}),
+    "scalar": ("function (A[]) -> (B) { B = A * 2 + 1; }", {"A": t(F32)}),
+    "full_sum": ("function (A[N, M]) -> (O) { O[] = +(A[n, m]); }", {"A": t(I32, 11, 7)}),
+    "input_is_output": ("function (A[N]) -> (B, C) { B = A; C = A + A; }", {"A": t(F32, 9)}),
+    "two_outputs_of_one_value": ("function (A[N]) -> (B, C) { B = A * 3; C = B; }", {"A": t(F32, 9)}),
+    "index_and_reshape": ("function (A[N, M]) -> (O) { O = reshape(A * 10 + index(A, 0) + index(A, 1), M, N); }",
+                          {"A": t(I32, 3, 5)}),
+    "gather": ("function (D[N, M], I[K]) -> (O) { O = gather(D, I); }", {"D": t(F32, 4, 3), "I": t(I32, 9)}),
+    "scatter": ("function (E[K, M], I[K], V[N]) -> (O) { O = scatter(E, I, V); }",
+                {"E": t(F32, 9, 3), "I": t(I32, 9), "V": t(F32, 4)}),
+    "transposed_convolution": ("function (I[N], K[M]) -> (O) { O[x : 5] = +(I[(x - k + 1)/2] * K[k]); }",
+                               {"I": t(F32, 3), "K": t(F32, 3)}),
+    "three_matmuls": ("function (A[N, N]) -> (D) {\n B[i, j : N, N] = +(A[i, k] * A[k, j]);\n"
+                      " C[i, j : N, N] = +(B[i, k] * A[j, k]); D = C - B; }", {"A": t(F32, 6, 6)}),
+    "conditional_body": ("function (A[N], B[M], C[M]) -> (O) { O[n : N] = +(A[n] == B[m] ? C[m]); }",
+                         {"A": t(I32, 9), "B": t(I32, 7), "C": t(F32, 7)}),
+}  # fmt: skip
+"""Programs that are exact on small whole numbers, by name."""
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_program(tile_device: Device, name: str) -> None:
+    source, types = PROGRAMS[name]
+    compare(tile_device, source, types)
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+def test_matmul_of_every_dtype(tile_device: Device, dtype: DType) -> None:
+    need(tile_device, dtype)
+    compare(tile_device, PROGRAMS["matmul"][0], {"A": t(dtype, 5, 7), "B": t(dtype, 7, 3)})
+
+
+@pytest.mark.parametrize("agg", list(Aggregation), ids=lambda a: a.name.lower())
+@pytest.mark.parametrize("dtype", list(DType))
+def test_aggregation_with_cells_left_out(tile_device: Device, dtype: DType, agg: Aggregation) -> None:
+    """A cell without a valid tuple holds 0 whatever the aggregation; extreme values are ordinary."""
+    need(tile_device, dtype)
+    reduced = "" if agg is Aggregation.ASSIGN else ", j"
+    shape = (6,) if agg is Aggregation.ASSIGN else (6, 3)
+    source = f"function (A[{', '.join('NM'[: len(shape)])}]) -> (O) {{ O[2*i + 1 : 15] = {agg.symbol}(A[i{reduced}]); }}"
+    types = {"A": t(dtype, *shape)}
+    data = fill(types["A"], strategies.Data.SIGNS, 1)
+    if agg in (Aggregation.MAX, Aggregation.MIN) and dtype is not DType.BOOL:
+        data[2] = dtype.numpy.type(dtype.min_value)
+        data[3] = dtype.numpy.type(dtype.max_value)
+    compare(tile_device, source, types, {"A": data})
+
+
+def test_softmax(tile_device: Device) -> None:
+    """Within the bounds of its functions: exp, a sum and a division."""
+    source = """function (X[N, M]) -> (S) {
+        A[n, 0 : N, 1] = >(X[n, m]);
+        E = exp(X - A);
+        T[n, 0 : N, 1] = +(E[n, m]);
+        S = E / T;
+    }"""
+    data = np.random.default_rng(0).normal(0, 4, (9, 33)).astype(np.float32)
+    program = bind(source, {"X": t(F32, 9, 33)})
+    got, wanted = run(tile_device, program, {"X": data})["S"], evaluate(program, {"X": data})["S"]
+    # 3 ULP of exp, 33 roundings of the sum, 2.5 ULP of the division.
+    assert np.all(np.abs(got - wanted) <= (3 + 3 + 33 + 3) * 2.0**-23 * wanted)
+
+
+def test_random_numbers_are_the_same_everywhere(tile_device: Device) -> None:
+    need(tile_device, U32)
+    source = "function (S[A, B]) -> (V, T) { P = prng_step(S, 50, 60); V = prng_value(P); T = prng_state(P); }"
+    state = np.random.default_rng(0).integers(16, 1 << 32, (3, 2048), dtype=np.uint32)
+    compare(tile_device, source, {"S": t(U32, 3, 2048)}, {"S": state})
+
+
+def tutorial() -> list[tuple[str, object]]:
+    try:
+        from tile_lang.examples import TUTORIAL
+    except ImportError:
+        return []
+    return [(example.name, example) for example in TUTORIAL]
+
+
+@pytest.mark.parametrize("example", [pytest.param(e, id=n) for n, e in tutorial()])
+def test_tutorial(tile_device: Device, example: object) -> None:
+    """Every example of the tutorial, as written."""
+    check_tutorial(tile_device, example)
+
+
+def check_tutorial(device: Device, example: object) -> None:
+    raise NotImplementedError
+
+
+# --- random programs -----------------------------------------------------------------------------------
+
+
+def dtypes(device: Device) -> list[DType]:
+    return [d for d in DType if d in device.capabilities.dtypes]
+
+
+def explore(device: Device, examples: int, cases: st.SearchStrategy[strategies.Case]) -> None:
+    """Run `examples` drawn cases; deterministic, so that a failure is the same tomorrow."""
+
+    @settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None,
+        suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    )  # fmt: skip
+    @given(cases)
+    def check(case: strategies.Case) -> None:
+        check_case(device, case)
+
+    check()
+
+
+def test_random_contractions(tile_device: Device, tile_examples: int) -> None:
+    explore(tile_device, 4 * tile_examples, strategies.contractions(dtypes(tile_device)))
+
+
+def test_random_elementwise(tile_device: Device, tile_examples: int) -> None:
+    explore(tile_device, tile_examples, strategies.elementwise(dtypes(tile_device)))
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+def test_random_programs_of_one_dtype(tile_device: Device, tile_examples: int, dtype: DType) -> None:
+    need(tile_device, dtype)
+    explore(tile_device, max(1, tile_examples // 2), strategies.contractions([dtype]))
