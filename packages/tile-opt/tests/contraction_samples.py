@@ -88,6 +88,7 @@ def _valid(c: Contraction, point: dict[str, int]) -> bool:
 
 
 _COEFFICIENTS = st.sampled_from([Fraction(v) for v in (["1", "1", "1", "1", "-1", "2", "2", "3", "-2", "1/2", "1/2", "1/3", "-1/2", "2/3"])])
+_SIZES = st.sampled_from([6, 5, 7, 4, 6, 5, 3, 2, 7, 4, 3, 2, 1, 0])
 _CONSTANTS = st.sampled_from([Fraction(v) for v in ["0", "0", "0", "0", "1", "-1", "2", "-3", "5", "1/2", "-1/3"]])
 
 
@@ -101,7 +102,7 @@ def forms(draw: st.DrawFn, names: Sequence[str]) -> Poly:
 @st.composite
 def accesses(draw: st.DrawFn, names: Sequence[str]) -> Access:
     rank = draw(st.sampled_from([1, 1, 2, 2, 2, 0]))
-    return [draw(forms(names)) for _ in range(rank)], [draw(st.sampled_from([6, 5, 7, 4, 3, 2, 1])) for _ in range(rank)]
+    return [draw(forms(names)) for _ in range(rank)], [draw(_SIZES) for _ in range(rank)]
 
 
 @st.composite
