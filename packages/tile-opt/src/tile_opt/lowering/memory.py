@@ -201,7 +201,8 @@ class Memory:
             value = self._extract(value, value.type.lanes - 1)
             self._put(root, position, value, lanes, hint)
         elif stride == 1:
-            self._put(root, position, self.builder.splat(value, lanes.count), lanes, hint)
+            value = self.builder.splat(value, lanes.count)
+            self._put(root, position, value, lanes, hint)
         else:
             for n in range(lanes.count):
                 part = self._extract(value, n)
