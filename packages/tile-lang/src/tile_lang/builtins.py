@@ -1,0 +1,417 @@
+"""The built-in functions as one table: name, number of arguments, what binds a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from tile_ir import numerics
+from tile_ir.diagnostics import Span
+from tile_ir.dtype import DType
+from tile_ir.ops import OPS, Aggregation, Signature
+
+from tile_lang import ast
+from tile_lang.dims import as_integer, fold
+from tile_lang.expressions import operate, select
+from tile_lang.program import Elementwise, Gather, IndexOf, Prng, Reshape, Scatter, TensorType
+from tile_lang.scope import Scope, join_shapes, plural, show, suggest, unified
+from tile_lang.types import math_dtype
+from tile_lang.values import Const, Draw, Tensor, TupleValue, Value, describe, fail
+
+STATE = TensorType(DType.UINT32, (3, 2048))
+"""The type of a random generator's state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call in hand: its arguments and where they stand."""
+
+    scope: Scope
+    name: str
+    args: Sequence[Value]
+    spans: Sequence[Span]
+    span: Span
+
+    def scalar(self, k: int) -> Tensor | Const:
+        """Argument k as a tensor or constant."""
+        return self.scope.scalar(self.args[k], self.spans[k], f"argument {k + 1} of {self.name}")
+
+    def scalars(self) -> list[Tensor | Const]:
+        return [self.scalar(k) for k in range(len(self.args))]
+
+    def tensor(self, k: int) -> Tensor:
+        """Argument k as a tensor; constants become rank-0 tensors."""
+        return self.scope.tensor(self.args[k], self.spans[k], f"argument {k + 1} of {self.name}")
+
+    def real_tensor(self, k: int) -> Tensor:
+        """Argument k, which must not be a constant."""
+        value = self.scalar(k)
+        if isinstance(value, Const):
+            fail("TILE-E136", f"argument {k + 1} of {self.name} must be a tensor, not {describe(value)}", self.spans[k])
+        return value
+
+    def integer(self, k: int) -> int:
+        """Argument k, which must be an integer constant."""
+        value = self.args[k]
+        number = as_integer(value.value) if isinstance(value, Const) else None
+        if number is None:
+            message = f"argument {k + 1} of {self.name} must be an integer constant, not {describe(value)}"
+            fail("TILE-E129", message, self.spans[k])
+        return number
+
+    def sizes(self, first: int) -> tuple[int, ...]:
+        """Arguments from `first` on as sizes."""
+        found = tuple(self.integer(k) for k in range(first, len(self.args)))
+        for k, size in enumerate(found):
+            if size < 0:
+                fail("TILE-E113", f"the size {size} is negative", self.spans[first + k])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """How many arguments a function takes (`most` None: any number) and how a call is bound."""
+
+    least: int
+    most: int | None
+    bind: Callable[[Call], Value]
+
+
+def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Span]) -> Value:
+    """Bind ``function(args…)``."""
+    name = node.function
+    builtin = BUILTINS.get("assert_" if name.startswith("assert_") else name)
+    if builtin is None:
+        near = suggest(name, list(BUILTINS))
+        fail("TILE-E114", f"there is no function {name}", node.function_span, f"did you mean {near}?" if near else None)
+    _check_arity(builtin, node)
+    return builtin.bind(Call(scope, name, args, spans, node.span))
+
+
+def _check_arity(builtin: Builtin, node: ast.Call) -> None:
+    given, least, most = len(node.args), builtin.least, builtin.most
+    if given >= least and (most is None or given <= most):
+        return
+    wanted = plural(least, "argument") if most == least else f"at least {plural(least, 'argument')}"
+    fail("TILE-E115", f"{node.function} takes {wanted}, not {given}", node.span)
+
+
+# --- arithmetic ----------------------------------------------------------------------------------
+
+
+def _operator(c: Call) -> Value:
+    return operate(c.scope, c.name, c.scalars(), c.span, c.spans)
+
+
+def _math(c: Call) -> Value:
+    args = c.scalars()
+    if all(isinstance(a, Const) for a in args):
+        return operate(c.scope, c.name, args, c.span)
+    dtype = math_dtype(args)
+    return c.scope.apply(c.name, args, (dtype, dtype), c.span)
+
+
+def _relu(c: Call) -> Value:
+    x = c.scalar(0)
+    if isinstance(x, Const):
+        return Const(fold("relu", (x.value,), c.scope.limits, c.span))
+    return unified(c.scope, c.name, (x,), c.span)
+
+
+def _sigmoid(c: Call) -> Value:
+    x = c.tensor(0)
+    dtype = math_dtype((x,))
+    return c.scope.apply(c.name, (x,), (dtype, dtype), c.span)
+
+
+def _stop_gradient(c: Call) -> Value:
+    x = c.scalar(0)
+    return x if isinstance(x, Const) else unified(c.scope, c.name, (x,), c.span)
+
+
+def _reverse_grad(c: Call) -> Value:
+    x, k = c.real_tensor(0), c.scalar(1)
+    scale = k.value if isinstance(k, Const) else None
+    if scale is None:
+        fail("TILE-E129", f"argument 2 of {c.name} must be a constant, not {describe(k)}", c.spans[1])
+    name = c.scope.fresh()
+    return c.scope.emit(Elementwise(name, x.type, c.name, (x.name,), (scale,), c.span))
+
+
+def _modulo(c: Call) -> Value:
+    values = [a.value for a in c.args if isinstance(a, Const)]
+    if len(values) < len(c.args):
+        hint = "for integer tensors write A - B * (A / B)"
+        fail("TILE-E120", "mod works on constants and dimensions, not on tensors", c.span, hint)
+    return Const(fold("mod", values, c.scope.limits, c.span))
+
+
+def _ident(c: Call) -> Value:
+    return c.scalar(0)
+
+
+def _select(c: Call) -> Value:
+    return select(c.scope, c.scalars(), c.span)
+
+
+# --- casts ---------------------------------------------------------------------------------------
+
+
+def _cast(prefix: str, widths: Sequence[int]) -> Callable[[Call], Value]:
+    def bind(c: Call) -> Value:
+        width = c.integer(1)
+        if width not in widths:
+            listed = ", ".join(map(str, widths[:-1])) + f" or {widths[-1]}"
+            fail("TILE-E116", f"the width of {c.name} must be {listed}, not {width}", c.spans[1])
+        return _converted(c, DType(f"{prefix}{width}"))
+
+    return bind
+
+
+def _as_bool(c: Call) -> Value:
+    return _converted(c, DType.BOOL)
+
+
+def _converted(c: Call, dtype: DType) -> Tensor:
+    value = c.scalar(0)
+    if isinstance(value, Tensor):
+        return c.scope.cast(value, dtype, c.span)
+    number = value.value
+    if isinstance(number, int) and dtype.is_integer:
+        number = (number - int(dtype.min_value)) % (1 << dtype.bits) + int(dtype.min_value)
+        array = np.asarray(number, dtype.numpy)
+    else:
+        array = numerics.cast_array(np.float64(number), dtype)
+    return c.scope.constant_array(array, dtype, c.span)
+
+
+# --- shapes --------------------------------------------------------------------------------------
+
+
+def _index(c: Call) -> Value:
+    x, axis = c.tensor(0), c.integer(1)
+    rank = len(x.type.shape)
+    if not 0 <= axis < rank:
+        message = f"axis {axis} is out of range: {c.name} is given {x.type}, of rank {rank}"
+        fail("TILE-E117", message, c.spans[1], "axes are counted from 0" if axis >= rank else None)
+    return c.scope.emit(IndexOf(c.scope.fresh(), TensorType(DType.INT32, x.type.shape), axis, c.span))
+
+
+def _shape(c: Call) -> Value:
+    return c.scope.constant_array(np.asarray(c.tensor(0).type.shape, np.int32), DType.INT32, c.span)
+
+
+def _reshape(c: Call) -> Value:
+    x, shape = c.tensor(0), c.sizes(1)
+    if prod(shape) != x.type.size:
+        message = f"a tensor of shape {show(x.type.shape)} has {plural(x.type.size, 'element')}; {show(shape)} has {prod(shape)}"
+        fail("TILE-E119", message, c.span)
+    if shape == x.type.shape:
+        return x
+    return c.scope.emit(Reshape(c.scope.fresh(), TensorType(x.type.dtype, shape), x.name, c.span))
+
+
+def _broadcast_dims(c: Call) -> Value:
+    a, b = c.integer(0), c.integer(1)
+    joined = join_shapes((a,), (b,))
+    if joined is None:
+        fail("TILE-E134", f"the dimensions {a} and {b} cannot be broadcast together", c.span)
+    return Const(joined[0])
+
+
+def _match(c: Call) -> Value:
+    a, b = c.integer(0), c.integer(1)
+    if a != b:
+        fail("TILE-E134", f"the dimensions {a} and {b} must be equal", c.span)
+    return Const(a)
+
+
+def _simple_reduce(c: Call) -> Value:
+    x, shape = c.tensor(0), c.sizes(1)
+    tail = x.type.shape[len(x.type.shape) - len(shape) :] if len(shape) <= len(x.type.shape) else None
+    if tail is None or any(want not in (1, have) for want, have in zip(shape, tail, strict=True)):
+        fail("TILE-E118", f"a tensor of shape {show(x.type.shape)} cannot be summed down to {show(shape)}", c.span)
+    return x if shape == x.type.shape else c.scope.reduce_to(Aggregation.SUM, x, shape, c.span)
+
+
+def _assert(c: Call) -> Value:
+    value = c.integer(0) if not _is_bool(c.args[0]) else c.args[0]
+    if not (value.value if isinstance(value, Const) else value):
+        fail("TILE-E130", f"{c.name} fails", c.span)
+    return c.args[0]
+
+
+def _is_bool(value: Value) -> bool:
+    return isinstance(value, Const) and isinstance(value.value, bool)
+
+
+# --- gather and scatter --------------------------------------------------------------------------
+
+
+def _indices(c: Call, k: int) -> Tensor:
+    indices = c.real_tensor(k)
+    if not indices.type.dtype.is_integer:
+        message = f"the indices of {c.name} must be integers, not {indices.type.dtype}"
+        fail("TILE-E126", message, c.spans[k], "convert them with as_int(I, 32)")
+    return indices
+
+
+def _gather(c: Call) -> Value:
+    data, indices = c.real_tensor(0), _indices(c, 1)
+    if not data.type.shape:
+        fail("TILE-E126", "gather needs data with at least one dimension", c.spans[0])
+    type_ = TensorType(data.type.dtype, indices.type.shape + data.type.shape[1:])
+    return c.scope.emit(Gather(c.scope.fresh(), type_, data.name, indices.name, c.span))
+
+
+def _scatter(c: Call) -> Value:
+    updates, indices, like = c.real_tensor(0), _indices(c, 1), c.real_tensor(2)
+    rank = len(indices.type.shape)
+    if updates.type.shape[:rank] != indices.type.shape:
+        message = (
+            f"scatter needs updates whose first dimensions are those of the indices, {show(indices.type.shape)}, "
+            f"not {show(updates.type.shape)}"
+        )
+        fail("TILE-E127", message, c.spans[0])
+    if not like.type.shape:
+        fail("TILE-E127", "the third argument of scatter gives the first size, so it needs a dimension", c.spans[2])
+    type_ = TensorType(updates.type.dtype, (like.type.shape[0], *updates.type.shape[rank:]))
+    return c.scope.emit(Scatter(c.scope.fresh(), type_, updates.name, indices.name, c.span))
+
+
+# --- random numbers, tuples ----------------------------------------------------------------------
+
+
+def _prng_step(c: Call) -> Value:
+    seed, shape = c.real_tensor(0), c.sizes(1)
+    if seed.type != STATE:
+        fail("TILE-E121", f"the state of prng_step must be {STATE}, not {seed.type}", c.spans[0])
+    scope = c.scope
+    value, state = scope.fresh(), scope.fresh()
+    drawn = scope.emit(Prng(value, state, TensorType(DType.FLOAT32, shape), seed.name, c.span))
+    return Draw(drawn, Tensor(state, STATE))
+
+
+def _draw(c: Call) -> Draw:
+    value = c.args[0]
+    if not isinstance(value, Draw):
+        message = f"{c.name} needs the result of prng_step, not {describe(value)}"
+        fail("TILE-E121", message, c.spans[0], "write T = prng_step(S, sizes…); V = prng_value(T);")
+    return value
+
+
+def _prng_value(c: Call) -> Value:
+    return _draw(c).value
+
+
+def _prng_state(c: Call) -> Value:
+    return _draw(c).state
+
+
+def _tuple(c: Call) -> Value:
+    return TupleValue(tuple(c.args))
+
+
+def _element(c: Call) -> Value:
+    value, k = c.args[0], c.integer(1)
+    if not isinstance(value, TupleValue):
+        fail("TILE-E122", f"element needs a tuple, not {describe(value)}", c.spans[0])
+    if not 0 <= k < len(value.items):
+        message = f"element {k} is out of range: the tuple has {plural(len(value.items), 'member')}"
+        fail("TILE-E122", message, c.spans[1])
+    return value.items[k]
+
+
+# --- normalisations and losses -------------------------------------------------------------------
+
+
+def _rows(c: Call) -> tuple[Tensor, tuple[int, int]]:
+    x = c.real_tensor(0)
+    x = c.scope.cast(x, math_dtype((x,)), c.span)
+    shape = (c.integer(1), c.integer(2))
+    if x.type.shape != shape:
+        message = f"{c.name} is told the shape {show(shape)}, but its argument has {show(x.type.shape)}"
+        fail("TILE-E106" if len(x.type.shape) != 2 else "TILE-E107", message, c.spans[0])
+    return x, shape
+
+
+def _shifted(c: Call) -> tuple[Tensor, Tensor]:
+    """``x - row maximum`` and the row sums of its exponential, [rows, 1]."""
+    x, (rows, _) = _rows(c)
+    scope, span, dtype = c.scope, c.span, x.type.dtype
+    largest = scope.reduce_to(Aggregation.MAX, x, (rows, 1), span)
+    return scope.apply("sub", (x, largest), (dtype, dtype), span), largest
+
+
+def _softmax(c: Call) -> Value:
+    shifted, largest = _shifted(c)
+    scope, span, dtype = c.scope, c.span, shifted.type.dtype
+    power = scope.apply("exp", (shifted,), (dtype, dtype), span)
+    total = scope.reduce_to(Aggregation.SUM, power, largest.type.shape, span)
+    return scope.apply("div", (power, total), (dtype, dtype), span)
+
+
+def _logsoftmax(c: Call) -> Value:
+    shifted, largest = _shifted(c)
+    scope, span, dtype = c.scope, c.span, shifted.type.dtype
+    power = scope.apply("exp", (shifted,), (dtype, dtype), span)
+    total = scope.reduce_to(Aggregation.SUM, power, largest.type.shape, span)
+    logarithm = scope.apply("log", (total,), (dtype, dtype), span)
+    return scope.apply("sub", (shifted, logarithm), (dtype, dtype), span)
+
+
+def _crossentropy(c: Call) -> Value:
+    """``-t*log(x) - (1 - t)*log(1 - x)``; the third argument scales the derivative only."""
+    x, t = c.tensor(0), c.scalar(1)
+    scope, span = c.scope, c.span
+    dtype = math_dtype((x, t))
+
+    def op(fn: str, *args: Tensor | Const) -> Tensor:
+        return scope.apply(fn, args, (dtype, dtype), span)
+
+    target = scope.cast(scope.tensor(t, span), dtype, span)
+    x = scope.cast(x, dtype, span)
+    hit = op("mul", op("neg", target), op("log", x))
+    miss = op("mul", op("sub", Const(1), target), op("log", op("sub", Const(1), x)))
+    return op("sub", hit, miss)
+
+
+BUILTINS: dict[str, Builtin] = {
+    **{name: Builtin(op.arity, op.arity, _math) for name, op in OPS.items() if op.signature is Signature.MATH},
+    **{
+        name: Builtin(op.arity, op.arity, _operator)
+        for name, op in OPS.items()
+        if op.signature is not Signature.MATH and name not in ("cast", "cond", "ident")
+    },
+    "relu": Builtin(1, 1, _relu),
+    "sigmoid": Builtin(1, 1, _sigmoid),
+    "stop_gradient": Builtin(1, 1, _stop_gradient),
+    "reverse_grad": Builtin(2, 2, _reverse_grad),
+    "mod": Builtin(2, 2, _modulo),
+    "ident": Builtin(1, 1, _ident),
+    "cond": Builtin(3, 3, _select),
+    "as_float": Builtin(2, 2, _cast("float", (16, 32, 64))),
+    "as_int": Builtin(2, 2, _cast("int", (8, 16, 32, 64))),
+    "as_uint": Builtin(2, 2, _cast("uint", (8, 16, 32, 64))),
+    "as_bool": Builtin(1, 1, _as_bool),
+    "index": Builtin(2, 2, _index),
+    "shape": Builtin(1, 1, _shape),
+    "reshape": Builtin(1, None, _reshape),
+    "broadcast": Builtin(2, 2, _broadcast_dims),
+    "match": Builtin(2, 2, _match),
+    "simple_reduce": Builtin(1, None, _simple_reduce),
+    "assert_": Builtin(1, 1, _assert),
+    "gather": Builtin(2, 2, _gather),
+    "scatter": Builtin(3, 3, _scatter),
+    "prng_step": Builtin(1, None, _prng_step),
+    "prng_value": Builtin(1, 1, _prng_value),
+    "prng_state": Builtin(1, 1, _prng_state),
+    "tuple": Builtin(1, None, _tuple),
+    "element": Builtin(2, 2, _element),
+    "builtin_softmax": Builtin(3, 3, _softmax),
+    "builtin_logsoftmax": Builtin(3, 3, _logsoftmax),
+    "builtin_binary_crossentropy": Builtin(3, 3, _crossentropy),
+}
+"""Every function that Tile source can call; ``assert_`` stands for all names that begin with it."""

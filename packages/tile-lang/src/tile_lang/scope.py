@@ -1,0 +1,237 @@
+"""The program under construction: names, emitted operations, and the helpers that every binding rule uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+import numpy as np
+from tile_ir.diagnostics import Diagnostic, Note, Span
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+
+from tile_lang.ast import NO_SPAN
+from tile_lang.limits import Limits
+from tile_lang.program import (
+    ConstantTensor,
+    Constraint,
+    Contraction,
+    Elementwise,
+    Literal,
+    Op,
+    Operand,
+    Poly,
+    Prng,
+    TensorLoad,
+    TensorType,
+)
+from tile_lang.types import literal, unify, weak_dtype
+from tile_lang.values import BindFailure, Const, Draw, Failed, Tensor, TupleValue, Value, fail
+
+
+@dataclass(slots=True)
+class Scope:
+    """State of one binding."""
+
+    limits: Limits
+    values: dict[str, Value] = field(default_factory=dict[str, Value])
+    spans: dict[str, Span] = field(default_factory=dict[str, Span])
+    ops: list[Op] = field(default_factory=list[Op])
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    taken: set[str] = field(default_factory=set[str])
+    _casts: dict[tuple[str, DType], Tensor] = field(default_factory=dict[tuple[str, DType], Tensor])
+    _next: int = 0
+
+    # --- names -----------------------------------------------------------------------------------
+
+    def define(self, name: str, value: Value, span: Span) -> None:
+        """Bind a name for the first time; TILE-E102 when it has a meaning already."""
+        if name in self.values:
+            note = Note(f"{name} is first defined here", self.spans[name])
+            hint = "tensors cannot be modified: give each one a name of its own"
+            fail("TILE-E102", f"{name} is assigned twice", span, hint, note)
+        self.values[name] = value
+        self.spans[name] = span
+
+    def lookup(self, name: str, span: Span) -> Value:
+        """What a name stands for; TILE-E101 with a suggestion when nothing does."""
+        if name not in self.values:
+            near = suggest(name, self.values)
+            fail("TILE-E101", f"{name} is not defined", span, f"did you mean {near}?" if near else None)
+        value = self.values[name]
+        if isinstance(value, Failed):
+            raise BindFailure
+        return value
+
+    def fresh(self) -> str:
+        """A name for an intermediate value that no source can spell."""
+        while (name := f"_T{self._next}") in self.taken:
+            self._next += 1
+        self.taken.add(name)
+        return name
+
+    # --- operations ------------------------------------------------------------------------------
+
+    def emit(self, op: Op) -> Tensor:
+        """Append an operation with one result."""
+        self.check_type(op.type, op.origin)
+        self.ops.append(op)
+        if len(self.ops) > self.limits.max_ops:
+            raise BindFailure(self.limits.diagnostic("max_ops", len(self.ops), op.origin))
+        return Tensor(op.value if isinstance(op, Prng) else op.name, op.type)
+
+    def check_type(self, type_: TensorType, span: Span | None) -> None:
+        """Refuse tensors beyond the limits."""
+        size = type_.size
+        for limit, value in (
+            ("max_rank", len(type_.shape)),
+            ("max_elements", size),
+            ("max_bytes", size * type_.dtype.bytes),
+        ):
+            if value > getattr(self.limits, limit):
+                raise BindFailure(self.limits.diagnostic(limit, value, span))
+
+    def rename_last(self, old: str, new: str, since: int) -> bool:
+        """Give the last operation's result the name that a statement assigns, when the statement emitted it."""
+        if len(self.ops) <= since or isinstance(self.ops[-1], Prng) or self.ops[-1].name != old:
+            return False
+        self.ops[-1] = replace(self.ops[-1], name=new)
+        self._casts = {key: t for key, t in self._casts.items() if t.name != old}
+        return True
+
+    def forget_casts(self) -> None:
+        """Drop the memory of casts, after operations were removed."""
+        self._casts.clear()
+
+    def elementwise(self, fn: str, args: Sequence[Operand], type_: TensorType, span: Span | None) -> Tensor:
+        """Emit one elementwise operation."""
+        return self.emit(Elementwise(self.fresh(), type_, fn, tuple(args), (), origin(span)))
+
+    def cast(self, tensor: Tensor, dtype: DType, span: Span | None) -> Tensor:
+        """The tensor as `dtype`; nothing is emitted when it is that already."""
+        if tensor.type.dtype is dtype:
+            return tensor
+        key = (tensor.name, dtype)
+        if key not in self._casts:
+            type_ = TensorType(dtype, tensor.type.shape)
+            self._casts[key] = self.elementwise("cast", (tensor.name,), type_, span)
+        return self._casts[key]
+
+    def operand(self, value: Tensor | Const, dtype: DType, span: Span | None) -> Operand:
+        """The value as an operand of `dtype`."""
+        if isinstance(value, Const):
+            return literal(value.value, dtype, span)
+        return self.cast(value, dtype, span).name
+
+    def tensor(self, value: Value, span: Span | None, what: str = "this operand") -> Tensor:
+        """The value as a tensor; constants become rank-0 tensors of their weak dtype."""
+        found = self.scalar(value, span, what)
+        if isinstance(found, Tensor):
+            return found
+        return self.constant(literal(found.value, weak_dtype(found.value), span), span)
+
+    def scalar(self, value: Value, span: Span | None, what: str = "this operand") -> Tensor | Const:
+        """The value where elementwise operations want one; tuples and generators are refused."""
+        if isinstance(value, TupleValue):
+            fail("TILE-E122", f"{what} is a tuple", span, "take a member of it with element(T, k)")
+        if isinstance(value, Draw):
+            fail("TILE-E121", f"{what} is the result of prng_step", span, "use prng_value(T) or prng_state(T)")
+        if isinstance(value, Failed):
+            raise BindFailure
+        return value
+
+    def constant(self, value: Literal, span: Span | None) -> Tensor:
+        """A rank-0 constant tensor."""
+        array = np.asarray(value.value).astype(value.dtype.numpy)
+        return self.constant_array(array, value.dtype, span)
+
+    def constant_array(self, array: np.ndarray, dtype: DType, span: Span | None) -> Tensor:
+        """A constant tensor with these elements."""
+        data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+        return self.emit(ConstantTensor(self.fresh(), TensorType(dtype, array.shape), data, origin(span)))
+
+    def broadcast(self, values: Sequence[Tensor | Const], span: Span | None) -> tuple[int, ...]:
+        """The common shape by NumPy's rule; TILE-E118 names the two shapes that do not fit."""
+        shape: tuple[int, ...] = ()
+        for tensor in values:
+            if not isinstance(tensor, Tensor):
+                continue
+            joined = join_shapes(shape, tensor.type.shape)
+            if joined is None:
+                message = f"shapes {show(shape)} and {show(tensor.type.shape)} cannot be broadcast together"
+                hint = "aligned at the last dimension, sizes must be equal or one of them 1"
+                fail("TILE-E118", message, span, hint)
+            shape = joined
+        return shape
+
+    def apply(self, fn: str, args: Sequence[Tensor | Const], dtypes: tuple[DType, DType], span: Span | None) -> Tensor:
+        """``fn(args…)`` computed with operands of ``dtypes[0]``, giving ``dtypes[1]``."""
+        shape = self.broadcast(args, span)
+        operands = [self.operand(a, dtypes[0], span) for a in args]
+        return self.elementwise(fn, operands, TensorType(dtypes[1], shape), span)
+
+    def reduce_to(self, agg: Aggregation, x: Tensor, shape: tuple[int, ...], span: Span | None) -> Tensor:
+        """Aggregate `x` over leading axes that `shape` lacks and axes where it has size 1 (right-aligned)."""
+        indexes = tuple(f"i{k}" for k in range(len(x.type.shape)))
+        forms = tuple(Poly.of({n: 1}) for n in indexes)
+        lead = len(indexes) - len(shape)
+        output = tuple(
+            Poly() if extent == 1 and x.type.shape[lead + k] != 1 else forms[lead + k] for k, extent in enumerate(shape)
+        )
+        ranges = [*zip(output, shape, strict=True), *zip(forms, x.type.shape, strict=True)]
+        work = x.type.dtype.accumulator if agg is Aggregation.SUM else x.type.dtype
+        return self.emit(
+            Contraction(
+                self.fresh(),
+                TensorType(x.type.dtype, shape),
+                agg,
+                indexes,
+                output,
+                tuple(Constraint(f, s, origin(span)) for f, s in ranges),
+                (TensorLoad("$0", x.name, forms),),
+                (),
+                "$0",
+                work,
+                text=span.text if span else "",
+                origin=origin(span),
+            )
+        )
+
+
+def unified(scope: Scope, fn: str, args: Sequence[Tensor | Const], span: Span | None) -> Tensor:
+    """An operation whose operands and result share the unified dtype."""
+    dtype = unify(args)
+    return scope.apply(fn, args, (dtype, dtype), span)
+
+
+def join_shapes(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The broadcast shape, or None."""
+    rank = max(len(left), len(right))
+    a, b = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
+    if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
+        return None
+    return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+
+
+def origin(span: Span | None) -> Span | None:
+    """The span, or None for nodes that were built and not parsed."""
+    return None if span is NO_SPAN else span
+
+
+def show(shape: Sequence[int]) -> str:
+    """A shape as ``[3, 4]``."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def suggest(name: str, known: Sequence[str] | dict[str, Value]) -> str | None:
+    """The known name that was probably meant: another case first, then the closest spelling."""
+    names = sorted(known)
+    same = [n for n in names if n.lower() == name.lower()]
+    return next(iter(same or get_close_matches(name, names, 1, 0.6)), None)
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 argument``, ``2 arguments``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
