@@ -83,8 +83,8 @@ class Function(Callable_):
         self.source = source
         self._file = name or "<tile>"
         self.name = Path(name).stem if name else "function"
-        self.inputs = tuple(p.name for p in self.syntax.inputs)
-        self.outputs = tuple(o.name for o in self.syntax.outputs)
+        self.inputs = tuple(p.name.id for p in self.syntax.inputs)
+        self.outputs = tuple(o.id for o in self.syntax.outputs)
 
     @staticmethod
     def from_file(path: str | Path) -> Function:

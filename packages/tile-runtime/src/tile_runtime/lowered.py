@@ -11,6 +11,7 @@ from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_lang.program import Program
 
 from tile_runtime.executable import Executable
+from tile_runtime.requirements import check_dtypes
 
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
@@ -39,8 +40,8 @@ class Lowered:
     def compiled(self) -> Compiled:
         """The optimizer's result."""
         import tile_opt
-        from tile_hal.capabilities import check_program  # type: ignore[import-not-found]  # noqa: F401
 
+        check_dtypes(self.program, self.device)
         return tile_opt.compile(self.program, self.device.target)
 
     @property

@@ -108,7 +108,7 @@ class Tensor:
         with self.mmap_current() as view:
             return view.copy()
 
-    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
             raise ValueError("a Tensor cannot be viewed as a NumPy array without a copy; use mmap_current")
         host = self.numpy()

@@ -1,0 +1,240 @@
+"""Composing functions into one program, so that kernels fuse across them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.dtype import DType, from_numpy
+
+from tile_runtime.arguments import input_type
+from tile_runtime.arrays import dtype_of, readable
+from tile_runtime.function import Callable_
+from tile_runtime.tensor import Tensor, checked_shape, record
+
+if TYPE_CHECKING:
+    from tile_lang.program import ConstantTensor, Op, Program, TensorType
+
+
+class Application:
+    """One call of a function on symbols, tensors and arrays."""
+
+    def __init__(self, function: Callable_, arguments: Mapping[str, Any]) -> None:
+        self.function = function
+        self.arguments = dict(arguments)
+        self.program: Program = function.bind({n: input_type(n, v) for n, v in self.arguments.items()})
+
+
+class Symbol:
+    """A value that will be computed: a placeholder, or an output of an application."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: DType, name: str, source: tuple[Application, str] | None = None
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.name = name
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"Symbol({self.name!r}, {self.dtype}{list(self.shape)})"
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
+        raise TypeError("a Symbol has no values yet; compose it into a function and call that")
+
+
+def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -> Symbol:
+    """An input of a composition. `name` is how the composed function's input is called."""
+    return Symbol(checked_shape(shape), dtype_of(dtype), name)
+
+
+def apply(function: Callable_, arguments: Mapping[str, Any]) -> Symbol | tuple[Symbol, ...]:
+    """`function` on symbols: its outputs as symbols, type-checked now."""
+    application = Application(function, arguments)
+    types = application.program.types()
+    results = [
+        Symbol(types[value].shape, types[value].dtype, public, (application, public))
+        for public, value in application.program.outputs
+    ]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def compose(
+    inputs: Sequence[Symbol], outputs: Sequence[Symbol], updates: Sequence[tuple[Tensor, Symbol]] = ()
+) -> Composition:
+    """One function from placeholders to symbols.
+
+    Tensors used on the way are bound: each call reads their current contents. `updates` is pairs of a
+    bound Tensor and the symbol it holds after each call. Arrays used on the way become constants.
+    TileTypeError when an output depends on a placeholder that is not in `inputs`.
+    """
+    return Composition(inputs, outputs, updates)
+
+
+class Composition(Callable_):
+    """The function `compose` makes."""
+
+    def __init__(
+        self, inputs: Sequence[Symbol], outputs: Sequence[Symbol], updates: Sequence[tuple[Tensor, Symbol]]
+    ) -> None:
+        if not outputs and not updates:
+            raise TileTypeError(Diagnostic("TILE-E509", "a composition needs an output or an update"))
+        linker = _Linker(inputs)
+        values = [linker.value(s) for s in (*outputs, *(s for _, s in updates))]
+        taken: set[str] = set(linker.names())
+        public = [_fresh(s.name, taken) for s in outputs] + [_fresh("Updated", taken) for _ in updates]
+        self.name = "composition"
+        self.program = linker.program(tuple(zip(public, values, strict=True)))
+        self.bound = dict(linker.tensors)
+        self.inputs = tuple(p.name for p in self.program.inputs)
+        self.outputs = tuple(public)
+        self.updates = self._updates(linker, updates, public[len(outputs) :])
+
+    def _updates(
+        self, linker: _Linker, updates: Sequence[tuple[Tensor, Symbol]], names: Sequence[str]
+    ) -> tuple[tuple[str, str], ...]:
+        pairs: list[tuple[str, str]] = []
+        for (tensor, symbol), out in zip(updates, names, strict=True):
+            name = next((n for n, t in linker.tensors.items() if t is tensor), None)
+            if name is None:
+                raise TileTypeError(
+                    Diagnostic("TILE-E509", f"the tensor updated with {symbol.name!r} is not used by the composition")
+                )
+            if (tensor.shape, tensor.dtype) != (symbol.shape, symbol.dtype):
+                raise TileTypeError(
+                    Diagnostic("TILE-E509", f"{symbol!r} cannot update a tensor of {tensor.dtype}{list(tensor.shape)}")
+                )
+            pairs.append((name, out))
+        return tuple(pairs)
+
+    def bind(self, types: Mapping[str, TensorType]) -> Program:
+        for param in self.program.inputs:
+            if types[param.name] != param.type:
+                raise TileTypeError(
+                    Diagnostic("TILE-E510", f"input {param.name!r} is {types[param.name]}, composed for {param.type}")
+                )
+        return self.program
+
+
+class _Linker:
+    """Copies the programs of applications into one, under fresh names."""
+
+    def __init__(self, inputs: Sequence[Symbol]) -> None:
+        from tile_lang.program import Param, TensorType
+
+        self._taken: set[str] = set()
+        self._values: dict[int, str] = {}
+        self._kept: list[Any] = []
+        self.tensors: dict[str, Tensor] = {}
+        self._params: list[Param] = []
+        self._ops: list[Op | ConstantTensor] = []
+        self._applied: dict[int, dict[str, str]] = {}
+        for symbol in inputs:
+            if symbol.source is not None:
+                raise TileTypeError(Diagnostic("TILE-E509", f"{symbol!r} is not a placeholder"))
+            name = _fresh(symbol.name, self._taken)
+            self._params.append(Param(name, TensorType(symbol.dtype, symbol.shape)))
+            self._values[id(symbol)] = name
+
+    def names(self) -> set[str]:
+        return self._taken
+
+    def program(self, outputs: tuple[tuple[str, str], ...]) -> Program:
+        from tile_lang.program import Program
+
+        return Program("composition", tuple(self._params), tuple(self._ops), outputs)  # pyright: ignore[reportArgumentType]
+
+    def value(self, root: Any) -> str:
+        """The name that holds a symbol, tensor or array; links what it needs first, without recursion."""
+        stack = [root]
+        while stack:
+            item = stack[-1]
+            waiting = [] if self._known(item) else self._missing(item)
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            if not self._known(item):
+                self._define(item)
+        return self._values[id(root)]
+
+    def _known(self, item: Any) -> bool:
+        return id(item) in self._values
+
+    def _missing(self, item: Any) -> list[Any]:
+        if not isinstance(item, Symbol) or item.source is None:
+            return []
+        return [v for v in item.source[0].arguments.values() if not self._known(v)]
+
+    def _define(self, item: Any) -> None:
+        self._kept.append(item)
+        if isinstance(item, Symbol):
+            self._values[id(item)] = self._output(item)
+        elif isinstance(item, Tensor):
+            self._values[id(item)] = self._tensor(item)
+        else:
+            self._values[id(item)] = self._constant(item)
+
+    def _output(self, symbol: Symbol) -> str:
+        if symbol.source is None:
+            raise TileTypeError(
+                Diagnostic("TILE-E509", f"placeholder {symbol.name!r} is used but is not among the inputs")
+            )
+        application, public = symbol.source
+        if id(application) not in self._applied:
+            self._applied[id(application)] = self._link(application)
+        return self._applied[id(application)][public]
+
+    def _link(self, application: Application) -> dict[str, str]:
+        from tile_lang.rename import renamed
+
+        program = application.program
+        names = {p.name: self._values[id(application.arguments[p.name])] for p in program.inputs}
+        for name in program.types():
+            if name not in names:
+                names[name] = _fresh(name, self._taken)
+        self._ops += [renamed(op, names) for op in program.ops]
+        return {public: names[value] for public, value in program.outputs}
+
+    def _tensor(self, tensor: Tensor) -> str:
+        from tile_lang.program import Param, TensorType
+
+        name = _fresh("W", self._taken)
+        self.tensors[name] = tensor
+        self._params.append(Param(name, TensorType(tensor.dtype, tensor.shape)))
+        return name
+
+    def _constant(self, value: Any) -> str:
+        from tile_lang.program import ConstantTensor, TensorType
+
+        array = readable("constant", value)
+        name = _fresh("Const", self._taken)
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        type = TensorType(from_numpy(array.dtype), array.shape)
+        self._ops.append(ConstantTensor(name, type, little.tobytes()))
+        return name
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    found, n = name, 0
+    while found in taken:
+        n += 1
+        found = f"{name}_{n}"
+    taken.add(found)
+    return found
+
+
+def write_updates(function: Callable_, results: Sequence[Tensor]) -> list[Tensor]:
+    """Copy updated values into their bound tensors; the results that are returned to the caller."""
+    byname = dict(zip(function.outputs, results, strict=True))
+    for source, output in function.updates:
+        target: Tensor = function.bound[source]
+        fresh = byname[output]
+        waits = [*fresh.pending(write=False), *target.pending(write=True)]
+        event = target.device.executor.copy(fresh.buffer, target.buffer, waits)
+        record((fresh,), (target,), event)
+    updated = {out for _, out in function.updates}
+    return [r for n, r in byname.items() if n not in updated]

@@ -1,0 +1,56 @@
+"""Gradients of functions as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tile_ir.diagnostics import Diagnostic, TileTypeError
+
+from tile_runtime.function import Callable_
+
+if TYPE_CHECKING:
+    from tile_lang.program import Program, TensorType
+
+
+class Gradient(Callable_):
+    """``(*inputs, *one cotangent per output) -> one gradient per name in wrt``; cotangents are named ``d_<output>``."""
+
+    def __init__(self, function: Callable_, wrt: Sequence[str]) -> None:
+        self.function = function
+        self.wrt = tuple(wrt)
+        self.name = f"vjp_{function.name}"
+        self.inputs = (*function.inputs, *(f"d_{o}" for o in function.outputs))
+        self.outputs = tuple(f"d_{name}" for name in self.wrt)
+        self.bound = function.bound
+
+    def bind(self, types: Mapping[str, TensorType]) -> Program:
+        import tile_autodiff
+
+        program = self.function.bind({n: types[n] for n in self.function.inputs})
+        self._check_cotangents(program, types)
+        return tile_autodiff.gradient(program, self.wrt)
+
+    def _check_cotangents(self, program: Program, types: Mapping[str, TensorType]) -> None:
+        known = program.types()
+        for public, value in program.outputs:
+            want, got = known[value], types[f"d_{public}"]
+            if want != got:
+                message = f"cotangent d_{public} is {got}, output {public} is {want}"
+                raise TileTypeError(Diagnostic("TILE-E508", message, hint="a cotangent has its output's shape and dtype"))
+
+    def __reduce__(self) -> tuple[type[Gradient], tuple[Callable_, tuple[str, ...]]]:
+        return (Gradient, (self.function, self.wrt))
+
+
+def vjp(function: Callable_, wrt: str | Sequence[str]) -> Gradient:
+    """The vector-Jacobian product of `function` with respect to the inputs named in `wrt`.
+
+    TileTypeError when a name is not an input. Gradients of inputs that no output depends on are zeros.
+    """
+    names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    unknown = [n for n in names if n not in function.inputs]
+    if unknown or not names:
+        message = f"function {function.name!r} has no input {', '.join(map(repr, unknown)) or '(wrt is empty)'}"
+        raise TileTypeError(Diagnostic("TILE-E504", message, hint=f"its inputs are {', '.join(function.inputs)}"))
+    return Gradient(function, names)

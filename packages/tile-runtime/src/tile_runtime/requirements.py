@@ -1,0 +1,41 @@
+"""Refusing programs that a device cannot run, before anything is compiled."""
+
+from __future__ import annotations
+
+from tile_hal.interfaces import Device
+from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError
+from tile_ir.dtype import DType
+from tile_lang.program import Contraction, Op, Prng, Program
+
+
+def check_dtypes(program: Program, device: Device) -> None:
+    """TileDeviceError naming every tensor (with its line) whose element type `device` lacks."""
+    have = device.capabilities.dtypes
+    found = [
+        Diagnostic("TILE-E506", f"tensor {name!r} is {dtype}, which device {device.id} does not have", span, _hint(have))
+        for name, dtype, span in _needs(program)
+        if dtype not in have
+    ]
+    if found:
+        raise TileDeviceError(found)
+
+
+def _needs(program: Program) -> list[tuple[str, DType, Span | None]]:
+    needs: list[tuple[str, DType, Span | None]] = [(p.name, p.type.dtype, None) for p in program.inputs]
+    for op in program.ops:
+        needs += _op_needs(op)
+    return needs
+
+
+def _op_needs(op: Op) -> list[tuple[str, DType, Span | None]]:
+    if isinstance(op, Prng):
+        return [(op.value, op.type.dtype, op.origin), (op.state, DType.UINT32, op.origin)]
+    needs = [(op.name, op.type.dtype, op.origin)]
+    if isinstance(op, Contraction) and op.acc is not op.type.dtype:
+        needs.append((op.name, op.acc, op.origin))
+    return needs
+
+
+def _hint(have: frozenset[DType]) -> str:
+    floats = ", ".join(sorted(d.value for d in have if d.is_float))
+    return f"its floating-point types are {floats or 'none'}; cast with as_float, or choose another device"
