@@ -9,8 +9,8 @@ from tile_ir.diagnostics import TileSyntaxError
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import same, walk_all, walk_functions, walk_statements
 from tile_ir.ops import Aggregation
-from tile_ir.semtree import parse_function, print_function
 from tile_ir.semtree import nodes as s
+from tile_ir.semtree import parse_function, print_function
 from tile_ir.semtree.printer import BINARY_SYMBOLS, COMPARE_SYMBOLS, FUNCTIONS, KEYWORDS, print_expr
 
 F32, I32, I64, BOOL = (s.Type(d) for d in (DType.FLOAT32, DType.INT32, DType.INT64, DType.BOOL))

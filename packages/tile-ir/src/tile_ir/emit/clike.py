@@ -211,6 +211,8 @@ class CLikePrinter:
                 if symbol is not None:
                     return infix(*symbol, left, right)
                 return call(self.function_name(op, left.type), (left, right))
+            case Unary("neg", value, t) if self._promotes("neg", t):
+                return PREFIX, [f"({self.type_name(t)})-({self.type_name(_unsigned(t))})", (value, PREFIX)]
             case Unary("neg", value):
                 return PREFIX, ["-", (value, POSTFIX)]
             case Unary("bit_not", value):
@@ -225,11 +227,10 @@ class CLikePrinter:
     def _promotes(self, op: str, t: Type) -> bool:
         """True where C would compute in int, or leave a signed overflow undefined, and Tile wraps."""
         narrow = t.dtype.bits < 32 and t.dtype.is_integer
-        return op in ("add", "sub", "mul") and (narrow or (t.dtype.is_signed and self.wraps_by_unsigned))
+        return op in ("add", "sub", "mul", "neg") and (narrow or (t.dtype.is_signed and self.wraps_by_unsigned))
 
     def _wrapped(self, symbol: str, expr: Binary) -> Expansion:
-        wide = Type(DType.UINT32 if expr.type.dtype.bits < 32 else DType(f"u{expr.type.dtype.value}"), expr.type.lanes)
-        unsigned = f"({self.type_name(wide)})"
+        unsigned = f"({self.type_name(_unsigned(expr.type))})"
         pieces: list[Piece] = [f"({self.type_name(expr.type)})(", unsigned, (expr.left, PREFIX), f" {symbol} "]
         return PREFIX, [*pieces, unsigned, (expr.right, PREFIX), ")"]
 
@@ -372,3 +373,8 @@ class CLikePrinter:
 
     def write_return(self, node: Return) -> None:
         self.line("return;")
+
+
+def _unsigned(t: Type) -> Type:
+    """The unsigned type, at least 32 bits wide, whose arithmetic wraps like that of `t`."""
+    return Type(DType.UINT64 if t.dtype.bits == 64 else DType.UINT32, t.lanes)

@@ -18,12 +18,18 @@ Expansion = tuple[int, Sequence[Piece]]
 TERNARY, LOR, LAND, BOR, BXOR, BAND, EQUALITY, RELATIONAL, SHIFT, ADDITIVE, TERM, PREFIX, POSTFIX, ATOM = range(3, 17)
 
 
-def render(root: Expr, expand: Callable[[Expr], Expansion], least: int = 0) -> str:
-    """The text of `root`; an operand that binds looser than its place demands gets parentheses."""
+def render(root: Expr, expand: Callable[[Expr], Expansion], least: int = 0, longest: int | None = None) -> str:
+    """The text of `root`; an operand that binds looser than its place demands gets parentheses.
+
+    With `longest`, text beyond that many pieces is cut off: subtrees may be shared, so that the whole
+    text of a small graph can be astronomically long.
+    """
     out: list[str] = []
     stack: list[Piece] = [(root, least)]
     while stack:
         piece = stack.pop()
+        if longest is not None and len(out) > longest:
+            return "".join(out) + "…"
         if isinstance(piece, str):
             out.append(piece)
             continue

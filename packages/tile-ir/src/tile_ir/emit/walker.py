@@ -89,15 +89,16 @@ def map_expr(expr: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
 
 
 def walk_statements(block: Block) -> Iterator[Statement]:
-    """Every statement below `block` in text order, a compound statement before its parts."""
+    """Every statement below `block` in text order, a compound statement before its parts.
+
+    The body of a loop or branch is no statement of its own; a Block among statements is.
+    """
     stack: list[Statement] = list(reversed(block.body))
     while stack:
         statement = stack.pop()
         yield statement
-        if isinstance(statement, Block):
-            stack.extend(reversed(statement.body))
-        else:
-            stack.extend(reversed(blocks(statement)))
+        for part in reversed((statement,) if isinstance(statement, Block) else blocks(statement)):
+            stack.extend(reversed(part.body))
 
 
 def walk_functions(function: Function) -> Iterator[Function]:

@@ -135,9 +135,10 @@ def print_function(function: Function) -> str:
     return _Printer().function(function)
 
 
-def print_expr(expr: Expr) -> str:
-    """The text of one expression, for messages; variables are taken at their word."""
-    return _Printer(annotate_variables=False).expr(expr)
+def print_expr(expr: Expr, longest: int = 200) -> str:
+    """The text of one expression, for messages: cut off after `longest` words, variables without types."""
+    printer = _Printer(annotate_variables=False)
+    return render(expr, printer.expand, longest=longest)
 
 
 class _Printer:
@@ -150,9 +151,9 @@ class _Printer:
     # --- expressions
 
     def expr(self, expr: Expr, least: int = 0) -> str:
-        return render(expr, self._expand, least)
+        return render(expr, self.expand, least)
 
-    def _expand(self, expr: Expr) -> Expansion:
+    def expand(self, expr: Expr) -> Expansion:
         precedence, pieces = self._bare(expr)
         if not self._annotated(expr):
             return precedence, pieces

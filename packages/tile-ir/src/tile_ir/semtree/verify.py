@@ -88,7 +88,7 @@ def verify(function: Function, nodes: frozenset[str] | None = None) -> None:
 
 
 def _fail(error: type[SemtreeError], message: str, *where: Expr) -> NoReturn:
-    shown = "; ".join(print_expr(expr)[:160] for expr in where)
+    shown = "; ".join(print_expr(expr, 40) for expr in where)
     raise error(f"{message}: {shown}" if shown else message)
 
 

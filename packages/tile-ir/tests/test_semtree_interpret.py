@@ -1,0 +1,385 @@
+"""The semtree interpreter: values, work groups, and everything it must refuse."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tile_ir import numerics
+from tile_ir.dtype import DType
+from tile_ir.ops import OPS, Aggregation, Signature
+from tile_ir.semtree import SemtreeError, SemtreeRuntimeError, launch, parse_function
+from tile_ir.semtree import nodes as s
+
+MATMUL = """function matmul(write global float32* o [elements=64], read global float32* a, read global float32* b) group(4, 1, 1) {
+    let row = group_id(0);
+    let t = local_id(0);
+    alloc local float32[8] tile;
+    for (k = 0; k < 2; k += 1) { tile[t * 2 + k] = a[row * 8 + t * 2 + k]; }
+    barrier("group", "local");
+    for (j = 0; j < 2; j += 1) {
+        var acc = 0.0;
+        for (k = 0; k < 8; k += 1) { acc = acc + tile[k] * b[k * 8 + t * 2 + j]; }
+        o[row * 8 + t * 2 + j] = acc;
+    }
+}"""
+
+
+def arrays(*sizes):
+    rng = np.random.default_rng(7)
+    return [rng.integers(-9, 9, n).astype(np.float32) for n in sizes]
+
+
+def test_a_tiled_matmul():
+    o, a, b = arrays(64, 64, 64)
+    launch(parse_function(MATMUL), (8, 1, 1), [o, a, b])
+    assert np.array_equal(o.reshape(8, 8), a.reshape(8, 8) @ b.reshape(8, 8))
+
+
+def test_a_missing_barrier_is_reported():
+    # Without the barrier the first work item reads what the others have not written yet.
+    function = parse_function(MATMUL.replace('barrier("group", "local");', ""))
+    with pytest.raises(SemtreeRuntimeError, match=r"nothing has written.* at tile\[2\] by work item \(0, 0, 0\) of group \(0, 0, 0\)"):
+        launch(function, (8, 1, 1), arrays(64, 64, 64))
+
+
+def run(body, buffers, groups=(1, 1, 1), threads=1, check_races=True, subgroup=0):
+    """Run statements over buffers b0, b1 … (all writable)."""
+    space = "readwrite global %s* b%d"
+    params = ", ".join(space % (b.dtype.name, i) for i, b in enumerate(buffers))
+    text = f"function f({params}) group({threads}, 1, 1) subgroup({subgroup}) {{\n{body}\n}}"
+    launch(parse_function(text.replace(" subgroup(0)", "")), groups, buffers, check_races)
+    return buffers[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("b0[global_id(0)] = 1.0; let x = b0[3 - global_id(0)];", r"write after read by work item 1 .*its group.* at b0\[2\] by work item \(2, 0, 0\)"),
+        ("b0[0] = 1.0;", r"write after write by work item 0 .* at b0\[0\] by work item \(1, 0, 0\)"),
+        ("let x = b0[0]; if (local_id(0) == 3) { b0[0] = 2.0; }", r"write after read by several work items"),
+        ("alloc local float32[4] t; t[0] = 1.0;", r"write after write .* at t\[0\]"),
+        ("if (local_id(0) < 2) { atomic add b0[0] = 1.0; } else { b0[0] = 1.0; }", "write after atomic"),
+        ('b0[local_id(0)] = 1.0; barrier("group", "local"); let x = b0[0];', "read after write"),
+    ],
+)
+def test_races_within_a_group(body, message):
+    with pytest.raises(SemtreeRuntimeError, match=message):
+        run(body, [np.zeros(4, np.float32)], threads=4)
+    run(body, [np.zeros(4, np.float32)], threads=4, check_races=False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'b0[local_id(0)] = 1.0; barrier("group", "global"); let x = b0[0];',
+        'b0[local_id(0)] = 1.0; barrier("group", "all"); b0[3 - local_id(0)] = 2.0;',
+        "atomic add b0[0] = 1.0;",
+        "let x = b0[0];",
+        "let x = b0[0]; b0[1 + global_id(0)] = x;",
+    ],
+)
+def test_what_is_no_race(body):
+    run(body, [np.zeros(8, np.float32)], threads=4)
+
+
+@pytest.mark.parametrize("body", ["b0[0] = 1.0;", "b0[group_id(0)] = b0[1];", "atomic add b0[0] = b0[1 - group_id(0)];"])
+def test_races_between_groups(body):
+    with pytest.raises(SemtreeRuntimeError, match=r"data race.*another group"):
+        run(body, [np.zeros(2, np.float32)], groups=(2, 1, 1))
+
+
+def test_aliased_buffers_race_too():
+    storage = np.zeros(8, np.float32)
+    with pytest.raises(SemtreeRuntimeError, match=r"write after read .*another group.*at b0\[4\]"):
+        run("b0[4] = 1.0; let x = b1[0];", [storage, storage[4:]], groups=(2, 1, 1))
+    run("b0[group_id(0)] = b1[group_id(0)];", [storage, storage[4:]], groups=(2, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("let x = b0[4];", r"read out of bounds \(4 elements\) at b0\[4\] by work item \(0, 0, 0\) of group \(0, 0, 0\)"),
+        ("b0[-1] = 1.0;", r"write out of bounds .* at b0\[-1\]"),
+        ("let x = b0[1]:float32x4;", r"read out of bounds .* at b0\[4\]"),
+        ("b0[3] = splat(1.0, 2);", r"at b0\[4\]"),
+        ("atomic add b0[7] = 1.0;", r"atomic update out of bounds .* at b0\[7\]"),
+        ("alloc private float32[4] p; let x = p[2];", r"nothing has written .* at p\[2\]"),
+        ("alloc private float32[4] p; p[0] = 1.0; let x = p[0]:float32x2;", r"at p\[1\]"),
+        ("for (i = 0; i < 2; i += 1) { alloc private float32[1] p; if (i == 1) { let x = p[0]; } p[0] = 1.0; }", "nothing"),
+        ("alloc local float32[4] t; async_copy t[0] = b0[0], count=4; let x = t[0];", "a copy still fills"),
+        ("alloc local float32[4] t; async_copy t[0] = b0[1], count=4;", r"read out of bounds .* at b0\[4\]"),
+    ],
+)
+def test_memory_errors(body, message):
+    with pytest.raises(SemtreeRuntimeError, match=message):
+        run(body, [np.zeros(4, np.float32)])
+
+
+def test_masked_lanes_touch_nothing():
+    mask = "iota(int32x4) < 2i32x4"
+    out = run(f"b0[2, mask={mask}] = b0[2, mask={mask}]:float32x4 + 1f32x4;", [np.zeros(4, np.float32)])
+    assert out.tolist() == [0, 0, 1, 1]
+    out = run("let x = b0[3, mask=iota(int32x4) < 1i32x4]:float32x4; b0[0] = x;", [np.arange(1, 5, dtype=np.float32)])
+    assert out.tolist() == [4, 0, 0, 0]
+
+
+BARRIER_UNDER_LOAD = """function f(readwrite global int32* b0) group(2, 1, 1) {
+    atomic add b0[0] = 1;
+    if (b0[0] == 1) { barrier("group", "local"); }
+}"""
+
+
+def test_barriers_must_be_reached_by_all():
+    # To the verifier one cell holds one value for all threads; here each sees another one.
+    with pytest.raises(SemtreeRuntimeError, match=r"work item \(0, 0, 0\) .* waits at a Barrier that 1 finished"):
+        launch(parse_function(BARRIER_UNDER_LOAD), (1, 1, 1), [np.zeros(1, np.int32)], check_races=False)
+    with pytest.raises(SemtreeRuntimeError, match=r"read after atomic|atomic after read"):
+        launch(parse_function(BARRIER_UNDER_LOAD), (1, 1, 1), [np.zeros(1, np.int32)])
+
+
+def test_collectives():
+    x = np.arange(8, dtype=np.float32)
+    lane = "let l = local_id(0); let v = b0[l]; "
+    for op, want in [
+        ('subgroup("reduce_add", v)', [6, 6, 6, 6, 22, 22, 22, 22]),
+        ('subgroup("reduce_max", -v)', [0, 0, 0, 0, -4, -4, -4, -4]),
+        ('subgroup("broadcast", v, 1)', [1, 1, 1, 1, 5, 5, 5, 5]),
+        ('subgroup("shuffle_xor", v, 1)', [1, 0, 3, 2, 5, 4, 7, 6]),
+        ('subgroup("shuffle_up", v, 1)', [0, 0, 1, 2, 4, 4, 5, 6]),
+        ('subgroup("shuffle_down", v, 2)', [2, 3, 2, 3, 6, 7, 6, 7]),
+        ('subgroup("shuffle", v, 3 - l % 4)', [3, 2, 1, 0, 7, 6, 5, 4]),
+    ]:
+        assert run(f"{lane} b0[l] = {op} + 0.0;", [x.copy()], threads=8, subgroup=4).tolist() == want
+    with pytest.raises(SemtreeRuntimeError, match="reads lanes"):
+        run(f'{lane} b0[l] = subgroup("shuffle", v, 4);', [x.copy()], threads=8, subgroup=4)
+
+
+def test_statements():
+    x = np.arange(8, dtype=np.int32)
+    assert run("var m = 0; while (b0[m] < 5) { m = m + 1; } b0[0] = m;", [x.copy()])[0] == 5
+    assert run("for (i = 0; i < 8; i += 3) { b0[i] = i * 10; if (i == 3) { return; } }", [x.copy()]).tolist() == [0, 1, 2, 30, 4, 5, 6, 7]
+    assert run("if (b0[0] > 0) { b0[1] = 5; } else { b0[1] = 6; }", [x.copy()])[1] == 6
+    assert run("atomic max b0[3] = 9; atomic assign b0[4] = 8; atomic mul b0[2] = -3;", [x.copy()]).tolist() == [0, 1, -6, 9, 8, 5, 6, 7]
+    copy = "alloc local int32[8] t; async_copy t[0] = b0[4], count=4; async_copy t[4] = b0[0], count=4; async_wait(0, %d); b0[0] = t[%d];"
+    assert run(copy % (1, 3), [x.copy()])[0] == 7
+    with pytest.raises(SemtreeRuntimeError, match="still fills"):
+        run(copy % (1, 4), [x.copy()])
+
+
+def test_helpers_and_pointers():
+    text = """function f(readwrite global int32* o) group(2, 1, 1) helpers {
+        function bump(readwrite global int32* p, read int32 at, read int32 by) group(1, 1, 1) {
+            if (by == 0) { return; }
+            p[at] = p[at] + by;
+            barrier("group", "global");
+        }
+    } { call bump(o, local_id(0), 3); call bump(o, 1 - local_id(0), 4); }"""
+    o = np.array([10, 20], np.int32)
+    launch(parse_function(text), (1, 1, 1), [o])
+    assert o.tolist() == [17, 27]
+
+
+def test_mma_is_a_matrix_product():
+    rng = np.random.default_rng(3)
+    a, b, c = (rng.integers(-4, 4, n).astype(np.float32) for n in (8, 8, 4))
+    body = "b0[0] = mma(2, 2, 4, [b1[0]:float32x4, b1[4]:float32x4], [b2[0]:float32x8], [b0[0]:float32x4]):float32x4;"
+    want = c.reshape(2, 2) + a.reshape(2, 4) @ b.reshape(4, 2)
+    assert np.array_equal(run(body, [c.copy(), a, b]).reshape(2, 2), want)
+
+
+def test_launch_names_the_wrong_buffer():
+    function = parse_function("function f(write global float32* out [elements=8]) group(1, 1, 1) { out[0] = 1.0; }")
+    good = np.zeros(8, np.float32)
+    for buffers, message in [
+        ([], "takes 1 buffers"),
+        ([good.astype(np.float64)], "buffer out is a one-dimensional float32"),
+        ([good.reshape(2, 4)], "one-dimensional"),
+        ([good[:4]], "has 4 values, the kernel needs 8"),
+    ]:
+        with pytest.raises(SemtreeRuntimeError, match=message):
+            launch(function, (1, 1, 1), buffers)
+    good.flags.writeable = False
+    with pytest.raises(SemtreeRuntimeError, match="read-only array"):
+        launch(function, (1, 1, 1), [good])
+    with pytest.raises(SemtreeError, match="not declared"):
+        launch(s.Function("f", (), s.Block((s.Assign("x", s.Const(1, s.Type(DType.INT32))),))), (1, 1, 1), [])
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def literal_pool(dtype):
+    if dtype.is_float:
+        return [0.0, -0.0, 1.5, -2.25, 3.0, 1e30, float("inf"), float("-inf"), float("nan")]
+    return sorted({v for v in (dtype.min_value, dtype.max_value, 0, 1, 2, 3, 7, 40, -1, -5) if dtype.min_value <= v <= dtype.max_value})
+
+
+def node_of(op, operands, t):
+    match op.signature:
+        case Signature.MATH:
+            return s.Call(op.name, operands, t)
+        case Signature.COMPARE:
+            return s.Compare(op.name, *operands, s.Type(DType.BOOL, t.lanes))
+        case Signature.SELECT:
+            return s.Select(*operands, t)
+        case Signature.CAST:
+            return s.Cast(*operands, t)
+        case _ if op.arity == 1:
+            return s.Unary(op.name, *operands, t)
+        case _:
+            return s.Binary(op.name, *operands, t)
+
+
+def evaluate(node, *buffers):
+    """The value of an expression over parameters p0, p1 …"""
+    t = node.type
+    out = np.zeros(t.lanes, t.dtype.numpy)
+    all_buffers = [out, *buffers]
+    params = tuple(
+        s.Param(f"p{i}", pointer(DType(b.dtype.name)), s.Access.WRITE if i == 0 else s.Access.READ)
+        for i, b in enumerate(all_buffers)
+    )
+    body = s.Block((s.Store(s.Var("p0", params[0].type), index(0), node),))
+    launch(s.Function("e", params, body), (1, 1, 1), all_buffers)
+    return out
+
+
+def pointer(dtype):
+    return s.Type(dtype, space=s.Space.GLOBAL, ptr=True)
+
+
+def index(i):
+    return s.Const(i, s.Type(DType.INT64))
+
+
+def operand(number, t, at=0):
+    return s.Load(s.Var(f"p{number}", pointer(t.dtype)), index(at), t)
+
+
+CASES = [
+    (op, dtype)
+    for op in OPS.values()
+    for dtype in DType
+    if op.name != "ident"
+    and (op.signature is not Signature.MATH or dtype.is_float)
+    and (op.signature not in (Signature.BITS, Signature.SHIFT) or not dtype.is_float)
+]
+
+
+@pytest.mark.parametrize(("op", "dtype"), CASES, ids=[f"{op.name}-{dtype}" for op, dtype in CASES])
+def test_every_operation_agrees_with_numerics_in_scalars_and_lanes(op, dtype):
+    with np.errstate(all="ignore"):
+        pool = np.array(literal_pool(dtype)).astype(dtype.numpy)
+    left, right = (part.ravel() for part in np.meshgrid(pool, pool))
+    lanes = len(left)
+    columns = [left, right][: op.arity]
+    if op.signature is Signature.SELECT:
+        columns = [np.arange(lanes) % 2 == 0, left, right]
+    if op.signature is Signature.SHIFT and dtype is DType.BOOL:
+        columns[1] = columns[1].astype(np.int32)
+    targets = list(DType) if op.signature is Signature.CAST else [DType.BOOL if op.signature is Signature.COMPARE else dtype]
+    for target in targets:
+        want = np.broadcast_to(numerics.apply(op.name, columns, target), lanes)
+        result = s.Type(dtype if op.signature is not Signature.CAST else target, lanes)
+        vectors = tuple(operand(i + 1, s.Type(DType(c.dtype.name), lanes)) for i, c in enumerate(columns))
+        same_bits(evaluate(node_of(op, vectors, result), *columns), want)
+        for at in range(0, lanes, 7):
+            scalars = tuple(operand(i + 1, s.Type(DType(c.dtype.name)), at) for i, c in enumerate(columns))
+            same_bits(evaluate(node_of(op, scalars, result.scalar), *columns), want[at : at + 1])
+
+
+def same_bits(got, want):
+    assert got.dtype == want.dtype
+    nan = (got != got) & (want != want)
+    assert (nan | (got.view(f"u{got.itemsize}") == np.ascontiguousarray(want).view(f"u{got.itemsize}"))).all(), (got, want)
+
+
+def floats(width):
+    return st.floats(width=width, allow_nan=False, allow_infinity=False)
+
+
+def is_nearest(got, a, b, c):
+    """Whether `got` is the correctly rounded fma, by rational arithmetic: no neighbour is closer, ties are even."""
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    near = [got, *(np.nextafter(got, got.dtype.type(end)) for end in (np.inf, -np.inf))]
+    bits = f"u{got.itemsize}"
+    errors = [(abs(Fraction(float(n)) - exact), int(np.asarray(n).view(bits)) & 1) for n in near]
+    return min(errors) == errors[0]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from([32, 64]).flatmap(lambda w: st.tuples(st.just(w), *[floats(w)] * 3)))
+def test_fma_rounds_once(case):
+    width, *values = case
+    dtype = DType(f"float{width}")
+    a, b, c = (dtype.numpy.type(v) for v in values)
+    limit = 1e18 if width == 32 else 1e150
+    if not all(1 / limit < abs(float(v)) < limit for v in (a, b)) or abs(float(c)) > limit**2:
+        return
+    t = s.Type(dtype)
+    node = s.Fma(operand(1, t), operand(2, t), operand(3, t), t)
+    got = evaluate(node, *(np.array([v]) for v in (a, b, c)))[0]
+    assert is_nearest(got, a, b, c)
+    vector = s.Fma(*(s.Splat(operand(i, t), t.vector(2)) for i in (1, 2, 3)), t.vector(2))
+    assert evaluate(vector, *(np.array([v]) for v in (a, b, c))).tolist() == [got, got]
+
+
+def test_fma_by_hand():
+    t = s.Type(DType.FLOAT32)
+    eps = np.float32(2.0**-23)
+    # (1+e)(1-e) - 1 = -e^2: lost when the product is rounded first.
+    parts = [np.array([v], np.float32) for v in (1 + eps, 1 - eps, -1)]
+    node = s.Fma(operand(1, t), operand(2, t), operand(3, t), t)
+    assert evaluate(node, *parts)[0] == -(eps**2)
+    wide = s.Type(DType.FLOAT64)
+    node = s.Fma(*(operand(i, wide) for i in (1, 2, 3)), wide)
+    for values, want in [((1e300, 1e300, -np.inf), -np.inf), ((1e300, -1e300, 0), -np.inf), ((-0.0, 1, -0.0), -0.0)]:
+        got = evaluate(node, *(np.array([float(v)]) for v in values))[0]
+        assert got == want and np.signbit(got) == np.signbit(want)
+
+
+def test_lanes_are_reduced_as_a_tree():
+    values = np.array([1e8, 1, -1e8, 1, 3, 5, 7, 9], np.float32)
+    for agg, op in [(Aggregation.SUM, np.add), (Aggregation.MAX, np.maximum), (Aggregation.PROD, np.multiply)]:
+        want = values
+        while len(want) > 1:
+            want = op(want[: len(want) // 2], want[len(want) // 2 :])
+        node = s.ReduceLanes(agg, operand(1, s.Type(DType.FLOAT32, 8)), s.Type(DType.FLOAT32))
+        assert evaluate(node, values)[0] == want[0]
+
+
+def test_vector_nodes():
+    x = np.arange(4, dtype=np.float32)
+    assert run("b0[0] = shuffle(b0[0]:float32x4, 9f32x4, 3, 4, 0, 1);", [x.copy()]).tolist() == [3, 9, 0, 1]
+    assert run("b0[0] = insert(splat(extract(b0[0]:float32x4, 2), 4), 1, 7.0);", [x.copy()]).tolist() == [2, 7, 2, 2]
+    assert run("b0[0] = float32x4(iota(int32x4) % 2i32x4) + limit_max(float32x4);", [x.copy()]).tolist() == [np.inf] * 4
+    assert run("b0[0] = float32(-7 % 3) + float32(5 % 0);", [x.copy()])[0] == 2
+
+
+def test_work_item_numbers():
+    out = np.zeros(24, np.int32)
+    text = """function ids(write global int32* o) group(2, 3, 1) {
+        let i = global_id(0) + 4 * global_id(1);
+        o[i] = group_id(0) * 100 + local_id(0) * 10 + local_id(1) + group_id(1) * 1000;
+    }"""
+    launch(parse_function(text), (2, 2, 1), [out])
+    want = [(y // 3) * 1000 + (x // 2) * 100 + (x % 2) * 10 + y % 3 for y in range(6) for x in range(4)]
+    assert out.tolist() == want
+
+
+def test_deep_and_shared_expressions():
+    t = s.Type(DType.INT32)
+    deep = shared = operand(1, t)
+    for _ in range(10_000):
+        deep = s.Binary("add", deep, s.Const(1, t), t)
+    for _ in range(100):
+        shared = s.Binary("add", shared, shared, t)
+    assert evaluate(deep, np.array([5], np.int32))[0] == 10_005
+    assert evaluate(s.Binary("mul", shared, deep, t), np.array([5], np.int32))[0] == 0
+    block = s.Block()
+    for _ in range(1000):
+        block = s.Block((s.If(s.Const(True, s.Type(DType.BOOL)), block),))
+    with pytest.raises(SemtreeError, match="nested statements"):
+        launch(s.Function("f", (), block), (1, 1, 1), [])
