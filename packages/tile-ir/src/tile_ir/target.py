@@ -65,7 +65,7 @@ class Capabilities:
     serializes: bool = False
     executes: bool = True
     """False for a compile-only device (`null`)."""
-    quirks: Mapping[str, str] = field(default_factory=dict)
+    quirks: Mapping[str, str] = field(default_factory=dict[str, str])
     """Named deviations, each with a reason; a quirk that no longer fails is an error."""
 
 
@@ -75,7 +75,7 @@ class PassConfig:
 
     name: str
     label: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Target:
     codegen: str = "semtree"
     """"semtree" or "stripe": what the backend's compiler takes."""
     passes: tuple[PassConfig, ...] = ()
-    model: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The slides' hardware model: clock_mhz, mem_units, exec_units, tx_units, buses."""
     nodes: frozenset[str] = frozenset()
     """Optional semtree nodes the emitter takes; `legalise` rewrites all others."""
@@ -111,8 +111,10 @@ class Target:
     @staticmethod
     def from_json(text: str) -> Target:
         """Read a target document; a pass entry is ``{"name": label, "<pass>": {options}}`` as on the slides."""
-        data = json.loads(text)
-        settings = {k: tuple(v) if isinstance(v, list) else v for k, v in data.get("settings", {}).items()}
+        data: dict[str, Any] = json.loads(text)
+        settings: dict[str, Any] = dict(data.get("settings", {}))
+        if "dim_sizes" in settings:
+            settings["dim_sizes"] = tuple(settings["dim_sizes"])
         return Target(
             name=data["name"],
             settings=HardwareSettings(**settings),

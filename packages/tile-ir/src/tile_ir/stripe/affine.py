@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class Affine:
     def of(terms: Mapping[str, int] | Iterable[tuple[str, int]] = (), const: int = 0) -> Affine:
         """Normalise: sum equal names, drop zeros, sort."""
         total: dict[str, int] = {}
-        for name, coefficient in terms.items() if isinstance(terms, Mapping) else terms:
+        pairs = cast("Mapping[str, int]", terms).items() if isinstance(terms, Mapping) else terms
+        for name, coefficient in pairs:
             total[name] = total.get(name, 0) + coefficient
         return Affine(tuple(sorted((n, c) for n, c in total.items() if c)), const)
 

@@ -8,29 +8,17 @@ statement, and elisions (``…``, ``<Elided memory xfers>``), which it drops.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tile_ir.diagnostics import Diagnostic, Source, Span, TileLimitError, TileSyntaxError
 from tile_ir.stripe.nodes import Block, Program
-
-if TYPE_CHECKING:
-    from lark import Lark
+from tile_ir.stripe.syntax import Fault
 
 MAX_DEPTH = 200
 """Deepest nesting of brackets (a block inside a block is one level) that a text may have; deeper is a TileLimitError."""
 
 _BRACKETS = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|`[^`\n]*`|[()\[\]{}]')
-
-
-@dataclass(frozen=True, slots=True)
-class Fault(Exception):
-    """A mistake found while building a node; becomes a TileSyntaxError with the token's span."""
-
-    message: str
-    token: object = None
-    hint: str | None = None
 
 
 def parse_program(text: str | Source) -> Program:
@@ -64,12 +52,13 @@ def _parse(text: str | Source, start: str) -> Any:
 
 
 @cache
-def _lark() -> Lark:
+def _lark() -> Any:
     from lark import Lark
 
-    from tile_ir.stripe.builder import Builder
+    from tile_ir.stripe.builder import Builder  # pyright: ignore[reportUnknownVariableType]
 
-    return Lark.open(
+    lark: Any = Lark
+    return lark.open(
         "stripe.lark",
         rel_to=__file__,
         parser="lalr",
@@ -93,15 +82,15 @@ def _check_depth(source: Source) -> None:
 
 
 def _unexpected(source: Source, error: Any) -> Diagnostic:
-    from lark.exceptions import UnexpectedCharacters, UnexpectedToken
-
-    if isinstance(error, UnexpectedCharacters):
-        start = error.pos_in_stream or 0
-        return Diagnostic("TILE-E601", f"no Stripe token starts with {source.text[start]!r} here", Span(source, start, start + 1))
-    if isinstance(error, UnexpectedToken) and error.token.type != "$END":
-        start = error.token.start_pos or 0
-        message = f"{str(error.token)!r} cannot stand here"
-        return Diagnostic("TILE-E601", message, Span(source, start, start + len(error.token)), _expected(error))
+    """What lark could not read: a character that starts no token, a token out of place, or the end."""
+    token: Any = getattr(error, "token", None)
+    start: int = (error.pos_in_stream if token is None else token.start_pos) or 0
+    if token is None:
+        span = Span(source, start, start + 1)
+        return Diagnostic("TILE-E601", f"no Stripe token starts with {source.text[start]!r} here", span)
+    if token.type != "$END":
+        span = Span(source, start, start + len(token))
+        return Diagnostic("TILE-E601", f"{str(token)!r} cannot stand here", span, _expected(error))
     end = len(source.text)
     return Diagnostic("TILE-E601", "the text ends in the middle of a statement", Span(source, end, end))
 
