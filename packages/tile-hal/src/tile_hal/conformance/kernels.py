@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,10 @@ from tile_hal.interfaces import Buffer, Device, Event
 
 Array = npt.NDArray[Any]
 INT = Type(DType.INT32)
+
+
+Formula = Callable[[Expr], Expr] | Callable[[Expr, Expr], Expr] | Callable[[Expr, Expr, Expr], Expr]
+"""What an elementwise kernel computes from its operands."""
 
 
 def number(value: float | bool, dtype: DType = DType.INT32, lanes: int = 1) -> Const:
@@ -77,13 +81,13 @@ def function(params: Sequence[Param], *body: Statement, name: str = "kernel", **
 
 
 def elementwise(
-    expr: Callable[..., Expr], out: DType, inputs: Sequence[DType], count: int, *, lanes: int = 1
+    expr: Formula, out: DType, inputs: Sequence[DType], count: int, *, lanes: int = 1
 ) -> Function:
     """``out[i] = expr(in0[i], in1[i], …)`` for `count` elements (a multiple of `lanes`), `lanes` at a time."""
     params = [param("out", out, count, Access.WRITE)]
     params += [param(f"in{n}", dtype, count) for n, dtype in enumerate(inputs)]
     values = [load(f"in{n}", dtype, I, lanes) for n, dtype in enumerate(inputs)]
-    return function(params, loop("i", count, store("out", I, expr(*values)), step=lanes))
+    return function(params, loop("i", count, store("out", I, cast(Callable[..., Expr], expr)(*values)), step=lanes))
 
 
 def splat(value: Expr, lanes: int) -> Expr:

@@ -314,7 +314,8 @@ def elementwise(draw: st.DrawFn, dtypes: Sequence[DType]) -> Case:
         keep = draw(st.integers(0, len(shape)))
         part = tuple(1 if draw(st.integers(0, 3)) == 0 else n for n in shape[len(shape) - keep :])
         inputs[name] = TensorType(element, part)
-    names, statements = list(inputs), []
+    names = list(inputs)
+    statements: list[str] = []
     for number in range(draw(st.integers(1, 4))):
         first, second = draw(st.sampled_from(names)), draw(st.sampled_from(names))
         result = f"T{number}"

@@ -60,7 +60,7 @@ def test_two_buffers_may_be_mapped_at_once(tile_device: Device) -> None:
 
 def test_wrapped_memory_is_used_in_place(tile_device: Device) -> None:
     data = np.arange(1024, dtype=np.float32)
-    buffer = tile_device.memory.wrap(memoryview(data).cast("B"))
+    buffer = tile_device.memory.wrap(data.data.cast("B"))
     if buffer is None:
         pytest.skip("device does not use host memory in place")
     assert buffer.nbytes == data.nbytes
@@ -72,7 +72,7 @@ def test_wrapped_memory_is_used_in_place(tile_device: Device) -> None:
 def test_wrap_refuses_or_takes_any_view(tile_device: Device) -> None:
     data = np.arange(64, dtype=np.float32)
     for view in (data[::2], data[:0], data.reshape(8, 8).T):
-        buffer = tile_device.memory.wrap(memoryview(view))
+        buffer = tile_device.memory.wrap(view.data)
         if buffer is not None:
             assert bytes(buffer.map_current()) == view.tobytes()
             buffer.unmap().wait()

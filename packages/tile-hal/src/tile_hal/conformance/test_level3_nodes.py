@@ -367,7 +367,7 @@ def test_helper_functions(tile_device: Device) -> None:
     check(tile_device, item, [blank()])
 
 
-def need_threads(device: Device, threads: int, *nodes: str) -> None:
+def need_threads(device: Device, threads: int, *nodes: DType | str) -> None:
     need(device, *nodes)
     if threads > device.capabilities.max_group_size:
         pytest.skip(f"device has groups of at most {device.capabilities.max_group_size}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -29,6 +28,7 @@ from tile_ir.semtree.nodes import (
 from tile_hal.conformance import tolerance
 from tile_hal.conformance.kernels import (
     Array,
+    Formula,
     assert_same,
     elementwise,
     function,
@@ -69,7 +69,7 @@ def call(op: str, *args: Expr) -> Expr:
     return Call(op, args, args[0].type)
 
 
-def run(device: Device, expr: Callable[..., Expr], out: DType, args: list[Array], dtypes: list[DType]) -> Array:
+def run(device: Device, expr: Formula, out: DType, args: list[Array], dtypes: list[DType]) -> Array:
     """The expression's value over `args`, scalar; and the same bits from the vector form, where there are vectors."""
     need(device, out, *dtypes)
     lanes = min((lanes_of(device, d) for d in (out, *dtypes)), default=1)
@@ -82,7 +82,7 @@ def run(device: Device, expr: Callable[..., Expr], out: DType, args: list[Array]
     return results[0]
 
 
-def exact(device: Device, op: str, expr: Callable[..., Expr], out: DType, args: list[Array], dtypes: list[DType]) -> None:
+def exact(device: Device, op: str, expr: Formula, out: DType, args: list[Array], dtypes: list[DType]) -> None:
     got = run(device, expr, out, args, dtypes)
     assert_same(got, numerics.apply(op, args, out), op)
 
@@ -193,7 +193,10 @@ def test_products_and_sums_are_not_contracted(tile_device: Device, dtype: DType)
     random = np.random.default_rng(3)
     a, b = (random.normal(0, 1, COUNT).astype(dtype.numpy) for _ in range(2))
     c = -(a * b)  # what a fused form would leave is exactly the rounding error of the product
-    expr = lambda x, y, z: binary("add", binary("mul", x, y), z)  # noqa: E731
+
+    def expr(x: Expr, y: Expr, z: Expr) -> Expr:
+        return binary("add", binary("mul", x, y), z)
+
     assert_same(run(tile_device, expr, dtype, [a, b, c], [dtype] * 3), np.zeros(COUNT, dtype.numpy))
 
 

@@ -149,7 +149,7 @@ def explore(device: Device, examples: int, cases: st.SearchStrategy[strategies.C
 
     @settings(
         max_examples=examples, deadline=None, derandomize=True, database=None,
-        suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate, Phase.shrink),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example], phases=(Phase.explicit, Phase.generate, Phase.shrink),
     )  # fmt: skip
     @given(cases)
     def check(case: strategies.Case) -> None:
