@@ -123,7 +123,12 @@ def _limits(dtype: DType) -> tuple[int | float, int | float]:
 
 def from_numpy(dtype: npt.DTypeLike) -> DType:
     """The DType of a NumPy dtype of any byte order; TypeError when Tile has none."""
-    name = np.dtype(dtype).newbyteorder("=").name
+    return _from_numpy(np.dtype(dtype))
+
+
+@cache
+def _from_numpy(dtype: np.dtype[Any]) -> DType:
+    name = dtype.newbyteorder("=").name
     try:
         return DType(name)
     except ValueError:
