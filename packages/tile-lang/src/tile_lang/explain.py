@@ -56,7 +56,8 @@ def explain(fault: Fault, start: str, tokens: list[Token], lexed: Lexed, followi
 def _attribute(c: Context) -> Diagnostic | None:
     if c.region != "attribute":
         return None
-    return c.report("TILE-E019", f"expected {in_words(c.expected)} in an attribute", "write it as [[pid(name)]]")
+    what = "a lower-case name" if "IDX" in c.expected else in_words(c.expected)
+    return c.report("TILE-E019", f"expected {what} in an attribute", "write it as [[pid(name)]]")
 
 
 def _statement_word(c: Context) -> Diagnostic | None:
@@ -287,6 +288,7 @@ STATEMENT_RULES: tuple[Rule, ...] = (
     _indexed_tensor,
     _missing_semicolon,
     _keyword,
+    _unclosed,
     _chained,
     _single_equal,
     _number_suffix,

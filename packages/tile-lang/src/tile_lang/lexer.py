@@ -63,12 +63,12 @@ _MASTER = re.compile(
 )
 
 _FOREIGN = {
-    "&&": ("AMP", "use '&' on boolean tensors"),
-    "||": ("BAR", "use '|' on boolean tensors"),
-    "**": ("STAR", "write pow(A, B)"),
-    "%": ("SLASH", "for tensors write A - (A / B) * B; a remainder of dimensions is mod(N, 2)"),
-    "!": ("TILDE", "write 'A == 0', or '~A' for boolean tensors"),
-    ":=": ("EQUAL", "write '='"),
+    "&&": ("&", "use '&' on boolean tensors"),
+    "||": ("|", "use '|' on boolean tensors"),
+    "**": ("*", "write pow(A, B)"),
+    "%": ("/", "for tensors write A - (A / B) * B; a remainder of dimensions is mod(N, 2)"),
+    "!": ("~", "write 'A == 0', or '~A' for boolean tensors"),
+    ":=": ("=", "write '='"),
 }
 _REASSIGN = "tensors are assigned once: give the result a new name, as in 'B = A + C;'"
 
@@ -152,9 +152,9 @@ def _bare_point(lexed: Lexed, token: Token) -> Token:
 
 def _foreign(lexed: Lexed, token: Token) -> Token:
     text = token.text
-    kind, hint = _FOREIGN.get(text, ("EQUAL", _REASSIGN))
+    meant, hint = _FOREIGN.get(text, ("=", _REASSIGN))
     _report(lexed, token, "TILE-E008", f"Tile has no operator {_quote(text)}", hint)
-    return token._replace(kind=kind)
+    return token._replace(kind=PUNCTUATION[meant], text=meant)
 
 
 def _underscore(lexed: Lexed, token: Token) -> Token:

@@ -1,0 +1,71 @@
+"""Hypothesis strategies of syntax trees."""
+
+from hypothesis import strategies as st
+from tile_ir.ops import Aggregation
+from tile_lang import ast
+
+UPPER = st.sampled_from(["A", "B", "Conv_1", "X'", "N", "default", "lower", "X_T0"])
+LOWER = st.sampled_from(["i", "j", "x1", "k'", "Upper", "no_defract", "function"])
+WORDS = st.sampled_from(["exp", "max", "Foo", "default", "as_float"])
+NAMES = st.builds(ast.Name, UPPER)
+INTS = st.builds(ast.IntLiteral, st.sampled_from(["0", "1", "02", "1000000000000000000000"]))
+FLOATS = st.builds(ast.FloatLiteral, st.sampled_from(["0.5", "1e5", "2.50e-3", "1.e2", "3E+1"]))
+
+
+def _expressions(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
+    operators = ["+", "-", "*", "/", "==", "!=", "<", ">", "<=", ">=", "<<", ">>", "&", "|", "^"]
+    return st.one_of(
+        st.builds(ast.Binary, st.sampled_from(operators), inner, inner),
+        st.builds(ast.Unary, st.sampled_from("-~"), inner),
+        st.builds(ast.Conditional, inner, inner, inner),
+        st.builds(ast.Call, WORDS, st.lists(inner, min_size=1, max_size=3).map(tuple)),
+    )
+
+
+def _formulas(inner: st.SearchStrategy[ast.Poly]) -> st.SearchStrategy[ast.Poly]:
+    return st.one_of(
+        st.builds(ast.Binary, st.sampled_from("+-*/"), inner, inner),
+        st.builds(ast.Unary, st.just("-"), inner),
+    )
+
+
+EXPRESSIONS = st.recursive(st.one_of(NAMES, INTS, FLOATS), _expressions, max_leaves=8)
+FORMULAS = st.recursive(st.one_of(NAMES, INTS, st.builds(ast.IndexName, LOWER)), _formulas, max_leaves=5)
+FORMULA_LISTS = st.lists(FORMULAS, max_size=3).map(tuple)
+REFS = st.builds(ast.Ref, NAMES, FORMULA_LISTS)
+ATTRIBUTES = st.lists(
+    st.builds(ast.Attribute, LOWER, st.lists(WORDS, max_size=2).map(tuple)), max_size=2
+).map(tuple)
+
+
+@st.composite
+def targets(draw: st.DrawFn) -> ast.Target:
+    indexes = draw(FORMULA_LISTS)
+    sizes = st.lists(EXPRESSIONS, min_size=1, max_size=2).map(tuple) if indexes else st.just(())
+    return ast.Target(draw(NAMES), indexes, draw(st.none() | sizes))
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> ast.Body:
+    count = draw(st.integers(1, 3))
+    comb = None if count == 1 else draw(st.sampled_from(["+", "*", "=="]))
+    return ast.Body(tuple(draw(REFS) for _ in range(count)), comb)
+
+
+CONTRACTIONS = st.builds(
+    ast.Contraction,
+    targets(),
+    st.sampled_from(Aggregation),
+    bodies(),
+    st.lists(st.builds(ast.Constraint, FORMULAS, EXPRESSIONS), max_size=2).map(tuple),
+    st.booleans(),
+    st.none() | NAMES,
+    ATTRIBUTES,
+)
+STATEMENTS = st.one_of(st.builds(ast.Assign, NAMES, EXPRESSIONS, ATTRIBUTES), CONTRACTIONS)
+FUNCTIONS = st.builds(
+    ast.Function,
+    st.lists(st.builds(ast.Input, NAMES, st.none() | st.lists(NAMES, max_size=3).map(tuple)), max_size=3).map(tuple),
+    st.lists(NAMES, min_size=1, max_size=2).map(tuple),
+    st.lists(STATEMENTS, max_size=3).map(tuple),
+)
