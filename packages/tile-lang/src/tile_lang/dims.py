@@ -164,4 +164,4 @@ def as_integer(value: Number) -> int | None:
         return None
     if not isinstance(value, float):
         return value
-    return int(value) if math.isfinite(value) and value == math.floor(value) else None
+    return int(value) if value.is_integer() else None
