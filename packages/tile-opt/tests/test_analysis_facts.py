@@ -215,7 +215,7 @@ def test_unbounded_index_names_the_index_and_place() -> None:
     with pytest.raises(TileTypeError) as caught:
         flat(located(contraction(([x], [6]), ([y], [3]), user=[(p(q=1, r=1), 5)])))
     (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.code == "TILE-E301" and "'r'" in diagnostic.message
+    assert diagnostic.code == "TILE-E131" and "'r'" in diagnostic.message
     assert diagnostic.span is not None and diagnostic.span.column == 1
 
 
@@ -255,6 +255,16 @@ def test_stride_needs_a_flag() -> None:
     assert uncovered(flat(contraction(([p(i=2)], [50]), ([i], [25]))), (50,), Sets()) is None
 
 
+def test_huge_coefficients() -> None:
+    big = 10**30
+    domain = flat(contraction(([x], [6]), ([x], [6]), user=[(p(x=big, i=1), 5 * big), (i, 2)]))
+    assert domain.ranges == (2, 5)
+
+
+def test_negative_bound_is_an_empty_domain() -> None:
+    assert flat(contraction(([x], [6]), ([x], [6]), user=[(x, -3)])).empty
+
+
 def test_operation_limit_is_a_diagnostic() -> None:
     sets = Sets(max_operations=3)
     c = located(contraction(([x], [6]), ([p(x=1, i=2)], [6]), ([p(x=3, i=5)], [6])))
@@ -266,3 +276,9 @@ def test_operation_limit_is_a_diagnostic() -> None:
 def test_import_is_lazy() -> None:
     code = "import sys, tile_opt; assert 'islpy' not in sys.modules and 'lark' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_coverage_beyond_the_limit_is_unknown() -> None:
+    domain = flat(contraction(([x], [60]), ([p(x=3, i=5)], [60]), ([i], [40]), user=[(p(x=1, i=-2), 60)]))
+    assert uncovered(domain, (60,), Sets(max_operations=3)) is None
+    assert uncovered(domain, (60,), Sets()) is not None

@@ -48,7 +48,7 @@ def bounded(c: Contraction) -> FlatDomain:
     try:
         domain = analyze(c, Sets())
     except TileTypeError as error:
-        assert error.diagnostics[0].code == "TILE-E301"
+        assert error.diagnostics[0].code == "TILE-E131"
         assume(False)
         raise
     assume(prod(domain.ranges) <= 20_000)

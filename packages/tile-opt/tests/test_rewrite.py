@@ -127,8 +127,10 @@ def test_partial_sums_of_halves_stay_wide() -> None:
 
 def test_what_is_not_split() -> None:
     large = SplitReduction(max_outputs=4, chunk_points=2)
-    assert large.apply(program := reduction(Aggregation.SUM, 8, 8, keep=True)) is program
-    assert SplitReduction().apply(program := reduction(Aggregation.SUM, 8, 8)) is program
+    wide = reduction(Aggregation.SUM, 8, 8, keep=True)
+    assert large.apply(wide) is wide
+    program = reduction(Aggregation.SUM, 8, 8)
+    assert SplitReduction().apply(program) is program
     triangle = contraction(([], []), ([i, j], [8, 8]), user=[(p(i=1, j=-1), 8)])
     program = replace(program, ops=(triangle,))
     assert TINY.apply(program) is program

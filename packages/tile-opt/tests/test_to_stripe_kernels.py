@@ -239,3 +239,11 @@ def test_tags_are_for_people_only() -> None:
     verify(stripped)
     inputs = random_inputs(made)
     np.testing.assert_array_equal(run(stripped, inputs)["O"], run(stripe, inputs)["O"])
+
+
+def test_errors_of_all_contractions_are_collected() -> None:
+    first = contraction(([], []), ([i], [4]), agg=Aggregation.ASSIGN)
+    second = replace(first, name="P")
+    with pytest.raises(TileTypeError) as caught:
+        to_stripe(program({"A": (4,)}, first, second, outputs="O P"))
+    assert [d.code for d in caught.value.diagnostics] == ["TILE-E132", "TILE-E132"]

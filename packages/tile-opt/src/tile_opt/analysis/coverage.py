@@ -42,7 +42,7 @@ def check_assigned_once(contraction: Contraction, domain: FlatDomain, sets: Sets
         return
     raise TileTypeError(
         Diagnostic(
-            "TILE-E302",
+            "TILE-E132",
             "Multiple assignment: two index tuples of this '=' contraction write the same output cell",
             contraction.origin,
             "use an aggregation such as '+' or '>', or make every index part of the output subscripts",

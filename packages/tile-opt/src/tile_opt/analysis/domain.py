@@ -75,7 +75,7 @@ def _check_bounded(contraction: Contraction) -> None:
         plural = "indexes" if len(free) > 1 else "index"
         message = f"nothing bounds the {plural} {names} of this contraction"
         hint = f"use {'them' if len(free) > 1 else 'it'} in a subscript, or add a constraint such as ', {free[0]} < 3'"
-        raise TileTypeError(Diagnostic("TILE-E301", message, contraction.origin, hint))
+        raise TileTypeError(Diagnostic("TILE-E131", message, contraction.origin, hint))
 
 
 def _canonical(contraction: Contraction) -> System:

@@ -24,6 +24,8 @@ Bounds = dict[str, tuple[int, int]]
 MAX_OPERATIONS = 2_000_000
 """ISL operations for one question: about a second."""
 
+_LONG = 1 << 63
+
 MAX_PARTS = 4
 """A difference with more parts than this counts as not small."""
 
@@ -63,8 +65,11 @@ class Sets:
         return self._limited(lambda: bool(self._set(names, constraints).is_empty()))
 
     def implied(self, names: Sequence[str], constraints: Sequence[Affine], claim: Affine) -> bool:
-        """True when `claim` >= 0 at every point that satisfies `constraints`."""
-        return self.is_empty(names, (*constraints, claim * -1 - 1))
+        """True when `claim` >= 0 is known to hold wherever `constraints` do; False when that is too hard to tell."""
+        try:
+            return self.is_empty(names, (*constraints, claim * -1 - 1))
+        except TileLimitError:
+            return False
 
     def injective(self, names: Sequence[str], constraints: Iterable[Affine], image: Sequence[Affine]) -> bool:
         """True when no two points of the set have the same image."""
@@ -77,7 +82,10 @@ class Sets:
         image: Sequence[Affine],
         shape: Sequence[int],
     ) -> tuple[Part, ...] | None:
-        """The cells of `shape` outside the image, as few disjoint parts over names d0, d1, …; None if not small."""
+        """The cells of `shape` outside the image, as few disjoint parts over names d0, d1, ….
+
+        None when there are more than MAX_PARTS, or when they cannot be found within the operation limit.
+        """
 
         def ask() -> tuple[Part, ...] | None:
             cells = [f"d{k}" for k in range(len(shape))]
@@ -91,7 +99,10 @@ class Sets:
                 return None
             return tuple(_part(piece, cells) for piece in pieces)
 
-        return self._limited(ask)
+        try:
+            return self._limited(ask)
+        except TileLimitError:
+            return None
 
     def _limited(self, ask: Callable[[], _T]) -> _T:
         self._context.reset_operations()
@@ -126,7 +137,7 @@ class Sets:
         for k, form in enumerate(image):
             equal = self._constraint(local, form, position, isl.dim_type.in_, equality=True)
             relation = relation.add_constraint(
-                equal.set_coefficient_val(isl.dim_type.out, k, isl.Val.int_from_si(self._context, -1))
+                equal.set_coefficient_val(isl.dim_type.out, k, self._number(-1))
             )
         return isl.Map.from_basic_map(relation)
 
@@ -134,10 +145,15 @@ class Sets:
         self, local: Any, form: Affine, position: Mapping[str, int], kind: Any, *, equality: bool = False
     ) -> Any:
         make = isl.Constraint.equality_alloc if equality else isl.Constraint.inequality_alloc
-        made = make(local).set_constant_val(isl.Val.int_from_si(self._context, form.const))
+        made = make(local).set_constant_val(self._number(form.const))
         for name, c in form.terms:
-            made = made.set_coefficient_val(kind, position[name], isl.Val.int_from_si(self._context, c))
+            made = made.set_coefficient_val(kind, position[name], self._number(c))
         return made
+
+    def _number(self, value: int) -> Any:
+        if -_LONG <= value < _LONG:
+            return isl.Val.int_from_si(self._context, value)
+        return isl.Val.read_from_str(self._context, str(value))
 
 
 def _between(name: str, size: int) -> tuple[Affine, Affine]:

@@ -77,7 +77,7 @@ def merge_parallel(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """Fold every constraint into the first one whose form is proportional to it; EmptyDomain when they clash."""
     kept: dict[tuple[tuple[str, Fraction], ...], Range] = {}
     for r in ranges:
-        if r.size == 0:
+        if r.size is not None and r.size <= 0:
             raise EmptyDomain
         if not r.form.terms:
             _check_constant(r)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.stripe.nodes import Block, ConstantBuffer, Direction, Program, Refinement
 from tile_lang.program import (
     ConstantTensor,
@@ -45,11 +46,17 @@ def to_stripe(program: TileProgram) -> Program:
 
     `outputs` of the result correspond to the program's by position; an output called like an input gets
     another name. Raises TileTypeError for an unbounded index or a repeated ``=``, TileLimitError when a
-    domain is too complicated to analyse.
+    domain is too complicated to analyse; type errors of all operations are collected.
     """
     context = Context.of(program)
+    problems: list[Diagnostic] = []
     for op in program.ops:
-        _TRANSLATE[type(op)](context, op)
+        try:
+            _TRANSLATE[type(op)](context, op)
+        except TileTypeError as error:
+            problems += error.diagnostics
+    if problems:
+        raise TileTypeError(problems)
     for target, value in context.copies:
         copy(context, target, value)
     return _assemble(context)
