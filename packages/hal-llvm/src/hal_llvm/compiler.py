@@ -8,7 +8,10 @@ from importlib.metadata import version
 
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
+from tile_ir.diagnostics import TileInternalError
 from tile_ir.kernels import KernelList
+from tile_ir.semtree.verify import verify
+from tile_ir.settings import Settings
 
 from hal_llvm import binding
 from hal_llvm.cpu import family, family_target
@@ -21,8 +24,8 @@ _MAGIC = b"tile-llvm 1\n"
 def machine_for(processor: binding.Processor) -> Machine:
     """What emission must know of a processor."""
     settings = family_target(family(processor.triple, processor.features)).settings
-    native = processor.triple.startswith(("aarch64", "arm64"))
-    return Machine(vector_bytes=settings.vector_bytes, fma=settings.fma, native_minmax=native)
+    arm = processor.triple.startswith(("aarch64", "arm64"))
+    return Machine(settings.vector_bytes, settings.fma, native_minmax=arm, native_saturation=arm)
 
 
 class LlvmLibrary(Library):
@@ -78,8 +81,18 @@ class LlvmCompiler(Compiler):
         self._machine = machine_for(processor)
 
     def build(self, kernels: KernelList) -> LlvmLibrary:
-        emitted = emit_module(kernels.kernels, self._machine)
+        emitted = self._emit(kernels)
         return LlvmLibrary(kernels, self.processor, self._compile(emitted), emitted.scratch)
+
+    def _emit(self, kernels: KernelList) -> Emitted:
+        if Settings.from_environment().verify:
+            for kernel in kernels.kernels:
+                if kernel.function is not None:
+                    verify(kernel.function, kernels.target.nodes)
+        try:
+            return emit_module(kernels.kernels, self._machine)
+        except KeyError as unknown:
+            raise TileInternalError(f"the llvm device has no operation {unknown}") from unknown
 
     def _compile(self, emitted: Emitted) -> bytes:
         try:

@@ -25,7 +25,8 @@ from hal_llvm.cpu import available_cpus, thread_count
 SPIN = 3000
 """Pauses (about 10-20 ns each) before a worker, or a caller that waits for one, sleeps."""
 
-Run = Callable[[int], None]
+PIN_LIMIT = 8
+"""Processors up to which a woken worker is kept off its caller's: with few of them the scheduler would put it there."""
 
 
 class ThreadPool:
@@ -77,7 +78,7 @@ class ThreadPool:
             cpus = available_cpus()
             self._header(layout.WORKERS)[0] = self.workers
             self._header(layout.SPIN)[0] = SPIN
-            self._header(layout.PIN)[0] = int(len(cpus) > 1 and max(cpus, default=0) < 8 * layout.MASK_BYTES)
+            self._header(layout.PIN)[0] = int(1 < len(cpus) <= PIN_LIMIT and max(cpus) < 8 * layout.MASK_BYTES)
             for cpu in cpus:
                 if cpu < 8 * layout.MASK_BYTES:
                     self._memory[layout.MASK_AT + cpu // 8] |= 1 << cpu % 8

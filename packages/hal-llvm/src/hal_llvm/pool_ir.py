@@ -218,6 +218,37 @@ done:
   ret void
 }
 
+; Let every worker run anywhere again: the caller is about to leave its processor idle.
+define internal void @release(ptr %pool) nounwind {
+  %workers.p = getelementptr i8, ptr %pool, i64 #WORKERS#
+  %count32 = load i32, ptr %workers.p
+  %count = zext i32 %count32 to i64
+  %base = getelementptr i8, ptr %pool, i64 #WORKERS_AT#
+  %allowed = getelementptr i8, ptr %pool, i64 #MASK_AT#
+  %any = icmp ne i64 %count, 0
+  br i1 %any, label %look, label %done
+look:
+  %w = phi i64 [ 0, %0 ], [ %w.next, %following ]
+  %offset = mul i64 %w, #WORKER_BYTES#
+  %worker = getelementptr i8, ptr %base, i64 %offset
+  %excluded = getelementptr i8, ptr %worker, i64 #EXCLUDED#
+  %old = load i32, ptr %excluded
+  %free = icmp eq i32 %old, -1
+  br i1 %free, label %following, label %change
+change:
+  store i32 -1, ptr %excluded
+  %thread.p = getelementptr i8, ptr %worker, i64 #THREAD#
+  %thread = load i64, ptr %thread.p
+  call i32 @pthread_setaffinity_np(i64 %thread, i64 #MASK_BYTES#, ptr %allowed)
+  br label %following
+following:
+  %w.next = add i64 %w, 1
+  %more = icmp ult i64 %w.next, %count
+  br i1 %more, label %look, label %done
+done:
+  ret void
+}
+
 define internal void @wake(ptr %pool, i64 %want) nounwind {
   %workers.p = getelementptr i8, ptr %pool, i64 #WORKERS#
   %count32 = load i32, ptr %workers.p
@@ -324,6 +355,7 @@ rest:
   %n.next = add i32 %n, 1
   br label %check
 sleep:
+  call void @release(ptr %pool)
   %a = atomicrmw xchg ptr %waiting, i32 1 seq_cst
   %still = load atomic i32, ptr %refs seq_cst, align 4
   %none = icmp eq i32 %still, 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 
@@ -117,17 +118,19 @@ _BOOL = {
     "add": "or", "sub": "xor", "mul": "and", "div": "and", "max": "or", "min": "and",
     "bit_and": "and", "bit_or": "or", "bit_xor": "xor",
 }  # fmt: skip
+_MINMAX = {"max": ("llvm.maximum", "ogt"), "min": ("llvm.minimum", "olt")}
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 
 
 def _float_minmax(code: Code, op: str, a: str, b: str, dtype: DType, lanes: int) -> str:
     t, mask = register(dtype, lanes), spread("i1", lanes)
+    intrinsic, better_when = _MINMAX[op]
     if code.module.machine.native_minmax:
-        return code.intrinsic(f"llvm.{'maximum' if op == 'max' else 'minimum'}", t, a, b)
+        return code.intrinsic(intrinsic, t, a, b)
     if _is_number(a):
         a, b = b, a
     # `b > a ? b : a` is one maxps, which gives a when either is NaN.
-    better = code.let(f"fcmp {'ogt' if op == 'max' else 'olt'} {t} {b}, {a}")
+    better = code.let(f"fcmp {better_when} {t} {b}, {a}")
     best = code.let(f"select {mask} {better}, {t} {b}, {t} {a}")
     if _is_number(b):
         return best
@@ -162,8 +165,8 @@ def _harmless(operand: str, dtype: DType) -> bool:
 
 
 def _divide(code: Code, left: str, right: str, dtype: DType, lanes: int) -> str:
-    if _harmless(right, dtype):
-        return _quotient(code, left, right, dtype, lanes)
+    if _harmless(right, dtype):  # LLVM multiplies instead
+        return code.let(f"{'s' if dtype.is_signed else 'u'}div {register(dtype, lanes)} {left}, {right}")
     zero, safe = _safe_divisor(code, left, right, dtype, lanes)
     quotient = _quotient(code, left, safe, dtype, lanes)
     return select(code, zero, literal(0, dtype, lanes), quotient, register(dtype, lanes), lanes)
@@ -310,6 +313,8 @@ def _cast_float(code: Code, value: str, source: DType, target: DType, lanes: int
     wide = DType.FLOAT32 if source in HALVES else source
     to = register(target, lanes)
     if not target.is_float:
+        if lanes > 1 and not code.module.machine.native_saturation:
+            return _saturate(code, value, wide, target, lanes)
         name = f"llvm.fpto{'s' if target.is_signed else 'u'}i.sat.{suffix(to)}.{suffix(register(wide, lanes))}"
         return code.call(name, to, (register(wide, lanes), value))
     goal = DType.FLOAT32 if target in HALVES else target
@@ -317,6 +322,32 @@ def _cast_float(code: Code, value: str, source: DType, target: DType, lanes: int
         way = "fpext" if goal.bits > wide.bits else "fptrunc"
         value = code.let(f"{way} {register(wide, lanes)} {value} to {register(goal, lanes)}")
     return narrow(code, value, target, lanes)
+
+
+def _saturate(code: Code, value: str, source: DType, target: DType, lanes: int) -> str:
+    """A saturating conversion of vectors, which LLVM would do lane by lane on x86."""
+    t, to = register(source, lanes), register(target, lanes)
+    low, high = int(target.min_value), int(target.max_value)
+    top = np.array(high).astype(source.numpy)
+    if int(top) > high:
+        top = np.nextafter(top, source.numpy.type(0))
+
+    def clamp(predicate: str, x: str, limit: float) -> str:
+        edge = literal(limit, source, lanes)
+        return select(code, code.let(f"fcmp {predicate} {t} {x}, {edge}"), edge, x, t, lanes)
+
+    inside = clamp("olt", clamp("ogt", value, float(top)), float(low))
+    number = code.let(f"fcmp ord {t} {value}, {value}")
+    inside = select(code, number, inside, literal(0, source, lanes), t, lanes)
+    width = max(32, target.bits)
+    wide = spread(f"i{width}", lanes)
+    result = code.let(f"fpto{'s' if target.is_signed or target.bits < 32 else 'u'}i {t} {inside} to {wide}")
+    if width > target.bits:
+        result = code.let(f"trunc {wide} {result} to {to}")
+    if int(top) == high:
+        return result
+    over = code.let(f"fcmp ogt {t} {value}, {literal(float(top), source, lanes)}")
+    return select(code, over, literal(high, target, lanes), result, to, lanes)
 
 
 AGGREGATION_OPS = {

@@ -20,6 +20,8 @@ class Machine:
     """The math functions may use fused multiply-add (Fma nodes always fuse)."""
     native_minmax: bool = False
     """llvm.maximum is one instruction (AArch64)."""
+    native_saturation: bool = False
+    """Conversions of float vectors to integers saturate (AArch64)."""
 
 
 @dataclass(slots=True)
