@@ -14,7 +14,7 @@ import numpy as np
 
 from tile_ir.semtree import scalars
 from tile_ir.semtree.memory import Memory, Thread, allocate
-from tile_ir.semtree.nodes import Alloc, AsyncCopy, Atomic, Expr, Load, Space, Store
+from tile_ir.semtree.nodes import Alloc, AsyncCopy, Atomic, Load, Space, Store
 
 Frame = list[Any]
 Evaluate = Callable[[Frame], Any]
@@ -28,19 +28,16 @@ def load(node: Load, args: Sequence[Evaluate]) -> Evaluate:
     pointer, index, *mask = args
     if node.type.lanes == 1 and not mask:
         return _load_scalar(pointer, index, node.type.dtype.is_float)
+    if not mask:
+        return _load_vector(pointer, index, node.type.lanes)
     t, zero = node.type, node.type.dtype.numpy.type(0)
 
     def run(f: Frame) -> Any:
         memory: Memory = pointer(f)
-        active = mask[0](f) if mask else None
-        active = np.atleast_1d(active) if active is not None else None
+        active = np.atleast_1d(mask[0](f))
         at = memory.locate(index(f), t.lanes, active, f[0], "read")
-        if memory.shadow is not None or memory.known is not None:
-            memory.on_read(at, f[0])
-        if isinstance(at, range):
-            return memory.data[at.start : at.stop].copy()
+        memory.on_read(at, f[0])
         values = np.full(t.lanes, zero, t.dtype.numpy)
-        assert active is not None
         values[active] = memory.data[at]
         return scalars.value_of(values, t)
 
@@ -56,6 +53,19 @@ def _load_scalar(pointer: Evaluate, index: Evaluate, is_float: bool) -> Evaluate
         if memory.shadow is not None or memory.known is not None:
             memory.on_read(range(i, i + 1), f[0])
         return memory.data[i] if is_float else memory.data.item(i)
+
+    return run
+
+
+def _load_vector(pointer: Evaluate, index: Evaluate, lanes: int) -> Evaluate:
+    def run(f: Frame) -> Any:
+        memory: Memory = pointer(f)
+        i = index(f) * memory.unit
+        if not 0 <= i <= memory.size * memory.unit - lanes:
+            memory.locate(i // memory.unit, lanes, None, f[0], "read")
+        if memory.shadow is not None or memory.known is not None:
+            memory.on_read(range(i, i + lanes), f[0])
+        return memory.data[i : i + lanes].copy()
 
     return run
 
@@ -152,4 +162,3 @@ def finish_copies(copies: list[Callable[[], None]], pending: int = 0) -> None:
         copies.pop(0)()
 
 
-__all__ = ["Evaluate", "Expr", "Frame", "alloc", "async_copy", "async_wait", "atomic", "finish_copies", "load", "store"]

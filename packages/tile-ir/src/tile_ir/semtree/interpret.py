@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -60,18 +61,23 @@ def launch(
 
 _CACHE_SIZE = 64
 _cache: OrderedDict[tuple[int, bool], tuple[Function, Compiled]] = OrderedDict()
+_lock = Lock()
 
 
 def _compiled(function: Function, checked: bool) -> Compiled:
     """Compile once per function object (nodes may be too deep to hash)."""
     key = (id(function), checked)
-    entry = _cache.get(key)
-    if entry is None or entry[0] is not function:
-        verify(function)
-        entry = _cache[key] = (function, compile_function(function, checked))
+    with _lock:
+        entry = _cache.get(key)
+    if entry is not None and entry[0] is function:
+        return entry[1]
+    verify(function)
+    compiled = compile_function(function, checked)
+    with _lock:
+        _cache[key] = (function, compiled)
         while len(_cache) > _CACHE_SIZE:
             _cache.popitem(last=False)
-    return entry[1]
+    return compiled
 
 
 def _counted(function: Function, buffers: Sequence[Any]) -> Sequence[Any]:

@@ -143,10 +143,13 @@ def fma(t: Type) -> Operation:
     exact = _fma64 if t.dtype is DType.FLOAT64 else _fma_narrow
     dtype = t.dtype.numpy
 
-    def run(a: Value, b: Value, c: Value) -> Value:
-        return value_of(exact(np.asarray(a, dtype), np.asarray(b, dtype), np.asarray(c, dtype), t.dtype), t)
+    def scalar(a: Value, b: Value, c: Value) -> Value:
+        return exact(np.asarray(a, dtype), np.asarray(b, dtype), np.asarray(c, dtype), dtype)[()]
 
-    return run
+    def vector(a: Value, b: Value, c: Value) -> Value:
+        return exact(a, b, c, dtype)
+
+    return scalar if t.lanes == 1 else vector
 
 
 def _fma32(a: Value, b: Value, c: Value) -> Value:
@@ -160,21 +163,30 @@ def _fma32(a: Value, b: Value, c: Value) -> Value:
     return np.float32(total)
 
 
-def _fma_narrow(a: Any, b: Any, c: Any, dtype: DType) -> Any:
+_HALF_WAY_MASK = (1 << 28) - 1
+"""Bits of a float64 that are all zero where rounding it to a normal float32 meets a tie."""
+_SMALLEST_NORMAL = 2.0**-126
+
+
+def _fma_narrow(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Any:
     """The product is exact in float64; the sum is rounded to odd there, so that the last rounding decides alone."""
-    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
-    total = product + addend
+    product = a.astype(np.float64) * b.astype(np.float64)
+    addend = c.astype(np.float64)
+    total = np.asarray(product + addend)
+    ties = ((total.view(np.int64) & _HALF_WAY_MASK) == 0) | (np.abs(total) < _SMALLEST_NORMAL)
+    if dtype == np.float32 and not ties.any():
+        return total.astype(np.float32)
     back = total - product
     error = (product - (total - back)) + (addend - back)
-    even = (np.asarray(total).view(np.int64) & 1) == 0
+    even = (total.view(np.int64) & 1) == 0
     nudge = np.isfinite(total) & (error != 0) & even
     odd = np.where(nudge, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
-    return odd.astype(dtype.numpy)
+    return np.asarray(odd).astype(dtype)
 
 
-def _fma64(a: Any, b: Any, c: Any, dtype: DType) -> Any:
+def _fma64(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Any:
     flat = [_fma64_one(float(x), float(y), float(z)) for x, y, z in zip(a.flat, b.flat, c.flat, strict=True)]
-    return np.asarray(flat, np.float64).reshape(a.shape)
+    return np.asarray(flat, dtype).reshape(a.shape)
 
 
 def _fma64_one(a: float, b: float, c: float) -> float:
