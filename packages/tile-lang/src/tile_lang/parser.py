@@ -14,7 +14,7 @@ from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
 from tile_lang import ast
 from tile_lang._tables import RULES, STARTS, STATES
 from tile_lang.build import Builder
-from tile_lang.explain import Fault, explain
+from tile_lang.faults import Fault
 from tile_lang.lexer import Lexed, Token, check_limits, lex
 from tile_lang.limits import DEFAULT_LIMITS, Limits
 
@@ -137,6 +137,8 @@ class _Parser:
         """Add the fault's diagnostic unless a bad character in the same piece already explains it."""
         if tokens and self.lexed.lexical_error_at(tokens[0].start, tokens[-1].end):
             return False
+        from tile_lang.explain import explain
+
         self.diagnostics.append(explain(fault, start, tokens, self.lexed, self._following(tokens)))
         return True
 
