@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, Let, Statement, Var
@@ -37,7 +38,26 @@ def _shape(cls: type) -> _Shape:
 
 def children(node: Expr | Statement) -> tuple[Expr, ...]:
     """The expressions directly inside an expression or statement, in field order; blocks are not entered."""
-    shape = _shape(type(node))
+    return _getter(type(node))(node)
+
+
+@cache
+def _getter(cls: type) -> Callable[[Any], tuple[Expr, ...]]:
+    """The function behind `children`, made once per class: it is what every walk spends its time in."""
+    shape = _shape(cls)
+    if shape.many or any(f.name in shape.single and f.type != "Expr" for f in fields(cls)):
+        return lambda node: _gathered(shape, node)
+    match shape.single:
+        case ():
+            return lambda node: ()
+        case (name,):
+            get_one = attrgetter(name)
+            return lambda node: (get_one(node),)
+        case names:
+            return attrgetter(*names)
+
+
+def _gathered(shape: _Shape, node: Any) -> tuple[Expr, ...]:
     found: list[Expr] = [e for name in shape.single if (e := getattr(node, name)) is not None]
     for name in shape.many:
         found.extend(getattr(node, name))
@@ -76,8 +96,13 @@ def walk_expr(*roots: Expr) -> Iterator[Expr]:
             done.add(id(expr))
             yield expr
             continue
+        below = children(expr)
+        if not below:
+            done.add(id(expr))
+            yield expr
+            continue
         stack.append((expr, True))
-        stack.extend((child, False) for child in reversed(children(expr)))
+        stack.extend([(child, False) for child in reversed(below)])
 
 
 def map_expr(expr: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
