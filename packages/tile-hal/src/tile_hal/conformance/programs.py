@@ -92,8 +92,9 @@ def fill(type_: TensorType, data: Data, seed: int) -> Array:
         # Near one: long products stay in range.
         return (random.normal(0, 1, shape) + random.choice([-1.01, 0.0, 0.99], shape)).astype(dtype.numpy)
     if data is Data.SIGNS:
-        return random.integers(0 if not (dtype.is_float or dtype.is_signed) else -1, 2, shape).astype(dtype.numpy)
-    small = random.integers(0 if not (dtype.is_float or dtype.is_signed) else -3, 4, shape).astype(dtype.numpy)
+        return random.integers(-1 if dtype.is_float or dtype.is_signed else 0, 2, shape).astype(dtype.numpy)
+    signed = dtype.is_float or dtype.is_signed
+    small = random.choice([1, 2, 3, 4, 0, *([-1, -2, -3, -4] if signed else [])], shape).astype(dtype.numpy)
     if data is Data.SPECIAL:
         odd = random.choice(hard_values(dtype, 24, seed), shape)
         if dtype.is_float:

@@ -70,6 +70,8 @@ class _Draft:
     """A contraction while it is being drawn."""
 
     ranges: dict[str, int]
+    witness: dict[str, int]
+    """A tuple that is valid unless a dimension is empty or a contradiction is drawn: empty domains are rare."""
     inputs: dict[str, TensorType] = field(default_factory=dict[str, TensorType])
     accesses: dict[str, list[Formula]] = field(default_factory=dict[str, list[Formula]])
     """Formulas by access, ``A`` (or ``A2`` for the second access of the same tensor)."""
@@ -85,42 +87,53 @@ class _Draft:
 # --- formulas ----------------------------------------------------------------------------------------
 
 
+def _rarely(draw: st.DrawFn, times: int) -> bool:
+    """True about once in so many times; shrinks to False."""
+    return draw(st.integers(0, times - 1)) == times - 1
+
+
 def _plain(name: str) -> Formula:
     return Formula(name, Poly.of({name: 1}))
 
 
-@st.composite
-def formulas(draw: st.DrawFn, ranges: dict[str, int]) -> Formula:
-    """An index formula over the given variables, most often a single one."""
-    names = sorted(ranges)
-    shapes = ["constant"] if not names else ["plain", "plain", "plain", "shift", "stride", "flip", "sum", "half", "constant"]
-    shape = draw(st.sampled_from(shapes))
+_SHAPES = (*["plain"] * 6, *["shift", "stride", "flip", "sum"] * 2, "difference", "half", "half sum", "constant")
+
+
+def formula(draw: st.DrawFn, draft: _Draft) -> Formula:
+    """An index formula over the draft's variables, most often a single one; a natural number at the witness."""
+    names = sorted(draft.ranges)
+    shape = draw(st.sampled_from(_SHAPES if names else ("constant",)))
     a = draw(st.sampled_from(names)) if names else ""
     b = draw(st.sampled_from(names)) if names else ""
-    c = draw(st.integers(-2, 3))
-    if shape == "constant":
-        return Formula(str(abs(c)), Poly.of({}, abs(c)))
-    if shape == "plain":
-        return _plain(a)
+    c = draw(st.sampled_from((0, 0, 1, -1, 2, -2, 3)))
     k = draw(st.integers(2, 3))
-    tail = f" + {c}" if c > 0 else f" - {-c}" if c else ""
-    if shape == "shift":
-        return Formula(f"{a}{tail}", Poly.of({a: 1}, c))
-    if shape == "stride":
-        return Formula(f"{k}*{a}{tail}", Poly.of({a: k}, c))
-    if shape == "flip":
-        top = ranges[a] - 1 + c
-        return Formula(f"{top} - {a}" if top >= 0 else f"-{a} - {-top}", Poly.of({a: -1}, top))
-    if shape == "half":
-        whole = Poly.of({a: 1}, c)
-        if a != b:
-            whole = whole + Poly.of({b: 1})
-            return Formula(f"({a} + {b}{tail})/{k}", whole.scaled(Fraction(1, k)))
-        return Formula(f"({a}{tail})/{k}", whole.scaled(Fraction(1, k)))
-    sign = draw(st.sampled_from([1, -1]))
-    poly = Poly.of({a: k - 1}, c) + Poly.of({b: sign})
-    first = a if k == 2 else f"{k - 1}*{a}"
-    return Formula(f"{first} {'+' if sign > 0 else '-'} {b}{tail}", poly)
+    text, linear, divisor = {
+        "constant": ("", {}, 1),
+        "plain": (a, {a: 1}, 1),
+        "shift": (a, {a: 1}, 1),
+        "stride": (f"{k}*{a}", {a: k}, 1),
+        "flip": (f"-{a}", {a: -1}, 1),
+        "sum": (f"{a} + {k - 1}*{b}", {a: 1, b: k - 1}, 1),
+        "difference": (f"{k - 1}*{a} - {b}", {a: k - 1, b: -1}, 1),
+        "half": (a, {a: 1}, k),
+        "half sum": (f"{a} + {b}", {a: 1, b: 1}, k),
+    }[shape]
+    if a == b and len(linear) == 1 and shape in ("sum", "difference", "half sum"):
+        text, linear = a, {a: 1}
+    c = 0 if shape == "plain" else abs(c) if shape == "constant" else c
+    form = Poly.of(linear)
+    value = int(form.evaluate(draft.witness)) + c
+    c += -value % divisor if value >= 0 else -value
+    return _spell(text, form, c, divisor)
+
+
+def _spell(text: str, form: Poly, const: int, divisor: int) -> Formula:
+    if text.startswith("-"):
+        text = f"{const} - {text[1:]}" if const >= 0 else f"{text} - {-const}"
+    elif text and const:
+        text = f"{text} {'+' if const > 0 else '-'} {abs(const)}"
+    poly = (form + Poly.of({}, const)).scaled(Fraction(1, divisor))
+    return Formula(text or str(const), poly) if divisor == 1 else Formula(f"({text})/{divisor}", poly)
 
 
 def _span(formula: Formula, ranges: dict[str, int]) -> tuple[int, int]:
@@ -132,12 +145,15 @@ def _span(formula: Formula, ranges: dict[str, int]) -> tuple[int, int]:
     return -(-low.numerator // low.denominator), high.numerator // high.denominator
 
 
-@st.composite
-def _size(draw: st.DrawFn, formula: Formula, ranges: dict[str, int]) -> int:
-    """A dimension that mostly just fits the formula, sometimes cuts it or is too large, rarely is 0."""
-    high = _span(formula, ranges)[1]
-    delta = draw(st.sampled_from([0, 0, 0, 0, 1, 2, -1, -100]))
-    return max(0 if delta == -100 else 1, min(LARGEST, high + 1 + max(delta, -1)) if delta != -100 else 0)
+_DELTAS: tuple[int | None, ...] = (*[0] * 30, *[1] * 4, 2, 2, *[-1] * 4, None)
+"""What a dimension's size differs by from what its formula reaches; None is an empty dimension."""
+
+
+def _size(draw: st.DrawFn, form: Formula, draft: _Draft) -> int:
+    """A dimension that mostly just fits the formula, sometimes cuts it or is too large, rarely is empty."""
+    delta = draw(st.sampled_from(_DELTAS))
+    wanted = 0 if delta is None else min(LARGEST, _span(form, draft.ranges)[1] + 1 + delta)
+    return 0 if delta is None else max(wanted, int(form.poly.evaluate(draft.witness)) + 1)
 
 
 def _rank(polys: Sequence[Poly], names: Sequence[str]) -> int:
@@ -165,9 +181,10 @@ _BODIES = {"one": "{0}", "product": "{0} * {1}", "sum": "{0} + {1}", "equal": "{
 @st.composite
 def contractions(draw: st.DrawFn, dtypes: Sequence[DType]) -> Case:
     """A random contraction, perhaps with elementwise code and a second contraction around it."""
-    count = draw(st.integers(0, 4))
-    draft = _Draft({name: draw(st.sampled_from(SIZES)) for name in "ijkl"[:count]})
-    agg = draw(st.sampled_from(list(Aggregation)))
+    count = draw(st.sampled_from((1, 2, 3, 2, 3, 4, 0)))
+    ranges = {name: draw(st.sampled_from(SIZES)) for name in "ijkl"[:count]}
+    draft = _Draft(ranges, {name: draw(st.integers(0, size - 1)) for name, size in ranges.items()})
+    agg = draw(st.sampled_from([*Aggregation, Aggregation.SUM, Aggregation.SUM]))
     body = draw(st.sampled_from(sorted(_BODIES)))
     types = _dtypes(draw, dtypes)
     references = [_access(draw, draft, n, types) for n in range({"one": 1, "select": 3}.get(body, 2))]
@@ -177,7 +194,7 @@ def contractions(draw: st.DrawFn, dtypes: Sequence[DType]) -> Case:
     element = _element(body, [draft.inputs[r.partition("[")[0]].dtype for r in references])
     shape = tuple(draft.sizes)
     default = ""
-    if draw(st.integers(0, 7)) == 0:
+    if _rarely(draw, 8):
         draft.inputs["Z"] = TensorType(element, shape)
         default = " default Z"
     target = ", ".join(f.text for f in draft.output)
@@ -202,24 +219,30 @@ def _case(
 
 def _dtypes(draw: st.DrawFn, dtypes: Sequence[DType]) -> list[DType]:
     """Three operand dtypes: mostly one for all."""
-    first = draw(st.sampled_from(dtypes))
-    mixed = draw(st.integers(0, 4)) == 0
+    first = draw(st.sampled_from([*dtypes, *(d for d in dtypes if d.is_float)]))
+    mixed = _rarely(draw, 5)
     return [first, *(draw(st.sampled_from(dtypes)) if mixed else first for _ in range(2))]
 
 
 def _access(draw: st.DrawFn, draft: _Draft, number: int, types: Sequence[DType]) -> str:
     """Text of operand `number`: a new tensor, or the first one again with other formulas."""
-    if number and draft.inputs["A"].shape and draw(st.integers(0, 3)) == 0:
+    if number and draft.inputs["A"].shape and _rarely(draw, 4):
         rank = len(draft.inputs["A"].shape)
-        drawn = [draw(formulas(draft.ranges)) for _ in range(rank)]
+        drawn = [formula(draw, draft) for _ in range(rank)]
         draft.accesses[f"A{number}"] = drawn
+        draft.inputs["A"] = _grown(draft.inputs["A"], [int(f.poly.evaluate(draft.witness)) for f in drawn])
         return f"A[{', '.join(f.text for f in drawn)}]"
     name = "ABC"[number]
-    drawn = [draw(formulas(draft.ranges)) for _ in range(draw(st.integers(0, 3)))]
+    drawn = [formula(draw, draft) for _ in range(draw(st.sampled_from((1, 2, 3, 2, 0))))]
     draft.accesses[name] = drawn
-    shape = tuple(draw(_size(f, draft.ranges)) for f in drawn)
+    shape = tuple(_size(draw, f, draft) for f in drawn)
     draft.inputs[name] = TensorType(types[number], shape)
     return f"{name}[{', '.join(f.text for f in drawn)}]"
+
+
+def _grown(type_: TensorType, needed: Sequence[int]) -> TensorType:
+    """The type with dimensions that reach the needed coordinates; empty ones stay empty."""
+    return TensorType(type_.dtype, tuple(n and max(n, c + 1) for n, c in zip(type_.shape, needed, strict=True)))
 
 
 def _output(draw: st.DrawFn, draft: _Draft, agg: Aggregation) -> None:
@@ -232,18 +255,18 @@ def _output(draw: st.DrawFn, draft: _Draft, agg: Aggregation) -> None:
         draft.output = [draw(s) for s in simple]
     else:
         outer = draw(st.lists(st.sampled_from(names), unique=True, max_size=3)) if names else []
-        draft.output = [_plain(n) if draw(st.integers(0, 3)) else draw(formulas(draft.ranges)) for n in outer]
-    draft.sizes = [draw(_size(f, draft.ranges)) for f in draft.output]
+        draft.output = [formula(draw, draft) if _rarely(draw, 4) else _plain(n) for n in outer]
+    draft.sizes = [_size(draw, f, draft) for f in draft.output]
 
 
 def _constraints(draw: st.DrawFn, draft: _Draft) -> None:
     """Some constraints, a contradiction now and then, and what it takes to bound every variable."""
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2])) if draft.ranges else 0):
-        formula = draw(formulas(draft.ranges))
-        low, high = _span(formula, draft.ranges)
-        draft.constraints.append((formula, draw(st.integers(1, max(2, high - max(low, 0) + 1)))))
+        form = formula(draw, draft)
+        low = int(form.poly.evaluate(draft.witness)) + 1
+        draft.constraints.append((form, draw(st.integers(low, max(low, _span(form, draft.ranges)[1] + 1)))))
     names = sorted(draft.ranges)
-    if names and draw(st.integers(0, 15)) == 0:
+    if names and _rarely(draw, 20):
         draft.constraints.append((Formula(f"{names[0]} + 50", Poly.of({names[0]: 1}, 50)), 10))
     for name in names:
         forms = [f.poly for f in draft.formulas()]
@@ -257,13 +280,13 @@ def _constraints(draw: st.DrawFn, draft: _Draft) -> None:
 def _data(draw: st.DrawFn, agg: Aggregation, body: str, draft: _Draft) -> Data:
     floats = any(t.dtype.is_float for t in draft.inputs.values())
     if not floats:
-        return Data.EXACT
+        return draw(st.sampled_from([Data.EXACT, Data.SPECIAL]))
     if agg is Aggregation.PROD:
         # Sums of two signs would make twos; a comparison makes nothing but 0, 1 and operands.
         return draw(st.sampled_from([Data.SIGNS, Data.REAL])) if body == "one" else Data.SIGNS
     all_floats = all(t.dtype.is_float for t in draft.inputs.values())
     if agg is Aggregation.SUM and body in ("one", "product", "sum") and all_floats:
-        return draw(st.sampled_from([Data.EXACT, Data.REAL, Data.SPECIAL]))
+        return draw(st.sampled_from([Data.REAL, Data.EXACT, Data.REAL, Data.SPECIAL]))
     return draw(st.sampled_from([Data.EXACT, Data.SPECIAL]))
 
 
@@ -312,7 +335,7 @@ def elementwise(draw: st.DrawFn, dtypes: Sequence[DType]) -> Case:
     inputs: dict[str, TensorType] = {"A": TensorType(element, shape)}
     for name in "BC"[: draw(st.integers(0, 2))]:
         keep = draw(st.integers(0, len(shape)))
-        part = tuple(1 if draw(st.integers(0, 3)) == 0 else n for n in shape[len(shape) - keep :])
+        part = tuple(1 if _rarely(draw, 4) else n for n in shape[len(shape) - keep :])
         inputs[name] = TensorType(element, part)
     names = list(inputs)
     statements: list[str] = []
