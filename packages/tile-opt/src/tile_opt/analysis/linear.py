@@ -7,14 +7,10 @@ textbook algorithms are the fast ones.
 from __future__ import annotations
 
 from fractions import Fraction
-from math import gcd, lcm
+from math import lcm
 
 Row = list[Fraction]
 Matrix = list[Row]
-
-
-def zeros(rows: int, columns: int) -> Matrix:
-    return [[Fraction(0)] * columns for _ in range(rows)]
 
 
 class Basis:
@@ -121,8 +117,3 @@ def proportion(a: list[Fraction], b: list[Fraction]) -> Fraction | None:
     if not factor:
         return None
     return factor if all(x == factor * y for x, y in zip(a, b, strict=True)) else None
-
-
-def content(values: list[int]) -> int:
-    """Greatest common divisor of the values; 0 for none."""
-    return gcd(*values) if values else 0
