@@ -80,7 +80,8 @@ def _bind_header(scope: Scope, function: ast.Function, types: Mapping[str, Tenso
         if given not in names:
             near = suggest(given, names)
             hint = f"did you mean {near}?" if near else f"the inputs are {', '.join(names) or 'none'}"
-            scope.diagnostics.append(Diagnostic("TILE-E105", f"{given} is not an input", None, hint))
+            span = function.inputs[0].span.to(function.inputs[-1].span) if function.inputs else function.outputs[0].span
+            scope.diagnostics.append(Diagnostic("TILE-E105", f"{given} is not an input", span, hint))
     for node in function.inputs:
         _attempt(scope, lambda node=node: _bind_input(scope, node, types))
     for node in function.inputs:
