@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from tile_lang.program import Program
 
     from tile_opt.passes import Pass
-
-REWRITES: tuple[str, ...] = ()
-"""Program -> Program rewrites in order, as ``module:function``; each keeps inputs, outputs and their values."""
-
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -53,7 +48,7 @@ def compile(
     check = Settings.from_environment().verify if verify is None else verify
     timings: dict[str, float] = {}
     with _timed(timings, "rewrite"):
-        program = rewrite(program)
+        program = _rewritten(program)
     with _timed(timings, "stripe"):
         initial = _to_stripe(program)
     each: dict[str, float] = {}
@@ -83,12 +78,10 @@ def lower_kernels(
     return kernels
 
 
-def rewrite(program: Program, rewrites: Iterable[str] | None = None) -> Program:
-    """`program` after every rewrite of `REWRITES` (or the given ones)."""
-    for path in REWRITES if rewrites is None else rewrites:
-        module, _, name = path.partition(":")
-        program = getattr(import_module(module), name)(program)
-    return program
+def _rewritten(program: Program) -> Program:
+    from tile_opt.rewrite import rewrite
+
+    return rewrite(program)
 
 
 def _to_stripe(program: Program) -> StripeProgram:

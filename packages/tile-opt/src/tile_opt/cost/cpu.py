@@ -26,6 +26,8 @@ FMA_LATENCY = 4
 LOAD_SHADOW = 0.1
 """Cycles that a load costs even when ports are free: caches do not always keep up."""
 MAX_VECTORS = 4
+MAX_STREAM_VECTORS = 16
+"""Vectors per step of a reduction that streams its operand."""
 MAX_UNROLL = 16
 MAX_EDGE_TILES = 6
 GROUPS_PER_CORE = 64
@@ -83,7 +85,8 @@ class CpuModel:
         extents = view.ranges
         unroll = self._unroll_loop(view, main, vector)
         best: tuple[float, int, int] = (0.0, 1, 1)
-        for vectors in range(1, MAX_VECTORS + 1):
+        most = MAX_VECTORS if is_heavy(view, main) or not main.loops else MAX_STREAM_VECTORS
+        for vectors in range(1, most + 1):
             if (vectors - 1) * lanes >= extents[vector]:
                 break
             for rows in range(1, MAX_UNROLL + 1 if unroll else 2):
@@ -131,6 +134,8 @@ class CpuModel:
         shape = _filled(view.ranges[vector], vectors * lanes, lanes)
         if unroll:
             shape *= _filled(view.ranges[unroll], rows, 1) * _balance(view.ranges[unroll], rows)
+        if not is_heavy(view, main) and accumulators:
+            shape *= _contiguity(vectors * self.settings.vector_bytes)
         return inner * shape
 
     def _loads(
@@ -243,6 +248,11 @@ def _filled(extent: int, tile: int, lanes: int) -> float:
     padded = -(-rest // lanes) * lanes if extent >= lanes else rest
     cost = full * tile + (padded + (tile - padded) * 0.25 if rest else 0)
     return extent / cost if cost else 1.0
+
+
+def _contiguity(run: int) -> float:
+    """Memory likes long runs: a step that reads `run` bytes in a row loses about as much as 128 more would cost."""
+    return run / (run + 128)
 
 
 def _balance(extent: int, tile: int) -> float:

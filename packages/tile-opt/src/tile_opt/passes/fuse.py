@@ -21,7 +21,7 @@ from tile_opt.schedule.merge_stages import merge_stages
 from tile_opt.schedule.regroup import drop_unit_loops, fresh, packed, share, unique_loops
 from tile_opt.schedule.unify import SharedLoop, shared_loops
 from tile_opt.schedule.view import KernelView, close_kernel, open_kernel
-from tile_opt.schedule.work import nbytes, view_is_heavy
+from tile_opt.schedule.work import nbytes, points, view_is_heavy
 
 LOCAL = Location("LOCAL", scope=Scope.THREAD)
 
@@ -30,12 +30,14 @@ LOCAL = Location("LOCAL", scope=Scope.THREAD)
 class Fuse(Pass):
     """Group kernels; `max_local_bytes` bounds what one iteration of the shared loops keeps in local buffers.
 
-    `min_shared` is the least number of shared iterations a fused kernel keeps, unless the parts had fewer.
+    `min_shared` is the least number of shared iterations a fused kernel keeps, unless the parts had fewer;
+    parts of at most `small` points need no parallel loops at all.
     """
 
     name: ClassVar[str] = "fuse"
     max_local_bytes: int = 1 << 17
     min_shared: int = 8
+    small: int = 1 << 12
 
     def apply(self, program: Program, target: Target) -> Program:
         group = _Groups(program, self)
@@ -100,8 +102,8 @@ class _Groups:
         heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
         if len(heavy) > 1 or any(len(p) != len(both) for p in heavy):
             return False
-        iterations = [_iterations(p) for p in (both, *parts)]
-        if iterations[0] < min(self.options.min_shared, *iterations[1:]):
+        needed = [_iterations(p) for p, v in zip(parts, (a, b), strict=True) if _total_points(v) > self.options.small]
+        if _iterations(both) < min(needed, default=0) and _iterations(both) < self.options.min_shared:
             return False
         local = share(self._localised(fused, set()), both)
         return sum(nbytes(r.type) for r in local.allocs) <= self.options.max_local_bytes
@@ -142,6 +144,10 @@ def _allocation(name: str, type: TensorType) -> Refinement:
 
 def _iterations(shared: tuple[SharedLoop, ...]) -> int:
     return prod(loop.index.range for loop in shared)
+
+
+def _total_points(view: KernelView) -> int:
+    return sum(points(s, view.ranges) for s in view.stages)
 
 
 def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
