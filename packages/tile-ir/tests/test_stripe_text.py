@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tile_ir.diagnostics import TileLimitError, TileSyntaxError
+from tile_ir.diagnostics import Source, Span, TileLimitError, TileSyntaxError
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation
 from tile_ir.stripe import nodes
@@ -284,6 +285,73 @@ def test_deep_text_is_a_limit_error_not_a_recursion_error() -> None:
 
 def test_deep_blocks_print() -> None:
     block = nodes.Block("leaf")
-    for _ in range(5_000):
+    for _ in range(2_000):
         block = nodes.Block("b", body=(block,))
-    assert print_block(block).count("block") == 5_001
+    assert print_block(block).count("block") == 2_001
+
+
+# --- robustness ----------------------------------------------------------------------------------
+
+TOKENS = [
+    "(", ")", "[", "]", "{", "}", ",", ":", "=", "#", "$", "`", '"', "//", "/", "%", "*", "-", ">= 0", "0", "9", "0.5", "inf",
+    "block", "if", "instr", "in", "none", "new@", "load", "store", "$x", "A", "x", "…", "fragment={lane=[x]}", "swizzle=[1]",
+    'params=3', "outs=x", "hint=3", "init=[x]", "acc=0", "over=x", 'special("s", outs=3)', '// "', "transfer(A, unit=x)", "\n", "\\",
+]  # fmt: skip
+EVERYTHING = """0: #t block<CONV[0]> [i:32, j = 4*k #ordered, v:8 #vector(lanes=4)] if [k - 1 >= 0] instr "dp4a" ( // name
+    8 - i%3 >= 0
+    #tmp none new@0x40<LOCAL:group> T[0] int8(64:1) {align=64, swizzle=[1, 2, 3], fragment={lane=[d0], register=[]}, versions=2}
+    inout<SRAM[i]> A = P[i, 4*j]:add float32(16:64, 4:1) {init=identity, acc=float64, hint="x", bank=0, const=true}
+) {
+  0: $x = load(A[$i, j + 1], clamp=true)
+  1[0]: A[$i] = store($x, atomic=true)
+  2: $c = (float32)-0.5
+  3: $m = reduce_max($x, over=[v], broadcast=false)
+  4: T = transfer(A, unit="DMA", group=1)
+  5: wait(group=1, pending=0)
+  6: sync(scope=group, fence="local")
+  7: special("s", outs=[A], ins=[T], params={k=1, w="x", f=0.5})
+  8: $y = mul($x, $c):float32
+}"""
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, len(EVERYTHING)), st.integers(0, 12), st.sampled_from(TOKENS)), min_size=1, max_size=3))
+def test_damaged_text_gives_a_diagnostic_or_a_block(edits: list[tuple[int, int, str]]) -> None:
+    text = EVERYTHING
+    for start, length, token in edits:
+        text = text[:start] + token + text[start + length :]
+    try:
+        block = parse_block(text)
+    except (TileSyntaxError, TileLimitError) as error:
+        assert str(error)
+    else:
+        assert parse_block(print_block(block)) == block
+
+
+VALUES = ["3", "x", "0.5", '"s"', "[x]", "[]", "[1, 2]", "{lane=3}", "{lane=3, register=[$x]}", "{}", "A[x]", "$x", "x + 1", "i%2"]
+
+
+@pytest.mark.parametrize("option", re.findall(r"(\w+)=(?:\[[^]]*\]|{.*?}(?!])|[^,)}{\[]+)[,)}]", EVERYTHING))
+def test_an_option_of_the_wrong_kind_is_diagnosed(option: str) -> None:
+    refused = 0
+    for value in VALUES:
+        text = re.sub(rf"\b{option}=(\[[^]]*\]|{{.*?}}(?=[,)])|[^,)}}{{\[]+)", lambda _, v=value: f"{option}={v}", EVERYTHING, count=1)
+        assert text != EVERYTHING
+        try:
+            parse_block(text)
+        except TileSyntaxError as error:
+            refused += bool(str(error))
+    assert refused
+
+
+def test_origins_are_not_part_of_the_text() -> None:
+    block = parse_block(EVERYTHING)
+    located = replace(block, origin=Span(Source("x"), 0, 1))
+    assert print_block(located) == print_block(block)
+    assert block.origin is None
+
+
+def test_a_form_with_many_terms_is_read_quickly_or_refused() -> None:
+    many = " + ".join(f"x{i}" for i in range(50_000))
+    with pytest.raises(TileSyntaxError, match="too many terms"):
+        parse_block(f"0: block [] ( {many} >= 0 ) {{ }}")

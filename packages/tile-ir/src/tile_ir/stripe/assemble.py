@@ -39,10 +39,14 @@ from tile_ir.stripe.syntax import (
     to_buffer,
     to_dtype,
     to_enum,
+    to_forms,
     to_int,
+    to_items,
     to_name,
     to_names,
     to_scalar,
+    to_table,
+    to_text,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +88,7 @@ def write(dst: BufferView, call: Call) -> Statement:
     if call.name == "transfer" and not dst.at:
         (src,) = positional(call, 1)
         options = call.options(unit="", group=0)
-        return Transfer(dst.name, to_buffer(src), str(options["unit"]), to_int(options["group"]))
+        return Transfer(dst.name, to_buffer(src), to_text(options["unit"]), to_int(options["group"]))
     raise Fault("a buffer is written by store or transfer only", call.name)
 
 
@@ -103,9 +107,17 @@ def remarks(tokens: list[Token]) -> tuple[str, str]:
         return "", ""
     first, *rest = lines
     if first.startswith('"'):
-        return json.loads(first), "\n".join(rest)
+        return _quoted_name(first), "\n".join(rest)
     name, _, remark = first.partition(" // ")
     return name.strip(), "\n".join([remark, *rest] if remark else rest)
+
+
+def _quoted_name(text: str) -> str:
+    """The name that a JSON string spells; the text itself where a slide merely starts with a quotation mark."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def numbered_body(items: list[Numbered]) -> tuple[Any, ...]:
@@ -189,14 +201,14 @@ def _wait(call: Call) -> Wait:
 
 def _sync(call: Call) -> Sync:
     options = call.options(scope=Affine.var("group"), fence="local")
-    return Sync(to_enum(Scope, to_name(options["scope"]), "a scope"), str(options["fence"]))
+    return Sync(to_enum(Scope, to_name(options["scope"]), "a scope"), to_text(options["fence"]))
 
 
 def _special(call: Call) -> Special:
     (name,) = positional(call, 1)
     options = call.options(outs=(), ins=(), params={})
-    params = tuple((str(k), _param(v)) for k, v in options["params"].items())
-    return Special(str(name), to_names(options["outs"]), to_names(options["ins"]), params)
+    params = tuple((str(k), _param(v)) for k, v in to_table(options["params"]).items())
+    return Special(to_text(name), to_names(options["outs"]), to_names(options["ins"]), params)
 
 
 EFFECTS: dict[str, Callable[[Call], Statement]] = {"wait": _wait, "sync": _sync, "special": _special}
@@ -215,12 +227,19 @@ def _param(value: Any) -> int | float | str:
 def to_swizzle(value: Any) -> Swizzle | None:
     if value is None:
         return None
-    bits, base, shift = (to_int(item) for item in value)
-    return Swizzle(bits, base, shift)
+    numbers = [to_int(item) for item in to_items(value)]
+    if len(numbers) != 3:
+        raise Fault("a swizzle is [bits, base, shift]")
+    return Swizzle(*numbers)
 
 
 def to_fragment(value: Any) -> Fragment | None:
-    return None if value is None else Fragment(tuple(value["lane"]), tuple(value["register"]))
+    if value is None:
+        return None
+    table = to_table(value)
+    if table.keys() != {"lane", "register"}:
+        raise Fault("a fragment is {lane=[…], register=[…]}")
+    return Fragment(to_forms(table["lane"]), to_forms(table["register"]))
 
 
 _REFINEMENT_OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -229,7 +248,7 @@ _REFINEMENT_OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "versions": ("versions", to_int),
     "bank": ("bank_dim", to_int),
     "const": ("const", to_bool),
-    "hint": ("hint", str),
+    "hint": ("hint", to_text),
 }
 
 

@@ -65,6 +65,9 @@ from tile_ir.stripe.syntax import (
     to_int,
 )
 
+MAX_TERMS = 1000
+"""Most distinct indexes of one form."""
+
 
 @v_args(inline=True)
 class Builder(Transformer[Token, Any]):
@@ -93,6 +96,8 @@ class Builder(Transformer[Token, Any]):
     def plus(self, left: Quasi, right: Quasi) -> Quasi:
         match left, right:
             case Affine(), Affine():
+                if len(left.terms) > MAX_TERMS:
+                    raise Fault("the form has too many terms")
                 return left + right
             case DivMod(), Affine():
                 return replace(left, plus=left.plus + right)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tile_ir.dtype import DType
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
@@ -182,8 +182,33 @@ def to_bool(value: Any) -> bool:
     return name == "true"
 
 
+def to_items(value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, tuple):
+        raise Fault("a list in brackets is expected here")
+    return cast("tuple[Any, ...]", value)
+
+
+def to_table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Fault("options in braces are expected here")
+    return cast("dict[str, Any]", value)
+
+
+def to_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Fault("a string is expected here")
+    return value
+
+
 def to_names(value: Any) -> tuple[str, ...]:
-    return tuple(to_buffer(item) for item in value)
+    return tuple(to_buffer(item) for item in to_items(value))
+
+
+def to_forms(value: Any) -> tuple[Quasi, ...]:
+    items = to_items(value)
+    if not all(isinstance(item, Affine | DivMod) for item in items):
+        raise Fault("index forms are expected here")
+    return items
 
 
 def present(values: Sequence[Any]) -> tuple[Any, ...]:
