@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
@@ -252,11 +253,8 @@ def _float_edges(dtype: DType) -> Array:
 
 
 def _finfo(dtype: DType) -> Any:
-    if dtype is DType.BFLOAT16:
-        import ml_dtypes
-
-        return ml_dtypes.finfo(dtype.numpy)
-    return np.finfo(dtype.numpy)
+    # NumPy knows nothing of bfloat16; its extension does.
+    return np.finfo(dtype.numpy) if dtype is not DType.BFLOAT16 else import_module("ml_dtypes").finfo(dtype.numpy)
 
 
 def pairs(dtype: DType, count: int, seed: int = 0) -> tuple[Array, Array]:

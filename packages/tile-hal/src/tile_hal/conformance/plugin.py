@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -95,7 +95,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    limit = config.getoption("tile_level")
+    limit = cast(int, config.getoption("tile_level"))
     dropped = [item for item in items if (level := _level(item)) is not None and level > limit]
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -154,9 +154,9 @@ def _select(config: pytest.Config) -> tuple[str, tuple[Device, ...]]:
 
     import tile_hal
 
-    for module in config.getoption("tile_plugins"):
+    for module in cast(list[str], config.getoption("tile_plugins")):
         tile_hal.register(import_module(module), name=module)
-    backend: str = config.getoption("tile_backend")
+    backend = cast(str, config.getoption("tile_backend"))
     try:
         found = (tile_hal.device(backend),) if ":" in backend else tile_hal.devices(backend)
     except TileDeviceError as problem:
