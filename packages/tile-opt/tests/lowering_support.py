@@ -62,6 +62,10 @@ def random_inputs(program: Program, seed: int = 0) -> dict[str, Any]:
     return inputs
 
 
+def _typed(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: np.asarray(v).astype(program.entry.ref(n).type.dtype.numpy) for n, v in inputs.items()}
+
+
 def check(
     program: Program | str,
     inputs: Mapping[str, Any] | None = None,
@@ -77,7 +81,7 @@ def check(
     for kernel in kernels.kernels:
         assert kernel.function is not None
         verify(kernel.function)
-    values = random_inputs(program) if inputs is None else inputs
+    values = random_inputs(program) if inputs is None else _typed(program, inputs)
     expected = interpret.run(reference or program, values)
     for name, value in execute(kernels, values).items():
         if exact or not program.entry.ref(name).type.dtype.is_float:

@@ -13,7 +13,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import HardwareSettings
 
-from tile_opt.lowering.allocate import ARRAY_ALIGN, Allocator, extent
+from tile_opt.lowering.allocate import Allocator, extent
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import BOOL, Builder
 from tile_opt.lowering.memory import Home, Root
@@ -220,35 +220,30 @@ def _prepare(
     builder: Builder, grid: _Grid, group_size: tuple[int, int, int], block: stripe.Block
 ) -> tuple[Nest, _Finish]:
     """A nest whose grid indexes are decoded; call the second value for the finished body."""
-    groups = grid.total
-    has_temps = any(not r.source for b in blocks_of(block) for r in b.refs)
-    nest = Nest(builder, Allocator(builder, prod(group_size), groups, Affine()), group_size)
+    nest = Nest(builder, Allocator(builder, prod(group_size), grid.total, Affine()), group_size)
     decoder = _Decoder(builder, nest, grid)
+    cond: Expr | None = None
+    if prod(grid.sizes) > grid.total:
+        cond = Compare("cmp_lt", builder.index(decoder.linear()), builder.literal(grid.total), BOOL)
+    finish = _Finish(builder, cond, len(builder.top.statements))
     decoder.decode()
-    if has_temps and groups > 1:
+    if grid.total > 1 and any(not r.source for b in blocks_of(block) for r in b.refs):
         nest.allocator.group_id = decoder.linear()
-    surplus = prod(grid.sizes) > grid.total
-    return nest, _Finish(builder, decoder.linear() if surplus else None, grid.total)
+    return nest, finish
 
 
 @dataclass(frozen=True, slots=True)
 class _Finish:
-    """Closes the function body; surplus groups of a folded grid do nothing."""
+    """Closes the function body; groups for which `cond` does not hold (a folded grid has some) do nothing."""
 
     builder: Builder
-    surplus: Affine | None
-    total: int
+    cond: Expr | None
+    head: int
+    """Statements in front of the condition."""
 
     def __call__(self) -> Block:
         body = tuple(self.builder.top.statements)
-        if self.surplus is not None:
-            names = set(self.surplus.names)
-            count = len([s for s in body if getattr(s, "name", None) in names])
-            cond = Compare("cmp_lt", self.builder.index(self.surplus), self.builder.literal(self.total), BOOL)
-            head = tuple(self.builder.top.statements)[:count]
-            extra = tuple(self.builder.top.statements)[len(body) :]
-            body = (*head, *extra, If(cond, Block(body[count:])))
+        if self.cond is not None:
+            body = (*body[: self.head], If(self.cond, Block(body[self.head :])))
         return Block((*self.builder.allocations, *body))
 
-
-__all__ = ["ARRAY_ALIGN", "LoweredKernel", "Slot", "Source", "blocks_of", "lower_kernel"]

@@ -214,6 +214,11 @@ class Nest:
             self.builder.scope.loads.clear()
 
 
+def _static(index: stripe.Index) -> bool:
+    """True when the index is a number (or a lane) in straight-line code."""
+    return index.bind in STATIC or index.value is not None or index.range == 1
+
+
 def _bound(block: stripe.Block, bind: Bind, axis: int) -> list[stripe.Index]:
     return [i for i in block.indexes if i.bind is bind and i.axis == axis and i.value is None]
 
@@ -265,19 +270,18 @@ class _Run:
 
     def _index(self, position: int, point: Point, sink: Sink) -> None:
         indexes = self.block.indexes
-        if self.reduces and sink == self.single and all(i.bind in STATIC for i in indexes[position:]):
+        if self.reduces and sink == self.single and all(_static(i) for i in indexes[position:]):
             found: list[Point] = []
             self._index(position, point, found.append)
             self._together(found)
             return
+        position, point = self._fixed(position, point)
         if position == len(indexes):
             sink(point)
             return
         index = indexes[position]
-        if index.value is not None:
-            self._next(position, point, resolve(index.value, self.context.env), sink)
-        elif index.range == 1:
-            self._next(position, point, Affine(), sink)
+        if index.value is not None or index.range == 1:
+            self._next(position, point, self._only(index), sink)
         elif index.bind is Bind.GRID:
             self._next(position, point, self.nest.grid[index.name], sink)
         elif index.bind is Bind.GROUP:
@@ -290,6 +294,23 @@ class _Run:
                 self._next(position, point, Affine((), value), sink)
         else:
             self._loop(position, point, sink)
+
+    def _fixed(self, position: int, point: Point) -> tuple[int, Point]:
+        """Bind indexes that have one value at once, as long as no constraint waits for them."""
+        indexes = self.block.indexes
+        waited = {n for form in point.pending for n in form.names}
+        env: Env = {}
+        while position < len(indexes):
+            index = indexes[position]
+            if (index.value is None and index.range != 1) or index.name in waited:
+                break
+            env[index.name] = self._only(index)
+            position += 1
+        return position, replace(point, env={**point.env, **env}) if env else point
+
+    def _only(self, index: stripe.Index) -> Affine:
+        """The value of an index that has just one."""
+        return Affine() if index.value is None else resolve(index.value, self.context.env)
 
     def _next(self, position: int, point: Point, value: Affine, sink: Sink, lanes: Lanes | None = None) -> None:
         env = {**point.env, self.block.indexes[position].name: value}
@@ -366,7 +387,7 @@ class _Run:
     def _over(self, statement: stripe.Reduce) -> frozenset[str]:
         for name in statement.over:
             index = next((i for i in self.block.indexes if i.name == name), None)
-            if index is None or (index.bind not in STATIC and index.range > 1):
+            if index is None or not _static(index):
                 raise LoweringError(f"reduce over {name!r}, which is not an unrolled or vector index of its block")
         return frozenset(statement.over)
 
