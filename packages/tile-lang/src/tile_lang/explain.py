@@ -75,6 +75,18 @@ def _assigns_nothing(c: Context) -> Diagnostic | None:
     return None
 
 
+def _strange_start(c: Context) -> Diagnostic | None:
+    if c.region != "start":
+        return None
+    if c.token.kind == "COMMA" and c.at(-1).kind == "ID":
+        return c.report("TILE-E025", "a statement assigns one tensor", "write one statement for each")
+    if c.token.kind == "LSQB" and c.fault.position == 0:
+        return c.report("TILE-E019", "attributes stand in double brackets", "write [[pid(name)]]")
+    if c.token.kind in ("INT", "FLOAT", *OPERATORS):
+        return c.report("TILE-E025", "a statement starts with the tensor it assigns", "write 'A = …;'")
+    return None
+
+
 def _lower_case_target(c: Context) -> Diagnostic | None:
     if c.fault.position != len(_attributes(c)) or c.token.kind != "IDX" or c.at(1).kind not in ("EQUAL", "LSQB", "EQEQ"):
         return None
@@ -256,7 +268,7 @@ def _two_operands(c: Context) -> Diagnostic | None:
     if c.token.kind not in EXPRESSION - {"MINUS"} or not c.expected & OPERATORS:
         return None
     message = f"expected {in_words(c.expected)} before {_shown(c.token)}"
-    return c.report("TILE-E001", message)
+    return c.report("TILE-E001", message, "index formulas are separated by ','" if c.in_formula else None)
 
 
 def _truncated(c: Context) -> Diagnostic | None:
@@ -266,7 +278,18 @@ def _truncated(c: Context) -> Diagnostic | None:
 
 
 def _unexpected(c: Context) -> Diagnostic:
-    return c.report("TILE-E001", f"expected {in_words(c.expected)}, not {_shown(c.token)}")
+    return c.report("TILE-E001", f"expected {in_words(c.expected)}, not {_shown(c.token)}", _hint(c))
+
+
+def _hint(c: Context) -> str | None:
+    kind = c.token.kind
+    if kind == "COMMA" and c.open_brackets and c.open_brackets[-1].kind == "LPAR":
+        return "parentheses group one expression; several tensors are joined by tuple(A, B)"
+    if kind in ("LSQB", "LBRACE") and c.region == "assign":
+        return "Tile has no lists; tensors come from inputs and statements"
+    if kind == "DOT":
+        return "tensors have no members: write 'sqrt(A)', 'reshape(A, N, M)'"
+    return None
 
 
 def _shown(token: Token) -> str:
@@ -282,6 +305,7 @@ STATEMENT_RULES: tuple[Rule, ...] = (
     _assigns_nothing,
     _lower_case_target,
     _assign_with_equality,
+    _strange_start,
     _unindexed_contraction,
     _word_between,
     *CONTRACTION_RULES,

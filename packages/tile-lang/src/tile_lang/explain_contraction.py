@@ -48,6 +48,8 @@ def _target(c: Context) -> Diagnostic | None:
         return c.report("TILE-E014", "expected an index formula before ':'", "remove the ','", previous)
     if not in_sizes and kind in COMPARISONS:
         return c.report("TILE-E012", "constraints stand behind the contraction", "write 'O[i : N] = +(A[i]), i < 3;'")
+    if previous.kind == "COLON" and c.only("RSQB"):
+        return c.report("TILE-E014", "the indices before ':' are missing", "write one index for each size: O[i, j : N, M]")
     if previous.kind == "COLON" and kind == "RSQB":
         return c.report("TILE-E014", "the sizes after ':' are missing", "write one size for each index: O[i, j : N, M]")
     if previous.kind == "RSQB" and not c.open_brackets:
@@ -117,6 +119,8 @@ def _between(c: Context) -> Diagnostic | None:
             return c.report("TILE-E013", "a contraction body calls no functions", _OWN_STATEMENT, previous)
         return c.report("TILE-E013", f"'{previous.text}' needs its indices here", f"write '{previous.text}[i]', or '{previous.text}[]' for a scalar", previous)
     operands = _refs(c)
+    if kind in ("LSQB", "LDSQB") and previous.kind == "RSQB":
+        return c.report("TILE-E014", "all indices stand in one pair of brackets", "write A[i, j]")
     if kind == "EQUAL" and "EQEQ" in c.expected:
         return c.report("TILE-E015", "'=' assigns; a comparison is '=='", "write '=='")
     if kind == "COLON" and operands == 3:
@@ -146,7 +150,8 @@ def _access(c: Context) -> Diagnostic | None:
     if c.region != "access":
         return None
     if c.token.kind == "COLON":
-        return c.report("TILE-E014", "sizes are given for the output only", "remove ':' and what follows it")
+        hint = "write every index, as in A[i, j]" if c.at(-1).kind in ("LSQB", "COMMA") else "remove ':' and what follows it"
+        return c.report("TILE-E014", "sizes are given for the output only", hint)
     if c.token.kind in COMPARISONS | {"EQUAL"} and not _bracket_is_open_to_the_end(c):
         return c.report("TILE-E022", f"index formulas have no '{c.token.text}'", "constraints stand behind the contraction: +(A[i]), i < 3")
     return None
@@ -189,6 +194,8 @@ def _clause(c: Context) -> Diagnostic | None:
     clause = last_clause(c.before)
     if c.at(-1).kind == "DEFAULT":
         return c.report("TILE-E018", "'default' takes the name of a tensor", "write 'default D' and define D before")
+    if c.open_brackets and c.token.kind == "LT" and all(t.kind != "LT" for t in clause):
+        return c.report("TILE-E012", "a constraint stands without parentheses", "write '+(A[i]), i < 3'", c.open_brackets[-1])
     if any(t.kind == "LT" for t in clause):
         return _bound(c, [t.text for t in clause[1:]])
     hints = {

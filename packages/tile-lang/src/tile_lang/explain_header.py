@@ -22,6 +22,8 @@ def _no_function(c: Context) -> Diagnostic | None:
 def _named(c: Context) -> Diagnostic | None:
     if c.at(-1).kind != "FUNCTION" or c.token.kind not in ("ID", "IDX"):
         return None
+    if c.at(1).kind != "LPAR":
+        return c.report("TILE-E016", "inputs stand in parentheses", f"write: {_EXAMPLE}")
     return c.report("TILE-E016", "a Tile function has no name", "remove it")
 
 

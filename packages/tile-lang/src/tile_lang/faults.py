@@ -150,13 +150,12 @@ class Context:
 
 def last_clause(tokens: list[Token]) -> list[Token]:
     """The tokens from the last comma outside brackets on; all of them when there is none."""
-    depth = 0
-    for index in range(len(tokens) - 1, -1, -1):
-        kind = tokens[index].kind
-        depth += (kind in CLOSERS) - (kind in OPENERS)
-        if kind == "COMMA" and depth == 0:
-            return tokens[index:]
-    return tokens
+    depth = start = 0
+    for index, token in enumerate(tokens):
+        depth += (token.kind in OPENERS) - (token.kind in CLOSERS)
+        if token.kind == "COMMA" and depth == 0:
+            start = index
+    return tokens[start:]
 
 
 def _region(before: list[Token]) -> Region:

@@ -70,7 +70,7 @@ _FOREIGN = {
     "!": ("~", "write 'A == 0', or '~A' for boolean tensors"),
     ":=": ("=", "write '='"),
 }
-_REASSIGN = "tensors are assigned once: give the result a new name, as in 'B = A + C;'"
+_REASSIGN = "tensors are assigned once: write 'B = A + C;' with a new name, or 'O[i : N] = +(A[i]);' for a sum"
 
 
 @dataclass(slots=True)
