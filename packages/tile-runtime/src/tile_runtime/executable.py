@@ -95,7 +95,8 @@ class _Slots:
         program = compiled.program
         place = {(b.kind, b.name): k for k, b in enumerate(order)}
         self._order = order
-        self.output_names = [name for name, _ in program.outputs]
+        # Stripe may have to call an output otherwise (one named like an input); positions agree.
+        self.output_names = list(compiled.stripe.outputs)
         inputs = [place.get((BufferKind.INPUT, p.name)) for p in program.inputs]
         self._inputs = [(k, n) for n, k in enumerate(inputs) if k is not None]
         self._outputs = [(place[BufferKind.OUTPUT, name], n) for n, name in enumerate(self.output_names)]
