@@ -181,6 +181,7 @@ def test_wrong_parameters_are_named(device: Any) -> None:
         ([buffers[0]], "takes 2 buffers, not 1"),
         ([buffers[0], device.memory.allocate(4)], "parameter 1 .* needs 256 bytes"),
         ([readonly, buffers[1]], "parameter 0 .* read-only"),
+        ([device.memory.wrap(memoryview(bytearray(300))[3:259]), buffers[1]], "parameter 0 .* multiple of 64"),
     ):
         with pytest.raises(TileDeviceError, match=text):
             kernel.run(wrong)

@@ -6,6 +6,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,6 @@ from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
 from tile_hal.host import HostBuffer, HostExecutor
 from tile_hal.interfaces import Buffer, Event, Kernel, Library
-from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.semtree.nodes import Access
 
@@ -62,9 +62,10 @@ class LlvmKernel(Kernel):
         self.info = info
         self._executor = executor
         self._needs = tuple(
-            (place, p.elements * p.type.dtype.bytes, p.access is not Access.READ)
+            (place, p.elements * p.type.dtype.bytes, p.access is not Access.READ, max(p.align, p.type.dtype.bytes) - 1)
             for place, p in enumerate(info.function.params, _HEADER)
         )
+        """For each parameter: its word in a job, bytes, whether it is written, address bits that must be zero."""
         self._count = len(self._needs)
         self._entry = library.code.addresses[f"kernel{index}"]
         self._scratch = library.scratch[index]
@@ -91,11 +92,14 @@ class LlvmKernel(Kernel):
         job = self._free.pop() if self._free else self._new_job()
         words = job.words
         if len(params) != self._count:
-            self._check(params)
-        for buffer, (place, needed, written) in zip(params, self._needs, strict=True):
-            if type(buffer) is not HostBuffer or buffer.nbytes < needed or (written and buffer.readonly):
-                self._check(params)
-            words[place] = buffer.address  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            self._reject(params)
+        for buffer, (place, needed, written, odd) in zip(params, self._needs, strict=True):
+            if not isinstance(buffer, HostBuffer) or buffer.nbytes < needed or (written and buffer.readonly):
+                self._reject(params)
+            address = buffer.address
+            if address & odd and needed:
+                self._reject(params)
+            words[place] = address
         if self._scratch:
             self._give_scratch(job)
         if self._inline:
@@ -106,7 +110,9 @@ class LlvmKernel(Kernel):
 
     def _new_job(self) -> _Job:
         threads = pool.current().threads if not self._inline else 1
-        return _Job(self._entry, self._total, self._grain(threads), threads - 1, self._count)
+        grain = self._grain(threads)
+        helpers = min(threads - 1, -(-self._total // grain) - 1)
+        return _Job(self._entry, self._total, grain, helpers, self._count)
 
     def _grain(self, threads: int) -> int:
         """Groups per chunk: about eight chunks a thread, none shorter than `CHUNK_SECONDS`."""
@@ -122,26 +128,32 @@ class LlvmKernel(Kernel):
         address = _caller_scratch(self._scratch)
         job.words[_HEADER - 1] = job.words[_HEADER + self._count] = address
 
+    def _reject(self, params: Sequence[Buffer]) -> NoReturn:
+        self._check(params)
+        raise AssertionError("the parameters fit after all")
+
     def _check(self, params: Sequence[Buffer]) -> None:
         """TileDeviceError for the first parameter that does not fit."""
         if len(params) != self._count:
             raise device_error(
                 Code.PARAMETERS, f"kernel {self.info.name!r} takes {self._count} buffers, not {len(params)}"
             )
-        for buffer, (place, needed, written) in zip(params, self._needs, strict=True):
-            problem = _misfit(buffer, needed, written)
+        for buffer, (place, needed, written, odd) in zip(params, self._needs, strict=True):
+            problem = _misfit(buffer, needed, written, odd)
             if problem:
                 code, text = problem
                 raise device_error(code, f"parameter {place - _HEADER} of kernel {self.info.name!r} {text}")
 
 
-def _misfit(buffer: Buffer, needed: int, written: bool) -> tuple[Code, str] | None:
+def _misfit(buffer: Buffer, needed: int, written: bool, odd: int) -> tuple[Code, str] | None:
     if not isinstance(buffer, HostBuffer):
         return Code.PARAMETERS, f"is a {type(buffer).__name__}, not a host buffer"
     if buffer.nbytes < needed:
         return Code.SIZE_MISMATCH, f"needs {needed} bytes, the buffer has {buffer.nbytes}"
     if written and buffer.readonly:
         return Code.READ_ONLY, "is written, but the buffer wraps read-only memory"
+    if buffer.address & odd and needed:
+        return Code.PARAMETERS, f"needs an address that is a multiple of {odd + 1}, not {buffer.address:#x}"
     return None
 
 
@@ -165,6 +177,3 @@ class LlvmExecutor(HostExecutor):
         if not 0 <= index < count:
             raise device_error(Code.PARAMETERS, f"the library has {count} kernels, none is number {index}")
         return LlvmKernel(library, index, self)
-
-
-__all__ = ["LlvmExecutor", "LlvmKernel", "TileDeviceError", "estimated_seconds"]

@@ -37,7 +37,7 @@ from hal_llvm.emit.types import memory as memory_type
 FULL_UNROLL_LIMIT = 256
 """Most iterations of an Unroll.FULL loop that are written out."""
 STACK_LIMIT = 64 * 1024
-"""Bytes of a private array that still lives on the stack; larger ones are in the thread's scratch memory."""
+"""Bytes of a function's private arrays on the stack; those beyond it are in the thread's scratch memory."""
 
 Work = Statement | Callable[[], None]
 
@@ -56,6 +56,7 @@ class Statements:
         self.helpers = helpers
         """Prefix of the symbols of the kernel's helper functions."""
         self.values = Expressions(code, scope)
+        self._stack = 0
 
     def run(self, block: Block) -> None:
         """Emit `block` from the current position on."""
@@ -102,7 +103,8 @@ class Statements:
     def _alloc(self, node: Alloc) -> None:
         count = max(1, node.type.count) * node.type.lanes
         size = count * node.type.dtype.bytes
-        if size < STACK_LIMIT:
+        if self._stack + size < STACK_LIMIT:
+            self._stack += size
             pointer = self.code.alloca(f"[{count} x {memory_type(node.type.dtype)}]", node.align)
         else:
             pointer = self.scratch(size, max(64, node.align))
