@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tile_opt.passes import Pass
 
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """Every stage of one compilation."""

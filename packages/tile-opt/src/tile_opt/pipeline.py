@@ -39,8 +39,9 @@ def optimize(
     settings = Settings.from_environment()
     check = settings.verify if verify is None else verify
     watch = _observers(settings.dump_ir, callback)
+    steps = _resolved(target.passes if passes is None else passes)
     _observe(0, "initial", program, watch, check)
-    for number, (label, stripe_pass) in enumerate(_resolved(target.passes if passes is None else passes), 1):
+    for number, (label, stripe_pass) in enumerate(steps, 1):
         start = perf_counter()
         program = stripe_pass.apply(program, target)
         if timings is not None:
