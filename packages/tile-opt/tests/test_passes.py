@@ -19,7 +19,7 @@ from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Prog
 from tile_opt.passes import PASSES
 from tile_opt.passes.base import main_of
 from tile_opt.pipeline import optimize
-from tile_opt.to_stripe import to_stripe
+from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32
 PIPELINE = ("inline", "fuse", "merge", "accumulate", "stream", "autotile")

@@ -16,7 +16,7 @@ from tile_ir.stripe.interpret import run
 from tile_lang.evaluate import evaluate
 from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
 from tile_opt.rewrite import DropDead, Rewrite, ShareCommon, SplitReduction, rewrite
-from tile_opt.to_stripe import to_stripe
+from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32
 i, j = p(i=1), p(j=1)

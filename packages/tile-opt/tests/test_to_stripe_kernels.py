@@ -33,7 +33,7 @@ from tile_lang.program import (
     Scatter,
     TensorType,
 )
-from tile_opt.to_stripe import to_stripe
+from tile_opt.translate import to_stripe
 
 F32, U32, I32 = DType.FLOAT32, DType.UINT32, DType.INT32
 i, j, k, x = (p(**{name: 1}) for name in "ijkx")

@@ -12,7 +12,7 @@ from tile_ir.stripe.interpret import run
 from tile_lang import bind, parse
 from tile_lang.program import Program, TensorType
 from tile_opt.rewrite import DropDead, ShareCommon, SplitReduction, rewrite
-from tile_opt.to_stripe import to_stripe
+from tile_opt.translate import to_stripe
 
 Shapes = dict[str, tuple[int, ...]]
 F32 = DType.FLOAT32

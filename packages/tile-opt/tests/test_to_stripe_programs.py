@@ -13,7 +13,7 @@ from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_lang.evaluate import evaluate
 from tile_lang.program import Program
-from tile_opt.to_stripe import to_stripe
+from tile_opt.translate import to_stripe
 
 
 def assert_same(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:

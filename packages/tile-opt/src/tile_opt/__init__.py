@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from tile_opt.compiler import compile as compile
     from tile_opt.lowering import lower as lower
     from tile_opt.pipeline import optimize as optimize
-    from tile_opt.to_stripe import to_stripe as to_stripe
+    from tile_opt.translate import to_stripe as to_stripe
 
 _HOME = {
-    "to_stripe": "tile_opt.to_stripe",
+    "to_stripe": "tile_opt.translate",
     "optimize": "tile_opt.pipeline",
     "lower": "tile_opt.lowering",
     "compile": "tile_opt.compiler",
@@ -28,4 +28,5 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    value = globals()[name] = getattr(import_module(home), name)
+    return value

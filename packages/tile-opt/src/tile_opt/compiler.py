@@ -86,7 +86,7 @@ def _rewritten(program: Program) -> Program:
 
 
 def _to_stripe(program: Program) -> StripeProgram:
-    from tile_opt.to_stripe import to_stripe
+    from tile_opt.translate import to_stripe
 
     return to_stripe(program)
 

@@ -10,8 +10,8 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 from tile_lang.program import Scatter
 
-from tile_opt.to_stripe.build import Kernel, Loop, cell_of, loops_over
-from tile_opt.to_stripe.context import Context, cast_to, fill
+from tile_opt.translate.build import Kernel, Loop, cell_of, loops_over
+from tile_opt.translate.context import Context, cast_to, fill
 
 
 def scatter(context: Context, op: Scatter) -> None:

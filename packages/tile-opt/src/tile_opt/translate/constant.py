@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tile_lang.program import ConstantTensor
 
-from tile_opt.to_stripe.context import Context
+from tile_opt.translate.context import Context
 
 
 def constant(context: Context, op: ConstantTensor) -> None:

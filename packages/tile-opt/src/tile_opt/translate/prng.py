@@ -13,9 +13,9 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 from tile_lang.program import Prng
 
-from tile_opt.to_stripe.build import Stage
-from tile_opt.to_stripe.context import Context
-from tile_opt.to_stripe.reshape import copy_reshaped
+from tile_opt.translate.build import Stage
+from tile_opt.translate.context import Context
+from tile_opt.translate.reshape import copy_reshaped
 
 STREAMS = 2048
 _COMPONENTS = ((0xFFFFFFFE, 12, 13, 19), (0xFFFFFFF8, 4, 2, 25), (0xFFFFFFF0, 17, 3, 11))

@@ -12,7 +12,7 @@ from tile_lang.program import ConstantTensor, Literal, Operand, Prng, Program
 from tile_lang.program import TensorType as ProgramType
 
 from tile_opt.analysis.sets import Sets
-from tile_opt.to_stripe.build import ALIGN, Kernel, Stage, cell_of, fresh, loops_over
+from tile_opt.translate.build import ALIGN, Kernel, Stage, cell_of, fresh, loops_over
 
 
 @dataclass(slots=True)

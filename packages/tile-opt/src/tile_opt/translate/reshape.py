@@ -16,8 +16,8 @@ from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import row_major_strides
 from tile_lang.program import Reshape
 
-from tile_opt.to_stripe.build import Loop, Stage, cell_of, loops_over
-from tile_opt.to_stripe.context import Context
+from tile_opt.translate.build import Loop, Stage, cell_of, loops_over
+from tile_opt.translate.context import Context
 
 Placed = tuple[str, tuple[int, ...]]
 """A buffer and the shape to read it in."""

@@ -8,8 +8,8 @@ from tile_ir.stripe.affine import Affine
 from tile_lang.macros import expand
 from tile_lang.program import Elementwise, IndexOf, Literal, Operand
 
-from tile_opt.to_stripe.build import Stage, broadcast_cell, cell_of, loops_over
-from tile_opt.to_stripe.context import Context
+from tile_opt.translate.build import Stage, broadcast_cell, cell_of, loops_over
+from tile_opt.translate.context import Context
 
 
 def elementwise(context: Context, op: Elementwise) -> None:

@@ -19,15 +19,15 @@ from tile_lang.program import (
 )
 from tile_lang.program import Program as TileProgram
 
-from tile_opt.to_stripe.build import whole
-from tile_opt.to_stripe.constant import constant
-from tile_opt.to_stripe.context import Context
-from tile_opt.to_stripe.contraction import contraction
-from tile_opt.to_stripe.elementwise import copy, elementwise, index_of
-from tile_opt.to_stripe.gather import gather
-from tile_opt.to_stripe.prng import prng
-from tile_opt.to_stripe.reshape import reshape
-from tile_opt.to_stripe.scatter import scatter
+from tile_opt.translate.build import whole
+from tile_opt.translate.constant import constant
+from tile_opt.translate.context import Context
+from tile_opt.translate.contraction import contraction
+from tile_opt.translate.elementwise import copy, elementwise, index_of
+from tile_opt.translate.gather import gather
+from tile_opt.translate.prng import prng
+from tile_opt.translate.reshape import reshape
+from tile_opt.translate.scatter import scatter
 
 _TRANSLATE: dict[type, Callable[[Context, Any], None]] = {
     Contraction: contraction,

@@ -14,8 +14,8 @@ from tile_ir.stripe.affine import Affine
 from tile_lang.program import Contraction, Literal, Operand
 
 from tile_opt.analysis import FlatDomain, Region, analyze, check_assigned_once, uncovered
-from tile_opt.to_stripe.build import Kernel, Loop, Stage, cell_of, loops_over
-from tile_opt.to_stripe.context import Context, cast_to, fill
+from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
+from tile_opt.translate.context import Context, cast_to, fill
 
 
 @dataclass(slots=True)
