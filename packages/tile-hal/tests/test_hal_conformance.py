@@ -1,0 +1,206 @@
+"""The conformance suite's own machinery: entry, capabilities, quirks, reports, tolerances, strategies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tile_hal.conformance import strategies, tolerance
+from tile_hal.conformance.programs import bind, fill
+from tile_hal.conformance.report import Case, DeviceFacts, Report
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_lang import evaluate, format_source, parse
+from tile_lang.program import Contraction
+
+QUIRKY = '''
+from dataclasses import replace
+import tile_hal
+from tile_hal.builtin.interp import InterpDriver, InterpExecutor
+from tile_hal.host import HostMemory
+
+class Memory(HostMemory):
+    def wrap(self, view):
+        raise OSError("wrapping is broken here")
+
+class Quirky(InterpDriver):
+    name = "quirky"
+
+    def device_sets(self):
+        (group,) = super().device_sets()
+        device = group.devices[0]
+        device.id = "quirky:0"
+        device.memory = Memory()
+        device.capabilities = replace(device.capabilities, quirks=QUIRKS)
+        return [group]
+
+@tile_hal.hookimpl
+def tile_hal_driver():
+    return Quirky()
+'''
+
+
+def conformance(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tile_hal.conformance", *arguments], capture_output=True, text=True, cwd=cwd
+    )
+
+
+def quirky(folder: Path, quirks: dict[str, str]) -> tuple[int, dict[str, str]]:
+    """Exit code and outcomes of the cases about wrapping on a device whose wrapping is broken."""
+    (folder / "quirky.py").write_text(f"QUIRKS = {quirks!r}\n{QUIRKY}")
+    done = conformance(
+        "--backend=quirky", "--plugin=quirky", "--level=1", "--json=report.json", "--", "-k", "wrap or views", cwd=folder
+    )
+    report = json.loads((folder / "report.json").read_text())
+    return done.returncode, {c["name"]: c["outcome"] for c in report["cases"]}
+
+
+def test_reports_of_a_whole_level(tmp_path):
+    done = conformance("--backend", "interp", "--level", "0", "--json", "r.json", "--markdown", "r.md", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["passed"] and report["format"] == 1
+    assert report["devices"][0]["id"] == "interp:0" and report["devices"][0]["level"] == 0
+    assert {c["level"] for c in report["cases"]} == {0}
+    text = (tmp_path / "r.md").read_text()
+    assert "## `interp:0`" in text and "| 0 | plugin and device facts |" in text
+
+
+def test_a_declared_quirk_is_expected_to_fail(tmp_path):
+    names = ["test_wrapped_memory_is_used_in_place", "test_wrap_refuses_or_takes_any_view"]
+    code, outcomes = quirky(tmp_path, dict.fromkeys(names, "wrapping is broken"))
+    assert code == 0
+    assert [outcomes[n] for n in names] == ["quirk", "quirk"]
+
+
+def test_a_quirk_that_passes_is_an_error(tmp_path):
+    code, outcomes = quirky(tmp_path, {"test_wrap*": "wrapping is broken", "test_views*": "no longer true"})
+    assert code == 1
+    assert outcomes["test_views_share_the_bytes_of_their_buffer"] == "failed"
+
+
+def test_a_missing_backend_is_an_error():
+    done = conformance("--backend", "imaginary", "--level", "0")
+    assert done.returncode == 2
+    assert "there is no device 'imaginary'" in done.stdout + done.stderr
+
+
+def test_without_a_backend_nothing_is_collected():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run([*command, "--pyargs", "tile_hal.conformance"], capture_output=True, text=True)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "needs --backend NAME" in done.stdout + done.stderr
+
+
+def test_a_lenient_run_skips_a_missing_backend():
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--pyargs", "tile_hal.conformance"]
+    done = subprocess.run(
+        [*command, "--backend", "imaginary", "--tile-level", "0"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "backend 'imaginary' has no device here" in done.stdout
+
+
+def facts(**more: object) -> DeviceFacts:
+    base = {
+        "id": "x:0", "name": "X", "driver": "x", "distribution": "hal-x 1.0", "dtypes": ("float32", "int32"),
+        "nodes": (), "quirks": {}, "is_async": False, "executes": True, "max_group_size": 1, "subgroup": 1,
+    }  # fmt: skip
+    return DeviceFacts(**{**base, **more})
+
+
+def test_report_counts_levels_and_dtypes():
+    cases = (
+        Case("x:0", 0, "test_a", "passed"),
+        Case("x:0", 3, "test_math[sin-float32]", "failed", "too far off"),
+        Case("x:0", 3, "test_math[sin-int32]", "passed"),
+        Case("x:0", 4, "test_b", "skipped", "why"),
+    )
+    report = Report("x", (facts(),), cases)
+    assert not report.passed
+    assert report.highest_level("x:0") == 0
+    text = report.to_markdown()
+    row = next(line for line in text.splitlines() if line.startswith("| support |")).split(" | ")
+    table = dict(zip([d.value for d in DType], [cell.strip("| ") for cell in row[1:]], strict=True))
+    assert (table["float32"], table["int32"], table["float64"]) == ("fails", "yes", "–")
+    assert "failed `test_math[sin-float32]`: too far off" in text
+    assert not Report("x", (facts(),), (Case("x:0", 0, "test_a", "skipped"),)).passed
+    assert not Report("x", (), cases[:1]).passed
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d.is_float])
+def test_ulp_distance(dtype):
+    kind = dtype.numpy
+    one = np.array([1.0], kind)
+    step = np.array([1.0 + tolerance.eps(dtype)], kind)
+    assert tolerance.ulp_distance(one, step) == 1
+    assert tolerance.ulp_distance(-one, one) > 2 ** (dtype.bits - 3)
+    zeros, nan = np.array([0.0, -0.0], kind), np.array([np.nan], kind)
+    assert (tolerance.ulp_distance(zeros, zeros[::-1].copy()) == 0).all()
+    assert tolerance.ulp_distance(nan, nan) == 0 and np.isinf(tolerance.ulp_distance(nan, one))
+    tolerance.assert_ulp(one, step, 1.0, [one])
+    with pytest.raises(pytest.fail.Exception, match="1 ULP"):
+        tolerance.assert_ulp(one, step, 0.0, [one])
+
+
+def test_tolerances_bite():
+    wanted = np.ones(3, np.float32)
+    with pytest.raises(pytest.fail.Exception):
+        tolerance.assert_close(wanted + np.float32(1e-3), wanted, np.full(3, 1e-4), "x")
+    with pytest.raises(pytest.fail.Exception):
+        tolerance.assert_close(np.full(3, np.nan), wanted, np.full(3, 1e9), "x")
+    bound = tolerance.sum_bound(np.full(3, 1000), wanted.astype(float), DType.FLOAT32, DType.FLOAT32, wanted)
+    assert (bound < 1e-3).all() and (bound > 1e-5).all()
+
+
+QUIET = settings(max_examples=60, deadline=None, derandomize=True, database=None,
+                 suppress_health_check=list(HealthCheck))  # fmt: skip
+
+
+@QUIET
+@given(strategies.contractions(list(DType)))
+def test_drawn_contractions_are_legal_programs(case):
+    program = bind(case.source, case.inputs)
+    inputs = {n: fill(t, case.data, case.seed) for n, t in case.inputs.items()}
+    assert len(evaluate(program, inputs)) >= 1
+    assert parse(format_source(case.source))
+
+
+@QUIET
+@given(strategies.elementwise(list(DType)))
+def test_drawn_expressions_are_legal_programs(case):
+    program = bind(case.source, case.inputs)
+    assert evaluate(program, {n: fill(t, case.data, case.seed) for n, t in case.inputs.items()})
+
+
+def test_the_strategy_covers_the_language():
+    seen: set[str] = set()
+    nonempty = total = 0
+
+    @settings(QUIET, max_examples=400)
+    @given(strategies.contractions(list(DType)))
+    def look(case):
+        nonlocal nonempty, total
+        program = bind(case.source, case.inputs)
+        op = next((o for o in program.ops if isinstance(o, Contraction)), None)
+        first = case.source.splitlines()[1]
+        seen.update(m for m in ("default", "==", "?", "/", "2*", " - ", "O[]", ", 0]", "[]") if m in first)
+        seen.update({case.agg.name, case.data.name, *(t.dtype.value for t in case.inputs.values())})
+        seen.update({"empty dimension"} if any(0 in t.shape for t in case.inputs.values()) else ())
+        seen.update({"twice"} if first.count("A[") > 1 else ())
+        seen.update({"second contraction"} if "M[" in case.source else ())
+        total += op is not None
+        inputs = {n: fill(t, case.data, case.seed) for n, t in case.inputs.items()}
+        nonempty += any(np.any(o != o.dtype.type(0)) for o in evaluate(program, inputs).values())
+
+    look()
+    expected = {*(a.name for a in Aggregation), *(d.name for d in strategies.Data), *(d.value for d in DType)}
+    expected |= {"default", "==", "?", "/", "2*", " - ", "O[]", "[]", "empty dimension", "twice", "second contraction"}
+    assert expected <= seen, expected - seen
+    assert nonempty > total / 2
