@@ -188,7 +188,7 @@ def _output(scope: Scope, function: ast.Function, k: int) -> Tensor | None:
 def _as_output(scope: Scope, value: Value, name: str, span: Span) -> Tensor:
     if isinstance(value, TupleValue):
         fail("TILE-E122", f"the output {name} is a tuple", span, "assign its members to outputs of their own")
-    return scope.tensor(value, span, f"the output {name}")
+    return scope.tensor(value, scope.spans[name], f"the output {name}")
 
 
 # --- liveness ------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def _math(c: Call) -> Value:
     if all(isinstance(a, Const) for a in args):
         return operate(c.scope, c.name, args, c.span)
     dtype = math_dtype(args)
-    return c.scope.apply(c.name, args, (dtype, dtype), c.span)
+    return c.scope.apply(c.name, args, (dtype, dtype), c.span, c.spans)
 
 
 def _relu(c: Call) -> Value:
@@ -153,7 +153,7 @@ def _ident(c: Call) -> Value:
 
 
 def _select(c: Call) -> Value:
-    return select(c.scope, c.scalars(), c.span)
+    return select(c.scope, c.scalars(), c.span, c.spans)
 
 
 # --- casts ---------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def _apply(scope: Scope, node: ast.Expr, args: list[Value]) -> Value:
         case ast.Binary(op, _, _, span):
             return operate(scope, BINARY[op], operands, span, spans)
         case _:
-            return select(scope, operands, node.span)
+            return select(scope, operands, node.span, spans)
 
 
 def operate(
@@ -126,7 +126,7 @@ def operate(
             _need_bits(fn, arg, where)
     if fn in ("bit_left", "bit_right"):
         return _shift(scope, fn, args[0], args[1], span)
-    return unified(scope, fn, args, span)
+    return unified(scope, fn, args, span, spans)
 
 
 def _need_bits(fn: str, arg: Tensor | Const, span: Span) -> None:
@@ -167,7 +167,9 @@ def compare(scope: Scope, fn: str, left: Tensor | Const, right: Tensor | Const, 
     return scope.apply("bit_not", (result,), (DType.BOOL, DType.BOOL), span) if negate else result
 
 
-def select(scope: Scope, args: Sequence[Tensor | Const], span: Span) -> Tensor | Const:
+def select(
+    scope: Scope, args: Sequence[Tensor | Const], span: Span, spans: Sequence[Span] = ()
+) -> Tensor | Const:
     """``test ? then : otherwise``; a constant test picks one side."""
     test, then, otherwise = args
     if isinstance(test, Const):
@@ -175,7 +177,8 @@ def select(scope: Scope, args: Sequence[Tensor | Const], span: Span) -> Tensor |
     truth = truth_of(scope, test, span)
     dtype = unify((then, otherwise))
     shape = scope.broadcast((truth, then, otherwise), span)
-    operands = (truth.name, scope.operand(then, dtype, span), scope.operand(otherwise, dtype, span))
+    places = spans or (span, span, span)
+    operands = (truth.name, scope.operand(then, dtype, places[1]), scope.operand(otherwise, dtype, places[2]))
     return scope.elementwise("cond", operands, TensorType(dtype, shape), span)
 
 

@@ -165,10 +165,18 @@ class Scope:
             shape = joined
         return shape
 
-    def apply(self, fn: str, args: Sequence[Tensor | Const], dtypes: tuple[DType, DType], span: Span | None) -> Tensor:
-        """``fn(args…)`` computed with operands of ``dtypes[0]``, giving ``dtypes[1]``."""
+    def apply(
+        self,
+        fn: str,
+        args: Sequence[Tensor | Const],
+        dtypes: tuple[DType, DType],
+        span: Span | None,
+        spans: Sequence[Span] = (),
+    ) -> Tensor:
+        """``fn(args…)`` computed with operands of ``dtypes[0]``, giving ``dtypes[1]``; `spans` are the operands'."""
         shape = self.broadcast(args, span)
-        operands = [self.operand(a, dtypes[0], span) for a in args]
+        places = spans or [span] * len(args)
+        operands = [self.operand(a, dtypes[0], s) for a, s in zip(args, places, strict=True)]
         return self.elementwise(fn, operands, TensorType(dtypes[1], shape), span)
 
     def reduce_to(self, agg: Aggregation, x: Tensor, shape: tuple[int, ...], span: Span | None) -> Tensor:
@@ -199,10 +207,12 @@ class Scope:
         )
 
 
-def unified(scope: Scope, fn: str, args: Sequence[Tensor | Const], span: Span | None) -> Tensor:
+def unified(
+    scope: Scope, fn: str, args: Sequence[Tensor | Const], span: Span | None, spans: Sequence[Span] = ()
+) -> Tensor:
     """An operation whose operands and result share the unified dtype."""
     dtype = unify(args)
-    return scope.apply(fn, args, (dtype, dtype), span)
+    return scope.apply(fn, args, (dtype, dtype), span, spans)
 
 
 def join_shapes(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
