@@ -21,8 +21,6 @@ import llvmlite.binding as llvm  # pyright: ignore[reportMissingImports]
 LOCK = threading.RLock()
 """Held around every use of LLVM, and across fork, so that a child never inherits LLVM in the middle of something."""
 
-_opened = [0]
-
 
 def _after_fork_in_child() -> None:
     LOCK.release()
@@ -97,10 +95,14 @@ class Module:
             header = f'target triple = "{machine.triple}"\ntarget datalayout = "{machine.target_data}"\n'
             self._module = llvm.parse_assembly(header + ir, context=self._context)
             self._module.verify()
-            self._promote()
+            if " = alloca " in ir:
+                self._promote()
 
     def _promote(self) -> None:
-        """Variables to registers: the only pass, because the IR is explicit about everything else."""
+        """Variables to registers: the only pass, because the IR is explicit about everything else.
+
+        llvmlite keeps 1.5 KB of each pass builder, and one cannot be used twice.
+        """
         options = llvm.create_pipeline_tuning_options(speed_level=1)
         builder = llvm.create_pass_builder(self._machine, options)
         manager = llvm.create_new_module_pass_manager()
@@ -128,22 +130,18 @@ class Module:
             self._context.close()
 
 
-@cache
-def _linker() -> Any:
-    return llvm.create_lljit_compiler(_new_target_machine(host()))
-
-
 class LoadedCode:
     """Object code linked into this process; it stays while this object lives."""
 
     def __init__(self, code: bytes, symbols: list[str]) -> None:
         """RuntimeError when the bytes are no object file or a symbol is missing."""
         with LOCK:
-            _opened[0] += 1
+            # A linker of its own: one shared by all would keep a little of every library it ever saw.
+            self._linker = llvm.create_lljit_compiler(_new_target_machine(host()))
             builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
             for symbol in symbols:
                 builder.export_symbol(symbol)
-            self._tracker = builder.link(_linker(), f"tile{_opened[0]}")
+            self._tracker = builder.link(self._linker, "tile")
         self.addresses: dict[str, int] = {symbol: int(self._tracker[symbol]) for symbol in symbols}
 
     def __del__(self, lock: Any = LOCK, leaving: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -152,3 +150,4 @@ class LoadedCode:
         if tracker is not None and not leaving():
             with lock:
                 tracker.close()
+                self._linker.close()
