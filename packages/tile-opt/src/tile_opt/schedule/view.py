@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tile_ir.diagnostics import Span
-from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
@@ -31,7 +30,7 @@ from tile_ir.stripe.nodes import (
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A stage's access to one element of a buffer: `forms[d]` is the subscript of dimension d."""
+    """A stage's access to a buffer: `forms[d]` is the subscript of dimension d."""
 
     name: str
     """Local name in the stage body."""
@@ -40,6 +39,8 @@ class Use:
     dir: Direction
     agg: Aggregation | None = None
     hint: str = ""
+    extent: tuple[int, ...] = ()
+    """Sizes of the view that the body subscripts further; () means one element."""
 
     @property
     def reads(self) -> bool:
@@ -187,7 +188,8 @@ def _open_stage(block: Block) -> Stage | None:
         forms = tuple(a for a in ref.access if isinstance(a, Affine))
         if ref.dir is Direction.ALLOC or len(forms) != len(ref.access) or ref.init is not Init.KEEP:
             return None
-        uses.append(Use(ref.into, ref.source, forms, ref.dir, ref.agg, ref.hint))
+        extent = () if all(size == 1 for size in ref.type.sizes) else ref.type.sizes
+        uses.append(Use(ref.into, ref.source, forms, ref.dir, ref.agg, ref.hint, extent))
     constraints = tuple(c for c in block.constraints if isinstance(c, Affine))
     guard = tuple(c for c in block.guard if isinstance(c, Affine))
     if len(constraints) != len(block.constraints) or len(guard) != len(block.guard):
@@ -236,20 +238,9 @@ def close_stage(stage: Stage, buffers: dict[str, Refinement], outer: tuple[str, 
 
 
 def _stage_ref(use: Use, whole: Refinement) -> Refinement:
-    type = element_view(whole.type)
+    rank = len(whole.type.sizes)
+    type = replace(whole.type, sizes=use.extent + (1,) * (rank - len(use.extent)))
     return Refinement(use.dir, use.name, use.buffer, use.forms, type, agg=use.agg, loc=whole.loc, hint=use.hint)
-
-
-def element_view(whole: TensorType) -> TensorType:
-    """One element of a buffer: sizes 1, the buffer's strides."""
-    return replace(whole, sizes=(1,) * len(whole.sizes))
-
-
-def whole_ref(direction: Direction, ref: Refinement) -> Refinement:
-    """A refinement that passes the whole buffer `ref` of the parent down under the same name."""
-    return Refinement(
-        direction, ref.into, ref.into, (Affine(),) * len(ref.type.sizes), ref.type, loc=ref.loc, const=ref.const
-    )
 
 
 def _directed(refs: tuple[Refinement, ...], stages: tuple[Stage, ...]) -> tuple[Refinement, ...]:
@@ -269,7 +260,3 @@ def direction_of(uses: list[Use]) -> Direction:
     if reads and writes:
         return Direction.INOUT
     return Direction.OUT if writes else Direction.IN
-
-
-def accumulator_dtype(view: KernelView, use: Use) -> DType:
-    return view.type_of(use.buffer).dtype
