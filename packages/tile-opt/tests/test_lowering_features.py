@@ -214,6 +214,25 @@ block [] ( in A[0,0] f32(3:12, 12:1) out B[0,0] f32(3:12, 12:1) ) {
 }"""))
 
 
+@pytest.mark.parametrize("over", ["i", "j", "i, j", "i, j, u"])
+def test_reduce_statement_over_threads(over: str) -> None:
+    function = only(check(wrap("inputs A\noutputs B", {"in A": "f32(5:24, 24:1)", "out B": "f32(5:24, 24:1)"}, f"""
+block [g:5 #grid] ( in A[g,0] f32(1:24, 24:1) out B[g,0] f32(1:24, 24:1) ) {{
+  block [i:3 #group, j:4 #group, u:2 #unroll] (
+    in A[0, 8*i + 2*j + u] f32(1:24, 1:1)
+    out B[0, 8*i + 2*j + u] f32(1:24, 1:1)
+  ) {{
+    $a = load(A)
+    $s = reduce_add($a, over=[{over}])
+    $q = sub($a, $s)
+    $m = reduce_max($q, over=[{over}])
+    $r = mul($m, $a)
+    B = store($r)
+  }}
+}}""")))
+    assert function.group_size == (12, 1, 1)
+
+
 def test_identity_is_stored_before_the_first_iteration() -> None:
     check(wrap("inputs A\noutputs S", {"in A": "f32(5:7, 7:1)", "out S": "f32(5:1)"}, """
 block [] ( in A[0,0] f32(5:7, 7:1) out S[0] f32(5:1) ) {

@@ -212,8 +212,13 @@ class Body:
             return Const(affine.const, Type(statement.dtype))
         return self.builder.cast(self._form(affine, quasi, at.lanes), statement.dtype)
 
-    def reduce(self, statement: stripe.Reduce, instances: Sequence[Instance], over: frozenset[str]) -> None:
-        """Combine a scalar across the unrolled and vector indexes `over`, in a fixed order."""
+    def reduce(
+        self, statement: stripe.Reduce, instances: Sequence[Instance], over: frozenset[str]
+    ) -> Sequence[Sequence[Instance]]:
+        """Combine a scalar across the unrolled and vector indexes in `over`, in a fixed order.
+
+        Gives the groups of instances that were combined; other indexes in `over` are left to the caller.
+        """
         groups: dict[object, list[Instance]] = {}
         for instance in instances:
             rest = tuple((n, v) for n, v in instance.env.items() if n not in over)
@@ -227,6 +232,7 @@ class Body:
                 total = self.memory.reduce_lanes(statement.agg, self.builder.splat(total, lanes.count))
             for member in members:
                 member.values[statement.dst] = total
+        return list(groups.values())
 
     def _combine(self, agg: Aggregation, left: Expr, right: Expr) -> Expr:
         lanes = max(left.type.lanes, right.type.lanes)

@@ -95,6 +95,13 @@ class Builder:
     def assign(self, var: Var, value: Expr) -> None:
         self.emit(Assign(var.name, value))
 
+    def forget_loads(self) -> None:
+        """Loaded values may be stale from here on."""
+        scope: Scope | None = self.scope
+        while scope is not None:
+            scope.loads.clear()
+            scope = scope.parent
+
     @contextmanager
     def nested(self) -> Generator[Scope]:
         """A scope inside the current one; the caller makes a statement of it afterwards."""

@@ -15,6 +15,7 @@ from tile_opt.lowering.allocate import Allocator
 from tile_opt.lowering.body import Body, Instance, LoweringError, View, products_of, view_of
 from tile_opt.lowering.builder import BOOL, Builder
 from tile_opt.lowering.forms import Scaled, linear, resolve, resolve_quasi, sign
+from tile_opt.lowering.group_reduce import combine_threads
 from tile_opt.lowering.loops import LoopBounds, loop_bounds
 from tile_opt.lowering.memory import SCALAR, Home, Lanes
 
@@ -176,12 +177,27 @@ class Nest:
             self.builder.declare(found.name, 0, index.range - 1, self.builder.top)
         return Affine.var(found.name)
 
+    def thread_step(self, index: stripe.Index, block: stripe.Block) -> int:
+        """Distance in linear thread number between neighbours of a GROUP index."""
+        faster = prod(i.range for i in _after(index, _bound(block, Bind.GROUP, index.axis)))
+        return faster * prod(self.group_size[: index.axis])
+
+    def linear_thread(self) -> Affine:
+        """The number of the thread in its group, over all axes."""
+        total, step = Affine(), 1
+        for axis, size in enumerate(self.group_size):
+            if size > 1:
+                total = total + Affine.var(self._local(axis), step)
+            step *= size
+        return total
+
     def _local(self, axis: int) -> str:
         key = ("local", axis)
         found = self.builder.top.index.get(key)
         if found is None:
             found = self.builder.let(f"thread{axis}", self.work_id(IdKind.LOCAL, axis), self.builder.top)
             self.builder.top.index[key] = found
+            self.builder.declare(found.name, 0, self.group_size[axis] - 1, self.builder.top)
         return found.name
 
     def thread_guard(self, block: stripe.Block, context: Context) -> list[Expr]:
@@ -211,7 +227,7 @@ class Nest:
         """A barrier, where there is more than one work item to wait for."""
         if self.threads > 1:
             self.builder.emit(Barrier(statement.scope.value, statement.fence))
-            self.builder.scope.loads.clear()
+            self.builder.forget_loads()
 
 
 def _static(index: stripe.Index) -> bool:
@@ -382,14 +398,28 @@ class _Run:
                     self._statement(inner, instance, point)
             segment = []
             if isinstance(statement, stripe.Reduce) and instances:
-                self.nest.body.reduce(statement, [i for i, _ in instances], self._over(statement))
+                self._reduce(statement, [i for i, _ in instances])
 
-    def _over(self, statement: stripe.Reduce) -> frozenset[str]:
-        for name in statement.over:
-            index = next((i for i in self.block.indexes if i.name == name), None)
-            if index is None or not _static(index):
-                raise LoweringError(f"reduce over {name!r}, which is not an unrolled or vector index of its block")
-        return frozenset(statement.over)
+    def _reduce(self, statement: stripe.Reduce, instances: Sequence[Instance]) -> None:
+        """First across unrolled indexes and lanes, then across threads."""
+        found = {i.name: i for i in self.block.indexes if i.name in statement.over}
+        threads = [i for i in found.values() if i.bind is Bind.GROUP and not _static(i)]
+        if len(found) < len(statement.over) or any(not _static(i) and i not in threads for i in found.values()):
+            raise LoweringError(f"reduce over {statement.over} needs unrolled, vector or group indexes of its block")
+        done = self.nest.body.reduce(statement, instances, frozenset(found))
+        if not threads:
+            return
+        if self.nest.thread_guard(self.block, self.context):
+            raise LoweringError(f"reduce in {self.block.name!r}: all threads of the group must take part")
+        for members in done:
+            total = members[0].values[statement.dst]
+            if total.type.lanes > 1:
+                raise LoweringError(f"reduce in {self.block.name!r} across threads but not across lanes")
+            digits = [(members[0].env[i.name], i.range, self.nest.thread_step(i, self.block)) for i in threads]
+            thread, size = self.nest.linear_thread(), self.nest.threads
+            total = combine_threads(self.builder, statement.agg, total, thread, size, digits)
+            for member in members:
+                member.values[statement.dst] = total
 
     def _instance(self, point: Point) -> Instance:
         views: dict[str, View] = {}

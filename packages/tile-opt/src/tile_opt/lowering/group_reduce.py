@@ -1,0 +1,57 @@
+"""Combining a scalar across the threads of a work group, through local memory and in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tile_ir.ops import Aggregation
+from tile_ir.semtree.nodes import Alloc, Assign, Barrier, Binary, Block, Expr, For, Load, Space, Store, Type, Var
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.lowering.builder import Builder
+from tile_opt.lowering.memory import MERGE
+
+Digit = tuple[Affine, int, int]
+"""A reduced GROUP index: its value, range, and the distance in linear thread number between neighbours."""
+
+
+def combine_threads(
+    builder: Builder, agg: Aggregation, value: Expr, thread: Affine, threads: int, digits: Sequence[Digit]
+) -> Expr:
+    """Every thread gets the merge of `value` over the digits, first to last; all threads must come here.
+
+    `thread` is the linear number of the thread, below `threads`.
+    """
+    type = Type(value.type.dtype, 1, threads, Space.LOCAL)
+    array = Var(builder.fresh("exchange"), type)
+    builder.allocations.append(Alloc(array.name, type))
+    builder.emit(Store(array, builder.index(thread), value))
+    builder.emit(Barrier("group", "local"))
+    first = thread
+    for digit, _, step in digits:
+        first = first + digit * -step
+    total = builder.mutable("total", Load(array, builder.index(first), value.type))
+    builder.emit(_merge_all(builder, agg, array, first, total, digits))
+    # Nobody may write the array again before everyone has read it.
+    builder.emit(Barrier("group", "local"))
+    return builder.let("r", total)
+
+
+def _merge_all(
+    builder: Builder, agg: Aggregation, array: Var, first: Affine, total: Var, digits: Sequence[Digit]
+) -> For:
+    """One loop over all combinations but the first, which `total` holds."""
+    count = 1
+    for _, size, _ in digits:
+        count *= size
+    step = Var(builder.fresh("other"), builder.index_type)
+    index = builder.atom(first)
+    rest: Expr = step
+    for _, size, distance in reversed(digits):
+        digit: Expr = Binary("mod", rest, builder.literal(size), step.type)
+        offset = Binary("mul", digit, builder.literal(distance), step.type)
+        index = Binary("add", index, offset, step.type)
+        rest = Binary("div", rest, builder.literal(size), step.type)
+    value = Load(array, index, total.type)
+    merge = Assign(total.name, Binary(MERGE[agg], total, value, total.type))
+    return For(step.name, builder.literal(1), builder.literal(count), 1, Block((merge,)))
