@@ -21,7 +21,29 @@ BOUNDS: dict[str, tuple[float, Reference]] = {
 }  # fmt: skip
 """OpenCL's full-profile bounds in ulp."""
 
-SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 1e-45, -1e-45, 1e-38, 3e38, -3e38, 2.5, 16777217, 1e10]
+SPECIAL = [
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1,
+    -1,
+    0.5,
+    -0.5,
+    2,
+    -2,
+    3,
+    -3,
+    1e-45,
+    -1e-45,
+    1e-38,
+    3e38,
+    -3e38,
+    2.5,
+    16777217,
+    1e10,
+]
 
 
 def call(name: str, dtype: DType, lanes: int, arity: int) -> list[Statement]:
@@ -92,9 +114,7 @@ def test_halves_compute_in_float32(launch_all: Any, name: str, dtype: DType) -> 
 def test_float64(launch_all: Any, name: str) -> None:
     arity = 2 if name == "pow" else 1
     args = [a.astype(np.float64) for a in inputs(arity, "unit")]
-    scalar, vector = launch_all(
-        [(call(name, DType.FLOAT64, lanes, arity), [np.zeros(N), *args]) for lanes in (1, 8)]
-    )
+    scalar, vector = launch_all([(call(name, DType.FLOAT64, lanes, arity), [np.zeros(N), *args]) for lanes in (1, 8)])
     np.testing.assert_array_equal(scalar.view(np.uint64), vector.view(np.uint64))
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(vector, BOUNDS[name][1](*args), rtol=1e-15, atol=0)

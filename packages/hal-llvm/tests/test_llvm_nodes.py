@@ -98,7 +98,12 @@ def test_vectors_move_lanes(launch: Any, dtype: DType) -> None:
 @pytest.mark.parametrize("dtype", [d for d in DType if d is not DType.BOOL], ids=str)
 def test_iota_and_limits(launch: Any, dtype: DType) -> None:
     t = Type(dtype, 8)
-    body = [put(0, Iota(t)), put(8, Limit("min", t)), put(16, Limit("max", Type(dtype))), put(17, Const(-1, Type(dtype)))]
+    body = [
+        put(0, Iota(t)),
+        put(8, Limit("min", t)),
+        put(16, Limit("max", Type(dtype))),
+        put(17, Const(-1, Type(dtype))),
+    ]
     got = launch(body, np.zeros(18, dtype.numpy))[0]
     low, high = np.array(dtype.min_value).astype(dtype.numpy), np.array(dtype.max_value).astype(dtype.numpy)
     want = [*range(8), *[low] * 8, high, np.array(-1).astype(dtype.numpy)]

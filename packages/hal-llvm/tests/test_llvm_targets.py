@@ -61,7 +61,8 @@ def tile_kernel(rows: int, vectors: int, lanes: int, fused: bool) -> Kernel:
     cells = [(r, v) for r in range(rows) for v in range(vectors)]
     start = [Let(f"c{r}_{v}", Const(0.0, t), True) for r, v in cells]
     step: list[Statement] = [
-        Let(f"b{v}", Load(Var("B", POINTER), index(vectors * lanes, v * lanes), t, align=lanes * 4)) for v in range(vectors)
+        Let(f"b{v}", Load(Var("B", POINTER), index(vectors * lanes, v * lanes), t, align=lanes * 4))
+        for v in range(vectors)
     ]
     for r in range(rows):
         step.append(Let(f"a{r}", Splat(Load(Var("A", POINTER), index(rows, r), F32), t)))
@@ -100,7 +101,25 @@ def test_every_math_function_compiles(name: str) -> None:
     processor = PROCESSORS[name]
     lanes = family_target(name).settings.vector_bytes // 4
     kernels = []
-    for function in ["exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "ceil", "floor", "round", "recip", "pow"]:
+    for function in [
+        "exp",
+        "log",
+        "sqrt",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "ceil",
+        "floor",
+        "round",
+        "recip",
+        "pow",
+    ]:
         for width in (1, lanes):
             t = Type(DType.FLOAT32, width)
             load = Load(Var("x", POINTER), Const(0, I64), t)

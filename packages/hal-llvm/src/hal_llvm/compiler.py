@@ -31,7 +31,9 @@ def machine_for(processor: binding.Processor) -> Machine:
 class LlvmLibrary(Library):
     """Loaded machine code of a kernel list."""
 
-    def __init__(self, kernels: KernelList, processor: binding.Processor, code: bytes, scratch: tuple[int, ...]) -> None:
+    def __init__(
+        self, kernels: KernelList, processor: binding.Processor, code: bytes, scratch: tuple[int, ...]
+    ) -> None:
         self.kernels = kernels
         self.scratch = scratch
         """Scratch bytes per thread, for each kernel."""
@@ -70,7 +72,9 @@ def fingerprint(processor: binding.Processor) -> str:
     """Everything that object code depends on besides the kernels."""
     llvmlite, llvm = binding.versions()
     features = hashlib.sha256(processor.features.encode()).hexdigest()[:16]
-    return f"hal-llvm {version('hal-llvm')} llvmlite {llvmlite} llvm {llvm} {processor.triple} {processor.cpu} {features}"
+    return (
+        f"hal-llvm {version('hal-llvm')} llvmlite {llvmlite} llvm {llvm} {processor.triple} {processor.cpu} {features}"
+    )
 
 
 class LlvmCompiler(Compiler):

@@ -76,7 +76,13 @@ def _neg(code: Code, value: str, dtype: DType, lanes: int) -> str:
         return value
     if dtype is DType.BFLOAT16:
         return code.let(f"xor {t} {value}, {literal(0x8000, DType.INT16, lanes)}")
-    return code.let(f"fneg {t} {value}" if dtype.is_float else f"sub {t} zeroinitializer, {value}" if lanes > 1 else f"sub {t} 0, {value}")
+    return code.let(
+        f"fneg {t} {value}"
+        if dtype.is_float
+        else f"sub {t} zeroinitializer, {value}"
+        if lanes > 1
+        else f"sub {t} 0, {value}"
+    )
 
 
 def _abs(code: Code, value: str, dtype: DType, lanes: int) -> str:

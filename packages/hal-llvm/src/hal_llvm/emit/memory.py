@@ -32,9 +32,7 @@ def _masked_load(code: Code, pointer: str, dtype: DType, lanes: int, align: int,
     bits, vector, mask = _masked_types(code, dtype, lanes, mask)
     name = f"llvm.masked.load.{suffix(vector)}.p0"
     masks = f"<{lanes} x i1>"
-    value = code.call(
-        name, vector, ("ptr", pointer), ("i32", str(align)), (masks, mask), (vector, "zeroinitializer")
-    )
+    value = code.call(name, vector, ("ptr", pointer), ("i32", str(align)), (masks, mask), (vector, "zeroinitializer"))
     if lanes == 1:
         value = code.let(f"extractelement {vector} {value}, i64 0")
     target = memory(dtype, lanes)

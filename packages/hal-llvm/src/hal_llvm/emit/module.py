@@ -56,7 +56,10 @@ def _kernel(module: Module, number: int, kernel: Kernel) -> int:
     if function is None:
         raise TileDeviceError(f"kernel {kernel.name} has no semtree, which the llvm device needs", code="TILE-E709")
     if function.group_size != (1, 1, 1):
-        raise TileDeviceError(f"kernel {kernel.name} wants groups of {function.group_size}; the llvm device runs (1, 1, 1)", code="TILE-E709")
+        raise TileDeviceError(
+            f"kernel {kernel.name} wants groups of {function.group_size}; the llvm device runs (1, 1, 1)",
+            code="TILE-E709",
+        )
     arena = _Arena()
     for helper in function.helpers:
         module.functions.append(_helper(module, number, helper, arena))

@@ -202,9 +202,7 @@ class Statements:
             return (If(node.guard, Block((plain,))),)
         dst, src = self._pointer(node.dst, node.dst_index), self._pointer(node.src, node.src_index)
         size = node.count * node.dst.type.dtype.bytes
-        self.code.call(
-            "llvm.memcpy.p0.p0.i64", "void", ("ptr", dst), ("ptr", src), ("i64", str(size)), ("i1", "false")
-        )
+        self.code.call("llvm.memcpy.p0.p0.i64", "void", ("ptr", dst), ("ptr", src), ("i64", str(size)), ("i1", "false"))
         return ()
 
     def _call_fn(self, node: CallFn) -> None:

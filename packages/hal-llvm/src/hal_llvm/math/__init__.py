@@ -65,4 +65,6 @@ def _function(caller: Code, symbol: str, name: str, arity: int, lanes: int) -> s
     params = [f"%x{n}" for n in range(arity)]
     code.emit(f"ret {v.f} {_OUTLINED[name](v, *params)}")
     header = ", ".join(f"{v.f} {p}" for p in params)
-    return f'define internal {v.f} @{symbol}({header}) noinline nounwind "prefer-vector-width"="512" {{\n{code.body()}\n}}'
+    return (
+        f'define internal {v.f} @{symbol}({header}) noinline nounwind "prefer-vector-width"="512" {{\n{code.body()}\n}}'
+    )

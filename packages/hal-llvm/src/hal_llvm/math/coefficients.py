@@ -95,4 +95,3 @@ ASIN = (
     0.04221854616339016,
 )
 """(asin(x) - x) / x**3 in x**2 for |x| <= 1/2; relative error of the function 5.0e-09."""
-
