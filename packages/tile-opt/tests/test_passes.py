@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contraction_samples import contraction, contractions, p
@@ -108,6 +110,15 @@ def test_the_pipeline_keeps_the_meaning(name: str, fused: bool) -> None:
     agree(to_stripe(made), PIPELINE)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_work_items_keep_the_meaning(name: str) -> None:
+    c = CASES[name]
+    gpu = replace(target("inline", "fuse", "merge", "accumulate", "gpu_tile"), settings=replace(TINY, threads=8))
+    stripe = to_stripe(program(c, tail(c), "R"))
+    scheduled = optimize(stripe, gpu, verify=True)
+    check(scheduled, random_inputs(stripe), gpu, reference=stripe)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.permutations(PIPELINE), st.integers(0, len(PIPELINE)), st.sampled_from(sorted(CASES)))
 def test_passes_in_any_order_keep_the_meaning(order: list[str], count: int, name: str) -> None:
@@ -179,8 +190,6 @@ def test_tags_carry_no_meaning_after_scheduling() -> None:
 
 
 def _untagged(stripe: Stripe) -> Stripe:
-    from dataclasses import replace
-
     def bare(block: Block) -> Block:
         refs = tuple(replace(r, tags=frozenset()) for r in block.refs)
         body = tuple(bare(s) if isinstance(s, Block) else s for s in block.body)

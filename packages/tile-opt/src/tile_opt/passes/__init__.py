@@ -22,6 +22,7 @@ PASSES: dict[str, str] = {
     "accumulate": "tile_opt.passes.accumulate:Accumulate",
     "stream": "tile_opt.passes.stream:Stream",
     "autotile": "tile_opt.passes.autotile:Autotile",
+    "gpu_tile": "tile_opt.passes.gpu_tile:GpuTile",
 }
 """Pass name -> ``module:class``."""
 

@@ -66,7 +66,7 @@ def build_nest(view: KernelView, plan: TilePlan, panels: Panels | None = None) -
     return Block(
         view.name,
         indexes=grid,
-        refs=_whole_refs(view, tuple(_reading_panels(s, panels or {}, ()) for s in view.stages)),
+        refs=whole_refs(view, tuple(_reading_panels(s, panels or {}, ()) for s in view.stages)),
         body=body,
         tags=view.tags | {"scheduled"},
         comment=view.comment,
@@ -141,7 +141,7 @@ def _sibling(
         indexes=passed + outer,
         constraints=inside,
         guard=guard,
-        refs=_whole_refs(view, tuple(kept)) + allocs,
+        refs=whole_refs(view, tuple(kept)) + allocs,
         body=body,
     )
 
@@ -163,7 +163,8 @@ def _panel_use(use: Use, panel: Panel | None, tiles: tuple[Tile, ...]) -> Use:
     return replace(use, buffer=panel.buffer, forms=panel.forms(tile.position, inner))
 
 
-def _whole_refs(view: KernelView, stages: tuple[Stage, ...]) -> tuple[Refinement, ...]:
+def whole_refs(view: KernelView, stages: tuple[Stage, ...]) -> tuple[Refinement, ...]:
+    """The buffers that `stages` use, passed down whole with the direction of their uses."""
     uses = [u for s in stages for u in s.uses]
     return tuple(
         replace(r, dir=direction_of(mine), source=r.into, access=(Affine(),) * len(r.type.sizes))
