@@ -198,3 +198,47 @@ def test_wrong_inputs_of_the_evaluator_are_named() -> None:
     bound = program("O = A + B;", "A=float32[3] B=float32[3]")
     with pytest.raises(TileError, match=r"(?s)input A must be float32\[3\], not float64\[3\].*input B is missing"):
         tile_lang.evaluate(bound, {"A": np.zeros(3)})
+
+
+def test_a_constant_default_takes_the_dtype_of_the_output() -> None:
+    found = run("Half = 0.5; O[2*i:3] = +(A[i]) default Half;", A=np.array([4, 6], np.float16))
+    np.testing.assert_array_equal(found, [4, 0.5, 6])
+    with pytest.raises(TileError, match=r"constant 0\.5 does not fit int8"):
+        run("Half = 0.5; O[2*i:3] = +(A[i]) default Half;", A=np.array([4, 6], np.int8))
+
+
+def test_casts_are_made_once() -> None:
+    bound = program("function (A) -> (O, P) { X = exp(A); O = X + log(A); P = as_float(A, 32); }", "A=int8[3]")
+    casts = [op for op in bound.ops if isinstance(op, Elementwise) and op.fn == "cast"]
+    assert len(casts) == 1 and dict(bound.outputs)["P"] == casts[0].name
+
+
+def test_every_builtin_binds_or_explains() -> None:
+    from tile_lang.builtins import BUILTINS
+
+    arguments = [
+        "A",
+        "1",
+        "B",
+        "A, 1",
+        "A, 32",
+        "A, B",
+        "3, 3",
+        "A, 2, 3",
+        "A > 0, A, A",
+        "A, A, A",
+        "A, I",
+        "A, I, A",
+        "S",
+        "S, 3",
+    ]
+    types = "A=float32[2,3] B=int32[2,3] I=int32[2] S=uint32[3,2048]"
+    for name in BUILTINS:
+        bound = 0
+        for given in arguments:
+            try:
+                program(f"X = {name}({given}); O = A;", types)
+                bound += 1
+            except TileError as error:
+                assert all(d.span is not None and d.code in tile_lang.CODES for d in error.diagnostics)
+        assert bound or name in ("assert_", "element", "prng_value", "prng_state"), name

@@ -16,11 +16,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir.diagnostics import TileLimitError
 
 from tile_lang.program import Constraint, Poly
 
 Integers = npt.NDArray[Any]
 """int64, or object (Python integers) where int64 might overflow."""
+
+MAX_ENTRIES = 1 << 27
+"""Most integers that a table of tuples may hold (1 GiB); larger contractions are not for the reference evaluator."""
 
 _CHUNK = 1 << 18
 _SAFE = 1 << 60
@@ -59,7 +63,8 @@ def undetermined(constraints: Sequence[Constraint], indexes: Sequence[str]) -> l
 def tuples(constraints: Sequence[Constraint], indexes: Sequence[str]) -> Integers:
     """All valid tuples in lexicographic order: an integer array of shape [count, len(indexes)].
 
-    A tuple is valid when every formula is an integer in [0, size). ValueError when an index is unbounded.
+    A tuple is valid when every formula is an integer in [0, size). ValueError when an index is unbounded,
+    TileLimitError when there are more than MAX_ENTRIES // len(indexes).
     """
     if any(c.size <= 0 for c in constraints):
         return np.zeros((0, len(indexes)), np.int64)
@@ -67,7 +72,15 @@ def tuples(constraints: Sequence[Constraint], indexes: Sequence[str]) -> Integer
     basis = [ordered[k] for k in independent([c.formula for c in ordered], indexes)]
     if len(basis) < len(indexes):
         raise ValueError(f"index {', '.join(undetermined(constraints, indexes))} has no finite bounds")
-    found = [c for c in _candidates(basis, indexes) if len(c)]
+    found: list[Integers] = []
+    entries = 0
+    for chunk in _candidates(basis, indexes):
+        found.append(chunk)
+        entries += chunk.size
+        if entries > MAX_ENTRIES:
+            raise TileLimitError(
+                f"a contraction has more than {MAX_ENTRIES // len(indexes)} valid tuples", code="TILE-E050"
+            )
     table = np.concatenate(found) if found else np.zeros((0, len(indexes)), np.int64)
     for constraint in constraints:
         value, whole = evaluate_form(constraint.formula, indexes, table)

@@ -94,10 +94,12 @@ class Scope:
 
     def rename_last(self, old: str, new: str, since: int) -> bool:
         """Give the last operation's result the name that a statement assigns, when the statement emitted it."""
-        if len(self.ops) <= since or isinstance(self.ops[-1], Prng) or self.ops[-1].name != old:
+        last = self.ops[-1] if len(self.ops) > since else None
+        if last is None or isinstance(last, Prng) or last.name != old:
             return False
-        self.ops[-1] = replace(self.ops[-1], name=new)
-        self._casts = {key: t for key, t in self._casts.items() if t.name != old}
+        if isinstance(last, Elementwise) and last.fn == "cast" and isinstance(last.args[0], str):
+            self._casts.pop((last.args[0], last.type.dtype), None)
+        self.ops[-1] = replace(last, name=new)
         return True
 
     def forget_casts(self) -> None:

@@ -61,9 +61,7 @@ def literal(value: Number, dtype: DType, span: Span | None) -> Literal:
         if math.isinf(rounded) and not (isinstance(value, float) and math.isinf(value)):
             _out_of_range(value, dtype, span)
         return Literal(rounded, dtype)
-    if isinstance(value, float):
-        raise AssertionError("a float constant beside integers makes the operation float32")
-    if not dtype.min_value <= value <= dtype.max_value:
+    if value != value // 1 or not dtype.min_value <= value <= dtype.max_value:
         _out_of_range(value, dtype, span)
     return Literal(int(value), dtype)
 
