@@ -73,7 +73,7 @@ class LlvmKernel(Kernel):
         self._seconds = estimated_seconds(info)
         kind = ctypes.PYFUNCTYPE if self._seconds < HOLD_SECONDS else ctypes.CFUNCTYPE
         self._all: Callable[[int], None] = kind(None, ctypes.c_void_p)(library.code.addresses[f"kernel{index}.all"])
-        self._inline = self._total <= 1 or self._seconds < INLINE_SECONDS
+        self._inline = self._total <= 1 or self._seconds < INLINE_SECONDS or pool.current().threads == 1
         self._free: list[_Job] = []
 
     def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
