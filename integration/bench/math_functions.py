@@ -13,7 +13,25 @@ from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel, KernelList
 from tile_ir.semtree.nodes import Access, Block, Call, Const, For, Function, Load, Param, Store, Type, Var
 
-NAMES = "exp log sqrt sin cos tan asin acos atan sinh cosh tanh pow ceil floor round recip".split()
+NAMES = [
+    "exp",
+    "log",
+    "sqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "pow",
+    "ceil",
+    "floor",
+    "round",
+    "recip",
+]
 COUNT = 1 << 16
 INDEX, POINTER = Type(DType.INT64), Type(DType.FLOAT32, ptr=True)
 
