@@ -1,103 +1,102 @@
 """Every check of the repository, one session each; plain `nox` runs the default ones.
 
-Package tests run against wheels, in environments that hold only what the package declares. Backends are
-discovered: a new folder `packages/hal-NAME` joins the conformance matrix by itself.
+Package tests run against wheels, in environments that hold what the package declares and nothing more: this
+proves "install only what you need". Packages and backends are discovered: a new folder `packages/hal-NAME` with
+sources joins every session, the conformance matrix included, by itself.
 """
 
 from __future__ import annotations
 
+import re
+import sys
+import tomllib
+from functools import cache
 from pathlib import Path
 
 import nox
 
 ROOT = Path(__file__).parent
-PACKAGES = sorted(p.parent.name for p in ROOT.glob("packages/*/pyproject.toml"))
-BACKENDS = ["interp", *sorted(p.removeprefix("hal-") for p in PACKAGES if p.startswith("hal-"))]
 WHEELS = ROOT / "build" / "wheels"
-EXTRAS = {"hal-opencl": "hal-opencl[pocl]", "tile-hal": "tile-hal[conformance]"}
-"""What a package's own tests need beyond its declared needs."""
-TEST_TOOLS = ("pytest>=8", "hypothesis>=6.100")
+PACKAGES = sorted(p.parent.name for p in ROOT.glob("packages/*/src"))
+BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith("hal-"))]
+
+EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl"}
+"""The extra that a package's own tests (and its conformance run) need."""
+TOOLS = ("pytest>=8", "hypothesis>=6.100")
+PARALLEL = ("-n2", "--dist=worksteal")
+TYPED = ("numpy", "lark", "islpy", "pluggy", "llvmlite", "pyopencl", "typer", "rich", "platformdirs", "ml_dtypes")
 
 nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_venv = "yes"
+nox.options.stop_on_first_error = False
 nox.options.sessions = ["lint", "types", "tests", "conformance", "integration"]
 
 
-def wheelhouse(session: nox.Session) -> None:
-    """Build the wheels of all packages whose sources are newer than the wheels."""
-    WHEELS.mkdir(parents=True, exist_ok=True)
-    stale = [p for p in PACKAGES if _is_stale(p)]
-    if not stale:
+# --- installing from wheels --------------------------------------------------------------------------
+
+
+def install(session: nox.Session, *packages: str, tools: tuple[str, ...] = TOOLS) -> None:
+    """Install our `packages` (``name`` or ``name[extra]``) as freshly built wheels, and `tools`."""
+    family = sorted({name for p in packages for name in _family(p)})
+    wheels = [str(_wheel(session, name)) for name in family]
+    requested = {_split(p)[0]: _split(p)[1] for p in packages}
+    paths = [f"{w}[{requested[n]}]" if requested.get(n) else w for n, w in zip(family, wheels, strict=True)]
+    stamp = Path(session.virtualenv.location) / "installed.txt"
+    now = "\n".join([*(f"{p} {Path(w).stat().st_mtime_ns}" for p, w in zip(paths, wheels, strict=True)), *tools])
+    if stamp.exists() and stamp.read_text() == now:
         return
-    session.install("hatchling>=1.24", "pip>=23")
-    folders = [str(ROOT / "packages" / p) for p in stale]
-    session.run(
-        "python", "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(WHEELS), *folders
-    )
+    if stamp.exists():
+        # pip takes an equal version for the same wheel.
+        session.run("python", "-m", "pip", "uninstall", "-q", "-y", *family, silent=True)
+    session.install("-q", *paths, *tools)
+    stamp.write_text(now)
 
 
-def _is_stale(package: str) -> bool:
-    stem = package.replace("-", "_")
-    wheels = list(WHEELS.glob(f"{stem}-*.whl"))
-    if not wheels:
-        return True
+def _split(requirement: str) -> tuple[str, str]:
+    """Name and extras of ``name[extras]>=version``."""
+    found = re.match(r"([A-Za-z0-9_.-]+)(?:\[([^\]]*)\])?", requirement)
+    assert found, requirement
+    return found[1].lower().replace("_", "-"), found[2] or ""
+
+
+@cache
+def _family(requirement: str) -> frozenset[str]:
+    """The package and those of ours that it needs, directly or not."""
+    name, extras = _split(requirement)
+    if name not in PACKAGES:
+        return frozenset()
+    project = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text("utf-8"))["project"]
+    options = project.get("optional-dependencies", {})
+    needs = [*project.get("dependencies", ()), *(n for e in extras.split(",") if e for n in options[e])]
+    return frozenset({name}).union(*(_family(need) for need in needs))
+
+
+def _wheel(session: nox.Session, package: str) -> Path:
+    """The package's wheel, rebuilt when a source is newer; hatchling stands beside nox (see dev.py)."""
     folder = ROOT / "packages" / package
-    sources = [*folder.glob("src/**/*"), folder / "pyproject.toml", folder / "README.md"]
-    return max(s.stat().st_mtime for s in sources) > min(w.stat().st_mtime for w in wheels)
+    pattern = f"{package.replace('-', '_')}-*.whl"
+    newest = max(f.stat().st_mtime for f in (*folder.glob("src/**/*"), *folder.glob("*.*")) if "__pycache__" not in f.parts)
+    old = list(WHEELS.glob(pattern))
+    if not old or old[0].stat().st_mtime < newest:
+        for wheel in old:
+            wheel.unlink()
+        with session.chdir(folder):
+            session.run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(WHEELS), external=True, silent=True)
+    (wheel,) = WHEELS.glob(pattern)
+    return wheel
 
 
-def install(session: nox.Session, *requirements: str) -> None:
-    """Install from our wheels (always the fresh ones) and the package index."""
-    wheelhouse(session)
-    ours = [r for r in requirements if r.split("[")[0] in PACKAGES]
-    session.install("-q", "--find-links", str(WHEELS), *requirements)
-    family = _installed_family(session)
-    if ours and not session.virtualenv.is_sandboxed:
-        raise RuntimeError("sessions install into their own environments only")
-    if family:
-        wheels = [str(w) for p in family for w in WHEELS.glob(f"{p.replace('-', '_')}-*.whl")]
-        session.install("-q", "--force-reinstall", "--no-deps", *wheels)
+def _with_extra(package: str) -> str:
+    return f"{package}[{EXTRAS[package]}]" if package in EXTRAS else package
 
 
-def _installed_family(session: nox.Session) -> list[str]:
-    listing = session.run("python", "-m", "pip", "list", "--format=freeze", silent=True, log=False) or ""
-    names = {line.split("==")[0].split(" @")[0].strip().lower() for line in str(listing).splitlines()}
-    return [p for p in PACKAGES if p in names]
+def _install_everything(session: nox.Session, *tools: str) -> None:
+    backends = [_with_extra(p) for p in PACKAGES if p.startswith("hal-")]
+    install(session, "tile-runtime", "tile-hal[conformance]", *backends, tools=(*TOOLS, *tools))
 
 
-@nox.session
-@nox.parametrize("package", [nox.param(p, id=p) for p in PACKAGES])
-def tests(session: nox.Session, package: str) -> None:
-    """One package's own tests, with only its own needs installed."""
-    install(session, EXTRAS.get(package, package), *TEST_TOOLS)
-    session.run("pytest", "-q", f"packages/{package}/tests", *session.posargs)
-
-
-@nox.session
-@nox.parametrize("backend", [nox.param(b, id=b, tags=[b]) for b in BACKENDS])
-def conformance(session: nox.Session, backend: str) -> None:
-    """The shared conformance suite on one backend."""
-    package = f"hal-{backend}"
-    backends = [EXTRAS.get(package, package)] if package in PACKAGES else []
-    install(session, "tile-hal[conformance]", *backends)
-    report = ROOT / "build" / "conformance" / backend
-    report.mkdir(parents=True, exist_ok=True)
-    session.run(
-        "python", "-m", "tile_hal.conformance", "--backend", backend,
-        "--json", str(report / "report.json"), "--markdown", str(report / "support.md"), *session.posargs,
-    )  # fmt: skip
-
-
-def install_everything(session: nox.Session, *more: str) -> None:
-    install(session, "tile-runtime", "tile-hal[conformance]", *TEST_TOOLS, *more)
-
-
-@nox.session
-def integration(session: nox.Session) -> None:
-    """The whole stack, on every installed backend."""
-    install_everything(session, "pillow>=10")
-    session.run("pytest", "-q", "integration", *session.posargs)
+# --- default sessions --------------------------------------------------------------------------------
 
 
 @nox.session
@@ -110,26 +109,68 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Pyright in strict mode over every package."""
-    session.install("-q", "pyright[nodejs]", "numpy", "lark", "islpy", "pluggy", "llvmlite", "typer", "rich", "platformdirs", "pytest", "hypothesis", "nox")
-    session.run("pyright", "--pythonpath", str(Path(session.bin) / "python"))
+    session.install("-q", "pyright[nodejs]", *TYPED, *TOOLS)
+    session.run("pyright", "--pythonpath", str(Path(session.bin) / "python"), *session.posargs)
 
 
 @nox.session
+@nox.parametrize("package", [nox.param(p, id=p) for p in PACKAGES])
+def tests(session: nox.Session, package: str) -> None:
+    """One package's own tests, with only its own needs installed."""
+    if not list(ROOT.glob(f"packages/{package}/tests/test_*.py")):
+        session.skip(f"{package} has no tests")
+    install(session, _with_extra(package), tools=(*TOOLS, "pytest-xdist>=3"))
+    session.run("pytest", "-q", *PARALLEL, f"packages/{package}/tests", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("backend", [nox.param(b, id=b) for b in BACKENDS])
+def conformance(session: nox.Session, backend: str) -> None:
+    """The shared conformance suite on one backend; reports go to build/conformance."""
+    package = f"hal-{backend}"
+    install(session, "tile-hal[conformance]", *([_with_extra(package)] if package in PACKAGES else []))
+    report = ROOT / "build" / "conformance" / backend
+    report.mkdir(parents=True, exist_ok=True)
+    session.run(
+        "python", "-m", "tile_hal.conformance", "--backend", backend,
+        "--json", str(report / "report.json"), "--markdown", str(report / "support.md"), *session.posargs,
+    )  # fmt: skip
+
+
+@nox.session
+def integration(session: nox.Session) -> None:
+    """The whole stack, on every installed backend."""
+    _install_everything(session, "pytest-xdist>=3", "pillow>=10")
+    _install_photograph(session)
+    session.run("pytest", "-q", *PARALLEL, "integration", *session.posargs)
+
+
+# --- on request --------------------------------------------------------------------------------------
+
+
+@nox.session(default=False)
 def demo(session: nox.Session) -> None:
     """The main job: the seeds' convolution, the tutorial and an image pipeline on the default device."""
-    install_everything(session, "pillow>=10", "scikit-image>=0.22")
+    _install_everything(session, "pillow>=10")
+    _install_photograph(session)
     session.run("python", "integration/examples/demo.py", *session.posargs)
 
 
-@nox.session
+@nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Ratios against NumPy and PyTorch, interleaved, on a quiet machine."""
-    install_everything(session, "torch==2.13.0")
+    """Ratios against NumPy and PyTorch, interleaved; for a quiet machine."""
+    _install_everything(session, "torch==2.13.0")
     session.run("python", "integration/bench/run.py", *session.posargs)
 
 
-@nox.session
+@nox.session(default=False)
 def nightly(session: nox.Session) -> None:
     """The long versions: many random programs, long loops that must hold memory flat."""
-    install_everything(session, "pillow>=10")
-    session.run("pytest", "-q", "integration", "-m", "slow", "--run-slow", *session.posargs)
+    _install_everything(session, "pytest-xdist>=3", "pillow>=10")
+    _install_photograph(session)
+    session.run("pytest", "-q", *PARALLEL, "integration", "-m", "slow", "--run-slow", *session.posargs)
+
+
+def _install_photograph(session: nox.Session) -> None:
+    """scikit-image for the photograph inside its wheel; none of its code runs, so nothing that it needs."""
+    session.install("-q", "--no-deps", "scikit-image>=0.22")
