@@ -161,6 +161,26 @@ def run(function: Function) -> list[int]:
     return data.tolist()
 
 
+def test_first_value_of_a_variable() -> None:
+    function = parse_function("""
+function f(readwrite global int32* A [elements=8]) group(1, 1, 1) {
+    var x = 0;
+    var y = 0;
+    var z = A[0];
+    x = 5;
+    A[1] = y;
+    y = 7;
+    z = 3;
+    A[2] = x + y + z;
+}
+""")
+    small = simplify(function)
+    assert run(small) == run(function) == [0, 0, 15, 0, 0, 0, 0, 0]
+    text = print_function(small)
+    assert "var x = 5" in text and "x = 5" in text and text.count("x =") == 1
+    assert "var y = 0" in text and "var z = 3" in text
+
+
 def test_shadowed_names_stay_apart() -> None:
     function = parse_function("""
 function f(readwrite global int32* A [elements=8]) group(1, 1, 1) {

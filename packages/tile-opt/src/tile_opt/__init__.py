@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tile_opt.blog import blog_report as blog_report
     from tile_opt.compiler import compile as compile
     from tile_opt.lowering import lower as lower
     from tile_opt.pipeline import optimize as optimize
@@ -19,9 +20,10 @@ _HOME = {
     "optimize": "tile_opt.pipeline",
     "lower": "tile_opt.lowering",
     "compile": "tile_opt.compiler",
+    "blog_report": "tile_opt.blog",
 }
 
-__all__ = ["compile", "lower", "optimize", "to_stripe"]
+__all__ = ["blog_report", "compile", "lower", "optimize", "to_stripe"]
 
 
 def __getattr__(name: str) -> Any:

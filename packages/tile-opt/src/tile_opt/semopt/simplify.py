@@ -73,7 +73,7 @@ class _Simplifier:
 
     def block(self, block: Block) -> Result:
         """Simplify a statement list; variables that later statements do not use go."""
-        results = [self.statement(s) for s in block.body]
+        results = _with_first_values([self.statement(s) for s in block.body])
         kept: list[Statement] = []
         used: set[str] = set()
         for statements, mentioned in reversed(results):
@@ -177,6 +177,27 @@ class _Simplifier:
 
     def comment(self, statement: Statement) -> Result:
         return (statement,), set()
+
+
+def _with_first_values(results: list[Result]) -> list[Result]:
+    """A variable that is assigned a literal before anything reads it starts out with that literal."""
+    fresh: dict[str, int] = {}
+    for position, (statements, mentioned) in enumerate(results):
+        match statements:
+            case (Let(name, _, True),):
+                fresh[name] = position
+                continue
+            case (Assign(name, Const() as value),) if name in fresh:
+                at = fresh.pop(name)
+                results[at] = ((Let(name, value, True),), set())
+                results[position] = ((), set())
+                continue
+            case _:
+                pass
+        if fresh:
+            for name in fresh.keys() & mentioned:
+                del fresh[name]
+    return results
 
 
 def _mention(expr: Expr, used: set[str]) -> None:
