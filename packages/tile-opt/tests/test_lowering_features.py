@@ -132,6 +132,40 @@ block [] ( in A[0,0] f32(7:16, 16:1) out S[0] f32(16:1) ) {
     assert [s.value.type.lanes for s in mutable] == [8, 8]
 
 
+def test_lanes_with_loops_of_different_length_share_a_vector_register() -> None:
+    check(wrap("inputs A\noutputs S", {"in A": "f32(8:9, 9:1)", "out S": "f32(8:1)"}, """
+block [] ( in A[0,0] f32(8:9, 9:1) out S[0] f32(8:1) ) {
+  block [v:8 #vector(lanes=4)] (
+    in A[v,0] f32(1:9, 9:1)
+    out S[v] f32(1:1)
+    none<REG:thread> sum[0] f32(1:1)
+    none<LOCAL:thread> seen[0] f32(9:1)
+  ) {
+    block [] ( out sum[0] f32(1:1) ) { $z = (f32)0.0 sum = store($z) }
+    block [v = v, k:9] ( v - k >= 0  in A[0,k] f32(1:9, 1:1)  out seen[k] f32(1:1) inout sum[0]:add f32(1:1) ) {
+      $a = load(A) seen = store($a) sum = store($a) }
+    block [v = v] ( in sum[0] f32(1:1) in seen[v] f32(1:1) out S[0] f32(1:1) ) {
+      $a = load(sum) $b = load(seen) $c = mul($a, $b) S = store($c) }
+  }
+}"""))
+
+
+@pytest.mark.parametrize("unit", ["REG", "LOCAL"])
+def test_fresh_allocations_in_every_iteration(unit: str) -> None:
+    """A loop around an allocation, an unrolled one around that, and views of views with offsets."""
+    check(wrap("inputs A\noutputs B", {"in A": "f32(4:12, 12:1)", "out B": "f32(4:12, 12:1)"}, f"""
+block [] ( in A[0,0] f32(4:12, 12:1) out B[0,0] f32(4:12, 12:1) ) {{
+  block [r:4] ( in A[r,0] f32(1:12, 12:1) out B[3 - r,0] f32(1:12, 12:1) ) {{
+    block [u:3 #unroll] ( in A[0,4*u] f32(1:12, 4:1) out B[0,8 - 4*u] f32(1:12, 4:1) none<{unit}:thread> t[0,0] f32(2:2, 2:1) ) {{
+      block [i:2 #unroll, j:2 #unroll] ( in A[0, 2*i + j] f32(1:12, 1:1) out t[j, i] f32(1:2, 1:1) ) {{
+        $a = load(A) t = store($a) }}
+      block [j:4 #vector(lanes=4)] ( in t[0, 0] f32(2:2, 2:1) out B[0, j] f32(1:12, 1:1) ) {{
+        $a = load(t[j/2, (j)%2]) B = store($a) }}
+    }}
+  }}
+}}"""))
+
+
 def test_registers_with_moving_positions_become_an_array() -> None:
     function = only(check(wrap("inputs A\noutputs B", {"in A": "f32(6:1)", "out B": "f32(6:1)"}, """
 block [] ( in A[0] f32(6:1) out B[0] f32(6:1) none<REG:thread> r[0] f32(6:1) ) {
