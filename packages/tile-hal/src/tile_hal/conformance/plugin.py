@@ -6,6 +6,9 @@ nothing of weight and does nothing until a conformance option or test appears.
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Generator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -41,6 +44,10 @@ _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (
         ("--tile-examples",),
         {"dest": "tile_examples", "type": int, "metavar": "N", "help": "random programs per strategy (default: 40)"},
+    ),
+    (
+        ("--tile-timeout",),
+        {"dest": "tile_timeout", "type": float, "default": 300.0, "metavar": "S", "help": "seconds until a test that hangs fails"},
     ),
     (("--tile-json",), {"dest": "tile_json", "metavar": "FILE", "help": "write the report as JSON"}),
     (("--tile-markdown",), {"dest": "tile_markdown", "metavar": "FILE", "help": "write the support table as Markdown"}),
@@ -138,6 +145,25 @@ def _level(item: pytest.Item) -> int | None:
 def _device(item: pytest.Item) -> Device | None:
     callspec = getattr(item, "callspec", None)
     return callspec.params.get("tile_device") if callspec is not None else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """A device that never finishes fails its test instead of hanging the run (where the system has alarms)."""
+    if _level(item) is None or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        return (yield)
+    limit = cast(float, item.config.getoption("tile_timeout"))
+
+    def expire(number: int, frame: object) -> None:
+        raise TimeoutError(f"no end after {limit:g} s: an event is never done, or submitting work blocks")
+
+    previous = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 @pytest.fixture(scope="session")

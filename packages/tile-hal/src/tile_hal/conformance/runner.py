@@ -43,7 +43,9 @@ def run(
     capture = _Capture()
     named = {"--tile-json": json, "--tile-markdown": markdown, "--tile-examples": examples}
     arguments = [
-        str(_HERE), "-q", "--no-header", "-p", "no:cacheprovider", "--tile-backend", backend, "--tile-level", str(level),
+        str(_HERE), "-q", "--no-header", "-p", "no:cacheprovider",
+        "-W", "ignore::pytest.PytestAssertRewriteWarning",  # this package is imported before pytest is
+        "--tile-backend", backend, "--tile-level", str(level),
         *(["--strict-backend"] if strict else []),
         *(f"--tile-plugin={name}" for name in plugins),
         *(f"{option}={value}" for option, value in named.items() if value is not None),

@@ -22,8 +22,10 @@ from tile_hal.conformance.expressions import elementwise_statements
 
 SIZES = (1, 2, 3, 4, 5, 7)
 """Ranges that index variables are meant to have: one, powers of two, primes."""
+WIDE_SIZES = (16, 17, 31, 33, 65)
+"""Ranges beyond a vector register or a register tile, with remainders: one variable in some programs."""
 LARGEST = 14
-"""Largest size of a dimension."""
+"""Largest size of a dimension, or twice the largest range."""
 
 
 class Data(Enum):
@@ -78,6 +80,10 @@ class _Draft:
     constraints: list[tuple[Formula, int]] = field(default_factory=list[tuple[Formula, int]])
     output: list[Formula] = field(default_factory=list[Formula])
     sizes: list[int] = field(default_factory=list[int])
+
+    @property
+    def largest(self) -> int:
+        return max(LARGEST, *(2 * size for size in self.ranges.values())) if self.ranges else LARGEST
 
     def formulas(self) -> list[Formula]:
         used = [f for formulas in self.accesses.values() for f in formulas]
@@ -152,7 +158,7 @@ _DELTAS: tuple[int | None, ...] = (*[0] * 30, *[1] * 4, 2, 2, *[-1] * 4, None)
 def _size(draw: st.DrawFn, form: Formula, draft: _Draft) -> int:
     """A dimension that mostly just fits the formula, sometimes cuts it or is too large, rarely is empty."""
     delta = draw(st.sampled_from(_DELTAS))
-    wanted = 0 if delta is None else min(LARGEST, _span(form, draft.ranges)[1] + 1 + delta)
+    wanted = 0 if delta is None else min(draft.largest, _span(form, draft.ranges)[1] + 1 + delta)
     return 0 if delta is None else max(wanted, int(form.poly.evaluate(draft.witness)) + 1)
 
 
@@ -183,6 +189,9 @@ def contractions(draw: st.DrawFn, dtypes: Sequence[DType]) -> Case:
     """A random contraction, perhaps with elementwise code and a second contraction around it."""
     count = draw(st.sampled_from((1, 2, 3, 2, 3, 4, 0)))
     ranges = {name: draw(st.sampled_from(SIZES)) for name in "ijkl"[:count]}
+    if ranges and _rarely(draw, 4):
+        ranges = {name: min(size, 3) for name, size in ranges.items()}
+        ranges[draw(st.sampled_from(sorted(ranges)))] = draw(st.sampled_from(WIDE_SIZES))
     draft = _Draft(ranges, {name: draw(st.integers(0, size - 1)) for name, size in ranges.items()})
     agg = draw(st.sampled_from([*Aggregation, Aggregation.SUM, Aggregation.SUM]))
     body = draw(st.sampled_from(sorted(_BODIES)))
@@ -331,7 +340,7 @@ def _surround(
 def elementwise(draw: st.DrawFn, dtypes: Sequence[DType]) -> Case:
     """Expressions of exact operations over tensors that broadcast together."""
     element = draw(st.sampled_from([d for d in dtypes if d is not DType.BOOL]))
-    shape = tuple(draw(st.lists(st.sampled_from([0, 1, 2, 3, 5, 8, 17]), max_size=3)))
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 8, 17, 33, 0]), max_size=3)))
     inputs: dict[str, TensorType] = {"A": TensorType(element, shape)}
     for name in "BC"[: draw(st.integers(0, 2))]:
         keep = draw(st.integers(0, len(shape)))

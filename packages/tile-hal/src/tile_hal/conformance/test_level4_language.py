@@ -66,6 +66,18 @@ PROGRAMS: dict[str, tuple[str, dict[str, TensorType]]] = {
                       " C[i, j : N, N] = +(B[i, k] * A[j, k]); D = C - B; }", {"A": t(F32, 6, 6)}),
     "conditional_body": ("function (A[N], B[M], C[M]) -> (O) { O[n : N] = +(A[n] == B[m] ? C[m]); }",
                          {"A": t(I32, 9), "B": t(I32, 7), "C": t(F32, 7)}),
+    "matmul_with_remainders": ("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }",
+                               {"A": t(F32, 21, 37), "B": t(F32, 37, 53)}),
+    "conv_relu_with_remainders": (CONV, {"D": t(F32, 1, 9, 11, 5), "K": t(F32, 3, 3, 19, 5)}),
+    "row_sums": ("function (A[N, M]) -> (O) { O[n : N] = +(A[n, m]); }", {"A": t(F32, 5, 1003)}),
+    "column_sums": ("function (A[N, M]) -> (O) { O[m : M] = +(A[n, m]); }", {"A": t(F32, 1003, 5)}),
+    "row_maxima_of_bytes": ("function (A[N, M]) -> (O) { O[n : N] = >(A[n, m]); }", {"A": t(DType.INT8, 5, 1003)}),
+    "transpose": ("function (A[N, M]) -> (O) { O[m, n : M, N] = =(A[n, m]); }", {"A": t(F32, 33, 47)}),
+    "flip": ("function (A[N, M]) -> (O) { O[n, m : N, M] = =(A[N - 1 - n, M - 1 - m]); }", {"A": t(F32, 7, 65)}),
+    "long_chain": ("function (A[N], B[N]) -> (O) {\n C = A + B; D = C * A; E = max(D, B); F = (E > 2 ? C : D);\n"
+                   " G = F - E; O = relu(G * 0.5 + A); }", {"A": t(F32, 1003), "B": t(F32, 1003)}),
+    "broadcast_bias": ("function (A[N, M], B[M], C[N, O1]) -> (O) { O = (A + B) * C; }",
+                       {"A": t(F32, 17, 33), "B": t(F32, 33), "C": t(F32, 17, 1)}),
 }  # fmt: skip
 """Programs that are exact on small whole numbers, by name."""
 
