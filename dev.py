@@ -20,7 +20,7 @@ TOOLS = ("nox>=2024.4.15", "hatchling>=1.24")
 
 
 def main(arguments: list[str]) -> int:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036
         print("dev.py needs Python 3.11 or newer", file=sys.stderr)
         return 2
     if not arguments or arguments[0] in ("-h", "--help"):

@@ -151,7 +151,7 @@ def integration(session: nox.Session) -> None:
 @nox.session(default=False)
 def demo(session: nox.Session) -> None:
     """The main job: the seeds' convolution, the tutorial and an image pipeline on the default device."""
-    _install_everything(session, "pillow>=10")
+    install(session, "tile-runtime", tools=("pillow>=10",))
     _install_photograph(session)
     session.run("python", "integration/examples/demo.py", *session.posargs)
 
