@@ -103,6 +103,8 @@ def test_asking_for_one_driver_probes_no_other():
         (FakePoint("bad", SimpleNamespace(), "bad-dist"), "implements no hook"),
         (point("bad", 42, "bad-dist"), "must return a tile_hal.Driver"),
         (point("bad", FakeDriver("Not A Name"), "bad-dist"), "lower-case identifier"),
+        (point("bad", FakeDriver("odd", api="1.0"), "bad-dist"), "pair of integers"),
+        (point("bad", FakeDriver("odd", api=None), "bad-dist"), "TypeError"),
     ],
 )
 def test_a_broken_plugin_is_one_warning_naming_its_distribution(bad, text):

@@ -252,9 +252,8 @@ def _examine(report: PluginReport, load: Callable[[], Any]) -> _Plugin:
     except (Exception, SystemExit) as problem:
         text = f"{_title(report)} is broken and was left out: {type(problem).__name__}: {problem}"
         return _Plugin(replace(report, status=PluginStatus.BROKEN, message=text))
-    api = tuple(driver.api)
-    report = replace(report, driver=driver.name, api=(api[0], api[1]))
-    if advice := _api_advice(report, (api[0], api[1])):
+    report = replace(report, driver=driver.name, api=driver.api)
+    if advice := _api_advice(report, driver.api):
         return _Plugin(replace(report, status=PluginStatus.INCOMPATIBLE, message=advice))
     return _Plugin(report, driver)
 
@@ -276,6 +275,8 @@ def _call_hook(plugin: object) -> Driver:
         raise TypeError(f"{hooks.HOOK} must return a tile_hal.Driver, not {type(driver).__name__}")
     if not (driver.name.isidentifier() and driver.name.islower()):
         raise ValueError(f"driver name {driver.name!r} must be a lower-case identifier")
+    if [type(part) for part in driver.api] != [int, int]:
+        raise TypeError(f"driver.api must be a pair of integers, not {driver.api!r}")
     return driver
 
 
