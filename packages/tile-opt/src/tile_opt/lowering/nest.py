@@ -68,7 +68,7 @@ class Nest:
             self._each_lane(block, context)
             return
         point = Point({}, block.guard, context.lanes, context.axes)
-        self._check(replace(point, env=dict(context.env)), lambda _: self._unguarded(block, context))
+        self.check(replace(point, env=dict(context.env)), lambda _: self._unguarded(block, context))
 
     def _unguarded(self, block: stripe.Block, context: Context) -> None:
         for ref in block.refs:
@@ -123,7 +123,7 @@ class Nest:
 
     # constraints
 
-    def _check(self, point: Point, then: Sink) -> None:
+    def check(self, point: Point, then: Sink) -> None:
         """Run `then` under what can be decided of the pending constraints; drop the statically true ones."""
         waiting: list[Quasi] = []
         conditions: list[tuple[Affine, tuple[Scaled, ...]]] = []
@@ -143,12 +143,13 @@ class Nest:
         if not conditions:
             then(rest)
             return
-        cond = self._all([self.builder.nonnegative(*c) for c in conditions])
+        cond = self.every([self.builder.nonnegative(*c) for c in conditions])
         with self.builder.nested() as scope:
             then(rest)
         self.builder.branch(scope, cond)
 
-    def _all(self, conditions: Sequence[Expr]) -> Expr:
+    def every(self, conditions: Sequence[Expr]) -> Expr:
+        """The conjunction of conditions, at least one."""
         total, *rest = conditions
         for condition in rest:
             total = Binary("bit_and", total, condition, BOOL)
@@ -274,7 +275,7 @@ class _Run:
             if guard:
                 with self.builder.nested() as scope:
                     self._check(0, point, sink)
-                self.builder.branch(scope, self.nest._all(guard))  # pyright: ignore[reportPrivateUsage]
+                self.builder.branch(scope, self.nest.every(guard))
                 return
         self._check(position, point, sink)
 
@@ -282,7 +283,7 @@ class _Run:
         if not point.pending:
             self._index(position, point, sink)
             return
-        self.nest._check(point, lambda rest: self._index(position, rest, sink))  # pyright: ignore[reportPrivateUsage]
+        self.nest.check(point, lambda rest: self._index(position, rest, sink))
 
     def _index(self, position: int, point: Point, sink: Sink) -> None:
         indexes = self.block.indexes
