@@ -3,49 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ir.dtype import from_numpy
+from tile_ir.dtype import DType, from_numpy
 
 from tile_runtime.arrays import readable
 
 if TYPE_CHECKING:
     from tile_lang.program import TensorType
 
-    from tile_runtime.function import Callable_
+    from tile_runtime.function import BaseFunction
 
 
-def collect(function: Callable_, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def collect(function: BaseFunction, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Values by input name, bound inputs included; TileTypeError for missing, surplus, unknown or double ones."""
     names = function.arguments
     if len(args) > len(names):
-        raise _mismatch(function, f"takes {len(names)} inputs ({', '.join(names)}), {len(args)} were given")
+        raise mismatch(function, f"takes {_count(len(names))} ({', '.join(names)}), {len(args)} were given")
     values: dict[str, Any] = dict(zip(names, args, strict=False))
     for name, value in named.items():
         if name not in names:
-            raise _mismatch(function, f"has no input {name!r}", hint=f"its inputs are {', '.join(names)}")
+            raise unknown_name(function, "input", name, names)
         if name in values:
-            raise _mismatch(function, f"got input {name!r} twice, by position and by name")
+            raise mismatch(function, f"got input {name!r} twice, by position and by name")
         values[name] = value
     missing = [n for n in names if n not in values]
     if missing:
-        raise _mismatch(function, f"misses input {', '.join(map(repr, missing))}")
+        raise mismatch(function, f"misses input {', '.join(map(repr, missing))}", f"its inputs are {', '.join(names)}")
     everything = {**function.bound, **values} if function.bound else values
     return {n: everything[n] for n in function.inputs}
 
 
-def _mismatch(function: Callable_, message: str, hint: str | None = None) -> TileTypeError:
+def _count(number: int) -> str:
+    return "1 input" if number == 1 else f"{number} inputs"
+
+
+def mismatch(function: BaseFunction, message: str, hint: str | None = None) -> TileTypeError:
+    """An error about the inputs or outputs of `function`."""
     return TileTypeError(Diagnostic("TILE-E504", f"function {function.name!r} {message}", hint=hint))
 
 
+def unknown_name(function: BaseFunction, kind: str, name: object, names: Sequence[str]) -> TileTypeError:
+    """An error for a `kind` ("input", "output") that `function` does not have."""
+    close = get_close_matches(str(name), names, n=1)
+    known = f"its {kind}s are {', '.join(names)}" if names else f"it has no {kind}s to give"
+    return mismatch(function, f"has no {kind} {name!r}", f"did you mean {close[0]!r}? {known}" if close else known)
+
+
 def input_type(name: str, value: Any) -> TensorType:
-    """The Tile type of an argument: anything with `shape` and `dtype`, or what NumPy can make an array of."""
-    from tile_ir.dtype import DType
+    """The Tile type of an argument: anything with `shape` and a Tile `dtype`, or what NumPy can make an array of."""
     from tile_lang.program import TensorType
 
     dtype = getattr(value, "dtype", None)
     if isinstance(dtype, DType):
         return TensorType(dtype, tuple(value.shape))
-    array = readable(name, value)
-    return TensorType(from_numpy(array.dtype), array.shape)
+    array = value if type(value) is np.ndarray and value.dtype.kind in "biuf" else readable(name, value)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    try:
+        return TensorType(from_numpy(array.dtype), array.shape)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    except TypeError:  # float128 and its like; `readable` words the error
+        readable(name, value)
+        raise

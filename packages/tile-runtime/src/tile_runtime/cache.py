@@ -1,19 +1,24 @@
 """The disk cache of compiled code: one file per key, verified on read, bounded in size, never unpickled.
 
 An entry is a header (magic, key, payload length, SHA-256) and what `Library.serialize` gave. Whoever can
-write the folder can make this process run code, so it is private to the user.
+write the folder can make this process run code, so a folder that others may write is not used.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from sys import modules
 
 from tile_hal.interfaces import Device, Library
 from tile_ir.kernels import KernelList
@@ -21,8 +26,13 @@ from tile_ir.settings import Settings
 
 MAGIC = b"TILECACHE1\n"
 MAX_BYTES = 1 << 30
+SUFFIX = ".tilecache"
 _KEY_BYTES = 64
 _HEADER = len(MAGIC) + _KEY_BYTES + 8 + 32
+_SHRINK_EVERY = 64
+"""Writes of one process between looks at the folder's size."""
+_ABANDONED = 3600.0
+"""Seconds after which an unfinished file is what a killed process left."""
 
 
 def build(device: Device, kernels: KernelList) -> Library:
@@ -30,19 +40,19 @@ def build(device: Device, kernels: KernelList) -> Library:
     settings = Settings.from_environment()
     if settings.cache == "off" or not device.capabilities.serializes:
         return device.compiler.build(kernels)
-    cache = DiskCache(settings.cache_dir or default_folder())
+    folder = DiskCache(settings.cache_dir or default_folder())
     key = cache_key(device, kernels)
-    data = cache.read(key)
+    data = folder.read(key)
     if data is not None:
         try:
             return device.compiler.deserialize(kernels, data)
-        except ValueError as problem:
-            cache.discard(key, f"does not fit this device: {problem}")
+        except Exception as problem:
+            folder.discard(key, f"does not fit this device ({problem})")
     library = device.compiler.build(kernels)
     if settings.cache == "on":
         fresh = library.serialize()
         if fresh is not None:
-            cache.write(key, fresh)
+            folder.write(key, fresh)
     return library
 
 
@@ -62,11 +72,30 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
     """The parts by name, so that a miss can be explained."""
     from tile_ir.semtree.printer import print_function
 
-    parts = [("device", device.compiler.fingerprint), ("target", kernels.target.to_json())]
+    package = type(device.compiler).__module__.partition(".")[0]
+    parts = [
+        ("tile-ir", version("tile-ir")),
+        ("sources", f"{_sources('tile_ir')} {_sources(package)}"),
+        ("device", device.compiler.fingerprint),
+        ("target", kernels.target.to_json()),
+    ]
     for k, kernel in enumerate(kernels.kernels):
         text = print_function(kernel.function) if kernel.function is not None else repr(kernel.stripe)
         parts.append((f"kernel{k}", f"{kernel.groups} {hashlib.sha256(text.encode()).hexdigest()}"))
     return parts
+
+
+@cache
+def _sources(package: str) -> str:
+    """A stamp of an emitter's files: who edits one without a new version number must not get old code."""
+    found = modules.get(package)
+    digest = hashlib.sha256()
+    for root in sorted(getattr(found, "__path__", ())):
+        for path in sorted(Path(root).rglob("*.py")):
+            with suppress(OSError):
+                status = path.stat()
+                digest.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +111,17 @@ class Entry:
 class DiskCache:
     """Files in a private folder; every failure is a warning and a recompilation, never an error."""
 
+    _writes = 0
+    """Of this process, in any folder."""
+
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
         self.folder = folder
         self.max_bytes = max_bytes
 
     def read(self, key: str) -> bytes | None:
         """The payload of a sound entry; a damaged one is removed."""
+        if not self._is_private():
+            return None
         try:
             raw = self._path(key).read_bytes()
         except OSError:
@@ -101,58 +135,104 @@ class DiskCache:
         return payload
 
     def write(self, key: str, payload: bytes) -> None:
-        """Store atomically, then shrink the cache to its bound."""
+        """Store atomically, then keep the cache within its bound."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.NamedTemporaryFile(dir=self.folder, prefix="tmp-", delete=False) as file:
-                file.write(_header(key, payload))
-                file.write(payload)
-            os.replace(file.name, self._path(key))
-            self._shrink()
+            if not self._is_private():
+                return
+            self._replace(key, payload)
         except OSError as problem:
             warnings.warn(f"the kernel cache {self.folder} cannot be written: {problem}", stacklevel=3)
+            return
+        if DiskCache._writes % _SHRINK_EVERY == 0:
+            self.shrink()
+        DiskCache._writes += 1
+
+    def _replace(self, key: str, payload: bytes) -> None:
+        with tempfile.NamedTemporaryFile(dir=self.folder, prefix="tmp-", delete=False) as file:
+            try:
+                file.write(_header(key, payload))
+                file.write(payload)
+                file.close()
+                os.replace(file.name, self._path(key))
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(file.name)
+                raise
 
     def discard(self, key: str, reason: str) -> None:
+        """Remove an entry, with a warning."""
         warnings.warn(f"entry {key[:12]}… of the kernel cache {reason}; recompiling", stacklevel=4)
-        with suppress(OSError):
-            self._path(key).unlink(missing_ok=True)
+        _remove(self._path(key))
 
     def entries(self) -> list[Entry]:
         """All entries, least recently used first."""
-        return sorted(self._scan(), key=lambda e: e.used)
+        return sorted(self._scan(SUFFIX), key=lambda e: e.used)
 
     def clear(self) -> int:
         """Remove every entry; how many there were."""
         entries = self.entries()
-        for entry in entries:
-            entry.path.unlink(missing_ok=True)
+        for entry in (*entries, *self._scan("")):
+            _remove(entry.path)
         return len(entries)
 
     def verify(self) -> list[Path]:
-        """Entries that are damaged."""
-        return [e.path for e in self.entries() if _payload(e.path.read_bytes(), e.path.stem) is None]
+        """Entries that are damaged or cannot be read."""
+        return [e.path for e in self.entries() if not _is_sound(e.path)]
 
-    def _scan(self) -> Iterator[Entry]:
+    def shrink(self) -> None:
+        """Remove what killed processes left, then the least recently used entries beyond the bound."""
+        for left in self._scan(""):
+            if left.used < time.time() - _ABANDONED:
+                _remove(left.path)
+        entries = self.entries()
+        total = sum(e.bytes for e in entries)
+        for entry in entries:
+            if total <= self.max_bytes:
+                return
+            _remove(entry.path)
+            total -= entry.bytes
+
+    def _scan(self, suffix: str) -> Iterator[Entry]:
+        """Our files with that suffix; the ones being written have none."""
         if not self.folder.is_dir():
             return
-        for path in self.folder.glob("*.tilecache"):
+        for path in self.folder.iterdir():
+            if path.suffix != suffix or not (suffix or path.name.startswith("tmp-")):
+                continue
             try:
                 status = path.stat()
             except OSError:
                 continue
             yield Entry(path, status.st_size, status.st_mtime)
 
-    def _shrink(self) -> None:
-        entries = self.entries()
-        total = sum(e.bytes for e in entries)
-        for entry in entries:
-            if total <= self.max_bytes:
-                return
-            entry.path.unlink(missing_ok=True)
-            total -= entry.bytes
+    def _is_private(self) -> bool:
+        """False, with a warning, when somebody else may write the folder."""
+        try:
+            status = self.folder.stat()
+        except OSError:
+            return True  # nothing there yet
+        if os.name != "posix" or (status.st_uid in (os.getuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+            return True
+        warnings.warn(
+            f"the kernel cache {self.folder} is not used: others may write it (chmod go-w mends that)", stacklevel=4
+        )
+        return False
 
     def _path(self, key: str) -> Path:
-        return self.folder / f"{key}.tilecache"
+        return self.folder / f"{key}{SUFFIX}"
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        return _payload(path.read_bytes(), path.stem) is not None
+    except OSError:
+        return False
 
 
 def _header(key: str, payload: bytes) -> bytes:

@@ -12,8 +12,8 @@ from tile_ir.dtype import DType, from_numpy
 
 from tile_runtime.arguments import input_type
 from tile_runtime.arrays import dtype_of, readable
-from tile_runtime.function import Callable_
-from tile_runtime.tensor import Tensor, checked_shape, record
+from tile_runtime.function import BaseFunction
+from tile_runtime.tensor import Tensor, checked_shape
 
 if TYPE_CHECKING:
     from tile_lang.program import ConstantTensor, Op, Program, TensorType
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Application:
     """One call of a function on symbols, tensors and arrays."""
 
-    def __init__(self, function: Callable_, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, function: BaseFunction, arguments: Mapping[str, Any]) -> None:
         self.function = function
         self.arguments = dict(arguments)
         self.program: Program = function.bind({n: input_type(n, v) for n, v in self.arguments.items()})
@@ -51,7 +51,7 @@ def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -
     return Symbol(checked_shape(shape), dtype_of(dtype), name)
 
 
-def apply(function: Callable_, arguments: Mapping[str, Any]) -> Symbol | tuple[Symbol, ...]:
+def apply(function: BaseFunction, arguments: Mapping[str, Any]) -> Symbol | tuple[Symbol, ...]:
     """`function` on symbols: its outputs as symbols, type-checked now."""
     application = Application(function, arguments)
     types = application.program.types()
@@ -74,7 +74,7 @@ def compose(
     return Composition(inputs, outputs, updates)
 
 
-class Composition(Callable_):
+class Composition(BaseFunction):
     """The function `compose` makes."""
 
     def __init__(
@@ -87,6 +87,7 @@ class Composition(Callable_):
         taken: set[str] = set(linker.names())
         public = [_fresh(s.name, taken) for s in outputs] + [_fresh("Updated", taken) for _ in updates]
         self.name = "composition"
+        self.key = object()
         self.program = linker.program(tuple(zip(public, values, strict=True)))
         self.bound = dict(linker.tensors)
         self.inputs = tuple(p.name for p in self.program.inputs)
@@ -225,16 +226,3 @@ def _fresh(name: str, taken: set[str]) -> str:
         found = f"{name}_{n}"
     taken.add(found)
     return found
-
-
-def write_updates(function: Callable_, results: Sequence[Tensor]) -> list[Tensor]:
-    """Copy updated values into their bound tensors; the results that are returned to the caller."""
-    byname = dict(zip(function.outputs, results, strict=True))
-    for source, output in function.updates:
-        target: Tensor = function.bound[source]
-        fresh = byname[output]
-        waits = [*fresh.pending(write=False), *target.pending(write=True)]
-        event = target.device.executor.copy(fresh.buffer, target.buffer, waits)
-        record((fresh,), (target,), event)
-    updated = {out for _, out in function.updates}
-    return [r for n, r in byname.items() if n not in updated]

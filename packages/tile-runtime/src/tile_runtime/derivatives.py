@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 
-from tile_runtime.function import Callable_
+from tile_runtime.function import BaseFunction
 
 if TYPE_CHECKING:
     from tile_lang.program import Program, TensorType
 
 
-class Gradient(Callable_):
+class Gradient(BaseFunction):
     """``(*inputs, *one cotangent per output) -> one gradient per name in wrt``; cotangents are named ``d_<output>``."""
 
-    def __init__(self, function: Callable_, wrt: Sequence[str]) -> None:
+    def __init__(self, function: BaseFunction, wrt: Sequence[str]) -> None:
         self.function = function
         self.wrt = tuple(wrt)
         self.name = f"vjp_{function.name}"
         self.inputs = (*function.inputs, *(f"d_{o}" for o in function.outputs))
         self.outputs = tuple(f"d_{name}" for name in self.wrt)
         self.bound = function.bound
+        self.key = ("vjp", function.key, self.wrt)
 
     def bind(self, types: Mapping[str, TensorType]) -> Program:
         import tile_autodiff
@@ -39,11 +40,11 @@ class Gradient(Callable_):
                 message = f"cotangent d_{public} is {got}, output {public} is {want}"
                 raise TileTypeError(Diagnostic("TILE-E508", message, hint="a cotangent has its output's shape and dtype"))
 
-    def __reduce__(self) -> tuple[type[Gradient], tuple[Callable_, tuple[str, ...]]]:
+    def __reduce__(self) -> tuple[type[Gradient], tuple[BaseFunction, tuple[str, ...]]]:
         return (Gradient, (self.function, self.wrt))
 
 
-def vjp(function: Callable_, wrt: str | Sequence[str]) -> Gradient:
+def vjp(function: BaseFunction, wrt: str | Sequence[str]) -> Gradient:
     """The vector-Jacobian product of `function` with respect to the inputs named in `wrt`.
 
     TileTypeError when a name is not an input. Gradients of inputs that no output depends on are zeros.

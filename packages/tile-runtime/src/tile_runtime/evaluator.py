@@ -2,180 +2,198 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tile_hal.interfaces import Device
-from tile_ir.dtype import from_numpy
-from tile_ir.settings import Settings
+from tile_ir.diagnostics import Diagnostic, TileTypeError
 
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
 from tile_runtime.devices import device as find_device
-from tile_runtime.executable import Executable, check_out
-from tile_runtime.function import Callable_
-from tile_runtime.tensor import Tensor, asarray, same_device
+from tile_runtime.executable import Executable
+from tile_runtime.function import BaseFunction
+from tile_runtime.outputs import donated, given_outputs
+from tile_runtime.program_cache import ProgramCache, Signature
+from tile_runtime.tensor import Tensor, asarray, copy, same_device
+
+if TYPE_CHECKING:
+    from tile_lang.program import TensorType
+
+    from tile_runtime.lowered import Lowered
 
 PROGRAMS = 512
 """Compiled programs an evaluator keeps; the least recently used goes first."""
 
-Signature = tuple[Any, ...]
-
 
 class Evaluator:
-    """Runs functions on one device; the seed's "device settings and ProgramCache"."""
+    """Runs functions on one device; the seed's "device settings and ProgramCache". Safe to use from any thread."""
 
     def __init__(self, device: Device | str | None = None, *, fast_math: bool = False, tile_trials: int = 1) -> None:
-        """`fast_math` allows approximate math functions; `tile_trials` > 1 measures that many tilings per kernel."""
+        """`fast_math` lets backends use approximate math functions.
+
+        `tile_trials` is how many tilings may be measured per kernel; the cost model's first choice is what
+        runs today, whatever the number. TileDeviceError for an unknown device.
+        """
+        if tile_trials < 1:
+            raise TileTypeError(Diagnostic("TILE-E512", f"tile_trials is at least 1, not {tile_trials}"))
         self.device = find_device(device)
         self.fast_math = fast_math
         self.tile_trials = tile_trials
-        self._programs = ProgramCache(PROGRAMS)
+        self.programs = ProgramCache(PROGRAMS)
+        target = self.device.target
+        self._target = replace(target, model={**target.model, "fast_math": True}) if fast_math else target
 
-    def __call__(self, function: Callable_, *args: Any, out: Any = None, **named: Any) -> Any:
-        """Run `function`; see `Function.__call__`."""
-        if not named and out is None and not function.bound and len(args) == len(function.inputs):
-            values: Sequence[Any] = args
-        else:
+    def __call__(
+        self, function: BaseFunction, *args: Any, out: Any = None, donate: str | Sequence[str] = (), **named: Any
+    ) -> Any:
+        """Run `function`; see `BaseFunction.__call__`."""
+        if named or function.bound or donate or len(args) != len(function.inputs):
             values = tuple(collect(function, args, named).values())
-        if any(type(v) is not np.ndarray for v in values):
-            return self._general(function, values, out)
-        return self._on_arrays(function, values, out)
+            given = (*args, *named.values())
+        else:
+            values = given = args
+        for value in values:
+            if type(value) is not np.ndarray:
+                return self._general(function, values, given, out, donate)
+        return self._on_arrays(function, values, out, donate)
 
-    def _on_arrays(self, function: Callable_, values: Sequence[Any], out: Any) -> Any:
-        arrays = [readable(n, v) for n, v in zip(function.inputs, values, strict=True)]
-        signature: Signature = (function, *[(a.dtype, a.shape) for a in arrays])
-        executable = self._programs.find(signature)
+    def _on_arrays(self, function: BaseFunction, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
+        executable = self.programs.find((function.key, *[(a.dtype, a.shape) for a in values]))
+        arrays = values
         if executable is None:
-            types = {n: input_type(n, a) for n, a in zip(function.inputs, arrays, strict=True)}
-            executable = self._programs.make(signature, lambda: self._compile(function, types))
-        given = None if out is None else self._given(function, executable, out, arrays)
+            arrays = [readable(n, v) for n, v in zip(function.inputs, values, strict=True)]
+            executable = self._executable(function, arrays)
+        given = None
+        if out is not None or donate:
+            given = self._given(function, executable, values, out, donate)
+            if given is not None and any(isinstance(o, Tensor) for o in given):
+                return self._on_tensors(function, arrays, given, executable, as_arrays=True)
         results = executable.run_arrays(arrays, given)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _general(self, function: Callable_, values: Sequence[Any], out: Any) -> Any:
+    def _given(
+        self, function: BaseFunction, executable: Executable, values: Sequence[Any], out: Any, donate: str | Sequence[str]
+    ) -> list[Any] | None:
+        names = donated(function, donate)
+        return None if out is None else given_outputs(function, executable.outputs, out, values, names, self.device)
+
+    def _general(
+        self, function: BaseFunction, values: Sequence[Any], given: Sequence[Any], out: Any, donate: str | Sequence[str]
+    ) -> Any:
         """Arguments that are not all plain arrays: symbols, tensors, or what NumPy makes arrays of."""
         from tile_runtime.compose import Symbol, apply
 
         if any(isinstance(v, Symbol) for v in values):
+            if out is not None:
+                raise TileTypeError(Diagnostic("TILE-E505", "a call on placeholders computes nothing yet: it takes no out"))
             return apply(function, dict(zip(function.inputs, values, strict=True)))
-        if any(isinstance(v, Tensor) for v in values):
-            return self._on_tensors(function, values, out)
-        arrays = tuple(readable(n, v) for n, v in zip(function.inputs, values, strict=True))
-        return self._on_arrays(function, arrays, out)
-
-    def _on_tensors(self, function: Callable_, values: Sequence[Any], out: Any) -> Any:
         named = list(zip(function.inputs, values, strict=True))
-        same_device(((n, v) for n, v in named if isinstance(v, Tensor)), self.device)
-        signature: Signature = (function, *[_kind(n, v) for n, v in named])
-        executable = self._programs.find(signature)
-        if executable is None:
-            types = {n: input_type(n, v) for n, v in named}
-            executable = self._programs.make(signature, lambda: self._compile(function, types))
+        if not any(isinstance(v, Tensor) for v in values):
+            return self._on_arrays(function, [readable(n, v) for n, v in named], out, donate)
+        self._check_devices(function, named)
+        plain = [v if isinstance(v, Tensor) else readable(n, v) for n, v in named]
+        executable = self._executable(function, plain)
+        outs = self._given(function, executable, values, out, donate)
+        as_arrays = bool(given) and not any(isinstance(v, Tensor) for v in given)
+        return self._on_tensors(function, plain, outs, executable, as_arrays=as_arrays)
+
+    def _check_devices(self, function: BaseFunction, named: Sequence[tuple[str, Any]]) -> None:
+        bound = function.bound
+        same_device(((n, v) for n, v in named if isinstance(v, Tensor) and n not in bound), self.device)
+        same_device(((n, v) for n, v in named if n in bound), self.device, "the composition's tensor")
+
+    def _on_tensors(
+        self,
+        function: BaseFunction,
+        values: Sequence[Any],
+        out: Sequence[Any] | None,
+        executable: Executable,
+        *,
+        as_arrays: bool,
+    ) -> Any:
+        """Tensors in; results are Tensors, but NumPy arrays with `as_arrays` and where `out` has an array."""
         tensors = [asarray(v, self.device) for v in values]
-        given = None if out is None else self._given(function, executable, out, tensors)
-        if given is not None and not all(isinstance(o, Tensor) for o in given):
-            given = None if out is None else given
-        results = self._run_tensors(function, executable, tensors, given)
+        given: dict[str, Any] = dict(zip(function.results, out, strict=True)) if out is not None else {}
+        used = {id(t.buffer) for t in tensors}
+        direct = [o if isinstance(o := given.get(n), Tensor) and id(o.buffer) not in used else None for n in function.outputs]
+        fresh = dict(zip(function.outputs, executable.run_tensors(tensors, direct), strict=True))
+        for name, output in function.updates:
+            copy(fresh[output], function.bound[name])
+        results = [_delivered(fresh[n], given.get(n), as_arrays) for n in function.results]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _run_tensors(
-        self, function: Callable_, executable: Executable, tensors: Sequence[Tensor], given: Sequence[Any] | None
-    ) -> list[Any]:
-        results = executable.run_tensors(tensors, given)
-        if not function.updates:
-            return list(results)
-        from tile_runtime.compose import write_updates
+    # --- compiling ------------------------------------------------------------------------------------
 
-        return write_updates(function, results)
+    def _executable(self, function: BaseFunction, values: Sequence[Any]) -> Executable:
+        """The program for arguments like `values` (plain arrays and Tensors), compiled when it is new."""
+        signature: Signature = (function.key, *[_kind(v) for v in values])
+        found = self.programs.find(signature)
+        if found is None:
+            types = {n: input_type(n, v) for n, v in zip(function.inputs, values, strict=True)}
+            found = self.programs.make(signature, lambda: self.lower_types(function, types).executable)
+        return found
 
-    def _given(self, function: Callable_, executable: Executable, out: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        given = tuple(out) if isinstance(out, (tuple, list)) else (out,)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        infos = executable._outputs  # pyright: ignore[reportPrivateUsage]
-        from tile_runtime.executable import _bad_out  # pyright: ignore[reportPrivateUsage]
-
-        if len(given) != len(infos):
-            raise _bad_out(f"{len(infos)} outputs ({', '.join(function.outputs)}) need as many arrays, not {len(given)}")
-        check_out(function.outputs, infos, given, inputs)
-        return given
-
-    def _compile(self, function: Callable_, types: Mapping[str, Any]) -> Executable:
-        return self.lower_types(function, types).executable
-
-    def lower(self, function: Callable_, *args: Any, **named: Any) -> Any:
-        """The stages of compilation for arguments like these."""
+    def lower(self, function: BaseFunction, *args: Any, **named: Any) -> Lowered:
+        """The stages of compilation for arguments like these (arrays, Tensors, placeholders)."""
         values = collect(function, args, named)
         return self.lower_types(function, {n: input_type(n, v) for n, v in values.items()})
 
-    def lower_types(self, function: Callable_, types: Mapping[str, Any]) -> Any:
+    def lower_types(self, function: BaseFunction, types: Mapping[str, TensorType]) -> Lowered:
         """The stages of compilation for inputs of these types."""
         from tile_runtime.lowered import Lowered
 
-        return Lowered(function.bind(types), self.device)
+        return Lowered(function.bind(types), self.device, target=self._target, spans=function.spans)
 
 
-def _kind(name: str, value: Any) -> tuple[Any, ...]:
-    if isinstance(value, Tensor):
-        return (value.dtype.numpy, value.shape)
-    array = readable(name, value)
-    from_numpy(array.dtype)
-    return (array.dtype, array.shape)
+def _kind(value: Any) -> tuple[Any, ...]:
+    return (value.dtype.numpy if isinstance(value, Tensor) else value.dtype, value.shape)
 
 
-class ProgramCache:
-    """Bounded, thread-safe, least recently used first out; each signature is compiled by one thread only."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._ready: OrderedDict[Signature, Executable] = OrderedDict()
-        self._making: dict[Signature, threading.Lock] = {}
-        self._lock = threading.Lock()
-
-    def find(self, signature: Signature) -> Executable | None:
-        found = self._ready.get(signature)
-        if found is not None:
-            with self._lock:
-                if signature in self._ready:
-                    self._ready.move_to_end(signature)
-        return found
-
-    def make(self, signature: Signature, compile: Any) -> Executable:
-        """The executable, compiled now unless another thread just did."""
-        with self._lock:
-            gate = self._making.setdefault(signature, threading.Lock())
-        with gate:
-            found = self.find(signature)
-            if found is None:
-                found = compile()
-                with self._lock:
-                    self._ready[signature] = found
-                    while len(self._ready) > self._limit:
-                        self._ready.popitem(last=False)
-        with self._lock:
-            self._making.pop(signature, None)
-        return found
-
-    def __len__(self) -> int:
-        return len(self._ready)
+def _delivered(fresh: Tensor, given: Any, as_arrays: bool) -> Any:
+    """A result as the caller wants it: in what was given for it, else as an array or as the Tensor it is."""
+    if given is None:
+        return fresh.numpy() if as_arrays else fresh
+    if isinstance(given, Tensor):
+        if given is not fresh:
+            copy(fresh, given)
+        return given
+    with fresh.mmap_current() as view:
+        given[...] = view
+    return given
 
 
-_evaluators: dict[str, Evaluator] = {}
-_evaluators_lock = threading.Lock()
+_evaluators: dict[Device, Evaluator] = {}
+_named: dict[str | None, Evaluator] = {}
+"""Shared evaluators by what a caller names: an id, or None for the best device there is."""
+_lock = threading.Lock()
 
 
 def default_evaluator(device: Device | str | None, args: Sequence[Any], named: Mapping[str, Any]) -> Evaluator:
-    """The shared evaluator of the device asked for, of the tensors passed, or of the default device."""
+    """The shared evaluator of the device asked for, of the tensors passed, of $TILE_DEVICE, or of the best device."""
     if device is None:
-        tensor = next((v for v in (*args, *named.values()) if isinstance(v, Tensor)), None)
-        if tensor is not None:
-            device = tensor.device
-    key = device if isinstance(device, str) else device.id if device is not None else ""
-    found = _evaluators.get(key)
-    if found is not None:
-        return found
-    chosen = find_device(device or Settings.from_environment().device)
-    with _evaluators_lock:
-        return _evaluators.setdefault(key, Evaluator(chosen))
+        for value in (*args, *named.values()) if named else args:
+            if type(value) is Tensor:
+                return _shared(value.device)
+        device = os.environ.get("TILE_DEVICE") or None
+    elif not isinstance(device, str):
+        return _shared(find_device(device))
+    found = _named.get(device)
+    if found is None:
+        found = _named[device] = _shared(find_device(device))
+    return found
+
+
+def _shared(device: Device) -> Evaluator:
+    found = _evaluators.get(device)
+    if found is None:
+        made = Evaluator(device)
+        with _lock:
+            found = _evaluators.setdefault(device, made)
+    return found
+
+

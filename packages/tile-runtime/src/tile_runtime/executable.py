@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from tile_hal.interfaces import Buffer, Device, Event, Library
+from tile_hal.events import FailedEvent
+from tile_hal.interfaces import Buffer, Device, Library
 from tile_hal.submission import Prepared
-from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ir.kernels import BufferInfo, BufferKind, KernelList
+from tile_ir.kernels import BufferInfo, BufferKind
 
-from tile_runtime.arrays import raw_view
-from tile_runtime.tensor import Tensor, host_view, record
+from tile_runtime import hazards
+from tile_runtime.arrays import Array, numpy_dtype, raw_view
+from tile_runtime.tensor import Tensor
 
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
@@ -24,123 +26,86 @@ OUTPUT_ALIGNMENT = 64
 class Executable:
     """Compiled code for one signature, ready to run from any thread."""
 
+    __slots__ = ("_inputs", "_prepared", "_results", "device", "outputs", "used")
+
     def __init__(self, device: Device, compiled: Compiled, library: Library) -> None:
-        kernels: KernelList = compiled.kernels
         self.device = device
-        self.compiled = compiled
-        self.library = library
-        self._prepared = Prepared(device, library, kernels)
-        user = {b.id: b for b in kernels.buffers}
-        order = [user[i] for i in self._prepared.order]
-        self._slots = _Slots(order, compiled)
-        self._outputs = [self._slots.info(n) for n in self._slots.output_names]
-        self._dtypes = [b.dtype.numpy for b in self._outputs]
+        self.used = 0
+        """When it was last called, on the program cache's clock."""
+        self._prepared = Prepared(device, library, compiled.kernels)
+        listed = {b.id: b for b in compiled.kernels.buffers}
+        order = [listed[i] for i in self._prepared.order]
+        place = {(b.kind, b.name): k for k, b in enumerate(order)}
+        inputs = [place.get((BufferKind.INPUT, p.name)) for p in compiled.program.inputs]
+        self._inputs = [(k, n) for n, k in enumerate(inputs) if k is not None]
+        """(position among the bindings, number) of every input that kernels read."""
+        # Stripe may have to call an output otherwise (one named like an input); positions agree.
+        places = [place[BufferKind.OUTPUT, name] for name in compiled.stripe.outputs]
+        self.outputs: tuple[BufferInfo, ...] = tuple(order[k] for k in places)
+        """One for each output, in header order."""
+        self._results = [
+            (k, b.bytes, numpy_dtype(f"output {public!r}", b.dtype), math.prod(b.shape), b.shape)
+            for k, b, (public, _) in zip(places, self.outputs, compiled.program.outputs, strict=True)
+        ]
 
-    def run_arrays(self, arrays: Sequence[np.ndarray[Any, Any]], out: Sequence[Any] | None) -> list[Any]:
-        """NumPy in, NumPy out; waits for the result."""
+    def run_arrays(self, arrays: Sequence[Array], out: Sequence[Array | None] | None = None) -> list[Array]:
+        """NumPy in (any layout), NumPy out; waits for the result.
+
+        An array in `out` is written in place where kernels can and no input shares its memory, else by a copy.
+        """
         memory = self.device.memory
-        inputs = [self._upload(a) for a in arrays]
-        results = [memory.allocate(b.bytes) for b in self._outputs]
-        if out is not None:
-            results = [self._given(r, o) for r, o in zip(results, out, strict=True)]
-        self._start(inputs, results, ()).wait()
-        return [self._array(k, r, out) for k, r in enumerate(results)]
+        bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
+        for k, n in self._inputs:
+            bindings[k] = memory.wrap(raw_view(arrays[n])) or self._uploaded(arrays[n])
+        for n, (k, nbytes, _, _, _) in enumerate(self._results):
+            given = None if out is None else self._in_place(out[n], arrays)
+            bindings[k] = given or memory.allocate(nbytes)
+        self._prepared.run(bindings).wait()
+        fresh = [self._array(bindings[r[0]], r) for r in self._results]
+        return fresh if out is None else [f if o is None else _copied(f, o) for f, o in zip(fresh, out, strict=True)]
 
-    def _upload(self, array: np.ndarray[Any, Any]) -> Buffer:
-        view = raw_view(array)
-        buffer = self.device.memory.wrap(view)
-        if buffer is not None:
-            return buffer
+    def _uploaded(self, array: Array) -> Buffer:
         buffer = self.device.memory.allocate(array.nbytes)
         if array.nbytes:
-            buffer.map_discard()[: array.nbytes] = array.reshape(-1).view(np.uint8).data
-        buffer.unmap().wait()
+            view = buffer.map_discard()
+            np.frombuffer(view, np.uint8, array.nbytes)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            buffer.unmap().wait()
         return buffer
 
-    def _given(self, fresh: Buffer, out: Any) -> Buffer:
-        """The caller's own memory when kernels can write it in place; else a buffer that is copied afterwards."""
-        if not isinstance(out, np.ndarray) or not out.flags.c_contiguous:  # pyright: ignore[reportUnknownMemberType]
-            return fresh
-        if out.__array_interface__["data"][0] % OUTPUT_ALIGNMENT:  # pyright: ignore[reportUnknownMemberType]
-            return fresh
-        return self.device.memory.wrap(raw_view(out)) or fresh  # pyright: ignore[reportUnknownArgumentType]
+    def _in_place(self, out: Array | None, arrays: Sequence[Array]) -> Buffer | None:
+        """The caller's own memory, when kernels can write it."""
+        if out is None or not out.nbytes or not out.flags.c_contiguous or not out.dtype.isnative:
+            return None
+        if out.__array_interface__["data"][0] % OUTPUT_ALIGNMENT or any(np.may_share_memory(out, a) for a in arrays):
+            return None
+        return self.device.memory.wrap(raw_view(out))
 
-    def _array(self, k: int, buffer: Buffer, out: Sequence[Any] | None) -> Any:
-        info = self._outputs[k]
-        view = buffer.map_current()
-        host = np.frombuffer(view, self._dtypes[k], self._slots.sizes[k]).reshape(info.shape) if info.bytes else np.empty(info.shape, self._dtypes[k])
-        if out is None:
-            return host
-        if not np.shares_memory(host, out[k]):
-            out[k][...] = host
-        return out[k]
+    def _array(self, buffer: Buffer, result: tuple[int, int, np.dtype[Any], int, tuple[int, ...]]) -> Array:
+        _, nbytes, dtype, size, shape = result
+        if not nbytes:
+            return np.empty(shape, dtype)
+        array: Array = np.frombuffer(buffer.map_current(), dtype, size)
+        return array if len(shape) == 1 else array.reshape(shape)
 
-    def run_tensors(self, tensors: Sequence[Tensor], out: Sequence[Tensor] | None) -> list[Tensor]:
-        """Tensors in, tensors out; returns at once, the results are pending."""
-        results = list(out) if out is not None else [Tensor(self.device, b.shape, b.dtype) for b in self._outputs]
-        waits = [e for t in tensors for e in t.pending(write=False)]
-        waits += [e for t in results for e in t.pending(write=True)]
-        event = self._start([t.buffer for t in tensors], [t.buffer for t in results], waits)
-        record(tensors, results, event)
+    def run_tensors(self, tensors: Sequence[Tensor], out: Sequence[Tensor | None]) -> list[Tensor]:
+        """Tensors in, Tensors out; returns at once, the results are pending. `out` shares memory with no input."""
+        results = [Tensor(self.device, b.shape, b.dtype) if o is None else o for o, b in zip(out, self.outputs, strict=True)]
+        bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
+        for k, n in self._inputs:
+            bindings[k] = tensors[n].buffer
+        for (k, *_), tensor in zip(self._results, results, strict=True):
+            bindings[k] = tensor.buffer
+        ticket, waits = hazards.claim(tensors, results)
+        try:
+            event = self._prepared.run(bindings, waits)
+        except BaseException as problem:
+            ticket.started(FailedEvent(problem))
+            raise
+        ticket.started(event)
         return results
 
-    def _start(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], waits: Sequence[Event]) -> Event:
-        return self._prepared.run(self._slots.arranged(inputs, outputs), waits)
 
-
-class _Slots:
-    """Where each program input and output goes among the kernel list's user buffers."""
-
-    def __init__(self, order: list[BufferInfo], compiled: Compiled) -> None:
-        program = compiled.program
-        place = {(b.kind, b.name): k for k, b in enumerate(order)}
-        self._order = order
-        # Stripe may have to call an output otherwise (one named like an input); positions agree.
-        self.output_names = list(compiled.stripe.outputs)
-        inputs = [place.get((BufferKind.INPUT, p.name)) for p in program.inputs]
-        self._inputs = [(k, n) for n, k in enumerate(inputs) if k is not None]
-        self._outputs = [(place[BufferKind.OUTPUT, name], n) for n, name in enumerate(self.output_names)]
-        self.sizes = [int(np.prod(self.info(n).shape, dtype=np.int64)) for n in self.output_names]
-
-    def info(self, output: str) -> BufferInfo:
-        return next(b for b in self._order if b.kind is BufferKind.OUTPUT and b.name == output)
-
-    def arranged(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[Buffer]:
-        """Bindings in the order the prepared kernel list takes them."""
-        bindings: list[Any] = [None] * len(self._order)
-        for k, n in self._inputs:
-            bindings[k] = inputs[n]
-        for k, n in self._outputs:
-            bindings[k] = outputs[n]
-        return bindings
-
-
-def check_out(names: Sequence[str], infos: Sequence[Any], out: Sequence[Any], inputs: Sequence[Any]) -> None:
-    """TileTypeError when a given output has the wrong shape or dtype, cannot be written, or overlaps an input."""
-    for name, info, value in zip(names, infos, out, strict=True):
-        if tuple(value.shape) != info.shape or _dtype_name(value) != str(info.dtype):
-            given = f"{_dtype_name(value)}{list(value.shape)}"
-            raise _bad_out(f"output {name!r} is {info.dtype}{list(info.shape)}, the array given for it is {given}")
-        if isinstance(value, np.ndarray) and not value.flags.writeable:  # pyright: ignore[reportUnknownMemberType]
-            raise _bad_out(f"the array given for output {name!r} is read-only")
-        if any(_overlaps(value, x) for x in inputs):
-            raise _bad_out(f"the memory given for output {name!r} overlaps an input", "pass a copy of the input")
-    if any(_overlaps(a, b) for k, a in enumerate(out) for b in out[:k]):
-        raise _bad_out("two given outputs overlap")
-
-
-def _dtype_name(value: Any) -> str:
-    return str(getattr(value.dtype, "name", value.dtype)) if isinstance(value, np.ndarray) else str(value.dtype)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
-
-
-def _overlaps(a: Any, b: Any) -> bool:
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return bool(np.may_share_memory(a, b))  # pyright: ignore[reportUnknownArgumentType]
-    return a is b or (isinstance(a, Tensor) and isinstance(b, Tensor) and a.buffer is b.buffer)
-
-
-def _bad_out(message: str, hint: str | None = None) -> TileTypeError:
-    return TileTypeError(Diagnostic("TILE-E505", message, hint=hint))
-
-
-__all__ = ["Executable", "check_out", "host_view"]
+def _copied(fresh: Array, out: Array) -> Array:
+    if not np.may_share_memory(fresh, out):
+        out[...] = cast(Any, fresh)
+    return out

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tile_ir.diagnostics import Diagnostic, TileSyntaxError
 from tile_ir.dtype import DType
 
 from tile_runtime.arguments import collect, input_type
 
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
+    from tile_ir.diagnostics import Span
     from tile_lang.ast import Function as Syntax
     from tile_lang.program import Program, TensorType
 
@@ -26,7 +28,7 @@ class ShapeDtype(NamedTuple):
     dtype: DType
 
 
-class Callable_:
+class BaseFunction:
     """What is common to functions from source, gradients and compositions: named inputs, bound on call."""
 
     name: str
@@ -38,6 +40,13 @@ class Callable_:
     """Inputs that are filled in already (tensors of a composition)."""
     updates: tuple[tuple[str, str], ...] = ()
     """(input, output) pairs: after each call the bound input tensor holds that output."""
+    key: Hashable
+    """Equal for functions that compile to the same code; never keeps tensors alive."""
+
+    @property
+    def spans(self) -> Mapping[str, Span]:
+        """Where inputs are declared, for error messages."""
+        return {}
 
     def bind(self, types: Mapping[str, TensorType]) -> Program:
         """The typed program for inputs of these types; TileError when they do not fit."""
@@ -54,28 +63,48 @@ class Callable_:
         updated = {out for _, out in self.updates}
         return tuple(n for n in self.outputs if n not in updated) if updated else self.outputs
 
-    def __call__(self, *args: Any, device: Device | str | None = None, out: Any = None, **named: Any) -> Any:
-        """Run on `device` (the default one when None).
+    def __call__(
+        self,
+        *args: Any,
+        device: Device | str | None = None,
+        out: Any = None,
+        donate: str | Sequence[str] = (),
+        **named: Any,
+    ) -> Any:
+        """Run on `device`: None is the device of the Tensors among the arguments, else the default one.
 
-        NumPy arrays give NumPy arrays; Tensors give Tensors on their device; Symbols give Symbols. Several
-        outputs come as a tuple. `out` is an array or Tensor (or a tuple of them) that receives the results.
-        Raises TileError naming the argument when a shape, dtype or count is wrong; nothing is changed then.
+        NumPy arrays of any layout, numbers and lists give NumPy arrays; Tensors give Tensors on their device,
+        which may still be pending; placeholders give Symbols. Several outputs come as a tuple.
+
+        `out` is an array or Tensor (or a tuple of them, None where a new one is wanted) that receives the
+        results, by a copy where kernels cannot write it in place. It must not overlap an input, except those
+        named in `donate`, whose contents may be overwritten.
+
+        Raises TileError naming the argument when a shape, dtype, name, device or count is wrong; nothing is
+        changed then.
         """
         from tile_runtime.evaluator import default_evaluator
 
-        return default_evaluator(device, args, named)(self, *args, out=out, **named)
+        if device is None and self.bound:
+            evaluator = default_evaluator(None, (*args, *named.values(), *self.bound.values()), {})
+        else:
+            evaluator = default_evaluator(device, args, named)
+        if named or donate:
+            return evaluator(self, *args, out=out, donate=donate, **named)
+        return evaluator(self, *args, out=out)
 
     def lower(self, *args: Any, device: Device | str | None = None, **named: Any) -> Lowered:
         """Every stage of compilation for arguments like these (arrays, Tensors or placeholders)."""
         from tile_runtime.evaluator import default_evaluator
 
-        return default_evaluator(device, args, named).lower(self, *args, **named)
+        tensors = (*args, *named.values(), *self.bound.values())
+        return default_evaluator(device, tensors, {}).lower(self, *args, **named)
 
     def __repr__(self) -> str:
         return f"<tile {type(self).__name__} {self.name}({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})>"
 
 
-class Function(Callable_):
+class Function(BaseFunction):
     """A function written in Tile. Pickles by source; compiled code is per process, device and input types."""
 
     def __init__(self, source: str, name: str | None = None) -> None:
@@ -85,11 +114,23 @@ class Function(Callable_):
         self.name = Path(name).stem if name else "function"
         self.inputs = tuple(p.name.id for p in self.syntax.inputs)
         self.outputs = tuple(o.id for o in self.syntax.outputs)
+        self.key = (source, self._file)
 
     @staticmethod
     def from_file(path: str | Path) -> Function:
-        """The function in a file of UTF-8 text; errors name the file."""
-        return Function(Path(path).read_text(encoding="utf-8"), str(path))
+        """The function in a file of UTF-8 text, called like the file; errors name the file.
+
+        OSError when it cannot be read, TileSyntaxError when it is not UTF-8 or not Tile.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as problem:
+            raise TileSyntaxError(Diagnostic("TILE-E513", f"{path} is not UTF-8 text: {problem}")) from None
+        return Function(text, str(path))
+
+    @property
+    def spans(self) -> Mapping[str, Span]:
+        return {p.name.id: p.name.span for p in self.syntax.inputs}
 
     @cached_property
     def syntax(self) -> Syntax:
@@ -111,7 +152,7 @@ class Function(Callable_):
         return (Function, (self.source, None if self._file == "<tile>" else self._file))
 
 
-def eval_shape(function: Callable_, *args: Any, **named: Any) -> ShapeDtype | tuple[ShapeDtype, ...]:
+def eval_shape(function: BaseFunction, *args: Any, **named: Any) -> ShapeDtype | tuple[ShapeDtype, ...]:
     """Shapes and dtypes of the results, without compiling; arguments are arrays, Tensors or placeholders."""
     values = collect(function, args, named)
     program = function.bind({n: input_type(n, v) for n, v in values.items()})

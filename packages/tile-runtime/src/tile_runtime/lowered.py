@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tile_hal.interfaces import Device, Library
+from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
 from tile_ir.kernels import KernelList
 from tile_ir.stripe.nodes import Program as StripeProgram
+from tile_ir.target import Target
 from tile_lang.program import Program
 
 from tile_runtime.executable import Executable
@@ -28,21 +31,33 @@ class StripeText:
 
         return print_program(self.program)
 
+    __repr__ = __str__
+
 
 class Lowered:
     """`program`, `stripe` (scheduled), `stripe_after(pass)`, `kernels`, `source` and `asm` of a bound function."""
 
-    def __init__(self, program: Program, device: Device) -> None:
+    def __init__(
+        self,
+        program: Program,
+        device: Device,
+        *,
+        target: Target | None = None,
+        spans: Mapping[str, Span] | None = None,
+    ) -> None:
+        """`target` replaces the device's; `spans` says where inputs are declared, for error messages."""
         self.program = program
         self.device = device
+        self.target = target or device.target
+        self._spans = spans or {}
 
     @cached_property
     def compiled(self) -> Compiled:
         """The optimizer's result."""
         import tile_opt
 
-        check_dtypes(self.program, self.device)
-        return tile_opt.compile(self.program, self.device.target)
+        check_dtypes(self.program, self.device, self._spans)
+        return tile_opt.compile(self.program, self.target)
 
     @property
     def stripe(self) -> StripeText:
@@ -50,19 +65,21 @@ class Lowered:
         return StripeText(self.compiled.stripe)
 
     def stripe_after(self, name: str) -> StripeText:
-        """Stripe right after the pass called `name` (or "initial"); KeyError lists the passes."""
+        """Stripe right after the pass called `name` (or "initial"); TileTypeError lists the passes."""
         import tile_opt
 
         seen: dict[str, StripeProgram] = {}
         tile_opt.compile(
-            self.program, self.device.target, callback=lambda _, label, stripe: seen.__setitem__(label, stripe)
+            self.program, self.target, callback=lambda _, label, stripe: seen.__setitem__(label, stripe)
         )
         if name not in seen:
-            raise KeyError(f"no pass {name!r}; there are {', '.join(seen)}")
+            message = f"device {self.device.id} has no pass {name!r}"
+            raise TileTypeError(Diagnostic("TILE-E511", message, hint=f"its passes are {', '.join(seen)}"))
         return StripeText(seen[name])
 
     @property
     def kernels(self) -> KernelList:
+        """What the backend gets: kernels, buffers and steps."""
         return self.compiled.kernels
 
     @cached_property
@@ -84,6 +101,7 @@ class Lowered:
 
     @cached_property
     def executable(self) -> Executable:
+        """The function, ready to run on buffers."""
         return Executable(self.device, self.compiled, self.library)
 
     def explain(self) -> str:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError
 from tile_ir.dtype import DType
 from tile_lang.program import Contraction, Op, Prng, Program
 
 
-def check_dtypes(program: Program, device: Device) -> None:
-    """TileDeviceError naming every tensor (with its line) whose element type `device` lacks."""
+def check_dtypes(program: Program, device: Device, spans: Mapping[str, Span]) -> None:
+    """TileDeviceError naming every tensor (with its line) whose element type `device` lacks; `spans` has those of the inputs."""
     have = device.capabilities.dtypes
     found = [
         Diagnostic("TILE-E506", f"tensor {name!r} is {dtype}, which device {device.id} does not have", span, _hint(have))
-        for name, dtype, span in _needs(program)
+        for name, dtype, span in _needs(program, spans)
         if dtype not in have
     ]
     if found:
         raise TileDeviceError(found)
 
 
-def _needs(program: Program) -> list[tuple[str, DType, Span | None]]:
-    needs: list[tuple[str, DType, Span | None]] = [(p.name, p.type.dtype, None) for p in program.inputs]
+def _needs(program: Program, spans: Mapping[str, Span]) -> list[tuple[str, DType, Span | None]]:
+    needs: list[tuple[str, DType, Span | None]] = [(p.name, p.type.dtype, spans.get(p.name)) for p in program.inputs]
     for op in program.ops:
         needs += _op_needs(op)
     return needs

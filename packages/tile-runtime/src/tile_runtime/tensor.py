@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+import operator
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from tile_hal.events import FailedEvent
 from tile_hal.interfaces import Buffer, Device, Event
-from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
+from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileError, TileTypeError
 from tile_ir.dtype import DType, from_numpy
 
-from tile_runtime.arrays import dtype_of, readable
+from tile_runtime import hazards
+from tile_runtime.arrays import Array, dtype_of, numpy_dtype, readable
 from tile_runtime.devices import device as find_device
-
-_hazards = threading.RLock()
-"""Guards the pending reads and writes of all tensors."""
 
 
 class Tensor:
     """An n-dimensional array of a fixed dtype on one device, C order.
 
-    Work on it is asynchronous; reading waits for what is pending. Pending reads and writes are tracked
-    here, so that calls may be issued without waiting.
+    Work on it is asynchronous; reading waits for what is pending. Pending reads and writes are tracked, so
+    that calls may be issued without waiting, from any thread. While it is mapped it belongs to the mapping:
+    do not pass it to a function inside the `with` block.
     """
 
-    __slots__ = ("__weakref__", "_reads", "_write", "buffer", "device", "dtype", "shape")
+    __slots__ = ("__weakref__", "buffer", "device", "dtype", "pending_reads", "pending_write", "shape")
 
     def __init__(self, device: Device | str | None, shape: Sequence[int], dtype: npt.DTypeLike | DType) -> None:
-        """Uninitialised memory for `shape` elements of `dtype` (a name, NumPy dtype or DType)."""
+        """Uninitialised memory for `shape` elements of `dtype` (a name, NumPy dtype or DType).
+
+        TileTypeError for a bad shape or dtype, TileDeviceError for an unknown device or one whose memory is out.
+        """
         self.device: Device = find_device(device)
         self.dtype: DType = dtype_of(dtype)
+        numpy_dtype("the tensor", self.dtype)
         self.shape: tuple[int, ...] = checked_shape(shape)
         self.buffer: Buffer = self.device.memory.allocate(self.nbytes)
-        self._write: Event | None = None
-        self._reads: list[Event] = []
+        self.pending_write: Event | None = None
+        """The last write, while it may be unfinished (`hazards` keeps these two)."""
+        self.pending_reads: list[Event] = []
 
     @property
     def size(self) -> int:
@@ -48,10 +53,12 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the elements."""
         return self.size * self.dtype.bytes
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.shape)
 
     def __repr__(self) -> str:
@@ -62,60 +69,53 @@ class Tensor:
             raise TypeError("a 0-d tensor has no length")
         return self.shape[0]
 
-    # --- pending work ---------------------------------------------------------------------------------
-
-    def pending(self, *, write: bool) -> list[Event]:
-        """Events that a new read (or, with `write`, a new write) must wait for."""
-        with _hazards:
-            events = [self._write] if self._write is not None else []
-            return [e for e in (*events, *self._reads) if not e.done] if write else [e for e in events if not e.done]
-
     def wait(self) -> Tensor:
-        """Block until its contents are final; raises the error of the work that failed."""
-        with _hazards:
-            event = self._write
-        if event is not None:
+        """Block until its contents are final; raises the TileDeviceError of work that failed."""
+        for event in hazards.before(self, write=False):
             event.wait()
         return self
 
     # --- host access ----------------------------------------------------------------------------------
 
     @contextmanager
-    def mmap_current(self) -> Generator[np.ndarray[Any, Any]]:
+    def mmap_current(self) -> Generator[Array]:
         """A host array of the current contents; waits for pending work. Changes reach the device on exit."""
         self.wait()
-        with self._mapped(self.buffer.map_current(self.pending(write=True))) as view:
+        with self._mapped(self.buffer.map_current) as view:
             yield view
 
     @contextmanager
-    def mmap_discard(self) -> Generator[np.ndarray[Any, Any]]:
+    def mmap_discard(self) -> Generator[Array]:
         """A host array with undefined contents, to be written; nothing is read back."""
-        for event in self.pending(write=True):
-            event.wait()
-        with self._mapped(self.buffer.map_discard()) as view:
+        with self._mapped(self.buffer.map_discard) as view:
             yield view
 
     @contextmanager
-    def _mapped(self, memory: memoryview) -> Generator[np.ndarray[Any, Any]]:
+    def _mapped(self, open_mapping: Callable[[], memoryview]) -> Generator[Array]:
+        for event in hazards.before(self, write=True):
+            with suppress(TileError):  # what failed is overwritten, or was reported by `wait`
+                event.wait()
+        memory = open_mapping()
         try:
             yield host_view(memory, self.dtype, self.shape)
         finally:
-            unmapped = self.buffer.unmap()
-            record((), (self,), unmapped)
+            hazards.written(self, self.buffer.unmap())
 
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy on the host."""
+    def numpy(self) -> Array:
+        """A copy on the host; waits for pending work."""
         with self.mmap_current() as view:
             return view.copy()
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a Tensor cannot be viewed as a NumPy array without a copy; use mmap_current")
         host = self.numpy()
         return host if dtype is None else host.astype(dtype, copy=False)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        """A DLPack capsule of a host copy (the CPU device)."""
+    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
+        """A DLPack capsule of a host copy (the CPU device); BufferError when no copy may be made."""
+        if copy is False:
+            raise BufferError("a Tensor cannot be exported without a copy; use mmap_current")
         options.pop("stream", None)
         return self.numpy().__dlpack__(**options)
 
@@ -125,10 +125,19 @@ class Tensor:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Tensor lives on a device and cannot be pickled; pickle tensor.numpy() instead")
 
+    def __copy__(self) -> Tensor:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return asarray(self.numpy(), self.device)
+
 
 def asarray(value: npt.ArrayLike | Tensor, device: Device | str | None = None) -> Tensor:
-    """`value` as a Tensor on `device`: a copy, unless it is a Tensor there already."""
-    target = find_device(device) if device is not None or not isinstance(value, Tensor) else value.device
+    """`value` as a Tensor on `device`: a copy, unless it is a Tensor there already.
+
+    `device` None keeps a Tensor where it is and puts anything else on the default device.
+    """
+    target = value.device if device is None and isinstance(value, Tensor) else find_device(device)
     if isinstance(value, Tensor) and value.device is target:
         return value
     host = readable("value", value.numpy() if isinstance(value, Tensor) else value)
@@ -138,48 +147,47 @@ def asarray(value: npt.ArrayLike | Tensor, device: Device | str | None = None) -
     return tensor
 
 
-def record(reads: Iterable[Tensor], writes: Iterable[Tensor], event: Event) -> None:
-    """Note that `event` reads and writes these tensors."""
-    if event.done:
-        for tensor in writes:
-            with _hazards:
-                tensor._write = event  # pyright: ignore[reportPrivateUsage]
-        return
-    with _hazards:
-        for tensor in writes:
-            tensor._write, tensor._reads = event, []  # pyright: ignore[reportPrivateUsage]
-        for tensor in reads:
-            kept = [e for e in tensor._reads if not e.done]  # pyright: ignore[reportPrivateUsage]
-            tensor._reads = [*kept, event]  # pyright: ignore[reportPrivateUsage]
+def copy(source: Tensor, target: Tensor) -> None:
+    """Copy contents on the device after pending work on either; returns at once."""
+    ticket, waits = hazards.claim((source,), (target,))
+    try:
+        event = source.device.executor.copy(source.buffer, target.buffer, waits)
+    except BaseException as problem:
+        ticket.started(FailedEvent(problem))
+        raise
+    ticket.started(event)
+    hazards.keep_alive(event, (source.buffer, target.buffer))
 
 
-def host_view(memory: memoryview, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def host_view(memory: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:
     """An array over mapped bytes."""
     count = 1
     for extent in shape:
         count *= extent
+    if not count:
+        return np.empty(shape, dtype.numpy)
     return np.frombuffer(memory, np.uint8, count * dtype.bytes).view(dtype.numpy).reshape(shape)
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """`shape` as a tuple of non-negative integers; TileTypeError otherwise."""
     try:
-        extents = tuple(int(extent) for extent in shape)
-    except (TypeError, ValueError):
+        extents = tuple(operator.index(extent) for extent in shape)
+    except TypeError:
         raise TileTypeError(Diagnostic("TILE-E500", f"a shape is a sequence of integers, not {shape!r}")) from None
     if any(extent < 0 for extent in extents):
         raise TileTypeError(Diagnostic("TILE-E500", f"a shape has no negative extents: {extents}"))
     return extents
 
 
-def same_device(tensors: Iterable[tuple[str, Tensor]], device: Device) -> None:
+def same_device(tensors: Iterable[tuple[str, Tensor]], device: Device, what: str = "tensor") -> None:
     """TileDeviceError naming the first tensor that lives elsewhere."""
     for name, tensor in tensors:
         if tensor.device is not device:
             raise TileDeviceError(
                 Diagnostic(
                     "TILE-E501",
-                    f"tensor {name!r} is on device {tensor.device.id}, the call runs on {device.id}",
+                    f"{what} {name!r} is on device {tensor.device.id}, the call runs on {device.id}",
                     hint="move it with tile.asarray(tensor, device=…)",
                 )
             )

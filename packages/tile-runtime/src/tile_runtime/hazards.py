@@ -1,0 +1,109 @@
+"""Read and write hazards between tensors: the HAL orders work by events only, so calls claim their tensors here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from tile_hal.interfaces import Event, Result
+from tile_ir.diagnostics import TileError
+
+if TYPE_CHECKING:
+    from tile_runtime.tensor import Tensor
+
+_lock = threading.Lock()
+"""Guards the pending reads and writes of all tensors."""
+_in_flight: list[tuple[Event, object]] = []
+"""Unfinished work and the buffers it needs, which the HAL wants alive."""
+
+
+class Ticket(Event):
+    """Work that is claimed and about to start: it takes the place of its event until there is one.
+
+    Claims are atomic and ordered, so that whoever waits for a ticket waits for an earlier claim: no cycles.
+    """
+
+    __slots__ = ("_event", "_starting")
+
+    def __init__(self) -> None:
+        self._event: Event | None = None
+        self._starting = threading.Lock()
+        self._starting.acquire()
+
+    def started(self, event: Event) -> None:
+        """The work has become `event` (a FailedEvent when it could not start)."""
+        self._event = event
+        self._starting.release()
+
+    @property
+    def parts(self) -> tuple[Event, ...]:
+        """The event; blocks while another thread is still submitting the work."""
+        event = self._event
+        if event is None:
+            with self._starting:
+                event = self._event
+            assert event is not None
+        return (event,)
+
+    @property
+    def done(self) -> bool:
+        event = self._event
+        return event is not None and event.done
+
+    def wait(self) -> Result:
+        return self.parts[0].wait()
+
+
+def claim(reads: Sequence[Tensor], writes: Sequence[Tensor]) -> tuple[Ticket, list[Event]]:
+    """Enter work on these tensors: its ticket, and the events it must wait for. `started` must follow."""
+    ticket = Ticket()
+    with _lock:
+        waits = [e for t in reads for e in _before_read(t)]
+        waits += [e for t in writes for e in _before_write(t)]
+        for tensor in reads:
+            kept = [e for e in tensor.pending_reads if not e.done]
+            tensor.pending_reads = [*kept, ticket]
+        for tensor in writes:
+            tensor.pending_write, tensor.pending_reads = ticket, []
+    return ticket, waits
+
+
+def before(tensor: Tensor, *, write: bool) -> list[Event]:
+    """Events that a new read (or, with `write`, a new write) of `tensor` must wait for."""
+    with _lock:
+        return _before_write(tensor) if write else _before_read(tensor)
+
+
+def _before_read(tensor: Tensor) -> list[Event]:
+    """The last write, unless it succeeded already: a failed one is kept, so that dependents fail with it."""
+    event = tensor.pending_write
+    if event is None:
+        return []
+    if event.done:
+        try:
+            event.wait()
+        except TileError:
+            return [event]
+        tensor.pending_write = None
+        return []
+    return [event]
+
+
+def _before_write(tensor: Tensor) -> list[Event]:
+    events = tensor.pending_reads if tensor.pending_write is None else [tensor.pending_write, *tensor.pending_reads]
+    return [e for e in events if not e.done]
+
+
+def written(tensor: Tensor, event: Event) -> None:
+    """Note a write whose dependencies have been waited for."""
+    with _lock:
+        tensor.pending_write, tensor.pending_reads = event, []
+
+
+def keep_alive(event: Event, needed: Iterable[object]) -> None:
+    """Hold `needed` until `event` is done."""
+    with _lock:
+        _in_flight[:] = [(e, kept) for e, kept in _in_flight if not e.done]
+        if not event.done:
+            _in_flight.append((event, tuple(needed)))

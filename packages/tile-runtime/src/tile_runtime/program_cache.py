@@ -1,0 +1,58 @@
+"""Compiled programs of an evaluator, in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+
+from tile_runtime.executable import Executable
+
+Signature = tuple[object, ...]
+"""A function's key, then (NumPy dtype, shape) of each input."""
+
+
+class ProgramCache:
+    """Bounded, thread-safe, least recently used first out; each signature is compiled by one thread only."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._ready: dict[Signature, Executable] = {}
+        self._making: dict[Signature, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._clock = count(1)
+
+    def find(self, signature: Signature) -> Executable | None:
+        """The executable, when there is one. Takes no lock: a lookup and two assignments."""
+        found = self._ready.get(signature)
+        if found is not None:
+            found.used = next(self._clock)
+        return found
+
+    def make(self, signature: Signature, compile: Callable[[], Executable]) -> Executable:
+        """The executable, compiled now unless another thread just did; errors of `compile` leave no trace."""
+        with self._lock:
+            gate = self._making.setdefault(signature, threading.Lock())
+        with gate:
+            try:
+                found = self.find(signature)
+                return self._store(signature, compile()) if found is None else found
+            finally:
+                with self._lock:
+                    self._making.pop(signature, None)
+
+    def _store(self, signature: Signature, made: Executable) -> Executable:
+        with self._lock:
+            made.used = next(self._clock)
+            self._ready[signature] = made
+            while len(self._ready) > self.limit:
+                del self._ready[min(self._ready, key=lambda s: self._ready[s].used)]
+        return made
+
+    def clear(self) -> None:
+        """Forget every program."""
+        with self._lock:
+            self._ready.clear()
+
+    def __len__(self) -> int:
+        return len(self._ready)
