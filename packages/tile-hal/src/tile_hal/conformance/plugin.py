@@ -46,6 +46,10 @@ _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         {"dest": "tile_examples", "type": int, "metavar": "N", "help": "random programs per strategy (default: 40)"},
     ),
     (
+        ("--tile-seed",),
+        {"dest": "tile_seed", "type": int, "metavar": "N", "help": "other random programs than the usual ones"},
+    ),
+    (
         ("--tile-timeout",),
         {"dest": "tile_timeout", "type": float, "default": 300.0, "metavar": "S", "help": "seconds until a test that hangs fails"},
     ),
@@ -167,9 +171,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 
 @pytest.fixture(scope="session")
-def tile_examples(request: pytest.FixtureRequest) -> int:
-    """Random programs per strategy."""
-    return request.config.getoption("tile_examples") or 40
+def tile_examples(request: pytest.FixtureRequest) -> tuple[int, int | None]:
+    """Random programs per strategy, and their seed (None: always the same ones)."""
+    return request.config.getoption("tile_examples") or 40, request.config.getoption("tile_seed")
 
 
 def _select(config: pytest.Config) -> tuple[str, tuple[Device, ...]]:

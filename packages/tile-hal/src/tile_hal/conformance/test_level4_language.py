@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -150,8 +150,8 @@ def test_random_numbers_are_the_same_everywhere(tile_device: Device) -> None:
 def test_tutorial(tile_device: Device, example: Example) -> None:
     """Every example of the tutorial, as written, gives the mathematically right answer."""
     program = bind(example.source, {name: t(F32, *shape) for name, shape in example.shapes.items()})
-    for seed in range(2):
-        inputs = example.inputs(seed)
+    for number in range(2):
+        inputs = example.inputs(number)
         actual = run(tile_device, program, inputs)
         for name, wanted in example.expected(inputs).items():
             assert actual[name].shape == wanted.shape
@@ -165,29 +165,36 @@ def dtypes(device: Device) -> list[DType]:
     return [d for d in DType if d in device.capabilities.dtypes]
 
 
-def explore(device: Device, examples: int, cases: st.SearchStrategy[strategies.Case]) -> None:
-    """Run `examples` drawn cases; deterministic, so that a failure is the same tomorrow."""
-
-    @settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example], phases=(Phase.explicit, Phase.generate, Phase.shrink),
+def explore(
+    device: Device, examples: tuple[int, int | None], share: float, cases: st.SearchStrategy[strategies.Case]
+) -> None:
+    """Run a share of the examples; deterministic, so that a failure is the same tomorrow."""
+    count, number = examples
+    budget = settings(
+        max_examples=max(1, int(count * share)), deadline=None, derandomize=number is None, database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
     )  # fmt: skip
+
     @given(cases)
     def check(case: strategies.Case) -> None:
+        note(str(case))
         check_case(device, case)
 
-    check()
+    budget(check if number is None else seed(number)(check))()
 
 
-def test_random_contractions(tile_device: Device, tile_examples: int) -> None:
-    explore(tile_device, 4 * tile_examples, strategies.contractions(dtypes(tile_device)))
+def test_random_contractions(tile_device: Device, tile_examples: tuple[int, int | None]) -> None:
+    explore(tile_device, tile_examples, 4, strategies.contractions(dtypes(tile_device)))
 
 
-def test_random_elementwise(tile_device: Device, tile_examples: int) -> None:
-    explore(tile_device, tile_examples, strategies.elementwise(dtypes(tile_device)))
+def test_random_elementwise(tile_device: Device, tile_examples: tuple[int, int | None]) -> None:
+    explore(tile_device, tile_examples, 1, strategies.elementwise(dtypes(tile_device)))
 
 
 @pytest.mark.parametrize("dtype", list(DType))
-def test_random_programs_of_one_dtype(tile_device: Device, tile_examples: int, dtype: DType) -> None:
+def test_random_programs_of_one_dtype(
+    tile_device: Device, tile_examples: tuple[int, int | None], dtype: DType
+) -> None:
     need(tile_device, dtype)
-    explore(tile_device, max(1, tile_examples // 2), strategies.contractions([dtype]))
+    explore(tile_device, tile_examples, 0.5, strategies.contractions([dtype]))
