@@ -18,7 +18,7 @@ from tile_ir.target import Target
 from tile_opt.passes.base import Pass, main_of, with_kernels
 from tile_opt.schedule.buffers import temporaries, with_main_refs
 from tile_opt.schedule.merge_stages import merge_stages
-from tile_opt.schedule.regroup import drop_unit_loops, fresh, packed, share, unique_loops
+from tile_opt.schedule.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
 from tile_opt.schedule.unify import SharedLoop, shared_loops
 from tile_opt.schedule.view import KernelView, close_kernel, open_kernel
 from tile_opt.schedule.work import nbytes, points, view_is_heavy
@@ -169,7 +169,7 @@ def _read(item: KernelView | Statement) -> set[str]:
 def _joined(a: KernelView, b: KernelView) -> KernelView:
     """Stages of `a`, then of `b`, whose allocations are renamed where they clash."""
     taken = {r.into for r in (*a.refs, *a.allocs, *b.refs)}
-    rename = {r.into: fresh(r.into, taken) for r in b.allocs}
+    rename = fresh_all((r.into for r in b.allocs), taken)
     stages = tuple(
         replace(s, uses=tuple(replace(u, buffer=rename.get(u.buffer, u.buffer)) for u in s.uses)) for s in b.stages
     )

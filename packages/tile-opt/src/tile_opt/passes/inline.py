@@ -11,7 +11,7 @@ from tile_ir.target import Target
 
 from tile_opt.passes.base import Pass, main_of, with_kernels
 from tile_opt.schedule.buffers import drop_unused_temporaries, temporaries
-from tile_opt.schedule.regroup import fresh
+from tile_opt.schedule.regroup import fresh, fresh_all
 from tile_opt.schedule.unify import plain_loop
 from tile_opt.schedule.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.schedule.work import elements, is_elementwise, op_cost, points
@@ -139,7 +139,7 @@ def _inline_use(stage: Stage, use: Use, producer: Stage, out: Use) -> Stage:
     moved = producer.substitute(point)
     scalars = {s.dst for s in stage.body if isinstance(s, (Load, Const, Op, LoadIndex))}
     names = {u.name for u in stage.uses}
-    rename_use = {u.name: fresh(u.name, names) for u in moved.uses if u.name != out.name}
+    rename_use = fresh_all((u.name for u in moved.uses if u.name != out.name), names)
     body, stored = _renamed_body(moved, rename_use, scalars)
     uses = tuple(replace(u, name=rename_use[u.name]) for u in moved.uses if u.name != out.name)
     kept = tuple(u for u in stage.uses if u is not use)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
 
-from tile_opt.schedule.regroup import fresh
+from tile_opt.schedule.regroup import fresh, fresh_all
 from tile_opt.schedule.unify import plain_loop
 from tile_opt.schedule.view import KernelView, Stage, Use
 from tile_opt.schedule.work import is_elementwise
@@ -72,7 +72,7 @@ def _concatenated(first: Stage, second: Stage, written: dict[str, Use]) -> Stage
     scalars = {s.dst for s in first.body if isinstance(s, _SCALARS)}
     stored = {s.dst: s.src for s in first.body if isinstance(s, Store)}
     names = {u.name for u in first.uses}
-    use_names = {u.name: fresh(u.name, names) for u in second.uses}
+    use_names = fresh_all((u.name for u in second.uses), names)
     source = {u.name: u.buffer for u in second.uses}
     alias: dict[str, str] = {}
     body: list[Statement] = list(first.body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tile_ir.stripe.affine import Affine
@@ -56,23 +57,13 @@ def packed(old: TensorType, sizes: tuple[int, ...]) -> TensorType:
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """`name`, or `name` with the first number that makes it new."""
-    if name not in taken:
-        return name
-    n = 1
-    while f"{name}_{n}" in taken:
+    """`name`, or `name` with the first number that makes it new; it is `taken` from then on."""
+    found, n = name, 0
+    while found in taken:
         n += 1
-    return f"{name}_{n}"
-
-
-def drop_unit_loops(view: KernelView) -> KernelView:
-    """Loops of one iteration vanish: their name becomes 0."""
-    stages: list[Stage] = []
-    for stage in view.stages:
-        unit = {i.name: Affine() for i in stage.loops if i.range == 1}
-        loops = tuple(i for i in stage.loops if i.range != 1)
-        stages.append(replace(stage.substitute(unit), loops=loops) if unit else stage)
-    return replace(view, stages=tuple(stages))
+        found = f"{name}_{n}"
+    taken.add(found)
+    return found
 
 
 def unique_loops(view: KernelView) -> KernelView:
@@ -80,7 +71,7 @@ def unique_loops(view: KernelView) -> KernelView:
     taken: set[str] = {i.name for i in view.loops}
     stages: list[Stage] = []
     for stage in view.stages:
-        renamed = {i.name: fresh(i.name, taken | set(stage.loop_names)) for i in stage.loops if i.name in taken}
+        renamed = fresh_all((n for n in stage.loop_names if n in taken), taken | set(stage.loop_names))
         loops = tuple(replace(i, name=renamed.get(i.name, i.name)) for i in stage.loops)
         moved = stage.substitute({a: Affine.var(b) for a, b in renamed.items()}) if renamed else stage
         stages.append(replace(moved, loops=loops))
