@@ -33,9 +33,8 @@ class Node:
         return hash(tuple(_flat(self)))
 
     def __repr__(self) -> str:
-        from tile_lang.printer import print_node
-
-        return f"<{type(self).__name__} {print_node(self)}>"
+        shown = self.span.text if self.span.source.text else "…"
+        return f"<{type(self).__name__} {shown[:80]}>"
 
 
 def _flat(root: Node) -> Iterator[object]:

@@ -14,7 +14,7 @@ from tile_ir.ops import OPS, Aggregation, Signature
 
 from tile_lang import ast
 from tile_lang.dims import as_integer, fold
-from tile_lang.expressions import operate, select
+from tile_lang.operators import operate, select
 from tile_lang.program import Elementwise, Gather, IndexOf, Prng, Reshape, Scatter, TensorType
 from tile_lang.scope import Scope, join_shapes, plural, show, suggest, unified
 from tile_lang.types import math_dtype

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isinf
 
-from tile_ir.diagnostics import Span
-from tile_ir.dtype import DType
-
 from tile_lang import ast
-from tile_lang.dims import as_integer, fold
-from tile_lang.program import TensorType
-from tile_lang.scope import Scope, origin, unified
-from tile_lang.types import exact_comparison, literal, swapped, unify
-from tile_lang.values import Const, Tensor, Value, describe, fail
+from tile_lang.builtins import call
+from tile_lang.dims import as_integer
+from tile_lang.operators import operate, select
+from tile_lang.scope import Scope
+from tile_lang.values import Const, Value, describe, fail
 
 BINARY = {
     "+": "add",
@@ -99,8 +95,6 @@ def _leaf(scope: Scope, node: ast.Expr) -> Value:
 def _apply(scope: Scope, node: ast.Expr, args: list[Value]) -> Value:
     spans = [child.span for child in ast.children(node)]
     if isinstance(node, ast.Call):
-        from tile_lang.builtins import call
-
         return call(scope, node, args, spans)
     operands = [scope.scalar(a, s) for a, s in zip(args, spans, strict=True)]
     match node:
@@ -110,83 +104,6 @@ def _apply(scope: Scope, node: ast.Expr, args: list[Value]) -> Value:
             return operate(scope, BINARY[op], operands, span, spans)
         case _:
             return select(scope, operands, node.span, spans)
-
-
-def operate(
-    scope: Scope, fn: str, args: Sequence[Tensor | Const], span: Span, spans: Sequence[Span] = ()
-) -> Tensor | Const:
-    """An operator applied to its operands: folded, or emitted with the casts that its rule asks for."""
-    consts = [a.value for a in args if isinstance(a, Const)]
-    if len(consts) == len(args):
-        return Const(fold(fn, consts, scope.limits, span))
-    if fn.startswith("cmp_"):
-        return compare(scope, fn, args[0], args[1], span)
-    if fn.startswith("bit_"):
-        for arg, where in zip(args, spans or [span] * len(args), strict=True):
-            _need_bits(fn, arg, where)
-    if fn in ("bit_left", "bit_right"):
-        return _shift(scope, fn, args[0], args[1], span)
-    return unified(scope, fn, args, span, spans)
-
-
-def _need_bits(fn: str, arg: Tensor | Const, span: Span) -> None:
-    found = arg.type.dtype if isinstance(arg, Tensor) else arg.value
-    if isinstance(found, float) or (isinstance(found, DType) and found.is_float):
-        name = found if isinstance(found, DType) else f"the float {found}"
-        hint = "convert it first, for example with as_int(x, 32)"
-        fail("TILE-E128", f"{fn} works on integers and bool, not on {name}", span, hint)
-
-
-def _shift(scope: Scope, fn: str, left: Tensor | Const, right: Tensor | Const, span: Span) -> Tensor:
-    """Shifts keep the left dtype; a constant left of a tensor takes the count's dtype."""
-    dtype = left.type.dtype if isinstance(left, Tensor) else unify((left, right))
-    shape = scope.broadcast((left, right), span)
-    value = scope.operand(left, dtype, span)
-    if isinstance(right, Const):
-        # Every count outside [0, bits) means the same.
-        count = int(right.value) if 0 <= right.value < dtype.bits else dtype.bits
-        shifted = literal(count, DType.INT32 if dtype is DType.BOOL else dtype, span)
-    elif right.type.dtype is DType.BOOL:
-        shifted = scope.operand(right, DType.INT32, span)
-    else:
-        shifted = right.name
-    return scope.elementwise(fn, (value, shifted), TensorType(dtype, shape), origin(span))
-
-
-def compare(scope: Scope, fn: str, left: Tensor | Const, right: Tensor | Const, span: Span) -> Tensor:
-    """A comparison; with a constant it is exact whatever the tensor's dtype."""
-    if isinstance(left, Const):
-        assert isinstance(right, Tensor)
-        return compare(scope, swapped(fn), right, left, span)
-    if isinstance(right, Tensor) or isinstance(right.value, bool):
-        return scope.apply(fn, (left, right), (unify((left, right)), DType.BOOL), span)
-    if left.type.dtype is DType.BOOL:
-        left = scope.cast(left, DType.INT32, span)
-    exact, bound, negate = exact_comparison(fn, right.value, left.type.dtype)
-    result = scope.elementwise(exact, (left.name, bound), TensorType(DType.BOOL, left.type.shape), span)
-    return scope.apply("bit_not", (result,), (DType.BOOL, DType.BOOL), span) if negate else result
-
-
-def select(
-    scope: Scope, args: Sequence[Tensor | Const], span: Span, spans: Sequence[Span] = ()
-) -> Tensor | Const:
-    """``test ? then : otherwise``; a constant test picks one side."""
-    test, then, otherwise = args
-    if isinstance(test, Const):
-        return then if test.value else otherwise
-    truth = truth_of(scope, test, span)
-    dtype = unify((then, otherwise))
-    shape = scope.broadcast((truth, then, otherwise), span)
-    places = spans or (span, span, span)
-    operands = (truth.name, scope.operand(then, dtype, places[1]), scope.operand(otherwise, dtype, places[2]))
-    return scope.elementwise("cond", operands, TensorType(dtype, shape), span)
-
-
-def truth_of(scope: Scope, test: Tensor, span: Span) -> Tensor:
-    """A condition as bool: other dtypes are compared with 0."""
-    if test.type.dtype is DType.BOOL:
-        return test
-    return compare(scope, "cmp_ne", test, Const(0), span)
 
 
 def bind_integer(scope: Scope, node: ast.Expr, what: str, code: str = "TILE-E112") -> int:

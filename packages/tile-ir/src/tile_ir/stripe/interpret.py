@@ -54,29 +54,10 @@ from tile_ir.stripe.nodes import (
 from tile_ir.stripe.printer import block_head
 from tile_ir.stripe.vectorize import Domain, run_leaf
 from tile_ir.stripe.verify import StripeError, is_reshape, verify
+from tile_ir.stripe.view import View
 
 Array = npt.NDArray[Any]
 Values = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A refinement while its block runs.
-
-    `data` is the whole buffer as a logical array (with a leading dimension per version while `versioned`);
-    the view's element 0 lies at `origin`, and only [low, high) of the buffer may be touched through it.
-    """
-
-    ref: Refinement
-    data: Array
-    origin: tuple[int, ...]
-    low: tuple[int, ...]
-    high: tuple[int, ...]
-    versioned: bool = False
-
-    @property
-    def dtype(self) -> DType:
-        return from_numpy(self.data.dtype)
 
 
 Views = Mapping[str, View]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,7 @@ from tile_ir import numerics
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Order, Refinement, Store
-
-if TYPE_CHECKING:
-    from tile_ir.stripe.interpret import View
+from tile_ir.stripe.view import View
 
 Array = npt.NDArray[Any]
 CHUNK = 1 << 17

@@ -66,6 +66,21 @@ def fresh(name: str, taken: set[str]) -> str:
     return found
 
 
+def drop_unit_loops(view: KernelView) -> KernelView:
+    """Loops of one iteration vanish: their name becomes 0."""
+    stages: list[Stage] = []
+    for stage in view.stages:
+        unit = {i.name: Affine() for i in stage.loops if i.range == 1}
+        loops = tuple(i for i in stage.loops if i.range != 1)
+        stages.append(replace(stage.substitute(unit), loops=loops) if unit else stage)
+    return replace(view, stages=tuple(stages))
+
+
+def fresh_all(names: Iterable[str], taken: set[str]) -> dict[str, str]:
+    """A new name for each of `names`, all different; they are `taken` from then on."""
+    return {name: fresh(name, taken) for name in names}
+
+
 def unique_loops(view: KernelView) -> KernelView:
     """Stages whose loop names are all different, so that a name has one range in the whole kernel."""
     taken: set[str] = {i.name for i in view.loops}

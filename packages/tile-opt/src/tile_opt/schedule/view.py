@@ -170,6 +170,8 @@ def open_kernel(block: Block) -> KernelView | None:
         if stage is None:
             return None
         stages.append(stage)
+    if not stages:
+        return None
     return KernelView(block.name, block.indexes, tuple(stages), refs, allocs, block.tags, block.comment, block.origin)
 
 
