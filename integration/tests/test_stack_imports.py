@@ -1,0 +1,93 @@
+"""Imports run along ARCHITECTURE's "needs" column only, and importing is cheap."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stack import PACKAGES, python
+
+NEEDS: dict[str, set[str]] = {
+    "tile_ir": {"numpy", "lark"},
+    "tile_lang": {"tile_ir", "lark"},
+    "tile_autodiff": {"tile_lang"},
+    "tile_opt": {"tile_ir", "tile_lang", "islpy"},
+    "tile_hal": {"tile_ir", "pluggy"},
+    "hal_llvm": {"tile_hal", "llvmlite"},
+    "hal_opencl": {"tile_hal", "pyopencl"},
+    "tile_runtime": {"tile_lang", "tile_autodiff", "tile_opt", "tile_hal", "typer", "rich", "platformdirs"},
+}
+"""ARCHITECTURE's table. `hal_llvm` is in tile_runtime's metadata only: no module of it is imported by name."""
+METADATA_ONLY = {"tile_runtime": {"hal_llvm"}}
+CONFORMANCE = {"pytest", "hypothesis", "tile_lang", "tile_opt", "tile_autodiff"}
+"""What tile_hal/conformance may import besides, by the extra of that name."""
+OPTIONAL = {"ml_dtypes"}
+HEAVY = ("llvmlite", "pyopencl", "islpy", "lark", "ml_dtypes", "hypothesis", "torch")
+IMPORT_MARGIN_MS = 60
+
+
+def module(package: Path) -> str:
+    return package.name.replace("-", "_")
+
+
+def reachable(name: str) -> set[str]:
+    """Everything that comes with `name`, itself included."""
+    found = {name}
+    for need in NEEDS.get(name, set()):
+        found |= reachable(need)
+    return found
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and top-level module of every import in a file, wherever it stands."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, a.name.split(".")[0]) for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.lineno, node.module.split(".")[0]
+
+
+def test_every_package_is_in_the_table() -> None:
+    assert {module(p) for p in PACKAGES} <= NEEDS.keys()
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_imports_follow_the_needs(package: Path) -> None:
+    name = module(package)
+    allowed = reachable(name) | OPTIONAL | set(sys.stdlib_module_names)
+    wrong: list[str] = []
+    for path in package.glob("src/**/*.py"):
+        more = CONFORMANCE if "conformance" in path.parts else set()
+        wrong += [f"{path.relative_to(package)}:{line} imports {m}" for line, m in imported(path) if m not in allowed | more]
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_metadata_follows_the_needs(package: Path) -> None:
+    project = tomllib.loads((package / "pyproject.toml").read_text("utf-8"))["project"]
+    declared = {d.split(">")[0].split("=")[0].split("[")[0].strip().replace("-", "_") for d in project["dependencies"]}
+    assert declared == NEEDS[module(package)] | METADATA_ONLY.get(module(package), set())
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_importing_loads_nothing_heavy(package: Path) -> None:
+    loaded = python(f"import sys, {module(package)}; print(*[m for m in {HEAVY!r} if m in sys.modules])").split()
+    assert loaded == []
+
+
+def test_importing_the_runtime_opens_no_device() -> None:
+    assert python("import sys, tile_runtime; print('hal_llvm' in sys.modules)").strip() == "False"
+
+
+def milliseconds(name: str) -> float:
+    code = f"import time; t = time.perf_counter(); import {name}; print(1e3 * (time.perf_counter() - t))"
+    return min(float(python(code)) for _ in range(7))
+
+
+def test_importing_the_runtime_is_cheap() -> None:
+    """The least of several fresh processes each, so that a busy machine does not matter."""
+    assert milliseconds("tile_runtime") <= milliseconds("numpy") + IMPORT_MARGIN_MS

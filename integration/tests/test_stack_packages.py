@@ -1,0 +1,74 @@
+"""Each package is complete, and what the README files show works."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from stack import PACKAGES, ROOT
+
+HOST = re.compile(r"https?://(?:\w+\.)*(?:" + "|".join(["py" + "pi", "python" + "hosted", "npm" + "js"]) + r")\b")
+EXAMPLE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_package_is_complete(package: Path) -> None:
+    project = tomllib.loads((package / "pyproject.toml").read_text("utf-8"))
+    module = package.name.replace("-", "_")
+    assert project["build-system"]["build-backend"] == "hatchling.build"
+    assert project["project"]["license"] == "Apache-2.0"
+    assert (package / "src" / module / "py.typed").exists()
+    version = project["project"]["version"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+    assert version in (package / "CHANGELOG.md").read_text("utf-8"), "the changelog lacks this version"
+    assert list(package.glob("tests/test_*.py")), "no tests"
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.name)
+def test_versions_agree(package: Path) -> None:
+    """A module that states its version states the distribution's."""
+    version = tomllib.loads((package / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    text = (package / "src" / package.name.replace("-", "_") / "__init__.py").read_text("utf-8")
+    stated = re.search(r'^__version__ = "(.*)"', text, re.MULTILINE)
+    assert stated is None or stated[1] == version
+
+
+@pytest.mark.parametrize("readme", [ROOT / "README.md", *(p / "README.md" for p in PACKAGES)], ids=lambda p: p.parent.name)
+def test_readme_examples_run(readme: Path, tmp_path: Path) -> None:
+    """All Python examples of a README, one after the other."""
+    examples = EXAMPLE.findall(readme.read_text("utf-8"))
+    assert examples, f"{readme.parent.name}/README.md has no Python example"
+    script = tmp_path / "readme.py"
+    script.write_text("\n\n".join(examples), "utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
+def test_examples_of_the_documentation_run(page: Path, tmp_path: Path) -> None:
+    if EXAMPLE.search(page.read_text("utf-8")):
+        test_readme_examples_run(page, tmp_path)
+
+
+def tracked() -> list[Path]:
+    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    return [ROOT / line for line in listing.splitlines() if line.endswith((".py", ".md", ".toml", ".json", ".tile", "run"))]
+
+
+def test_no_file_names_a_package_registry() -> None:
+    wrong = [str(p) for p in tracked() if p.exists() and HOST.search(p.read_text("utf-8", errors="replace"))]
+    assert not wrong
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    link = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+    missing: list[str] = []
+    for page in tracked():
+        if page.suffix == ".md" and page.exists():
+            targets = link.findall(page.read_text("utf-8"))
+            missing += [f"{page.relative_to(ROOT)} -> {t}" for t in targets if not (page.parent / t).exists()]
+    assert not missing
