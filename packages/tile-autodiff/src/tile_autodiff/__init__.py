@@ -1,1 +1,7 @@
 """Gradients of Tile programs, Program to Program."""
+
+from tile_autodiff._custom import CustomRule
+from tile_autodiff._products import hessian_vector_product, jvp
+from tile_autodiff._reverse import gradient
+
+__all__ = ["CustomRule", "gradient", "hessian_vector_product", "jvp"]

@@ -1,0 +1,171 @@
+"""Gradients of contractions.
+
+Every derivative aggregates over the *same domain* as the contraction: its indexes and all its constraints, those of
+the operands that the derivative no longer reads included. The operand's formulas become the output's, its shape
+the output's shape, so cells that were never read get 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_lang.macros import literal
+from tile_lang.program import Contraction, Operand, Poly, TensorLoad, TensorType
+
+from tile_autodiff._emit import Body, Graph, Key
+from tile_autodiff.rules import RULES, Site
+
+Target = tuple[str, tuple[Poly, ...]]
+Gradients = list[tuple[str, str]]
+"""(value, its derivative) pairs."""
+
+
+def contraction_gradients(graph: Graph, op: Contraction, dout: str, active: Callable[[str], bool]) -> Gradients:
+    """The derivatives of the active tensors that `op` reads, given the derivative `dout` of its result."""
+    found: Gradients = []
+    if op.default is not None and active(op.default):
+        found.append((op.default, _default_gradient(graph, op, dout)))
+    body = Body(op, graph)
+    targets = _targets(op, active)
+    if not targets or not body.dtype(op.result).is_float:
+        return found
+    seed = _SEEDS[op.agg](body, op, dout)
+    for (tensor, formulas), loads in targets.items():
+        fork = body.fork()
+        result = _reverse(fork, op, seed, loads)
+        if result is not None:
+            name = fork.contraction(op, result, formulas, graph.types[tensor], Aggregation.SUM)
+            found.append((tensor, name))
+    return found
+
+
+def _targets(op: Contraction, active: Callable[[str], bool]) -> dict[Target, list[TensorLoad]]:
+    """Active loads by tensor and formulas: equal ones have one gradient."""
+    found: dict[Target, list[TensorLoad]] = {}
+    for load in op.loads:
+        if isinstance(load.tensor, str) and active(load.tensor):
+            found.setdefault((load.tensor, load.formulas), []).append(load)
+    return found
+
+
+def _reverse(body: Body, op: Contraction, seed: Operand, loads: list[TensorLoad]) -> Operand | None:
+    """The derivative of the aggregated value with respect to some loads of one element, times the seed."""
+    wanted = {load.dst for load in loads}
+    varied = set(wanted)
+    for s in op.body:
+        if s.dtype.is_float and not varied.isdisjoint(a for a in s.args if isinstance(a, str)):
+            varied.add(s.dst)
+    parts: dict[Operand, list[Operand]] = {op.result: [seed]}
+    for s in reversed(op.body):
+        if s.dst not in varied or s.dst not in parts:
+            continue
+        site = Site(body, s.args, s.dst, body.total(parts.pop(s.dst), s.dtype))
+        for position, arg in enumerate(s.args):
+            if arg in varied:
+                share = RULES[s.fn].apply(site, position)
+                if share is not None:
+                    parts.setdefault(arg, []).append(share)
+    shares = [share for dst in dict.fromkeys(load.dst for load in loads) for share in parts.get(dst, [])]
+    if not shares:
+        return None
+    dtype = body.dtype(loads[0].dst)
+    return _unrounded(body, body.total(shares, dtype), dtype)
+
+
+def _unrounded(body: Body, value: Operand, dtype: DType) -> Operand:
+    """Without a last cast from the accumulator's dtype: the sum rounds once, at its end."""
+    for s in body.statements:
+        if s.dst == value and s.fn == "cast" and body.dtype(s.args[0]) is dtype.accumulator:
+            return s.args[0]
+    return value
+
+
+# --- what each aggregation passes to the aggregated value ----------------------------------------------------------
+
+
+def _sum_seed(body: Body, op: Contraction, dout: str) -> Operand:
+    return body.cast(body.load(dout, op.output), body.dtype(op.result))
+
+
+def _select_seed(body: Body, op: Contraction, dout: str) -> Operand:
+    """max, min: ``dout / count`` where the value equals the result; count and selection over one domain."""
+    dtype = op.type.dtype
+    value = body.cast(op.result, dtype)
+    hit = body.emit("cmp_eq", (value, body.load(op.name, op.output)), DType.BOOL)
+    counting = body.fork()
+    graph, one = body.graph, literal(1, dtype)
+    chosen = counting.emit("cond", (hit, one, literal(0, dtype)), dtype)
+    count = counting.contraction(op, chosen, op.output, op.type, Aggregation.SUM)
+    # Cells that nothing equals (NaN, or no valid tuple) must stay finite for derivatives of higher order.
+    share = graph.emit("div", (dout, graph.emit("max", (count, one), dtype)), dtype)
+    assert isinstance(share, str)
+    seed = body.emit("cond", (hit, body.load(share, op.output), literal(0, dtype)), dtype)
+    return body.cast(seed, body.dtype(op.result))
+
+
+def _product_seed(body: Body, op: Contraction, dout: str) -> Operand:
+    """The product of the other factors, also where factors are 0.
+
+    Per cell: Z zeros among the factors, P the product of those that are not 0, S the sum of those that are: 0, but
+    its derivative is 1, so that second derivatives at zeros are right as well. A factor f that is not 0 gets ``P / f``
+    if Z = 0 and ``S * P / f`` if Z = 1; one that is 0 gets P if Z = 1 and ``(S - f) * P`` if Z = 2; else nothing.
+    """
+    graph, dtype = body.graph, body.dtype(op.result).accumulator
+    zero, one = literal(0, dtype), literal(1, dtype)
+    factor = body.cast(op.result, dtype)
+    vanishes = body.emit("cmp_eq", (factor, zero), DType.BOOL)
+    safe = body.emit("cond", (vanishes, one, factor), dtype)
+    cell = TensorType(dtype, op.type.shape)
+
+    def reduced(agg: Aggregation, then: Operand, otherwise: Operand) -> str:
+        fork = body.fork()
+        return fork.contraction(op, fork.emit("cond", (vanishes, then, otherwise), dtype), op.output, cell, agg)
+
+    zeros = reduced(Aggregation.SUM, one, zero)
+    others = reduced(Aggregation.PROD, one, factor)
+    small = reduced(Aggregation.SUM, factor, zero)
+    scaled = graph.emit("mul", (graph.cast(dout, dtype), others), dtype)
+
+    def where(count: int, value: Operand, otherwise: Operand) -> Operand:
+        test = graph.emit("cmp_eq", (zeros, literal(count, dtype)), DType.BOOL)
+        return graph.emit("cond", (test, value, otherwise), dtype)
+
+    def here(name: Operand) -> str:
+        assert isinstance(name, str)
+        return body.load(name, op.output)
+
+    regular = here(where(0, scaled, where(1, graph.emit("mul", (scaled, small), dtype), zero)))
+    single, double = here(where(1, scaled, zero)), here(where(2, scaled, zero))
+    rest = body.emit("sub", (here(small), factor), dtype)
+    at_zero = body.emit("add", (single, body.emit("mul", (double, rest), dtype)), dtype)
+    seed = body.emit("cond", (vanishes, at_zero, body.emit("div", (regular, safe), dtype)), dtype)
+    return body.cast(seed, body.dtype(op.result))
+
+
+_SEEDS: dict[Aggregation, Callable[[Body, Contraction, str], Operand]] = {
+    Aggregation.SUM: _sum_seed,
+    Aggregation.ASSIGN: _sum_seed,
+    Aggregation.MAX: _select_seed,
+    Aggregation.MIN: _select_seed,
+    Aggregation.PROD: _product_seed,
+}
+
+
+# --- default -------------------------------------------------------------------------------------------------------
+
+
+def _default_gradient(graph: Graph, op: Contraction, dout: str) -> str:
+    """`dout` where no valid tuple writes."""
+    body = Body(op, graph)
+    covered = TensorType(DType.INT32, op.type.shape)
+    count = body.contraction(op, literal(1, DType.INT32), op.output, covered, Aggregation.MAX)
+    dtype = op.type.dtype
+    empty = graph.emit("cmp_eq", (count, literal(0, DType.INT32)), DType.BOOL)
+    result = graph.emit("cond", (empty, dout, literal(0, dtype)), dtype)
+    assert isinstance(result, str)
+    return result
+
+
+__all__ = ["Gradients", "Key", "contraction_gradients"]

@@ -1,0 +1,353 @@
+"""What derivative rules write into: a program's graph of tensors, or the scalar body of one contraction.
+
+Both share common subexpressions and drop arithmetic with neutral literals, so rules may be written plainly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tile_ir.dtype import DType
+from tile_ir.ops import OPS, Aggregation
+from tile_lang.macros import literal
+from tile_lang.program import (
+    ConstantTensor,
+    Constraint,
+    Contraction,
+    Elementwise,
+    IndexOf,
+    Literal,
+    Op,
+    Operand,
+    Poly,
+    Prng,
+    Program,
+    Reshape,
+    ScalarStatement,
+    TensorLoad,
+    TensorType,
+)
+
+Key = tuple[Any, ...]
+
+
+class Emitter:
+    """Scalar operations on operands, with results shared and neutral literals dropped."""
+
+    def emit(self, fn: str, args: Sequence[Operand], dtype: DType) -> Operand:
+        """``fn(args…)`` with a result of `dtype`: an operand that holds it."""
+        for simpler in _SIMPLER.get(fn, ()):
+            found = simpler(args)
+            if found is not None:
+                return found
+        return self._append(fn, tuple(args), dtype)
+
+    def dtype(self, operand: Operand) -> DType:
+        """The element type of an operand."""
+        raise NotImplementedError
+
+    def _append(self, fn: str, args: tuple[Operand, ...], dtype: DType) -> Operand:
+        raise NotImplementedError
+
+    def cast(self, value: Operand, dtype: DType) -> Operand:
+        """`value` as `dtype`."""
+        if isinstance(value, Literal):
+            return literal(value.value, dtype)
+        return value if self.dtype(value) is dtype else self.emit("cast", (value,), dtype)
+
+    def total(self, parts: Sequence[Operand], dtype: DType) -> Operand:
+        """The sum of one or more operands."""
+        result = parts[0]
+        for part in parts[1:]:
+            result = self.emit("add", (result, part), dtype)
+        return result
+
+
+def _is(operand: Operand, number: float) -> bool:
+    return isinstance(operand, Literal) and operand.value == number
+
+
+def _drop_one(args: Sequence[Operand]) -> Operand | None:
+    a, b = args
+    return b if _is(a, 1) else a if _is(b, 1) else None
+
+
+def _divide_by_one(args: Sequence[Operand]) -> Operand | None:
+    return args[0] if _is(args[1], 1) else None
+
+
+def _same_choices(args: Sequence[Operand]) -> Operand | None:
+    return args[1] if args[1] == args[2] and isinstance(args[1], str) else None
+
+
+_SIMPLER: dict[str, tuple[Callable[[Sequence[Operand]], Operand | None], ...]] = {
+    "mul": (_drop_one,),
+    "div": (_divide_by_one,),
+    "cond": (_same_choices,),
+}
+"""Exact for every value: nothing here turns an infinity or NaN into a number."""
+
+
+def operand_key(operand: Operand) -> Key:
+    """Tells 0.0 from -0.0, and literals by dtype."""
+    return (operand,) if isinstance(operand, str) else (repr(operand.value), operand.dtype)
+
+
+def _call_key(fn: str, args: Sequence[Operand]) -> Key:
+    keys = [operand_key(a) for a in args]
+    if fn in OPS and OPS[fn].commutative:
+        keys.sort(key=repr)
+    return (fn, *keys)
+
+
+def op_key(op: Op) -> Key | None:
+    """Equal for operations that compute the same; None for those that are not shared."""
+    match op:
+        case Elementwise():
+            return (*_call_key(op.fn, op.args), repr(op.params), op.type)
+        case Contraction():
+            literals = [operand_key(x) for x in (*(load.tensor for load in op.loads), op.result)]
+            literals += [operand_key(a) for s in op.body for a in s.args]
+            plain = replace(op, name="", origin=None, text="", constraints=_plain(op.constraints))
+            return (plain, tuple(literals))
+        case Prng():
+            return None
+        case _:
+            return (type(op), replace(op, name="", origin=None))
+
+
+def _plain(constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
+    return tuple(replace(c, origin=None) for c in constraints)
+
+
+def reads(op: Op) -> list[str]:
+    """Names of the tensors that an operation reads."""
+    match op:
+        case Contraction():
+            names = [load.tensor for load in op.loads if isinstance(load.tensor, str)]
+            return [*names, op.default] if op.default is not None else names
+        case Elementwise():
+            return [a for a in op.args if isinstance(a, str)]
+        case Reshape():
+            return [op.arg]
+        case IndexOf() | ConstantTensor():
+            return []
+        case Prng():
+            return [op.seed]
+        case _:
+            return [op.data if hasattr(op, "data") else op.updates, op.indices]  # pyright: ignore
+
+
+def defines(op: Op) -> tuple[str, ...]:
+    """Names that an operation defines."""
+    return (op.value, op.state) if isinstance(op, Prng) else (op.name,)
+
+
+def without_dead(ops: Iterable[Op], wanted: Iterable[str]) -> tuple[Op, ...]:
+    """The operations that the wanted values need, in order."""
+    needed = set(wanted)
+    kept: list[Op] = []
+    for op in reversed(list(ops)):
+        if needed.intersection(defines(op)):
+            needed.update(reads(op))
+            kept.append(op)
+    return tuple(reversed(kept))
+
+
+class Graph(Emitter):
+    """A program that grows at its end."""
+
+    def __init__(self, program: Program) -> None:
+        self.types = program.types()
+        self.ops: list[Op] = []
+        self._shared: dict[Key, str] = {}
+        for op in program.ops:
+            self._keep(op)
+
+    def dtype(self, operand: Operand) -> DType:
+        return operand.dtype if isinstance(operand, Literal) else self.types[operand].dtype
+
+    def shape(self, operand: Operand) -> tuple[int, ...]:
+        return () if isinstance(operand, Literal) else self.types[operand].shape
+
+    def fresh(self, hint: str) -> str:
+        """A name that is not taken."""
+        name, count = hint, 0
+        while name in self.types:
+            count += 1
+            name = f"{hint}_{count}"
+        return name
+
+    def add(self, op: Op) -> str:
+        """Append an operation that defines one name, or find the one that computes the same."""
+        key = op_key(op)
+        found = self._shared.get(key) if key is not None else None
+        if found is not None:
+            return found
+        self._keep(op)
+        return defines(op)[0]
+
+    def _keep(self, op: Op) -> None:
+        self.ops.append(op)
+        for name in defines(op):
+            self.types.setdefault(name, op.type)
+        key = op_key(op)
+        if key is not None:
+            self._shared.setdefault(key, defines(op)[0])
+
+    def link(self, op: Op) -> None:
+        """Append an operation under its own, untaken name."""
+        self._keep(op)
+
+    def _append(self, fn: str, args: tuple[Operand, ...], dtype: DType) -> Operand:
+        shape = broadcast([self.shape(a) for a in args])
+        return self.add(Elementwise(self.fresh("G"), TensorType(dtype, shape), fn, args))
+
+    def zeros(self, type_: TensorType) -> str:
+        """A tensor of zeros."""
+        return self.add(Elementwise(self.fresh("Zero"), type_, "ident", (literal(0, type_.dtype),)))
+
+    def stretched(self, name: str, shape: tuple[int, ...]) -> str:
+        """`name` broadcast to `shape`."""
+        if self.types[name].shape == shape:
+            return name
+        return self.add(Elementwise(self.fresh("G"), TensorType(self.dtype(name), shape), "ident", (name,)))
+
+    def reshaped(self, name: str, shape: tuple[int, ...]) -> str:
+        if self.types[name].shape == shape:
+            return name
+        return self.add(Reshape(self.fresh("G"), TensorType(self.dtype(name), shape), name))
+
+    def summed_to(self, name: str, shape: tuple[int, ...]) -> str:
+        """Undo a broadcast from `shape`: sum over the axes that `shape` lacks or where it has size 1."""
+        have = self.types[name].shape
+        lead = len(have) - len(shape)
+        indexes = tuple(f"i{k}" for k in range(len(have)))
+        forms = tuple(Poly.of({n: 1}) for n in indexes)
+        stretched = [extent == 1 and have[lead + k] != 1 for k, extent in enumerate(shape)]
+        if not any(stretched) and all(extent == 1 for extent in have[:lead]):
+            return self.reshaped(name, shape)
+        output = tuple(Poly() if stretched[k] else forms[lead + k] for k in range(len(shape)))
+        ranges = (*zip(output, shape, strict=True), *zip(forms, have, strict=True))
+        dtype = self.dtype(name)
+        return self.add(
+            Contraction(
+                self.fresh("G"),
+                TensorType(dtype, shape),
+                Aggregation.SUM,
+                indexes,
+                output,
+                tuple(Constraint(f, s) for f, s in ranges),
+                (TensorLoad("$0", name, forms),),
+                (),
+                "$0",
+                dtype.accumulator,
+            )
+        )
+
+
+def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The common shape of shapes that fit (the program was checked when it was bound)."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    return tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=True))
+
+
+class Body(Emitter):
+    """The loads and scalar statements of one contraction, growing at the end."""
+
+    def __init__(self, op: Contraction, graph: Graph) -> None:
+        self.graph = graph
+        self.loads = list(op.loads)
+        self.statements = list(op.body)
+        self._dtypes = {load.dst: graph.dtype(load.tensor) for load in op.loads}
+        self._dtypes |= {s.dst: s.dtype for s in op.body}
+        self._shared: dict[Key, str] = {}
+        for statement in op.body:
+            self._shared.setdefault((*_call_key(statement.fn, statement.args), statement.dtype), statement.dst)
+
+    def fork(self) -> Body:
+        """A copy that grows by itself."""
+        copy = Body.__new__(Body)
+        copy.graph = self.graph
+        copy.loads, copy.statements = list(self.loads), list(self.statements)
+        copy._dtypes, copy._shared = dict(self._dtypes), dict(self._shared)
+        return copy
+
+    def dtype(self, operand: Operand) -> DType:
+        return operand.dtype if isinstance(operand, Literal) else self._dtypes[operand]
+
+    def load(self, tensor: str, formulas: tuple[Poly, ...]) -> str:
+        """The element of `tensor` at `formulas`, whose ranges the domain must hold already."""
+        for known in self.loads:
+            if known.tensor == tensor and known.formulas == formulas:
+                return known.dst
+        name = f"$load{len(self.loads)}"
+        while name in self._dtypes:
+            name += "_"
+        self.loads.append(TensorLoad(name, tensor, formulas))
+        self._dtypes[name] = self.graph.dtype(tensor)
+        return name
+
+    def _append(self, fn: str, args: tuple[Operand, ...], dtype: DType) -> Operand:
+        key = (*_call_key(fn, args), dtype)
+        if key not in self._shared:
+            name = f"$op{len(self.statements)}"
+            while name in self._dtypes:
+                name += "_"
+            self.statements.append(ScalarStatement(name, fn, args, dtype))
+            self._dtypes[name] = dtype
+            self._shared[key] = name
+        return self._shared[key]
+
+    def contraction(
+        self, like: Contraction, result: Operand, output: tuple[Poly, ...], type_: TensorType, agg: Aggregation
+    ) -> str:
+        """Aggregate `result` over the domain of `like`: the name of the tensor that holds it."""
+        loads, statements, result = _pruned(self.loads, self.statements, result)
+        acc = type_.dtype.accumulator if agg in (Aggregation.SUM, Aggregation.PROD) else type_.dtype
+        return self.graph.add(
+            Contraction(
+                self.graph.fresh("G"),
+                type_,
+                agg,
+                like.indexes,
+                output,
+                like.constraints,
+                loads,
+                statements,
+                result,
+                acc,
+                None,
+                like.no_defract,
+            )
+        )
+
+
+def _pruned(
+    loads: Sequence[TensorLoad], statements: Sequence[ScalarStatement], result: Operand
+) -> tuple[tuple[TensorLoad, ...], tuple[ScalarStatement, ...], Operand]:
+    """What `result` needs, with locals numbered in order of use, so that equal bodies have equal text."""
+    needed: set[Operand] = {result}
+    kept: list[ScalarStatement] = []
+    for statement in reversed(statements):
+        if statement.dst in needed:
+            needed.update(statement.args)
+            kept.append(statement)
+    kept.reverse()
+    used = [a for s in kept for a in s.args if isinstance(a, str)] + [result]
+    bydst = {load.dst: load for load in loads}
+    order = list(dict.fromkeys(name for name in used if isinstance(name, str) and name in bydst))
+    names: dict[Operand, str] = {dst: f"${k}" for k, dst in enumerate(order)}
+    names |= {s.dst: f"$r{k}" for k, s in enumerate(kept)}
+
+    def new(operand: Operand) -> Operand:
+        return names[operand] if isinstance(operand, str) else operand
+
+    return (
+        tuple(replace(bydst[dst], dst=names[dst]) for dst in order),
+        tuple(replace(s, dst=names[s.dst], args=tuple(new(a) for a in s.args)) for s in kept),
+        new(result),
+    )

@@ -1,0 +1,203 @@
+"""Reverse mode over a Program: one backward walk, no recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_lang.program import (
+    Contraction,
+    Elementwise,
+    Gather,
+    Op,
+    Param,
+    Program,
+    Reshape,
+    Scatter,
+    TensorType,
+)
+
+from tile_autodiff._contractions import Gradients, contraction_gradients
+from tile_autodiff._custom import CustomRule, Inliner
+from tile_autodiff._emit import Graph, defines, reads, without_dead
+from tile_autodiff.rules import RULES, Site
+
+Active = Callable[[str], bool]
+
+
+def gradient(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomRule] = ()) -> Program:
+    """The vector-Jacobian product of `program`.
+
+    Inputs: those of the program, then ``d_<output>`` per public output, of the output's type. Outputs: ``d_<name>``
+    per name in `wrt`, of that input's type; zeros where no output depends on it. `rules` (beside those that the
+    program carries) replace the derivatives of parts of the program.
+
+    TileTypeError (TILE-E801…E803) when a name in `wrt` is not an input, is given twice, is not of a float dtype, or
+    when an input is called like a cotangent.
+    """
+    types = program.types()
+    _check(program, wrt)
+    cotangents = tuple(Param(f"d_{public}", types[value]) for public, value in program.outputs)
+    graph = Graph(program)
+    graph.types |= {p.name: p.type for p in cotangents}
+    tape = _Tape(graph, _varied(program, wrt, rules))
+    for (_, value), cotangent in zip(program.outputs, cotangents, strict=True):
+        tape.give(value, cotangent.name)
+    _walk(program, tape, rules)
+    results = [tape.take(name) or graph.zeros(types[name]) for name in wrt]
+    return Program(
+        f"vjp_{program.name}",
+        (*program.inputs, *cotangents),
+        without_dead(graph.ops, results),
+        tuple((f"d_{name}", value) for name, value in zip(wrt, results, strict=True)),
+    )
+
+
+def _check(program: Program, wrt: Sequence[str]) -> None:
+    inputs = {p.name: p.type for p in program.inputs}
+    problems: list[Diagnostic] = []
+    if not wrt:
+        problems.append(Diagnostic("TILE-E801", "wrt is empty", hint=f"the inputs are {', '.join(inputs)}"))
+    for k, name in enumerate(wrt):
+        if name not in inputs:
+            hint = f"the inputs are {', '.join(inputs)}"
+            problems.append(Diagnostic("TILE-E801", f"{name!r} is not an input of {program.name}", hint=hint))
+        elif name in wrt[:k]:
+            problems.append(Diagnostic("TILE-E801", f"{name!r} is named twice in wrt"))
+        elif not inputs[name].dtype.is_float:
+            message = f"input {name} is {inputs[name]}: only float tensors have gradients"
+            hint = "leave it out of wrt, or pass it as a float and convert it in the function with as_int"
+            problems.append(Diagnostic("TILE-E802", message, hint=hint))
+    for public, _ in program.outputs:
+        if f"d_{public}" in inputs:
+            message = f"input d_{public} has the name of the cotangent of output {public}"
+            problems.append(Diagnostic("TILE-E803", message, hint="rename the input or the output"))
+    if problems:
+        raise TileTypeError(problems)
+
+
+def _varied(program: Program, wrt: Sequence[str], rules: Sequence[CustomRule]) -> set[str]:
+    """Float values that depend on `wrt` by operations that pass derivatives on."""
+    varied = set(wrt)
+    ends = _rule_ends(program, rules)
+    for position, op in enumerate(program.ops):
+        if isinstance(op, _DIFFERENTIABLE) and op.type.dtype.is_float and _passes(op, varied):
+            varied.add(op.name)
+        for rule in ends.get(position, ()):
+            if not varied.isdisjoint(rule.inputs):
+                varied.update(rule.outputs)
+    return varied
+
+
+_DIFFERENTIABLE = (Contraction, Elementwise, Reshape, Gather, Scatter)
+
+
+def _passes(op: Op, varied: set[str]) -> bool:
+    if isinstance(op, Elementwise) and op.fn == "stop_gradient":
+        return False
+    return not varied.isdisjoint(reads(op))
+
+
+def _rule_ends(program: Program, rules: Sequence[CustomRule]) -> dict[int, list[CustomRule]]:
+    """Rules by the position of the last operation that defines one of their outputs."""
+    place = {name: k for k, op in enumerate(program.ops) for name in defines(op)}
+    ends: dict[int, list[CustomRule]] = {}
+    for rule in rules:
+        ends.setdefault(max(place[name] for name in rule.outputs), []).append(rule)
+    return ends
+
+
+class _Tape:
+    """Derivatives that have arrived at values, to be added up once."""
+
+    def __init__(self, graph: Graph, varied: set[str]) -> None:
+        self.graph = graph
+        self.varied = varied
+        self._parts: dict[str, list[str]] = {}
+
+    def active(self, name: str) -> bool:
+        return name in self.varied
+
+    def give(self, name: str, derivative: str) -> None:
+        if name in self.varied:
+            self._parts.setdefault(name, []).append(derivative)
+
+    def take(self, name: str) -> str | None:
+        """The total derivative of a value, in its shape; None for a symbolic zero. Forgets it."""
+        parts = self._parts.pop(name, None)
+        if not parts:
+            return None
+        type_ = self.graph.types[name]
+        byshape: dict[tuple[int, ...], list[str]] = {}
+        for part in parts:
+            byshape.setdefault(self.graph.types[part].shape, []).append(part)
+        sums = [self._reduced(group, type_) for group in byshape.values()]
+        return _name(self.graph.total(sums, type_.dtype))
+
+    def _reduced(self, parts: list[str], type_: TensorType) -> str:
+        total = _name(self.graph.total(parts, type_.dtype))
+        return total if self.graph.types[total].shape == type_.shape else self.graph.summed_to(total, type_.shape)
+
+
+def _name(operand: object) -> str:
+    assert isinstance(operand, str), "the derivative of a tensor is a tensor"
+    return operand
+
+
+def _walk(program: Program, tape: _Tape, rules: Sequence[CustomRule]) -> None:
+    ends = _rule_ends(program, rules)
+    inliner = Inliner(tape.graph)
+    for position in range(len(program.ops) - 1, -1, -1):
+        for rule in ends.get(position, ()):
+            arrived = {name: tape.take(name) for name in rule.outputs}
+            if any(arrived.values()):
+                for name, derivative in inliner.apply(rule, arrived, tape.active):
+                    tape.give(name, derivative)
+        op = program.ops[position]
+        backward = _BACKWARD.get(type(op))
+        derivative = tape.take(defines(op)[0])
+        if backward is None or derivative is None:
+            continue
+        for name, share in backward(tape.graph, op, derivative, tape.active):
+            tape.give(name, share)
+
+
+# --- one function per kind of operation ------------------------------------------------------------------------------
+
+
+def _elementwise(graph: Graph, op: Elementwise, dout: str, active: Active) -> Gradients:
+    site = Site(graph, op.args, op.name, dout, op.params)
+    found: Gradients = []
+    for position, arg in enumerate(op.args):
+        if isinstance(arg, str) and active(arg):
+            share = RULES[op.fn].apply(site, position)
+            if share is not None:
+                found.append((arg, graph.stretched(_name(share), op.type.shape)))
+    return found
+
+
+def _reshape(graph: Graph, op: Reshape, dout: str, active: Active) -> Gradients:
+    return [(op.arg, graph.reshaped(dout, graph.types[op.arg].shape))] if active(op.arg) else []
+
+
+def _gather(graph: Graph, op: Gather, dout: str, active: Active) -> Gradients:
+    if not active(op.data):
+        return []
+    return [(op.data, graph.add(Scatter(graph.fresh("G"), graph.types[op.data], dout, op.indices)))]
+
+
+def _scatter(graph: Graph, op: Scatter, dout: str, active: Active) -> Gradients:
+    if not active(op.updates):
+        return []
+    return [(op.updates, graph.add(Gather(graph.fresh("G"), graph.types[op.updates], dout, op.indices)))]
+
+
+_BACKWARD: dict[type, Callable[[Graph, Any, str, Active], Gradients]] = {
+    Contraction: contraction_gradients,
+    Elementwise: _elementwise,
+    Reshape: _reshape,
+    Gather: _gather,
+    Scatter: _scatter,
+}
+"""IndexOf, ConstantTensor and Prng are constants."""
