@@ -78,9 +78,8 @@ def raw_view(array: Array) -> memoryview:
     try:
         return array.data
     except (ValueError, TypeError, BufferError):
-        # As bytes the element's alignment is lost, so it is looked at here.
-        whole = array if array.flags.aligned else array.copy()
-        return whole.reshape(-1).view(np.uint8).data
+        # As bytes the element's alignment is lost, so it is seen to here.
+        return np.require(array, None, ["C", "A"]).reshape(-1).view(np.uint8).data
 
 
 def dtype_of(dtype: npt.DTypeLike | DType) -> DType:

@@ -80,8 +80,7 @@ class Composition(BaseFunction):
     def __init__(
         self, inputs: Sequence[Symbol], outputs: Sequence[Symbol], updates: Sequence[tuple[Tensor, Symbol]]
     ) -> None:
-        if not outputs and not updates:
-            raise TileTypeError(Diagnostic("TILE-E509", "a composition needs an output or an update"))
+        _check_arguments(inputs, outputs, updates)
         linker = _Linker(inputs)
         values = [linker.value(s) for s in (*outputs, *(s for _, s in updates))]
         taken: set[str] = set(linker.names())
@@ -101,13 +100,9 @@ class Composition(BaseFunction):
         for (tensor, symbol), out in zip(updates, names, strict=True):
             name = next((n for n, t in linker.tensors.items() if t is tensor), None)
             if name is None:
-                raise TileTypeError(
-                    Diagnostic("TILE-E509", f"the tensor updated with {symbol.name!r} is not used by the composition")
-                )
+                raise _bad(f"the tensor updated with {symbol.name!r} is not used by the composition")
             if (tensor.shape, tensor.dtype) != (symbol.shape, symbol.dtype):
-                raise TileTypeError(
-                    Diagnostic("TILE-E509", f"{symbol!r} cannot update a tensor of {tensor.dtype}{list(tensor.shape)}")
-                )
+                raise _bad(f"{symbol!r} cannot update a tensor of {tensor.dtype}{list(tensor.shape)}")
             pairs.append((name, out))
         return tuple(pairs)
 
@@ -118,6 +113,30 @@ class Composition(BaseFunction):
                     Diagnostic("TILE-E510", f"input {param.name!r} is {types[param.name]}, composed for {param.type}")
                 )
         return self.program
+
+
+def _check_arguments(inputs: Sequence[Any], outputs: Sequence[Any], updates: Sequence[Any]) -> None:
+    """TileTypeError for anything that is not what `compose` takes."""
+    if not outputs and not updates:
+        raise _bad("a composition needs an output or an update")
+    seen: set[int] = set()
+    for symbol in inputs:
+        if not isinstance(symbol, Symbol) or symbol.source is not None:
+            raise _bad(f"input {symbol!r} is not a placeholder", "make one with tile.placeholder(dtype, shape, name=…)")
+        if id(symbol) in seen:
+            raise _bad(f"placeholder {symbol.name!r} is listed twice among the inputs")
+        seen.add(id(symbol))
+    for pair in updates:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Tensor)):  # pyright: ignore[reportUnknownArgumentType]
+            raise _bad(f"an update is a pair (Tensor, Symbol), not {pair!r}")
+    for symbol in (*outputs, *(s for _, s in updates)):
+        if not isinstance(symbol, Symbol):
+            hint = "a call without a placeholder among its arguments computes at once instead of making a Symbol"
+            raise _bad(f"an output or update of {type(symbol).__name__} is no Symbol", hint)
+
+
+def _bad(message: str, hint: str | None = None) -> TileTypeError:
+    return TileTypeError(Diagnostic("TILE-E509", message, hint=hint))
 
 
 class _Linker:
@@ -134,8 +153,6 @@ class _Linker:
         self._ops: list[Op | ConstantTensor] = []
         self._applied: dict[int, dict[str, str]] = {}
         for symbol in inputs:
-            if symbol.source is not None:
-                raise TileTypeError(Diagnostic("TILE-E509", f"{symbol!r} is not a placeholder"))
             name = _fresh(symbol.name, self._taken)
             self._params.append(Param(name, TensorType(symbol.dtype, symbol.shape)))
             self._values[id(symbol)] = name
@@ -181,9 +198,7 @@ class _Linker:
 
     def _output(self, symbol: Symbol) -> str:
         if symbol.source is None:
-            raise TileTypeError(
-                Diagnostic("TILE-E509", f"placeholder {symbol.name!r} is used but is not among the inputs")
-            )
+            raise _bad(f"placeholder {symbol.name!r} is used but is not among the inputs")
         application, public = symbol.source
         if id(application) not in self._applied:
             self._applied[id(application)] = self._link(application)

@@ -47,9 +47,12 @@ class Gradient(BaseFunction):
 def vjp(function: BaseFunction, wrt: str | Sequence[str]) -> Gradient:
     """The vector-Jacobian product of `function` with respect to the inputs named in `wrt`.
 
-    TileTypeError when a name is not an input. Gradients of inputs that no output depends on are zeros.
+    TileTypeError when a name is not an input, or given twice. Gradients of inputs that no output depends on are zeros.
     """
     names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    double = [n for n in names if names.count(n) > 1]
+    if double:
+        raise TileTypeError(Diagnostic("TILE-E504", f"wrt names input {double[0]!r} twice"))
     unknown = [n for n in names if n not in function.inputs]
     if unknown or not names:
         message = f"function {function.name!r} has no input {', '.join(map(repr, unknown)) or '(wrt is empty)'}"

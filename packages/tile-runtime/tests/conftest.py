@@ -1,0 +1,95 @@
+"""A kernel cache of its own for each test session, the slow tests behind `--run-slow`, and an asynchronous device."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tile_hal
+import tile_runtime as tile
+from tile_hal.builtin.common import HostDevice, HostDeviceSet, load_target, supported_dtypes
+from tile_hal.builtin.interp import InterpCompiler, InterpExecutor
+from tile_ir.target import Capabilities
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    try:
+        parser.addoption("--run-slow", action="store_true", help="run the long versions, too")
+    except ValueError:
+        pass  # another folder of the same run brought it
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--run-slow", default=False):
+        return
+    for item in items:
+        if "slow" in item.keywords and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason="long; --run-slow runs it"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("kernels")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TILE_CACHE_DIR", str(folder))
+    patch.delenv("TILE_DEVICE", raising=False)
+    yield folder
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def add() -> tile.Function:
+    return tile.Function("function (A, B) -> (C) { C = A + B; }")
+
+
+@pytest.fixture(scope="session")
+def matmul() -> tile.Function:
+    return tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
+
+
+class LateQueue(tile_hal.HostQueue):
+    """Everything runs later, on threads, and never sooner than `delay` seconds."""
+
+    delay = 0.01
+
+    def run(self, work: Any, dependencies: Sequence[Any] = (), *, profile: bool = False, inline: bool = True) -> Any:
+        def late() -> None:
+            time.sleep(self.delay)
+            if self.fail.is_set():
+                raise RuntimeError("the device broke")
+            work()
+
+        return super().run(late, dependencies, profile=profile, inline=False)
+
+    @property
+    def fail(self) -> threading.Event:
+        return self.__dict__.setdefault("_fail", threading.Event())
+
+
+class LateDriver(tile_hal.Driver):
+    name = "late"
+
+    def device_sets(self) -> Sequence[tile_hal.DeviceSet]:
+        target = load_target("interp")
+        can = Capabilities(dtypes=supported_dtypes(), nodes=target.nodes, is_async=True)
+        executor = InterpExecutor(LateQueue(threads=2))
+        device = HostDevice("late:0", "Asynchronous", target, can, InterpCompiler(target.nodes), executor)
+        return (HostDeviceSet([device]),)
+
+
+class LatePlugin:
+    @tile_hal.hookimpl
+    def tile_hal_driver(self) -> tile_hal.Driver:
+        return LateDriver()
+
+
+@pytest.fixture(scope="session")
+def late() -> tile_hal.Device:
+    """An asynchronous device that takes its time, so that a missing dependency shows."""
+    if "late" not in tile_hal.drivers():
+        tile_hal.register(LatePlugin(), name="late")
+    return tile_hal.device("late")

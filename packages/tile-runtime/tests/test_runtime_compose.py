@@ -1,0 +1,146 @@
+"""Composition: functions linked into one program, bound tensors, updates, constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_runtime as tile
+
+MATMUL = tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
+RELU = tile.Function("function (X) -> (Y) { Y = (X > 0 ? X : 0); }")
+ADD = tile.Function("function (A, B) -> (C) { C = A + B; }")
+SUM = tile.Function("function (A[N]) -> (S) { S[] = +(A[i]); }")
+BOTH = tile.Function("function (A) -> (S, P) { S = A + A; P = A * A; }")
+
+
+def _data(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("device", ["interp", "llvm"])
+def test_placeholders_only(device: str) -> None:
+    x, w = tile.placeholder("float32", (4, 3), name="x"), tile.placeholder("float32", (3, 5), name="w")
+    f = tile.compose([x, w], [RELU(MATMUL(x, w))])
+    a, b = _data(4, 3), _data(3, 5)
+    want = np.maximum(a @ b, 0)
+    np.testing.assert_allclose(f(a, b, device=device), want, rtol=1e-5)
+    np.testing.assert_allclose(f(w=b, x=a, device=device), want, rtol=1e-5)
+    assert f.inputs == ("x", "w")
+    assert tile.eval_shape(f, a, b).shape == (4, 5)
+
+
+def test_bound_tensors_are_read_anew_on_each_call() -> None:
+    w = tile.asarray(_data(3, 5), "llvm")
+    x = tile.placeholder("float32", (4, 3), name="x")
+    f = tile.compose([x], [MATMUL(x, w)])
+    a = _data(4, 3)
+    got = f(a)
+    assert type(got) is np.ndarray
+    np.testing.assert_allclose(got, a @ w.numpy(), rtol=1e-5)
+    with w.mmap_discard() as view:
+        view[...] = 1
+    kept = f(tile.asarray(a, "llvm"))
+    assert isinstance(kept, tile.Tensor)
+    np.testing.assert_allclose(kept.numpy(), a @ np.ones((3, 5)), rtol=1e-5)
+    out = np.zeros((4, 5), np.float32)
+    assert f(a, out=out) is out
+    np.testing.assert_allclose(out, a @ np.ones((3, 5)), rtol=1e-5)
+
+
+def test_arrays_are_constants() -> None:
+    table = _data(3, 5)
+    x = tile.placeholder("float32", (4, 3), name="x")
+    f = tile.compose([x], [MATMUL(x, table[:, ::-1])])
+    a, want = _data(4, 3), _data(4, 3) @ table[:, ::-1]
+    table[:] = 0
+    for device in ("interp", "llvm"):
+        np.testing.assert_allclose(f(a, device=device), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("where", ["interp", "llvm", "late"])
+def test_updates(late: Any, where: str) -> None:
+    device = late if where == "late" else tile.device(where)
+    total, count = tile.asarray(np.zeros(3, np.float32), device), tile.asarray(np.int32(0), device)
+    x = tile.placeholder("float32", (3,), name="x")
+    new, one = ADD(total, x), tile.placeholder("int32", (), name="one")
+    step = tile.compose([x, one], [RELU(new)], updates=[(total, new), (count, ADD(count, one))])
+    for n in range(1, 4):
+        got = step(np.array([1, 2, -3], np.float32), 1)
+        np.testing.assert_array_equal(got, [n, 2 * n, 0])
+    np.testing.assert_array_equal(total.numpy(), [3, 6, -9])
+    assert int(count.numpy()) == 3
+    only = tile.compose([x], [], updates=[(total, ADD(total, x))])
+    assert only(np.ones(3, np.float32)) == ()
+    np.testing.assert_array_equal(total.numpy(), [4, 7, -8])
+
+
+def test_swapping_updates_see_the_values_from_before() -> None:
+    a, b = (tile.asarray(np.full(2, v, np.float32), "llvm") for v in (1, 2))
+    zero = tile.placeholder("float32", (2,), name="zero")
+    swap = tile.compose([zero], [], updates=[(a, ADD(b, zero)), (b, ADD(a, zero))])
+    swap(np.zeros(2, np.float32))
+    np.testing.assert_array_equal([a.numpy(), b.numpy()], [[2, 2], [1, 1]])
+
+
+def test_several_outputs_shared_values_and_equal_names() -> None:
+    x = tile.placeholder("float32", (3,), name="A")
+    s, p = BOTH(x)
+    s2, p2 = BOTH(s)
+    f = tile.compose([x], [s, p, s2, p2, s])
+    a = np.arange(3, dtype=np.float32)
+    for got, want in zip(f(a), (2 * a, a * a, 4 * a, 4 * a * a, 2 * a), strict=True):
+        np.testing.assert_array_equal(got, want)
+    g = tile.compose([y := tile.placeholder("float32", (3,), name="A")], [ADD(*f(y)[:2])])
+    np.testing.assert_array_equal(g(a), 2 * a + a * a)
+
+
+def test_a_placeholder_may_be_an_output() -> None:
+    x = tile.placeholder("float32", (3,), name="x")
+    f = tile.compose([x], [x, ADD(x, x)])
+    a = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(f(a)[0], a)
+    np.testing.assert_array_equal(f(a)[1], 2 * a)
+
+
+def test_deep_compositions_need_no_recursion() -> None:
+    y = x = tile.placeholder("float32", (2,), name="x")
+    for _ in range(2000):
+        y = ADD(y, x)
+    assert len(tile.compose([x], [y]).program.ops) == 2000
+
+
+def test_mistakes_are_named() -> None:
+    x, z = tile.placeholder("float32", (3,), name="x"), tile.placeholder("float32", (3,), name="z")
+    t = tile.Tensor("llvm", (3,), "float32")
+    bad: list[tuple[str, Any]] = [
+        ("placeholder 'z' is used but is not among the inputs", lambda: tile.compose([x], [ADD(x, z)])),
+        ("needs an output or an update", lambda: tile.compose([x], [])),
+        ("not a placeholder", lambda: tile.compose([ADD(x, x)], [x])),
+        ("not used by the composition", lambda: tile.compose([x], [ADD(x, x)], updates=[(t, x)])),
+        ("cannot update a tensor of float32\\[3\\]", lambda: tile.compose([x], [], updates=[(t, SUM(ADD(x, t)))])),
+        ("misses input 'B'", lambda: ADD(x)),
+        ("input 'x' is float32\\[4\\], composed for float32\\[3\\]", lambda: tile.compose([x], [ADD(x, x)])(np.zeros(4, np.float32))),
+        ("takes no out", lambda: ADD(x, x, out=np.zeros(3, np.float32))),
+        ("placeholder 'x' is listed twice", lambda: tile.compose([x, x], [x])),
+        ("Tensor.*is not a placeholder", lambda: tile.compose([t], [x])),
+        ("output.*ndarray is no Symbol(?s:.*)computes at once", lambda: tile.compose([x], [np.zeros(3)])),
+        ("a pair \\(Tensor, Symbol\\)", lambda: tile.compose([x], [], updates=[(x, x)])),
+    ]  # fmt: skip
+    for message, call in bad:
+        with pytest.raises(tile.TileTypeError, match=message):
+            call()
+    with pytest.raises(TypeError, match="no values yet"):
+        np.asarray(x)
+
+
+def test_closed_over_tensors_decide_the_device_and_are_named() -> None:
+    x = tile.placeholder("float32", (3,), name="x")
+    f = tile.compose([x], [ADD(x, tile.asarray(np.ones(3, np.float32), "interp"))])
+    np.testing.assert_array_equal(f(np.ones(3, np.float32)), 2)
+    with pytest.raises(tile.TileDeviceError, match="the composition's tensor 'W' is on device interp:0, the call runs on llvm:0"):
+        f(np.ones(3, np.float32), device="llvm")
+    mixed = tile.compose([x], [ADD(ADD(x, tile.Tensor("interp", (3,), "float32")), tile.Tensor("llvm", (3,), "float32"))])
+    with pytest.raises(tile.TileDeviceError, match="the composition's tensor 'W(_1)?' is on device"):
+        mixed(np.ones(3, np.float32))
