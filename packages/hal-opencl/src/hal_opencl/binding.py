@@ -1,0 +1,240 @@
+"""The part of pyopencl that is used, typed; importing this module loads the OpenCL loader.
+
+Raw objects are pyopencl's own. Errors of OpenCL calls are `cl_error` (pyopencl's class), which the callers
+turn into device errors. pyopencl's source-level build cache is left out: the runtime has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyopencl as _pyopencl
+
+cl: Any = _pyopencl
+"""pyopencl without static types: its stubs vary between versions."""
+cl_error: type[Exception] = cl.Error
+
+RawEvent = Any
+RawBuffer = Any
+RawQueue = Any
+RawKernel = Any
+RawProgram = Any
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """What one OpenCL device says of itself."""
+
+    raw: Any
+    platform: str
+    platform_version: str
+    vendor: str
+    name: str
+    driver: str
+    version: str
+    kind: str
+    """"cpu", "gpu", "accelerator" or "custom"."""
+    extensions: frozenset[str]
+    units: int
+    max_group: int
+    max_groups: tuple[int, int, int]
+    """Work items per dimension of a group."""
+    local_bytes: int
+    local_is_real: bool
+    """Local memory is memory of its own, not a part of global memory."""
+    global_bytes: int
+    max_allocation: int
+    cache_bytes: int
+    cache_line: int
+    float_lanes: int
+    alignment: int
+    """Bytes that the start of a sub-buffer is a multiple of."""
+    unified: bool
+    address_bits: int
+
+    @property
+    def fp64(self) -> bool:
+        return "cl_khr_fp64" in self.extensions
+
+    @property
+    def fp16(self) -> bool:
+        return "cl_khr_fp16" in self.extensions
+
+    @property
+    def subgroups(self) -> bool:
+        return "cl_khr_subgroups" in self.extensions
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformInfo:
+    """A platform and its usable devices."""
+
+    name: str
+    version: str
+    devices: tuple[DeviceInfo, ...]
+    problem: str = ""
+
+
+def version() -> str:
+    return str(cl.VERSION_TEXT)
+
+
+def platforms() -> list[PlatformInfo]:
+    """Every platform; no driver at all is an empty list, a broken one has a `problem`."""
+    try:
+        found: list[Any] = cl.get_platforms()
+    except cl_error:
+        return []
+    return [_platform(p) for p in found]
+
+
+def _platform(raw: Any) -> PlatformInfo:
+    try:
+        name, text = str(raw.name).strip(), str(raw.version).strip()
+    except cl_error as problem:
+        return PlatformInfo("?", "?", (), str(problem))
+    devices: list[DeviceInfo] = []
+    problems: list[str] = []
+    try:
+        candidates: list[Any] = raw.get_devices()
+    except cl_error as problem:
+        none = getattr(problem, "code", 0) == cl.status_code.DEVICE_NOT_FOUND
+        return PlatformInfo(name, text, (), "" if none else str(problem))
+    for device in candidates:
+        try:
+            if device.available and device.compiler_available:
+                devices.append(_device(device, name, text))
+        except cl_error as problem:
+            problems.append(str(problem))
+    return PlatformInfo(name, text, tuple(devices), "; ".join(problems))
+
+
+def _device(raw: Any, platform: str, platform_version: str) -> DeviceInfo:
+    kinds = {"cpu": cl.device_type.CPU, "gpu": cl.device_type.GPU, "accelerator": cl.device_type.ACCELERATOR}
+    kind = next((k for k, bit in kinds.items() if raw.type & bit), "custom")
+    sizes = [int(n) for n in raw.max_work_item_sizes]
+    return DeviceInfo(
+        raw, platform, platform_version, str(raw.vendor).strip(), str(raw.name).strip(), str(raw.driver_version).strip(),
+        str(raw.version).strip(), kind, frozenset(str(raw.extensions).split()), int(raw.max_compute_units),
+        int(raw.max_work_group_size), (sizes[0], sizes[1], sizes[2]), int(raw.local_mem_size),
+        raw.local_mem_type == cl.device_local_mem_type.LOCAL, int(raw.global_mem_size), int(raw.max_mem_alloc_size),
+        int(raw.global_mem_cache_size), int(raw.global_mem_cacheline_size), int(raw.preferred_vector_width_float),
+        max(64, int(raw.mem_base_addr_align) // 8), bool(raw.host_unified_memory), int(raw.address_bits),
+    )  # fmt: skip
+
+
+# --- programs --------------------------------------------------------------------------------------
+
+
+class BuildError(Exception):
+    """The device's compiler refuses a program; the text is its log."""
+
+
+def build_source(context: Any, device: Any, source: str, options: Sequence[str]) -> RawProgram:
+    """A program compiled for one device."""
+    return _build(cl._cl._Program(context, source), device, options)
+
+
+def build_binary(context: Any, device: Any, binary: bytes, options: Sequence[str]) -> RawProgram:
+    """A program from its `binary_of`."""
+    try:
+        program = cl._cl._Program(context, [device], [binary])
+    except cl_error as problem:
+        raise BuildError(str(problem)) from problem
+    return _build(program, device, options)
+
+
+def _build(program: Any, device: Any, options: Sequence[str]) -> RawProgram:
+    try:
+        program._build(" ".join(options).encode(), [device])
+    except cl_error as problem:
+        try:
+            log = str(program.get_build_info(device, cl.program_build_info.LOG)).strip("\0\n ")
+        except cl_error:
+            log = ""
+        raise BuildError(log or str(problem)) from problem
+    return program
+
+
+def binary_of(program: RawProgram) -> bytes:
+    """Compiled code of a program's one device."""
+    return bytes(program.get_info(cl.program_info.BINARIES)[0])
+
+
+def kernel_of(program: RawProgram, name: str) -> RawKernel:
+    """A fresh kernel object with arguments of its own."""
+    return cl.Kernel(program, name)
+
+
+# --- contexts, queues, memory -----------------------------------------------------------------------
+
+
+def make_context(device: Any) -> Any:
+    return cl.Context([device])
+
+
+def make_queue(context: Any, device: Any, profiling: bool = False) -> RawQueue:
+    """An in-order queue."""
+    return cl.CommandQueue(context, device, properties=cl.command_queue_properties.PROFILING_ENABLE if profiling else 0)
+
+
+def make_buffer(context: Any, nbytes: int) -> RawBuffer:
+    return cl.Buffer(context, cl.mem_flags.READ_WRITE, nbytes)
+
+
+def wrap_array(context: Any, array: npt.NDArray[np.uint8]) -> RawBuffer:
+    """A buffer that uses the array's own memory."""
+    flags = cl.mem_flags.READ_WRITE if array.flags.writeable else cl.mem_flags.READ_ONLY
+    return cl.Buffer(context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=array)
+
+
+def sub_buffer(raw: RawBuffer, offset: int, nbytes: int) -> RawBuffer:
+    return raw.get_sub_region(offset, nbytes)
+
+
+def map_buffer(queue: RawQueue, raw: RawBuffer, nbytes: int, discard: bool, readonly: bool) -> npt.NDArray[np.uint8]:
+    """Block until the bytes are in host memory (with `discard`: any bytes)."""
+    flags = cl.map_flags
+    mode = flags.READ if readonly else flags.WRITE_INVALIDATE_REGION if discard else flags.READ | flags.WRITE
+    array, _ = cl.enqueue_map_buffer(queue, raw, mode, 0, (nbytes,), np.uint8, is_blocking=True)
+    return cast("npt.NDArray[np.uint8]", array)
+
+
+def unmap(queue: RawQueue, array: npt.NDArray[np.uint8]) -> RawEvent:
+    return cast(Any, array.base).release(queue)
+
+
+def fill(queue: RawQueue, raw: RawBuffer, nbytes: int, waits: Sequence[RawEvent]) -> RawEvent:
+    """Set bytes to 0; in words where the size allows, which is faster everywhere."""
+    pattern = np.zeros(16 if nbytes % 16 == 0 else 1, np.uint8)
+    return cl.enqueue_fill_buffer(queue, raw, pattern, 0, nbytes, wait_for=waits)
+
+
+def copy(queue: RawQueue, src: RawBuffer, dst: RawBuffer, nbytes: int, waits: Sequence[RawEvent]) -> RawEvent:
+    return cl.enqueue_copy(queue, dst, src, byte_count=nbytes, wait_for=waits)
+
+
+def marker(queue: RawQueue, waits: Sequence[RawEvent]) -> RawEvent:
+    return cl.enqueue_marker(queue, wait_for=waits)
+
+
+enqueue_kernel: Any = cl.enqueue_nd_range_kernel
+
+
+def is_complete(event: RawEvent) -> bool:
+    """Finished, well or badly."""
+    return int(event.command_execution_status) <= 0
+
+
+def wait(event: RawEvent) -> None:
+    """Block; raises `cl_error` when the work failed."""
+    event.wait()
+
+
+def seconds(event: RawEvent) -> float:
+    """Duration by the device's clock (the queue must profile)."""
+    return max(0, int(event.profile.end) - int(event.profile.start)) * 1e-9

@@ -1,0 +1,173 @@
+"""Kernel lists to OpenCL programs, one per distinct kernel, built in the background."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+from threading import Lock
+
+from tile_hal.errors import Code, device_error
+from tile_hal.interfaces import Compiler, Library
+from tile_ir.diagnostics import TileError, TileInternalError
+from tile_ir.dtype import DType
+from tile_ir.kernels import KernelList
+from tile_ir.semtree.verify import verify
+from tile_ir.settings import Settings
+
+from hal_opencl import binding
+from hal_opencl.context import DeviceContext
+from hal_opencl.emit.source import Source, dtypes, emit_kernel
+
+_MAGIC = b"tile-opencl 1\n"
+OPTIONS = ("-cl-std=CL1.2",)
+"""No fast-math: the device's own functions keep the bounds of OpenCL's full profile."""
+FAST_OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable", "-cl-no-signed-zeros")
+BUILDERS = 4
+"""Programs that are built at once."""
+
+
+class OpenCLLibrary(Library):
+    """Programs of a kernel list, finished or still being built."""
+
+    def __init__(
+        self,
+        context: DeviceContext,
+        kernels: KernelList,
+        sources: Sequence[Source],
+        programs: dict[str, Future[binding.RawProgram]],
+        fingerprint: str,
+    ) -> None:
+        self.context = context
+        self.kernels = kernels
+        self.sources = sources
+        self._programs = programs
+        self._fingerprint = fingerprint
+
+    def program(self, index: int) -> binding.RawProgram:
+        """The built program of kernel `index`; TileDeviceError with the device's log when it does not compile."""
+        try:
+            return self._programs[self.sources[index].text].result()
+        except binding.BuildError as problem:
+            name = self.kernels.kernels[index].name
+            raise device_error(
+                Code.BUILD, f"{self.context.info.name} does not compile kernel {name!r}:\n{problem}"
+            ) from problem
+
+    def serialize(self) -> bytes | None:
+        try:
+            entries = [
+                [text, base64.b64encode(binding.binary_of(program.result())).decode()]
+                for text, program in self._programs.items()
+            ]
+        except (binding.BuildError, binding.cl_error):
+            return None
+        body = json.dumps(entries).encode()
+        header = {"fingerprint": self._fingerprint, "sha256": hashlib.sha256(body).hexdigest()}
+        return _MAGIC + json.dumps(header).encode() + b"\n" + body
+
+    def source(self) -> str:
+        """The OpenCL C as the device's compiler gets it."""
+        return "\n".join(self._programs)
+
+    def assembly(self) -> str:
+        """What the driver gives as binary, where it is text (PTX on NVIDIA)."""
+        texts: list[str] = []
+        for program in self._programs.values():
+            data = binding.binary_of(program.result()).rstrip(b"\0")
+            if data.isascii() and b"\0" not in data:
+                texts.append(data.decode())
+        return "\n".join(texts)
+
+
+class OpenCLCompiler(Compiler):
+    """Compiles for one device."""
+
+    def __init__(self, context: DeviceContext) -> None:
+        self._context = context
+        self._lock = Lock()
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    def build(self, kernels: KernelList) -> OpenCLLibrary:
+        sources = self._emit(kernels)
+        options = FAST_OPTIONS if kernels.target.model.get("fast_math") else OPTIONS
+        programs = {text: self._start(text, options) for text in dict.fromkeys(s.text for s in sources)}
+        return OpenCLLibrary(self._context, kernels, sources, programs, self.fingerprint)
+
+    def _start(self, text: str, options: Sequence[str], binary: bytes | None = None) -> Future[binding.RawProgram]:
+        context, device = self._context.raw, self._context.info.raw
+
+        def work() -> binding.RawProgram:
+            if binary is not None:
+                try:
+                    return binding.build_binary(context, device, binary, options)
+                except binding.BuildError:
+                    pass  # an older driver's code: the source is there
+            return binding.build_source(context, device, text, options)
+
+        return self._submit(work)
+
+    def _submit(self, work: Callable[[], binding.RawProgram]) -> Future[binding.RawProgram]:
+        with self._lock:
+            # A forked child has none of its parent's threads.
+            if self._pool is None or self._pool[0] != os.getpid():
+                self._pool = os.getpid(), ThreadPoolExecutor(BUILDERS, "hal-opencl-build")
+            return self._pool[1].submit(work)
+
+    def _emit(self, kernels: KernelList) -> list[Source]:
+        fast = bool(kernels.target.model.get("fast_math"))
+        check = Settings.from_environment().verify
+        sources: list[Source] = []
+        for kernel in kernels.kernels:
+            if kernel.function is None:
+                raise TileInternalError(f"kernel {kernel.name!r} has no semtree: this device needs it")
+            if check:
+                verify(kernel.function, kernels.target.nodes)
+            try:
+                if DType.FLOAT64 in dtypes(kernel.function) and not self._context.info.fp64:
+                    raise device_error(Code.BUILD, f"{self._context.info.name} has no float64 (kernel {kernel.name!r})")
+                sources.append(emit_kernel(kernel, fast))
+            except (TileError, TileInternalError):
+                raise
+            except (KeyError, TypeError, ValueError) as problem:
+                raise TileInternalError(f"kernel {kernel.name!r} is no valid semtree: {problem!r}") from problem
+        return sources
+
+    def deserialize(self, kernels: KernelList, data: bytes) -> OpenCLLibrary:
+        if not data.startswith(_MAGIC):
+            raise ValueError("these bytes are no compiled kernels of an OpenCL device")
+        try:
+            head, body = data[len(_MAGIC) :].split(b"\n", 1)
+            header = json.loads(head)
+            right = header["sha256"] == hashlib.sha256(body).hexdigest()
+            binaries = {str(text): base64.b64decode(code) for text, code in json.loads(body)} if right else {}
+        except (ValueError, KeyError, TypeError) as problem:
+            raise ValueError("the compiled kernels are damaged") from problem
+        if not right:
+            raise ValueError("the compiled kernels are damaged")
+        if header.get("fingerprint") != self.fingerprint:
+            raise ValueError("the kernels were compiled for another device, driver or version")
+        sources = self._emit(kernels)
+        if set(binaries) != {s.text for s in sources}:
+            raise ValueError("the compiled kernels belong to other kernels")
+        options = FAST_OPTIONS if kernels.target.model.get("fast_math") else OPTIONS
+        programs = {text: self._start(text, options, code) for text, code in binaries.items()}
+        return OpenCLLibrary(self._context, kernels, sources, programs, self.fingerprint)
+
+    @property
+    def fingerprint(self) -> str:
+        info = self._context.info
+        parts = [_version(), f"pyopencl {binding.version()}", info.platform, info.platform_version, info.name,
+                 info.version, info.driver]  # fmt: skip
+        return " | ".join(parts)
+
+
+def _version() -> str:
+    try:
+        return f"hal-opencl {version('hal-opencl')}"
+    except PackageNotFoundError:
+        return "hal-opencl"

@@ -1,0 +1,1 @@
+"""Semtree to OpenCL C."""

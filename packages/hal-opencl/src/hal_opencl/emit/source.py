@@ -1,0 +1,63 @@
+"""The source of one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tile_ir.dtype import DType
+from tile_ir.emit.walker import walk_all, walk_functions, walk_statements
+from tile_ir.kernels import Kernel
+from tile_ir.semtree.nodes import Alloc, Atomic, Function
+
+from hal_opencl.emit.prepare import prepare
+from hal_opencl.emit.printer import OpenCLPrinter
+from hal_opencl.emit.types import comment_text
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """OpenCL C text and the identifier of its kernel."""
+
+    text: str
+    entry: str
+
+
+def emit_kernel(kernel: Kernel, fast_math: bool = False) -> Source:
+    """OpenCL C 1.2 of a kernel, with the Tile line and tables it came from as comments.
+
+    SemtreeError for a node or operation that OpenCL C cannot express.
+    """
+    function = kernel.function
+    assert function is not None
+    printer = OpenCLPrinter(kernel.groups, fast_math)
+    body = printer.function(prepare(function, fast_math))
+    head = [*_extensions(function), "#pragma OPENCL FP_CONTRACT OFF", ""]
+    comments = [f"// {line}".rstrip() for line in comment_text(kernel.stripe.comment)]
+    parts = ["\n".join(head), *(f"{text}\n" for text in printer.preamble.values()), *_joined(comments), body]
+    return Source("\n".join(parts), printer.lookup(function.name))
+
+
+def _joined(comments: list[str]) -> list[str]:
+    return ["\n".join(comments)] if comments else []
+
+
+def _extensions(function: Function) -> list[str]:
+    wide = DType.FLOAT64 in dtypes(function)
+    lines = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] if wide else []
+    atomics = {
+        s.value.type.dtype.bits
+        for f in walk_functions(function)
+        for s in walk_statements(f.body)
+        if isinstance(s, Atomic)
+    }
+    return [*lines, *(["#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable"] if 64 in atomics else [])]
+
+
+def dtypes(function: Function) -> set[DType]:
+    """Every dtype that a kernel computes with or keeps in memory."""
+    found: set[DType] = set()
+    for part in walk_functions(function):
+        found.update(p.type.dtype for p in part.params)
+        found.update(node.type.dtype for node in walk_all(part))
+        found.update(s.type.dtype for s in walk_statements(part.body) if isinstance(s, Alloc))
+    return found

@@ -1,0 +1,162 @@
+"""Running kernels, copies and fills on the queues of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tile_hal.errors import Code, device_error
+from tile_hal.interfaces import Buffer, Event, Executor, Kernel, Library
+from tile_ir.semtree.nodes import Access
+
+from hal_opencl import binding
+from hal_opencl.compiler import OpenCLLibrary
+from hal_opencl.context import DeviceContext
+from hal_opencl.memory import DeviceBuffer, DeviceMemory, overlapping
+
+
+class _Launcher:
+    """A kernel object and the serial numbers of the buffers that are its arguments now."""
+
+    __slots__ = ("raw", "set")
+
+    def __init__(self, raw: binding.RawKernel, count: int) -> None:
+        self.raw = raw
+        self.set = [0] * count
+
+
+class OpenCLKernel(Kernel):
+    """One kernel of a library; safe to run from several threads at once."""
+
+    def __init__(self, context: DeviceContext, library: OpenCLLibrary, index: int) -> None:
+        self.info = library.kernels.kernels[index]
+        assert self.info.function is not None
+        self._program = library.program(index)
+        self._entry = library.sources[index].entry
+        self._context = context
+        self._lanes = context.lanes
+        function = self.info.function
+        self._needs = tuple(
+            (p.elements * p.type.dtype.bytes, p.access is not Access.READ, max(p.align, p.type.dtype.bytes))
+            for p in function.params
+        )
+        """For each parameter: its bytes, whether it is written, its alignment."""
+        self._count = len(self._needs)
+        self._local = function.group_size
+        x, y, z = (g * s for g, s in zip(self.info.groups, function.group_size, strict=True))
+        self._global = (x, y, z)
+        self._empty = 0 in self._global
+        self._free: list[_Launcher] = [self._new()]
+
+    def _new(self) -> _Launcher:
+        return _Launcher(binding.kernel_of(self._program, self._entry), self._count)
+
+    def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
+        if len(params) != self._count:
+            self._reject(params)
+        for buffer, (needed, written, align) in zip(params, self._needs, strict=True):
+            if (
+                not isinstance(buffer, DeviceBuffer)
+                or buffer.context is not self._context
+                or buffer.nbytes < needed
+                or (written and buffer.readonly)
+                or buffer.alignment % align
+            ):
+                self._reject(params)
+        buffers: Sequence[DeviceBuffer] = params  # type: ignore[assignment]
+
+        def enqueue(queue: binding.RawQueue, waits: Sequence[binding.RawEvent]) -> binding.RawEvent:
+            if self._empty:
+                return binding.marker(queue, waits)
+            launcher = self._free.pop() if self._free else self._new()
+            now, raw = launcher.set, launcher.raw
+            for place, buffer in enumerate(buffers):
+                if now[place] != buffer.serial:
+                    raw.set_arg(place, buffer.raw)
+                    now[place] = buffer.serial
+            event = binding.enqueue_kernel(queue, raw, self._global, self._local, None, waits or None)
+            self._free.append(launcher)
+            return event
+
+        return self._lanes.submit(enqueue, dependencies, profile)
+
+    def _reject(self, params: Sequence[Buffer]) -> NoReturn:
+        """TileDeviceError for the first parameter that does not fit."""
+        name = self.info.name
+        if len(params) != self._count:
+            raise device_error(Code.PARAMETERS, f"kernel {name!r} takes {self._count} buffers, not {len(params)}")
+        for number, (buffer, (needed, written, align)) in enumerate(zip(params, self._needs, strict=True)):
+            problem = self._misfit(buffer, needed, written, align)
+            if problem:
+                raise device_error(problem[0], f"parameter {number} of kernel {name!r} {problem[1]}")
+        raise AssertionError("the parameters fit after all")
+
+    def _misfit(self, buffer: Buffer, needed: int, written: bool, align: int) -> tuple[Code, str] | None:
+        if not isinstance(buffer, DeviceBuffer) or buffer.context is not self._context:
+            return Code.PARAMETERS, f"is a {type(buffer).__name__} that is not of this device"
+        if buffer.nbytes < needed:
+            return Code.SIZE_MISMATCH, f"needs {needed} bytes, the buffer has {buffer.nbytes}"
+        if written and buffer.readonly:
+            return Code.READ_ONLY, "is written, but the buffer wraps read-only memory"
+        if buffer.alignment % align:
+            return Code.PARAMETERS, f"needs an address that is a multiple of {align}"
+        return None
+
+
+class OpenCLExecutor(Executor):
+    """Runs kernels and copies on one device."""
+
+    def __init__(self, context: DeviceContext, memory: DeviceMemory) -> None:
+        self._context = context
+        self._memory = memory
+
+    def prepare(self, library: Library, index: int) -> OpenCLKernel:
+        """Waits for the kernel's build; its errors are raised here."""
+        if not isinstance(library, OpenCLLibrary) or library.context is not self._context:
+            raise device_error(Code.PARAMETERS, f"a {type(library).__name__} was not built for {self._context.info.name}")
+        count = len(library.kernels.kernels)
+        if not 0 <= index < count:
+            raise device_error(Code.PARAMETERS, f"the library has {count} kernels, none is number {index}")
+        return OpenCLKernel(self._context, library, index)
+
+    def copy(self, src: Buffer, dst: Buffer, dependencies: Sequence[Event] = ()) -> Event:
+        """Ranges of one allocation may overlap."""
+        if src.nbytes != dst.nbytes:
+            raise device_error(
+                Code.SIZE_MISMATCH, f"a copy needs buffers of one size, not {src.nbytes} and {dst.nbytes} bytes"
+            )
+        source, target = self._own(src), self._writable(dst)
+        if overlapping(source, target) and source.offset != target.offset:
+            between = self._memory.allocate(src.nbytes)
+            return self.copy(between, dst, [self.copy(src, between, dependencies)])
+        if source.offset == target.offset and source.root is target.root or not src.nbytes:
+            return self._context.lanes.submit(binding.marker, dependencies)
+        return self._context.lanes.submit(
+            lambda queue, waits: binding.copy(queue, source.raw, target.raw, target.nbytes, waits), dependencies
+        )
+
+    def fill(self, dst: Buffer, dependencies: Sequence[Event] = ()) -> Event:
+        target = self._writable(dst)
+        if not target.nbytes:
+            return self._context.lanes.submit(binding.marker, dependencies)
+        return self._context.lanes.submit(
+            lambda queue, waits: binding.fill(queue, target.raw, target.nbytes, waits), dependencies
+        )
+
+    def flush(self) -> None:
+        self._context.lanes.flush()
+
+    def _own(self, buffer: Buffer) -> DeviceBuffer:
+        if isinstance(buffer, DeviceBuffer) and buffer.context is self._context:
+            return buffer
+        raise device_error(
+            Code.PARAMETERS,
+            f"this device works on buffers of its own, not on this {type(buffer).__name__}",
+            "allocate the buffer with this device's memory",
+        )
+
+    def _writable(self, buffer: Buffer) -> DeviceBuffer:
+        own = self._own(buffer)
+        if own.readonly:
+            raise device_error(Code.READ_ONLY, "the destination wraps read-only memory")
+        return own

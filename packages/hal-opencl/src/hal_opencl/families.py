@@ -1,0 +1,55 @@
+"""Hardware settings: the table that finds a device's family, and the family's target document."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from tile_ir.target import Target
+
+from hal_opencl.binding import DeviceInfo
+
+
+@cache
+def _table() -> tuple[Mapping[str, Any], ...]:
+    return tuple(json.loads(files("hal_opencl").joinpath("targets", "devices.json").read_text(encoding="utf-8")))
+
+
+@cache
+def family_target(family: str) -> Target:
+    """The target document of a family, before probing."""
+    return Target.from_json(files("hal_opencl").joinpath("targets", f"{family}.json").read_text(encoding="utf-8"))
+
+
+def _matches(rule: Mapping[str, Any], info: DeviceInfo) -> bool:
+    """Type equal; platform, vendor, name by regular expression; least float lanes."""
+    texts = {"platform": f"{info.platform} {info.platform_version}", "vendor": info.vendor, "name": info.name}
+    if "type" in rule and rule["type"] != info.kind:
+        return False
+    if any(key in rule and not re.search(rule[key], text, re.IGNORECASE) for key, text in texts.items()):
+        return False
+    return info.float_lanes >= rule.get("float_lanes", 0)
+
+
+def family_of(info: DeviceInfo) -> str:
+    """The first family of the table that fits; the last rules fit everything."""
+    return next(rule["family"] for rule in _table() if _matches(rule, info))
+
+
+def target_of(info: DeviceInfo) -> Target:
+    """The family's target with every matching rule's settings (first match wins) and the device's own sizes."""
+    rule = next(rule for rule in _table() if _matches(rule, info))
+    target = family_target(rule["family"])
+    probed: dict[str, Any] = {"cores": max(1, info.units)}
+    if info.kind == "cpu":
+        probed["goal_groups"] = 1
+    else:
+        probed["goal_groups"] = max(1, info.units * target.settings.goal_groups)
+        probed["max_mem"] = min(target.settings.max_mem, info.local_bytes) or target.settings.max_mem
+        probed["threads"] = min(target.settings.threads, info.max_group)
+        probed["l2_bytes"] = info.cache_bytes or target.settings.l2_bytes
+    return target.resolved(**{**probed, **rule.get("settings", {})})
