@@ -9,7 +9,7 @@ import pytest
 import tile_hal
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "tests"), str(HERE / "examples"), str(HERE / "bench")]
+sys.path[:0] = [str(HERE / "tests"), str(HERE / "examples")]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
