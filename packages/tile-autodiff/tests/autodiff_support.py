@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tile_autodiff
 import tile_lang
-from tile_ir.dtype import DType, from_numpy
+from tile_ir.dtype import from_numpy
 from tile_lang.program import Program, TensorType
 
 Array = npt.NDArray[Any]
@@ -79,12 +79,9 @@ def check_source(source: str, inputs: Mapping[str, Array], wrt: Sequence[str] | 
     return check(bound(source, inputs), inputs, wrt, tolerance)
 
 
-def spread(*shape: int, low: float = -2.0, high: float = 2.0) -> Array:
-    """Distinct float64 numbers in random order, far enough apart for central differences, none near 0."""
+def spread(*shape: int) -> Array:
+    """Irregular float64 numbers between -2 and 2, far enough apart for central differences, none near 0."""
     count = int(np.prod(shape))
-    values = np.linspace(low, high, count + (count % 2 == 1)) if count else np.zeros(0)
-    values = values[np.abs(values) > 1e-3][:count]
-    return RNG.permutation(np.resize(values, count)).reshape(shape)
-
-
-F64 = DType.FLOAT64
+    steps = np.arange(1, count + 1) * 2 / max(count, 1)
+    values = (steps + RNG.uniform(-0.3, 0.3, count) * 2 / max(count, 1)) * RNG.choice([-1, 1], count)
+    return RNG.permutation(values).reshape(shape)

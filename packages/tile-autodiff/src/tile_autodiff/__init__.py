@@ -3,5 +3,6 @@
 from tile_autodiff._custom import CustomRule
 from tile_autodiff._products import hessian_vector_product, jvp
 from tile_autodiff._reverse import gradient
+from tile_autodiff._tile import to_tile
 
-__all__ = ["CustomRule", "gradient", "hessian_vector_product", "jvp"]
+__all__ = ["CustomRule", "gradient", "hessian_vector_product", "jvp", "to_tile"]

@@ -14,7 +14,7 @@ from tile_ir.ops import Aggregation
 from tile_lang.macros import literal
 from tile_lang.program import Contraction, Operand, Poly, TensorLoad, TensorType
 
-from tile_autodiff._emit import Body, Graph, Key
+from tile_autodiff._emit import Body, Graph
 from tile_autodiff.rules import RULES, Site
 
 Target = tuple[str, tuple[Poly, ...]]
@@ -36,9 +36,41 @@ def contraction_gradients(graph: Graph, op: Contraction, dout: str, active: Call
         fork = body.fork()
         result = _reverse(fork, op, seed, loads)
         if result is not None:
-            name = fork.contraction(op, result, formulas, graph.types[tensor], Aggregation.SUM)
+            name = _as_broadcast(fork, op, result, dout, (tensor, formulas))
+            name = name or fork.contraction(op, result, formulas, graph.types[tensor], Aggregation.SUM)
             found.append((tensor, name))
     return found
+
+
+def _as_broadcast(body: Body, op: Contraction, result: Operand, dout: str, target: Target) -> str | None:
+    """`dout` reshaped and stretched, if that is all the derivative does (a plain sum over axes): it fuses better."""
+    graph, shape = body.graph, body.graph.types[target[0]].shape
+    if not isinstance(result, str) or not body.reads_only(result, dout, op.output):
+        return None
+    axes = _axes(target[1])
+    places = _axes(op.output)
+    if axes is None or places is None or sorted(axes) != sorted(op.indexes) or not set(places) <= set(axes):
+        return None
+    sizes = dict(zip(axes, shape, strict=True))
+    if any(len(c.formula.terms) != 1 or (c.formula, c.size) not in _ranges(sizes) for c in op.constraints):
+        return None
+    if [a for a in axes if a in places] != places or [sizes[a] for a in places] != list(op.type.shape):
+        return None
+    kept = tuple(sizes[a] if a in places else 1 for a in axes)
+    name = graph.stretched(graph.reshaped(dout, kept), shape)
+    cast = graph.cast(name, graph.dtype(target[0]))
+    return cast if isinstance(cast, str) else None
+
+
+def _axes(formulas: tuple[Poly, ...]) -> list[str] | None:
+    """The index of every formula, if they are distinct bare indexes."""
+    names = [f.terms[0][0] for f in formulas if f.terms]
+    bare = len(names) == len(formulas) and all(f == Poly.of({n: 1}) for f, n in zip(formulas, names, strict=True))
+    return names if bare and len(set(names)) == len(names) else None
+
+
+def _ranges(sizes: dict[str, int]) -> set[tuple[Poly, int]]:
+    return {(Poly.of({n: 1}), size) for n, size in sizes.items()}
 
 
 def _targets(op: Contraction, active: Callable[[str], bool]) -> dict[Target, list[TensorLoad]]:
@@ -166,6 +198,3 @@ def _default_gradient(graph: Graph, op: Contraction, dout: str) -> str:
     result = graph.emit("cond", (empty, dout, literal(0, dtype)), dtype)
     assert isinstance(result, str)
     return result
-
-
-__all__ = ["Gradients", "Key", "contraction_gradients"]

@@ -291,6 +291,16 @@ class Body(Emitter):
         self._dtypes[name] = self.graph.dtype(tensor)
         return name
 
+    def reads_only(self, value: str, tensor: str, formulas: tuple[Poly, ...]) -> bool:
+        """Whether `value` is this element of `tensor`, cast to another dtype at most."""
+        statements = {s.dst: s for s in self.statements}
+        while value in statements:
+            source = statements[value].args[0]
+            if statements[value].fn != "cast" or not isinstance(source, str):
+                return False
+            value = source
+        return any(load.dst == value and (load.tensor, load.formulas) == (tensor, formulas) for load in self.loads)
+
     def _append(self, fn: str, args: tuple[Operand, ...], dtype: DType) -> Operand:
         key = (*_call_key(fn, args), dtype)
         if key not in self._shared:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_lang.program import Param, Program
 from tile_lang.rename import renamed
 
@@ -63,6 +64,10 @@ def _without_inputs(program: Program, dropped: Sequence[str], results: Sequence[
 
 def _with_names(program: Program, inputs: Mapping[str, str], outputs: tuple[tuple[str, str], ...]) -> Program:
     """Rename inputs; a value that has one of the new names already gives way."""
+    clashes = [p.name for p in program.inputs if p.name in inputs.values()]
+    if clashes:
+        message = f"input {clashes[0]} has the name of a tangent"
+        raise TileTypeError(Diagnostic("TILE-E803", message, hint="rename the input"))
     taken = set(program.types()) | set(inputs.values())
     names = dict(inputs)
     for value in program.types():
