@@ -34,7 +34,7 @@ from tile_ir.stripe.nodes import (
     Wait,
 )
 
-_CACHE_SIZE = 4096
+_CACHE_SIZE = 512
 _cache: OrderedDict[int, tuple[Block, str]] = OrderedDict()
 _lock = Lock()
 
