@@ -29,6 +29,7 @@ from tile_lang.program import (
     TensorLoad,
     TensorType,
 )
+from tile_lang.rename import renamed
 
 Key = tuple[Any, ...]
 
@@ -154,6 +155,25 @@ def without_dead(ops: Iterable[Op], wanted: Iterable[str]) -> tuple[Op, ...]:
             needed.update(reads(op))
             kept.append(op)
     return tuple(reversed(kept))
+
+
+def merged(program: Program) -> Program:
+    """`program` with every operation that computes what an earlier one does left out."""
+    names: dict[str, str] = {}
+    known: dict[Key, str] = {}
+    kept: list[Op] = []
+    for op in program.ops:
+        # Names of results are unique, so that only what is read needs to be renamed.
+        op = renamed(op, names) if names else op
+        key = op_key(op)
+        if key is not None and key in known:
+            names[defines(op)[0]] = known[key]
+            continue
+        if key is not None:
+            known[key] = defines(op)[0]
+        kept.append(op)
+    outputs = tuple((public, names.get(value, value)) for public, value in program.outputs)
+    return replace(program, ops=tuple(kept), outputs=outputs) if names else program
 
 
 class Graph(Emitter):

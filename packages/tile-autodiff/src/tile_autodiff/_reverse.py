@@ -20,7 +20,7 @@ from tile_lang.program import (
 
 from tile_autodiff._contractions import Gradients, contraction_gradients
 from tile_autodiff._custom import CustomRule, Inliner
-from tile_autodiff._emit import Graph, defines, reads, without_dead
+from tile_autodiff._emit import Graph, defines, merged, reads, without_dead
 from tile_autodiff.rules import RULES, Site
 
 Active = Callable[[str], bool]
@@ -36,8 +36,10 @@ def gradient(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomRule
     TileTypeError (TILE-E801…E803) when a name in `wrt` is not an input, is given twice, is not of a float dtype, or
     when an input is called like a cotangent.
     """
-    types = program.types()
     _check(program, wrt)
+    if not rules:
+        program = merged(program)
+    types = program.types()
     cotangents = tuple(Param(f"d_{public}", types[value]) for public, value in program.outputs)
     graph = Graph(program)
     graph.types |= {p.name: p.type for p in cotangents}
