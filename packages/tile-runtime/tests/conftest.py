@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,8 @@ from tile_ir.target import Capabilities
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    try:
+    with suppress(ValueError):  # another folder of the same run brought it
         parser.addoption("--run-slow", action="store_true", help="run the long versions, too")
-    except ValueError:
-        pass  # another folder of the same run brought it
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -320,7 +320,7 @@ def test_evaluators_and_invokers(matmul: tile.Function) -> None:
     np.testing.assert_array_equal(out.numpy(), 2 * a @ a)
     with pytest.raises(tile.TileTypeError, match="no input 'X'"):
         invoker.set_input("X", a)
-    with pytest.raises(tile.TileTypeError, match="no output 'X'.*\n.*its outputs are C"):
+    with pytest.raises(tile.TileTypeError, match=r"no output 'X'.*\n.*its outputs are C"):
         invoker.set_output("X", a)
     with pytest.raises(tile.TileTypeError, match="misses input 'A', 'B'"):
         tile.Invoker(matmul, device="interp").invoke()
@@ -334,7 +334,7 @@ def test_lowered_stages(matmul: tile.Function) -> None:
     assert "define" in lowered.source and len(lowered.asm) > 100
     assert "operations" in lowered.explain()
     assert lowered.kernels.kernels
-    with pytest.raises(tile.TileTypeError, match="(?s)no pass 'nonesuch'.*autotile"):
+    with pytest.raises(tile.TileTypeError, match=r"(?s)no pass 'nonesuch'.*autotile"):
         lowered.stripe_after("nonesuch")
 
 

@@ -142,5 +142,5 @@ def test_closed_over_tensors_decide_the_device_and_are_named() -> None:
     with pytest.raises(tile.TileDeviceError, match="the composition's tensor 'W' is on device interp:0, the call runs on llvm:0"):
         f(np.ones(3, np.float32), device="llvm")
     mixed = tile.compose([x], [ADD(ADD(x, tile.Tensor("interp", (3,), "float32")), tile.Tensor("llvm", (3,), "float32"))])
-    with pytest.raises(tile.TileDeviceError, match="the composition's tensor 'W(_1)?' is on device"):
+    with pytest.raises(tile.TileDeviceError, match=r"the composition's tensor 'W(_1)?' is on device"):
         mixed(np.ones(3, np.float32))

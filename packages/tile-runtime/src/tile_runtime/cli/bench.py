@@ -1,0 +1,70 @@
+"""`tile bench`."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from tile_runtime.cli.common import Device, File, Json, Shapes, lowered, print_json, print_pairs, read_function
+
+if TYPE_CHECKING:
+    from tile_runtime.compose import Symbol
+    from tile_runtime.lowered import Lowered
+
+
+def bench(
+    file: File,
+    shape: Shapes = [],  # noqa: B006 - typer copies it
+    device: Device = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="How long to measure.")] = 1.0,
+    json: Json = False,
+) -> None:
+    """Time a function on random inputs that stay on the device: median of many calls, FLOP/s and bytes per second."""
+    from tile_runtime.cli.common import placeholders
+    from tile_runtime.tensor import asarray
+
+    function = read_function(file)
+    start = time.perf_counter()
+    low = lowered(function, shape, device)
+    executable = low.executable
+    compiled = time.perf_counter() - start
+    rng = np.random.default_rng(0)
+    symbols = placeholders(function, shape)
+    tensors = [asarray(_random(rng, symbols[n]), low.device) for n in function.inputs]
+    out = executable.run_tensors(tensors, [None] * len(executable.outputs))
+    times: list[float] = []
+    until = time.perf_counter() + seconds
+    while not times or time.perf_counter() < until:
+        start = time.perf_counter()
+        for tensor in executable.run_tensors(tensors, out):
+            tensor.wait()
+        times.append(time.perf_counter() - start)
+    facts = _facts(low, compiled, times)
+    print_json(facts) if json else print_pairs(facts)
+
+
+def _random(rng: np.random.Generator, symbol: Symbol) -> Any:
+    if symbol.dtype.is_float:
+        return rng.random(symbol.shape, np.float32).astype(symbol.dtype.numpy)
+    return rng.integers(0, 2, symbol.shape).astype(symbol.dtype.numpy)
+
+
+def _facts(low: Lowered, compiled: float, times: list[float]) -> dict[str, Any]:
+    from tile_ir.kernels import StepKind
+
+    median = statistics.median(times)
+    launched = [low.kernels.kernels[s.kernel] for s in low.kernels.steps if s.kind is StepKind.KERNEL]
+    return {
+        "device": low.device.id,
+        "kernels": len(launched),
+        "compile_seconds": round(compiled, 6),
+        "calls": len(times),
+        "median_seconds": median,
+        "best_seconds": min(times),
+        "gflops": round(sum(k.flops for k in launched) / median / 1e9, 3),
+        "gbytes_per_second": round(sum(k.bytes for k in launched) / median / 1e9, 3),
+    }

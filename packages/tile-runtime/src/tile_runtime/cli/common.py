@@ -1,0 +1,96 @@
+"""What commands share: options, reading functions and shapes, tables and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tile_runtime.cli.errors import USAGE, CommandError
+
+if TYPE_CHECKING:
+    from tile_lang.program import TensorType
+
+    from tile_runtime.function import BaseFunction, Function
+    from tile_runtime.lowered import Lowered
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Tile source; '-' is standard input.")]
+Device = Annotated[str | None, typer.Option("--device", "-d", help="Device id, such as llvm:0; $TILE_DEVICE or the best otherwise.")]
+Shapes = Annotated[list[str], typer.Option("--shape", "-s", metavar="NAME=DTYPE[SIZES]", help="Type of an input, such as A=float32[3,4]; the dtype is float32 when left out.")]  # fmt: skip
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Wrt = Annotated[list[str], typer.Option("--wrt", metavar="NAME", help="Input to differentiate by; may be repeated.")]
+
+_SHAPE = re.compile(r"\s*(?P<name>\w+'?)\s*=\s*(?P<dtype>[a-z]\w*)?\s*(\[(?P<sizes>[\d\s,]*)\])?\s*")
+
+
+def read_function(path: Path) -> Function:
+    """The function in a file, or from standard input."""
+    from tile_runtime.function import Function
+
+    return Function(sys.stdin.read(), "<stdin>") if str(path) == "-" else Function.from_file(path)
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
+    """``A=float32[3,4]`` as input types by name; CommandError for anything else."""
+    from tile_lang.program import TensorType
+
+    from tile_runtime.arrays import dtype_of
+
+    types: dict[str, TensorType] = {}
+    for text in texts:
+        found = _SHAPE.fullmatch(text)
+        if found is None or not (found["dtype"] or found["sizes"] is not None):
+            raise CommandError(f"--shape {text!r} is not like A=float32[3,4] (or A=float32 for a scalar)", USAGE)
+        sizes = tuple(int(n) for n in (found["sizes"] or "").split(",") if n.strip())
+        types[found["name"]] = TensorType(dtype_of(found["dtype"] or "float32"), sizes)
+    return types
+
+
+def placeholders(function: BaseFunction, shapes: Sequence[str]) -> dict[str, Any]:
+    """Placeholders for every input of `function`; CommandError names the inputs that have no --shape."""
+    from tile_runtime.compose import placeholder
+
+    types = parse_shapes(shapes)
+    unknown = [n for n in types if n not in function.inputs]
+    missing = [n for n in function.inputs if n not in types]
+    if unknown:
+        raise CommandError(f"no input is called {', '.join(unknown)}; the inputs are {', '.join(function.inputs)}")
+    if missing:
+        options = " ".join(f"--shape '{n}=float32[…]'" for n in missing)
+        raise CommandError(f"the types of {', '.join(missing)} are needed: {options}", USAGE)
+    return {n: placeholder(t.dtype, t.shape, n) for n, t in types.items()}
+
+
+def lowered(function: BaseFunction, shapes: Sequence[str], device: str | None) -> Lowered:
+    """The stages of compiling `function` for inputs of these shapes."""
+    return function.lower(device=device, **placeholders(function, shapes))
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, indent=2))
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A plain table; nothing is cut off when the output is no terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 200)
+    console.print(table)
+
+
+def print_pairs(pairs: Mapping[str, object]) -> None:
+    """``name: value`` lines."""
+    width = max(len(name) for name in pairs) + 1
+    for name, value in pairs.items():
+        print(f"{name + ':':<{width}} {value}")

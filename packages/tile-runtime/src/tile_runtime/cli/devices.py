@@ -1,0 +1,45 @@
+"""`tile devices`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tile_hal.interfaces import Device
+
+from tile_runtime.cli.common import Json, print_json, print_table
+
+
+def devices(json: Json = False) -> None:
+    """List every device of every installed backend; * marks the default."""
+    import tile_hal
+
+    from tile_runtime.devices import devices as all_devices
+
+    found = all_devices()
+    default = tile_hal.device().id
+    if json:
+        print_json([{**_facts(d), "default": d.id == default} for d in found])
+        return
+    rows = [(("* " if d.id == default else "  ") + d.id, d.name, d.capabilities.executes, _dtypes(d)) for d in found]
+    print_table(("Device", "Name", "Runs", "dtypes"), rows)
+
+
+def _facts(device: Device) -> dict[str, Any]:
+    settings = device.target.settings
+    return {
+        "id": device.id,
+        "name": device.name,
+        "target": device.target.name,
+        "executes": device.capabilities.executes,
+        "dtypes": sorted(d.value for d in device.capabilities.dtypes),
+        "memory_bytes": device.memory.size_goal,
+        "cores": settings.cores,
+        "vector_bytes": settings.vector_bytes,
+    }
+
+
+def _dtypes(device: Device) -> str:
+    from tile_ir.dtype import DType
+
+    missing = [d.value for d in DType if d not in device.capabilities.dtypes]
+    return "all but " + ", ".join(missing) if missing else "all"

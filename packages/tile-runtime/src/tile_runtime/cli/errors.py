@@ -1,0 +1,53 @@
+"""Errors of a user as messages and exit codes, never as tracebacks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import typer
+from tile_ir.diagnostics import TileError
+
+OK, FINDINGS, USAGE = 0, 1, 2
+
+
+class CommandError(Exception):
+    """A sentence for the user, and the exit code."""
+
+    def __init__(self, message: str, code: int = FINDINGS) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def reported(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with its errors printed to stderr and turned into exit codes."""
+
+    @wraps(command)
+    def run(*args: Any, **options: Any) -> None:
+        try:
+            command(*args, **options)
+            sys.stdout.flush()
+        except TileError as problem:
+            raise _failed(str(problem), FINDINGS) from None
+        except CommandError as problem:
+            raise _failed(f"tile: {problem}", problem.code) from None
+        except BrokenPipeError:
+            # Whoever read our output has gone; the interpreter's own flush at exit must not complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(OK) from None
+        except OSError as problem:
+            raise _failed(f"tile: {problem}", USAGE) from None
+        except ValueError as problem:
+            if not str(problem).startswith("TILE_"):
+                raise
+            raise _failed(f"tile: {problem}", USAGE) from None
+
+    return run
+
+
+def _failed(message: str, code: int) -> typer.Exit:
+    print(message, file=sys.stderr)
+    return typer.Exit(code)

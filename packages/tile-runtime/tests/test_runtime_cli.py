@@ -1,0 +1,228 @@
+"""The `tile` command: every subcommand, its JSON, its exit codes, and no tracebacks for mistakes of the user."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_autodiff
+from tile_runtime.cli.app import app
+from typer.testing import CliRunner
+
+MATMUL = "function (A[M, L], B[L, N]) -> (C) {\n    C[i, j : M, N] = +(A[i, k] * B[k, j]);\n}\n"
+SHAPES = ["--shape", "A=float32[4,3]", "-s", "B=[3,5]"]
+COMMANDS = [
+    "devices", "doctor", "check", "fmt", "ir", "explain", "run", "grad", "bench", "plugins", "conformance",
+    "cache info", "cache clear", "cache verify",
+]  # fmt: skip
+
+
+class Result:
+    def __init__(self, *arguments: object) -> None:
+        done = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        self.code, self.out, self.err = done.exit_code, done.stdout, done.stderr
+        assert "Traceback" not in self.out + self.err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "matmul.tile"
+    path.write_text(MATMUL, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    path = tmp_path / "bad.tile"
+    path.write_text("function (A) -> (B) {\n    B = A +;\n}\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_and_the_exit_codes(command: str) -> None:
+    got = Result(*command.split(), "--help")
+    text = " ".join(got.out.split())
+    assert got.code == 0
+    assert f"Example: tile {command}" in text and "Exit codes: 0" in text
+
+
+def test_top_level() -> None:
+    text = Result("--help").out
+    assert all(command.split()[0] in text for command in COMMANDS)
+    assert Result("--version").out.startswith("tile 0.")
+    assert Result("nonesuch").code == 2
+    assert Result("devices", "--nonesuch").code == 2
+
+
+def test_devices_doctor_plugins() -> None:
+    rows = Result("devices", "--json").json
+    assert {"interp:0", "llvm:0", "null:0"} <= {r["id"] for r in rows}
+    assert [r["id"] for r in rows if r["default"]] == ["llvm:0"]
+    assert "* llvm:0" in Result("devices").out
+    report = Result("doctor", "--json")
+    assert report.code == 0 and report.json["works"] and report.json["versions"]["tile-runtime"]
+    assert "llvm:0" in Result("doctor").out
+    assert {"interp", "llvm", "null"} <= {p["name"] for p in Result("plugins", "--json").json}
+    assert "tile-hal" in Result("plugins").out
+
+
+def test_doctor_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILE_DEVICE", "null")
+    got = Result("doctor")
+    assert got.code == 1 and "only compiles" in got.out
+
+
+def test_check(file: Path, bad: Path) -> None:
+    assert Result("check", file).code == 0
+    got = Result("check", file, bad)
+    assert got.code == 1 and "bad.tile:2:" in got.out and "^" in got.out
+    (line,) = Result("check", "--json", bad).out.splitlines()
+    assert json.loads(line)["line"] == 2
+    got = Result("check", file, "--shape", "A=[4,3]", "--shape", "B=[4,5]")
+    assert got.code == 1 and "matmul.tile:1:" in got.out
+    assert Result("check", file, *SHAPES).code == 0
+
+
+def test_fmt(tmp_path: Path) -> None:
+    path = tmp_path / "ugly.tile"
+    path.write_text("function(A)->(B){B=A+A;}", encoding="utf-8")
+    got = Result("fmt", "--check", path)
+    assert got.code == 1 and "would be reformatted" in got.out
+    assert Result("fmt", path).code == 0
+    assert path.read_text(encoding="utf-8") == "function (A) -> (B) {\n    B = A + A;\n}\n"
+    assert Result("fmt", "--check", path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--stage", "ast"], ["Function 1:1", "Contraction 2:5"]),
+        (["--stage", "program", *SHAPES], ["float32[4, 3]"]),
+        (SHAPES, ["kernel", "main"]),
+        (["--stage", "stripe", "--after", "initial", *SHAPES], ["kernel"]),
+        (["--stage", "semtree", *SHAPES], ["float32"]),
+        (["--stage", "source", *SHAPES, "--device", "llvm"], ["define"]),
+        (["--stage", "asm", *SHAPES, "-d", "llvm"], ["kernel0"]),
+    ],
+)
+def test_ir(file: Path, options: list[str], words: list[str]) -> None:
+    got = Result("ir", file, *options)
+    assert got.code == 0, got.err
+    assert all(word in got.out for word in words)
+
+
+def test_explain_and_bench(file: Path) -> None:
+    got = Result("explain", file, *SHAPES)
+    assert got.code == 0 and "operations" in got.out
+    assert Result("explain", file, *SHAPES, "--json").json["kernels"][0]["operations"] > 0
+    facts = Result("bench", file, *SHAPES, "--seconds", "0.01", "--json").json
+    assert facts["device"] == "llvm:0" and facts["calls"] > 0 and facts["median_seconds"] > 0
+    assert "gflops" in Result("bench", file, *SHAPES, "--seconds", "0").out
+
+
+@pytest.mark.parametrize("device", ["interp", "llvm"])
+def test_run(file: Path, tmp_path: Path, device: str) -> None:
+    a, b = np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(15, dtype=np.float32).reshape(3, 5)
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", np.asfortranarray(b))
+    result = tmp_path / "c.npy"
+    options = ["--input", f"A={tmp_path / 'a.npy'}", "-i", f"B={tmp_path / 'b.npy'}"]
+    got = Result("run", file, *options, "--output", f"C={result}", "--device", device)
+    assert got.code == 0, got.err
+    np.testing.assert_array_equal(np.load(result), a @ b)
+    (row,) = Result("run", file, *options, "--json", "-d", device).json
+    assert row["max"] == float((a @ b).max()) and row["shape"] == [4, 5]
+
+
+def test_run_takes_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "scale.tile"
+    path.write_text("function (A, B) -> (C) { C = A * B; }", encoding="utf-8")
+    (row,) = Result("run", path, "-i", "A=3", "-i", "B=2.5", "--json").json
+    assert row["max"] == 7.5 and row["dtype"] == "float32"
+
+
+@pytest.mark.skipif(not hasattr(tile_autodiff, "gradient"), reason="tile_autodiff has no gradient yet")
+def test_grad(file: Path) -> None:
+    got = Result("grad", file, "--wrt", "A", *SHAPES)
+    assert got.code == 0 and "d_C" in got.out
+    assert Result("grad", file, *SHAPES).code == 0
+    assert Result("grad", file, "--wrt", "Q", *SHAPES).code == 1
+
+
+MISTAKES: list[tuple[int, str, list[str]]] = [
+    (2, "nowhere.tile", ["check", "nowhere.tile"]),
+    (2, "nowhere.tile", ["ir", "nowhere.tile"]),
+    (2, "the types of A, B are needed", ["ir", "FILE"]),
+    (2, "is not like A=float32", ["ir", "FILE", "--shape", "A:3"]),
+    (1, "no input is called Q", ["ir", "FILE", *SHAPES, "--shape", "Q=[1]"]),
+    (1, "complex", ["ir", "FILE", "--shape", "A=complex64[3]"]),
+    (1, "matmul.tile:1:", ["ir", "FILE", "--shape", "A=[4,3]", "--shape", "B=[4,3]"]),
+    (1, "no pass 'nonesuch'", ["ir", "FILE", "--after", "nonesuch", *SHAPES]),
+    (2, "--after goes with", ["ir", "FILE", "--stage", "asm", "--after", "autotile", *SHAPES]),
+    (2, "nonesuch", ["ir", "FILE", "--stage", "nonesuch"]),
+    (1, "no device 'nonesuch'", ["explain", "FILE", *SHAPES, "--device", "nonesuch"]),
+    (1, "bad.tile:2:", ["run", "BAD"]),
+    (1, "misses input 'A', 'B'", ["run", "FILE"]),
+    (1, "no input 'Q'", ["run", "FILE", "--input", "Q=1"]),
+    (1, "no output 'Q'", ["run", "FILE", "--output", "Q=1"]),
+    (2, "is not like A=file.npy", ["run", "FILE", "--input", "A"]),
+    (2, "given twice", ["run", "FILE", "--input", "A=1", "--input", "A=1"]),
+    (2, "missing.npy", ["run", "FILE", "--input", "A=missing.npy"]),
+    (2, "is no .npy file", ["run", "FILE", "--input", "A=FILE"]),
+    (1, "", ["run", "FILE", "--input", "A=1", "--input", "B=2"]),
+    (2, "backend", ["conformance"]),
+]
+
+
+@pytest.mark.parametrize(("code", "message", "arguments"), MISTAKES, ids=[" ".join(m[2]) for m in MISTAKES])
+def test_mistakes(file: Path, bad: Path, code: int, message: str, arguments: list[str]) -> None:
+    got = Result(*(a.replace("FILE", str(file)).replace("BAD", str(bad)) for a in arguments))
+    assert got.code == code, got.out + got.err
+    if arguments[0] != "conformance":  # argparse writes past CliRunner
+        assert message in got.err
+
+
+def test_bad_settings_are_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILE_CACHE", "maybe")
+    got = Result("cache", "info")
+    assert got.code == 2 and "TILE_CACHE must be on, read or off" in got.err
+
+
+def test_cache(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "kernels"
+    monkeypatch.setenv("TILE_CACHE_DIR", str(folder))
+    assert Result("cache", "info", "--json").json["entries"] == 0
+    Result("ir", file, "--stage", "source", *SHAPES)
+    facts = Result("cache", "info", "--json").json
+    assert facts["entries"] == 1 and facts["bytes"] > 0 and facts["folder"] == str(folder)
+    assert "1 entries are sound" in Result("cache", "verify").out
+    (entry,) = folder.glob("*.tilecache")
+    entry.write_bytes(entry.read_bytes()[:-1])
+    got = Result("cache", "verify", "--json")
+    assert got.code == 1 and got.json["damaged"] == [str(entry)]
+    assert Result("cache", "clear", "--json").json == {"removed": 1}
+    assert Result("cache", "verify").code == 0
+
+
+def test_the_installed_command_reads_standard_input() -> None:
+    command = [sys.executable, "-c", "from tile_runtime.cli import main; main()", "check", "-"]
+    done = subprocess.run(command, input="function (A) -> (B) { B = ; }", capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout.startswith("<stdin>:1:")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a pipe without a reader")
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    command = f"{sys.executable} -c 'from tile_runtime.cli import main; main()' devices --json"
+    done = subprocess.run(f"({command}; echo code $? >&2) | true", shell=True, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr and "Broken" not in done.stderr
