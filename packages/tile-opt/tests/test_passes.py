@@ -119,6 +119,28 @@ def test_work_items_keep_the_meaning(name: str) -> None:
     check(scheduled, random_inputs(stripe), gpu, reference=stripe)
 
 
+STAGED = {
+    "matmul": matmul(32, 64, 16),
+    "ragged_matmul": matmul(40, 70, 10),
+    "one_step": matmul(16, 64, 3),
+    "conv": conv(1, 8, 32, 8, 16),
+    "conv_ragged_channels": conv(1, 4, 16, 4, 24),
+}
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_operands_staged_in_local_memory_keep_the_meaning(name: str) -> None:
+    c = STAGED[name]
+    hardware = replace(TINY, threads=32, use_global=False, buffer_align=64, index_bits=32)
+    gpu = replace(target("inline", "fuse", "accumulate", "gpu_tile"), settings=hardware)
+    stripe = to_stripe(program(c, tail(c), "R"))
+    scheduled = optimize(stripe, gpu, verify=True)
+    assert any(r.into.endswith("_local") for r in kernels(scheduled)[0].refs)
+    inputs = random_inputs(stripe)
+    np.testing.assert_allclose(interpret.run(scheduled, inputs)["R"], interpret.run(stripe, inputs)["R"], rtol=1e-5)
+    check(scheduled, inputs, gpu, reference=stripe)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.permutations(PIPELINE), st.integers(0, len(PIPELINE)), st.sampled_from(sorted(CASES)))
 def test_passes_in_any_order_keep_the_meaning(order: list[str], count: int, name: str) -> None:

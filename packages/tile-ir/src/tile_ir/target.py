@@ -47,6 +47,8 @@ class HardwareSettings:
     cores: int = 1
     """Compute units that run groups at once (never changes results, only the grain of work)."""
     fma: bool = True
+    buffer_align: int = 1
+    """Bytes to which every buffer of the device is aligned, inputs included."""
     index_bits: int = 64
     """Width of subscript arithmetic; 32 only where ranges prove that it suffices."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dtype import DType
@@ -146,7 +147,7 @@ class Body:
         if len(forms) == len(subscripts) and not clamp:
             affine, quasi = linear(forms, view.strides)
             return Position(*self._total(view, affine, quasi, at))
-        affine, quasi, dynamic = view.offset, list(view.quasi), None
+        affine, quasi, dynamic, step = view.offset, list(view.quasi), None, 0
         for subscript, size, stride in zip(subscripts, view.sizes, view.strides, strict=True):
             part = self._subscript(subscript, size, clamp, at)
             if isinstance(part, tuple):
@@ -154,7 +155,8 @@ class Body:
                 quasi += [(scale * stride, form) for scale, form in part[1]]
             else:
                 dynamic = self._add(dynamic, self._times(part, stride))
-        return Position(affine, tuple(quasi), dynamic)
+                step = gcd(step, stride)
+        return Position(affine, tuple(quasi), dynamic, step)
 
     def _total(
         self, view: View, affine: Affine, quasi: tuple[Scaled, ...], at: Instance

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import gcd
 
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -80,6 +81,8 @@ class Position:
     quasi: tuple[Scaled, ...] = ()
     dynamic: Expr | None = None
     """A variable of the index type, one lane or as many as the active vector index."""
+    step: int = 1
+    """The dynamic part is a multiple of this many elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +157,9 @@ class Memory:
         align = alignment(start, width, root.align)
         if position.dynamic is not None:
             index = Binary("add", index, position.dynamic, self.builder.index_type)
-        if position.dynamic is not None or position.quasi:
-            align = width
+            align = gcd(align, position.step * width)
+        for scale, _ in position.quasi:
+            align = gcd(align, scale * width)
         return index, max(align, width)
 
     def _lane(self, position: Position, lanes: Lanes, lane: int) -> Position:
@@ -170,7 +174,7 @@ class Memory:
             return Position(Affine(), (), self._extract(whole, lane))
         if dynamic is not None and dynamic.type.lanes > 1:
             dynamic = self._extract(dynamic, lane)
-        return Position(at_lane(affine, lanes.symbol, lane), position.quasi, dynamic)
+        return Position(at_lane(affine, lanes.symbol, lane), position.quasi, dynamic, position.step)
 
     def _extract(self, vector: Expr, lane: int) -> Expr:
         if vector.type.lanes == 1:
@@ -266,7 +270,7 @@ class Memory:
     ) -> None:
         """All lanes go to one cell: combine them first."""
         reduced = self.reduce_lanes(agg, self.builder.splat(value, lanes.count))
-        where = Position(without(position.affine, lanes.symbol), position.quasi, position.dynamic)
+        where = Position(without(position.affine, lanes.symbol), position.quasi, position.dynamic, position.step)
         self._merge(root, where, agg, reduced, None, SCALAR, hint)
 
     def reduce_lanes(self, agg: Aggregation, value: Expr) -> Expr:

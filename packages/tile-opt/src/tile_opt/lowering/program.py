@@ -152,7 +152,7 @@ class _Lowering:
     def _align(self, storage: _Storage) -> int:
         """Outputs and temporaries are ours and aligned; what a user or the program text gives need not be."""
         ours = storage.kind in (BufferKind.OUTPUT, BufferKind.TEMP)
-        return ARRAY_ALIGN if ours else storage.type.dtype.bytes
+        return ARRAY_ALIGN if ours else max(storage.type.dtype.bytes, self.target.settings.buffer_align)
 
     def _lowered(
         self, kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, Source]

@@ -13,7 +13,9 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Refinement
 from tile_ir.target import Target
 
+from tile_opt.cost.gpu import GpuModel
 from tile_opt.passes.base import KernelPass
+from tile_opt.schedule.gpu_nest import build_gpu_nest
 from tile_opt.schedule.nest import ARRAY, REGISTER, whole_refs
 from tile_opt.schedule.view import KernelView, Stage, close_stage, open_kernel
 
@@ -26,13 +28,17 @@ class GpuTile(KernelPass):
     """Spread the shared loops of each kernel over a grid of groups of at most the target's `threads` items."""
 
     name: ClassVar[str] = "gpu_tile"
+    stage: bool = True
+    """Stage the operands of contractions with reuse in local memory."""
 
     def rewrite(self, kernel: Block, target: Target) -> Block:
         view = open_kernel(kernel)
         if view is None or not view.loops:
             return kernel
-        threads = _threads(view, target.settings.threads)
-        return _nest(view, threads)
+        staged = GpuModel(target.settings).plan(view) if self.stage else None
+        if staged is not None:
+            return build_gpu_nest(view, staged)
+        return _nest(view, _threads(view, target.settings.threads))
 
 
 def _threads(view: KernelView, most: int) -> dict[str, int]:

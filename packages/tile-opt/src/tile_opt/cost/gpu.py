@@ -1,0 +1,158 @@
+"""Schedules for processors with many work items and local memory: sizes of group tiles and item tiles.
+
+Sources: facts "gpu-codegen" sections 2, 3 and 7 (which tiles measured best, and why).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.nodes import Op
+from tile_ir.target import HardwareSettings
+
+from tile_opt.cost.cpu import plain_operand
+from tile_opt.schedule.segments import interior
+from tile_opt.schedule.staging import LANES
+from tile_opt.schedule.strides import flat_stride
+from tile_opt.schedule.view import KernelView, Stage, Use
+from tile_opt.schedule.work import is_heavy, merged_use
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTile:
+    """One shared loop within a group: `items` work items, each with `each` iterations.
+
+    `pieces` of four iterations alternate between items when `interleaved`; otherwise an item's are in a row.
+    """
+
+    loop: str
+    items: int
+    each: int
+    interleaved: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.items * self.each
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """A contraction staged through local memory: tiles of shared loops, and the step of the reduction."""
+
+    tiles: tuple[GroupTile, ...]
+    """Outermost first; the last one is contiguous in the output."""
+    reduction: str
+    """The own loop that is cut into steps."""
+    step: int
+    window: tuple[str, ...]
+    """Own loops that run completely within each step."""
+
+    @property
+    def items(self) -> int:
+        return prod(t.items for t in self.tiles)
+
+    def tile(self, loop: str) -> GroupTile | None:
+        return next((t for t in self.tiles if t.loop == loop), None)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """Chooses a StagePlan for a kernel view; None where staging does not apply."""
+
+    settings: HardwareSettings
+
+    def plan(self, view: KernelView) -> StagePlan | None:
+        """A staged schedule for a sum of products with reuse; its edges must not fall on the contiguous loop."""
+        main = next((s for s in view.stages if s.loops and is_heavy(view, s)), None)
+        if main is None or self.settings.use_global or not _sum_of_products(main):
+            return None
+        contiguous = _contiguous(view)
+        reduction = _reduction(view, main)
+        if contiguous is None or reduction is None:
+            return None
+        if interior(contiguous, main.constraints, view.ranges) != (0, view.ranges[contiguous]):
+            return None
+        window = tuple(i.name for i in main.loops if i.name != reduction)
+        tiles = self._tiles(view, main, contiguous, window)
+        if tiles is None:
+            return None
+        step = _step(view.ranges[reduction], 4 if window else 8)
+        return StagePlan(tiles, reduction, step, window)
+
+    def _tiles(
+        self, view: KernelView, main: Stage, contiguous: str, window: tuple[str, ...]
+    ) -> tuple[GroupTile, ...] | None:
+        extents = view.ranges
+        across = GroupTile(contiguous, *_split(extents[contiguous], 16, 8), interleaved=True)
+        others = [i.name for i in view.loops if i.name != contiguous]
+        reused = [n for n in others if not _in_all(main, n)]
+        if not reused or across.each < LANES:
+            return None
+        if window:
+            return self._windowed(extents, across, reused)
+        rows = max(reused, key=lambda n: (extents[n], n))
+        items, each = _split(extents[rows], self.settings.threads // 2 // across.items, 16)
+        return (GroupTile(rows, items, each, interleaved=True), across) if each >= LANES else None
+
+    def _windowed(
+        self, extents: dict[str, int], across: GroupTile, reused: list[str]
+    ) -> tuple[GroupTile, ...] | None:
+        """A convolution: an item keeps a run along the innermost spatial loop, items spread over the next one."""
+        if len(reused) < 2:
+            return None
+        run, wide = reused[-1], reused[-2]
+        each = _largest_divisor(extents[run], 16)
+        items = _largest_divisor(extents[wide], max(1, self.settings.threads // 2 // across.items))
+        return GroupTile(wide, items, 1), GroupTile(run, 1, each), across
+
+
+def _sum_of_products(stage: Stage) -> bool:
+    """Adds one product of two loads of a 4-byte float per iteration."""
+    out = merged_use(stage)
+    ops = [s for s in stage.body if isinstance(s, Op)]
+    return out is not None and out.agg is Aggregation.SUM and len(ops) == 1 and ops[0].name == "mul" and ops[0].dtype.bytes == 4
+
+
+def _contiguous(view: KernelView) -> str | None:
+    outs = [u for s in view.stages for u in s.uses if u.writes and not view.is_local(u.buffer)]
+    for loop in reversed(view.loops):
+        if all(flat_stride(view, u, loop.name) == 1 for u in outs):
+            return loop.name
+    return None
+
+
+def _reduction(view: KernelView, main: Stage) -> str | None:
+    """The longest own loop that no constraint mentions."""
+    free = [i for i in main.loops if not any(i.name in c.names for c in main.constraints)]
+    return max(free, key=lambda i: (i.range, i.name)).name if free else None
+
+
+def _in_all(stage: Stage, name: str) -> bool:
+    return all(name in {n for f in u.forms for n in f.names} for u in stage.uses if u.reads and not u.writes)
+
+
+def _split(extent: int, items: int, each: int) -> tuple[int, int]:
+    """(items, iterations each), shrunk until the tile is no larger than the loop."""
+    while each > LANES and items * each > extent:
+        each //= 2
+    while items > 1 and items * each > extent:
+        items //= 2
+    return items, each
+
+
+def _largest_divisor(extent: int, most: int) -> int:
+    return max(d for d in range(1, most + 1) if extent % d == 0)
+
+
+def _step(extent: int, wanted: int) -> int:
+    return _largest_divisor(extent, wanted)
+
+
+def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
+    """The operands that the items of a group share."""
+    return tuple(u for u in main.uses if u.reads and not u.writes and not view.is_local(u.buffer))
+
+
+__all__ = ["GpuModel", "GroupTile", "StagePlan", "plain_operand", "staged_operands"]
