@@ -21,6 +21,7 @@ from tile_ir.settings import Settings
 
 from hal_opencl import binding
 from hal_opencl.context import DeviceContext
+from hal_opencl.emit.printer import Dialect
 from hal_opencl.emit.source import Source, dtypes, emit_kernel
 
 _MAGIC = b"tile-opencl 1\n"
@@ -119,7 +120,7 @@ class OpenCLCompiler(Compiler):
             return self._pool[1].submit(work)
 
     def _emit(self, kernels: KernelList) -> list[Source]:
-        fast = bool(kernels.target.model.get("fast_math"))
+        dialect = Dialect(bool(kernels.target.model.get("fast_math")), self._context.info.kind == "cpu")
         check = Settings.from_environment().verify
         sources: list[Source] = []
         for kernel in kernels.kernels:
@@ -130,7 +131,7 @@ class OpenCLCompiler(Compiler):
             try:
                 if DType.FLOAT64 in dtypes(kernel.function) and not self._context.info.fp64:
                     raise device_error(Code.BUILD, f"{self._context.info.name} has no float64 (kernel {kernel.name!r})")
-                sources.append(emit_kernel(kernel, fast))
+                sources.append(emit_kernel(kernel, dialect))
             except (TileError, TileInternalError):
                 raise
             except (KeyError, TypeError, ValueError) as problem:

@@ -135,6 +135,13 @@ def _lane(name: str, t: Type, lane: int) -> str:
     return name if t.lanes == 1 else f"{name}.s{lane:x}"
 
 
+def by_lane(name: str, function: str, t: Type, arity: int) -> str:
+    """A math function of vectors as calls of the scalar one."""
+    T, args = register(t.dtype, t.lanes), "abc"[:arity]
+    calls = ", ".join(f"{function}({', '.join(f'{a}.s{n:x}' for a in args)})" for n in range(t.lanes))
+    return f"{T} {name}({', '.join(f'{T} {a}' for a in args)}) {{\n    return ({T})({calls});\n}}"
+
+
 def masked_load(name: str, space: str, t: Type, element: str) -> str:
     """Lanes of `t` whose mask is set, the others 0; `element` reads ``p[lane]``."""
     M, T = f"char{t.lanes}", register(t.dtype, t.lanes)

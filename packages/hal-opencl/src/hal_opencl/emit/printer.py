@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tile_ir.dtype import DType, Kind
-from tile_ir.emit.clike import CLikePrinter, Item
+from tile_ir.emit.clike import CLikePrinter, Close, Item
 from tile_ir.emit.pieces import ADDITIVE, ATOM, EQUALITY, POSTFIX, PREFIX, TERM, TERNARY, Expansion, Piece, call, infix
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
@@ -75,6 +76,7 @@ _MATH = (
 )
 _EXACT = frozenset({"max", "min", "neg", "abs", "ceil", "floor", "round"})
 """Operations that give a value of the operand's dtype without rounding."""
+_SAME_IN_VECTORS = _EXACT | {"sqrt", "mad"}
 _BOOLS = {
     "add": "bit_or", "sub": "bit_xor", "mul": "bit_and", "div": "bit_and", "max": "bit_or", "min": "bit_and",
     "bit_and": "bit_and", "bit_or": "bit_or", "bit_xor": "bit_xor",
@@ -83,6 +85,17 @@ _FENCES = {"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE", "no
 _IDS = {IdKind.GLOBAL: "get_global_id", IdKind.GROUP: "get_group_id", IdKind.LOCAL: "get_local_id"}
 _NATIVE = {name: f"native_{name}" for name in ("exp", "log", "sqrt", "sin", "cos", "tan")}
 _ATOMICS = {Aggregation.SUM: "atomic_add", Aggregation.MAX: "atomic_max", Aggregation.MIN: "atomic_min"}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What differs between devices and compilations."""
+
+    fast_math: bool = False
+    """Use ``mad`` and ``native_*``."""
+    math_by_lane: bool = False
+    """Call math functions lane by lane: on CPUs the vector versions give other bits than the scalar ones, and in
+    PoCL one lane with a large argument spoils the others."""
 
 
 class OpenCLPrinter(CLikePrinter):
@@ -100,10 +113,10 @@ class OpenCLPrinter(CLikePrinter):
     wraps_by_unsigned: ClassVar[bool] = True
     unrolls: ClassVar[dict[Unroll, str]] = {Unroll.FULL: "#pragma unroll"}
 
-    def __init__(self, groups: tuple[int, int, int] = (1, 1, 1), fast_math: bool = False) -> None:
+    def __init__(self, groups: tuple[int, int, int] = (1, 1, 1), dialect: Dialect = Dialect()) -> None:
         super().__init__(WORDS)
         self.preamble: dict[str, str] = {}
-        self._fast = fast_math
+        self._dialect = dialect
         self._intervals = Intervals(groups)
         self._locals: dict[int, str] = {}
         self._kernel = True
@@ -338,9 +351,13 @@ class OpenCLPrinter(CLikePrinter):
         if name == "recip":
             one = self._text(self.literal(1.0, Type(DType.FLOAT32 if t.dtype in HALVES else t.dtype, t.lanes)))
             return self._round((TERM, [f"{one} / ", (node.args[0], TERM + 1)]), t)
-        if self._fast and t.dtype is DType.FLOAT32 and name in _NATIVE:
+        if self._dialect.fast_math and t.dtype is DType.FLOAT32 and name in _NATIVE:
             return call(_NATIVE[name], node.args)
-        return self._round(call(self.function_name(name, t), node.args), t, name)
+        function = self.function_name(name, t)
+        if t.lanes > 1 and self._dialect.math_by_lane and name not in _SAME_IN_VECTORS:
+            wide = Type(DType.FLOAT32, t.lanes) if t.dtype in HALVES else t
+            function = self.helper(f"{name}_{tag(wide)}", helpers.by_lane, function, wide, len(node.args))
+        return self._round(call(function, node.args), t, name)
 
     # comparisons, masks, select
 
@@ -568,8 +585,6 @@ class OpenCLPrinter(CLikePrinter):
         if interval is not None:
             self._intervals.known[name] = interval
         self.begin(f"for ({t} {name} = {start}; {name} < {stop}; {name} += {node.step}) {{")
-        from tile_ir.emit.clike import Close
-
         return [*node.body.body, Close(scopes=2)]
 
     def write_store(self, node: Store) -> None:

@@ -10,7 +10,7 @@ from tile_ir.kernels import Kernel
 from tile_ir.semtree.nodes import Alloc, Atomic, Function
 
 from hal_opencl.emit.prepare import prepare
-from hal_opencl.emit.printer import OpenCLPrinter
+from hal_opencl.emit.printer import Dialect, OpenCLPrinter
 from hal_opencl.emit.types import comment_text
 
 
@@ -22,15 +22,15 @@ class Source:
     entry: str
 
 
-def emit_kernel(kernel: Kernel, fast_math: bool = False) -> Source:
+def emit_kernel(kernel: Kernel, dialect: Dialect = Dialect()) -> Source:
     """OpenCL C 1.2 of a kernel, with the Tile line and tables it came from as comments.
 
     SemtreeError for a node or operation that OpenCL C cannot express.
     """
     function = kernel.function
     assert function is not None
-    printer = OpenCLPrinter(kernel.groups, fast_math)
-    body = printer.function(prepare(function, fast_math))
+    printer = OpenCLPrinter(kernel.groups, dialect)
+    body = printer.function(prepare(function, dialect.fast_math))
     head = [*_extensions(function), "#pragma OPENCL FP_CONTRACT OFF", ""]
     comments = [f"// {line}".rstrip() for line in comment_text(kernel.stripe.comment)]
     parts = ["\n".join(head), *(f"{text}\n" for text in printer.preamble.values()), *_joined(comments), body]
