@@ -141,6 +141,18 @@ def test_operands_staged_in_local_memory_keep_the_meaning(name: str) -> None:
     check(scheduled, inputs, gpu, reference=stripe)
 
 
+@pytest.mark.parametrize("columns", [32, 40, 67, 300])
+def test_rows_on_work_items_keep_the_meaning(columns: int) -> None:
+    hardware = replace(TINY, threads=16, use_global=False, buffer_align=64, index_bits=32)
+    gpu = replace(target("inline", "fuse", "merge", "accumulate", "gpu_tile"), settings=hardware)
+    stripe = to_stripe(softmax(5, columns))
+    scheduled = optimize(stripe, gpu, verify=True)
+    assert len(kernels(scheduled)) == 1
+    inputs = random_inputs(stripe)
+    np.testing.assert_allclose(interpret.run(scheduled, inputs)["R"], interpret.run(stripe, inputs)["R"], rtol=2e-5)
+    check(scheduled, inputs, gpu, reference=stripe)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.permutations(PIPELINE), st.integers(0, len(PIPELINE)), st.sampled_from(sorted(CASES)))
 def test_passes_in_any_order_keep_the_meaning(order: list[str], count: int, name: str) -> None:

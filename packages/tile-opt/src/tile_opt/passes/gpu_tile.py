@@ -10,15 +10,20 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Refinement
+from tile_ir.stripe.nodes import Bind, Block, Index, Refinement, TensorType
 from tile_ir.target import Target
 
 from tile_opt.cost.gpu import GpuModel
 from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.gpu_nest import build_gpu_nest
+from tile_opt.schedule.gpu_rows import build_gpu_rows, plan_rows
 from tile_opt.schedule.nest import ARRAY, REGISTER, whole_refs
+from tile_opt.schedule.strides import flat_offset, flat_stride
 from tile_opt.schedule.view import KernelView, Stage, close_stage, open_kernel
 
+WIDE = 4
+"""Elements of four bytes in one access."""
+LANE = "lane"
 AXES = 3
 """Dimensions of a work group."""
 
@@ -33,46 +38,88 @@ class GpuTile(KernelPass):
 
     def rewrite(self, kernel: Block, target: Target) -> Block:
         view = open_kernel(kernel)
-        if view is None or not view.loops:
+        if view is None:
             return kernel
         staged = GpuModel(target.settings).plan(view) if self.stage else None
         if staged is not None:
             return build_gpu_nest(view, staged)
-        return _nest(view, _threads(view, target.settings.threads))
+        rows = plan_rows(view, target.settings.threads)
+        if rows is not None:
+            return build_gpu_rows(view, rows)
+        return _nest(view, target.settings.threads) if view.loops else kernel
 
 
-def _threads(view: KernelView, most: int) -> dict[str, int]:
+def _wide_loop(view: KernelView) -> str | None:
+    """The innermost loop, when every access takes it with stride 0 or 1 and four iterations make one aligned access."""
+    loop = view.loops[-1]
+    if loop.range % WIDE or any(loop.name in c.names for s in view.stages for c in s.constraints):
+        return None
+    for stage in view.stages:
+        for use in stage.uses:
+            if view.is_local(use.buffer):
+                continue
+            stride = flat_stride(view, use, loop.name)
+            others = [flat_stride(view, use, i.name) for i in (*view.loops[:-1], *stage.loops)]
+            offset = flat_offset(view, use)
+            wide = stride == 1 and offset % WIDE == 0 and all(o % WIDE == 0 for o in others)
+            if use.extent or (stride and not wide) or view.type_of(use.buffer).dtype.bytes != 4:
+                return None
+    return loop.name
+
+
+def _threads(view: KernelView, most: int, wide: str | None) -> dict[str, int]:
     """Items along each loop: powers of two, innermost loops first."""
     threads: dict[str, int] = {}
     for loop in reversed(view.loops[-AXES:]):
-        count = min(most, 1 << (loop.range - 1).bit_length())
+        extent = loop.range // WIDE if loop.name == wide else loop.range
+        count = min(most, 1 << (extent - 1).bit_length())
         threads[loop.name] = max(1, count)
         most //= threads[loop.name]
     return threads
 
 
-def _nest(view: KernelView, threads: dict[str, int]) -> Block:
+def _nest(view: KernelView, most: int) -> Block:
+    wide = _wide_loop(view)
+    threads = _threads(view, most, wide)
     grid: list[Index] = []
     items: list[Index] = []
     forms: dict[str, Affine] = {}
     constraints: list[Affine] = []
     for loop in view.loops:
-        count = threads.get(loop.name, 1)
-        groups = -(-loop.range // count)
+        lanes = WIDE if loop.name == wide else 1
+        extent, count = loop.range // lanes, threads.get(loop.name, 1)
+        groups = -(-extent // count)
         form = Affine()
         if groups > 1:
             grid.append(Index(f"{loop.name}_g", groups, bind=Bind.GRID))
             form = form + Affine.var(f"{loop.name}_g", count)
         if count > 1:
-            axis = len(items)
-            items.append(Index(f"{loop.name}_i", count, bind=Bind.GROUP, axis=axis))
+            items.append(Index(f"{loop.name}_i", count, bind=Bind.GROUP, axis=len(items)))
             form = form + Affine.var(f"{loop.name}_i")
-        if groups * count > loop.range:
-            constraints.append(form * -1 + (loop.range - 1))
-        forms[loop.name] = form
+        if groups * count > extent:
+            constraints.append(form * -1 + (extent - 1))
+        forms[loop.name] = form * lanes + (Affine.var(LANE) if lanes > 1 else Affine())
     last = len(items) - 1
     items = [replace(i, axis=last - i.axis) for i in items]
-    return _blocks(view, tuple(grid), tuple(items), forms, tuple(constraints))
+    vector = (Index(LANE, WIDE, bind=Bind.VECTOR, lanes=WIDE),) if wide else ()
+    return _blocks(_widened(view, vector), tuple(grid), tuple(items), forms, tuple(constraints))
+
+
+def _widened(view: KernelView, vector: tuple[Index, ...]) -> KernelView:
+    """Every stage runs over the lanes; what is kept per iteration is kept per lane."""
+    if not vector:
+        return view
+    lane = (Affine.var(LANE),)
+
+    def moved(stage: Stage) -> Stage:
+        uses = tuple(replace(u, forms=u.forms + lane) if view.is_local(u.buffer) else u for u in stage.uses)
+        return replace(stage, loops=stage.loops + vector, uses=uses)
+
+    allocs = tuple(
+        replace(a, type=TensorType.row_major(a.type.dtype, (*a.type.sizes, WIDE), align=16), access=(*a.access, Affine()))
+        for a in view.allocs
+    )
+    return replace(view, stages=tuple(moved(s) for s in view.stages), allocs=allocs)
 
 
 def _blocks(
@@ -110,5 +157,5 @@ def _mentioned(stages: tuple[Stage, ...], constraints: tuple[Affine, ...]) -> se
 
 
 def _private(alloc: Refinement) -> Refinement:
-    one = all(size == 1 for size in alloc.type.sizes)
+    one = all(size == 1 for size in alloc.type.sizes) or alloc.type.sizes == (1,) * (len(alloc.type.sizes) - 1) + (WIDE,)
     return replace(alloc, loc=REGISTER if one else ARRAY)

@@ -14,6 +14,12 @@ def flat_stride(view: KernelView, use: Use, loop: str) -> int:
     return sum(form.coefficient(loop) * s for form, s in zip(use.forms, strides, strict=True))
 
 
+def flat_offset(view: KernelView, use: Use) -> int:
+    """Element that the access touches when all loops are at 0."""
+    strides = view.type_of(use.buffer).strides
+    return sum(form.const * s for form, s in zip(use.forms, strides, strict=True))
+
+
 def scalar_bytes(view: KernelView) -> int:
     """Width of the widest scalar the kernel works with, in bytes."""
     dtypes = {view.type_of(u.buffer).dtype for s in view.stages for u in s.uses}

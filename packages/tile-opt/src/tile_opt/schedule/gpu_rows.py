@@ -1,0 +1,240 @@
+"""Rows on work items: a group per iteration of the shared loops, its items side by side along the row.
+
+Every stage walks the row with the same split, so what one stage keeps per element belongs to one item and
+stays in its registers. A reduction along the row is a partial result per item, combined across the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import (
+    Bind,
+    Block,
+    Const,
+    Direction,
+    Index,
+    Load,
+    Op,
+    Order,
+    Reduce,
+    Refinement,
+    Statement,
+    Store,
+    TensorType,
+)
+
+from tile_opt.schedule.nest import ARRAY, REGISTER, whole_refs
+from tile_opt.schedule.regroup import fresh
+from tile_opt.schedule.strides import flat_stride
+from tile_opt.schedule.unify import plain_loop
+from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
+from tile_opt.schedule.work import merged_use
+
+WIDE = 4
+ITEM = "item"
+MAX_UNROLLED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RowSplit:
+    """Element ``wide * (items * step + item) + lane`` of a row of `extent` elements."""
+
+    extent: int
+    items: int
+    wide: int
+
+    @property
+    def steps(self) -> int:
+        return -(-self.extent // (self.items * self.wide))
+
+    @property
+    def ragged(self) -> bool:
+        return self.steps * self.items * self.wide > self.extent
+
+    def indexes(self) -> tuple[Index, ...]:
+        bind = Bind.UNROLL if self.steps <= MAX_UNROLLED else Bind.NONE
+        step = (Index("step", self.steps, bind=bind),) if self.steps > 1 else ()
+        return step + ((Index("lane", self.wide, bind=Bind.VECTOR, lanes=self.wide),) if self.wide > 1 else ())
+
+    def form(self) -> Affine:
+        form = Affine.var(ITEM, self.wide)
+        if self.steps > 1:
+            form = form + Affine.var("step", self.wide * self.items)
+        return form + Affine.var("lane") if self.wide > 1 else form
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Merge the items' partial results into a cell that each item keeps."""
+
+    partial: str
+    cell: str
+    agg: Aggregation
+    dtype: DType
+
+    def statements(self) -> list[Statement]:
+        own, all_, old, new = (f"${self.partial}_{n}" for n in ("own", "all", "old", "new"))
+        return [
+            Load(own, self.partial),
+            Reduce(all_, own, self.agg, (ITEM,)),
+            Load(old, self.cell),
+            Op(new, self.agg.value, (old, all_), self.dtype),
+            Store(self.cell, new),
+        ]
+
+
+def plan_rows(view: KernelView, threads: int) -> RowSplit | None:
+    """The split when every stage with a loop of its own walks rows of one length, contiguously; else None."""
+    loops = [s.loops for s in view.stages if s.loops]
+    if not loops or any(len(own) != 1 or own[0].order is not Order.FREE for own in loops):
+        return None
+    extents = {own[0].range for own in loops}
+    if len(extents) != 1 or any(s.constraints for s in view.stages):
+        return None
+    extent = extents.pop()
+    if extent < 32 or not all(_walks_rows(view, s) for s in view.stages if s.loops):
+        return None
+    wide = WIDE if extent % WIDE == 0 and _aligned(view) else 1
+    items = min(threads, 1 << max(0, (extent // wide - 1).bit_length()))
+    return RowSplit(extent, items, wide)
+
+
+def _walks_rows(view: KernelView, stage: Stage) -> bool:
+    """Memory is walked with stride 0 or 1, local rows plainly, and at least one tensor contiguously."""
+    loop = stage.loops[0].name
+    strides = [flat_stride(view, u, loop) for u in stage.uses if not view.is_local(u.buffer)]
+    merged = merged_use(stage)
+    if merged is not None and not (view.is_local(merged.buffer) and _one_cell(view, merged)):
+        return False
+    for use in stage.uses:
+        if not view.is_local(use.buffer):
+            if use.writes and flat_stride(view, use, loop) != 1:
+                return False
+            continue
+        along = [f for f in use.forms if loop in f.names]
+        size = view.type_of(use.buffer).sizes
+        plain = [plain_loop(f, stage, s) for f, s in zip(use.forms, size, strict=True)]
+        if along and loop not in plain:
+            return False
+        if not along and use.writes and use is not merged:
+            return False
+    return all(s in (0, 1) for s in strides) and (1 in strides or not strides)
+
+
+def _one_cell(view: KernelView, use: Use) -> bool:
+    return all(size == 1 for size in view.type_of(use.buffer).sizes)
+
+
+def _aligned(view: KernelView) -> bool:
+    """Rows start on multiples of four elements of four bytes."""
+    for stage in view.stages:
+        for use in stage.uses:
+            whole = view.type_of(use.buffer)
+            if whole.dtype.bytes != 4:
+                return False
+            for loop in view.loops:
+                if flat_stride(view, use, loop.name) % WIDE and stage.loops and flat_stride(view, use, stage.loops[0].name):
+                    return False
+    return True
+
+
+def build_gpu_rows(view: KernelView, split: RowSplit) -> Block:
+    """The scheduled kernel: grid over the shared loops, one group per row."""
+    grid = tuple(Index(f"{i.name}_g", i.range, bind=Bind.GRID) for i in view.loops)
+    forms = {i.name: Affine.var(f"{i.name}_g") for i in view.loops}
+    taken = {r.into for r in (*view.refs, *view.allocs)}
+    allocs = [_private(view, a, split) for a in view.allocs]
+    made: list[Stage | Total] = []
+    for stage in view.stages:
+        parts, more = _row_stages(view, stage, split, taken)
+        made += parts
+        allocs += more
+    moved = [p.substitute(forms) if isinstance(p, Stage) else p for p in made]
+    names = tuple(i.name for i in grid)
+    buffers = {r.into: r for r in (*view.refs, *allocs)}
+    used = {n for s in moved if isinstance(s, Stage) for n in s.names()}
+    body: list[Statement] = []
+    for part in moved:
+        body += [close_stage(part, buffers, (*names, ITEM))] if isinstance(part, Stage) else part.statements()
+    item = Block(
+        f"{view.name}_item",
+        indexes=(*tuple(Index(n, 1, Affine.var(n)) for n in names if n in used), Index(ITEM, split.items, bind=Bind.GROUP)),
+        refs=whole_refs(view, view.stages) + tuple(allocs),
+        body=tuple(body),
+    )
+    return Block(
+        view.name,
+        indexes=grid,
+        refs=whole_refs(view, view.stages),
+        body=(item,),
+        tags=view.tags | {"scheduled"},
+        comment=view.comment,
+        origin=view.origin,
+    )
+
+
+def _private(view: KernelView, alloc: Refinement, split: RowSplit) -> Refinement:
+    """A local row shrinks to one item's share of it: ``[step][lane]`` in place of the row's dimension."""
+    if not _is_row(view, alloc.into):
+        return replace(alloc, loc=REGISTER)
+    sizes = tuple(1 for _ in alloc.type.sizes) + tuple(i.range for i in split.indexes())
+    register = split.steps <= MAX_UNROLLED
+    type = TensorType.row_major(alloc.type.dtype, sizes, align=16)
+    return replace(alloc, type=type, access=(Affine(),) * len(sizes), loc=REGISTER if register else ARRAY)
+
+
+def _is_row(view: KernelView, buffer: str) -> bool:
+    return any(
+        s.loops and s.loops[0].name in {n for f in u.forms for n in f.names}
+        for s in view.stages
+        for u in s.uses
+        if u.buffer == buffer
+    )
+
+
+def _row_stages(
+    view: KernelView, stage: Stage, split: RowSplit, taken: set[str]
+) -> tuple[list[Stage | Total], list[Refinement]]:
+    uses = tuple(_local_use(view, stage, u, split) for u in stage.uses)
+    if not stage.loops:
+        alone = any(u.writes and not view.is_local(u.buffer) for u in stage.uses)
+        constraints = stage.constraints + ((Affine.var(ITEM, -1),) if alone else ())
+        return [replace(stage, uses=uses, constraints=constraints)], []
+    limit = (split.form() * -1 + (split.extent - 1),) if split.ragged else ()
+    moved = replace(stage, loops=split.indexes(), uses=uses)
+    moved = moved.substitute({stage.loops[0].name: split.form()})
+    moved = replace(moved, constraints=moved.constraints + limit)
+    merged = merged_use(moved)
+    if merged is None or flat_stride(view, merged, stage.loops[0].name):
+        return [moved], []
+    return _reduced(view, moved, merged, taken)
+
+
+def _local_use(view: KernelView, stage: Stage, use: Use, split: RowSplit) -> Use:
+    """Local rows are subscripted by an item's own step and lane."""
+    if not view.is_local(use.buffer) or not _is_row(view, use.buffer) or not stage.loops:
+        return use
+    own = tuple(Affine.var(i.name) for i in split.indexes())
+    return replace(use, forms=(Affine(),) * len(use.forms) + own)
+
+
+def _reduced(
+    view: KernelView, stage: Stage, merged: Use, taken: set[str]
+) -> tuple[list[Stage | Total], list[Refinement]]:
+    """A partial result per item, then one value for all of them."""
+    assert merged.agg is not None
+    name = fresh(f"{merged.buffer}_partial", taken)
+    dtype = view.type_of(merged.buffer).dtype
+    alloc = Refinement(Direction.ALLOC, name, "", (Affine(),), TensorType.row_major(dtype, (1,)), loc=REGISTER)
+    cell = (Affine(),)
+    start = Stage(
+        f"{stage.name}_start", (), (), (Use("acc", name, cell, Direction.OUT),),
+        (Const("$z", merged.agg.identity(dtype), dtype), Store("acc", "$z")),
+    )  # fmt: skip
+    target = replace(merged, buffer=name, forms=cell)
+    partial = replace(stage, uses=tuple(target if u.name == merged.name else u for u in stage.uses))
+    return [start, partial, Total(name, merged.buffer, merged.agg, dtype)], [alloc]
