@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 MATMUL = "function (A[M, L], B[L, N]) -> (C) {\n    C[i, j : M, N] = +(A[i, k] * B[k, j]);\n}\n"
 SHAPES = ["--shape", "A=float32[4,3]", "-s", "B=[3,5]"]
 COMMANDS = [
-    "devices", "doctor", "check", "fmt", "ir", "explain", "run", "grad", "bench", "plugins", "conformance",
+    "devices", "doctor", "check", "fmt", "ir", "explain", "run", "grad", "bench", "tune", "plugins", "conformance",
     "cache info", "cache clear", "cache verify",
 ]  # fmt: skip
 
@@ -129,6 +129,15 @@ def test_explain_and_bench(file: Path) -> None:
     facts = Result("bench", file, *SHAPES, "--seconds", "0.01", "--json").json
     assert facts["device"] == "llvm:0" and facts["calls"] > 0 and facts["median_seconds"] > 0
     assert "gflops" in Result("bench", file, *SHAPES, "--seconds", "0").out
+
+
+def test_tune(tmp_path: Path, file: Path) -> None:
+    rows = Result("tune", file, "-s", "A=[64,64]", "-s", "B=[64,64]", "--trials", "4", "--json").json
+    assert {} in [r["changed"] for r in rows] and 1 < len(rows) <= 4
+    assert [r["seconds"] for r in rows] == sorted(r["seconds"] for r in rows)
+    assert "the cost model's choice" in Result("tune", file, "-s", "A=[64,64]", "-s", "B=[64,64]", "--trials", "2").out
+    assert "only one schedule" in Result("tune", file, *SHAPES, "--trials", "1").out
+    assert Result("tune", file, *SHAPES, "--device", "null").code == 1
 
 
 @pytest.mark.parametrize("device", ["interp", "llvm"])

@@ -36,8 +36,9 @@ class Evaluator:
     def __init__(self, device: Device | str | None = None, *, fast_math: bool = False, tile_trials: int = 1) -> None:
         """`fast_math` lets backends use approximate math functions.
 
-        `tile_trials` is how many tilings may be measured per kernel; the cost model's first choice is what
-        runs today, whatever the number. TileDeviceError for an unknown device.
+        With `tile_trials` above 1, so many schedules of each program are compiled and timed when it is first
+        called, and the fastest one is kept; sums may then be taken in another order from one process to the
+        next. TileDeviceError for an unknown device.
         """
         if tile_trials < 1:
             raise TileTypeError(Diagnostic("TILE-E512", f"tile_trials is at least 1, not {tile_trials}"))
@@ -79,6 +80,8 @@ class Evaluator:
     def _given(
         self, function: BaseFunction, executable: Executable, values: Sequence[Any], out: Any, donate: str | Sequence[str]
     ) -> list[Any] | None:
+        if type(out) is np.ndarray and not donate and executable.takes(out, values):
+            return [out]
         names = donated(function, donate)
         return None if out is None else given_outputs(function, executable.outputs, out, values, names, self.device)
 
@@ -147,7 +150,12 @@ class Evaluator:
         """The stages of compilation for inputs of these types."""
         from tile_runtime.lowered import Lowered
 
-        return Lowered(function.bind(types), self.device, target=self._target, spans=function.spans)
+        first = Lowered(function.bind(types), self.device, target=self._target, spans=function.spans)
+        if self.tile_trials == 1:
+            return first
+        from tile_runtime.tuning import best
+
+        return best(first, self.tile_trials)
 
 
 def _kind(value: Any) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -64,6 +65,15 @@ class Executable:
         fresh = [self._array(bindings[r[0]], r) for r in self._results]
         return fresh if out is None else [f if o is None else _copied(f, o) for f, o in zip(fresh, out, strict=True)]
 
+    def takes(self, out: Array, inputs: Sequence[Any]) -> bool:
+        """A quick yes for the one output of a function, writable, of the right type and apart from all inputs."""
+        if len(self._results) != 1:
+            return False
+        _, _, dtype, _, shape = self._results[0]
+        if out.dtype != dtype or out.shape != shape or not out.flags.writeable:
+            return False
+        return not any(type(x) is not np.ndarray or np.may_share_memory(out, x) for x in inputs)
+
     def _uploaded(self, array: Array) -> Buffer:
         buffer = self.device.memory.allocate(array.nbytes)
         if array.nbytes:
@@ -76,7 +86,7 @@ class Executable:
         """The caller's own memory, when kernels can write it."""
         if out is None or not out.nbytes or not out.flags.c_contiguous or not out.dtype.isnative:
             return None
-        if out.__array_interface__["data"][0] % OUTPUT_ALIGNMENT or any(np.may_share_memory(out, a) for a in arrays):
+        if _address(out) % OUTPUT_ALIGNMENT or any(np.may_share_memory(out, a) for a in arrays):
             return None
         return self.device.memory.wrap(raw_view(out))
 
@@ -103,6 +113,13 @@ class Executable:
             raise
         ticket.started(event)
         return results
+
+
+def _address(array: Array) -> int:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    except (TypeError, ValueError):  # bfloat16 has no buffer
+        return array.__array_interface__["data"][0]
 
 
 def _copied(fresh: Array, out: Array) -> Array:

@@ -51,6 +51,10 @@ class Lowered:
         self.target = target or device.target
         self._spans = spans or {}
 
+    def retargeted(self, target: Target) -> Lowered:
+        """The same program compiled for another target of the same device."""
+        return Lowered(self.program, self.device, target=target, spans=self._spans)
+
     @cached_property
     def compiled(self) -> Compiled:
         """The optimizer's result."""

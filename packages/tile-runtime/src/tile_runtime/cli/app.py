@@ -20,6 +20,7 @@ from tile_runtime.cli import (
     ir,
     plugins,
     run,
+    tune,
 )
 from tile_runtime.cli.errors import reported
 
@@ -66,6 +67,7 @@ _add(app, "explain", explain.explain, "tile explain matmul.tile --shape 'A=[512,
 _add(app, "run", run.run, "tile run matmul.tile --input A=a.npy --input B=b.npy --output C=c.npy --device llvm")
 _add(app, "grad", grad.grad, "tile grad matmul.tile --wrt A --shape 'A=[2,3]' --shape 'B=[3,4]'")
 _add(app, "bench", bench.bench, "tile bench matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' --json")
+_add(app, "tune", tune.tune, "tile tune matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' --trials 6")
 _add(app, "plugins", plugins.plugins, "tile plugins")
 _add(
     app, "conformance", conformance.conformance, "tile conformance --backend llvm --level 2",

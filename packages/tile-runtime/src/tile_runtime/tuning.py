@@ -1,0 +1,99 @@
+"""Measuring several schedules of a program instead of trusting the cost model's first choice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from tile_ir.diagnostics import TileError
+from tile_ir.target import HardwareSettings, Target
+
+from tile_runtime.cache import cache_key
+from tile_runtime.lowered import Lowered
+from tile_runtime.tensor import Tensor
+
+ROUNDS = 5
+"""Timed calls of each schedule, interleaved; the best one counts."""
+
+_CHANGES: tuple[tuple[str, float], ...] = (
+    ("registers", 0.75), ("vector_bytes", 0.5), ("l2_bytes", 0.5), ("registers", 0.5), ("l2_bytes", 2.0),
+    ("threads", 0.5), ("threads", 2.0), ("max_mem", 0.5), ("l2_bytes", 0.25), ("max_regs", 0.5), ("max_mem", 0.25),
+)  # fmt: skip
+"""Settings that schedules are made from, and what to multiply each with; those a target's model ignores give no new kernels."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """One schedule that was measured."""
+
+    lowered: Lowered
+    changed: Mapping[str, int]
+    """Hardware settings that differ from the device's own; empty for the cost model's first choice."""
+    seconds: float = field(default=float("inf"))
+    """Best time of a call."""
+
+
+def targets(target: Target) -> Iterator[tuple[Mapping[str, int], Target]]:
+    """`target` itself, then variations of its settings, as (what differs, target)."""
+    yield {}, target
+    for name, factor in _CHANGES:
+        value = int(getattr(target.settings, name) * factor)
+        if value >= 1 and (name != "threads" or target.settings.threads > 1):
+            yield {name: value}, replace(target, settings=_with(target.settings, name, value))
+
+
+def _with(settings: HardwareSettings, name: str, value: int) -> HardwareSettings:
+    return replace(settings, **{name: value})
+
+
+def measure(base: Lowered, count: int) -> list[Trial]:
+    """Up to `count` different schedules of `base`, fastest first, timed on inputs of ones."""
+    trials = _distinct(base, count)
+    if len(trials) > 1:
+        _time(trials)
+    return sorted(trials, key=lambda t: t.seconds)
+
+
+def best(base: Lowered, count: int) -> Lowered:
+    """The fastest of up to `count` schedules; `base` itself where nothing runs."""
+    return measure(base, count)[0].lowered if count > 1 and base.device.capabilities.executes else base
+
+
+def _distinct(base: Lowered, count: int) -> list[Trial]:
+    found: dict[str, Trial] = {}
+    for changed, target in targets(base.target):
+        if len(found) >= count:
+            break
+        low = base.retargeted(target) if changed else base
+        try:
+            # The target itself is part of a cache key; kernels are compared for one and the same.
+            key = cache_key(base.device, replace(low.kernels, target=base.target))
+        except TileError:
+            if not changed:
+                raise
+            continue  # a variation that cannot be scheduled
+        found.setdefault(key, Trial(low, changed))
+    return list(found.values())
+
+
+def _time(trials: Sequence[Trial]) -> None:
+    inputs = [_ones(trials[0].lowered, p.type) for p in trials[0].lowered.program.inputs]
+    outputs: Any = [None] * len(trials[0].lowered.executable.outputs)
+    for turn in range(ROUNDS + 1):
+        for trial in trials:
+            start = time.perf_counter()
+            outputs = trial.lowered.executable.run_tensors(inputs, outputs)
+            for tensor in outputs:
+                tensor.wait()
+            if turn:  # the first call warms up
+                trial.seconds = min(trial.seconds, time.perf_counter() - start)
+
+
+def _ones(low: Lowered, type: Any) -> Tensor:
+    tensor = Tensor(low.device, type.shape, type.dtype)
+    with tensor.mmap_discard() as view:
+        view[...] = np.ones((), view.dtype)
+    return tensor
