@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import pyopencl as _pyopencl
 
-cl: Any = _pyopencl
+cl: Any = import_module("pyopencl")
 """pyopencl without static types: its stubs vary between versions."""
 cl_error: type[Exception] = cl.Error
 

@@ -21,7 +21,7 @@ from tile_ir.settings import Settings
 
 from hal_opencl import binding
 from hal_opencl.context import DeviceContext
-from hal_opencl.emit.printer import Dialect
+from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.source import Source, dtypes, emit_kernel
 
 _MAGIC = b"tile-opencl 1\n"

@@ -129,7 +129,7 @@ class OpenCLExecutor(Executor):
         if overlapping(source, target) and source.offset != target.offset:
             between = self._memory.allocate(src.nbytes)
             return self.copy(between, dst, [self.copy(src, between, dependencies)])
-        if source.offset == target.offset and source.root is target.root or not src.nbytes:
+        if (source.offset == target.offset and source.root is target.root) or not src.nbytes:
             return self._context.lanes.submit(binding.marker, dependencies)
         return self._context.lanes.submit(
             lambda queue, waits: binding.copy(queue, source.raw, target.raw, target.nbytes, waits), dependencies

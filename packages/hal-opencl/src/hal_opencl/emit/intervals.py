@@ -18,7 +18,7 @@ class Intervals:
 
     def __init__(self, groups: tuple[int, int, int]) -> None:
         self.groups = groups
-        self.group_size = (1, 1, 1)
+        self.group_size: tuple[int, int, int] = (1, 1, 1)
         self.known: dict[str, Interval] = {}
 
     def of(self, expr: Expr, lookup: Lookup) -> Interval | None:

@@ -9,8 +9,9 @@ from tile_ir.emit.walker import walk_all, walk_functions, walk_statements
 from tile_ir.kernels import Kernel
 from tile_ir.semtree.nodes import Alloc, Atomic, Function
 
+from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.prepare import prepare
-from hal_opencl.emit.printer import Dialect, OpenCLPrinter
+from hal_opencl.emit.printer import OpenCLPrinter
 from hal_opencl.emit.types import comment_text
 
 
@@ -22,7 +23,7 @@ class Source:
     entry: str
 
 
-def emit_kernel(kernel: Kernel, dialect: Dialect = Dialect()) -> Source:
+def emit_kernel(kernel: Kernel, dialect: Dialect = PLAIN) -> Source:
     """OpenCL C 1.2 of a kernel, with the Tile line and tables it came from as comments.
 
     SemtreeError for a node or operation that OpenCL C cannot express.

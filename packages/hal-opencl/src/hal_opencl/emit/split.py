@@ -67,7 +67,7 @@ def _statement(statement: Statement) -> Sequence[Statement]:
             values = parts[id(value)]
             temps = [Let(f"{_name(name, n)} new", v) for n, v in enumerate(values)]
             return [*temps, *(Assign(_name(name, n), Var(f"{_name(name, n)} new", v.type)) for n, v in enumerate(values))]
-        case Store(ptr, index, value, mask, align) if len(parts[id(value)]) > 1:
+        case Store(_, _, value, mask) if len(parts[id(value)]) > 1:
             return _stores(statement, parts[id(value)], parts[id(mask)] if mask is not None else None)
         case _:
             return (with_children(statement, [parts[id(child)][0] for child in children(statement)]),)

@@ -82,17 +82,22 @@ _RESERVED = re.compile(
     """
 )
 WORDS: tuple[str, ...] = tuple(
-    """
-    acos acosh acospi asin asinh asinpi atan atan2 atanh atanpi atan2pi cbrt ceil copysign cos cosh cospi erfc erf exp
-    exp2 exp10 expm1 fabs fdim floor fma fmax fmin fmod fract frexp hypot ilogb ldexp lgamma lgamma_r log log2 log10
-    log1p logb mad maxmag minmag modf nan nextafter pow pown powr remainder remquo rint rootn round rsqrt sin sincos
-    sinh sinpi sqrt tan tanh tanpi tgamma trunc abs abs_diff add_sat hadd rhadd clamp clz ctz mad_hi mad_sat max min
-    mul_hi rotate sub_sat upsample popcount mad24 mul24 degrees mix radians step smoothstep sign cross dot distance
-    length normalize fast_distance fast_length fast_normalize any all bitselect select signbit barrier mem_fence
-    read_mem_fence write_mem_fence prefetch wait_group_events vec_step shuffle shuffle2 printf infinity maxfloat
-    alignas complex imaginary event_t sampler_t generic address_space assert offsetof va_list wchar_t cles_enable
-    """.split()
+    word
+    for line in (
+        "acos acosh acospi asin asinh asinpi atan atan2 atanh atanpi atan2pi cbrt ceil copysign cos cosh",
+        "cospi erfc erf exp exp2 exp10 expm1 fabs fdim floor fma fmax fmin fmod fract frexp hypot ilogb ldexp",
+        "lgamma lgamma_r log log2 log10 log1p logb mad maxmag minmag modf nan nextafter pow pown powr",
+        "remainder remquo rint rootn round rsqrt sin sincos sinh sinpi sqrt tan tanh tanpi tgamma trunc abs",
+        "abs_diff add_sat hadd rhadd clamp clz ctz mad_hi mad_sat max min mul_hi rotate sub_sat upsample",
+        "popcount mad24 mul24 degrees mix radians step smoothstep sign cross dot distance length normalize",
+        "fast_distance fast_length fast_normalize any all bitselect select signbit barrier mem_fence",
+        "read_mem_fence write_mem_fence prefetch wait_group_events vec_step shuffle shuffle2 printf infinity",
+        "maxfloat alignas complex imaginary event_t sampler_t generic address_space assert offsetof va_list",
+        "wchar_t cles_enable",
+    )
+    for word in line.split()
 )
+"""Functions and words of OpenCL C that no variable may hide."""
 
 
 def safe_hint(name: str) -> str:

@@ -1,0 +1,19 @@
+"""What differs between devices and compilations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a kernel is written; the defaults suit every device."""
+
+    fast_math: bool = False
+    """Use ``mad`` and ``native_*``."""
+    math_by_lane: bool = False
+    """Call math functions lane by lane: on CPUs the vector versions give other bits than the scalar ones, and in
+    PoCL one lane with a large argument spoils the others."""
+
+
+PLAIN = Dialect()

@@ -1,0 +1,491 @@
+"""Expressions of semtree as OpenCL C 1.2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from tile_ir.dtype import DType, Kind
+from tile_ir.emit.clike import CLikePrinter
+from tile_ir.emit.pieces import ADDITIVE, ATOM, EQUALITY, POSTFIX, PREFIX, TERM, TERNARY, Expansion, Piece, call, infix
+from tile_ir.semtree.errors import SemtreeError
+from tile_ir.semtree.nodes import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Extract,
+    Fma,
+    IdKind,
+    Insert,
+    Iota,
+    Limit,
+    Load,
+    ReduceLanes,
+    Select,
+    Shuffle,
+    Space,
+    Splat,
+    Type,
+    Unary,
+    Unroll,
+    Var,
+    WorkId,
+)  # fmt: skip
+
+from hal_opencl.emit import helpers
+from hal_opencl.emit.dialect import PLAIN, Dialect
+from hal_opencl.emit.intervals import Intervals
+from hal_opencl.emit.split import AGGREGATION_OPS
+from hal_opencl.emit.types import (
+    HALVES,
+    REGISTERS,
+    WORDS,
+    mask,
+    memory,
+    register,
+    register_bits,
+    rounded,
+    safe_hint,
+    tag,
+    unsigned,
+)  # fmt: skip
+
+_MATH = (
+    ["exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "ceil", "floor", "round", "pow"]
+)
+_EXACT = frozenset({"max", "min", "neg", "abs", "ceil", "floor", "round"})
+"""Operations that give a value of the operand's dtype without rounding."""
+_SAME_IN_VECTORS = _EXACT | {"sqrt", "mad"}
+_BOOLS = {
+    "add": "bit_or", "sub": "bit_xor", "mul": "bit_and", "div": "bit_and", "max": "bit_or", "min": "bit_and",
+    "bit_and": "bit_and", "bit_or": "bit_or", "bit_xor": "bit_xor",
+}  # fmt: skip
+_IDS = {IdKind.GLOBAL: "get_global_id", IdKind.GROUP: "get_group_id", IdKind.LOCAL: "get_local_id"}
+_NATIVE = {name: f"native_{name}" for name in ("exp", "log", "sqrt", "sin", "cos", "tan")}
+
+
+class OpenCLExpressions(CLikePrinter):
+    """Names, types, literals and expressions; `preamble` holds the functions that they need from us."""
+
+    types: ClassVar[Mapping[DType, str]] = REGISTERS
+    functions: ClassVar[Mapping[Any, str]] = {"fma": "fma", "mad": "mad"} | {name: name for name in _MATH}
+    spaces: ClassVar[Mapping[Space, str]] = {
+        Space.PRIVATE: "", Space.LOCAL: "local", Space.GLOBAL: "global", Space.CONST: "constant",
+    }  # fmt: skip
+    suffixes: ClassVar[Mapping[DType, str]] = {
+        DType.FLOAT32: "f", DType.FLOAT16: "f", DType.BFLOAT16: "f",
+        DType.INT64: "L", DType.UINT64: "UL", DType.UINT32: "u",
+    }  # fmt: skip
+    wraps_by_unsigned: ClassVar[bool] = True
+    unrolls: ClassVar[Mapping[Unroll, str]] = {Unroll.FULL: "#pragma unroll"}
+
+    def __init__(self, groups: tuple[int, int, int] = (1, 1, 1), dialect: Dialect = PLAIN) -> None:
+        super().__init__(WORDS)
+        self.preamble: dict[str, str] = {}
+        self._dialect = dialect
+        self._intervals = Intervals(groups)
+        self._locals: dict[int, str] = {}
+        self._kernel = True
+
+    # --- names and types
+
+    def declare(self, name: str) -> str:
+        self._scopes[-1][name] = text = self.names.fresh(safe_hint(name))
+        return text
+
+    def declare_global(self, name: str) -> str:
+        self._scopes[0][name] = text = self.names.fresh(safe_hint(name))
+        return text
+
+    def type_name(self, t: Type) -> str:
+        return register(t.dtype, t.lanes)
+
+    def pointer_name(self, t: Type, constant: bool = False) -> str:
+        words = [self.spaces[t.space], "const" if constant else "", memory(t.dtype, t.lanes) + "*"]
+        return " ".join(word for word in words if word)
+
+    def helper(self, name: str, make: Callable[..., str], *args: Any) -> str:
+        """The identifier of a function of the preamble, written when first asked for."""
+        name = f"tile_{name}"
+        if name not in self.preamble:
+            self.preamble[name] = make(name, *args)
+        return name
+
+    # --- literals
+
+    def literal(self, value: int | float | bool, t: Type) -> Expansion:
+        if t.lanes > 1:
+            element = "-1" if t.dtype is DType.BOOL and value else self._text(self.literal(value, t.scalar))
+            return PREFIX, [f"({self.type_name(t)})({'0' if t.dtype is DType.BOOL and not value else element})"]
+        if t.dtype.is_float:
+            return self.float_literal(rounded(float(value), t.dtype), t)
+        return super().literal(value if t.dtype is DType.BOOL else int(value), t)
+
+    @staticmethod
+    def _text(expansion: Expansion) -> str:
+        return "".join(str(piece) for piece in expansion[1])
+
+    # --- expressions
+
+    def special(self, expr: Expr) -> Expansion | None:
+        handler = self._handlers.get(type(expr))
+        return handler(self, expr) if handler is not None else None
+
+    def _const(self, node: Const) -> Expansion:
+        return self.literal(node.value, node.type)
+
+    def _limit(self, node: Limit) -> Expansion:
+        t = node.type
+        return self.literal(t.dtype.min_value if node.which == "min" else t.dtype.max_value, t)
+
+    def _work_id(self, node: WorkId) -> Expansion:
+        return PREFIX, [f"({self.type_name(node.type)}){_IDS[node.kind]}({node.axis})"]
+
+    # loads
+
+    def _load(self, node: Load) -> Expansion:
+        t, space = node.type, node.ptr.type.space
+        if node.mask is not None:
+            return self._masked_load(node)
+        if t.lanes == node.ptr.type.lanes and (t.lanes == 1 or not node.ptr.type.ptr):
+            if t.dtype is DType.FLOAT16:
+                return ATOM, ["vload_half(", (node.index, 0), ", ", *self._half_pointer(node.ptr, space), ")"]
+            return self._from_memory((POSTFIX, self.element(node.ptr, node.index)), t)
+        where = self._address(node.ptr, node.index)
+        if t.dtype is DType.FLOAT16:
+            return ATOM, [f"vload_half{t.lanes}(0, ", *where, ")"]
+        if node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
+            pointer = f"*({' '.join(w for w in (self.spaces[space], 'const') if w)} {memory(t.dtype, t.lanes)}*)".replace("*( ", "*(")
+            return self._from_memory((PREFIX, [pointer, "(", *where, ")"]), t)
+        return self._from_memory((ATOM, [f"vload{t.lanes}(0, ", *where, ")"]), t)
+
+    def _half_pointer(self, ptr: Expr, space: Space) -> list[Piece]:
+        if ptr.type.ptr:
+            return [(ptr, 0)]
+        return [f"({self.spaces[space]} half*)".replace("( ", "("), (ptr, PREFIX)]
+
+    def _address(self, ptr: Expr, index: Expr) -> list[Piece]:
+        """``p + index`` as a pointer to elements in memory."""
+        base: list[Piece] = self._half_pointer(ptr, ptr.type.space) if ptr.type.dtype is DType.FLOAT16 else [(ptr, ADDITIVE)]
+        if isinstance(index, Const) and index.value == 0:
+            return base
+        return [*base, " + ", (index, ADDITIVE + 1)]
+
+    def _from_memory(self, loaded: Expansion, t: Type) -> Expansion:
+        precedence, pieces = loaded
+        if t.dtype is DType.BOOL:
+            zero = "0" if t.lanes == 1 else f"({memory(t.dtype, t.lanes)})(0)"
+            return EQUALITY, [*_embed(precedence, pieces, EQUALITY), f" != {zero}"]
+        if t.dtype is DType.BFLOAT16:
+            if t.lanes == 1:
+                return ATOM, ["as_float((uint)", *_embed(precedence, pieces, PREFIX), " << 16)"]
+            wide = unsigned(t.dtype, t.lanes)
+            return ATOM, [f"as_{register(t.dtype, t.lanes)}(convert_{wide}(", *pieces, f") << ({wide})(16u))"]
+        return loaded
+
+    def _masked_load(self, node: Load) -> Expansion:
+        t, space = node.type, node.ptr.type.space
+        if t.lanes == 1:
+            plain = Load(node.ptr, node.index, t)
+            assert node.mask is not None
+            return TERNARY, [(node.mask, TERNARY + 1), " ? ", (plain, TERNARY + 1), " : 0"]
+        element = {DType.BOOL: "p[LANE] ? -1 : 0", DType.FLOAT16: "vload_half(LANE, p)",
+                   DType.BFLOAT16: "as_float((uint)p[LANE] << 16)"}.get(t.dtype, "p[LANE]")  # fmt: skip
+        name = self.helper(f"load_{tag(t)}_{space.value}", helpers.masked_load, self.spaces[space], t, element)
+        assert node.mask is not None
+        return ATOM, [f"{name}(", *self._address(node.ptr, node.index), ", ", (node.mask, 0), ")"]
+
+    # arithmetic
+
+    def _unary(self, node: Unary) -> Expansion:
+        t, value = node.type, node.value
+        if t.dtype is DType.BOOL:
+            return (PREFIX, ["!" if t.lanes == 1 else "~", (value, PREFIX)]) if node.op == "bit_not" else self.expand(value)
+        if node.op == "abs":
+            return self._abs(value, t)
+        if node.op == "bit_not":
+            return PREFIX, ["~", (value, PREFIX)] if t.lanes > 1 or t.dtype.bits >= 32 else [f"({self.type_name(t)})~", (value, PREFIX)]
+        if t.dtype.is_float:
+            return PREFIX, ["-", (value, POSTFIX)]
+        if t.lanes > 1:
+            return self._through_unsigned(t, [f"({unsigned(t.dtype, t.lanes)})(0) - ", *self._as_unsigned(value)])
+        return PREFIX, [f"({self.type_name(t)})(0{'u' if t.dtype.bits <= 32 else 'UL'} - ({_wide(t)})", (value, PREFIX), ")"]
+
+    def _abs(self, value: Expr, t: Type) -> Expansion:
+        if t.dtype.is_float:
+            return call("fabs", (value,))
+        if not t.dtype.is_signed:
+            return self.expand(value)
+        if t.lanes > 1:
+            return ATOM, [f"as_{self.type_name(t)}(abs(", (value, 0), "))"]
+        inner = "int" if t.dtype.bits < 32 else self.type_name(t)
+        return PREFIX, [f"({self.type_name(t)})abs(({inner})", (value, PREFIX), ")"]
+
+    def _binary(self, node: Binary) -> Expansion:
+        t, op = node.type, node.op
+        if t.dtype is DType.BOOL and op in _BOOLS:
+            return infix(*self.infixes[_BOOLS[op]], node.left, node.right)
+        if op in ("bit_left", "bit_right"):
+            return self._shift(node)
+        if t.dtype.is_float:
+            return self._round(self._float_binary(node), t, op)
+        if op in ("bit_and", "bit_or", "bit_xor"):
+            return infix(*self.infixes[op], node.left, node.right)
+        if op in ("max", "min"):
+            return self._integer_extreme(node)
+        if op in ("div", "mod"):
+            return self._divide(node)
+        return self._wrapping(node)
+
+    def _float_binary(self, node: Binary) -> Expansion:
+        t, op = node.type, node.op
+        if op in ("max", "min"):
+            wide = Type(DType.FLOAT32, t.lanes) if t.dtype in HALVES else t
+            return call(self.helper(f"{op}_{tag(wide)}", helpers.float_extreme, op, wide), (node.left, node.right))
+        if op == "div":
+            return infix("/", TERM, node.left, node.right)
+        if op not in ("add", "sub", "mul"):
+            raise SemtreeError(f"OpenCL has no operation {op} of {t.dtype}")
+        return infix(*self.infixes[op], node.left, node.right)
+
+    def _round(self, expansion: Expansion, t: Type, op: str = "") -> Expansion:
+        """Rounded to a half type, unless the operation is exact."""
+        if t.dtype not in HALVES or op in _EXACT:
+            return expansion
+        maker = helpers.round_half if t.dtype is DType.FLOAT16 else helpers.round_bfloat
+        return ATOM, [self.helper(f"round_{tag(t)}", maker, t) + "(", *expansion[1], ")"]
+
+    def _integer_extreme(self, node: Binary) -> Expansion:
+        t = node.type
+        if t.lanes > 1 or t.dtype.bits >= 32:
+            cast = "" if t.lanes > 1 else f"({self.type_name(t)})"
+            if not cast or (_typed(node.left) and _typed(node.right)):
+                return call(node.op, (node.left, node.right))
+        else:
+            cast = "(int)"
+        return ATOM, [f"{node.op}({cast}", (node.left, PREFIX), f", {cast}", (node.right, PREFIX), ")"]
+
+    def _divide(self, node: Binary) -> Expansion:
+        t, op = node.type, node.op
+        divisor = node.right.value if isinstance(node.right, (Splat,)) else node.right
+        known = isinstance(divisor, Const) and divisor.value not in (0, -1)
+        positive = known and isinstance(divisor, Const) and divisor.value > 0
+        if known and (op == "div" or not t.dtype.is_signed):
+            return infix("/" if op == "div" else "%", TERM, node.left, node.right)
+        if op == "mod" and positive and t.lanes == 1 and self._intervals.not_negative(node.left, self.lookup):
+            return infix("%", TERM, node.left, node.right)
+        return call(self.helper(f"{op}_{tag(t)}", helpers.divide, op, t), (node.left, node.right))
+
+    def _wrapping(self, node: Binary) -> Expansion:
+        """add, sub, mul of integers: signed ones through unsigned, unless they provably fit."""
+        t, op = node.type, node.op
+        if op not in ("add", "sub", "mul"):
+            raise SemtreeError(f"OpenCL has no operation {op} of {t.dtype}")
+        symbol, precedence = self.infixes[op]
+        if t.lanes > 1:
+            if not t.dtype.is_signed:
+                return infix(symbol, precedence, node.left, node.right)
+            return self._through_unsigned(t, [*self._as_unsigned(node.left), f" {symbol} ", *self._as_unsigned(node.right)])
+        plain = t.dtype is DType.UINT32 or t.dtype is DType.UINT64
+        if plain or (t.dtype.bits >= 32 and self._intervals.fits(node, self.lookup)):
+            return infix(symbol, precedence, node.left, node.right)
+        wide = f"({_wide(t)})"
+        pieces: list[Piece] = [f"({self.type_name(t)})(", wide, (node.left, PREFIX), f" {symbol} ", wide, (node.right, PREFIX), ")"]
+        return PREFIX, pieces
+
+    def _as_unsigned(self, value: Expr) -> list[Piece]:
+        return [f"as_{unsigned(value.type.dtype, value.type.lanes)}(", (value, 0), ")"]
+
+    def _through_unsigned(self, t: Type, pieces: Sequence[Piece]) -> Expansion:
+        if not t.dtype.is_signed:
+            return ADDITIVE, pieces
+        return ATOM, [f"as_{self.type_name(t)}(", *pieces, ")"]
+
+    def _shift(self, node: Binary) -> Expansion:
+        t, count = node.type, node.right.type
+        name = f"{'shl' if node.op == 'bit_left' else 'shr'}_{tag(t)}_{tag(count)}"
+        return call(self.helper(name, helpers.shift, node.op, t, count), (node.left, node.right))
+
+    def _fma(self, node: Fma) -> Expansion:
+        return self._round(call("fma", (node.a, node.b, node.c)), node.type)
+
+    def _call(self, node: Call) -> Expansion:
+        t, name = node.type, node.name
+        if name == "recip":
+            one = self._text(self.literal(1.0, Type(DType.FLOAT32 if t.dtype in HALVES else t.dtype, t.lanes)))
+            return self._round((TERM, [f"{one} / ", (node.args[0], TERM + 1)]), t)
+        if self._dialect.fast_math and t.dtype is DType.FLOAT32 and name in _NATIVE:
+            return call(_NATIVE[name], node.args)
+        function = self.function_name(name, t)
+        if t.lanes > 1 and self._dialect.math_by_lane and name not in _SAME_IN_VECTORS:
+            wide = Type(DType.FLOAT32, t.lanes) if t.dtype in HALVES else t
+            function = self.helper(f"{name}_{tag(wide)}", helpers.by_lane, function, wide, len(node.args))
+        return self._round(call(function, node.args), t, name)
+
+    # comparisons, masks, select
+
+    def _compare(self, node: Compare) -> Expansion:
+        lanes, dtype = node.type.lanes, node.left.type.dtype
+        if lanes == 1:
+            return infix(*self.infixes[node.op], node.left, node.right)
+        if dtype is DType.BOOL:
+            return self._compare_masks(node)
+        raw = infix(*self.infixes[node.op], node.left, node.right)
+        return raw if register_bits(dtype) == 8 else (ATOM, [f"convert_char{lanes}(", *raw[1], ")"])
+
+    def _compare_masks(self, node: Compare) -> Expansion:
+        """Masks are 0 and -1: false < true."""
+        symbol, invert = {
+            "cmp_eq": ("^", "~("), "cmp_ne": ("^", ""), "cmp_lt": ("&", "~"), "cmp_gt": ("&", "r"),
+            "cmp_le": ("|", "~"), "cmp_ge": ("|", "r"),
+        }[node.op]  # fmt: skip
+        left, right = "~" if invert == "~" else "", "~" if invert == "r" else ""
+        pieces: list[Piece] = [f"({left}", (node.left, PREFIX), f" {symbol} {right}", (node.right, PREFIX), ")"]
+        return (PREFIX, ["~", *pieces]) if invert == "~(" else (ATOM, pieces)
+
+    def _mask(self, cond: Expr, bits: int) -> list[Piece]:
+        """A condition as the mask `select` wants for elements of `bits` bits; atomic text."""
+        lanes = cond.type.lanes
+        if isinstance(cond, Compare) and helpers.same_width(cond.left.type.dtype, bits):
+            return infix(*self.infixes[cond.op], cond.left, cond.right)[1]  # type: ignore[return-value]
+        if bits == 8:
+            return [(cond, 0)]
+        return [f"convert_{mask(bits, lanes)}(", (cond, 0), ")"]
+
+    def _select(self, node: Select) -> Expansion:
+        if node.cond.type.lanes == 1:
+            return TERNARY, [(node.cond, TERNARY + 1), " ? ", (node.then, TERNARY + 1), " : ", (node.other, TERNARY)]
+        bits = register_bits(node.type.dtype)
+        return ATOM, ["select(", (node.other, 0), ", ", (node.then, 0), ", ", *self._mask(node.cond, bits), ")"]
+
+    # casts
+
+    def _cast(self, node: Cast) -> Expansion:
+        source, t, value = node.value.type, node.type, node.value
+        if source.dtype is t.dtype:
+            return self.expand(value)
+        if t.dtype is DType.BOOL:
+            return self._cast_to_bool(value, t)
+        if source.dtype is DType.BOOL:
+            return self._cast_from_bool(value, t)
+        if source.dtype.is_float and t.dtype.is_integer:
+            wide = Type(DType.FLOAT32, source.lanes) if source.dtype in HALVES else source
+            name = f"{t.dtype.value}_from_{tag(wide)}"
+            return call(self.helper(name, helpers.float_to_integer, wide, t.dtype), (value,))
+        target = self.type_name(t)
+        if register(source.dtype) == register(t.dtype):
+            return self._round(self.expand(value), t, "max" if t.dtype is DType.FLOAT32 else "")
+        plain: Expansion = (PREFIX, [f"({target})", (value, PREFIX)])
+        return self._round(plain if t.lanes == 1 else call(f"convert_{target}", (value,)), t)
+
+    def _cast_to_bool(self, value: Expr, t: Type) -> Expansion:
+        zero = Const(0, value.type)
+        return self.expand(Compare("cmp_ne", value, zero, t))
+
+    def _cast_from_bool(self, value: Expr, t: Type) -> Expansion:
+        if t.lanes == 1:
+            return PREFIX, [f"({self.type_name(t)})", (value, PREFIX)]
+        return ATOM, [f"convert_{self.type_name(t)}(-", (value, PREFIX), ")"]
+
+    # vectors
+
+    def _splat(self, node: Splat) -> Expansion:
+        sign = "-" if node.type.dtype is DType.BOOL else ""
+        if node.type.lanes == 1:
+            return self.expand(node.value)
+        return PREFIX, [f"({self.type_name(node.type)})({sign}", (node.value, PREFIX if sign else 0), ")"]
+
+    def _extract(self, node: Extract) -> Expansion:
+        if node.vector.type.lanes == 1:
+            return self.expand(node.vector)
+        lane: list[Piece] = [(node.vector, POSTFIX), f".s{node.lane:x}"]
+        return (EQUALITY, [*lane, " != 0"]) if node.type.dtype is DType.BOOL else (POSTFIX, lane)
+
+    def _insert(self, node: Insert) -> Expansion:
+        t = node.type
+        if t.lanes == 1:
+            return self.expand(node.value)
+        values: dict[int, Expr] = {}
+        base: Expr = node
+        while isinstance(base, Insert):
+            values.setdefault(base.lane, base.value)
+            base = base.vector
+        if len(values) == t.lanes or (isinstance(base, Var) and len(values) > 1):
+            return self._lanes(t, values, base)
+        name = self.helper(f"insert_{tag(t)}_{node.lane}", helpers.insert, t, f"{node.lane:x}")
+        return call(name, (node.vector, node.value))
+
+    def _lanes(self, t: Type, values: dict[int, Expr], base: Expr) -> Expansion:
+        """A vector written lane by lane."""
+        pieces: list[Piece] = [f"({self.type_name(t)})("]
+        sign = "-" if t.dtype is DType.BOOL else ""
+        for lane in range(t.lanes):
+            pieces.append(", " if lane else "")
+            pieces += [sign, (values[lane], PREFIX if sign else 0)] if lane in values else [(base, POSTFIX), f".s{lane:x}"]
+        return PREFIX, [*pieces, ")"]
+
+    def _shuffle(self, node: Shuffle) -> Expansion:
+        left, right, lanes = node.left.type, node.right.type, node.lanes
+        if len(lanes) == 1:
+            source, lane = (node.left, lanes[0]) if lanes[0] < left.lanes else (node.right, lanes[0] - left.lanes)
+            return self.expand(Extract(source, lane, node.type))
+        if left.lanes > 1 and max(lanes) < left.lanes:
+            return POSTFIX, [(node.left, POSTFIX), ".s" + "".join(f"{n:x}" for n in lanes)]
+        if left.lanes == 1 and left.dtype is DType.BOOL:
+            raise SemtreeError("OpenCL has no shuffle of single bools")
+        name = f"pick_{tag(left)}_{tag(right)}_" + "_".join(map(str, lanes))
+        return call(self.helper(name, helpers.select_lanes, left, right, lanes), (node.left, node.right))
+
+    def _iota(self, node: Iota) -> Expansion:
+        t = node.type
+        if t.lanes == 1:
+            return self.literal(0, t)
+        numbers = ", ".join(self._text(self.literal(n, t.scalar)) for n in range(t.lanes))
+        return PREFIX, [f"({self.type_name(t)})({numbers})"]
+
+    def _reduce_lanes(self, node: ReduceLanes) -> Expansion:
+        if node.value.type.lanes == 1:
+            return self.expand(node.value)
+        op = AGGREGATION_OPS[node.agg]
+        name = self.helper(f"reduce_{op}_{tag(node.value.type)}", self._reduction, op, node.value.type)
+        return call(name, (node.value,))
+
+    def _reduction(self, name: str, op: str, t: Type) -> str:
+        """Lane i with lane i + lanes/2, then the halves again."""
+        result = register(t.dtype)
+        lines = [f"{result} {name}({self.type_name(t)} v) {{"]
+        current, lanes, number = "v", t.lanes, 0
+        while lanes > 1:
+            lanes //= 2
+            part = Type(t.dtype, lanes)
+            self._scopes.append({"low": f"{current}.lo", "high": f"{current}.hi"})
+            # A single lane of a mask is 0 or -1: its arithmetic stays on such numbers.
+            text = self.expression(Binary(op, Var("low", part), Var("high", part), part))
+            self._scopes.pop()
+            kind = "char" if t.dtype is DType.BOOL and lanes == 1 else self.type_name(part)
+            lines.append(f"    {kind} v{number} = {text};")
+            current, number = f"v{number}", number + 1
+        return "\n".join([*lines, f"    return {current}{' != 0' if t.dtype is DType.BOOL else ''};", "}"])
+
+    _handlers: ClassVar[dict[type, Callable[..., Expansion]]] = {
+        Const: _const, Limit: _limit, WorkId: _work_id, Load: _load, Unary: _unary, Binary: _binary, Fma: _fma,
+        Call: _call, Compare: _compare, Select: _select, Cast: _cast, Splat: _splat, Extract: _extract,
+        Insert: _insert, Shuffle: _shuffle, Iota: _iota, ReduceLanes: _reduce_lanes,
+    }  # fmt: skip
+
+
+def _embed(precedence: int, pieces: Sequence[Piece], least: int) -> list[Piece]:
+    return ["(", *pieces, ")"] if precedence < least else [*pieces]
+
+
+def _wide(t: Type) -> str:
+    """The unsigned type, at least 32 bits wide, whose arithmetic wraps like that of a scalar."""
+    return "ulong" if t.dtype.bits == 64 else "uint"
+
+
+def _typed(expr: Expr) -> bool:
+    """The text of a scalar of 32 bits or more has exactly its type."""
+    return expr.type.dtype.kind is not Kind.BOOL
