@@ -1,0 +1,148 @@
+"""Ratios against PyTorch on a GPU: the same work through an OpenCL device and through CUDA, side by side.
+
+Runs are enqueued back to back and waited for once, so that launch overhead of neither side counts; rounds
+alternate between the two. Needs an OpenCL GPU device and a CUDA build of PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tile_runtime as tile
+
+MATMUL = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"
+CONV = """function (D[N, X, Y, CI], K[I, J, CO, CI]) -> (R) {
+    O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, co, ci]);
+    R = (O > 0 ? O : 0);
+}"""
+CHAIN = (
+    "function (X) -> (Y) { A = X * 1.5; B = A + 0.5; C = max(B, 0.0); D = C * 0.25;"
+    " E = D - 1.0; F = abs(E); G = min(F, 3.0); Y = G + 2.0; }"
+)
+SOFTMAX = "function (X[M, N]) -> (Y) { Y = builtin_softmax(X, M, N); }"
+LAYER_NORM = """function (X[M, N]) -> (Y) {
+    S[i, z : M, 1] = +(X[i, j]), z < 1;
+    D = X - S / N;
+    Q = D * D;
+    V[i, z : M, 1] = +(Q[i, j]), z < 1;
+    Y = D / sqrt(V / N + 0.00001);
+}"""
+ROWS = "function (A[M, N]) -> (O) { O[i : M] = +(A[i, j]); }"
+COLUMNS = "function (A[M, N]) -> (O) { O[j : N] = +(A[i, j]); }"
+TRANSPOSE = "function (A[M, N]) -> (O) { O[j, i : N, M] = =(A[i, j]); }"
+
+
+def torch_cases(torch: Any) -> dict[str, tuple[str, list[tuple[int, ...]], float, Callable[..., Any]]]:
+    """Name -> Tile source, input shapes, operations (or bytes, negative) per run, and the peer."""
+    relu = torch.nn.functional.relu
+    conv2d = torch.nn.functional.conv2d
+
+    def conv(d: Any, k: Any) -> Any:
+        return relu(conv2d(d.permute(0, 3, 1, 2), k.permute(2, 3, 0, 1), padding=1))
+
+    def chain(x: Any) -> Any:
+        return torch.clamp(torch.abs(torch.clamp(x * 1.5 + 0.5, min=0) * 0.25 - 1), max=3) + 2
+
+    n, big = 8192, 1 << 27
+    image, weights = (32, 224, 224, 64), (3, 3, 64, 64)
+    plane = 4.0 * n * n
+    return {
+        "matmul 4096": (MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul),
+        "matmul 1024": (MATMUL, [(1024, 1024)] * 2, 2.0 * 1024**3, torch.matmul),
+        "conv + relu": (CONV, [image, weights], 2.0 * 32 * 224 * 224 * 64 * 64 * 9, conv),
+        "chain 2^27": (CHAIN, [(big,)], -8.0 * big, chain),
+        "softmax rows": (SOFTMAX, [(n, n)], -2 * plane, lambda x: torch.softmax(x, 1)),
+        "layer norm rows": (LAYER_NORM, [(n, n)], -2 * plane, lambda x: torch.nn.functional.layer_norm(x, (n,))),
+        "sum of rows": (ROWS, [(n, n)], -plane, lambda x: x.sum(1)),
+        "sum of columns": (COLUMNS, [(n, n)], -plane, lambda x: x.sum(0)),
+        "transpose": (TRANSPOSE, [(n, n)], -2 * plane, lambda x: x.t().contiguous()),
+    }
+
+
+def rounds(run: Callable[[], Any], wait: Callable[[], Any], repeat: int) -> float:
+    """Seconds per run of `repeat` back-to-back runs."""
+    start = time.perf_counter()
+    for _ in range(repeat):
+        run()
+    wait()
+    return (time.perf_counter() - start) / repeat
+
+
+def measure(name: str, case: tuple[Any, ...], torch: Any, device: Any) -> dict[str, Any]:
+    """Medians of seven alternating rounds, and the largest difference of the results."""
+    source, shapes, work, peer = case
+    rng = np.random.default_rng(0)
+    host = [rng.standard_normal(s, dtype=np.float32) for s in shapes]
+    function = tile.Function(source)
+    tensors = [tile.asarray(h, device=device) for h in host]
+    cuda = [torch.from_numpy(h).cuda() for h in host]
+    start = time.perf_counter()
+    out = function(*tensors)
+    out.wait()
+    compile_seconds = time.perf_counter() - start
+    expected = peer(*cuda)
+    if name.startswith("conv"):
+        expected = expected.permute(0, 2, 3, 1)
+    got = out.numpy()
+    want = expected.cpu().numpy()
+    error = float(np.abs(got - want).max() / max(1e-30, np.abs(want).max()))
+    once = rounds(lambda: function(*tensors, out=out), out.wait, 2)
+    repeat = max(2, min(50, int(0.1 / once)))
+    mine: list[float] = []
+    theirs: list[float] = []
+    for _ in range(7):
+        mine.append(rounds(lambda: function(*tensors, out=out), out.wait, repeat))
+        theirs.append(rounds(lambda: peer(*cuda), torch.cuda.synchronize, repeat))
+    a, b = statistics.median(mine), statistics.median(theirs)
+    rate = abs(work) / a / 1e9
+    return {
+        "name": name, "tile_ms": a * 1e3, "torch_ms": b * 1e3, "ratio": b / a, "rate": rate,
+        "unit": "GB/s" if work < 0 else "GFLOP/s", "error": error, "compile_s": compile_seconds,
+        "spread": (max(mine) - min(mine)) / a,
+    }  # fmt: skip
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default=None, help="an OpenCL GPU; the first one when left out")
+    parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    device = tile.device(options.device) if options.device else next(d for d in tile.devices() if "NVIDIA" in d.name)
+    copied = torch.empty(1 << 28, device="cuda")
+    target = torch.empty_like(copied)
+    copy = rounds(lambda: target.copy_(copied), torch.cuda.synchronize, 10)
+    print(f"{device.id} {device.name}; copy {2 * copied.nbytes / copy / 1e9:.0f} GB/s", file=sys.stderr)
+    results: list[dict[str, Any]] = []
+    for name, case in torch_cases(torch).items():
+        if options.only not in name:
+            continue
+        try:
+            row = measure(name, case, torch, device)
+        except tile.TileError as problem:
+            print(f"{name}: {problem}", file=sys.stderr)
+            continue
+        results.append(row)
+        print(
+            f"{row['name']:<16} tile {row['tile_ms']:9.3f} ms  torch {row['torch_ms']:9.3f} ms  ratio {row['ratio']:5.2f}"
+            f"  {row['rate']:9.0f} {row['unit']}  error {row['error']:.1e}  compile {row['compile_s']:.2f} s",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+    if options.json:
+        print(json.dumps(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
