@@ -16,6 +16,9 @@ class DeviceContext:
         self.info = info
         self._lock = threading.Lock()
         self._raw: object = None
+        self.maps_for_free = self.is_pocl and self.shares_host_memory
+        """Kernels work on the very bytes the host sees, so that a mapping is only a wait (PoCL on a CPU): each map and
+        unmap command would cost a wake-up of the device's thread, about 20 µs."""
 
     @property
     def raw(self) -> object:

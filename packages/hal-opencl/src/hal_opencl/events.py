@@ -169,6 +169,19 @@ class Lanes:
                     self._lanes.append(Lane(self._make(False)))
         return self._lanes[next(self._turn) % len(self._lanes)]
 
+    def pending(self, dependencies: Sequence[Event]) -> list[DeviceEvent]:
+        """Own events among the dependencies that a command can wait for; all others are waited for here."""
+        own: list[DeviceEvent] = []
+        for event in flatten(dependencies):
+            if isinstance(event, DeviceEvent) and event.owner is self and event.raw is not None:
+                if not event.settled:
+                    own.append(event)
+                    if event.lane is not None:
+                        event.lane.flush()
+            else:
+                event.wait()
+        return own
+
     def transfer(self) -> Lane:
         """The queue of mappings."""
         return self._get("_transfer", False)

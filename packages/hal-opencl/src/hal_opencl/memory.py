@@ -13,7 +13,7 @@ from tile_hal.interfaces import Buffer, Event, Memory
 
 from hal_opencl import binding
 from hal_opencl.context import DeviceContext
-from hal_opencl.events import failure
+from hal_opencl.events import DeviceEvent, failure
 
 _serials = itertools.count(1)
 _PADDING = 16
@@ -23,7 +23,7 @@ _PADDING = 16
 class DeviceBuffer(Buffer):
     """Bytes in an OpenCL memory object (`raw`); `serial` is never used again, so arguments may be compared by it."""
 
-    __slots__ = ("_context", "_maps", "alignment", "kept", "nbytes", "offset", "raw", "readonly", "root", "serial")
+    __slots__ = ("_context", "_maps", "alignment", "host", "nbytes", "offset", "raw", "readonly", "root", "serial")
 
     def __init__(self, context: DeviceContext, raw: binding.RawBuffer, nbytes: int) -> None:
         self._context = context
@@ -34,7 +34,8 @@ class DeviceBuffer(Buffer):
         self.alignment = context.info.alignment
         self.root: DeviceBuffer = self
         self.offset = 0
-        self.kept: object = None
+        self.host: npt.NDArray[np.uint8] | None = None
+        """The host memory that the buffer uses in place."""
         self._maps: list[npt.NDArray[np.uint8]] = []
 
     @property
@@ -42,9 +43,7 @@ class DeviceBuffer(Buffer):
         return self._context
 
     def map_current(self, dependencies: Sequence[Event] = ()) -> memoryview:
-        for event in dependencies:
-            event.wait()
-        return self._map(False)
+        return self._map(False, self._context.lanes.pending(dependencies) if dependencies else ())
 
     def map_discard(self) -> memoryview:
         if self.readonly:
@@ -53,12 +52,19 @@ class DeviceBuffer(Buffer):
             )
         return self._map(True)
 
-    def _map(self, discard: bool) -> memoryview:
-        if self.nbytes == 0:
-            return memoryview(bytearray())
+    def _map(self, discard: bool, waits: Sequence[DeviceEvent] = ()) -> memoryview:
+        if self.nbytes == 0 or (self.host is not None and self._context.maps_for_free):
+            for event in waits:
+                event.wait()
+            return memoryview(bytearray()) if self.host is None else self.host.data
+        lane = self._context.lanes.transfer()
         try:
-            array = binding.map_buffer(self._context.lanes.transfer().raw, self.raw, self.nbytes, discard, self.readonly)
+            # The mapping waits for the events by itself: one wake-up of this thread instead of several.
+            raws = [event.raw for event in waits]
+            array = binding.map_buffer(lane.raw, self.raw, self.nbytes, discard, self.readonly, raws)
         except binding.cl_error as problem:
+            for event in waits:
+                event.wait()
             raise failure(problem) from problem
         self._maps.append(array)
         if self.readonly:
@@ -91,11 +97,25 @@ class DeviceMemory(Memory):
                 f"cannot allocate {nbytes} bytes: buffers of {info.name} have at most {info.max_allocation} bytes",
             )
         size = max(_PADDING, -(-nbytes // _PADDING) * _PADDING)
+        if self._context.maps_for_free:
+            return self._over_host_memory(size, nbytes)
         try:
             raw = binding.make_buffer(self._context.raw, min(size, info.max_allocation))
         except binding.cl_error as problem:
             raise device_error(Code.MEMORY, f"{info.name} has no {nbytes} bytes left: {problem}") from problem
         return DeviceBuffer(self._context, raw, nbytes)
+
+    def _over_host_memory(self, size: int, nbytes: int) -> DeviceBuffer:
+        alignment = self._context.info.alignment
+        try:
+            block = np.empty(size + alignment, np.uint8)
+            start = -int(block.__array_interface__["data"][0]) % alignment
+            raw = binding.wrap_array(self._context.raw, block[start : start + size])
+        except (MemoryError, binding.cl_error) as problem:
+            raise device_error(Code.MEMORY, f"host memory is out: {nbytes} bytes were asked for") from problem
+        buffer = DeviceBuffer(self._context, raw, nbytes)
+        buffer.host = block[start : start + nbytes]
+        return buffer
 
     def wrap(self, view: memoryview) -> DeviceBuffer | None:
         """A buffer over `view`'s own bytes where the device works in host memory; None elsewhere."""
@@ -112,7 +132,7 @@ class DeviceMemory(Memory):
         buffer = DeviceBuffer(self._context, raw, view.nbytes)
         buffer.readonly = not array.flags.writeable
         buffer.alignment = address & -address
-        buffer.kept = array
+        buffer.host = array
         return buffer
 
     def view(self, buffer: Buffer, offset: int, nbytes: int) -> DeviceBuffer | None:
@@ -132,6 +152,7 @@ class DeviceMemory(Memory):
             return None
         view = DeviceBuffer(self._context, raw, nbytes)
         view.root, view.offset, view.readonly = buffer.root, start, buffer.readonly
+        view.host = None if buffer.host is None else buffer.host[offset : offset + nbytes]
         return view
 
 
