@@ -22,6 +22,8 @@ BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith
 
 EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl"}
 """The extra that a package's own tests (and its conformance run) need."""
+BFLOAT16 = "tile-ir[bfloat16]"
+"""Every dtype is tested; the demo is what runs without this extra."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100")
 PARALLEL = ("-n2", "--dist=worksteal")
 TYPED = ("numpy", "lark", "islpy", "pluggy", "llvmlite", "pyopencl", "typer", "rich", "platformdirs", "ml_dtypes")
@@ -93,7 +95,7 @@ def _with_extra(package: str) -> str:
 
 def _install_everything(session: nox.Session, *tools: str) -> None:
     backends = [_with_extra(p) for p in PACKAGES if p.startswith("hal-")]
-    install(session, "tile-runtime", "tile-hal[conformance]", *backends, tools=(*TOOLS, *tools))
+    install(session, "tile-runtime", "tile-hal[conformance]", BFLOAT16, *backends, tools=(*TOOLS, *tools))
 
 
 # --- default sessions --------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ def tests(session: nox.Session, package: str) -> None:
     """One package's own tests, with only its own needs installed."""
     if not list(ROOT.glob(f"packages/{package}/tests/test_*.py")):
         session.skip(f"{package} has no tests")
-    install(session, _with_extra(package), tools=(*TOOLS, "pytest-xdist>=3"))
+    install(session, _with_extra(package), BFLOAT16, tools=(*TOOLS, "pytest-xdist>=3"))
     session.run("pytest", "-q", *PARALLEL, f"packages/{package}/tests", *session.posargs)
 
 
@@ -128,7 +130,7 @@ def tests(session: nox.Session, package: str) -> None:
 def conformance(session: nox.Session, backend: str) -> None:
     """The shared conformance suite on one backend; reports go to build/conformance."""
     package = f"hal-{backend}"
-    install(session, "tile-hal[conformance]", *([_with_extra(package)] if package in PACKAGES else []))
+    install(session, "tile-hal[conformance]", BFLOAT16, *([_with_extra(package)] if package in PACKAGES else []))
     report = ROOT / "build" / "conformance" / backend
     report.mkdir(parents=True, exist_ok=True)
     session.run(
