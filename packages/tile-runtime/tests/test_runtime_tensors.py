@@ -16,9 +16,27 @@ import tile_runtime as tile
 STEP = tile.Function("function (A) -> (B) { B = A * 2 + 1; }")
 
 
-@pytest.fixture(params=["interp", "llvm", "late"])
+@pytest.fixture(params=["interp", "llvm", "late", "opencl"])
 def device(request: pytest.FixtureRequest, late: tile_hal.Device) -> Any:
+    if request.param == "opencl" and not any(d.id == "opencl:0" for d in tile.devices()):
+        pytest.skip("no OpenCL device here")
     return late if request.param == "late" else tile.device(request.param)
+
+
+def test_calls_with_arrays_and_tensors(device: Any) -> None:
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    results = [STEP(v, device=device) for v in (a, a.T, a[:, ::-2], 2.5, a[:0])]
+    gc.collect()  # results outlive the buffers they came from
+    for got, value in zip(results, (a, a.T, a[:, ::-2], 2.5, a[:0]), strict=True):
+        np.testing.assert_array_equal(got, np.multiply(value, 2) + 1)
+    out = np.zeros((3, 2), np.float32)
+    assert STEP(a.T, out=out, device=device) is out
+    np.testing.assert_array_equal(out, a.T * 2 + 1)
+    t = tile.asarray(a, device)
+    for _ in range(5):
+        t = STEP(t)
+    assert t.device is tile.device(device)
+    np.testing.assert_array_equal(t.numpy(), a * 32 + 31)
 
 
 def test_mapping(device: Any) -> None:

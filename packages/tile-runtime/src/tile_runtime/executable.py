@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tile_hal.events import FailedEvent
+from tile_hal.host import HostBuffer
 from tile_hal.interfaces import Buffer, Device, Library
 from tile_hal.submission import Prepared
 from tile_ir.kernels import BufferInfo, BufferKind
@@ -27,7 +28,7 @@ OUTPUT_ALIGNMENT = 64
 class Executable:
     """Compiled code for one signature, ready to run from any thread."""
 
-    __slots__ = ("_inputs", "_prepared", "_results", "device", "outputs", "used")
+    __slots__ = ("_inputs", "_nothing_given", "_prepared", "_results", "device", "outputs", "used")
 
     def __init__(self, device: Device, compiled: Compiled, library: Library) -> None:
         self.device = device
@@ -49,6 +50,8 @@ class Executable:
             for k, b, (public, _) in zip(places, self.outputs, compiled.program.outputs, strict=True)
         ]
 
+        self._nothing_given = (None,) * len(self._results)
+
     def run_arrays(self, arrays: Sequence[Array], out: Sequence[Array | None] | None = None) -> list[Array]:
         """NumPy in (any layout), NumPy out; waits for the result.
 
@@ -62,8 +65,8 @@ class Executable:
             given = None if out is None else self._in_place(out[n], arrays)
             bindings[k] = given or memory.allocate(nbytes)
         self._prepared.run(bindings).wait()
-        fresh = [self._array(bindings[r[0]], r) for r in self._results]
-        return fresh if out is None else [f if o is None else _copied(f, o) for f, o in zip(fresh, out, strict=True)]
+        given = out or self._nothing_given
+        return [self._array(bindings[r[0]], r, o) for r, o in zip(self._results, given, strict=True)]
 
     def takes(self, out: Array, inputs: Sequence[Any]) -> bool:
         """A quick yes for the one output of a function, writable, of the right type and apart from all inputs."""
@@ -90,12 +93,23 @@ class Executable:
             return None
         return self.device.memory.wrap(raw_view(out))
 
-    def _array(self, buffer: Buffer, result: tuple[int, int, np.dtype[Any], int, tuple[int, ...]]) -> Array:
+    def _array(
+        self, buffer: Buffer, result: tuple[int, int, np.dtype[Any], int, tuple[int, ...]], out: Array | None
+    ) -> Array:
+        """The host array of a finished result: `out`, or the buffer's own memory where that outlives the mapping."""
         _, nbytes, dtype, size, shape = result
         if not nbytes:
-            return np.empty(shape, dtype)
-        array: Array = np.frombuffer(buffer.map_current(), dtype, size)
-        return array if len(shape) == 1 else array.reshape(shape)
+            return np.empty(shape, dtype) if out is None else out
+        view: Array = np.frombuffer(buffer.map_current(), dtype, size)
+        if len(shape) != 1:
+            view = view.reshape(shape)
+        if out is not None and not np.may_share_memory(view, out):
+            out[...] = view
+        if isinstance(buffer, HostBuffer):
+            return view if out is None else out
+        fresh = view.copy() if out is None else out
+        buffer.unmap().wait()
+        return fresh
 
     def run_tensors(self, tensors: Sequence[Tensor], out: Sequence[Tensor | None]) -> list[Tensor]:
         """Tensors in, Tensors out; returns at once, the results are pending. `out` shares memory with no input."""
@@ -120,9 +134,3 @@ def _address(array: Array) -> int:
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     except (TypeError, ValueError):  # bfloat16 has no buffer
         return array.__array_interface__["data"][0]
-
-
-def _copied(fresh: Array, out: Array) -> Array:
-    if not np.may_share_memory(fresh, out):
-        out[...] = cast(Any, fresh)
-    return out

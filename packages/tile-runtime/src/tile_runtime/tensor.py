@@ -79,14 +79,17 @@ class Tensor:
 
     @contextmanager
     def mmap_current(self) -> Generator[Array]:
-        """A host array of the current contents; waits for pending work. Changes reach the device on exit."""
+        """A host array of the current contents; waits for pending work.
+
+        Changes reach the device on exit; the array is valid until then.
+        """
         self.wait()
         with self._mapped(self.buffer.map_current) as view:
             yield view
 
     @contextmanager
     def mmap_discard(self) -> Generator[Array]:
-        """A host array with undefined contents, to be written; nothing is read back."""
+        """A host array with undefined contents, to be written until exit; nothing is read back."""
         with self._mapped(self.buffer.map_discard) as view:
             yield view
 
