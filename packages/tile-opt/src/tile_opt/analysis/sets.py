@@ -19,6 +19,8 @@ isl = cast(Any, islpy)
 """islpy's stubs leave most results unknown; every value that leaves this module is plain Python."""
 
 _T = TypeVar("_T")
+Image = tuple[Sequence[str], Iterable[Affine], Sequence[Affine]]
+"""Names, constraints (>= 0) and the forms that map a point to its image."""
 Bounds = dict[str, tuple[int, int]]
 
 MAX_OPERATIONS = 2_000_000
@@ -74,6 +76,17 @@ class Sets:
     def injective(self, names: Sequence[str], constraints: Iterable[Affine], image: Sequence[Affine]) -> bool:
         """True when no two points of the set have the same image."""
         return self._limited(lambda: bool(self._map(names, constraints, image).is_injective()))
+
+    def contains(self, outer: Image, inner: Image) -> bool:
+        """True when the image of `inner` is known to lie within that of `outer`; False when it is too hard to tell."""
+
+        def ask() -> bool:
+            return bool(self._map(*inner).range().is_subset(self._map(*outer).range()))
+
+        try:
+            return self._limited(ask)
+        except TileLimitError:
+            return False
 
     def uncovered(
         self,

@@ -22,6 +22,18 @@ PASSES: dict[str, str] = {
     "accumulate": "tile_opt.passes.accumulate:Accumulate",
     "stream": "tile_opt.passes.stream:Stream",
     "autotile": "tile_opt.passes.autotile:Autotile",
+    "unstage": "tile_opt.passes.unstage:Unstage",
+    "tensorize": "tile_opt.passes.tensorize:Tensorize",
+    "fusion": "tile_opt.passes.fusion:Fusion",
+    "localize": "tile_opt.passes.localize:Localize",
+    "scalarize": "tile_opt.passes.scalarize:Scalarize",
+    "locate_block": "tile_opt.passes.locate_block:LocateBlock",
+    "locate_memory": "tile_opt.passes.locate_memory:LocateMemory",
+    "cache": "tile_opt.passes.cache:Cache",
+    "prune": "tile_opt.passes.prune:Prune",
+    "compute_deps": "tile_opt.passes.compute_deps:ComputeDeps",
+    "schedule": "tile_opt.passes.schedule:Schedule",
+    "memory_placement": "tile_opt.passes.memory_placement:MemoryPlacement",
     "gpu_tile": "tile_opt.passes.gpu_tile:GpuTile",
 }
 """Pass name -> ``module:class``."""
@@ -47,14 +59,16 @@ def create(config: PassConfig) -> Pass:
             raise TileDeviceError(Diagnostic("TILE-E402", message, hint=_hint(option, known)))
     options = {key: _frozen(value) for key, value in config.options.items()}
     try:
-        return cls(**options)
-    except (TypeError, ValueError) as error:
+        return cls.from_options(options)
+    except (TypeError, ValueError, KeyError) as error:
         message = f"pass {config.name!r} does not take these options: {error}"
         raise TileDeviceError(Diagnostic("TILE-E402", message, hint=_hint("", known))) from error
 
 
 def _frozen(value: Any) -> Any:
-    """JSON lists as tuples, so that passes stay hashable."""
+    """JSON lists as tuples, also within tables, so that passes stay hashable."""
+    if isinstance(value, dict):
+        return {str(key): _frozen(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
 
 

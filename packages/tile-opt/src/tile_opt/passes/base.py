@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Self, cast
 
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
@@ -18,6 +19,11 @@ class Pass(ABC):
     """
 
     name: ClassVar[str] = ""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """The pass of a target's options, JSON lists as tuples; passes with structured options read them here."""
+        return cls(**options)
 
     @abstractmethod
     def apply(self, program: Program, target: Target) -> Program:
@@ -65,3 +71,8 @@ def with_kernels(program: Program, kernels: tuple[Statement, ...]) -> Program:
     """`program` with the statements of its main block replaced; buffers stay."""
     main = replace(main_of(program), body=kernels)
     return replace(program, entry=replace(program.entry, body=(main,)))
+
+
+def unit_name(loc: Any) -> str:
+    """The unit of a location option: ``{"name": "CONV"}`` as on the slides, or just the name."""
+    return str(cast("Mapping[str, Any]", loc)["name"] if isinstance(loc, Mapping) else loc)

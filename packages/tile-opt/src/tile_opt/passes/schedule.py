@@ -1,0 +1,292 @@
+"""schedule: run a block's statements from a bounded, banked local memory; swap blocks move data in and out.
+
+A backward list scheduling: from the last statement to the first, each statement on an execution unit gets local
+copies of the views that it touches. A copy lives from its producer (or a swap-in) to its last use. When the memory
+is full, the copy whose earlier use is farthest away is given up: it is swapped in again behind the statement that
+needed the room, and its producer swaps it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp
+from tile_ir.stripe.nodes import Block, Direction, Location, Order, Program, Refinement, Statement
+from tile_ir.target import Target
+
+from tile_opt.analysis.sets import Sets
+from tile_opt.passes.base import Pass, unit_name
+from tile_opt.passes.compute_deps import with_deps
+from tile_opt.passes.memory_placement import first_fit, size_of
+from tile_opt.passes.prune import touched, without_dead_stores
+from tile_opt.schedule.accesses import writes_all
+from tile_opt.schedule.split import iterations
+from tile_opt.schedule.swaps import Clip, clip, local_copy, move, nbytes
+from tile_opt.schedule.tree import fresh, rebase, rewrite_matching, walk
+
+
+@dataclass(frozen=True)
+class Schedule(Pass):
+    """Schedule every block with all tags `reqs`.
+
+    `mem_KiB` is the size of one of the `num_banks` banks of `mem_loc`, `alignment` in bytes; `xfer_loc` moves data.
+    `allow_out_of_range_accesses` lets transfers clip views that reach outside their buffer (halos, last tiles);
+    without it statements with such views stay in the far memory. The iterations of a block with loops take the
+    banks and units in turn; `pipeline_depth` copies of each buffer let that many iterations of a bank overlap.
+    """
+
+    name: ClassVar[str] = "schedule"
+    reqs: tuple[str, ...] = ()
+    mem_loc: str = "SRAM"
+    mem_KiB: float = 64
+    alignment: int = 16
+    xfer_loc: str = "DMA"
+    allow_out_of_range_accesses: bool = False
+    num_banks: int = 1
+    pipeline_depth: int = 1
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Schedule:
+        places = {k: unit_name(options[k]) for k in ("mem_loc", "xfer_loc") if k in options}
+        given: dict[str, Any] = {**options, **places}
+        return cls(**given)
+
+    def apply(self, program: Program, target: Target) -> Program:
+        counts = _unit_counts(target)
+        sets = Sets()
+        return rewrite_matching(
+            program, self.reqs, lambda block, parent: _Backward(self, block, parent, counts, sets).run(), inner_first=True
+        )
+
+
+def _unit_counts(target: Target) -> dict[str, int]:
+    if not target.model:
+        return {}
+    from tile_opt.hardware import hardware_model
+
+    return {name: unit.count for name, unit in hardware_model(target.model).exec_units.items()}
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A buffer's copy in local memory while the walk is inside its life."""
+
+    copy: Refinement
+    bank: int
+    size: int
+    used: int
+    """Number of the statement that used it last in the walk (the earliest so far)."""
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        return self.copy.offset, self.copy.offset + self.size
+
+
+@dataclass(slots=True)
+class _Backward:
+    """The walk from the last statement to the first; `made` is the new body in reverse."""
+
+    options: Schedule
+    block: Block
+    parent: Block | None
+    counts: Mapping[str, int]
+    sets: Sets
+    made: list[Statement] = field(default_factory=list[Statement])
+    slots: dict[str, _Slot] = field(default_factory=dict[str, _Slot])
+    far: set[str] = field(default_factory=set[str])
+    """Buffers whose far copy somebody needs at this point."""
+    copies: list[Refinement] = field(default_factory=list[Refinement])
+    taken: set[str] = field(default_factory=set[str])
+    home: set[str] = field(default_factory=set[str])
+    """Allocations of the block that stay in far memory for some use."""
+
+    @property
+    def capacity(self) -> int:
+        return int(self.options.mem_KiB * 1024)
+
+    @property
+    def in_turn(self) -> bool:
+        """Iterations take banks in turn, so that the walk sees one bank only."""
+        return iterations(self.block) > 1
+
+    def run(self) -> Block:
+        self.taken = {r.into for r in self.block.refs}
+        self.far = {r.into for r in self.block.refs if r.dir in (Direction.OUT, Direction.INOUT)}
+        for number in range(len(self.block.body) - 1, -1, -1):
+            statement = self.block.body[number]
+            wanted = self._operands(statement)
+            if isinstance(statement, Block) and wanted and self._make_room(number, wanted):
+                self._local(statement, number, wanted)
+            else:
+                self._remote(statement)
+        for name in list(self.slots):
+            self._swap_in(name)
+        return self._finished()
+
+    # --- which statements, which views ---------------------------------------------------------------
+
+    def _operands(self, statement: Statement) -> list[str]:
+        """Buffers to have in local memory for a statement; none when it works on far memory."""
+        if not isinstance(statement, Block) or statement.loc is None or "transfer" in statement.tags:
+            return []
+        if self._inner_bytes(statement):
+            return []
+        names = list(dict.fromkeys(r.source for r in statement.refs if r.source))
+        refs = {r.into: r for r in self.block.refs}
+        for name in names:
+            where = self._clip(name)
+            whole = where is not None and (where.always or self.options.allow_out_of_range_accesses)
+            if not whole or refs[name].versions != 1 or 0 in refs[name].type.sizes or refs[name].agg is not None:
+                return []
+            if any(r.type.reshapes(refs[name].type) for r in statement.refs if r.source == name):
+                return []
+        return [n for n in names if refs[n].loc.unit != self.options.mem_loc]
+
+    def _inner_bytes(self, statement: Statement) -> int:
+        """Local bytes that an inner block has for itself in every bank."""
+        if not isinstance(statement, Block):
+            return 0
+        allocs = [r for b in walk(statement) for r in b.refs if r.dir is Direction.ALLOC and r.loc.unit == self.options.mem_loc]
+        return max((r.offset + size_of(r) for r in allocs), default=0)
+
+    def _clip(self, name: str) -> Clip | None:
+        return clip(self.block.ref(name), self.block, self.parent)
+
+    # --- room ----------------------------------------------------------------------------------------
+
+    def _make_room(self, number: int, wanted: Sequence[str]) -> bool:
+        """Give every wanted buffer a slot, giving up others where needed; False when they cannot all fit."""
+        before = dict(self.slots)
+        given_up: list[str] = []
+        for name in sorted(wanted, key=lambda n: (n not in self.slots, -self._bytes(n))):
+            while name not in self.slots and not self._allocate(name, number):
+                others = [n for n in self.slots if n not in wanted]
+                if not others:
+                    self.slots = before
+                    return False
+                victim = max(others, key=lambda n: (self._distance(n, number), self._bytes(n)))
+                given_up.append(victim)
+                del self.slots[victim]
+        for name in given_up:
+            self._reload(before[name], name)
+        return True
+
+    def _distance(self, name: str, number: int) -> int:
+        """Statements back to the next use of a buffer, in the direction of the walk."""
+        for back in range(number - 1, -1, -1):
+            if name in touched(self.block.body[back]):
+                return number - back
+        return number + 1
+
+    def _bytes(self, name: str) -> int:
+        return nbytes(self.block.ref(name).type) * self.options.pipeline_depth
+
+    def _allocate(self, name: str, number: int) -> bool:
+        size = self._bytes(name)
+        for bank in range(1 if self.in_turn else self.options.num_banks):
+            blocked = [s.interval for s in self.slots.values() if s.bank == bank]
+            offset = first_fit(size, blocked, self.options.alignment)
+            if offset + size <= self.capacity:
+                copy = local_copy(
+                    self.block.ref(name), fresh(f"{name}_{self.options.mem_loc}", self.taken), self._bank(bank), offset,
+                    self.options.pipeline_depth, self.options.alignment,
+                )  # fmt: skip
+                self.copies.append(copy)
+                self.slots[name] = _Slot(copy, bank, size, number)
+                return True
+        return False
+
+    def _bank(self, bank: int) -> Location:
+        at = self._turn(self.options.num_banks) if self.in_turn else Affine((), bank)
+        return Location(self.options.mem_loc, (at,))
+
+    def _turn(self, count: int) -> Affine | DivMod:
+        """The number of the iteration modulo `count`; ordered loops stay where they are."""
+        form, step = Affine(), 1
+        for index in reversed(self.block.indexes):
+            if index.value is None and index.order is Order.FREE:
+                form, step = form + Affine.var(index.name, step), step * index.range
+        return DivMod(form, count, DivModOp.MOD) if count > 1 and step > 1 else Affine()
+
+    # --- statements ----------------------------------------------------------------------------------
+
+    def _remote(self, statement: Statement) -> None:
+        """The statement works on far memory, and on the local bytes of its own blocks."""
+        need = self._inner_bytes(statement)
+        names = touched(statement)
+        reads = touched(statement, reading=True)
+        for name in [n for n, s in self.slots.items() if n in names or s.copy.offset < need]:
+            self._reload(self.slots.pop(name), name)
+        self.home |= names
+        self.far |= reads | (names - reads)
+        self.made.append(statement)
+
+    def _local(self, block: Block, number: int, wanted: Sequence[str]) -> None:
+        reads = {r.source for r in block.refs if r.dir is not Direction.OUT}
+        writes = {r.source for r in block.refs if r.source and r.dir is not Direction.IN}
+        for name in wanted:
+            if name in writes and name in self.far:
+                self._swap_out(name)
+        moved: Statement = block
+        for name in wanted:
+            moved = rebase(moved, name, self.slots[name].copy)
+            self.slots[name].used = number
+        assert isinstance(moved, Block)
+        self.made.append(replace(moved, loc=self._unit(block, wanted), deps=()))
+        for name in wanted:
+            if name in writes and name not in reads and self._fills(block, name):
+                del self.slots[name]
+
+    def _fills(self, block: Block, name: str) -> bool:
+        """The block writes every cell of the buffer that exists, so that nothing need be there before."""
+        where = self._clip(name)
+        alone = replace(self.block, body=(block,))
+        return where is not None and writes_all(alone, name, self.block.ref(name).type.sizes, where.inside, self.sets)
+
+    def _unit(self, block: Block, wanted: Sequence[str]) -> Location | None:
+        count = self.counts.get(block.loc.unit, 0) if block.loc else 0
+        if block.loc is None or block.loc.at or not count:
+            return block.loc
+        at = self._turn(count) if self.in_turn else Affine((), self.slots[wanted[-1]].bank % count)
+        return replace(block.loc, at=(at,))
+
+    # --- swaps ---------------------------------------------------------------------------------------
+
+    def _reload(self, slot: _Slot, name: str) -> None:
+        """The copy begins its life here: behind whatever comes next in the walk."""
+        where = self._clip(name)
+        assert where is not None
+        self.made.append(move(slot.copy, self.block.ref(name), self.options.xfer_loc, where, "swap_in"))
+        self.far.add(name)
+        self.home.add(name)
+
+    def _swap_in(self, name: str) -> None:
+        slot = self.slots.pop(name)
+        if self.block.ref(name).dir is not Direction.ALLOC or name in self.home:
+            self._reload(slot, name)
+
+    def _swap_out(self, name: str) -> None:
+        where = self._clip(name)
+        assert where is not None
+        self.made.append(move(self.block.ref(name), self.slots[name].copy, self.options.xfer_loc, where, "swap_out"))
+        self.far.discard(name)
+        self.home.add(name)
+
+    def _finished(self) -> Block:
+        used = {n for s in self.made for n in touched(s)}
+        kept = [r for r in self.block.refs if r.dir is not Direction.ALLOC or r.into in used]
+        copies = [c for c in reversed(self.copies) if c.into in used]
+        body = tuple(replace(s, deps=()) for s in reversed(self.made))
+        block = without_dead_stores(replace(self.block, refs=(*kept, *copies), body=body))
+        return with_deps(block, _sharing(copies))
+
+
+def _sharing(copies: Sequence[Refinement]) -> dict[str, frozenset[str]]:
+    """For each local copy those that lie on some of its bytes."""
+    spans = {c.into: (c.loc, c.offset, c.offset + size_of(c)) for c in copies}
+    return {
+        name: frozenset(o for o, (other, x, y) in spans.items() if o != name and other == loc and x < high and low < y)
+        for name, (loc, low, high) in spans.items()
+    }

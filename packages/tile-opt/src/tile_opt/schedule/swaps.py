@@ -1,0 +1,93 @@
+"""Local copies of views in another memory, and the statements that fill and drain them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import (
+    Block,
+    Direction,
+    Index,
+    Load,
+    Location,
+    Refinement,
+    Statement,
+    Store,
+    TensorType,
+    Transfer,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """Where a view lies inside its parent: forms >= 0 over the block's indexes and the cells c0, c1, … of the view."""
+
+    cells: tuple[str, ...]
+    inside: tuple[Affine, ...]
+
+    @property
+    def always(self) -> bool:
+        return not self.inside
+
+
+def clip(ref: Refinement, block: Block, parent: Block | None) -> Clip | None:
+    """The cells of a view that lie in the parent's; None where the view's place is no affine form of loops."""
+    cells = tuple(f"c{d}" for d in range(len(ref.type.sizes)))
+    if ref.dir is Direction.ALLOC or parent is None:
+        return Clip(cells, ())
+    source = next((r for r in parent.refs if r.into == ref.source), None)
+    ranges = {i.name: (0, i.range - 1) for i in block.indexes if i.value is None}
+    if source is None or len(source.type.sizes) != len(ref.type.sizes):
+        return Clip(cells, ()) if source is not None and ref.type.reshapes(source.type) else None
+    inside: list[Affine] = []
+    for cell, form, size, whole in zip(cells, ref.access, ref.type.sizes, source.type.sizes, strict=True):
+        if not isinstance(form, Affine) or not set(form.names) <= ranges.keys():
+            return None
+        low, high = form.bounds(ranges)
+        at = form + Affine.var(cell)
+        inside += [at] if low < 0 else []
+        inside += [at * -1 + (whole - 1)] if high + size > whole else []
+    return Clip(cells, tuple(inside))
+
+
+def local_copy(ref: Refinement, name: str, loc: Location, offset: int = 0, versions: int = 1, align: int = 1) -> Refinement:
+    """An allocation that holds the cells of view `ref`, packed."""
+    type_ = TensorType.row_major(ref.type.dtype, ref.type.sizes, align)
+    zero = (Affine(),) * len(ref.type.sizes)
+    return Refinement(Direction.ALLOC, name, "", zero, type_, loc=loc, offset=offset, versions=versions)
+
+
+def nbytes(type_: TensorType) -> int:
+    return prod(type_.sizes) * type_.dtype.bytes
+
+
+def move(dst: Refinement, src: Refinement, unit: str, where: Clip, tag: str) -> Statement:
+    """Copy one view of a block to another on `unit`: a Transfer, or a block where part of the view may not exist."""
+    if where.always:
+        return Transfer(dst.into, src.into, unit)
+    loops = {c: s for c, s in zip(where.cells, dst.type.sizes, strict=True) if s > 1}
+    values = {c: Affine() for c in where.cells if c not in loops}
+    forms = tuple(f.substitute(values) for f in where.inside)
+    passed = sorted({n for f in forms for n in f.names} - set(where.cells))
+    rename = {n: Affine.var(f"{n}_o") for n in passed if n in loops}
+    rename |= {n: Affine.var(f"{n}_p") for n in passed if n not in loops}
+    cells = tuple(Affine.var(c) if c in loops else Affine() for c in where.cells)
+    return Block(
+        f"{tag}({src.into})",
+        (
+            *(Index(rename[n].names[0], 1, Affine.var(n)) for n in passed),
+            *(Index(c, s) for c, s in loops.items()),
+        ),
+        tuple(f.substitute(rename) for f in forms),
+        refs=(_cell(dst, Direction.OUT, cells), _cell(src, Direction.IN, cells)),
+        body=(Load("$v", src.into), Store(dst.into, "$v")),
+        loc=Location(unit),
+        tags=frozenset((tag, "transfer")),
+    )
+
+
+def _cell(ref: Refinement, direction: Direction, cells: tuple[Affine, ...]) -> Refinement:
+    type_ = TensorType(ref.type.dtype, (1,) * len(cells), ref.type.layout)
+    return Refinement(direction, ref.into, ref.into, cells, type_, loc=Location(ref.loc.unit))

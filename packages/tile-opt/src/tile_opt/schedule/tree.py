@@ -1,0 +1,117 @@
+"""Walking trees of blocks: matching by tags, rewriting, and moving a buffer's views to another layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.nodes import Block, Direction, Load, LoadIndex, Location, Program, Refinement, Statement, Store
+
+Rewrite = Callable[[Block, Block | None], Block]
+"""``rewrite(block, parent)``: the block that takes its place."""
+
+
+def matches(block: Block, reqs: Iterable[str]) -> bool:
+    """True when the block has every tag of `reqs`; "all" matches every block, no reqs match none."""
+    wanted = tuple(reqs)
+    return bool(wanted) and all(tag == "all" or tag in block.tags for tag in wanted)
+
+
+def rewrite_matching(program: Program, reqs: tuple[str, ...], rewrite: Rewrite, *, inner_first: bool = False) -> Program:
+    """Every outermost (or, with `inner_first`, every) block that has all tags of `reqs`, rewritten."""
+
+    def visit(block: Block, parent: Block | None) -> Block:
+        if not inner_first and matches(block, reqs):
+            return rewrite(block, parent)
+        body = tuple(visit(s, block) if isinstance(s, Block) else s for s in block.body)
+        if any(a is not b for a, b in zip(body, block.body, strict=True)):
+            block = replace(block, body=body)
+        return rewrite(block, parent) if inner_first and matches(block, reqs) else block
+
+    entry = visit(program.entry, None)
+    return program if entry is program.entry else replace(program, entry=entry)
+
+
+def walk(block: Block) -> Iterator[Block]:
+    """The block and every block in it, outermost first."""
+    stack = [block]
+    while stack:
+        block = stack.pop()
+        yield block
+        stack += [s for s in reversed(block.body) if isinstance(s, Block)]
+
+
+def blocks_of(block: Block) -> tuple[Block, ...]:
+    return tuple(s for s in block.body if isinstance(s, Block))
+
+
+def is_leaf(block: Block) -> bool:
+    return not any(isinstance(s, Block) for s in block.body)
+
+
+def substitute_statement(statement: Statement, values: dict[str, Affine]) -> Statement:
+    """The statement with names of its enclosing block's indexes replaced by forms."""
+    match statement:
+        case LoadIndex():
+            return replace(statement, value=statement.value.substitute(values))
+        case Load() | Store() if statement.at:
+            return replace(statement, at=tuple(a if isinstance(a, str) else a.substitute(values) for a in statement.at))
+        case Block():
+            indexes = tuple(i if i.value is None else replace(i, value=i.value.substitute(values)) for i in statement.indexes)
+            guard = tuple(g.substitute(values) for g in statement.guard)
+            return replace(statement, indexes=indexes, guard=guard, loc=located(statement, values))
+        case _:
+            return statement
+
+
+def located(block: Block, values: dict[str, Affine]) -> Location | None:
+    """A block's location after its parent's indexes became forms; its own indexes hide the parent's."""
+    if block.loc is None or not block.loc.at:
+        return block.loc
+    outer = {n: f for n, f in values.items() if n not in {i.name for i in block.indexes}}
+    return replace(block.loc, at=tuple(f.substitute(outer) for f in block.loc.at))
+
+
+def statement_names(statement: Statement) -> set[str]:
+    """Names of the enclosing block's indexes that a statement mentions."""
+    match statement:
+        case LoadIndex(_, value):
+            return set(value.names)
+        case Load(_, _, at) | Store(_, _, at):
+            return {n for a in at if not isinstance(a, str) for n in a.names}
+        case Block():
+            forms: list[Quasi] = [*statement.guard, *(i.value for i in statement.indexes if i.value is not None)]
+            own = {i.name for i in statement.indexes}
+            forms += [f for f in (statement.loc.at if statement.loc else ()) if not own.issuperset(f.names)]
+            return {n for f in forms for n in f.names}
+        case _:
+            return set()
+
+
+def rebase(statement: Statement, name: str, to: Refinement) -> Statement:
+    """Let every view of buffer `name` within a block be one of `to`: its name, strides and location."""
+    if not isinstance(statement, Block):
+        return statement
+    refs: list[Refinement] = []
+    body = statement.body
+    # A place that depends on the owner's loops is a matter of the owner: inner views name the memory only.
+    fixed = all(not form.names for form in to.loc.at)
+    loc = to.loc if fixed else replace(to.loc, at=())
+    for ref in statement.refs:
+        if ref.source == name and ref.dir is not Direction.ALLOC:
+            layout = replace(ref.type.layout, strides=to.type.strides, align=to.type.layout.align, swizzle=None, fragment=None)
+            ref = replace(ref, source=to.into, type=replace(ref.type, layout=layout), loc=loc)
+            body = tuple(rebase(s, ref.into, ref) for s in body)
+        refs.append(ref)
+    return replace(statement, refs=tuple(refs), body=body)
+
+
+def fresh(wanted: str, taken: set[str]) -> str:
+    """`wanted`, or `wanted_1`, `wanted_2`, … whichever is free first; it is taken from then on."""
+    name, k = wanted, 0
+    while name in taken:
+        k += 1
+        name = f"{wanted}_{k}"
+    taken.add(name)
+    return name
