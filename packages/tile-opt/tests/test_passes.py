@@ -125,13 +125,14 @@ STAGED = {
     "one_step": matmul(16, 64, 3),
     "conv": conv(1, 8, 32, 8, 16),
     "conv_ragged_channels": conv(1, 4, 16, 4, 24),
+    "conv_edges_and_inside": conv(1, 12, 48, 4, 16),
 }
 
 
 @pytest.mark.parametrize("name", STAGED)
 def test_operands_staged_in_local_memory_keep_the_meaning(name: str) -> None:
     c = STAGED[name]
-    hardware = replace(TINY, threads=32, use_global=False, buffer_align=64, index_bits=32)
+    hardware = replace(TINY, threads=64, use_global=False, buffer_align=64, index_bits=32)
     gpu = replace(target("inline", "fuse", "accumulate", "gpu_tile"), settings=hardware)
     stripe = to_stripe(program(c, tail(c), "R"))
     scheduled = optimize(stripe, gpu, verify=True)
@@ -139,6 +140,18 @@ def test_operands_staged_in_local_memory_keep_the_meaning(name: str) -> None:
     inputs = random_inputs(stripe)
     np.testing.assert_allclose(interpret.run(scheduled, inputs)["R"], interpret.run(stripe, inputs)["R"], rtol=1e-5)
     check(scheduled, inputs, gpu, reference=stripe)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (70, 130)])
+def test_transposes_go_through_local_memory(shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    c = contraction(([p(i=1), p(j=1)], (rows, columns)), ([p(j=1), p(i=1)], (columns, rows)), agg=Aggregation.ASSIGN)
+    hardware = replace(TINY, threads=256, use_global=False, buffer_align=64, index_bits=32)
+    gpu = replace(target("inline", "fuse", "merge", "accumulate", "gpu_tile"), settings=hardware)
+    stripe = to_stripe(program(c, [], c.name))
+    scheduled = optimize(stripe, gpu, verify=True)
+    assert any(r.into.endswith("_square") for r in kernels(scheduled)[0].refs)
+    check(scheduled, random_inputs(stripe), gpu, exact=True, reference=stripe)
 
 
 @pytest.mark.parametrize("columns", [32, 40, 67, 300])

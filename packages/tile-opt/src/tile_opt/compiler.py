@@ -49,7 +49,7 @@ def compile(
     check = Settings.from_environment().verify if verify is None else verify
     timings: dict[str, float] = {}
     with _timed(timings, "rewrite"):
-        program = _rewritten(program)
+        program = _rewritten(program, target)
     with _timed(timings, "stripe"):
         initial = _to_stripe(program)
     each: dict[str, float] = {}
@@ -79,10 +79,10 @@ def lower_kernels(
     return kernels
 
 
-def _rewritten(program: Program) -> Program:
-    from tile_opt.rewrite import rewrite
+def _rewritten(program: Program, target: Target) -> Program:
+    from tile_opt.rewrite import rewrite, rewrites_for
 
-    return rewrite(program)
+    return rewrite(program, rewrites_for(target.settings))
 
 
 def _to_stripe(program: Program) -> StripeProgram:

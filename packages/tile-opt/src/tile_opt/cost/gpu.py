@@ -58,6 +58,29 @@ class StagePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemTile:
+    """Items along rows and columns and the outputs of each, with what was measured of it (facts "gpu-codegen" 2)."""
+
+    rows: int
+    tall: int
+    columns: int
+    wide: int
+    rate: float
+    """Share of peak when every multiprocessor is busy."""
+    resident: int
+    """Groups that a multiprocessor holds at once."""
+
+
+ITEM_TILES = (
+    ItemTile(8, 16, 16, 8, 1.0, 2),
+    ItemTile(8, 8, 16, 8, 0.9, 3),
+    ItemTile(8, 8, 32, 4, 0.8, 2),
+    ItemTile(8, 8, 16, 4, 0.76, 4),
+    ItemTile(8, 4, 16, 4, 0.55, 6),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class GpuModel:
     """Chooses a StagePlan for a kernel view; None where staging does not apply."""
 
@@ -78,7 +101,8 @@ class GpuModel:
         tiles = self._tiles(view, main, contiguous, window)
         if tiles is None:
             return None
-        step = _step(view.ranges[reduction], 4 if window else 8)
+        deep = max(t.each for t in tiles) < 16
+        step = _step(view.ranges[reduction], 4 if window else 16 if deep else 8)
         return StagePlan(tiles, reduction, step, window)
 
     def _tiles(
@@ -92,9 +116,26 @@ class GpuModel:
             return None
         if window:
             return self._windowed(extents, across, reused)
-        rows = max(reused, key=lambda n: (extents[n], n))
-        items, each = _split(extents[rows], self.settings.threads // 2 // across.items, 16)
-        return (GroupTile(rows, items, each, interleaved=True), across) if each >= LANES else None
+        return self._square(extents, max(reused, key=lambda n: (extents[n], n)), contiguous, others)
+
+    def _square(
+        self, extents: dict[str, int], rows: str, contiguous: str, others: list[str]
+    ) -> tuple[GroupTile, ...] | None:
+        """The item tile whose predicted share of peak, idle multiprocessors counted, is best."""
+        beside = prod(extents[n] for n in others if n != rows)
+        best: tuple[float, tuple[GroupTile, ...] | None] = (0.0, None)
+        for shape in ITEM_TILES:
+            across = GroupTile(contiguous, *_split(extents[contiguous], shape.columns, shape.wide), interleaved=True)
+            down = GroupTile(rows, *_split(extents[rows], shape.rows, shape.tall), interleaved=True)
+            items = across.items * down.items
+            if min(across.each, down.each) < LANES or items > self.settings.threads:
+                continue
+            groups = beside * -(-extents[contiguous] // across.size) * -(-extents[rows] // down.size)
+            slots = max(1, self.settings.cores) * shape.resident
+            share = shape.rate * groups / (-(-groups // slots) * slots)
+            if share > best[0]:
+                best = (share, (down, across))
+        return best[1]
 
     def _windowed(
         self, extents: dict[str, int], across: GroupTile, reused: list[str]

@@ -17,6 +17,7 @@ from tile_opt.cost.gpu import GpuModel
 from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.gpu_nest import build_gpu_nest
 from tile_opt.schedule.gpu_rows import build_gpu_rows, plan_rows
+from tile_opt.schedule.gpu_transpose import build_gpu_transpose, plan_transpose
 from tile_opt.schedule.nest import ARRAY, REGISTER, whole_refs
 from tile_opt.schedule.strides import flat_offset, flat_stride
 from tile_opt.schedule.view import KernelView, Stage, close_stage, open_kernel
@@ -43,6 +44,9 @@ class GpuTile(KernelPass):
         staged = GpuModel(target.settings).plan(view) if self.stage else None
         if staged is not None:
             return build_gpu_nest(view, staged)
+        turned = plan_transpose(view)
+        if turned is not None:
+            return build_gpu_transpose(view, turned, target.settings.threads)
         rows = plan_rows(view, target.settings.threads)
         if rows is not None:
             return build_gpu_rows(view, rows)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tile_ir.target import HardwareSettings
 from tile_lang.program import Program
 
 from tile_opt.rewrite.base import Rewrite as Rewrite
@@ -10,7 +11,14 @@ from tile_opt.rewrite.share import ShareCommon as ShareCommon
 from tile_opt.rewrite.split_reduction import SplitReduction as SplitReduction
 
 STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), SplitReduction())
-"""What a compilation applies by default, in order."""
+"""What a compilation for a CPU applies, in order."""
+
+
+def rewrites_for(settings: HardwareSettings) -> tuple[Rewrite, ...]:
+    """What a compilation for this hardware applies, in order."""
+    if settings.threads == 1:
+        return STANDARD
+    return (ShareCommon(), DropDead(), SplitReduction(parallel=8 * settings.threads * settings.cores))
 
 
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:

@@ -20,6 +20,10 @@ from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.rewrite.base import Rewrite
 
 
+MIN_ROWS = 64
+"""Fewer rows per chunk are not worth a kernel of their own to combine them."""
+
+
 @dataclass(frozen=True)
 class SplitReduction(Rewrite):
     """Split contractions with at most `max_outputs` cells whose domain is a plain box.
@@ -31,6 +35,9 @@ class SplitReduction(Rewrite):
     max_outputs: int = 256
     chunk_points: int = 32768
     max_chunks: int = 64
+    parallel: int = 0
+    """Work items that the device keeps busy: reductions across rows (no operand contiguous along any
+    reduced index) with fewer cells than this are split, too. 0 leaves them whole."""
 
     def apply(self, program: Program) -> Program:
         sets = Sets()
@@ -45,13 +52,17 @@ class SplitReduction(Rewrite):
     def _split(
         self, op: Contraction, types: dict[str, TensorType], sets: Sets, taken: set[str]
     ) -> tuple[Contraction, Contraction] | None:
-        if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= self.max_outputs:
+        if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= max(self.max_outputs, self.parallel // 2):
             return None
         domain = _box(op, sets)
         if domain is None:
             return None
         points = prod(domain.ranges)
         wanted = min(self.max_chunks, points // self.chunk_points)
+        if op.type.size > self.max_outputs:
+            if len(op.loads) != 1 or _contiguous_reduction(op, domain, types):
+                return None
+            wanted = min(self.max_chunks, self.parallel // op.type.size, points // op.type.size // MIN_ROWS)
         index = _outermost_reduction(op, domain, types, wanted)
         if wanted < 2 or index is None:
             return None
@@ -72,6 +83,17 @@ def _box(op: Contraction, sets: Sets) -> FlatDomain | None:
     if domain.empty or domain.constraints or uncovered(domain, op.type.shape, sets) != ():
         return None
     return domain
+
+
+def _contiguous_reduction(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> bool:
+    """Some operand is read with stride 1 along a reduced index."""
+    outputs = {name for form in domain.output for name in form.names}
+    for load, access in zip(op.loads, domain.accesses, strict=True):
+        if isinstance(load.tensor, str):
+            steps, _ = domain.strides(access, types[load.tensor].shape)
+            if any(abs(s) == 1 and n not in outputs for n, s in zip(domain.names, steps, strict=True)):
+                return True
+    return False
 
 
 def _outermost_reduction(

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 from tile_ir.stripe.affine import Affine, DivMod, Quasi
 from tile_ir.stripe.nodes import (
@@ -59,6 +58,7 @@ class Part:
     extent: tuple[int, int] = (0, 0)
     """Iterations [low, high) that these groups cover."""
     ragged: bool = False
+    edge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def build_gpu_nest(view: KernelView, plan: StagePlan) -> Block:
     main = next(s for s in view.stages if s.loops and is_heavy(view, s))
     parts = [_parts(view, main, loop, plan.tile(loop.name)) for loop in view.loops]
     grid = tuple(options[0].grid for options in parts if options[0].grid is not None)
-    siblings = [_sibling(view, main, plan, chosen, n) for n, chosen in enumerate(product(*parts))]
+    siblings = [_sibling(view, main, plan, chosen, n) for n, chosen in enumerate(_combinations(parts))]
     locals_ = tuple(r for _, boxes in siblings[:1] for r in boxes)
     return Block(
         view.name,
@@ -91,8 +91,25 @@ def build_gpu_nest(view: KernelView, plan: StagePlan) -> Block:
     )
 
 
+def _combinations(parts: list[list[Part]]) -> list[tuple[Part, ...]]:
+    """Choices per loop. Beside an edge of one loop the others are not cut: edges are few, and code is not free.
+
+    The first choice of a loop is all of it; the last loops, whose edges cost most, are cut first.
+    """
+    cut = [k for k, options in enumerate(parts) if len(options) > 1]
+    if not cut:
+        return [tuple(options[0] for options in parts)]
+    k = cut[-1]
+    found: list[tuple[Part, ...]] = []
+    for part in parts[k][1:]:
+        rest = [[options[0]] if part.edge else options for options in parts]
+        rest[k] = [part]
+        found += _combinations(rest)
+    return found
+
+
 def _parts(view: KernelView, main: Stage, loop: Index, tile: GroupTile | None) -> list[Part]:
-    """The loop in edge groups and in interior groups."""
+    """All groups of the loop, then (where its edges meet the window) edge and interior groups apart."""
     size = tile.size if tile else 1
     groups = -(-loop.range // size)
     grid = Index(f"{loop.name}_g", groups, bind=Bind.GRID) if groups > 1 else None
@@ -101,21 +118,22 @@ def _parts(view: KernelView, main: Stage, loop: Index, tile: GroupTile | None) -
     ragged = groups * size > loop.range
     whole = Part(loop.name, base + form, base, inner, item, grid, (), (0, loop.range), ragged)
     window = {n for c in main.constraints if loop.name in c.names for n in c.names}
-    if tile is None or tile.each == 1 or not window or grid is None:
+    if tile is None or not window or grid is None:
         return [whole]
     low, high = interior(loop.name, main.constraints, view.ranges)
     segments = split_edges((Segment(0, groups, size),), low, high)
-    return [_segment_part(whole, s, size) for s, _ in segments]
+    return [whole, *(_segment_part(whole, s, size, edge) for s, edge in segments)]
 
 
-def _segment_part(whole: Part, segment: Segment, size: int) -> Part:
+def _segment_part(whole: Part, segment: Segment, size: int, edge: bool) -> Part:
     assert whole.grid is not None
     first = segment.start // size
     number = Affine.var(whole.grid.name)
     guard = [number + -first] if first else []
     if first + segment.count < whole.grid.range:
         guard.append(number * -1 + (first + segment.count - 1))
-    return replace(whole, guard=tuple(guard), extent=(segment.start, min(segment.stop, whole.extent[1])))
+    stop = min(segment.stop, whole.extent[1])
+    return replace(whole, guard=tuple(guard), extent=(segment.start, stop), edge=edge)
 
 
 def _inside(name: str, tile: GroupTile | None) -> tuple[Affine, tuple[Index, ...], Index | None]:

@@ -142,8 +142,9 @@ def _aligned(view: KernelView) -> bool:
     return True
 
 
-def build_gpu_rows(view: KernelView, split: RowSplit) -> Block:
+def build_gpu_rows(whole: KernelView, split: RowSplit) -> Block:
     """The scheduled kernel: grid over the shared loops, one group per row."""
+    view = _rows_kept(whole)
     grid = tuple(Index(f"{i.name}_g", i.range, bind=Bind.GRID) for i in view.loops)
     forms = {i.name: Affine.var(f"{i.name}_g") for i in view.loops}
     taken = {r.into for r in (*view.refs, *view.allocs)}
@@ -175,6 +176,44 @@ def build_gpu_rows(view: KernelView, split: RowSplit) -> Block:
         comment=view.comment,
         origin=view.origin,
     )
+
+
+def _rows_kept(view: KernelView) -> KernelView:
+    """Rows of memory that several stages read are loaded once, into local rows."""
+    for buffer in sorted(view.reads() - view.writes()):
+        users = [(k, s, u) for k, s in enumerate(view.stages) for u in s.uses if u.buffer == buffer]
+        if len({k for k, _, _ in users}) > 1 and _same_row(users):
+            view = _row_kept(view, users)
+    return view
+
+
+def _same_row(users: list[tuple[int, Stage, Use]]) -> bool:
+    """All accesses are the same form of each stage's own loop."""
+    forms = {
+        tuple(f.substitute({s.loops[0].name: Affine.var("row")}) for f in u.forms) if s.loops else None
+        for _, s, u in users
+    }
+    return len(forms) == 1 and None not in forms and any("row" in f.names for f in next(iter(forms)) or ())
+
+
+def _row_kept(view: KernelView, users: list[tuple[int, Stage, Use]]) -> KernelView:
+    first, stage, use = users[0]
+    loop = stage.loops[0]
+    name = fresh(f"{use.buffer}_row", {r.into for r in (*view.refs, *view.allocs)})
+    type = TensorType.row_major(view.type_of(use.buffer).dtype, (loop.range,))
+    alloc = Refinement(Direction.ALLOC, name, "", (Affine(),), type, loc=ARRAY)
+    row = (Affine.var(loop.name),)
+    load = Stage(
+        f"load_{use.buffer}", (loop,), (),
+        (replace(use, name="src"), Use("dst", name, row, Direction.OUT)),
+        (Load("$x", "src"), Store("dst", "$x")),
+    )  # fmt: skip
+    stages = [
+        replace(s, uses=tuple(replace(u, buffer=name, forms=(Affine.var(s.loops[0].name),)) if u.buffer == use.buffer else u for u in s.uses))
+        for s in view.stages
+    ]
+    stages.insert(first, load)
+    return replace(view, stages=tuple(stages), allocs=(*view.allocs, alloc))
 
 
 def _private(view: KernelView, alloc: Refinement, split: RowSplit) -> Refinement:

@@ -44,6 +44,8 @@ class Panel:
     """A packed operand: buffer ``[outer loops][tile of loop][own loops][lane]``."""
 
     buffer: str
+    operand: tuple[Affine, ...]
+    """Subscripts of the use that was packed; other uses of the same buffer keep reading it."""
     loop: str
     outer: tuple[str, ...]
     own: tuple[str, ...]
@@ -154,7 +156,7 @@ def _reading_panels(stage: Stage, panels: Panels, tiles: tuple[Tile, ...]) -> St
 
 
 def _panel_use(use: Use, panel: Panel | None, tiles: tuple[Tile, ...]) -> Use:
-    if panel is None:
+    if panel is None or use.forms != panel.operand:
         return use
     tile = next((t for t in tiles if t.plan.name == panel.loop), None)
     if tile is None:

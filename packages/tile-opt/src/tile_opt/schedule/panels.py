@@ -40,18 +40,20 @@ def pack_operands(view: KernelView, plan: TilePlan) -> Packing:
     return Packing(copies, nest, buffers)
 
 
-def _operand(view: KernelView, buffer: str) -> tuple[Stage, Use]:
-    return next((s, u) for s in view.stages for u in s.uses if u.buffer == buffer)
+def _operand(view: KernelView, buffer: str, vector: str) -> tuple[Stage, Use]:
+    """The first use of `buffer` that lanes along `vector` would not read side by side."""
+    uses = ((s, u) for s in view.stages for u in s.uses if u.buffer == buffer)
+    return next((s, u) for s, u in uses if flat_stride(view, u, vector) not in (0, 1))
 
 
 def _panel(view: KernelView, buffer: str, vector: LoopPlan) -> Panel:
-    stage, use = _operand(view, buffer)
+    stage, use = _operand(view, buffer, vector.name)
     names = {n for f in use.forms for n in f.names}
     outer = tuple(i.name for i in view.loops if i.name in names and i.name != vector.name)
     own = [i.name for i in stage.loops if i.name in names]
     own.sort(key=lambda n: -_reach(view, stage, n))
     taken = {r.into for r in (*view.refs, *view.allocs)}
-    return Panel(fresh(f"{buffer}_panels", taken), vector.name, outer, tuple(own))
+    return Panel(fresh(f"{buffer}_panels", taken), use.forms, vector.name, outer, tuple(own))
 
 
 def _reach(view: KernelView, stage: Stage, name: str) -> int:
@@ -89,7 +91,7 @@ def _copy_stage(
     view: KernelView, buffer: str, panel: Panel, segment: Segment, before: int
 ) -> tuple[Stage, tuple[Index, ...]]:
     extents = view.ranges
-    _, use = _operand(view, buffer)
+    _, use = _operand(view, buffer, panel.loop)
     tile, lane = f"{panel.loop}_t", f"{panel.loop}_i"
     others = [*panel.outer, *panel.own]
     loops = [Index(n, extents[n]) for n in panel.outer]
