@@ -145,6 +145,7 @@ BAD_CALLS: list[tuple[str, Any]] = [
     ("no device 'nonesuch'", lambda f, a: f(a, a, device="nonesuch")),
     ("no device 'llvm:99'", lambda f, a: f(a, a, device="llvm:99")),
     ("no input 'Z'", lambda f, a: f(a, a, donate="Z")),
+    ("not by int 3", lambda f, a: f(a, a, device=3)),
 ]  # fmt: skip
 
 

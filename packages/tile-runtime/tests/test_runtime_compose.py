@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,14 @@ def test_several_outputs_shared_values_and_equal_names() -> None:
     np.testing.assert_array_equal(g(a), 2 * a + a * a)
 
 
+def test_compositions_without_tensors_pickle() -> None:
+    x = tile.placeholder("float32", (3,), name="x")
+    f = pickle.loads(pickle.dumps(tile.compose([x], [ADD(x, np.ones(3, np.float32))])))
+    np.testing.assert_array_equal(f(np.ones(3, np.float32)), 2)
+    with pytest.raises(TypeError, match=r"pickle tensor\.numpy"):
+        pickle.dumps(tile.compose([x], [ADD(x, tile.Tensor("interp", (3,), "float32"))]))
+
+
 def test_a_placeholder_may_be_an_output() -> None:
     x = tile.placeholder("float32", (3,), name="x")
     f = tile.compose([x], [x, ADD(x, x)])
@@ -126,6 +135,8 @@ def test_mistakes_are_named() -> None:
         ("placeholder 'x' is listed twice", lambda: tile.compose([x, x], [x])),
         ("Tensor.*is not a placeholder", lambda: tile.compose([t], [x])),
         ("output.*ndarray is no Symbol(?s:.*)computes at once", lambda: tile.compose([x], [np.zeros(3)])),
+        ("'my x' is no identifier", lambda: tile.placeholder("float32", (3,), "my x")),
+        ("no element type|not understood|nonsense", lambda: tile.placeholder("nonsense", (3,), "x")),
         ("a pair \\(Tensor, Symbol\\)", lambda: tile.compose([x], [], updates=[(x, x)])),
     ]  # fmt: skip
     for message, call in bad:

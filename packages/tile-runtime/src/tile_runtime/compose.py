@@ -47,7 +47,9 @@ class Symbol:
 
 
 def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -> Symbol:
-    """An input of a composition. `name` is how the composed function's input is called."""
+    """An input of a composition. `name`, an identifier, is how the composed function's input is called."""
+    if not name.isidentifier():
+        raise _bad(f"placeholder name {name!r} is no identifier", "use letters, digits and underscores")
     return Symbol(checked_shape(shape), dtype_of(dtype), name)
 
 

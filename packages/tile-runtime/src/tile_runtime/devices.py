@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tile_hal.interfaces import Device
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
 
 
 def devices() -> list[Device]:
@@ -21,4 +22,7 @@ def device(id: str | Device | None = None) -> Device:
         return id
     import tile_hal
 
+    if not (id is None or isinstance(id, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        message = f"a device is named by its id or a Device, not by {type(id).__name__} {id!r}"
+        raise TileDeviceError(Diagnostic("TILE-E514", message, hint="such as device='llvm:0'"))
     return tile_hal.device(id)
