@@ -132,7 +132,7 @@ STAGED = {
 @pytest.mark.parametrize("name", STAGED)
 def test_operands_staged_in_local_memory_keep_the_meaning(name: str) -> None:
     c = STAGED[name]
-    hardware = replace(TINY, threads=64, use_global=False, buffer_align=64, index_bits=32)
+    hardware = replace(TINY, threads=256, use_global=False, buffer_align=64, index_bits=32)
     gpu = replace(target("inline", "fuse", "accumulate", "gpu_tile"), settings=hardware)
     stripe = to_stripe(program(c, tail(c), "R"))
     scheduled = optimize(stripe, gpu, verify=True)
