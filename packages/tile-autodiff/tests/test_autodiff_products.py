@@ -11,9 +11,8 @@ import tile_lang
 from autodiff_support import Arrays, bound, check, cotangents, differences, spread
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tile_autodiff import CustomRule
 from tile_ir.diagnostics import TileTypeError
-from tile_lang.program import Param, Program
+from tile_lang.program import CustomGradient, Param, Program
 
 FUNCTIONS = {
     "matmul": ("function (A[N, K], B[K, M]) -> (O) { O[i, j : N, M] = +(A[i, k] * B[k, j]); }", {"A": (3, 2), "B": (2, 3)}),
@@ -107,11 +106,11 @@ def test_tangents_must_not_have_the_names_of_inputs() -> None:
 # --- custom gradients --------------------------------------------------------------------------------
 
 
-def _with_rule(backward: str) -> tuple[Program, CustomRule]:
+def _with_rule(backward: str) -> tuple[Program, CustomGradient]:
     program = bound("function (A, B) -> (O) { X = A * B; Y = round(X) + X - X; O = Y * Y; }", {"A": spread(4), "B": spread(4)})
     y = next(op.name for op in program.ops if op.name == "Y")  # pyright: ignore
     inputs = {n: spread(4) for n in ("X", "Y", "DY")}
-    return program, CustomRule(("X",), (y,), bound(backward, inputs))
+    return program, CustomGradient(("X",), (y,), bound(backward, inputs))
 
 
 def test_a_custom_rule_replaces_the_derivative_of_its_part() -> None:

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_lang.program import Prng, Program
-from tile_lang.rename import renamed
+from tile_lang.program import CustomGradient, Op, Prng
+from tile_lang.rename import renamed, renamed_gradient
 
 from tile_autodiff._emit import Graph, defines
-
-
-@dataclass(frozen=True, slots=True)
-class CustomRule:
-    """Instead of differentiating what computes `outputs` from `inputs` (values of a program), run `backward`.
-
-    `backward` is a Program whose inputs stand, in order, for `inputs`, `outputs` and one cotangent per output,
-    and whose outputs, in order, are the derivatives of `inputs`. Fewer outputs are possible: further inputs then
-    have no derivative.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    backward: Program
 
 
 class Inliner:
@@ -31,9 +16,11 @@ class Inliner:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.nested: list[CustomGradient] = []
+        """Custom gradients of the operations that were copied."""
 
     def apply(
-        self, rule: CustomRule, arrived: Mapping[str, str | None], active: Callable[[str], bool]
+        self, rule: CustomGradient, arrived: Mapping[str, str | None], active: Callable[[str], bool]
     ) -> list[tuple[str, str]]:
         """Derivatives of the rule's active inputs from those of its outputs (None: zero)."""
         graph, backward = self.graph, rule.backward
@@ -43,20 +30,21 @@ class Inliner:
         names = {p.name: value for p, value in zip(backward.inputs, given, strict=True)}
         for op in backward.ops:
             self._copy(op, names)
+        self.nested += [renamed_gradient(g, names) for g in backward.gradients]
         results = [names[value] for _, value in backward.outputs]
         return [(n, d) for n, d in zip(rule.inputs, results, strict=False) if active(n)]
 
-    def _copy(self, op: object, names: dict[str, str]) -> None:
+    def _copy(self, op: Op, names: dict[str, str]) -> None:
         graph = self.graph
-        for name in defines(op):  # pyright: ignore[reportArgumentType]
+        for name in defines(op):
             names[name] = graph.fresh("G_" + name)
-        copy = renamed(op, names)  # pyright: ignore[reportArgumentType]
+        copy = renamed(op, names)
         if isinstance(copy, Prng):
             graph.link(copy)
         else:
-            names[defines(op)[0]] = graph.add(copy)  # pyright: ignore[reportArgumentType]
+            names[defines(op)[0]] = graph.add(copy)
 
-    def _check(self, rule: CustomRule, given: list[str]) -> None:
+    def _check(self, rule: CustomGradient, given: list[str]) -> None:
         backward = rule.backward
         have = [self.graph.types[n] for n in given]
         if [p.type for p in backward.inputs] != have:

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_lang.program import Param, Program
-from tile_lang.rename import renamed
+from tile_lang.program import CustomGradient, Param, Program
+from tile_lang.rename import renamed, renamed_gradient
 
-from tile_autodiff._custom import CustomRule
 from tile_autodiff._emit import Graph, reads, without_dead
 from tile_autodiff._reverse import gradient
 
 
-def jvp(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomRule] = ()) -> Program:
+def jvp(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomGradient] = ()) -> Program:
     """The Jacobian-vector product of `program`: forward-mode derivatives.
 
     Inputs: those of the program, then the tangents ``t_<name>`` per name in `wrt`. Outputs: ``t_<output>`` per public
@@ -27,7 +26,7 @@ def jvp(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomRule] = (
     types = program.types()
     floats = [public for public, value in program.outputs if types[value].dtype.is_float]
     cotangents = [f"d_{public}" for public, _ in program.outputs]
-    pushed = gradient(pulled, [f"d_{n}" for n in floats]) if floats else replace(pulled, ops=(), outputs=())
+    pushed = gradient(pulled, [f"d_{n}" for n in floats]) if floats else replace(pulled, ops=(), outputs=(), gradients=())
     graph = Graph(pushed)
     results = {public.removeprefix("d_d_"): value for public, value in pushed.outputs}
     outputs = {p: results.get(p) or graph.zeros(types[value]) for p, value in program.outputs}
@@ -39,7 +38,7 @@ def jvp(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomRule] = (
     return _with_names(full, names, tuple((f"t_{public}", value) for public, value in outputs.items()))
 
 
-def hessian_vector_product(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomRule] = ()) -> Program:
+def hessian_vector_product(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomGradient] = ()) -> Program:
     """The Hessian of the cotangents' product with the outputs, times tangents.
 
     Inputs: those of the program, ``d_<output>`` per public output (1 for a scalar loss), ``t_<name>`` per name in `wrt`.
@@ -53,7 +52,7 @@ def hessian_vector_product(program: Program, wrt: Sequence[str], *, rules: Seque
 
 def _without_inputs(program: Program, dropped: Sequence[str], results: Sequence[str]) -> Program:
     """`program` without inputs whose values do not matter; zeros stand in where an operation still reads one."""
-    ops = without_dead(program.ops, results)
+    ops = without_dead(program.ops, [*results, *(n for g in program.gradients for n in g.outputs)])
     read = {name for op in ops for name in reads(op)} | set(results)
     bare = replace(program, inputs=tuple(p for p in program.inputs if p.name not in dropped), ops=(), outputs=())
     graph = Graph(replace(program, ops=()))
@@ -80,4 +79,5 @@ def _with_names(program: Program, inputs: Mapping[str, str], outputs: tuple[tupl
     params = tuple(replace(p, name=names.get(p.name, p.name)) for p in program.inputs)
     renamed_ops = tuple(renamed(op, names) for op in program.ops)
     public = tuple((o, names.get(v, v)) for o, v in outputs)
-    return replace(program, inputs=params, ops=renamed_ops, outputs=public)
+    rules = tuple(renamed_gradient(g, names) for g in program.gradients)
+    return replace(program, inputs=params, ops=renamed_ops, outputs=public, gradients=rules)

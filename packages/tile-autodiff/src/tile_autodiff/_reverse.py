@@ -8,6 +8,7 @@ from typing import Any
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_lang.program import (
     Contraction,
+    CustomGradient,
     Elementwise,
     Gather,
     Op,
@@ -19,24 +20,25 @@ from tile_lang.program import (
 )
 
 from tile_autodiff._contractions import Gradients, contraction_gradients
-from tile_autodiff._custom import CustomRule, Inliner
+from tile_autodiff._custom import Inliner
 from tile_autodiff._emit import Graph, defines, merged, reads, without_dead
 from tile_autodiff.rules import RULES, Site
 
 Active = Callable[[str], bool]
 
 
-def gradient(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomRule] = ()) -> Program:
+def gradient(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomGradient] = ()) -> Program:
     """The vector-Jacobian product of `program`.
 
     Inputs: those of the program, then ``d_<output>`` per public output, of the output's type. Outputs: ``d_<name>``
-    per name in `wrt`, of that input's type; zeros where no output depends on it. `rules` (beside those that the
-    program carries) replace the derivatives of parts of the program.
+    per name in `wrt`, of that input's type; zeros where no output depends on it. `rules`, like those in
+    ``program.gradients``, replace the derivatives of parts of the program.
 
     TileTypeError (TILE-E801…E803) when a name in `wrt` is not an input, is given twice, is not of a float dtype, or
     when an input is called like a cotangent.
     """
     _check(program, wrt)
+    rules = (*program.gradients, *rules)
     if not rules:
         program = merged(program)
     types = program.types()
@@ -46,14 +48,31 @@ def gradient(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomRule
     tape = _Tape(graph, _varied(program, wrt, rules))
     for (_, value), cotangent in zip(program.outputs, cotangents, strict=True):
         tape.give(value, cotangent.name)
-    _walk(program, tape, rules)
+    rules = (*rules, *_walk(program, tape, rules))
     results = [tape.take(name) or graph.zeros(types[name]) for name in wrt]
+    ops, rules = _live(graph, results, rules)
     return Program(
         f"vjp_{program.name}",
         (*program.inputs, *cotangents),
-        without_dead(graph.ops, results),
+        ops,
         tuple((f"d_{name}", value) for name, value in zip(wrt, results, strict=True)),
+        rules,
     )
+
+
+def _live(
+    graph: Graph, results: Sequence[str], rules: Sequence[CustomGradient]
+) -> tuple[tuple[Op, ...], tuple[CustomGradient, ...]]:
+    """The operations that the results need, and the rules about them, with all that these rules name."""
+    wanted, kept = set(results), list[CustomGradient]()
+    while True:
+        ops = without_dead(graph.ops, wanted)
+        present = {name for op in ops for name in defines(op)}
+        more = [r for r in rules if r not in kept and not present.isdisjoint(r.outputs)]
+        if not more:
+            return ops, tuple(r for r in rules if r in kept)
+        kept += more
+        wanted.update(name for r in more for name in (*r.inputs, *r.outputs))
 
 
 def _check(program: Program, wrt: Sequence[str]) -> None:
@@ -79,7 +98,7 @@ def _check(program: Program, wrt: Sequence[str]) -> None:
         raise TileTypeError(problems)
 
 
-def _varied(program: Program, wrt: Sequence[str], rules: Sequence[CustomRule]) -> set[str]:
+def _varied(program: Program, wrt: Sequence[str], rules: Sequence[CustomGradient]) -> set[str]:
     """Float values that depend on `wrt` by operations that pass derivatives on."""
     varied = set(wrt)
     ends = _rule_ends(program, rules)
@@ -101,11 +120,16 @@ def _passes(op: Op, varied: set[str]) -> bool:
     return not varied.isdisjoint(reads(op))
 
 
-def _rule_ends(program: Program, rules: Sequence[CustomRule]) -> dict[int, list[CustomRule]]:
+def _rule_ends(program: Program, rules: Sequence[CustomGradient]) -> dict[int, list[CustomGradient]]:
     """Rules by the position of the last operation that defines one of their outputs."""
     place = {name: k for k, op in enumerate(program.ops) for name in defines(op)}
-    ends: dict[int, list[CustomRule]] = {}
-    for rule in rules:
+    ends: dict[int, list[CustomGradient]] = {}
+    # The rule of a whole comes after those of its parts, and goes first.
+    for rule in reversed(rules):
+        absent = [name for name in rule.outputs if name not in place]
+        if absent or not rule.outputs:
+            message = f"a custom gradient is about {absent[0] if absent else 'no output'}, which no operation defines"
+            raise TileTypeError(Diagnostic("TILE-E804", message, hint="pass an input through ident first"))
         ends.setdefault(max(place[name] for name in rule.outputs), []).append(rule)
     return ends
 
@@ -147,7 +171,8 @@ def _name(operand: object) -> str:
     return operand
 
 
-def _walk(program: Program, tape: _Tape, rules: Sequence[CustomRule]) -> None:
+def _walk(program: Program, tape: _Tape, rules: Sequence[CustomGradient]) -> list[CustomGradient]:
+    """Send derivatives from the last operation to the first; gives the rules that came with backward programs."""
     ends = _rule_ends(program, rules)
     inliner = Inliner(tape.graph)
     for position in range(len(program.ops) - 1, -1, -1):
@@ -163,6 +188,7 @@ def _walk(program: Program, tape: _Tape, rules: Sequence[CustomRule]) -> None:
             continue
         for name, share in backward(tape.graph, op, derivative, tape.active):
             tape.give(name, share)
+    return inliner.nested
 
 
 # --- one function per kind of operation ------------------------------------------------------------------------------

@@ -240,16 +240,32 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
+class CustomGradient:
+    """A derivative given by hand: instead of differentiating what computes `outputs` from `inputs`, run `backward`.
+
+    Both name values of the program that holds this; an output is the result of an operation. The inputs of `backward`
+    stand, in order, for `inputs`, `outputs` and one cotangent per output; its outputs are, in order, the derivatives
+    of `inputs` (the last of which may be left out: they then have none).
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    backward: Program
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Inputs, operations in order, and the names that are outputs (in header order).
 
     `outputs` are (public name, value name) pairs: a value may be an input, and two outputs one value.
+    `gradients` matter to `tile_autodiff` only; what a program computes does not depend on them.
     """
 
     name: str
     inputs: tuple[Param, ...]
     ops: tuple[Op, ...]
     outputs: tuple[tuple[str, str], ...]
+    gradients: tuple[CustomGradient, ...] = ()
 
     def types(self) -> dict[str, TensorType]:
         """Type of every name."""

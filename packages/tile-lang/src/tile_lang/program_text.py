@@ -11,7 +11,8 @@ Spans are not part of it: compare with `without_origins`. One statement per oper
       R: float32[2, 4] = max(C, 0.0: float32);
     }
 
-The dtype behind the aggregated value is that of the accumulator; ``f < n`` means ``0 <= f < n``.
+The dtype behind the aggregated value is that of the accumulator; ``f < n`` means ``0 <= f < n``. Custom gradients
+follow the operations: ``gradient of (Y) by (X) program … {…};``.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tile_lang.program import (
     ConstantTensor,
     Constraint,
     Contraction,
+    CustomGradient,
     Elementwise,
     Gather,
     IndexOf,
@@ -57,7 +59,8 @@ _SPECIAL = {"inf": math.inf, "nan": math.nan, "true": True, "false": False}
 
 def without_origins(program: Program) -> Program:
     """The same program without spans."""
-    return replace(program, ops=tuple(_plain(op) for op in program.ops))
+    gradients = tuple(replace(g, backward=without_origins(g.backward)) for g in program.gradients)
+    return replace(program, ops=tuple(_plain(op) for op in program.ops), gradients=gradients)
 
 
 def _plain(op: Op) -> Op:
@@ -75,7 +78,13 @@ def print_program(program: Program) -> str:
     outputs = ", ".join(f"{_name(public)} = {_name(value)}" for public, value in program.outputs)
     lines = [f"program {_name(program.name)} ({inputs}) -> ({outputs}) {{"]
     lines += [f"  {print_op(op)};" for op in program.ops]
+    lines += [f"  {_gradient(g)};" for g in program.gradients]
     return "\n".join([*lines, "}", ""])
+
+
+def _gradient(rule: CustomGradient) -> str:
+    backward = print_program(rule.backward).rstrip().replace("\n", "\n  ")
+    return f"gradient of ({_list(rule.outputs)}) by ({_list(rule.inputs)}) {backward}"
 
 
 def print_op(op: Op) -> str:
@@ -288,10 +297,22 @@ class _Reader:
         outputs = self.sequence(self._output, ")")
         self.take("{")
         ops: list[Op] = []
+        gradients: list[CustomGradient] = []
         while not self.skip("}"):
-            ops.append(self._statement())
+            if self.next.text == "gradient" and self.tokens[self.at + 1].text == "of":
+                gradients.append(self._gradient())
+            else:
+                ops.append(self._statement())
             self.take(";")
-        return Program(name, inputs, tuple(ops), outputs)
+        return Program(name, inputs, tuple(ops), outputs, tuple(gradients))
+
+    def _gradient(self) -> CustomGradient:
+        names: list[tuple[str, ...]] = []
+        for word in ("gradient", "of", "(", "by", "("):
+            self.take(word)
+            if word == "(":
+                names.append(self.sequence(self.name, ")"))
+        return CustomGradient(names[1], names[0], self.program())
 
     def _param(self) -> Param:
         name = self.name()

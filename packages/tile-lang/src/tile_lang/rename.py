@@ -8,6 +8,7 @@ from dataclasses import replace
 from tile_lang.program import (
     ConstantTensor,
     Contraction,
+    CustomGradient,
     Elementwise,
     Gather,
     IndexOf,
@@ -44,3 +45,9 @@ def renamed(op: Op, names: Mapping[str, str]) -> Op:
             return replace(op, value=new(op.value), state=new(op.state), seed=new(op.seed))
         case IndexOf() | ConstantTensor():
             return replace(op, name=new(op.name))
+
+
+def renamed_gradient(rule: CustomGradient, names: Mapping[str, str]) -> CustomGradient:
+    """`rule` about renamed values; its backward program has names of its own."""
+    inputs, outputs = (tuple(names.get(n, n) for n in group) for group in (rule.inputs, rule.outputs))
+    return replace(rule, inputs=inputs, outputs=outputs)
