@@ -39,13 +39,24 @@ COLUMNS = "function (A[M, N]) -> (O) { O[j : N] = +(A[i, j]); }"
 TRANSPOSE = "function (A[M, N]) -> (O) { O[j, i : N, M] = =(A[i, j]); }"
 
 
-def torch_cases(torch: Any) -> dict[str, tuple[str, list[tuple[int, ...]], float, Callable[..., Any]]]:
-    """Name -> Tile source, input shapes, operations (or bytes, negative) per run, and the peer."""
+Case = tuple[str, list[tuple[int, ...]], float, Callable[..., Any], list[Callable[..., Any]]]
+
+
+def torch_cases(torch: Any) -> dict[str, Case]:
+    """Name -> Tile source, input shapes, operations (or bytes, negative) per run, the peer and its layouts."""
     relu = torch.nn.functional.relu
     conv2d = torch.nn.functional.conv2d
 
     def conv(d: Any, k: Any) -> Any:
-        return relu(conv2d(d.permute(0, 3, 1, 2), k.permute(2, 3, 0, 1), padding=1))
+        return relu(conv2d(d, k, padding=1))
+
+    def channels_last(d: Any, k: Any) -> tuple[Any, Any]:
+        last = torch.channels_last
+        weights = k.permute(2, 3, 0, 1).contiguous(memory_format=last)
+        return d.permute(0, 3, 1, 2).contiguous(memory_format=last), weights
+
+    def channels_first(d: Any, k: Any) -> tuple[Any, Any]:
+        return d.permute(0, 3, 1, 2).contiguous(), k.permute(2, 3, 0, 1).contiguous()
 
     def chain(x: Any) -> Any:
         return torch.clamp(torch.abs(torch.clamp(x * 1.5 + 0.5, min=0) * 0.25 - 1), max=3) + 2
@@ -53,16 +64,17 @@ def torch_cases(torch: Any) -> dict[str, tuple[str, list[tuple[int, ...]], float
     n, big = 8192, 1 << 27
     image, weights = (32, 224, 224, 64), (3, 3, 64, 64)
     plane = 4.0 * n * n
+    as_is: list[Callable[..., Any]] = [lambda *tensors: tensors]
     return {
-        "matmul 4096": (MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul),
-        "matmul 1024": (MATMUL, [(1024, 1024)] * 2, 2.0 * 1024**3, torch.matmul),
-        "conv + relu": (CONV, [image, weights], 2.0 * 32 * 224 * 224 * 64 * 64 * 9, conv),
-        "chain 2^27": (CHAIN, [(big,)], -8.0 * big, chain),
-        "softmax rows": (SOFTMAX, [(n, n)], -2 * plane, lambda x: torch.softmax(x, 1)),
-        "layer norm rows": (LAYER_NORM, [(n, n)], -2 * plane, lambda x: torch.nn.functional.layer_norm(x, (n,))),
-        "sum of rows": (ROWS, [(n, n)], -plane, lambda x: x.sum(1)),
-        "sum of columns": (COLUMNS, [(n, n)], -plane, lambda x: x.sum(0)),
-        "transpose": (TRANSPOSE, [(n, n)], -2 * plane, lambda x: x.t().contiguous()),
+        "matmul 4096": (MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is),
+        "matmul 1024": (MATMUL, [(1024, 1024)] * 2, 2.0 * 1024**3, torch.matmul, as_is),
+        "conv + relu": (CONV, [image, weights], 2.0 * 32 * 224 * 224 * 64 * 64 * 9, conv, [channels_last, channels_first]),
+        "chain 2^27": (CHAIN, [(big,)], -8.0 * big, chain, as_is),
+        "softmax rows": (SOFTMAX, [(n, n)], -2 * plane, lambda x: torch.softmax(x, 1), as_is),
+        "layer norm rows": (LAYER_NORM, [(n, n)], -2 * plane, lambda x: torch.nn.functional.layer_norm(x, (n,)), as_is),
+        "sum of rows": (ROWS, [(n, n)], -plane, lambda x: x.sum(1), as_is),
+        "sum of columns": (COLUMNS, [(n, n)], -plane, lambda x: x.sum(0), as_is),
+        "transpose": (TRANSPOSE, [(n, n)], -2 * plane, lambda x: x.t().contiguous(), as_is),
     }
 
 
@@ -77,17 +89,18 @@ def rounds(run: Callable[[], Any], wait: Callable[[], Any], repeat: int) -> floa
 
 def measure(name: str, case: tuple[Any, ...], torch: Any, device: Any) -> dict[str, Any]:
     """Medians of seven alternating rounds, and the largest difference of the results."""
-    source, shapes, work, peer = case
+    source, shapes, work, peer, layouts = case
     rng = np.random.default_rng(0)
     host = [rng.standard_normal(s, dtype=np.float32) for s in shapes]
     function = tile.Function(source)
     tensors = [tile.asarray(h, device=device) for h in host]
     cuda = [torch.from_numpy(h).cuda() for h in host]
+    ready = [layout(*cuda) for layout in layouts]
     start = time.perf_counter()
     out = function(*tensors)
     out.wait()
     compile_seconds = time.perf_counter() - start
-    expected = peer(*cuda)
+    expected = peer(*ready[0])
     if name.startswith("conv"):
         expected = expected.permute(0, 2, 3, 1)
     got = out.numpy()
@@ -99,7 +112,7 @@ def measure(name: str, case: tuple[Any, ...], torch: Any, device: Any) -> dict[s
     theirs: list[float] = []
     for _ in range(7):
         mine.append(rounds(lambda: function(*tensors, out=out), out.wait, repeat))
-        theirs.append(rounds(lambda: peer(*cuda), torch.cuda.synchronize, repeat))
+        theirs.append(min(rounds(lambda x=x: peer(*x), torch.cuda.synchronize, repeat) for x in ready))
     a, b = statistics.median(mine), statistics.median(theirs)
     rate = abs(work) / a / 1e9
     return {
@@ -122,7 +135,7 @@ def main(arguments: list[str]) -> int:
     device = tile.device(options.device) if options.device else next(d for d in tile.devices() if "NVIDIA" in d.name)
     copied = torch.empty(1 << 28, device="cuda")
     target = torch.empty_like(copied)
-    copy = rounds(lambda: target.copy_(copied), torch.cuda.synchronize, 10)
+    copy = min(rounds(lambda: target.copy_(copied), torch.cuda.synchronize, 10) for _ in range(3))
     print(f"{device.id} {device.name}; copy {2 * copied.nbytes / copy / 1e9:.0f} GB/s", file=sys.stderr)
     results: list[dict[str, Any]] = []
     for name, case in torch_cases(torch).items():
