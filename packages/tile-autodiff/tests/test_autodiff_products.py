@@ -210,3 +210,34 @@ def test_gradients_have_a_text_form() -> None:
     program, _ = _case("pool")
     gradient = tile_autodiff.gradient(program, NAMES)
     assert tile_lang.parse_program(tile_lang.print_program(gradient)).inputs[-1] == Param("d_O", gradient.inputs[-1].type)
+
+
+def _carrying_rule() -> tuple[Program, Arrays]:
+    program, rule = _with_rule("function (X, Y, DY) -> (DX) { DX = DY * X; Y1 = Y; }")
+    return replace(program, gradients=(rule,)), {"A": spread(4), "B": spread(4)}
+
+
+def test_programs_carry_their_rules_into_gradients_of_gradients() -> None:
+    program, inputs = _carrying_rule()
+    first = tile_autodiff.gradient(program, ["A"])
+    assert first.gradients == program.gradients
+    seeds = {"d_O": np.ones(4), "d_d_A": np.ones(4)}
+    got = tile_lang.evaluate(tile_autodiff.gradient(first, ["A"]), {**inputs, **seeds})["d_A"]
+    x, b = inputs["A"] * inputs["B"], inputs["B"]
+    # dA = 2 Y X B with dY = X dX.
+    np.testing.assert_allclose(got, 2 * b * b * (np.round(x) + x * x), rtol=1e-12)
+
+
+def test_rules_have_a_text_form() -> None:
+    program, _ = _carrying_rule()
+    text = tile_lang.print_program(program)
+    assert "gradient of (Y) by (X) program" in text
+    again = tile_lang.parse_program(text)
+    assert tile_lang.print_program(again) == text and again.gradients[0].outputs == ("Y",)
+
+
+def test_rules_about_inputs_are_errors() -> None:
+    program, inputs = _carrying_rule()
+    rule = replace(program.gradients[0], outputs=("A",))
+    with pytest.raises(TileTypeError, match="TILE-E804"):
+        tile_autodiff.gradient(bound("function (A) -> (O) { O = A; }", {"A": inputs["A"]}), ["A"], rules=[rule])

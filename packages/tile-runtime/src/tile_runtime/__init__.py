@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
 
     from tile_runtime.compose import Symbol, compose, placeholder
+    from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
     from tile_runtime.derivatives import vjp
     from tile_runtime.devices import device, devices
     from tile_runtime.evaluator import Evaluator
@@ -43,6 +44,9 @@ _HOME = {
     "Tensor": "tensor",
     "asarray": "tensor",
     "vjp": "derivatives",
+    "custom_vjp": "custom",
+    "hessian_vector_product": "custom",
+    "jvp": "custom",
     "Evaluator": "evaluator",
     "Invoker": "invoker",
     "Lowered": "lowered",
@@ -67,9 +71,12 @@ __all__ = [
     "TileTypeError",
     "asarray",
     "compose",
+    "custom_vjp",
     "device",
     "devices",
     "eval_shape",
+    "hessian_vector_product",
+    "jvp",
     "placeholder",
     "vjp",
 ]

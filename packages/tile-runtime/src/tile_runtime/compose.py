@@ -16,7 +16,7 @@ from tile_runtime.function import BaseFunction
 from tile_runtime.tensor import Tensor, checked_shape
 
 if TYPE_CHECKING:
-    from tile_lang.program import ConstantTensor, Op, Program, TensorType
+    from tile_lang.program import ConstantTensor, CustomGradient, Op, Program, TensorType
 
 
 class Application:
@@ -55,6 +55,9 @@ def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -
 
 def apply(function: BaseFunction, arguments: Mapping[str, Any]) -> Symbol | tuple[Symbol, ...]:
     """`function` on symbols: its outputs as symbols, type-checked now."""
+    if function.updates:
+        hint = "compose the functions inside it, and give `updates` to the outermost composition"
+        raise _bad(f"{function!r} updates tensors, so it cannot be part of a composition", hint)
     application = Application(function, arguments)
     types = application.program.types()
     results = [
@@ -153,6 +156,7 @@ class _Linker:
         self.tensors: dict[str, Tensor] = {}
         self._params: list[Param] = []
         self._ops: list[Op | ConstantTensor] = []
+        self._gradients: list[CustomGradient] = []
         self._applied: dict[int, dict[str, str]] = {}
         for symbol in inputs:
             name = _fresh(symbol.name, self._taken)
@@ -165,7 +169,8 @@ class _Linker:
     def program(self, outputs: tuple[tuple[str, str], ...]) -> Program:
         from tile_lang.program import Program
 
-        return Program("composition", tuple(self._params), tuple(self._ops), outputs)  # pyright: ignore[reportArgumentType]
+        ops, gradients = tuple(self._ops), tuple(self._gradients)
+        return Program("composition", tuple(self._params), ops, outputs, gradients)  # pyright: ignore[reportArgumentType]
 
     def value(self, root: Any) -> str:
         """The name that holds a symbol, tensor or array; links what it needs first, without recursion."""
@@ -207,7 +212,7 @@ class _Linker:
         return self._applied[id(application)][public]
 
     def _link(self, application: Application) -> dict[str, str]:
-        from tile_lang.rename import renamed
+        from tile_lang.rename import renamed, renamed_gradient
 
         program = application.program
         names = {p.name: self._values[id(application.arguments[p.name])] for p in program.inputs}
@@ -215,6 +220,7 @@ class _Linker:
             if name not in names:
                 names[name] = _fresh(name, self._taken)
         self._ops += [renamed(op, names) for op in program.ops]
+        self._gradients += [renamed_gradient(g, names) for g in program.gradients]
         return {public: names[value] for public, value in program.outputs}
 
     def _tensor(self, tensor: Tensor) -> str:
