@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -312,3 +313,33 @@ def test_embedding_like_torch(fast: Any) -> None:
         return t.nn.functional.embedding(I.long(), W)
 
     against_torch(fast, source, inputs, reference, ("W",))
+
+
+# --- training --------------------------------------------------------------------------------------
+
+
+@FAST
+def test_the_digits_network_learns(fast: Any, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    import train_digits
+
+    assert train_digits.main(["--device", fast.id, "--epochs", "12", "--output", str(tmp_path)]) == 0
+
+
+def test_training_steps_agree_between_devices() -> None:
+    """One step on every compiling device changes the weights alike."""
+    import train_digits
+
+    rng = np.random.default_rng(2)
+    images = rng.uniform(0, 1, (train_digits.BATCH, 8, 8, 1)).astype(np.float32)
+    labels = rng.integers(0, 10, train_digits.BATCH).astype(np.int32)
+    found: list[list[Array]] = []
+    for device in DEVICES:
+        trainer = train_digits.Trainer(device)
+        before = [w.numpy() for w in trainer.weights]
+        list(trainer.epoch(images, labels, 0.1, np.arange(train_digits.BATCH)))
+        found.append([w.numpy() for w in trainer.weights])
+        assert all(np.any(a != b) for a, b in zip(before, found[-1], strict=True))
+    for other in found[1:]:
+        for got, want in zip(other, found[0], strict=True):
+            close(got, want)
