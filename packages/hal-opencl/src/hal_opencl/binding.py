@@ -107,9 +107,11 @@ def _platform(raw: Any) -> PlatformInfo:
     for device in candidates:
         try:
             if device.available and device.compiler_available:
-                devices.append(_device(device, name, text))
-        except cl_error as problem:
-            problems.append(str(problem))
+                info = _device(device, name, text)
+                _probe(info)
+                devices.append(info)
+        except (cl_error, BuildError) as problem:
+            problems.append(" ".join(str(problem).split()))
     return PlatformInfo(name, text, tuple(devices), "; ".join(problems))
 
 
@@ -125,6 +127,16 @@ def _device(raw: Any, platform: str, platform_version: str) -> DeviceInfo:
         int(raw.global_mem_cache_size), int(raw.global_mem_cacheline_size), int(raw.preferred_vector_width_float),
         max(64, int(raw.mem_base_addr_align) // 8), bool(raw.host_unified_memory), int(raw.address_bits),
     )  # fmt: skip
+
+
+def _probe(info: DeviceInfo) -> None:
+    """BuildError when the device cannot compile at all.
+
+    PoCL 3.0, the one from PyPI, knows no processors newer than its LLVM 14 and lists them all the same.
+    Other devices are believed: a trial costs up to half a second.
+    """
+    if "PoCL 3.0" in info.platform_version:
+        build_source(make_context(info.raw), info.raw, "kernel void probe(void) {}", ())
 
 
 # --- programs --------------------------------------------------------------------------------------
@@ -234,8 +246,15 @@ def is_complete(event: RawEvent) -> bool:
     return int(event.command_execution_status) <= 0
 
 
+_POLLS = 40
+
+
 def wait(event: RawEvent) -> None:
     """Block; raises `cl_error` when the work failed."""
+    # Small work is done sooner than a sleeping thread is woken: about 20 µs of asking first.
+    for _ in range(_POLLS):
+        if event.command_execution_status <= 0:
+            break
     event.wait()
 
 

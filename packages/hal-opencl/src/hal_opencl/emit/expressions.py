@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from tile_ir.dtype import DType, Kind
+from tile_ir.dtype import DType
 from tile_ir.emit.clike import CLikePrinter
 from tile_ir.emit.pieces import ADDITIVE, ATOM, EQUALITY, POSTFIX, PREFIX, TERM, TERNARY, Expansion, Piece, call, infix
 from tile_ir.semtree.errors import SemtreeError
@@ -261,12 +261,9 @@ class OpenCLExpressions(CLikePrinter):
     def _integer_extreme(self, node: Binary) -> Expansion:
         t = node.type
         if t.lanes > 1 or t.dtype.bits >= 32:
-            cast = "" if t.lanes > 1 else f"({self.type_name(t)})"
-            if not cast or (_typed(node.left) and _typed(node.right)):
-                return call(node.op, (node.left, node.right))
-        else:
-            cast = "(int)"
-        return ATOM, [f"{node.op}({cast}", (node.left, PREFIX), f", {cast}", (node.right, PREFIX), ")"]
+            return call(node.op, (node.left, node.right))
+        # C computes narrow scalars in int, so their texts may have that type: an overloaded function must be told.
+        return ATOM, [f"{node.op}((int)", (node.left, PREFIX), ", (int)", (node.right, PREFIX), ")"]
 
     def _divide(self, node: Binary) -> Expansion:
         t, op = node.type, node.op
@@ -484,8 +481,3 @@ def _embed(precedence: int, pieces: Sequence[Piece], least: int) -> list[Piece]:
 def _wide(t: Type) -> str:
     """The unsigned type, at least 32 bits wide, whose arithmetic wraps like that of a scalar."""
     return "ulong" if t.dtype.bits == 64 else "uint"
-
-
-def _typed(expr: Expr) -> bool:
-    """The text of a scalar of 32 bits or more has exactly its type."""
-    return expr.type.dtype.kind is not Kind.BOOL

@@ -162,19 +162,22 @@ def masked_store(name: str, space: str, t: Type, element: str) -> str:
 
 
 def atomic(name: str, space: str, t: Type, merged: str) -> str:
-    """``*p = merged`` by compare and exchange of the word around it; `merged` is of ``old`` and ``x``."""
+    """``*p = merged`` by compare and exchange of the word around it; `merged` is of ``old`` and ``x``.
+
+    The first look is an exchange of 0 for 0, because a plain read would be a data race.
+    """
     T, bits = register(t.dtype), t.dtype.bits
     head = f"void {name}(volatile {space} {memory(t.dtype)}* p, {T} x) {{"
     word, exchange = ("ulong", "atom_cmpxchg") if bits == 64 else ("uint", "atomic_cmpxchg")
     if bits >= 32:
-        body = [f"    volatile {space} {word}* w = (volatile {space} {word}*)p;", f"    {word} seen = *w, next;"]
+        body = [f"    volatile {space} {word}* w = (volatile {space} {word}*)p;", f"    {word} seen = {exchange}(w, 0, 0), next;"]
         old, new, shift_ = f"as_{T}(seen)", f"as_{word}({merged})", ""
         update = f"        next = {new};"
     else:
         body = [
             f"    volatile {space} uint* w = (volatile {space} uint*)((size_t)p & ~(size_t)3);",
             "    uint shift = (uint)((size_t)p & 3) * 8u;",
-            "    uint seen = *w, next;",
+            "    uint seen = atomic_cmpxchg(w, 0u, 0u), next;",
         ]
         old, shift_ = _from_bits(f"(seen >> shift) & {hex((1 << bits) - 1)}u", t.dtype), hex((1 << bits) - 1) + "u"
         update = f"        next = (seen & ~({shift_} << shift)) | ((uint){_to_bits(merged, t.dtype)} << shift);"

@@ -1,0 +1,217 @@
+"""What the conformance suite does not ask of an OpenCL device."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_hal
+from hal_opencl.driver import OpenCLDevice
+from hal_opencl.executor import OpenCLKernel
+from tile_hal.host_queue import HostEvent
+from tile_ir.diagnostics import TileDeviceError
+from tile_ir.dtype import DType, from_numpy
+from tile_ir.kernels import Kernel, KernelList
+from tile_ir.ops import Aggregation
+from tile_ir.semtree.nodes import (
+    Access,
+    Atomic,
+    Binary,
+    Block,
+    Const,
+    For,
+    Function,
+    IdKind,
+    Load,
+    Param,
+    ReduceLanes,
+    Space,
+    Statement,
+    Store,
+    Type,
+    Var,
+    WorkId,
+)  # fmt: skip
+from tile_ir.stripe import nodes as stripe
+
+Launch = Callable[..., list[Any]]
+INT, F32 = Type(DType.INT32), DType.FLOAT32
+GROUP = WorkId(IdKind.GROUP, 0)
+N = 64
+
+
+def pointer(name: str, dtype: DType) -> Var:
+    return Var(name, Type(dtype, space=Space.GLOBAL, ptr=True))
+
+
+def function(arrays: dict[str, np.ndarray], *body: Statement, name: str = "f") -> Function:
+    params = tuple(
+        Param(key, pointer(key, from_numpy(a.dtype)).type, Access.READ if n else Access.READWRITE, 1, a.size)
+        for n, (key, a) in enumerate(arrays.items())
+    )
+    return Function(name, params, Block(body))
+
+
+def increment(by: float = 1.0) -> Function:
+    i = Var("i", INT)
+    value = Binary("add", Load(pointer("a", F32), i, Type(F32)), Const(by, Type(F32)), Type(F32))
+    body = For("i", Const(0, INT), Const(N, INT), 1, Block((Store(pointer("out", F32), i, value),)))
+    blank = np.zeros(N, np.float32)
+    return function({"out": blank, "a": blank}, body)
+
+
+def kernels(device: OpenCLDevice, *functions: Function) -> KernelList:
+    items = tuple(Kernel(f"k{n}", stripe.Block(f.name), f, (1, 1, 1)) for n, f in enumerate(functions))
+    return KernelList(items, (), (), device.target)
+
+
+def ready(device: OpenCLDevice, item: Function) -> OpenCLKernel:
+    return device.executor.prepare(device.compiler.build(kernels(device, item)), 0)
+
+
+@pytest.mark.parametrize("agg", [Aggregation.SUM, Aggregation.MAX, Aggregation.PROD])
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT16, DType.FLOAT16, DType.INT64, DType.FLOAT32, DType.FLOAT64])
+def test_atomics_of_every_width(device: OpenCLDevice, launch: Launch, dtype: DType, agg: Aggregation) -> None:
+    if dtype not in device.capabilities.dtypes:
+        pytest.skip(f"no {dtype}")
+    data = (np.arange(N) % 2 + 1).astype(dtype.numpy)
+    if agg is Aggregation.PROD:
+        data[8:] = 1
+    out = np.ones(3, dtype.numpy)
+    at = Binary("mod", GROUP, Const(3, INT), INT)
+    body = Atomic(agg, pointer("out", dtype), at, Load(pointer("a", dtype), GROUP, Type(dtype)))
+    got = launch(device, function({"out": out, "a": data}, body), [out, data], (N, 1, 1))[0]
+    merge = {Aggregation.SUM: np.sum, Aggregation.MAX: np.max, Aggregation.PROD: np.prod}[agg]
+    assert got.tolist() == [merge(np.append(data[n::3].astype(float), 1.0)) for n in range(3)]
+
+
+@pytest.mark.parametrize("lanes", [3, 6, 32])
+def test_lane_counts_opencl_lacks(device: OpenCLDevice, launch: Launch, lanes: int) -> None:
+    wide = Type(F32, lanes)
+    data = np.arange(1, lanes + 1, dtype=np.float32)
+    out = np.zeros(lanes + 1, np.float32)
+    vector = Load(pointer("a", F32), Const(0, INT), wide)
+    double = Store(pointer("out", F32), Const(0, INT), Binary("add", vector, vector, wide))
+    total = Store(pointer("out", F32), Const(lanes, INT), ReduceLanes(Aggregation.SUM, vector, Type(F32)))
+    got = launch(device, function({"out": out, "a": data}, double, total), [out, data])[0]
+    assert got.tolist() == [*(2 * data), data.sum()]
+
+
+def test_equal_kernels_are_built_once(device: OpenCLDevice) -> None:
+    library = device.compiler.build(kernels(device, increment(), increment(), increment(2.0)))
+    assert library.program(0) is library.program(1)
+    assert library.program(0) is not library.program(2)
+    assert library.source().count("kernel __attribute__") == 2
+
+
+def test_a_build_error_names_the_kernel_and_shows_the_log(device: OpenCLDevice) -> None:
+    library = device.compiler.build(kernels(device, increment(41.0)))
+    sources = list(library.sources)
+    broken = sources[0].text.replace("out[i]", "nowhere[i]")
+    library._programs[broken] = device.compiler._start(broken, ("-cl-std=CL1.2",))
+    library.sources = [type(sources[0])(broken, sources[0].entry)]
+    with pytest.raises(TileDeviceError, match=r"(?s)kernel 'k0'.*nowhere"):
+        device.executor.prepare(library, 0)
+
+
+def test_damaged_code_falls_back_to_the_source(device: OpenCLDevice) -> None:
+    from hal_opencl.emit.source import emit_kernel
+
+    item = kernels(device, increment(7.0))
+    text = emit_kernel(item.kernels[0]).text
+    program = device.compiler._start(text, ("-cl-std=CL1.2",), b"damaged").result()
+    assert program is not None
+
+
+def test_code_of_another_driver_is_refused(device: OpenCLDevice) -> None:
+    item = kernels(device, increment())
+    data = device.compiler.build(item).serialize()
+    assert data is not None
+    with pytest.raises(ValueError, match="another device"):
+        device.compiler.deserialize(item, data.replace(b"hal-opencl", b"hal-openCL", 1))
+    with pytest.raises(ValueError, match="damaged"):
+        device.compiler.deserialize(item, data[:-3])
+    with pytest.raises(ValueError, match="other kernels"):
+        device.compiler.deserialize(kernels(device, increment(9.0)), data)
+
+
+def test_fp64_is_refused_before_compilation(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = Type(DType.FLOAT64)
+    store = Store(pointer("out", DType.FLOAT64), Const(0, INT), Const(1.0, wide))
+    monkeypatch.setattr(type(device.info), "fp64", property(lambda self: False))
+    with pytest.raises(TileDeviceError, match="no float64"):
+        device.compiler.build(kernels(device, function({"out": np.zeros(1)}, store)))
+
+
+def test_work_is_spread_over_queues(device: OpenCLDevice) -> None:
+    kernel = ready(device, increment())
+    buffers = [device.memory.allocate(4 * N) for _ in range(9)]
+    events = [kernel.run([out, buffers[0]]) for out in buffers[1:]]
+    assert len({id(event.lane) for event in events}) > 1
+    follower = kernel.run([buffers[0], buffers[1]], [events[0]])
+    assert follower.lane is events[0].lane
+    tile_hal.join([*events, follower]).wait()
+
+
+def test_only_profiled_runs_are_timed(device: OpenCLDevice) -> None:
+    kernel = ready(device, increment())
+    buffers = [device.memory.allocate(4 * N) for _ in range(2)]
+    assert kernel.run(buffers).wait().seconds is None
+    assert kernel.run(buffers, profile=True).wait().seconds is not None
+
+
+def test_other_events_hold_work_back_and_may_fail_it(device: OpenCLDevice) -> None:
+    kernel = ready(device, increment())
+    buffers = [device.memory.allocate(4 * N) for _ in range(2)]
+    gate = HostEvent()
+    first = kernel.run(buffers, [gate])
+    second = kernel.run(buffers, [first])
+    assert not first.done and not second.done
+    threading.Timer(0.02, lambda: gate.fail(RuntimeError("no luck"))).start()
+    with pytest.raises(TileDeviceError, match="no luck"):
+        second.wait()
+    assert first.done and second.done
+    kernel.run(buffers).wait()
+
+
+def test_overlapping_views_are_copied_rightly(device: OpenCLDevice) -> None:
+    step = device.info.alignment
+    base = device.memory.allocate(3 * step)
+    pattern = bytes(n % 251 for n in range(3 * step))
+    base.map_discard()[:] = pattern
+    base.unmap().wait()
+    low, high = device.memory.view(base, 0, 2 * step), device.memory.view(base, step, 2 * step)
+    assert low is not None and high is not None
+    device.executor.copy(low, high).wait()
+    assert bytes(base.map_current()) == pattern[:step] + pattern[: 2 * step]
+    base.unmap().wait()
+    assert device.memory.view(base, step // 2, 8) is None
+
+
+def test_buffers_of_other_devices_are_refused(device: OpenCLDevice) -> None:
+    stranger = OpenCLDevice(99, device.info).memory.allocate(4 * N)
+    with pytest.raises(TileDeviceError, match="not of this device"):
+        ready(device, increment()).run([stranger, device.memory.allocate(4 * N)])
+
+
+def test_arguments_are_set_anew_when_buffers_change(device: OpenCLDevice) -> None:
+    kernel = ready(device, increment())
+    for start in range(5):
+        source, out = device.memory.allocate(4 * N), device.memory.allocate(4 * N)
+        np.frombuffer(source.map_discard(), np.float32)[:] = start
+        source.unmap()
+        event = kernel.run([out, source])
+        assert np.frombuffer(out.map_current([event]), np.float32).tolist() == [start + 1.0] * N
+        out.unmap().wait()
+        del source, out
+        gc.collect()
+
+
+def test_no_group_at_all(device: OpenCLDevice, launch: Launch) -> None:
+    out = np.full(2, 5.0, np.float32)
+    store = Store(pointer("out", F32), Const(0, INT), Const(1.0, Type(F32)))
+    assert launch(device, function({"out": out}, store), [out], (0, 1, 1))[0].tolist() == [5.0, 5.0]

@@ -1,0 +1,265 @@
+"""What the emitter writes; no device is needed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+
+import pytest
+from hal_opencl.emit.dialect import Dialect
+from hal_opencl.emit.prepare import MAX_DEPTH, prepare
+from hal_opencl.emit.source import Source, emit_kernel
+from hal_opencl.emit.split import pieces
+from hal_opencl.emit.types import comment_text, rounded, safe_hint
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tile_ir.dtype import DType
+from tile_ir.emit.walker import children, walk_expr, walk_statements
+from tile_ir.kernels import Kernel
+from tile_ir.ops import Aggregation
+from tile_ir.semtree.errors import SemtreeError
+from tile_ir.semtree.nodes import (
+    Access,
+    Alloc,
+    Atomic,
+    Barrier,
+    Binary,
+    Block,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Fma,
+    For,
+    Function,
+    IdKind,
+    Let,
+    Load,
+    Param,
+    ReduceLanes,
+    Select,
+    Space,
+    Splat,
+    Statement,
+    Store,
+    Type,
+    Unroll,
+    Var,
+    While,
+    WorkId,
+)  # fmt: skip
+from tile_ir.stripe import nodes as stripe
+
+F32, I32, F16, BF16 = DType.FLOAT32, DType.INT32, DType.FLOAT16, DType.BFLOAT16
+INT = Type(I32)
+I = Var("i", INT)  # noqa: E741
+
+
+def pointer(name: str, dtype: DType, space: Space = Space.GLOBAL) -> Var:
+    return Var(name, Type(dtype, space=space, ptr=True))
+
+
+def load(name: str, dtype: DType, index: Expr, lanes: int = 1, align: int = 0) -> Load:
+    return Load(pointer(name, dtype), index, Type(dtype, lanes), None, align)
+
+
+def emit(
+    *body: Statement,
+    params: dict[str, DType] | None = None,
+    groups: tuple[int, int, int] = (1, 1, 1),
+    comment: str = "",
+    dialect: Dialect | None = None,
+    size: tuple[int, int, int] = (1, 1, 1),
+) -> Source:
+    chosen = params or {"out": F32, "a": F32}
+    made = tuple(
+        Param(name, pointer(name, dtype).type, Access.READ if n else Access.WRITE, dtype.bytes, 64)
+        for n, (name, dtype) in enumerate(chosen.items())
+    )
+    function = Function("f", made, Block(body), size)
+    return emit_kernel(Kernel("f", stripe.Block("f", comment=comment), function, groups), dialect or Dialect())
+
+
+def value_line(value: Expr, dtype: DType | None = None, **params: DType) -> str:
+    """The line that stores a value."""
+    text = emit(Store(pointer("out", value.type.dtype), Const(0, INT), value), params={"out": value.type.dtype, **params}).text
+    return text.strip().splitlines()[-2].strip()
+
+
+def test_a_whole_kernel() -> None:
+    wide = Type(F32, 8)
+    total = Fma(load("a", F32, I, 8, 32), Splat(load("b", F32, I), wide), Const(1.5, wide), wide)
+    loop = For("i", Const(0, INT), Const(64, INT), 8, Block((Store(pointer("out", F32), I, total, None, 32),)), Unroll.FULL)
+    source = emit(loop, params={"out": F32, "a": F32, "b": F32}, comment="C = A * B;\n  Range  out\ni 64 1", size=(4, 1, 1))
+    assert source.entry == "f"
+    assert source.text == """#pragma OPENCL FP_CONTRACT OFF
+
+// C = A * B;
+//   Range  out
+// i 64 1
+kernel __attribute__((reqd_work_group_size(4, 1, 1)))
+void f(global float* restrict out, global const float* restrict a, global const float* restrict b) {
+    #pragma unroll
+    for (int i = 0; i < 64; i += 8) {
+        *(global float8*)(out + i) = fma(*(global const float8*)(a + i), (float8)(b[i]), (float8)(0x1.8000000000000p+0f));
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Binary("add", load("a", I32, Const(0, INT)), Const(1, INT), INT), "out[0] = (int)((uint)a[0] + (uint)1);"),
+        (Binary("add", WorkId(IdKind.GROUP, 0), Const(1, INT), INT), "out[0] = (int)get_group_id(0) + 1;"),
+        (Binary("max", load("a", I32, Const(0, INT)), Const(1, INT), INT), "out[0] = max(a[0], 1);"),
+        (Binary("div", load("a", I32, Const(0, INT)), Const(3, INT), INT), "out[0] = a[0] / 3;"),
+        (Binary("div", load("a", I32, Const(0, INT)), Const(-1, INT), INT), "out[0] = tile_div_int32(a[0], -1);"),
+        (Cast(Const(1.0, Type(F32)), INT), "out[0] = tile_int32_from_float32(0x1.0000000000000p+0f);"),
+        (Const(int(DType.INT64.min_value), Type(DType.INT64)), "out[0] = -9223372036854775807L - 1;"),
+        (Const(2**64 - 1, Type(DType.UINT64)), "out[0] = 18446744073709551615UL;"),
+        (Const(float("-inf"), Type(F32)), "out[0] = -INFINITY;"),
+        (Const(0.1, Type(F16)), "vstore_half_rte(0x1.9980000000000p-4f, 0, out);"),
+        (Const(0.1, Type(BF16)), "out[0] = (ushort)(as_uint(0x1.9a00000000000p-4f) >> 16);"),
+    ],
+)  # fmt: skip
+def test_scalars(value: Expr, expected: str) -> None:
+    assert value_line(value, a=I32) == expected
+
+
+def test_half_types_are_computed_in_float_and_rounded() -> None:
+    for dtype, read in ((F16, "vload_half(0, a)"), (BF16, "as_float((uint)a[0] << 16)")):
+        total = Binary("mul", load("a", dtype, Const(0, INT)), Const(2.0, Type(dtype)), Type(dtype))
+        text = emit(Store(pointer("out", dtype), Const(0, INT), total), params={"out": dtype, "a": dtype}).text
+        assert f"tile_round_{dtype.value}({read} * 0x1.0000000000000p+1f)" in text
+        assert "cl_khr_fp16" not in text
+
+
+def test_the_fp64_extension_appears_only_with_float64() -> None:
+    wide = Store(pointer("out", DType.FLOAT64), Const(0, INT), Const(1.0, Type(DType.FLOAT64)))
+    assert "cl_khr_fp64" in emit(wide, params={"out": DType.FLOAT64}).text
+    assert "cl_khr_fp64" not in emit(Store(pointer("out", F32), Const(0, INT), Const(1.0, Type(F32)))).text
+
+
+def test_nothing_is_contracted_or_approximated_by_default() -> None:
+    x = load("a", F32, Const(0, INT))
+    total = Binary("add", Binary("mul", x, x, x.type), Call("exp", (x,), x.type), x.type)
+    store = Store(pointer("out", F32), Const(0, INT), total)
+    plain, fast = emit(store).text, emit(store, dialect=Dialect(fast_math=True)).text
+    assert "FP_CONTRACT OFF" in plain and "mad(" not in plain and "native_" not in plain
+    assert "mad(" in fast and "native_exp(" in fast
+
+
+def test_math_by_lane() -> None:
+    wide = Type(F32, 4)
+    store = Store(pointer("out", F32), Const(0, INT), Call("exp", (load("a", F32, Const(0, INT), 4),), wide))
+    assert "exp(a.s0), exp(a.s1), exp(a.s2), exp(a.s3)" in emit(store, dialect=Dialect(math_by_lane=True)).text
+    assert "= exp(vload4(0, a))" in emit(store).text.replace("vstore4(exp(vload4(0, a)), 0, out)", "= exp(vload4(0, a))")
+
+
+def test_local_arrays_move_to_the_outermost_scope() -> None:
+    tile = Type(F32, count=16, space=Space.LOCAL)
+    inner = (Alloc("tile", tile), Store(Var("tile", tile), I, load("a", F32, I)), Barrier())
+    text = emit(For("i", Const(0, INT), Const(16, INT), 1, Block(inner))).text
+    head, loop = text.split("for (")
+    assert "local float tile[16] __attribute__((aligned(64)));" in head and "tile[i] = a[i];" in loop
+    assert "barrier(CLK_LOCAL_MEM_FENCE);" in loop
+
+
+def test_vector_select_uses_the_comparison_as_it_is() -> None:
+    wide = Type(F32, 4)
+    a = load("a", F32, Const(0, INT), 4)
+    chosen = Select(Compare("cmp_gt", a, Const(0.0, wide), Type(DType.BOOL, 4)), a, Const(0.0, wide), wide)
+    assert "select((float4)(0x0.0p+0f), vload4(0, a), vload4(0, a) > (float4)(0x0.0p+0f))" in emit(
+        Store(pointer("out", F32), Const(0, INT), chosen)
+    ).text.replace("t1", "vload4(0, a)")
+
+
+@pytest.mark.parametrize(("lanes", "expected"), [(16, [16]), (32, [16, 16]), (6, [4, 2]), (7, [4, 2, 1]), (1, [1])])
+def test_lane_counts_opencl_lacks_are_cut(lanes: int, expected: list[int]) -> None:
+    assert [width for _, width in pieces(lanes)] == expected
+
+
+def test_wide_vectors_are_split() -> None:
+    wide = Type(F32, 32)
+    total = Let("v", Binary("add", load("a", F32, Const(0, INT), 32), Const(1.0, wide), wide))
+    reduced = ReduceLanes(Aggregation.SUM, Var("v", wide), Type(F32))
+    text = emit(total, Store(pointer("out", F32), Const(0, INT), Var("v", wide)), Store(pointer("out", F32), Const(40, INT), reduced)).text
+    assert text.count("const float16 ") == 4 and "float32" not in re.sub(r"tile_\w+", "", text)
+
+
+def test_deep_and_shared_expressions_become_variables() -> None:
+    value: Expr = load("a", I32, Const(0, INT))
+    for _ in range(200):
+        value = Binary("bit_xor", value, value, INT)
+    text = emit(Store(pointer("out", I32), Const(0, INT), value), params={"out": I32, "a": I32}).text
+    assert len(text) < 20_000
+    assert max(line.count("(") for line in text.splitlines()) <= 2 * MAX_DEPTH
+
+
+def test_a_loop_condition_is_computed_every_time() -> None:
+    cond: Expr = load("a", I32, Const(0, INT))
+    for n in range(60):
+        cond = Binary("bit_or", cond, Const(n, INT), INT)
+    function = Function("f", (), Block((While(Cast(cond, Type(DType.BOOL)), Block()),)))
+    loops = [s for s in walk_statements(prepare(function, False).body) if isinstance(s, While)]
+    assert len(loops) == 1 and isinstance(loops[0].cond, Var)
+    assert any(isinstance(e, Load) for s in walk_statements(loops[0].body) for c in children(s) for e in walk_expr(c))
+
+
+@given(st.text(max_size=60))
+@settings(deadline=None, max_examples=200)
+def test_comments_cannot_be_left(text: str) -> None:
+    for line in comment_text(text):
+        assert all(" " <= c <= "~" for c in line)
+        assert "*/" not in line and "/*" not in line and "??" not in line and not line.endswith("\\")
+
+
+@given(st.text(max_size=30))
+@settings(deadline=None, max_examples=200)
+def test_names_are_plain_identifiers_that_mean_nothing(name: str) -> None:
+    hint = safe_hint(name)
+    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", hint)
+    assert not re.match(r"(tile_|convert_|as_|vload|get_|native_)", hint)
+
+
+@pytest.mark.parametrize("name", ["exp", "kernel", "float4", "get_global_id", "tile_round_float16", "M_PI", "CLK_LOCAL_MEM_FENCE", "uint", "linux"])
+def test_names_of_the_language_are_avoided(name: str) -> None:
+    text = emit(Let(name, Const(1, INT)), Store(pointer("out", I32), Const(0, INT), Var(name, INT)), params={"out": I32}).text
+    (declared,) = re.findall(r"const int (\w+) = 1;", text)
+    assert declared != name and f"out[0] = {declared};" in text
+
+
+def test_hostile_comments_stay_comments() -> None:
+    text = emit(comment="A = B; */ evil(); /*\n#define float int\r\x0b\\\n\u2028kernel ??/").text
+    body = [line for line in text.splitlines() if "evil" in line or "define" in line]
+    assert body and all(line.startswith("//") for line in body)
+
+
+def test_atomics_of_floats_compare_and_exchange() -> None:
+    text = emit(Atomic(Aggregation.MAX, pointer("out", F32), Const(0, INT), Const(1.0, Type(F32)))).text
+    assert "atomic_cmpxchg" in text and "tile_max_float32(old, x)" in text
+    text = emit(Atomic(Aggregation.SUM, pointer("out", I32), Const(0, INT), Const(1, INT)), params={"out": I32}).text
+    assert "atomic_add(out, 1);" in text
+
+
+def test_what_cannot_be_written_is_an_error() -> None:
+    with pytest.raises(SemtreeError):
+        emit(Store(pointer("out", F32), Const(0, INT), Var("nowhere", Type(F32))))
+    with pytest.raises(SemtreeError):
+        emit(Store(pointer("out", F32), Const(0, INT), Binary("frobnicate", Const(1, Type(F32)), Const(1, Type(F32)), Type(F32))))
+
+
+def test_rounding_of_literals() -> None:
+    assert rounded(0.1, BF16) == 0.10009765625 and rounded(0.1, F16) == 0.0999755859375
+    assert rounded(1e9, F16) == float("inf") and rounded(1.00390625, BF16) == 1.0
+
+
+def test_emission_loads_no_opencl() -> None:
+    import subprocess
+
+    code = "import sys, hal_opencl.plugin, hal_opencl.emit.source; print('pyopencl' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ast.literal_eval(done.stdout) is False

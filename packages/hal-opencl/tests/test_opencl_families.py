@@ -1,0 +1,93 @@
+"""Device settings, discovery and doctor, without a device."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from hal_opencl import binding
+from hal_opencl.driver import OpenCLDriver
+from hal_opencl.families import family_of, family_target, target_of
+
+
+def device(kind: str = "gpu", vendor: str = "Nobody", name: str = "Thing", platform: str = "Some OpenCL", version: str = "OpenCL 1.2",
+           lanes: int = 1, units: int = 10, extensions: str = "") -> binding.DeviceInfo:  # fmt: skip
+    return binding.DeviceInfo(
+        None, platform, version, vendor, name, "1.0", "OpenCL 1.2", kind, frozenset(extensions.split()), units, 512,
+        (512, 512, 64), 32768, True, 8 << 30, 2 << 30, 1 << 20, 64, lanes, 128, False, 64,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("info", "family", "vector_bytes", "index_bits"),
+    [
+        (device("cpu", platform="Portable Computing Language", version="OpenCL 3.0 PoCL 3.0-rc2 Linux", lanes=16), "cpu-pocl", 32, 64),
+        (device("cpu", platform="Portable Computing Language", version="OpenCL 3.0 PoCL 3.1+debian", lanes=16), "cpu-pocl", 64, 64),
+        (device("cpu", platform="Portable Computing Language", version="OpenCL 3.0 PoCL 6.0", lanes=8), "cpu-pocl", 32, 64),
+        (device("cpu", platform="Intel(R) OpenCL", lanes=16), "cpu-intel", 64, 64),
+        (device("cpu", vendor="ARM"), "cpu-default", 16, 64),
+        (device(vendor="NVIDIA Corporation", name="NVIDIA H200", platform="NVIDIA CUDA"), "gpu-nvidia", 16, 32),
+        (device(vendor="Advanced Micro Devices, Inc.", name="gfx90a"), "gpu-amd", 16, 32),
+        (device(vendor="Intel(R) Corporation"), "gpu-intel", 16, 32),
+        (device(vendor="Apple"), "gpu-default", 16, 32),
+        (device("accelerator"), "gpu-default", 16, 32),
+        (device("custom", vendor=""), "gpu-default", 16, 32),
+    ],
+)  # fmt: skip
+def test_families(info: binding.DeviceInfo, family: str, vector_bytes: int, index_bits: int) -> None:
+    target = target_of(info)
+    assert family_of(info) == family
+    assert (target.settings.vector_bytes, target.settings.index_bits) == (vector_bytes, index_bits)
+    assert target.settings.cores == 10 and target.settings.threads <= 512
+    assert target.settings.max_mem <= 32768 or info.kind == "cpu"
+
+
+def test_every_document_is_used_and_valid() -> None:
+    names = {Path(str(f)).stem for f in files("hal_opencl").joinpath("targets").iterdir()} - {"devices"}
+    assert names == {family_of(i) for i in (
+        device("cpu", platform="pocl"), device("cpu", platform="intel"), device("cpu"), device(vendor="NVIDIA"),
+        device(vendor="AMD"), device(vendor="Intel"), device(),
+    )}  # fmt: skip
+    for name in names:
+        assert family_target(name).codegen == "semtree" and family_target(name).passes
+
+
+def test_doctor_lists_devices_and_what_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [binding.PlatformInfo("P", "v1", (device(extensions="cl_khr_fp64"),)), binding.PlatformInfo("Q", "v2", (), "broken")]
+    monkeypatch.setattr(binding, "platforms", lambda: found)
+    text = "\n".join(OpenCLDriver().doctor())
+    assert "opencl:0 Thing" in text and "fp64" in text and "gpu-default" in text and "platform Q, v2: broken" in text
+    assert "install" not in text
+
+
+@pytest.mark.parametrize("found", [[], [binding.PlatformInfo("P", "v1", ())]])
+def test_no_device_is_no_error_and_doctor_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, found: list[binding.PlatformInfo]
+) -> None:
+    monkeypatch.setattr(binding, "platforms", lambda: found)
+    assert list(OpenCLDriver().device_sets()) == []
+    text = "\n".join(OpenCLDriver().doctor())
+    assert "pip install 'hal-opencl[pocl]'" in text and "apt-get install pocl-opencl-icd" in text
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_plugin_is_found_without_loading_opencl() -> None:
+    code = "import sys, hal_opencl.plugin; print(hal_opencl.plugin.tile_hal_driver().name, 'pyopencl' in sys.modules)"
+    assert run(code) == "opencl False\n"
+
+
+def test_readme_example() -> None:
+    if not any(p.devices for p in binding.platforms()):
+        pytest.skip("no OpenCL device: pip install 'hal-opencl[pocl]'")
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "[0.0067" in run(example)
