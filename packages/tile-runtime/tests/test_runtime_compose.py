@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,35 @@ def test_updates(late: Any, where: str) -> None:
     np.testing.assert_array_equal(total.numpy(), [4, 7, -8])
 
 
+@pytest.mark.parametrize("where", ["llvm", "late"])
+def test_no_update_of_a_thread_is_lost(late: Any, where: str) -> None:
+    device = late if where == "late" else tile.device(where)
+    total = tile.asarray(np.zeros(1, np.float32), device)
+    x = tile.placeholder("float32", (1,), name="x")
+    step = tile.compose([x], [], updates=[(total, ADD(total, x))])
+    threads = [threading.Thread(target=lambda: [step(np.ones(1, np.float32)) for _ in range(10)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total.numpy()[0] == 30
+
+
+def test_compositions_nest_unless_they_update() -> None:
+    x, w = tile.placeholder("float32", (3,), name="x"), tile.asarray(np.full(3, 2, np.float32), "llvm")
+    inner = tile.compose([x], [ADD(x, w)])
+    z = tile.placeholder("float32", (3,), name="z")
+    outer = tile.compose([z], [inner(inner(z))])
+    np.testing.assert_array_equal(outer(np.ones(3, np.float32)), 5)
+    with pytest.raises(tile.TileTypeError, match=r"(?s)overlaps input 'W.*updates"):
+        outer(tile.asarray(np.ones(3, np.float32), "llvm"), out=w)
+    updating = tile.compose([x], [x], updates=[(w, ADD(w, x))])
+    with pytest.raises(tile.TileTypeError, match="updates tensors, so it cannot be part"):
+        updating(z)
+    with pytest.raises(tile.TileTypeError, match="updates tensors, so it has no gradient"):
+        tile.vjp(updating, wrt="x")
+
+
 def test_swapping_updates_see_the_values_from_before() -> None:
     a, b = (tile.asarray(np.full(2, v, np.float32), "llvm") for v in (1, 2))
     zero = tile.placeholder("float32", (2,), name="zero")
@@ -103,6 +133,19 @@ def test_compositions_without_tensors_pickle() -> None:
     np.testing.assert_array_equal(f(np.ones(3, np.float32)), 2)
     with pytest.raises(TypeError, match=r"pickle tensor\.numpy"):
         pickle.dumps(tile.compose([x], [ADD(x, tile.Tensor("interp", (3,), "float32"))]))
+
+
+@pytest.mark.parametrize("device", ["interp", "llvm"])
+def test_outputs_are_called_as_their_functions_call_them(device: str) -> None:
+    x = tile.placeholder("float32", (3,), name="x")
+    f = tile.compose([x], [BOTH(BOTH(x)[0])[0], BOTH(x)[0]])  # the inner S is another value than the output S
+    assert f.outputs == ("S", "S_1")
+    a = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(f(a, device=device)[0], 4 * a)
+    np.testing.assert_array_equal(f(a, device=device)[1], 2 * a)
+    named = tile.compose([y := tile.placeholder("float32", (3,), name="S")], [BOTH(y)[0]])
+    assert named.outputs == ("S_1",)
+    np.testing.assert_array_equal(named(S=a, device=device), 2 * a)
 
 
 def test_a_placeholder_may_be_an_output() -> None:

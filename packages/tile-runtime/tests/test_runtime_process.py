@@ -19,21 +19,20 @@ HEAVY = ("llvmlite", "pyopencl", "islpy", "lark", "hal_llvm", "typer", "rich", "
 
 
 def _seconds(code: str) -> float:
-    best = 1e9
-    for _ in range(5):
-        out = subprocess.run(
-            [sys.executable, "-c", f"import time; t = time.perf_counter(); {code}; print(time.perf_counter() - t)"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        best = min(best, float(out.stdout))
-    return best
+    program = f"import time; t = time.perf_counter(); {code}; print(time.perf_counter() - t)"
+    return float(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
 
 
 def test_import_is_lazy_and_cheap() -> None:
     code = f"import tile_runtime as t, sys; t.Function, t.Tensor, t.Evaluator, t.vjp, t.compose; print([m for m in {HEAVY} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
-    assert _seconds("import numpy, tile_runtime") <= _seconds("import numpy") + 0.060
+    alone = ours = 1e9
+    for _ in range(12):  # interleaved, so that a busy machine slows both
+        alone, ours = min(alone, _seconds("import numpy")), min(ours, _seconds("import numpy, tile_runtime"))
+        if ours <= alone + 0.060:
+            break
+    assert ours <= alone + 0.060
 
 
 def test_public_names() -> None:

@@ -20,6 +20,9 @@ def test_inputs_and_outputs() -> None:
         tile.vjp(MATMUL, wrt="Q")
     with pytest.raises(tile.TileTypeError, match="wrt is empty"):
         tile.vjp(MATMUL, wrt=())
+    with pytest.raises(tile.TileTypeError, match="'d_B', which is what its cotangent"):
+        x, d = (tile.placeholder("float32", (2,), name=n) for n in ("x", "d_B"))
+        tile.vjp(tile.compose([x, d], [tile.Function("function (A, C) -> (B) { B = A + C; }")(x, d)]), wrt="x")
     with pytest.raises(tile.TileTypeError, match="'A' twice"):
         tile.vjp(MATMUL, wrt=("A", "A"))
 

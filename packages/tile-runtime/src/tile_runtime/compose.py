@@ -88,7 +88,7 @@ class Composition(BaseFunction):
         _check_arguments(inputs, outputs, updates)
         linker = _Linker(inputs)
         values = [linker.value(s) for s in (*outputs, *(s for _, s in updates))]
-        taken: set[str] = set(linker.names())
+        taken = linker.inputs()
         public = [_fresh(s.name, taken) for s in outputs] + [_fresh("Updated", taken) for _ in updates]
         self.name = "composition"
         self.key = object()
@@ -163,8 +163,9 @@ class _Linker:
             self._params.append(Param(name, TensorType(symbol.dtype, symbol.shape)))
             self._values[id(symbol)] = name
 
-    def names(self) -> set[str]:
-        return self._taken
+    def inputs(self) -> set[str]:
+        """Names of the placeholders and tensors."""
+        return {p.name for p in self._params}
 
     def program(self, outputs: tuple[tuple[str, str], ...]) -> Program:
         from tile_lang.program import Program

@@ -50,6 +50,12 @@ def vjp(function: BaseFunction, wrt: str | Sequence[str]) -> Gradient:
     TileTypeError when a name is not an input, or given twice. Gradients of inputs that no output depends on are zeros.
     """
     names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    if function.updates:
+        raise TileTypeError(Diagnostic("TILE-E504", f"{function!r} updates tensors, so it has no gradient function"))
+    clash = [f"d_{o}" for o in function.outputs if f"d_{o}" in function.inputs]
+    if clash:
+        message = f"function {function.name!r} has an input {clash[0]!r}, which is what its cotangent would be called"
+        raise TileTypeError(Diagnostic("TILE-E504", message, hint="rename the input"))
     double = [n for n in names if names.count(n) > 1]
     if double:
         raise TileTypeError(Diagnostic("TILE-E504", f"wrt names input {double[0]!r} twice"))

@@ -46,6 +46,8 @@ class Evaluator:
         self.fast_math = fast_math
         self.tile_trials = tile_trials
         self.programs = ProgramCache(PROGRAMS)
+        self._updating = threading.Lock()
+        """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
         target = self.device.target
         self._target = replace(target, model={**target.model, "fast_math": True}) if fast_math else target
 
@@ -124,9 +126,13 @@ class Evaluator:
         given: dict[str, Any] = dict(zip(function.results, out, strict=True)) if out is not None else {}
         used = {id(t.buffer) for t in tensors}
         direct = [o if isinstance(o := given.get(n), Tensor) and id(o.buffer) not in used else None for n in function.outputs]
-        fresh = dict(zip(function.outputs, executable.run_tensors(tensors, direct), strict=True))
-        for name, output in function.updates:
-            copy(fresh[output], function.bound[name])
+        if function.updates:
+            with self._updating:
+                fresh = dict(zip(function.outputs, executable.run_tensors(tensors, direct), strict=True))
+                for name, output in function.updates:
+                    copy(fresh[output], function.bound[name])
+        else:
+            fresh = dict(zip(function.outputs, executable.run_tensors(tensors, direct), strict=True))
         results = [_delivered(fresh[n], given.get(n), as_arrays) for n in function.results]
         return results[0] if len(results) == 1 else tuple(results)
 

@@ -47,7 +47,8 @@ def given_outputs(
         _check(name, byname[name], value, device)
         for other, x in kept:
             if overlaps(value, x):
-                hint = f"pass a copy of the input, or donate=({other!r},) to let it be overwritten"
+                donate_it = f"pass a copy of the input, or donate=({other!r},) to let it be overwritten"
+                hint = "tile.compose(…, updates=…) writes tensors that it reads" if other in function.bound else donate_it
                 raise _bad(f"the memory given for output {name!r} overlaps input {other!r}", hint)
         for other, x in zip(names[:k], given, strict=False):
             if overlaps(value, x):
