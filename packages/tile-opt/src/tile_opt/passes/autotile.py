@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.hardware import hardware_model
 from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
 from tile_ir.target import Target
 
 from tile_opt.cost.cpu import CpuModel
 from tile_opt.cost.memory_tile import TileRules, TileSearch, is_tileable
 from tile_opt.cost.plan import TilePlan
-from tile_opt.hardware import hardware_model
 from tile_opt.passes.base import Pass, main_of, with_kernels
 from tile_opt.schedule.buffers import with_main_refs
 from tile_opt.schedule.nest import build_nest

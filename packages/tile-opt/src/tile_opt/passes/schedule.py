@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from tile_ir.hardware import hardware_model
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.nodes import Block, Direction, Location, Order, Program, Refinement, Statement
 from tile_ir.target import Target
@@ -64,8 +65,6 @@ class Schedule(Pass):
 def _unit_counts(target: Target) -> dict[str, int]:
     if not target.model:
         return {}
-    from tile_opt.hardware import hardware_model
-
     return {name: unit.count for name, unit in hardware_model(target.model).exec_units.items()}
 
 

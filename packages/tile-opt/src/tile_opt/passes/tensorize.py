@@ -8,7 +8,7 @@ of the inputs is tried (facts 9.8).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from math import prod
 from typing import Any, ClassVar
@@ -63,6 +63,8 @@ class Tensorize(Pass):
     inner_set: tuple[str, ...] = ()
     stencils: tuple[Stencil, ...] = ()
     whole: bool = True
+    instr: str = ""
+    """Name of the instruction that does the inner block; with it the block notes the stencil's sizes."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Tensorize:
@@ -79,7 +81,19 @@ class Tensorize(Pass):
             return block
         rest = 0 if self.whole else 1
         sizes = {i.name: i.range if rest == 0 else 1 for i in block.indexes if i.value is None} | dict(found.sizes)
-        return split(block, sizes, self.outer_set, (*self.inner_set,))
+        made = split(block, sizes, self.outer_set, (*self.inner_set,))
+        return _instructed(made, self._instruction(found)) if self.instr else made
+
+    def _instruction(self, match: Match) -> str:
+        """``conv(co:32, ci:-1)``: which of the block's indexes run over the stencil's, and the stencil's sizes."""
+        pairs = zip(match.names, match.stencil.idxs, strict=True)
+        return f"{self.instr}({', '.join(f'{name}:{s.size}' for name, s in pairs if name)})"
+
+
+def _instructed(block: Block, instr: str) -> Block:
+    """The innermost block gets the instruction."""
+    body = tuple(_instructed(s, instr) if isinstance(s, Block) else s for s in block.body)
+    return replace(block, body=body, instr=instr if is_leaf(block) else block.instr)
 
 
 def best_match(block: Block, stencils: Sequence[Stencil]) -> Match | None:
