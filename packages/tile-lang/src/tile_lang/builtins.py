@@ -342,6 +342,8 @@ def _shifted(c: Call) -> tuple[Tensor, Tensor]:
     x, (rows, _) = _rows(c)
     scope, span, dtype = c.scope, c.span, x.type.dtype
     largest = scope.reduce_to(Aggregation.MAX, x, (rows, 1), span)
+    # Any shift gives the same result, so that no derivative flows through it.
+    largest = scope.elementwise("stop_gradient", (largest.name,), largest.type, span)
     return scope.apply("sub", (x, largest), (dtype, dtype), span), largest
 
 
