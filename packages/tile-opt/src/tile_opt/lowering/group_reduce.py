@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_ir.semtree.nodes import Alloc, Assign, Barrier, Binary, Block, Expr, For, Load, Space, Store, Type, Var
+from tile_ir.semtree.nodes import (
+    Alloc,
+    Assign,
+    Barrier,
+    Binary,
+    Block,
+    Compare,
+    Expr,
+    For,
+    If,
+    Load,
+    Space,
+    Store,
+    Type,
+    Var,
+)
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.lowering.builder import Builder
@@ -27,11 +43,30 @@ def combine_threads(
     builder.allocations.append(Alloc(array.name, type))
     builder.emit(Store(array, builder.index(thread), value))
     builder.emit(Barrier("group", "local"))
+    if len(digits) == 1 and digits[0][1:] == (threads, 1) and threads & (threads - 1) == 0:
+        return _tree(builder, agg, array, thread, threads, value.type)
     first = thread
     for digit, _, step in digits:
         first = first + digit * -step
     total = builder.mutable("total", Load(array, builder.index(first), value.type))
     builder.emit(_merge_all(builder, agg, array, first, total, digits))
+    # Nobody may write the array again before everyone has read it.
+    builder.emit(Barrier("group", "local"))
+    return builder.let("r", total)
+
+
+def _tree(builder: Builder, agg: Aggregation, array: Var, thread: Affine, threads: int, type: Type) -> Expr:
+    """All threads of the group, a power of two: the upper half joins the lower one, until one value is left."""
+    me = builder.atom(thread)
+    half = threads // 2
+    while half:
+        other = Load(array, Binary("add", me, builder.literal(half), builder.index_type), type)
+        joined = Binary(MERGE[agg], Load(array, me, type), other, type)
+        lower = Compare("cmp_lt", me, builder.literal(half), Type(DType.BOOL))
+        builder.emit(If(lower, Block((Store(array, me, joined),))))
+        builder.emit(Barrier("group", "local"))
+        half //= 2
+    total = builder.mutable("total", Load(array, builder.literal(0), type))
     # Nobody may write the array again before everyone has read it.
     builder.emit(Barrier("group", "local"))
     return builder.let("r", total)

@@ -19,6 +19,7 @@ from tile_opt.passes.base import Pass, main_of, with_kernels
 from tile_opt.schedule.buffers import temporaries, with_main_refs
 from tile_opt.schedule.merge_stages import merge_stages
 from tile_opt.schedule.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
+from tile_opt.schedule.strides import flat_stride
 from tile_opt.schedule.unify import SharedLoop, shared_loops
 from tile_opt.schedule.view import KernelView, close_kernel, open_kernel
 from tile_opt.schedule.work import nbytes, points, view_is_heavy
@@ -31,12 +32,14 @@ class Fuse(Pass):
     """Group kernels; `max_local_bytes` bounds what one iteration of the shared loops keeps in local buffers.
 
     `min_shared` is the least number of shared iterations a fused kernel keeps, unless the parts had fewer;
-    parts of at most `small` points need no parallel loops at all.
+    `min_parallel` is the same for kernels whose stages do not walk memory in rows of their own, so that
+    nothing but the shared loops can run in parallel. Parts of at most `small` points need no parallel loops.
     """
 
     name: ClassVar[str] = "fuse"
     max_local_bytes: int = 1 << 17
     min_shared: int = 8
+    min_parallel: int = 8
     small: int = 1 << 12
 
     def apply(self, program: Program, target: Target) -> Program:
@@ -103,10 +106,16 @@ class _Groups:
         if len(heavy) > 1 or any(len(p) != len(both) for p in heavy):
             return False
         needed = [_iterations(p) for p, v in zip(parts, (a, b), strict=True) if _total_points(v) > self.options.small]
-        if _iterations(both) < min(needed, default=0) and _iterations(both) < self.options.min_shared:
-            return False
         local = share(self._localised(fused, set()), both)
+        if _iterations(both) < self._wanted(needed, local):
+            return False
         return sum(nbytes(r.type) for r in local.allocs) <= self.options.max_local_bytes
+
+    def _wanted(self, needed: list[int], fused: KernelView) -> int:
+        """Shared iterations that fusing must keep: rows also run in parallel along themselves, columns do not."""
+        if _walks_rows(fused):
+            return min(self.options.min_shared, min(needed, default=0))
+        return min(self.options.min_parallel, max(needed, default=0))
 
     def _localised(self, view: KernelView, elsewhere: set[str]) -> KernelView:
         """Temporaries of main that only this view uses become its own allocations."""
@@ -144,6 +153,12 @@ def _allocation(name: str, type: TensorType) -> Refinement:
 
 def _iterations(shared: tuple[SharedLoop, ...]) -> int:
     return prod(loop.index.range for loop in shared)
+
+
+def _walks_rows(view: KernelView) -> bool:
+    """The stage with the most points has a loop of its own along contiguous memory."""
+    stage = max(view.stages, key=lambda s: points(s, view.ranges))
+    return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for u in stage.uses if u.reads)
 
 
 def _total_points(view: KernelView) -> int:
