@@ -158,7 +158,8 @@ def _iterations(shared: tuple[SharedLoop, ...]) -> int:
 def _walks_rows(view: KernelView) -> bool:
     """The stage with the most points has a loop of its own along contiguous memory."""
     stage = max(view.stages, key=lambda s: points(s, view.ranges))
-    return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for u in stage.uses if u.reads)
+    reads = [u for u in stage.uses if u.reads and not view.is_local(u.buffer)]
+    return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for u in reads)
 
 
 def _total_points(view: KernelView) -> int:
