@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from tile_runtime.lowered import Lowered
 
-PROGRAMS = 512
-"""Compiled programs an evaluator keeps; the least recently used goes first."""
+PROGRAMS = 128
+"""Compiled programs an evaluator keeps; the least recently used goes first. A small one takes about 200 KiB."""
 
 
 class Evaluator:
