@@ -103,12 +103,13 @@ class OpenCLCompiler(Compiler):
         context, device = self._context.raw, self._context.info.raw
 
         def work() -> binding.RawProgram:
-            if binary is not None:
-                try:
-                    return binding.build_binary(context, device, binary, options)
-                except binding.BuildError:
-                    pass  # an older driver's code: the source is there
-            return binding.build_source(context, device, text, options)
+            with self._context.guard:
+                if binary is not None:
+                    try:
+                        return binding.build_binary(context, device, binary, options)
+                    except binding.BuildError:
+                        pass  # an older driver's code: the source is there
+                return binding.build_source(context, device, text, options)
 
         return self._submit(work)
 

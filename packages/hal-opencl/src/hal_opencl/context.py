@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from functools import cached_property
 
 from hal_opencl import binding
-from hal_opencl.events import Lanes
+from hal_opencl.events import Guard, Lanes
 
 
 class DeviceContext:
@@ -16,6 +17,8 @@ class DeviceContext:
         self.info = info
         self._lock = threading.Lock()
         self._raw: object = None
+        self.guard: Guard = threading.RLock() if "oclgrind" in info.platform.lower() else nullcontext()
+        """oclgrind crashes when two threads are in it."""
         self.maps_for_free = self.is_pocl and self.shares_host_memory
         """Kernels work on the very bytes the host sees, so that a mapping is only a wait (PoCL on a CPU): each map and
         unmap command would cost a wake-up of the device's thread, about 20 µs."""
@@ -31,7 +34,7 @@ class DeviceContext:
 
     @cached_property
     def lanes(self) -> Lanes:
-        return Lanes(lambda profiling: binding.make_queue(self.raw, self.info.raw, profiling))
+        return Lanes(lambda profiling: binding.make_queue(self.raw, self.info.raw, profiling), self.guard)
 
     @property
     def is_pocl(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from tile_hal.errors import Code, device_error
 from tile_hal.events import CompletedEvent, FailedEvent, flatten
@@ -17,6 +18,8 @@ from hal_opencl import binding
 QUEUES = 4
 """In-order queues of a device: independent kernels overlap only across queues."""
 _NOTHING = Result()
+Guard = AbstractContextManager[object]
+"""Held around OpenCL calls: a lock where the platform bears one thread only."""
 Enqueue = Callable[[binding.RawQueue, Sequence[binding.RawEvent]], binding.RawEvent]
 """Puts one command on a queue, behind events."""
 
@@ -24,17 +27,19 @@ Enqueue = Callable[[binding.RawQueue, Sequence[binding.RawEvent]], binding.RawEv
 class Lane:
     """An in-order queue that knows whether it was flushed."""
 
-    __slots__ = ("dirty", "profiling", "raw")
+    __slots__ = ("dirty", "guard", "profiling", "raw")
 
-    def __init__(self, raw: binding.RawQueue, profiling: bool = False) -> None:
+    def __init__(self, raw: binding.RawQueue, guard: Guard, profiling: bool = False) -> None:
         self.raw = raw
+        self.guard = guard
         self.profiling = profiling
         self.dirty = False
 
     def flush(self) -> None:
         if self.dirty:
             self.dirty = False
-            self.raw.flush()
+            with self.guard:
+                self.raw.flush()
 
 
 class DeviceEvent(Event):
@@ -69,7 +74,8 @@ class DeviceEvent(Event):
             return True  # it will never be enqueued
         if self.lane is not None:
             self.lane.flush()
-        return binding.is_complete(self.raw)
+        with self.owner.guard:
+            return binding.is_complete(self.raw)
 
     @property
     def settled(self) -> bool:
@@ -80,7 +86,8 @@ class DeviceEvent(Event):
         try:
             if self.gate is not None:
                 self.gate.wait()
-            binding.wait(self.raw)
+            with self.owner.guard:
+                binding.wait(self.raw)
             if self.lane is not None and self.lane.profiling:
                 self._result = Result(binding.seconds(self.raw))
         except TileDeviceError as problem:
@@ -94,8 +101,9 @@ class DeviceEvent(Event):
 class Lanes:
     """The queues of one device, made when first used."""
 
-    def __init__(self, make: Callable[[bool], binding.RawQueue]) -> None:
+    def __init__(self, make: Callable[[bool], binding.RawQueue], guard: Guard) -> None:
         self._make = make
+        self.guard = guard
         self._lock = threading.Lock()
         self._lanes: list[Lane] = []
         self._profiling: Lane | None = None
@@ -153,7 +161,8 @@ class Lanes:
                 dependency.lane.flush()  # another queue waits for it
         event.lane = lane
         try:
-            event.raw = enqueue(lane.raw, [dependency.raw for dependency in own])
+            with self.guard:
+                event.raw = enqueue(lane.raw, [dependency.raw for dependency in own])
         except binding.cl_error as problem:
             raise failure(problem) from problem
         lane.dirty = True
@@ -166,7 +175,7 @@ class Lanes:
         if len(self._lanes) < QUEUES:
             with self._lock:
                 if len(self._lanes) < QUEUES:
-                    self._lanes.append(Lane(self._make(False)))
+                    self._lanes.append(Lane(self._make(False), self.guard))
         return self._lanes[next(self._turn) % len(self._lanes)]
 
     def pending(self, dependencies: Sequence[Event]) -> list[DeviceEvent]:
@@ -192,7 +201,7 @@ class Lanes:
             with self._lock:
                 lane = getattr(self, slot)
                 if lane is None:
-                    lane = Lane(self._make(profiling), profiling)
+                    lane = Lane(self._make(profiling), self.guard, profiling)
                     setattr(self, slot, lane)
         return lane
 

@@ -61,7 +61,8 @@ class DeviceBuffer(Buffer):
         try:
             # The mapping waits for the events by itself: one wake-up of this thread instead of several.
             raws = [event.raw for event in waits]
-            array = binding.map_buffer(lane.raw, self.raw, self.nbytes, discard, self.readonly, raws)
+            with self._context.guard:
+                array = binding.map_buffer(lane.raw, self.raw, self.nbytes, discard, self.readonly, raws)
         except binding.cl_error as problem:
             for event in waits:
                 event.wait()
@@ -75,7 +76,8 @@ class DeviceBuffer(Buffer):
         if not self._maps:
             return COMPLETED
         lane = self._context.lanes.transfer()
-        return self._context.lanes.started(binding.unmap(lane.raw, self._maps.pop()), lane)
+        with self._context.guard:
+            return self._context.lanes.started(binding.unmap(lane.raw, self._maps.pop()), lane)
 
 
 class DeviceMemory(Memory):
@@ -100,7 +102,8 @@ class DeviceMemory(Memory):
         if self._context.maps_for_free:
             return self._over_host_memory(size, nbytes)
         try:
-            raw = binding.make_buffer(self._context.raw, min(size, info.max_allocation))
+            with self._context.guard:
+                raw = binding.make_buffer(self._context.raw, min(size, info.max_allocation))
         except binding.cl_error as problem:
             raise device_error(Code.MEMORY, f"{info.name} has no {nbytes} bytes left: {problem}") from problem
         return DeviceBuffer(self._context, raw, nbytes)
