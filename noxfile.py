@@ -130,12 +130,13 @@ def tests(session: nox.Session, package: str) -> None:
 def conformance(session: nox.Session, backend: str) -> None:
     """The shared conformance suite on one backend; reports go to build/conformance."""
     package = f"hal-{backend}"
-    install(session, "tile-hal[conformance]", BFLOAT16, *([_with_extra(package)] if package in PACKAGES else []))
+    backends = [_with_extra(package)] if package in PACKAGES else []
+    install(session, "tile-hal[conformance]", BFLOAT16, *backends, tools=(*TOOLS, "pytest-xdist>=3"))
     report = ROOT / "build" / "conformance" / backend
     report.mkdir(parents=True, exist_ok=True)
     session.run(
         "python", "-m", "tile_hal.conformance", "--backend", backend,
-        "--json", str(report / "report.json"), "--markdown", str(report / "support.md"), *session.posargs,
+        "--json", str(report / "report.json"), "--markdown", str(report / "support.md"), *session.posargs, "--", *PARALLEL,
     )  # fmt: skip
 
 
