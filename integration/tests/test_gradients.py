@@ -12,13 +12,19 @@ import tile_autodiff
 import tile_hal
 import tile_lang
 import tile_runtime as tile
-from tile_ir.dtype import from_numpy
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from tile_hal.conformance import strategies
+from tile_hal.conformance.programs import fill
+from tile_hal.conformance.strategies import Data
+from tile_ir.dtype import DType, from_numpy
 from tile_lang.examples import TUTORIAL, Example
 from tile_lang.program import TensorType
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 DEVICES = [d for d in tile_hal.devices() if d.capabilities.executes and not d.id.startswith("interp")]
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 FAST = pytest.mark.parametrize("fast", DEVICES, ids=[d.id for d in DEVICES])
 """Compiling devices: the interpreter takes long for convolutions."""
 
@@ -137,6 +143,27 @@ def test_gradient_of_gradient(device: Any) -> None:
     second = tile.vjp(first, ("A", "B"))(device=device, **values)
     for got, want in zip(second, on_evaluator(function, ("A", "B"), values, 2), strict=True):
         close(got, want)
+
+
+# --- random programs -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
+@given(case=strategies.contractions([DType.FLOAT64]), data=st.data())
+def test_gradients_of_random_contractions(device: Any, case: strategies.Case, data: st.DataObject) -> None:
+    """Strides, flips, fractions, constraints, every aggregation and body, on whole numbers: many ties and zeros."""
+    names = tuple(n for n, t in case.inputs.items() if t.dtype.is_float)
+    assume(names)
+    wrt = tuple(data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True)))
+    inputs = {n: fill(t, Data.EXACT, case.seed + k) for k, (n, t) in enumerate(case.inputs.items())}
+    function = tile.Function(case.source)
+    values = with_cotangents(function, inputs)
+    actual = tile.vjp(function, wrt)(device=device, **values)
+    actual = actual if isinstance(actual, tuple) else (actual,)
+    for name, got, want in zip(wrt, actual, on_evaluator(function, wrt, values), strict=True):
+        assert got.shape == want.shape and got.dtype == want.dtype
+        scale = np.max(np.abs(want[np.isfinite(want)]), initial=1)
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9 * scale, err_msg=f"d_{name} of {case}")
 
 
 # --- PyTorch -----------------------------------------------------------------------------------------
