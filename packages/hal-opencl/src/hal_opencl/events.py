@@ -45,13 +45,14 @@ class Lane:
 class DeviceEvent(Event):
     """One command. Until its dependencies on other devices are done it is not even enqueued (`gate` is set)."""
 
-    __slots__ = ("_error", "_finished", "_result", "gate", "lane", "owner", "raw")
+    __slots__ = ("_asked", "_error", "_finished", "_result", "gate", "lane", "owner", "raw")
 
     def __init__(self, owner: Lanes) -> None:
         self.owner = owner
         self.raw: binding.RawEvent = None
         self.lane: Lane | None = None
         self.gate: HostEvent | None = None
+        self._asked = False
         self._finished = False
         self._result = _NOTHING
         self._error: TileDeviceError | None = None
@@ -72,8 +73,10 @@ class DeviceEvent(Event):
             return False
         if self.raw is None:
             return True  # it will never be enqueued
-        if self.lane is not None:
+        # Who asks again waits for the answer; the first question is often only whether the work ran at once.
+        if self._asked and self.lane is not None:
             self.lane.flush()
+        self._asked = True
         with self.owner.guard:
             return binding.is_complete(self.raw)
 

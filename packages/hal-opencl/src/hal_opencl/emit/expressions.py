@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, ClassVar
 
 from tile_ir.dtype import DType
@@ -59,6 +61,8 @@ _MATH = (
 _EXACT = frozenset({"max", "min", "neg", "abs", "ceil", "floor", "round"})
 """Operations that give a value of the operand's dtype without rounding."""
 _SAME_IN_VECTORS = _EXACT | {"sqrt", "mad"}
+_SHORT = 12
+"""Longest decimal literal."""
 _BOOLS = {
     "add": "bit_or", "sub": "bit_xor", "mul": "bit_and", "div": "bit_and", "max": "bit_or", "min": "bit_and",
     "bit_and": "bit_and", "bit_or": "bit_or", "bit_xor": "bit_xor",
@@ -123,6 +127,14 @@ class OpenCLExpressions(CLikePrinter):
         if t.dtype.is_float:
             return self.float_literal(rounded(float(value), t.dtype), t)
         return super().literal(value if t.dtype is DType.BOOL else int(value), t)
+
+    def float_literal(self, value: float, t: Type) -> Expansion:
+        """Decimal where that is short and exact, else hexadecimal: either way no digit is lost."""
+        text = str(Decimal(value)) if math.isfinite(value) else ""
+        if not 0 < len(text) <= _SHORT or "E" in text:
+            return super().float_literal(value, t)
+        text += ("" if "." in text else ".0") + self.suffixes.get(t.dtype, "")
+        return (PREFIX if text[0] == "-" else ATOM), [text]
 
     @staticmethod
     def _text(expansion: Expansion) -> str:
