@@ -17,7 +17,9 @@ import nox
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "build" / "wheels"
-PACKAGES = sorted(p.parent.name for p in ROOT.glob("packages/*/src"))
+FOLDERS = {p.parent.name: p.parent for pattern in ("packages/*/src", "integration/plugins/*/src") for p in sorted(ROOT.glob(pattern))}
+"""Every distribution of the repository: the packages, then the sample plugins."""
+PACKAGES = [name for name, folder in FOLDERS.items() if folder.parent.name == "packages"]
 BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith("hal-"))]
 
 EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl"}
@@ -70,9 +72,9 @@ def _split(requirement: str) -> tuple[str, str]:
 def _family(requirement: str) -> frozenset[str]:
     """The package and those of ours that it needs, directly or not."""
     name, extras = _split(requirement)
-    if name not in PACKAGES:
+    if name not in FOLDERS:
         return frozenset()
-    project = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text("utf-8"))["project"]
     options = project.get("optional-dependencies", {})
     needs = [*project.get("dependencies", ()), *(n for e in extras.split(",") if e for n in options[e])]
     return frozenset({name}).union(*(_family(need) for need in needs))
@@ -80,7 +82,7 @@ def _family(requirement: str) -> frozenset[str]:
 
 def _wheel(session: nox.Session, package: str) -> Path:
     """The package's wheel, rebuilt when a source is newer; hatchling stands beside nox (see dev.py)."""
-    folder = ROOT / "packages" / package
+    folder = FOLDERS[package]
     pattern = f"{package.replace('-', '_')}-*.whl"
     newest = max(f.stat().st_mtime for f in (*folder.glob("src/**/*"), *folder.glob("*.*")) if "__pycache__" not in f.parts)
     old = list(WHEELS.glob(pattern))
@@ -120,13 +122,14 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("package", [nox.param(p, id=p) for p in PACKAGES])
+@nox.parametrize("package", [nox.param(p, id=p) for p in FOLDERS])
 def tests(session: nox.Session, package: str) -> None:
     """One package's own tests, with only its own needs installed."""
-    if not list(ROOT.glob(f"packages/{package}/tests/test_*.py")):
+    folder = FOLDERS[package] / "tests"
+    if not list(folder.glob("test_*.py")):
         session.skip(f"{package} has no tests")
     install(session, _with_extra(package), BFLOAT16, tools=(*TOOLS, "pytest-xdist>=3"))
-    session.run("pytest", "-q", *PARALLEL, f"packages/{package}/tests", *session.posargs)
+    session.run("pytest", "-q", *PARALLEL, str(folder.relative_to(ROOT)), *session.posargs)
 
 
 @nox.session
@@ -156,7 +159,7 @@ def integration(session: nox.Session) -> None:
     """The whole stack, on every installed backend."""
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
     _install_photograph(session)
-    session.run("pytest", "-q", *PARALLEL, "integration", *session.posargs)
+    session.run("pytest", "-q", *PARALLEL, "integration/tests", *session.posargs)
 
 
 # --- on request --------------------------------------------------------------------------------------
@@ -182,7 +185,7 @@ def nightly(session: nox.Session) -> None:
     """The long versions: many random programs, long loops that must hold memory flat."""
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
     _install_photograph(session)
-    session.run("pytest", "-q", *PARALLEL, "integration", "-m", "slow", "--run-slow", *session.posargs)
+    session.run("pytest", "-q", *PARALLEL, "integration/tests", "-m", "slow", "--run-slow", *session.posargs)
 
 
 def _install_photograph(session: nox.Session) -> None:
