@@ -195,6 +195,23 @@ def test_a_convolution_with_its_tail_is_one_kernel_and_a_packing() -> None:
     assert all("pack" in k.tags for k in kernels(scheduled)[:-1])
 
 
+def test_a_tensor_read_twice_is_packed_for_one_of_its_uses_only() -> None:
+    gram = contraction(
+        ([p(i=1), p(j=1)], (21, 21)), ([p(i=1), p(k=1)], (21, 5)), ([p(j=1), p(k=1)], (21, 5)), inputs="AA"
+    )
+    scheduled = agree(to_stripe(program(gram, tail(gram), "R")), PIPELINE)
+    assert any("pack" in k.tags for k in kernels(scheduled))
+
+
+def test_long_bodies_are_not_recomputed_and_many_stages_not_joined() -> None:
+    kind = TensorType(F, (4,))
+    steps: list[Op] = [Elementwise("T0", kind, "add", ("A", "A"))]
+    steps += [Elementwise(f"T{n}", kind, "add", (f"T{n - 1}", f"T{max(n - 2, 0)}")) for n in range(1, 100)]
+    stripe = to_stripe(Program("long", (Param("A", kind),), tuple(steps), (("R", "T99"),)))
+    scheduled = agree(stripe, PIPELINE, lowered=False)
+    assert 2 <= len(kernels(scheduled)) <= 8
+
+
 def softmax(rows: int, columns: int) -> Program:
     whole, row = TensorType(F, (rows, columns)), TensorType(F, (rows, 1))
 

@@ -34,6 +34,7 @@ class Fuse(Pass):
     `min_shared` is the least number of shared iterations a fused kernel keeps, unless the parts had fewer;
     `min_parallel` is the same for kernels whose stages do not walk memory in rows of their own, so that
     nothing but the shared loops can run in parallel. Parts of at most `small` points need no parallel loops.
+    A fused kernel has at most `max_stages` stages: every part that joins costs time in proportion to them.
     """
 
     name: ClassVar[str] = "fuse"
@@ -41,6 +42,7 @@ class Fuse(Pass):
     min_shared: int = 8
     min_parallel: int = 8
     small: int = 1 << 12
+    max_stages: int = 48
 
     def apply(self, program: Program, target: Target) -> Program:
         group = _Groups(program, self)
@@ -80,7 +82,8 @@ class _Groups:
     def _place(self, view: KernelView) -> None:
         home = self._latest_producer(view)
         item = self.items[home] if home is not None else None
-        if home is not None and isinstance(item, KernelView):
+        fits = isinstance(item, KernelView) and len(item.stages) + len(view.stages) <= self.options.max_stages
+        if home is not None and isinstance(item, KernelView) and fits:
             fused = _joined(item, view)
             if self._pays(item, view, fused):
                 self.items[home] = fused

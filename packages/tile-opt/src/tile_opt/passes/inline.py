@@ -23,11 +23,14 @@ class Inline(Pass):
 
     A producer is inlined when all its consumers together evaluate it at most `max_recompute` times per
     element, or when it costs at most `trivial_cost` operations and all consumers are elementwise.
+    Bodies beyond `max_body` statements are stored: their temporary costs nothing beside them, and
+    every step of a long chain would copy all steps before it.
     """
 
     name: ClassVar[str] = "inline"
     max_recompute: float = 1.5
     trivial_cost: int = 1
+    max_body: int = 256
 
     def apply(self, program: Program, target: Target) -> Program:
         kernels = list(main_of(program).body)
@@ -35,7 +38,7 @@ class Inline(Pass):
         temps = temporaries(program)
         for k, view in enumerate(views):
             producer = _producer(view, temps) if view else None
-            if view is None or producer is None:
+            if view is None or producer is None or len(view.stages[0].body) > self.max_body:
                 continue
             readers = _readers(producer.buffer, view.type_of(producer.buffer).sizes, k, kernels, views)
             if readers is None or not self._pays(view, producer, readers):
@@ -168,7 +171,6 @@ def _renamed_body(
                 stored = scalars[s.src]
             case _:
                 raise AssertionError(s)
-        taken |= set(scalars.values())
     return tuple(out), stored
 
 
