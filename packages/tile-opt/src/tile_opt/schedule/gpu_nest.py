@@ -208,8 +208,8 @@ class _Group:
         contiguous = next((d for d, s in enumerate(whole.strides) if s == 1 and box.extents[d] > 1), len(forms) - 1)
         innermost = self._innermost(use, contiguous)
         item, count = self._item_number()
-        copy = copy_plan(f"{use.buffer}_c", box, whole, contiguous, item, count)
-        return Staged(use, box, local_type(box, whole, innermost), copy, f"{use.buffer}_local", f"{use.buffer}_held")
+        copy = copy_plan(f"{use.name}_c", box, whole, contiguous, item, count)
+        return Staged(use, box, local_type(box, whole, innermost), copy, f"{use.name}_local", f"{use.name}_held")
 
     def _innermost(self, use: Use, contiguous: int) -> int:
         """The dimension that an item walks in its register tile."""
@@ -321,7 +321,7 @@ class _Group:
         passed = tuple(Index(n, 1, Affine.var(n)) for n in (*self._passable(), self.step.name) if n in names)
         # Values of the item number decide the constraints: they guard the whole copy.
         return Block(
-            f"{kind}_{s.use.buffer}",
+            f"{kind}_{s.use.name}",
             indexes=passed + s.copy.loops,
             constraints=constraints,
             refs=(source, target),
