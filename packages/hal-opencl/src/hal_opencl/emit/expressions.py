@@ -397,7 +397,8 @@ class OpenCLExpressions(CLikePrinter):
     def _cast_from_bool(self, value: Expr, t: Type) -> Expansion:
         if t.lanes == 1:
             return PREFIX, [f"({self.type_name(t)})", (value, PREFIX)]
-        return ATOM, [f"convert_{self.type_name(t)}(-", (value, PREFIX), ")"]
+        # abs turns a mask's -1 into 1; a minus sign would too, but oclgrind has that wrong.
+        return ATOM, [f"convert_{self.type_name(t)}(abs(", (value, 0), "))"]
 
     # vectors
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tile_ir.dtype import DType
 from tile_ir.emit.clike import Close, Item
-from tile_ir.emit.pieces import ADDITIVE, POSTFIX, PREFIX
+from tile_ir.emit.pieces import ADDITIVE, POSTFIX
 from tile_ir.emit.walker import walk_statements
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
@@ -154,7 +154,7 @@ class OpenCLPrinter(OpenCLExpressions):
             wide = unsigned(t.dtype, t.lanes)
             return f"convert_ushort{t.lanes}(as_{wide}({self.expression(value)}) >> ({wide})(16u))"
         if t.dtype is DType.BOOL and t.lanes > 1:
-            return f"as_uchar{t.lanes}(-{self.expression(value, PREFIX)})"
+            return f"abs({self.expression(value)})"
         return self.expression(value)
 
     def _masked_store(self, node: Store) -> None:
