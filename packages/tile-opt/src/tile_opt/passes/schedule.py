@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, ClassVar
 
 from tile_ir.hardware import hardware_model
@@ -94,6 +95,7 @@ class _Backward:
     sets: Sets
     made: list[Statement] = field(default_factory=list[Statement])
     slots: dict[str, _Slot] = field(default_factory=dict[str, _Slot])
+    all_slots: list[_Slot] = field(default_factory=list[_Slot])
     far: set[str] = field(default_factory=set[str])
     """Buffers whose far copy somebody needs at this point."""
     copies: list[Refinement] = field(default_factory=list[Refinement])
@@ -184,8 +186,10 @@ class _Backward:
 
     def _allocate(self, name: str, number: int) -> bool:
         size = self._bytes(name)
-        for bank in range(1 if self.in_turn else self.options.num_banks):
-            blocked = [s.interval for s in self.slots.values() if s.bank == bank]
+        # Iterations that overlap must not meet in each other's bytes, so in turns nothing shares while there is room.
+        spaces = [self.slots.values()] if not self.in_turn else [self.all_slots, self.slots.values()]
+        for bank, space in product(range(1 if self.in_turn else self.options.num_banks), spaces):
+            blocked = [s.interval for s in space if s.bank == bank]
             offset = first_fit(size, blocked, self.options.alignment)
             if offset + size <= self.capacity:
                 copy = local_copy(
@@ -194,6 +198,7 @@ class _Backward:
                 )  # fmt: skip
                 self.copies.append(copy)
                 self.slots[name] = _Slot(copy, bank, size, number)
+                self.all_slots.append(self.slots[name])
                 return True
         return False
 

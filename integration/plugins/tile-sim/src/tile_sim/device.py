@@ -1,0 +1,167 @@
+"""The simulated accelerator as a device: libraries are kernel lists, events report simulated seconds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from tile_hal.errors import Code, device_error
+from tile_hal.events import CompletedEvent, FailedEvent
+from tile_hal.host import HostBuffer, HostExecutor, HostMemory
+from tile_hal.interfaces import Buffer, Compiler, Device, DeviceSet, Driver, Event, Executor, Kernel, Library, Memory
+from tile_ir.diagnostics import TileError
+from tile_ir.dtype import DType
+from tile_ir.kernels import KernelList
+from tile_ir.stripe.nodes import Block, Direction, Refinement
+from tile_ir.target import Capabilities, Target
+
+from tile_sim.design import machine, target
+from tile_sim.report import Report
+from tile_sim.simulate import Simulator
+
+VARIABLE = "TILE_SIM_TARGET"
+
+
+class SimLibrary(Library):
+    """Scheduled Stripe: nothing is generated."""
+
+    def __init__(self, kernels: KernelList) -> None:
+        self.kernels = kernels
+
+    def serialize(self) -> bytes:
+        return _digest(self.kernels)
+
+    def source(self) -> str:
+        from tile_ir.stripe.printer import print_block
+
+        return "\n".join(print_block(k.stripe) for k in self.kernels.kernels)
+
+
+def _digest(kernels: KernelList) -> bytes:
+    return hashlib.sha256(SimLibrary(kernels).source().encode()).hexdigest().encode()
+
+
+class SimCompiler(Compiler):
+    """Checks that a list is scheduled Stripe."""
+
+    def build(self, kernels: KernelList) -> Library:
+        for kernel in kernels.kernels:
+            if kernel.function is not None:
+                message = f"kernel {kernel.name!r} is a semtree function; the simulated accelerator runs scheduled Stripe"
+                raise device_error(Code.BUILD, message, 'compile for a target with "codegen": "stripe"')
+        return SimLibrary(kernels)
+
+    def deserialize(self, kernels: KernelList, data: bytes) -> Library:
+        if data != _digest(kernels):
+            raise ValueError("these bytes belong to other kernels")
+        return SimLibrary(kernels)
+
+    @property
+    def fingerprint(self) -> str:
+        return "tile-sim 1"
+
+
+class SimKernel(Kernel):
+    """One scheduled program. `report` is what the last run said."""
+
+    def __init__(self, main: Block, made: Target, executor: SimExecutor) -> None:
+        self._main = main
+        self._target = made
+        self._executor = executor
+        outer = [r for r in main.refs if r.dir is not Direction.ALLOC]
+        self._params = [r for r in outer if r.dir is not Direction.IN] + [r for r in outer if r.dir is Direction.IN]
+
+    def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
+        arrays = self._arrays(params)
+        try:
+            for event in dependencies:
+                event.wait()
+            report = Simulator(machine(self._target)).run([self._main], arrays)
+        except TileError as problem:
+            return FailedEvent(problem)
+        self._executor.report = report
+        return CompletedEvent(report.microseconds * 1e-6)
+
+    def _arrays(self, params: Sequence[Buffer]) -> dict[str, Any]:
+        if len(params) != len(self._params):
+            raise device_error(Code.PARAMETERS, f"the kernel takes {len(self._params)} buffers, not {len(params)}")
+        return {ref.source: _array(ref, buffer) for ref, buffer in zip(self._params, params, strict=True)}
+
+
+def _array(ref: Refinement, buffer: Buffer) -> Any:
+    if not isinstance(buffer, HostBuffer):
+        raise device_error(Code.PARAMETERS, f"{ref.source} is a {type(buffer).__name__}, not a buffer of this device")
+    count = prod(ref.type.sizes)
+    if buffer.nbytes < count * ref.type.dtype.bytes:
+        message = f"{ref.source} needs {count * ref.type.dtype.bytes} bytes, the buffer has {buffer.nbytes}"
+        raise device_error(Code.SIZE_MISMATCH, message)
+    if buffer.readonly and ref.dir is not Direction.IN:
+        raise device_error(Code.READ_ONLY, f"{ref.source} is written, but its buffer wraps read-only memory")
+    return buffer.as_array(ref.type.dtype.numpy)[:count].reshape(ref.type.sizes)
+
+
+class SimExecutor(HostExecutor):
+    """Runs programs at once; `report` is that of the latest run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.report: Report | None = None
+
+    def prepare(self, library: Library, index: int) -> Kernel:
+        if not isinstance(library, SimLibrary):
+            raise device_error(Code.PARAMETERS, f"a library of {type(library).__name__} was not built for this device")
+        if not 0 <= index < len(library.kernels.kernels):
+            raise device_error(Code.PARAMETERS, f"the library has no kernel number {index}")
+        return SimKernel(library.kernels.kernels[index].stripe, library.kernels.target, self)
+
+
+class SimDevice(Device):
+    """One design point."""
+
+    compiler: Compiler
+    executor: Executor
+    memory: Memory
+
+    def __init__(self, made: Target, number: int = 0) -> None:
+        model = machine(made)
+        self.id = f"sim:{number}"
+        units = ", ".join(f"{unit.count} {name}" for name, unit in model.exec_units.items())
+        self.name = f"Simulated accelerator ({units})"
+        self.target = made
+        self.capabilities = Capabilities(
+            dtypes=frozenset(d for d in DType if d is not DType.BFLOAT16 or find_spec("ml_dtypes") is not None),
+            local_bytes=max((m.bytes for n, m in model.mem_units.items() if n != "DRAM"), default=0),
+            serializes=True,
+        )
+        self.compiler = SimCompiler()
+        self.executor = SimExecutor()
+        self.memory = HostMemory()
+
+
+class SimDeviceSet(DeviceSet):
+    def __init__(self, device: Device) -> None:
+        self._devices = (device,)
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        return self._devices
+
+
+class SimDriver(Driver):
+    """The machine of the shipped template, or of the file that TILE_SIM_TARGET names."""
+
+    name = "sim"
+    api = (1, 0)
+
+    def device_sets(self) -> Sequence[DeviceSet]:
+        path = os.environ.get(VARIABLE)
+        made = target(Path(path).read_text(encoding="utf-8")) if path else target()
+        return (SimDeviceSet(SimDevice(made)),)
+
+    def doctor(self) -> Sequence[str]:
+        return (f"always there: simulates {os.environ.get(VARIABLE) or 'the accelerator of the shipped target'}",)
