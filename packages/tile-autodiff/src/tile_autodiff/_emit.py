@@ -183,6 +183,8 @@ class Graph(Emitter):
         self.types = program.types()
         self.ops: list[Op] = []
         self._shared: dict[Key, str] = {}
+        self._counts: dict[str, int] = {}
+        """Numbers below which a hint's names are all taken: searching from 1 each time would be quadratic."""
         for op in program.ops:
             self._keep(op)
 
@@ -194,10 +196,11 @@ class Graph(Emitter):
 
     def fresh(self, hint: str) -> str:
         """A name that is not taken."""
-        name, count = hint, 0
+        name, count = hint, self._counts.get(hint, 0)
         while name in self.types:
             count += 1
             name = f"{hint}_{count}"
+        self._counts[hint] = max(count - 1, 0)
         return name
 
     def add(self, op: Op) -> str:
