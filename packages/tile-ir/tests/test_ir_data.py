@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tile_ir.diagnostics import Diagnostic, Note, Source, Span, TileError, TileSyntaxError
 from tile_ir.dtype import DType, Kind, from_numpy, promote
 from tile_ir.ops import Aggregation
+from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.nodes import TensorType, row_major_strides
 from tile_ir.target import HardwareSettings, PassConfig, Target
@@ -148,3 +149,10 @@ def test_targets_round_trip_and_read_the_slides_pass_entries() -> None:
     assert (entry.name, entry.label, entry.options) == ("locate_block", "loc_CONV", {"reqs": ["CONV"]})
     with pytest.raises(ValueError, match="one pass"):
         Target.from_json('{"name": "x", "passes": [{"name": "n", "a": {}, "b": {}}]}')
+
+
+@pytest.mark.parametrize("name", ["TILE_CACHE", "TILE_NUM_THREADS"])
+def test_malformed_settings_are_errors_of_the_user(name: str) -> None:
+    with pytest.raises(TileError, match=f"{name} must be") as caught:
+        Settings.from_environment({name: "maybe"})
+    assert isinstance(caught.value, ValueError)

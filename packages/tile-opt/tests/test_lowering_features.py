@@ -343,6 +343,17 @@ block [] ( in A[0] u8(6:1) in N[0] i32(6:1) out B[0] u8(6:1) ) {
 }"""), {"A": np.full(6, 3), "N": np.array([0, 1, 300, 257, -1, 7])})
 
 
+def test_bool_shifts_are_those_of_a_byte() -> None:
+    buffers = {"in A": "bool(6:1)", "in N": "i8(6:1)", "out B": "bool(6:1)", "out C": "bool(6:1)"}
+    check(wrap("inputs A, N\noutputs B, C", buffers, """
+block [] ( in A[0] bool(6:1) in N[0] i8(6:1) out B[0] bool(6:1) out C[0] bool(6:1) ) {
+  block [i:6] ( in A[i] bool(1:1) in N[i] i8(1:1) out B[i] bool(1:1) out C[i] bool(1:1) ) {
+    $a = load(A) $n = load(N)
+    $b = bit_left($a, $n):bool B = store($b)
+    $c = bit_right($a, $n):bool C = store($c) }
+}"""), {"A": np.array([1, 1, 1, 1, 1, 0]), "N": np.array([0, 1, 7, 8, -1, 1])})
+
+
 def test_streaming_hint_reaches_the_store() -> None:
     text = copy("i:24", "", "i", "i").replace("out B[i] f32(1:1)", 'out B[i] f32(1:1) {hint="streaming"}')
     (store,) = [s for s in walk_statements(only(check(text)).body) if isinstance(s, Store)]

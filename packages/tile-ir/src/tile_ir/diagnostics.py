@@ -147,5 +147,9 @@ class TileDeviceError(TileError):
     """A device is unknown, lacks a feature, or failed."""
 
 
+class TileSettingError(TileError, ValueError):
+    """A TILE_* environment variable is malformed."""
+
+
 class TileInternalError(Exception):
     """A mistake of ours, never the user's; deliberately not a TileError."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tile_ir.diagnostics import Diagnostic, TileSettingError
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -27,14 +29,14 @@ class Settings:
 
     @staticmethod
     def from_environment(env: Mapping[str, str] | None = None) -> Settings:
-        """Read the TILE_* variables; a malformed one raises ValueError naming it."""
+        """Read the TILE_* variables; a malformed one raises TileSettingError naming it."""
         env = os.environ if env is None else env
         threads = env.get("TILE_NUM_THREADS")
         if threads is not None and (not threads.isdigit() or int(threads) < 1):
-            raise ValueError(f"TILE_NUM_THREADS must be a positive integer, not {threads!r}")
+            raise _malformed(f"TILE_NUM_THREADS must be a positive integer, not {threads!r}")
         cache = env.get("TILE_CACHE", "on")
         if cache not in ("on", "read", "off"):
-            raise ValueError(f"TILE_CACHE must be on, read or off, not {cache!r}")
+            raise _malformed(f"TILE_CACHE must be on, read or off, not {cache!r}")
         return Settings(
             device=env.get("TILE_DEVICE") or None,
             dump_ir=Path(env["TILE_DUMP_IR"]) if env.get("TILE_DUMP_IR") else None,
@@ -43,3 +45,7 @@ class Settings:
             cache=cache,
             num_threads=int(threads) if threads else None,
         )
+
+
+def _malformed(message: str) -> TileSettingError:
+    return TileSettingError(Diagnostic("TILE-E060", message, hint="correct the environment variable, or unset it"))

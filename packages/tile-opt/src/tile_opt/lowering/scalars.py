@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Signature
 from tile_ir.semtree.nodes import Binary, Call, Compare, Const, Expr, Select, Type, Unary, Var
@@ -20,6 +22,9 @@ def operation(builder: Builder, op: Op, args: tuple[Expr, ...]) -> Expr:
         return builder.cast(args[0], op.dtype)
     signature = OPS[op.name].signature
     lanes = max(a.type.lanes for a in args)
+    if signature is Signature.SHIFT and op.dtype is DType.BOOL:
+        byte = (builder.cast(args[0], DType.UINT8), args[1])
+        return builder.cast(operation(builder, replace(op, dtype=DType.UINT8), byte), DType.BOOL)
     if signature is Signature.SHIFT:
         args = (args[0], shift_count(builder, args[1], args[0].type.dtype))
     if lanes > 1:

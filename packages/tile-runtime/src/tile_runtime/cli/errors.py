@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 import typer
-from tile_ir.diagnostics import TileError
+from tile_ir.diagnostics import TileError, TileSettingError
 
 OK, FINDINGS, USAGE = 0, 1, 2
 
@@ -30,6 +30,8 @@ def reported(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **options)
             sys.stdout.flush()
+        except TileSettingError as problem:
+            raise _failed(str(problem), USAGE) from None
         except TileError as problem:
             raise _failed(str(problem), FINDINGS) from None
         except CommandError as problem:
@@ -39,10 +41,6 @@ def reported(command: Callable[..., None]) -> Callable[..., None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(OK) from None
         except OSError as problem:
-            raise _failed(f"tile: {problem}", USAGE) from None
-        except ValueError as problem:
-            if not str(problem).startswith("TILE_"):
-                raise
             raise _failed(f"tile: {problem}", USAGE) from None
 
     return run
