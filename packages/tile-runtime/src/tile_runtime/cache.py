@@ -81,7 +81,9 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
     ]
     for k, kernel in enumerate(kernels.kernels):
         text = print_function(kernel.function) if kernel.function is not None else repr(kernel.stripe)
-        parts.append((f"kernel{k}", f"{kernel.groups} {hashlib.sha256(text.encode()).hexdigest()}"))
+        # Emitted source quotes the Tile statements, so they are part of what an entry was made from.
+        text = f"{kernel.groups}\n{kernel.stripe.comment}\n{text}"
+        parts.append((f"kernel{k}", hashlib.sha256(text.encode()).hexdigest()))
     return parts
 
 

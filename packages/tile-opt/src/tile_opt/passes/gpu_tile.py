@@ -7,11 +7,12 @@ everything a stage loops over itself stays a serial loop of the item.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Refinement, TensorType
-from tile_ir.target import Target
+from tile_ir.target import HardwareSettings, Target
 
 from tile_opt.cost.gpu import GpuModel
 from tile_opt.passes.base import KernelPass
@@ -25,6 +26,8 @@ from tile_opt.schedule.view import KernelView, Stage, close_stage, open_kernel
 WIDE = 4
 """Elements of four bytes in one access."""
 LANE = "lane"
+FEW = 64
+"""Work items of a group where there are not enough for every multiprocessor."""
 AXES = 3
 """Dimensions of a work group."""
 
@@ -50,7 +53,7 @@ class GpuTile(KernelPass):
         rows = plan_rows(view, target.settings.threads)
         if rows is not None:
             return build_gpu_rows(view, rows)
-        return _nest(view, target.settings.threads) if view.loops else kernel
+        return _nest(view, target.settings) if view.loops else kernel
 
 
 def _wide_loop(view: KernelView) -> str | None:
@@ -82,9 +85,12 @@ def _threads(view: KernelView, most: int, wide: str | None) -> dict[str, int]:
     return threads
 
 
-def _nest(view: KernelView, most: int) -> Block:
-    wide = _wide_loop(view)
-    threads = _threads(view, most, wide)
+def _nest(view: KernelView, settings: HardwareSettings) -> Block:
+    total = prod(i.range for i in view.loops)
+    busy = settings.threads * settings.cores
+    # Few iterations: narrow accesses and small groups reach more multiprocessors.
+    wide = _wide_loop(view) if total >= WIDE * busy else None
+    threads = _threads(view, settings.threads if total >= busy else min(settings.threads, FEW), wide)
     grid: list[Index] = []
     items: list[Index] = []
     forms: dict[str, Affine] = {}
