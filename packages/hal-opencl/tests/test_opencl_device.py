@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import tile_hal
+from hal_opencl import binding
 from hal_opencl.driver import OpenCLDevice
 from hal_opencl.executor import OpenCLKernel
 from tile_hal.host_queue import HostEvent
@@ -22,6 +24,7 @@ from tile_ir.semtree.nodes import (
     Atomic,
     Binary,
     Block,
+    Call,
     Const,
     For,
     Function,
@@ -215,3 +218,36 @@ def test_no_group_at_all(device: OpenCLDevice, launch: Launch) -> None:
     out = np.full(2, 5.0, np.float32)
     store = Store(pointer("out", F32), Const(0, INT), Const(1.0, Type(F32)))
     assert launch(device, function({"out": out}, store), [out], (0, 1, 1))[0].tolist() == [5.0, 5.0]
+
+
+def test_fast_math_is_close(device: OpenCLDevice) -> None:
+    wide = Type(F32, 4)
+    vector = Load(pointer("a", F32), Const(0, INT), wide)
+    value = Binary("add", Binary("mul", vector, vector, wide), Call("exp", (vector,), wide), wide)
+    data, out = np.linspace(-2, 2, 4, dtype=np.float32), np.zeros(4, np.float32)
+    item = function({"out": out, "a": data}, Store(pointer("out", F32), Const(0, INT), value))
+    target = replace(device.target, model={**device.target.model, "fast_math": True})
+    library = device.compiler.build(replace(kernels(device, item), target=target))
+    assert "mad(" in library.source() and "native_exp(" in library.source()
+    buffers = [device.memory.allocate(16) for _ in range(2)]
+    buffers[1].map_discard()[:] = data.tobytes()
+    event = device.executor.prepare(library, 0).run(buffers, [buffers[1].unmap()])
+    got = np.frombuffer(buffers[0].map_current([event]), np.float32)
+    assert np.allclose(got, data * data + np.exp(data), rtol=1e-2)
+    buffers[0].unmap().wait()
+
+
+def test_two_thousand_kernels_are_queued_without_a_wait(device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = ready(device, increment(0.0))
+    buffers = [device.memory.allocate(4 * N) for _ in range(2)]
+    device.executor.fill(buffers[1]).wait()
+    waits = list[object]()
+    monkeypatch.setattr(binding, "wait", waits.append)
+    event = kernel.run(buffers)
+    for _ in range(2000):
+        event = kernel.run(buffers, [event])
+    assert not waits
+    monkeypatch.undo()
+    event.wait()
+    assert not np.frombuffer(buffers[0].map_current(), np.float32).any()
+    buffers[0].unmap().wait()
