@@ -31,6 +31,8 @@ from tile_lang.program import (
 )
 from tile_lang.rename import renamed
 
+from tile_autodiff._tile import statement_text
+
 Key = tuple[Any, ...]
 
 
@@ -209,6 +211,8 @@ class Graph(Emitter):
         found = self._shared.get(key) if key is not None else None
         if found is not None:
             return found
+        if isinstance(op, Contraction) and not op.text:
+            op = replace(op, text=statement_text(op, self.types))
         self._keep(op)
         return defines(op)[0]
 

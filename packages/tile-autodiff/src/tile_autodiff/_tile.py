@@ -22,6 +22,7 @@ from tile_lang.program import (
     Program,
     Reshape,
     ScalarStatement,
+    TensorType,
 )
 
 
@@ -161,6 +162,28 @@ class _Printer:
         if extra is not None:
             _fail(f"{op.name} is valid where {extra} does not hold")
         return [c for c in dict.fromkeys(op.constraints) if (c.formula, c.size) not in set(implied)]
+
+
+class _Plain(_Printer):
+    """One statement with the program's own names, for people to read."""
+
+    def __init__(self, types: Mapping[str, TensorType]) -> None:
+        self.types = dict(types)
+        self._pending = []
+
+    def name(self, value: str) -> str:
+        return value
+
+    def _constant(self, value: Literal) -> str:
+        return _number(value)
+
+
+def statement_text(op: Contraction, types: Mapping[str, TensorType]) -> str:
+    """The Tile statement that a contraction is, for comments; empty if Tile has none."""
+    try:
+        return _Plain(types).lines(op)[-1]
+    except TileTypeError:
+        return ""
 
 
 class _Shape:
