@@ -41,7 +41,7 @@ def launch() -> Callable[..., list[Array]]:
         buffers = [device.memory.allocate(a.nbytes) for a in arrays]
         for buffer, array in zip(buffers, arrays, strict=True):
             buffer.map_discard()[:] = array.tobytes()
-            buffer.unmap()
+            buffer.unmap().wait()
         event = kernel.run(buffers)
         results: list[Array] = []
         for buffer, array in zip(buffers, arrays, strict=True):

@@ -206,7 +206,7 @@ def test_arguments_are_set_anew_when_buffers_change(device: OpenCLDevice) -> Non
     for start in range(5):
         source, out = device.memory.allocate(4 * N), device.memory.allocate(4 * N)
         np.frombuffer(source.map_discard(), np.float32)[:] = start
-        source.unmap()
+        source.unmap().wait()
         event = kernel.run([out, source])
         assert np.frombuffer(out.map_current([event]), np.float32).tolist() == [start + 1.0] * N
         out.unmap().wait()
