@@ -19,7 +19,6 @@ from tile_lang.program import Constraint, Contraction, Op, Poly, Program, Tensor
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.rewrite.base import Rewrite
 
-
 MIN_ROWS = 64
 """Fewer rows per chunk are not worth a kernel of their own to combine them."""
 
