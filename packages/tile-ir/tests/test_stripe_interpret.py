@@ -390,3 +390,16 @@ def test_random_leaves_agree_on_both_paths(case: tuple[nodes.Program, dict[str, 
             run(p, inputs, slow=True)
     else:
         both(p, **inputs)
+
+
+def test_statements_beside_a_versioned_allocation_use_its_first_copy() -> None:
+    text = """inputs A, Z outputs B, C
+block [] ( none A[0] f32(4:1) none Z[] f32() none B[0] f32(4:1) none C[] f32() ) { block [] ( in A[0] f32(4:1) in Z[] f32() out B[0] f32(4:1) out C[] f32() ) {
+  block [] ( in A[0] f32(4:1) in Z[] f32() out B[0] f32(4:1) out C[] f32() none T[0] f32(4:1) {versions=2} none U[] f32() {versions=2} ) {
+    T = transfer(A) U = transfer(Z)
+    block [i:4] ( in A[i] f32(1:1) inout T[i]:add f32(1:1) {init=identity} ) { $a = load(A) T = store($a) T = store($a) }
+    block [] ( inout U[]:add f32() ) { $u = load(U) U = store($u) }
+    B = transfer(T) C = transfer(U) } } }"""
+    made = run(parse_program(text), {"A": np.arange(4, dtype=np.float32), "Z": np.float32(3)})
+    assert made["B"].tolist() == [0, 2, 4, 6]
+    assert made["C"] == 6

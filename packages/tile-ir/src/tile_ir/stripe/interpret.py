@@ -15,6 +15,7 @@ How fields that schedules add are executed:
 - `acc` of a dtype other than the buffer's: the block works on a widened copy, rounded back when it ends.
 - `versions`: a refinement of an allocation with v versions selects copy ``form mod v`` by an extra leading
   access form; without one, by the value of its block's first ORDERED index (copy 0 if there is none).
+  Statements beside the allocation itself work on copy 0.
 - `Special` has no meaning here and is an error.
 """
 
@@ -268,7 +269,7 @@ def _refine(block: Block, ref: Refinement, parents: Views, indexes: Values, give
     access = [form.evaluate(indexes) for form in ref.access]
     data = parent.data
     if parent.versioned:
-        data = data[_version(block, ref, access, indexes) % data.shape[0]]
+        data = data[_version(block, ref, access, indexes) % data.shape[0], ...]
     origin = tuple(o + a for o, a in zip(parent.origin, access[-rank:] if rank else (), strict=True))
     low = tuple(map(max, parent.low, origin))
     high = tuple(min(h, o + s) for h, o, s in zip(parent.high, origin, ref.type.sizes, strict=True))
@@ -311,10 +312,17 @@ def _fill_identity(ref: Refinement, parents: Views, domain: Domain) -> None:
     assert ref.agg is not None
     parent = parents[ref.source]
     identity = numerics.identity(ref.agg, parent.dtype)
-    for origin in domain.distinct(ref.access):
+    rank = len(ref.type.sizes)
+    for access in domain.distinct(ref.access):
+        data, origin = parent.data, access[len(access) - rank :]
         low = [max(lo, po + o) for lo, po, o in zip(parent.low, parent.origin, origin, strict=True)]
         ends = [po + o + size for po, o, size in zip(parent.origin, origin, ref.type.sizes, strict=True)]
-        parent.data[tuple(slice(lo, max(lo, min(hi, e))) for lo, hi, e in zip(low, parent.high, ends, strict=True))] = identity
+        box = tuple(slice(lo, max(lo, min(hi, e))) for lo, hi, e in zip(low, parent.high, ends, strict=True))
+        if parent.versioned:
+            # Without a form that selects a copy, iterations may use any of them.
+            copies = slice(None) if len(access) == rank else access[0] % data.shape[0]
+            box = (copies, *box)
+        data[box] = identity
 
 
 # --- statements ----------------------------------------------------------------------------------
@@ -326,7 +334,7 @@ def _run_body(task: Task) -> Steps:
             case Load(dst) | Const(dst) | LoadIndex(dst) | Op(dst):
                 task.scalars[dst] = _value(task, statement)
             case Store(dst, src, at, clamp):
-                view = task.views[dst]
+                view = _own(task.views[dst])
                 _merge(view, _element(task, view, at, clamp), task.scalars[src])
             case Block():
                 yield from _run_block(statement, task.indexes, task.views, task.path, task.slow)
@@ -335,7 +343,7 @@ def _run_body(task: Task) -> Steps:
             case Sync():
                 yield statement
             case Transfer(dst, src):
-                _transfer(task, task.views[dst], task.views[src])
+                _transfer(task, _own(task.views[dst]), _own(task.views[src]))
             case Wait():
                 pass
             case Special(name):
@@ -345,7 +353,7 @@ def _run_body(task: Task) -> Steps:
 def _value(task: Task, statement: Load | Const | LoadIndex | Op) -> Any:
     match statement:
         case Load(_, src, at, clamp):
-            view = task.views[src]
+            view = _own(task.views[src])
             return view.data[_element(task, view, at, clamp)]
         case Const(_, value, dtype):
             return numerics.cast_array(value, dtype)
@@ -353,6 +361,11 @@ def _value(task: Task, statement: Load | Const | LoadIndex | Op) -> Any:
             return numerics.cast_array(np.int64(value.evaluate(task.indexes)), dtype)
         case Op(_, name, args, dtype):
             return numerics.apply(name, [task.scalars[arg] for arg in args], dtype)
+
+
+def _own(view: View) -> View:
+    """The copy that statements of the allocation's own block use."""
+    return replace(view, data=view.data[0, ...], versioned=False) if view.versioned else view
 
 
 def _element(task: Task, view: View, at: tuple[Quasi | str, ...], clamp: bool) -> tuple[int, ...]:
