@@ -38,21 +38,23 @@ class Cache(Pass):
 
     def apply(self, program: Program, target: Target) -> Program:
         sets = Sets()
-        return rewrite_matching(program, self.reqs, lambda block, parent: self._cached(block, parent, sets), inner_first=True)
+        return rewrite_matching(program, self.reqs, lambda block, parents: self._cached(block, parents, sets), inner_first=True)
 
-    def _cached(self, block: Block, parent: Block | None, sets: Sets) -> Block:
+    def _cached(self, block: Block, parents: tuple[Block, ...], sets: Sets) -> Block:
         taken = {r.into for r in block.refs}
         front: list[Statement] = []
         back: list[Statement] = []
+        loaded: set[str] = set()
         refs = list(block.refs)
         body = block.body
         for ref in block.refs:
-            where = self._wanted(block, ref, parent)
+            where = self._wanted(block, ref, parents)
             if where is None:
                 continue
             copy = local_copy(ref, fresh(f"{ref.into}_{self.mem_loc}", taken), Location(self.mem_loc))
             refs.append(copy)
             if ref.dir is not Direction.OUT or not writes_all(block, ref.into, ref.type.sizes, where.inside, sets):
+                loaded.add(ref.into)
                 front.append(move(copy, ref, self.xfer_loc, where, "cache_load"))
             if ref.dir is not Direction.IN:
                 back.append(move(replace(ref, agg=None), copy, self.xfer_loc, where, "cache_store"))
@@ -60,13 +62,19 @@ class Cache(Pass):
         if not front and not back:
             return block
         made = tuple(replace(s, deps=()) for s in (*front, *body, *back))
-        return replace(block, refs=tuple(replace(r, agg=None) if r.source else r for r in refs), body=made)
+        return replace(block, refs=tuple(_far(r, r.into in loaded) if r.source else r for r in refs), body=made)
 
-    def _wanted(self, block: Block, ref: Refinement, parent: Block | None) -> Clip | None:
+    def _wanted(self, block: Block, ref: Refinement, parents: tuple[Block, ...]) -> Clip | None:
         """Where the view lies, when it is one to copy: only inner blocks use it."""
         named = self.ref in ("", ref.into) and ref.dir.value in self.dirs and ref.dir is not Direction.ALLOC
         direct = any(ref.into in (getattr(s, "src", ""), getattr(s, "dst", "")) for s in block.body)
         used = any(r.source == ref.into for s in blocks_of(block) for r in s.refs)
         if not named or direct or not used or ref.init.value != "keep" or ref.loc.unit == self.mem_loc:
             return None
-        return clip(ref, block, parent)
+        return clip(ref, block, parents)
+
+
+def _far(ref: Refinement, loaded: bool) -> Refinement:
+    """The view behind a copy: it is read where the copy is loaded, and written whole."""
+    both = loaded and ref.dir is Direction.OUT
+    return replace(ref, agg=None, dir=Direction.INOUT if both else ref.dir)

@@ -59,7 +59,7 @@ class Schedule(Pass):
         counts = _unit_counts(target)
         sets = Sets()
         return rewrite_matching(
-            program, self.reqs, lambda block, parent: _Backward(self, block, parent, counts, sets).run(), inner_first=True
+            program, self.reqs, lambda block, parents: _Backward(self, block, parents, counts, sets).run(), inner_first=True
         )
 
 
@@ -90,7 +90,7 @@ class _Backward:
 
     options: Schedule
     block: Block
-    parent: Block | None
+    parents: tuple[Block, ...]
     counts: Mapping[str, int]
     sets: Sets
     made: list[Statement] = field(default_factory=list[Statement])
@@ -100,12 +100,20 @@ class _Backward:
     """Buffers whose far copy somebody needs at this point."""
     copies: list[Refinement] = field(default_factory=list[Refinement])
     taken: set[str] = field(default_factory=set[str])
+    loaded: set[str] = field(default_factory=set[str])
+    """Buffers whose far copy is read in somewhere."""
     home: set[str] = field(default_factory=set[str])
     """Allocations of the block that stay in far memory for some use."""
 
     @property
     def capacity(self) -> int:
         return int(self.options.mem_KiB * 1024)
+
+    @property
+    def depth(self) -> int:
+        """Copies of each buffer; an inner block with an ordered loop would choose among them by that loop."""
+        inner = [i for s in self.block.body if isinstance(s, Block) for i in s.indexes]
+        return 1 if any(i.order is Order.ORDERED for i in inner) or not self.in_turn else self.options.pipeline_depth
 
     @property
     def in_turn(self) -> bool:
@@ -153,7 +161,7 @@ class _Backward:
         return max((r.offset + size_of(r) for r in allocs), default=0)
 
     def _clip(self, name: str) -> Clip | None:
-        return clip(self.block.ref(name), self.block, self.parent)
+        return clip(self.block.ref(name), self.block, self.parents)
 
     # --- room ----------------------------------------------------------------------------------------
 
@@ -182,7 +190,7 @@ class _Backward:
         return number + 1
 
     def _bytes(self, name: str) -> int:
-        return nbytes(self.block.ref(name).type) * self.options.pipeline_depth
+        return nbytes(self.block.ref(name).type) * self.depth
 
     def _allocate(self, name: str, number: int) -> bool:
         size = self._bytes(name)
@@ -194,7 +202,7 @@ class _Backward:
             if offset + size <= self.capacity:
                 copy = local_copy(
                     self.block.ref(name), fresh(f"{name}_{self.options.mem_loc}", self.taken), self._bank(bank), offset,
-                    self.options.pipeline_depth, self.options.alignment,
+                    self.depth, self.options.alignment,
                 )  # fmt: skip
                 self.copies.append(copy)
                 self.slots[name] = _Slot(copy, bank, size, number)
@@ -228,7 +236,6 @@ class _Backward:
         self.made.append(statement)
 
     def _local(self, block: Block, number: int, wanted: Sequence[str]) -> None:
-        reads = {r.source for r in block.refs if r.dir is not Direction.OUT}
         writes = {r.source for r in block.refs if r.source and r.dir is not Direction.IN}
         for name in wanted:
             if name in writes and name in self.far:
@@ -240,7 +247,7 @@ class _Backward:
         assert isinstance(moved, Block)
         self.made.append(replace(moved, loc=self._unit(block, wanted), deps=()))
         for name in wanted:
-            if name in writes and name not in reads and self._fills(block, name):
+            if name in writes and self._fills(block, name):
                 del self.slots[name]
 
     def _fills(self, block: Block, name: str) -> bool:
@@ -265,6 +272,7 @@ class _Backward:
         self.made.append(move(slot.copy, self.block.ref(name), self.options.xfer_loc, where, "swap_in"))
         self.far.add(name)
         self.home.add(name)
+        self.loaded.add(name)
 
     def _swap_in(self, name: str) -> None:
         slot = self.slots.pop(name)
@@ -280,7 +288,10 @@ class _Backward:
 
     def _finished(self) -> Block:
         used = {n for s in self.made for n in touched(s)}
-        kept = [r for r in self.block.refs if r.dir is not Direction.ALLOC or r.into in used]
+        refs = [
+            replace(r, dir=Direction.INOUT) if r.dir is Direction.OUT and r.into in self.loaded else r for r in self.block.refs
+        ]
+        kept = [r for r in refs if r.dir is not Direction.ALLOC or r.into in used]
         copies = [c for c in reversed(self.copies) if c.into in used]
         body = tuple(replace(s, deps=()) for s in reversed(self.made))
         block = without_dead_stores(replace(self.block, refs=(*kept, *copies), body=body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -19,6 +20,8 @@ from tile_ir.stripe.nodes import (
     Transfer,
 )
 
+from tile_opt.schedule.split import shifted
+
 
 @dataclass(frozen=True, slots=True)
 class Clip:
@@ -32,24 +35,47 @@ class Clip:
         return not self.inside
 
 
-def clip(ref: Refinement, block: Block, parent: Block | None) -> Clip | None:
-    """The cells of a view that lie in the parent's; None where the view's place is no affine form of loops."""
+def clip(ref: Refinement, block: Block, parents: Sequence[Block]) -> Clip | None:
+    """The cells of a view that exist in all views around it; None where their place is no affine form of the block's loops."""
     cells = tuple(f"c{d}" for d in range(len(ref.type.sizes)))
-    if ref.dir is Direction.ALLOC or parent is None:
+    if ref.dir is Direction.ALLOC or not parents:
         return Clip(cells, ())
-    source = next((r for r in parent.refs if r.into == ref.source), None)
+    ranges = {i.name: (0, i.range - 1) for i in block.indexes if i.value is None}
+    inside: list[Affine] = []
+    forms, view = ref.access, ref
+    for number in range(len(parents) - 1, -1, -1):
+        source = next((r for r in parents[number].refs if r.into == view.source), None)
+        if source is None or len(source.type.sizes) != len(cells) or len(forms) != len(cells):
+            whole = source is not None and view is ref and ref.type.reshapes(source.type)
+            return Clip(cells, ()) if whole and source is not None and source.dir is Direction.ALLOC else None
+        for cell, form, size, limit in zip(cells, forms, ref.type.sizes, source.type.sizes, strict=True):
+            if not isinstance(form, Affine) or not set(form.names) <= ranges.keys():
+                return None
+            low, high = form.bounds(ranges)
+            at = form + Affine.var(cell)
+            inside += [at] if low < 0 else []
+            inside += [at * -1 + (limit - 1)] if high + size > limit else []
+        if source.dir is Direction.ALLOC or _stays_inside(source, parents[:number + 1]):
+            return Clip(cells, tuple(dict.fromkeys(inside)))
+        forms = tuple(shifted(f, g) for f, g in zip(forms, source.access, strict=True) if isinstance(g, Affine))
+        view = source
+    return None
+
+
+def _stays_inside(ref: Refinement, parents: Sequence[Block]) -> bool:
+    """True when a view of the innermost of `parents` never leaves what the block around that sees."""
+    block, outer = parents[-1], parents[:-1]
+    source = next((r for r in outer[-1].refs if r.into == ref.source), None) if outer else None
     ranges = {i.name: (0, i.range - 1) for i in block.indexes if i.value is None}
     if source is None or len(source.type.sizes) != len(ref.type.sizes):
-        return Clip(cells, ()) if source is not None and ref.type.reshapes(source.type) else None
-    inside: list[Affine] = []
-    for cell, form, size, whole in zip(cells, ref.access, ref.type.sizes, source.type.sizes, strict=True):
+        return False
+    for form, size, limit in zip(ref.access, ref.type.sizes, source.type.sizes, strict=False):
         if not isinstance(form, Affine) or not set(form.names) <= ranges.keys():
-            return None
+            return False
         low, high = form.bounds(ranges)
-        at = form + Affine.var(cell)
-        inside += [at] if low < 0 else []
-        inside += [at * -1 + (whole - 1)] if high + size > whole else []
-    return Clip(cells, tuple(inside))
+        if low < 0 or high + size > limit:
+            return False
+    return source.dir is Direction.ALLOC or _stays_inside(source, outer)
 
 
 def local_copy(ref: Refinement, name: str, loc: Location, offset: int = 0, versions: int = 1, align: int = 1) -> Refinement:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block, Direction, Load, LoadIndex, Location, Program, Refinement, Statement, Store
 
-Rewrite = Callable[[Block, Block | None], Block]
-"""``rewrite(block, parent)``: the block that takes its place."""
+Rewrite = Callable[[Block, tuple[Block, ...]], Block]
+"""``rewrite(block, parents)``: the block that takes its place; the blocks around it, outermost first."""
 
 
 def matches(block: Block, reqs: Iterable[str]) -> bool:
@@ -21,15 +21,15 @@ def matches(block: Block, reqs: Iterable[str]) -> bool:
 def rewrite_matching(program: Program, reqs: tuple[str, ...], rewrite: Rewrite, *, inner_first: bool = False) -> Program:
     """Every outermost (or, with `inner_first`, every) block that has all tags of `reqs`, rewritten."""
 
-    def visit(block: Block, parent: Block | None) -> Block:
+    def visit(block: Block, parents: tuple[Block, ...]) -> Block:
         if not inner_first and matches(block, reqs):
-            return rewrite(block, parent)
-        body = tuple(visit(s, block) if isinstance(s, Block) else s for s in block.body)
+            return rewrite(block, parents)
+        body = tuple(visit(s, (*parents, block)) if isinstance(s, Block) else s for s in block.body)
         if any(a is not b for a, b in zip(body, block.body, strict=True)):
             block = replace(block, body=body)
-        return rewrite(block, parent) if inner_first and matches(block, reqs) else block
+        return rewrite(block, parents) if inner_first and matches(block, reqs) else block
 
-    entry = visit(program.entry, None)
+    entry = visit(program.entry, ())
     return program if entry is program.entry else replace(program, entry=entry)
 
 
