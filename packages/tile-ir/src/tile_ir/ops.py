@@ -18,7 +18,7 @@ class Signature(Enum):
     SAME = "T.. -> T"
     COMPARE = "T, T -> bool"
     SELECT = "bool, T, T -> T"
-    SHIFT = "T, any integer -> T"
+    SHIFT = "integer or bool T, any integer -> T"
     CAST = "any -> the stated dtype"
     MATH = "float T.. -> T"
     BITS = "integer or bool T.. -> T"

@@ -350,7 +350,7 @@ _SIGNATURES: dict[Signature, Callable[[tuple[DType, ...], DType], bool]] = {
     Signature.BITS: lambda args, dtype: not dtype.is_float and _all(args, dtype),
     Signature.COMPARE: lambda args, dtype: dtype is DType.BOOL and args[0] is args[1],
     Signature.SELECT: lambda args, dtype: args[0] is DType.BOOL and _all(args[1:], dtype),
-    Signature.SHIFT: lambda args, dtype: dtype.is_integer and args[0] is dtype and args[1].is_integer,
+    Signature.SHIFT: lambda args, dtype: not dtype.is_float and args[0] is dtype and args[1].is_integer,
     Signature.CAST: lambda args, dtype: True,
 }
 
