@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         TileTypeError,
     )
 
-    from tile_runtime.compose import Symbol, compose, placeholder
+    from tile_runtime.compose import compose
     from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
     from tile_runtime.derivatives import vjp
     from tile_runtime.devices import device, devices
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tile_runtime.function import Function, eval_shape
     from tile_runtime.invoker import Invoker
     from tile_runtime.lowered import Lowered
+    from tile_runtime.symbols import Symbol, placeholder
     from tile_runtime.tensor import Tensor, asarray
 
 __version__ = "0.1.0"
@@ -50,9 +51,9 @@ _HOME = {
     "Evaluator": "evaluator",
     "Invoker": "invoker",
     "Lowered": "lowered",
-    "Symbol": "compose",
+    "Symbol": "symbols",
     "compose": "compose",
-    "placeholder": "compose",
+    "placeholder": "symbols",
 }
 _ERRORS = ("TileDeviceError", "TileError", "TileInternalError", "TileLimitError", "TileSyntaxError", "TileTypeError")
 

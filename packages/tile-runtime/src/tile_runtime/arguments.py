@@ -15,10 +15,10 @@ from tile_runtime.arrays import readable
 if TYPE_CHECKING:
     from tile_lang.program import TensorType
 
-    from tile_runtime.function import BaseFunction
+    from tile_runtime.signature import Signature
 
 
-def collect(function: BaseFunction, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def collect(function: Signature, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Values by input name, bound inputs included; TileTypeError for missing, surplus, unknown or double ones."""
     names = function.arguments
     if len(args) > len(names):
@@ -41,12 +41,12 @@ def _count(number: int) -> str:
     return "1 input" if number == 1 else f"{number} inputs"
 
 
-def mismatch(function: BaseFunction, message: str, hint: str | None = None) -> TileTypeError:
+def mismatch(function: Signature, message: str, hint: str | None = None) -> TileTypeError:
     """An error about the inputs or outputs of `function`."""
     return TileTypeError(Diagnostic("TILE-E504", f"function {function.name!r} {message}", hint=hint))
 
 
-def unknown_name(function: BaseFunction, kind: str, name: object, names: Sequence[str]) -> TileTypeError:
+def unknown_name(function: Signature, kind: str, name: object, names: Sequence[str]) -> TileTypeError:
     """An error for a `kind` ("input", "output") that `function` does not have."""
     close = get_close_matches(str(name), names, n=1)
     known = f"its {kind}s are {', '.join(names)}" if names else f"it has no {kind}s to give"

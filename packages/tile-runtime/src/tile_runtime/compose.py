@@ -5,66 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ir.dtype import DType, from_numpy
+from tile_ir.dtype import from_numpy
 
-from tile_runtime.arguments import input_type
-from tile_runtime.arrays import dtype_of, readable
+from tile_runtime.arrays import readable
 from tile_runtime.function import BaseFunction
-from tile_runtime.tensor import Tensor, checked_shape
+from tile_runtime.symbols import Application, Symbol, composition_error
+from tile_runtime.tensor import Tensor
 
 if TYPE_CHECKING:
     from tile_lang.program import ConstantTensor, CustomGradient, Op, Program, TensorType
-
-
-class Application:
-    """One call of a function on symbols, tensors and arrays."""
-
-    def __init__(self, function: BaseFunction, arguments: Mapping[str, Any]) -> None:
-        self.function = function
-        self.arguments = dict(arguments)
-        self.program: Program = function.bind({n: input_type(n, v) for n, v in self.arguments.items()})
-
-
-class Symbol:
-    """A value that will be computed: a placeholder, or an output of an application."""
-
-    def __init__(
-        self, shape: tuple[int, ...], dtype: DType, name: str, source: tuple[Application, str] | None = None
-    ) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.name = name
-        self.source = source
-
-    def __repr__(self) -> str:
-        return f"Symbol({self.name!r}, {self.dtype}{list(self.shape)})"
-
-    def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
-        raise TypeError("a Symbol has no values yet; compose it into a function and call that")
-
-
-def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -> Symbol:
-    """An input of a composition. `name`, an identifier, is how the composed function's input is called."""
-    if not name.isidentifier():
-        raise _bad(f"placeholder name {name!r} is no identifier", "use letters, digits and underscores")
-    return Symbol(checked_shape(shape), dtype_of(dtype), name)
-
-
-def apply(function: BaseFunction, arguments: Mapping[str, Any]) -> Symbol | tuple[Symbol, ...]:
-    """`function` on symbols: its outputs as symbols, type-checked now."""
-    if function.updates:
-        hint = "compose the functions inside it, and give `updates` to the outermost composition"
-        raise _bad(f"{function!r} updates tensors, so it cannot be part of a composition", hint)
-    application = Application(function, arguments)
-    types = application.program.types()
-    results = [
-        Symbol(types[value].shape, types[value].dtype, public, (application, public))
-        for public, value in application.program.outputs
-    ]
-    return results[0] if len(results) == 1 else tuple(results)
 
 
 def compose(
@@ -105,9 +55,9 @@ class Composition(BaseFunction):
         for (tensor, symbol), out in zip(updates, names, strict=True):
             name = next((n for n, t in linker.tensors.items() if t is tensor), None)
             if name is None:
-                raise _bad(f"the tensor updated with {symbol.name!r} is not used by the composition")
+                raise composition_error(f"the tensor updated with {symbol.name!r} is not used by the composition")
             if (tensor.shape, tensor.dtype) != (symbol.shape, symbol.dtype):
-                raise _bad(f"{symbol!r} cannot update a tensor of {tensor.dtype}{list(tensor.shape)}")
+                raise composition_error(f"{symbol!r} cannot update a tensor of {tensor.dtype}{list(tensor.shape)}")
             pairs.append((name, out))
         return tuple(pairs)
 
@@ -123,25 +73,21 @@ class Composition(BaseFunction):
 def _check_arguments(inputs: Sequence[Any], outputs: Sequence[Any], updates: Sequence[Any]) -> None:
     """TileTypeError for anything that is not what `compose` takes."""
     if not outputs and not updates:
-        raise _bad("a composition needs an output or an update")
+        raise composition_error("a composition needs an output or an update")
     seen: set[int] = set()
     for symbol in inputs:
         if not isinstance(symbol, Symbol) or symbol.source is not None:
-            raise _bad(f"input {symbol!r} is not a placeholder", "make one with tile.placeholder(dtype, shape, name=…)")
+            raise composition_error(f"input {symbol!r} is not a placeholder", "make one with tile.placeholder(dtype, shape, name=…)")
         if id(symbol) in seen:
-            raise _bad(f"placeholder {symbol.name!r} is listed twice among the inputs")
+            raise composition_error(f"placeholder {symbol.name!r} is listed twice among the inputs")
         seen.add(id(symbol))
     for pair in updates:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Tensor)):  # pyright: ignore[reportUnknownArgumentType]
-            raise _bad(f"an update is a pair (Tensor, Symbol), not {pair!r}")
+            raise composition_error(f"an update is a pair (Tensor, Symbol), not {pair!r}")
     for symbol in (*outputs, *(s for _, s in updates)):
         if not isinstance(symbol, Symbol):
             hint = "a call without a placeholder among its arguments computes at once instead of making a Symbol"
-            raise _bad(f"an output or update of {type(symbol).__name__} is no Symbol", hint)
-
-
-def _bad(message: str, hint: str | None = None) -> TileTypeError:
-    return TileTypeError(Diagnostic("TILE-E509", message, hint=hint))
+            raise composition_error(f"an output or update of {type(symbol).__name__} is no Symbol", hint)
 
 
 class _Linker:
@@ -206,7 +152,7 @@ class _Linker:
 
     def _output(self, symbol: Symbol) -> str:
         if symbol.source is None:
-            raise _bad(f"placeholder {symbol.name!r} is used but is not among the inputs")
+            raise composition_error(f"placeholder {symbol.name!r} is used but is not among the inputs")
         application, public = symbol.source
         if id(application) not in self._applied:
             self._applied[id(application)] = self._link(application)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 
-from tile_runtime.compose import Symbol, compose, placeholder
+from tile_runtime.compose import compose
 from tile_runtime.derivatives import vjp
 from tile_runtime.function import BaseFunction
+from tile_runtime.symbols import Symbol, placeholder
 
 if TYPE_CHECKING:
     from tile_lang.program import Program, TensorType

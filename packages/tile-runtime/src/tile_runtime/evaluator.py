@@ -16,9 +16,11 @@ from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
 from tile_runtime.devices import device as find_device
 from tile_runtime.executable import Executable
-from tile_runtime.function import BaseFunction
 from tile_runtime.outputs import donated, given_outputs
-from tile_runtime.program_cache import ProgramCache, Signature
+from tile_runtime.program_cache import ProgramCache
+from tile_runtime.program_cache import Signature as CacheKey
+from tile_runtime.signature import Signature
+from tile_runtime.symbols import Symbol, apply
 from tile_runtime.tensor import Tensor, asarray, copy, same_device
 
 if TYPE_CHECKING:
@@ -52,9 +54,9 @@ class Evaluator:
         self._target = replace(target, model={**target.model, "fast_math": True}) if fast_math else target
 
     def __call__(
-        self, function: BaseFunction, *args: Any, out: Any = None, donate: str | Sequence[str] = (), **named: Any
+        self, function: Signature, *args: Any, out: Any = None, donate: str | Sequence[str] = (), **named: Any
     ) -> Any:
-        """Run `function`; see `BaseFunction.__call__`."""
+        """Run `function`; see `tile_runtime.Function.__call__`."""
         if named or function.bound or donate or len(args) != len(function.inputs):
             values = tuple(collect(function, args, named).values())
             given = (*args, *named.values())
@@ -65,7 +67,7 @@ class Evaluator:
                 return self._general(function, values, given, out, donate)
         return self._on_arrays(function, values, out, donate)
 
-    def _on_arrays(self, function: BaseFunction, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
+    def _on_arrays(self, function: Signature, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
         executable = self.programs.find((function.key, *[(a.dtype, a.shape) for a in values]))
         arrays = values
         if executable is None:
@@ -80,7 +82,7 @@ class Evaluator:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _given(
-        self, function: BaseFunction, executable: Executable, values: Sequence[Any], out: Any, donate: str | Sequence[str]
+        self, function: Signature, executable: Executable, values: Sequence[Any], out: Any, donate: str | Sequence[str]
     ) -> list[Any] | None:
         if type(out) is np.ndarray and not donate and executable.takes(out, values):
             return [out]
@@ -88,11 +90,9 @@ class Evaluator:
         return None if out is None else given_outputs(function, executable.outputs, out, values, names, self.device)
 
     def _general(
-        self, function: BaseFunction, values: Sequence[Any], given: Sequence[Any], out: Any, donate: str | Sequence[str]
+        self, function: Signature, values: Sequence[Any], given: Sequence[Any], out: Any, donate: str | Sequence[str]
     ) -> Any:
         """Arguments that are not all plain arrays: symbols, tensors, or what NumPy makes arrays of."""
-        from tile_runtime.compose import Symbol, apply
-
         if any(isinstance(v, Symbol) for v in values):
             if out is not None:
                 raise TileTypeError(Diagnostic("TILE-E505", "a call on placeholders computes nothing yet: it takes no out"))
@@ -107,14 +107,14 @@ class Evaluator:
         as_arrays = bool(given) and not any(isinstance(v, Tensor) for v in given)
         return self._on_tensors(function, plain, outs, executable, as_arrays=as_arrays)
 
-    def _check_devices(self, function: BaseFunction, named: Sequence[tuple[str, Any]]) -> None:
+    def _check_devices(self, function: Signature, named: Sequence[tuple[str, Any]]) -> None:
         bound = function.bound
         same_device(((n, v) for n, v in named if isinstance(v, Tensor) and n not in bound), self.device)
         same_device(((n, v) for n, v in named if n in bound), self.device, "the composition's tensor")
 
     def _on_tensors(
         self,
-        function: BaseFunction,
+        function: Signature,
         values: Sequence[Any],
         out: Sequence[Any] | None,
         executable: Executable,
@@ -138,21 +138,21 @@ class Evaluator:
 
     # --- compiling ------------------------------------------------------------------------------------
 
-    def _executable(self, function: BaseFunction, values: Sequence[Any]) -> Executable:
+    def _executable(self, function: Signature, values: Sequence[Any]) -> Executable:
         """The program for arguments like `values` (plain arrays and Tensors), compiled when it is new."""
-        signature: Signature = (function.key, *[_kind(v) for v in values])
+        signature: CacheKey = (function.key, *[_kind(v) for v in values])
         found = self.programs.find(signature)
         if found is None:
             types = {n: input_type(n, v) for n, v in zip(function.inputs, values, strict=True)}
             found = self.programs.make(signature, lambda: self.lower_types(function, types).executable)
         return found
 
-    def lower(self, function: BaseFunction, *args: Any, **named: Any) -> Lowered:
+    def lower(self, function: Signature, *args: Any, **named: Any) -> Lowered:
         """The stages of compilation for arguments like these (arrays, Tensors, placeholders)."""
         values = collect(function, args, named)
         return self.lower_types(function, {n: input_type(n, v) for n, v in values.items()})
 
-    def lower_types(self, function: BaseFunction, types: Mapping[str, TensorType]) -> Lowered:
+    def lower_types(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
         """The stages of compilation for inputs of these types."""
         from tile_runtime.lowered import Lowered
 

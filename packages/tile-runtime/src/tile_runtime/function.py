@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +11,7 @@ from tile_ir.diagnostics import Diagnostic, TileSyntaxError
 from tile_ir.dtype import DType
 
 from tile_runtime.arguments import collect, input_type
+from tile_runtime.signature import Signature
 
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
@@ -28,40 +29,8 @@ class ShapeDtype(NamedTuple):
     dtype: DType
 
 
-class BaseFunction:
-    """What is common to functions from source, gradients and compositions: named inputs, bound on call."""
-
-    name: str
-    inputs: tuple[str, ...]
-    """Input names in header order."""
-    outputs: tuple[str, ...]
-    """Output names in header order."""
-    bound: Mapping[str, Any] = {}
-    """Inputs that are filled in already (tensors of a composition)."""
-    updates: tuple[tuple[str, str], ...] = ()
-    """(input, output) pairs: after each call the bound input tensor holds that output."""
-    key: Hashable
-    """Equal for functions that compile to the same code; never keeps tensors alive."""
-
-    @property
-    def spans(self) -> Mapping[str, Span]:
-        """Where inputs are declared, for error messages."""
-        return {}
-
-    def bind(self, types: Mapping[str, TensorType]) -> Program:
-        """The typed program for inputs of these types; TileError when they do not fit."""
-        raise NotImplementedError
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """Names a caller passes, in order."""
-        return tuple(n for n in self.inputs if n not in self.bound) if self.bound else self.inputs
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """Names of the outputs a call returns, in order."""
-        updated = {out for _, out in self.updates}
-        return tuple(n for n in self.outputs if n not in updated) if updated else self.outputs
+class BaseFunction(Signature):
+    """What is common to functions from source, gradients and compositions: they can be called and lowered."""
 
     def __call__(
         self,
@@ -99,9 +68,6 @@ class BaseFunction:
 
         tensors = (*args, *named.values(), *self.bound.values())
         return default_evaluator(device, tensors, {}).lower(self, *args, **named)
-
-    def __repr__(self) -> str:
-        return f"<tile {type(self).__name__} {self.name}({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})>"
 
 
 class Function(BaseFunction):

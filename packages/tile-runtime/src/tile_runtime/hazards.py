@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tile_hal.interfaces import Event, Result
 from tile_ir.diagnostics import TileError
 
-if TYPE_CHECKING:
-    from tile_runtime.tensor import Tensor
+
+class Tracked(Protocol):
+    """What a hazard is about: a tensor, with the last unfinished write and the reads since."""
+
+    pending_write: Event | None
+    pending_reads: list[Event]
+
 
 _lock = threading.Lock()
 """Guards the pending reads and writes of all tensors."""
@@ -55,7 +60,7 @@ class Ticket(Event):
         return self.parts[0].wait()
 
 
-def claim(reads: Sequence[Tensor], writes: Sequence[Tensor]) -> tuple[Ticket, list[Event]]:
+def claim(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> tuple[Ticket, list[Event]]:
     """Enter work on these tensors: its ticket, and the events it must wait for. `started` must follow."""
     ticket = Ticket()
     with _lock:
@@ -69,13 +74,13 @@ def claim(reads: Sequence[Tensor], writes: Sequence[Tensor]) -> tuple[Ticket, li
     return ticket, waits
 
 
-def before(tensor: Tensor, *, write: bool) -> list[Event]:
+def before(tensor: Tracked, *, write: bool) -> list[Event]:
     """Events that a new read (or, with `write`, a new write) of `tensor` must wait for."""
     with _lock:
         return _before_write(tensor) if write else _before_read(tensor)
 
 
-def _before_read(tensor: Tensor) -> list[Event]:
+def _before_read(tensor: Tracked) -> list[Event]:
     """The last write, unless it succeeded already: a failed one is kept, so that dependents fail with it."""
     event = tensor.pending_write
     if event is None:
@@ -90,12 +95,12 @@ def _before_read(tensor: Tensor) -> list[Event]:
     return [event]
 
 
-def _before_write(tensor: Tensor) -> list[Event]:
+def _before_write(tensor: Tracked) -> list[Event]:
     events = tensor.pending_reads if tensor.pending_write is None else [tensor.pending_write, *tensor.pending_reads]
     return [e for e in events if not e.done]
 
 
-def written(tensor: Tensor, event: Event) -> None:
+def written(tensor: Tracked, event: Event) -> None:
     """Note a write whose dependencies have been waited for."""
     with _lock:
         tensor.pending_write, tensor.pending_reads = event, []

@@ -16,14 +16,14 @@ from tile_runtime.tensor import Tensor, same_device
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
 
-    from tile_runtime.function import BaseFunction
+    from tile_runtime.signature import Signature
 
 _EXACT_OVERLAP_WORK = 10_000
 """Bound on NumPy's exact overlap test of strided arrays; beyond it they count as overlapping."""
 
 
 def given_outputs(
-    function: BaseFunction,
+    function: Signature,
     infos: Sequence[BufferInfo],
     out: Any,
     inputs: Sequence[Any],
@@ -56,7 +56,7 @@ def given_outputs(
     return given
 
 
-def donated(function: BaseFunction, donate: str | Sequence[str]) -> tuple[str, ...]:
+def donated(function: Signature, donate: str | Sequence[str]) -> tuple[str, ...]:
     """The names in `donate`; TileTypeError for one that is no input."""
     names = (donate,) if isinstance(donate, str) else tuple(donate)
     for name in names:

@@ -12,8 +12,8 @@ import typer
 from tile_runtime.cli.common import Device, File, Json, Shapes, lowered, print_json, print_pairs, read_function
 
 if TYPE_CHECKING:
-    from tile_runtime.compose import Symbol
     from tile_runtime.lowered import Lowered
+    from tile_runtime.symbols import Symbol
 
 
 def bench(

@@ -53,7 +53,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
 
 def placeholders(function: BaseFunction, shapes: Sequence[str]) -> dict[str, Any]:
     """Placeholders for every input of `function`; CommandError names the inputs that have no --shape."""
-    from tile_runtime.compose import placeholder
+    from tile_runtime.symbols import placeholder
 
     types = parse_shapes(shapes)
     unknown = [n for n in types if n not in function.inputs]

@@ -1,0 +1,49 @@
+"""The names and types of a function, apart from how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tile_ir.diagnostics import Span
+    from tile_lang.program import Program, TensorType
+
+
+class Signature:
+    """What callers and evaluators know of a function: its names, what is bound already, and its typed program."""
+
+    name: str
+    inputs: tuple[str, ...]
+    """Input names in header order."""
+    outputs: tuple[str, ...]
+    """Output names in header order."""
+    bound: Mapping[str, Any] = {}
+    """Inputs that are filled in already (tensors of a composition)."""
+    updates: tuple[tuple[str, str], ...] = ()
+    """(input, output) pairs: after each call the bound input tensor holds that output."""
+    key: Hashable
+    """Equal for functions that compile to the same code; never keeps tensors alive."""
+
+    @property
+    def spans(self) -> Mapping[str, Span]:
+        """Where inputs are declared, for error messages."""
+        return {}
+
+    def bind(self, types: Mapping[str, TensorType]) -> Program:
+        """The typed program for inputs of these types; TileError when they do not fit."""
+        raise NotImplementedError
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names a caller passes, in order."""
+        return tuple(n for n in self.inputs if n not in self.bound) if self.bound else self.inputs
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Names of the outputs a call returns, in order."""
+        updated = {out for _, out in self.updates}
+        return tuple(n for n in self.outputs if n not in updated) if updated else self.outputs
+
+    def __repr__(self) -> str:
+        return f"<tile {type(self).__name__} {self.name}({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})>"

@@ -1,0 +1,71 @@
+"""Values that will be computed: placeholders, and what functions make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.dtype import DType
+
+from tile_runtime.arguments import input_type
+from tile_runtime.arrays import dtype_of
+from tile_runtime.signature import Signature
+from tile_runtime.tensor import checked_shape
+
+if TYPE_CHECKING:
+    from tile_lang.program import Program
+
+
+class Application:
+    """One call of a function on symbols, tensors and arrays."""
+
+    def __init__(self, function: Signature, arguments: Mapping[str, Any]) -> None:
+        self.function = function
+        self.arguments = dict(arguments)
+        self.program: Program = function.bind({n: input_type(n, v) for n, v in self.arguments.items()})
+
+
+class Symbol:
+    """A value that will be computed: a placeholder, or an output of an application."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: DType, name: str, source: tuple[Application, str] | None = None
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.name = name
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"Symbol({self.name!r}, {self.dtype}{list(self.shape)})"
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
+        raise TypeError("a Symbol has no values yet; compose it into a function and call that")
+
+
+def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -> Symbol:
+    """An input of a composition. `name`, an identifier, is how the composed function's input is called."""
+    if not name.isidentifier():
+        raise composition_error(f"placeholder name {name!r} is no identifier", "use letters, digits and underscores")
+    return Symbol(checked_shape(shape), dtype_of(dtype), name)
+
+
+def apply(function: Signature, arguments: Mapping[str, Any]) -> Symbol | tuple[Symbol, ...]:
+    """`function` on symbols: its outputs as symbols, type-checked now."""
+    if function.updates:
+        hint = "compose the functions inside it, and give `updates` to the outermost composition"
+        raise composition_error(f"{function!r} updates tensors, so it cannot be part of a composition", hint)
+    application = Application(function, arguments)
+    types = application.program.types()
+    results = [
+        Symbol(types[value].shape, types[value].dtype, public, (application, public))
+        for public, value in application.program.outputs
+    ]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def composition_error(message: str, hint: str | None = None) -> TileTypeError:
+    return TileTypeError(Diagnostic("TILE-E509", message, hint=hint))
