@@ -107,7 +107,7 @@ BAD = {
         ("mul($a, $c)", "mull($a, $c)", "no operation is called 'mull'"),
         ("cmp_lt($b, $f):bool", "cmp_lt($b, $f):float32", "does not fit T, T -> bool"),
         ("cond($t,", "cond($b,", "does not fit bool, T, T -> T"),
-        ("bit_left($n, $p)", "bit_left($n, $b)", "does not fit T, any integer -> T"),
+        ("bit_left($n, $p)", "bit_left($n, $b)", "does not fit integer or bool T, any integer -> T"),
         ("exp($m):float32", "exp($n):int32", "does not fit float T.. -> T"),
         ("load(A[0, $p]", "load(A[0, 0]", None),
         ("B = store($r)", "B = store($n)", "stores int32 $n into float32 B"),
