@@ -185,7 +185,8 @@ def nightly(session: nox.Session) -> None:
     """The long versions: many random programs, long loops that must hold memory flat."""
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
     _install_photograph(session)
-    session.run("pytest", "-q", *PARALLEL, "integration/tests", "-m", "slow", "--run-slow", *session.posargs)
+    for folder in ("integration/tests", "packages/tile-runtime/tests"):
+        session.run("pytest", "-q", *PARALLEL, folder, "-m", "slow", "--run-slow", *session.posargs)
 
 
 def _install_photograph(session: nox.Session) -> None:
