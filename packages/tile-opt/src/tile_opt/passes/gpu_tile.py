@@ -11,21 +11,23 @@ from math import prod
 from typing import ClassVar
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Refinement, TensorType
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, TensorType
 from tile_ir.target import HardwareSettings, Target
 
-from tile_opt.cost.gpu import GpuModel
+from tile_opt.cost.gpu import GpuModel, StagePlan
 from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.gpu_nest import build_gpu_nest
-from tile_opt.schedule.gpu_rows import build_gpu_rows, plan_rows
-from tile_opt.schedule.gpu_transpose import build_gpu_transpose, plan_transpose
+from tile_opt.schedule.gpu_rows import RowSplit, build_gpu_rows, plan_rows
+from tile_opt.schedule.gpu_transpose import TransposePlan, build_gpu_transpose, plan_transpose
 from tile_opt.schedule.nest import ARRAY, REGISTER, whole_refs
 from tile_opt.schedule.strides import flat_offset, flat_stride
 from tile_opt.schedule.view import KernelView, Stage, close_stage, open_kernel
+from tile_opt.schedule.work import merged_use
 
 WIDE = 4
 """Elements of four bytes in one access."""
 LANE = "lane"
+IN_FLIGHT = 4
 FEW = 64
 """Work items of a group where there are not enough for every multiprocessor."""
 AXES = 3
@@ -44,16 +46,20 @@ class GpuTile(KernelPass):
         view = open_kernel(kernel)
         if view is None:
             return kernel
-        staged = GpuModel(target.settings).plan(view) if self.stage else None
-        if staged is not None:
-            return build_gpu_nest(view, staged)
-        turned = plan_transpose(view)
-        if turned is not None:
-            return build_gpu_transpose(view, turned, target.settings.threads)
-        rows = plan_rows(view, target.settings.threads)
-        if rows is not None:
-            return build_gpu_rows(view, rows)
-        return _nest(view, target.settings) if view.loops else kernel
+        match self.plan(view, target.settings):
+            case StagePlan() as staged:
+                return build_gpu_nest(view, staged)
+            case TransposePlan() as turned:
+                return build_gpu_transpose(view, turned, target.settings.threads)
+            case RowSplit() as rows:
+                return build_gpu_rows(view, rows)
+            case None:
+                return _nest(view, target.settings) if view.loops else kernel
+
+    def plan(self, view: KernelView, settings: HardwareSettings) -> StagePlan | TransposePlan | RowSplit | None:
+        """The schedule for a kernel; None for the plain one, an item per iteration."""
+        staged = GpuModel(settings).plan(view) if self.stage else None
+        return staged or plan_transpose(view) or plan_rows(view, settings.threads)
 
 
 def _wide_loop(view: KernelView) -> str | None:
@@ -112,7 +118,22 @@ def _nest(view: KernelView, settings: HardwareSettings) -> Block:
     last = len(items) - 1
     items = [replace(i, axis=last - i.axis) for i in items]
     vector = (Index(LANE, WIDE, bind=Bind.VECTOR, lanes=WIDE),) if wide else ()
-    return _blocks(_widened(view, vector), tuple(grid), tuple(items), forms, tuple(constraints))
+    several = replace(view, stages=tuple(_several_in_flight(s) for s in view.stages))
+    return _blocks(_widened(several, vector), tuple(grid), tuple(items), forms, tuple(constraints))
+
+
+def _several_in_flight(stage: Stage) -> Stage:
+    """Reductions take four iterations of their innermost loop at a time, so that four loads are under way."""
+    if merged_use(stage) is None or not stage.loops:
+        return stage
+    loop = stage.loops[-1]
+    tied = any(loop.name in c.names for c in stage.constraints) or loop.order is not Order.FREE
+    if tied or loop.bind is not Bind.NONE or loop.range % IN_FLIGHT or loop.range == IN_FLIGHT:
+        return stage
+    outer = Index(f"{loop.name}_t", loop.range // IN_FLIGHT)
+    inner = Index(f"{loop.name}_u", IN_FLIGHT, bind=Bind.UNROLL)
+    form = Affine.var(outer.name, IN_FLIGHT) + Affine.var(inner.name)
+    return replace(stage.substitute({loop.name: form}), loops=(*stage.loops[:-1], outer, inner))
 
 
 def _widened(view: KernelView, vector: tuple[Index, ...]) -> KernelView:
