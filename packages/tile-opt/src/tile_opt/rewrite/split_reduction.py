@@ -25,15 +25,19 @@ MIN_ROWS = 64
 
 @dataclass(frozen=True)
 class SplitReduction(Rewrite):
-    """Split contractions with at most `max_outputs` cells whose domain is a plain box.
+    """Split contractions with at most `max_outputs` cells, each of which some tuple writes.
 
-    Chunks hold at least `chunk_points` points each, and there are at most `max_chunks`.
+    Chunks hold at least `chunk_points` points each, and there are at most `max_chunks`. Contractions with up
+    to `long_outputs` cells are split, too, when each takes `long` points or more: their operands are far
+    larger than their result, and a chunk's share of them stays in cache.
     """
 
     name: ClassVar[str] = "split_reduction"
     max_outputs: int = 256
     chunk_points: int = 32768
     max_chunks: int = 64
+    long: int = 1 << 14
+    long_outputs: int = 1 << 17
     parallel: int = 0
     """Work items that the device keeps busy: reductions across rows (no operand contiguous along any
     reduced index) with fewer cells than this are split, too. 0 leaves them whole."""
@@ -51,17 +55,13 @@ class SplitReduction(Rewrite):
     def _split(
         self, op: Contraction, types: dict[str, TensorType], sets: Sets, taken: set[str]
     ) -> tuple[Contraction, Contraction] | None:
-        if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= max(self.max_outputs, self.parallel // 2):
+        most = max(self.max_outputs, self.parallel // 2, self.long_outputs)
+        if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= most:
             return None
-        domain = _box(op, sets)
+        domain = _covering(op, sets)
         if domain is None:
             return None
-        points = prod(domain.ranges)
-        wanted = min(self.max_chunks, points // self.chunk_points)
-        if op.type.size > self.max_outputs:
-            if len(op.loads) != 1 or _contiguous_reduction(op, domain, types):
-                return None
-            wanted = min(self.max_chunks, self.parallel // op.type.size, points // op.type.size // MIN_ROWS)
+        wanted = self._chunks(op, domain, types)
         index = _outermost_reduction(op, domain, types, wanted)
         if wanted < 2 or index is None:
             return None
@@ -73,13 +73,24 @@ class SplitReduction(Rewrite):
         return _partial(op, domain, index, size, name)
 
 
-def _box(op: Contraction, sets: Sets) -> FlatDomain | None:
-    """The domain when it is a non-empty box that writes every cell; None else, or when it is an error."""
+    def _chunks(self, op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
+        """How many chunks the reduction is worth; 0 or 1 to leave it whole."""
+        points = prod(domain.ranges)
+        if op.type.size <= self.max_outputs:
+            return min(self.max_chunks, points // self.chunk_points)
+        each = points // op.type.size
+        if len(op.loads) == 1 and self.parallel and not _contiguous_reduction(op, domain, types):
+            return min(self.max_chunks, self.parallel // op.type.size, each // MIN_ROWS)
+        return self.max_chunks if each >= self.long and not self.parallel else 0
+
+
+def _covering(op: Contraction, sets: Sets) -> FlatDomain | None:
+    """The domain when it is not empty and writes every cell; None else, or when it is an error."""
     try:
         domain = analyze(op, sets)
     except TileTypeError:  # reported with the other errors by the translation
         return None
-    if domain.empty or domain.constraints or uncovered(domain, op.type.shape, sets) != ():
+    if domain.empty or uncovered(domain, op.type.shape, sets) != ():
         return None
     return domain
 
@@ -100,7 +111,8 @@ def _outermost_reduction(
 ) -> str | None:
     """The reduction index with the largest stride that has enough iterations, else the longest one."""
     outputs = {name for form in domain.output for name in form.names}
-    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n not in outputs}
+    tied = {name for constraint in domain.constraints for name in constraint.names}
+    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n not in outputs | tied}
     if not ranges:
         return None
     reach: dict[str, int] = dict.fromkeys(ranges, 0)
@@ -134,6 +146,8 @@ def _partial(
     ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n != index}
     ranges |= {outer: chunks, inner: size}
     limits = [Constraint(Poly.of({n: 1}), r, op.origin) for n, r in ranges.items() if r > 1]
+    bounds = {n: (0, r - 1) for n, r in zip(domain.names, domain.ranges, strict=True)}
+    limits += [Constraint(form(c), c.bounds(bounds)[1] + 1, op.origin) for c in domain.constraints]
     if extent % size:
         limits.append(Constraint(form(Affine.var(index)), extent, op.origin))
     first = replace(
