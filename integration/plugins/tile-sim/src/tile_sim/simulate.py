@@ -63,7 +63,7 @@ class View:
     def array(self) -> Array | None:
         whole = self.allocation.array()
         low, sizes = self.box
-        return None if whole is None else whole[tuple(slice(a, a + n) for a, n in zip(low, sizes, strict=True))]
+        return None if whole is None else whole[(*(slice(a, a + n) for a, n in zip(low, sizes, strict=True)), ...)]
 
 
 def simulate(kernels: KernelList, inputs: Mapping[str, npt.ArrayLike] | None = None) -> tuple[dict[str, Array], Report]:
