@@ -35,6 +35,8 @@ class Compiled:
     kernels: KernelList
     timings: Mapping[str, float]
     """Seconds per stage, in order; passes as ``pass:<label>``."""
+    passes: tuple[PassConfig | Pass, ...] = ()
+    """What was run on the unscheduled program, in order."""
 
 
 def compile(
@@ -53,10 +55,11 @@ def compile(
     with _timed(timings, "stripe"):
         initial = _to_stripe(program)
     each: dict[str, float] = {}
-    scheduled = optimize(initial, target, passes=passes, callback=callback, verify=check, timings=each)
+    steps = tuple(target.passes if passes is None else passes)
+    scheduled = optimize(initial, target, passes=steps, callback=callback, verify=check, timings=each)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
     kernels = lower_kernels(scheduled, target, check, timings)
-    return Compiled(program, initial, scheduled, kernels, timings)
+    return Compiled(program, initial, scheduled, kernels, timings, steps)
 
 
 def lower_kernels(

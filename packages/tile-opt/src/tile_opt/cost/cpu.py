@@ -7,6 +7,7 @@ section 6 (register budgets, packing, no masks), measured there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -14,7 +15,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Direction, Op, Order
 from tile_ir.target import HardwareSettings
 
-from tile_opt.cost.plan import LoopPlan, Role, RowPlan, TilePlan
+from tile_opt.cost.plan import Candidate, LoopPlan, Role, RowPlan, TilePlan
 from tile_opt.schedule.segments import Segment, cover, cover_vectors, interior, split_edges, whole, without_overlap
 from tile_opt.schedule.strides import flat_stride, scalar_bytes
 from tile_opt.schedule.view import KernelView, Stage, Use
@@ -82,19 +83,11 @@ class CpuModel:
     # --- register tiles -------------------------------------------------------------------------------
 
     def _register_tile(self, view: KernelView, main: Stage, vector: str, lanes: int) -> TilePlan:
-        extents = view.ranges
         unroll = self._unroll_loop(view, main, vector)
         best: tuple[float, int, int] = (0.0, 1, 1)
-        most = MAX_VECTORS if is_heavy(view, main) or not main.loops else MAX_STREAM_VECTORS
-        for vectors in range(1, most + 1):
-            if (vectors - 1) * lanes >= extents[vector]:
-                break
-            for rows in range(1, MAX_UNROLL + 1 if unroll else 2):
-                if unroll and rows > extents[unroll]:
-                    break
-                rate = self._rate(view, main, vector, unroll, rows, vectors, lanes)
-                if rate > best[0] * 1.0001:
-                    best = (rate, rows, vectors)
+        for rows, vectors, rate in self._register_tiles(view, main, vector, unroll, lanes):
+            if rate > best[0] * 1.0001:
+                best = (rate, rows, vectors)
         rate, rows, vectors = best
         packed = tuple(
             u.buffer for u in main.uses
@@ -102,6 +95,28 @@ class CpuModel:
         )
         plans = self._loop_plans(view, vector, unroll if rows > 1 else None, rows, vectors * lanes, lanes)
         return TilePlan(plans, (), packed, rate, "register tile")
+
+    def _register_tiles(
+        self, view: KernelView, main: Stage, vector: str, unroll: str | None, lanes: int
+    ) -> Iterator[tuple[int, int, float]]:
+        """(rows, vectors, predicted share of peak) of every tile worth a look."""
+        most = MAX_VECTORS if is_heavy(view, main) or not main.loops else MAX_STREAM_VECTORS
+        for vectors in range(1, min(most, -(-view.ranges[vector] // lanes)) + 1):
+            for rows in range(1, min(MAX_UNROLL, view.ranges[unroll]) + 1 if unroll else 2):
+                yield rows, vectors, self._rate(view, main, vector, unroll, rows, vectors, lanes)
+
+    def candidates(self, view: KernelView) -> tuple[Candidate, ...]:
+        """Every register tile that `plan` weighs for `view`; none for kernels that get no register tile."""
+        lanes = max(1, self.settings.vector_bytes // scalar_bytes(view))
+        main = _main_stage(view)
+        vector = self._vector_loop(view, main, lanes)
+        if vector is None:
+            return ()
+        unroll = self._unroll_loop(view, main, vector)
+        return tuple(
+            Candidate((*(((unroll, rows),) if unroll else ()), (vector, vectors * lanes)), rate, "" if rate else "over registers")
+            for rows, vectors, rate in self._register_tiles(view, main, vector, unroll, lanes)
+        )
 
     def _unroll_loop(self, view: KernelView, main: Stage, vector: str) -> str | None:
         """A second shared loop along which the vector operands of the main stage are reused."""

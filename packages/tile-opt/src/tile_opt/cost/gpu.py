@@ -5,6 +5,7 @@ Sources: facts "gpu-codegen" sections 2, 3 and 7 (which tiles measured best, and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -13,6 +14,7 @@ from tile_ir.stripe.nodes import Op
 from tile_ir.target import HardwareSettings
 
 from tile_opt.cost.cpu import plain_operand
+from tile_opt.cost.plan import Candidate
 from tile_opt.schedule.segments import interior
 from tile_opt.schedule.staging import LANES
 from tile_opt.schedule.strides import flat_stride
@@ -122,8 +124,17 @@ class GpuModel:
         self, extents: dict[str, int], rows: str, contiguous: str, others: list[str]
     ) -> tuple[GroupTile, ...] | None:
         """The item tile whose predicted share of peak, idle multiprocessors counted, is best."""
-        beside = prod(extents[n] for n in others if n != rows)
         best: tuple[float, tuple[GroupTile, ...] | None] = (0.0, None)
+        for share, tiles in self._squares(extents, rows, contiguous, others):
+            if share > best[0]:
+                best = (share, tiles)
+        return best[1]
+
+    def _squares(
+        self, extents: dict[str, int], rows: str, contiguous: str, others: list[str]
+    ) -> Iterator[tuple[float, tuple[GroupTile, GroupTile]]]:
+        """(predicted share of peak, tiles) of every item tile that fits the loops and the group."""
+        beside = prod(extents[n] for n in others if n != rows)
         for shape in ITEM_TILES:
             across = GroupTile(contiguous, *_split(extents[contiguous], shape.columns, shape.wide), interleaved=True)
             down = GroupTile(rows, *_split(extents[rows], shape.rows, shape.tall), interleaved=True)
@@ -132,10 +143,16 @@ class GpuModel:
                 continue
             groups = beside * -(-extents[contiguous] // across.size) * -(-extents[rows] // down.size)
             slots = max(1, self.settings.cores) * shape.resident
-            share = shape.rate * groups / (-(-groups // slots) * slots)
-            if share > best[0]:
-                best = (share, (down, across))
-        return best[1]
+            yield shape.rate * groups / (-(-groups // slots) * slots), (down, across)
+
+    def candidates(self, view: KernelView, plan: StagePlan) -> tuple[Candidate, ...]:
+        """The group tiles that were weighed against those of `plan`; none where the shape alone decides."""
+        if plan.window or len(plan.tiles) != 2:
+            return ()
+        down, across = plan.tiles
+        others = [i.name for i in view.loops if i.name != across.loop]
+        found = self._squares(view.ranges, down.loop, across.loop, others)
+        return tuple(Candidate(tuple((t.loop, t.size) for t in tiles), share) for share, tiles in found)
 
     def _windowed(
         self, extents: dict[str, int], across: GroupTile, reused: list[str]

@@ -41,6 +41,16 @@ class LoopPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A tile that a model evaluated: iterations of each tiled loop, and the predicted share of peak arithmetic."""
+
+    tile: tuple[tuple[str, int], ...]
+    rate: float
+    verdict: str = ""
+    """Why it was refused, where it was."""
+
+
+@dataclass(frozen=True, slots=True)
 class RowPlan:
     """Vectorisation of a stage's own loop: `lanes` wide, `copies` vectors at a time."""
 
