@@ -98,6 +98,12 @@ def round_half(name: str, t: Type) -> str:
     )
 
 
+def half_bits(name: str, t: Type) -> str:
+    """The bits of floats rounded to float16 (nearest even)."""
+    F, n = register(t.dtype, t.lanes), t.lanes
+    return f"ushort{n} {name}({F} x) {{ ushort{n} bits; vstore_half{n}_rte(x, 0, (half*)&bits); return bits; }}"
+
+
 def round_bfloat(name: str, t: Type) -> str:
     """A float rounded to bfloat16 (nearest even), as a float."""
     F, U = register(t.dtype, t.lanes), unsigned(t.dtype, t.lanes)

@@ -139,12 +139,22 @@ class OpenCLPrinter(OpenCLExpressions):
     def _vector_store(self, node: Store) -> None:
         t, where = node.value.type, self.pieces(self._address(node.ptr, node.index))
         if t.dtype is DType.FLOAT16:
-            self.line(f"vstore_half{t.lanes}_rte({self.expression(node.value)}, 0, {where});")
+            self._half_vector_store(node, where)
         elif node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
             pointer = f"{self.spaces[node.ptr.type.space]} {memory(t.dtype, t.lanes)}*".strip()
             self.line(f"*({pointer})({where}) = {self._to_memory(node.value)};")
         else:
             self.line(f"vstore{t.lanes}({self._to_memory(node.value)}, 0, {where});")
+
+    def _half_vector_store(self, node: Store, where: str) -> None:
+        """PoCL stores vectors of halves as if they were aligned: where they are not, their bits are stored."""
+        t, value = node.value.type, self.expression(node.value)
+        if node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
+            self.line(f"vstore_half{t.lanes}_rte({value}, 0, {where});")
+            return
+        bits = self.helper(f"half_bits_{tag(t)}", helpers.half_bits, t)
+        pointer = f"{self.spaces[node.ptr.type.space]} ushort*".strip()
+        self.line(f"vstore{t.lanes}({bits}({value}), 0, ({pointer})({where}));")
 
     def _to_memory(self, value: Expr) -> str:
         t = value.type
