@@ -167,6 +167,7 @@ class Registry:
     def _probe(self, plugin: _Plugin) -> tuple[Device, ...]:
         with self._lock:
             if plugin.devices is None:
+                Settings.from_environment()  # a malformed setting is the user's to know, not the driver's to fail on
                 assert plugin.driver is not None
                 try:
                     plugin.devices = tuple(d for group in plugin.driver.device_sets() for d in group.devices)
