@@ -23,6 +23,7 @@ PASSES: dict[str, str] = {
     "stream": "tile_opt.passes.stream:Stream",
     "autotile": "tile_opt.passes.autotile:Autotile",
     "unstage": "tile_opt.passes.unstage:Unstage",
+    "tile": "tile_opt.passes.tile:Tile",
     "tensorize": "tile_opt.passes.tensorize:Tensorize",
     "fusion": "tile_opt.passes.fusion:Fusion",
     "localize": "tile_opt.passes.localize:Localize",

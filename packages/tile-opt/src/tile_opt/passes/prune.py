@@ -31,7 +31,7 @@ class Prune(Pass):
     def _pruned(self, block: Block) -> Block:
         body = tuple(self._pruned(s) if isinstance(s, Block) else s for s in block.body)
         kernels = "main" in block.tags or "program" in block.tags
-        if self.nests and not kernels:
+        if self.nests and "program" not in block.tags:
             body = tuple(collapse(s) if isinstance(s, Block) else s for s in body)
         block = replace(block, body=body) if any(a is not b for a, b in zip(body, block.body, strict=True)) else block
         if self.indexes:
