@@ -18,6 +18,7 @@ from tile_runtime.requirements import check_dtypes
 
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
+    from tile_opt.explain import ProgramReport
 
 
 class StripeText:
@@ -108,8 +109,20 @@ class Lowered:
         """The function, ready to run on buffers."""
         return Executable(self.device, self.compiled, self.library)
 
-    def explain(self) -> str:
-        """What each kernel does, how it was tiled and what it costs."""
+    def explain(self, *, candidates: bool = False) -> str:
+        """What each kernel does, how it was tiled and what it costs; `candidates` adds every tile that was weighed."""
         from tile_opt.explain import explain
 
-        return explain(self.compiled)
+        return explain(self.compiled, candidates=candidates)
+
+    def explain_html(self, *, candidates: bool = True) -> str:
+        """The same as one self-contained HTML page, with the roofline, loop nests, Stripe and semtree."""
+        from tile_opt.explain import explain_html
+
+        return explain_html(self.compiled, candidates=candidates)
+
+    def report(self, *, candidates: bool = False) -> ProgramReport:
+        """The same as data."""
+        from tile_opt.explain import report
+
+        return report(self.compiled, candidates=candidates)

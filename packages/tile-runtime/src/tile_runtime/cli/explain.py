@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from tile_runtime.cli.common import Device, File, Json, Shapes, lowered, print_json, read_function
+from tile_runtime.cli.errors import CommandError
 
 
 def explain(
     file: File,
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
+    candidates: Annotated[bool, typer.Option("--candidates", help="Also every tile that the cost model weighed.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Write one self-contained HTML page instead.")] = None,
     json: Json = False,
 ) -> None:
     """Say what each kernel does, how it was tiled, what it costs, and where compile time went."""
     low = lowered(read_function(file), shape, device)
-    if not json:
-        print(low.explain())
-        return
-    kernels = [
-        {"name": k.name, "groups": list(k.groups), "operations": k.flops, "bytes": k.bytes, "tile": k.stripe.comment}
-        for k in low.kernels.kernels
-    ]
-    print_json({"device": low.device.id, "kernels": kernels, "steps": len(low.kernels.steps), "arenas": list(low.kernels.arenas), "seconds": dict(low.compiled.timings)})  # fmt: skip
+    if html is not None:
+        _write(html, low.explain_html())
+    if json:
+        document = low.report(candidates=candidates).to_dict()
+        document |= {"device": low.device.id, "arenas": list(low.kernels.arenas)}
+        print_json(document)
+    elif html is None:
+        print(low.explain(candidates=candidates))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,37 @@
+"""What the compiler did and why: reports as data, as text, and as one HTML page.
+
+`report` gathers a `ProgramReport` from a compilation; `explain` prints it, `explain_html` draws it.
+"""
+
+from __future__ import annotations
+
+from tile_opt.compiler import Compiled
+from tile_opt.explain.data import FlattenTable as FlattenTable
+from tile_opt.explain.data import KernelReport as KernelReport
+from tile_opt.explain.data import MemoryReport as MemoryReport
+from tile_opt.explain.data import PlanReport as PlanReport
+from tile_opt.explain.data import ProgramReport as ProgramReport
+from tile_opt.explain.data import Roofline as Roofline
+from tile_opt.explain.data import ScheduleReport as ScheduleReport
+from tile_opt.explain.gather import report as report
+from tile_opt.explain.text import text as text
+
+__all__ = [
+    "FlattenTable", "KernelReport", "MemoryReport", "PlanReport", "ProgramReport", "Roofline", "ScheduleReport",
+    "explain", "explain_html", "report", "text",
+]  # fmt: skip
+
+
+def explain(compiled: Compiled, *, candidates: bool = False) -> str:
+    """One section per kernel: its Tile statements, flatten tables, plan, grid, operations, bytes and roofline.
+
+    `candidates` adds every tile that the cost model weighed.
+    """
+    return text(report(compiled, candidates=candidates))
+
+
+def explain_html(compiled: Compiled, *, candidates: bool = True) -> str:
+    """The report as one self-contained HTML page, with the kernels' Stripe and semtree."""
+    from tile_opt.explain.page import page
+
+    return page(compiled, report(compiled, candidates=candidates))

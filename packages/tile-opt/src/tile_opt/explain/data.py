@@ -1,0 +1,178 @@
+"""What a report holds; every value is plain data that `to_dict` turns into JSON types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """An access to a buffer: elements from the buffer's start, and stride per loop of the table."""
+
+    buffer: str
+    strides: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlattenTable:
+    """One stage of a kernel: its loops by name, accesses, constraints ``left · loops <= right`` and operations."""
+
+    stage: str
+    names: tuple[str, ...]
+    ranges: tuple[int, ...]
+    columns: tuple[TableColumn, ...]
+    constraints: tuple[tuple[tuple[int, ...], int], ...]
+    operations: tuple[str, ...]
+    """The body, an operation a line, in the names of buffers and scalars."""
+    aggregation: str = ""
+    """How the stage merges into its output ("add", "max"…), when it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileCandidate:
+    """A tile that a model weighed: iterations per loop, predicted share of peak, and why it was refused."""
+
+    tile: Mapping[str, int]
+    rate: float
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """The decision of the tiling pass. `kind` is "register tile", "rows", "staged", "transpose", "items", "panel copy" or "none".
+    """
+
+    kind: str
+    lines: tuple[str, ...] = ()
+    predicted: float | None = None
+    """Share of peak arithmetic that the model expects, where it says."""
+    candidates: tuple[TileCandidate, ...] = ()
+    search: tuple[str, ...] = ()
+    """The blog's tile search over this kernel, a tile an entry, in the order of evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopReport:
+    """A bound loop of the schedule; `form` is how a grid loop is unpacked from the group number of its axis."""
+
+    name: str
+    range: int
+    axis: int = 0
+    form: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleReport:
+    """What the scheduled kernel really has, read from its Stripe."""
+
+    grid: tuple[LoopReport, ...] = ()
+    items: tuple[LoopReport, ...] = ()
+    lanes: int = 1
+    unrolled: tuple[LoopReport, ...] = ()
+    local_bytes: int = 0
+    """Memory shared by a group."""
+    private_bytes: int = 0
+    """Registers and arrays of one work item, at most over alternatives."""
+    barriers: int = 0
+    reductions: tuple[str, ...] = ()
+    """Values that the items of a group combine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """`intensity` operations per compulsory byte against the target's knee; `attainable` is a share of peak."""
+
+    intensity: float
+    knee: float
+    attainable: float
+
+    @property
+    def bound(self) -> str:
+        return "compute" if self.intensity >= self.knee else "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """One distinct kernel."""
+
+    name: str
+    statements: tuple[str, ...]
+    """The Tile statements it computes."""
+    lines: tuple[tuple[str, int], ...]
+    """(source name, 1-based line) of those statements."""
+    groups: tuple[int, int, int]
+    group_size: tuple[int, int, int]
+    launches: int
+    operations: int
+    """Arithmetic of one launch."""
+    bytes: int
+    """Compulsory traffic of one launch."""
+    tables: tuple[FlattenTable, ...]
+    plan: PlanReport
+    schedule: ScheduleReport
+    roofline: Roofline | None
+    """None when the kernel does no arithmetic or moves nothing."""
+
+    @property
+    def intensity(self) -> float:
+        """Operations per compulsory byte."""
+        return self.operations / self.bytes if self.bytes else 0.0
+
+    @property
+    def output_operations(self) -> tuple[str, ...]:
+        """What happens to results after the last aggregation; all operations where there is none."""
+        merging = [k for k, t in enumerate(self.tables) if t.aggregation]
+        return tuple(line for t in self.tables[merging[-1] + 1 if merging else 0 :] for line in t.operations)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes of device buffers while the program runs."""
+
+    inputs: int = 0
+    outputs: int = 0
+    constants: int = 0
+    arena: int = 0
+    """The arenas that temporaries share."""
+    temporaries: int = 0
+    """What the temporaries would take without sharing."""
+
+    @property
+    def peak(self) -> int:
+        return self.inputs + self.outputs + self.constants + self.arena
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramReport:
+    """A whole compilation."""
+
+    name: str
+    target: str
+    kernels: tuple[KernelReport, ...]
+    steps: int
+    memory: MemoryReport
+    seconds: Mapping[str, float]
+    """Compile time per stage, in order."""
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Text of every Tile source, by name."""
+
+    @property
+    def operations(self) -> int:
+        return sum(k.operations * k.launches for k in self.kernels)
+
+    @property
+    def bytes(self) -> int:
+        return sum(k.bytes * k.launches for k in self.kernels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON types, derived numbers included."""
+        document = asdict(self)
+        for mine, kernel in zip(document["kernels"], self.kernels, strict=True):
+            mine |= {"intensity": kernel.intensity, "output_operations": list(kernel.output_operations)}
+            if kernel.roofline is not None:
+                mine["roofline"]["bound"] = kernel.roofline.bound
+        document["memory"]["peak"] = self.memory.peak
+        return document

@@ -1,0 +1,75 @@
+"""Gathering a report from a compilation."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tile_ir.kernels import BufferKind, Kernel, KernelList, StepKind
+from tile_ir.target import HardwareSettings
+
+from tile_opt.compiler import Compiled
+from tile_opt.explain.data import KernelReport, MemoryReport, PlanReport, ProgramReport, Roofline
+from tile_opt.explain.plans import flat_kernels, plan_of, tiling_pass, unplanned
+from tile_opt.explain.structure import origins, schedule_of
+from tile_opt.explain.tables import flatten_table
+from tile_opt.schedule.view import KernelView
+
+
+def report(compiled: Compiled, *, candidates: bool = False) -> ProgramReport:
+    """Everything known about a compilation; `candidates` also asks the cost model for every tile it weighed."""
+    kernels = compiled.kernels
+    tiling, before = tiling_pass(compiled)
+    views = flat_kernels(compiled, before)
+    settings = kernels.target.settings
+    launches = Counter(s.kernel for s in kernels.steps if s.kind is StepKind.KERNEL)
+    reports: list[KernelReport] = []
+    for number, kernel in enumerate(kernels.kernels):
+        view = views.get(kernel.name)
+        plan = unplanned(kernel.stripe) if view is None else plan_of(view, tiling, settings, candidates)
+        reports.append(_kernel(kernel, launches[number], view, plan, settings))
+    spans = [s for k in kernels.kernels for s in origins(k.stripe)]
+    return ProgramReport(
+        name=compiled.program.name,
+        target=kernels.target.name,
+        kernels=tuple(reports),
+        steps=len(kernels.steps),
+        memory=_memory(kernels),
+        seconds=dict(compiled.timings),
+        sources={s.source.name: s.source.text for s in spans},
+    )
+
+
+def _kernel(
+    kernel: Kernel, launches: int, view: KernelView | None, plan: PlanReport, settings: HardwareSettings
+) -> KernelReport:
+    size = kernel.function.group_size if kernel.function is not None else (1, 1, 1)
+    return KernelReport(
+        name=kernel.name,
+        statements=tuple(kernel.stripe.comment.splitlines()),
+        lines=tuple((s.source.name, s.line) for s in origins(kernel.stripe)),
+        groups=kernel.groups,
+        group_size=size,
+        launches=launches,
+        operations=kernel.flops,
+        bytes=kernel.bytes,
+        tables=() if view is None else tuple(flatten_table(view, stage) for stage in view.stages),
+        plan=plan,
+        schedule=schedule_of(kernel.stripe),
+        roofline=_roofline(kernel, settings),
+    )
+
+
+def _roofline(kernel: Kernel, settings: HardwareSettings) -> Roofline | None:
+    if not (kernel.flops and kernel.bytes):
+        return None
+    intensity, knee = kernel.flops / kernel.bytes, float(settings.goal_flops_per_byte)
+    return Roofline(intensity, knee, min(1.0, intensity / knee))
+
+
+def _memory(kernels: KernelList) -> MemoryReport:
+    total: Counter[BufferKind] = Counter()
+    for buffer in kernels.buffers:
+        total[buffer.kind] += buffer.bytes
+    return MemoryReport(
+        total[BufferKind.INPUT], total[BufferKind.OUTPUT], total[BufferKind.CONST], sum(kernels.arenas), total[BufferKind.TEMP]
+    )

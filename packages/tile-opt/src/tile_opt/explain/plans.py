@@ -1,0 +1,129 @@
+"""The decision of the tiling pass, asked of the very pass that made it."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from tile_ir.stripe.nodes import Block
+from tile_ir.target import HardwareSettings, PassConfig
+
+from tile_opt.blog.flat import flatten
+from tile_opt.blog.search import search
+from tile_opt.compiler import Compiled
+from tile_opt.cost.cpu import CpuModel
+from tile_opt.cost.gpu import GpuModel, StagePlan
+from tile_opt.cost.plan import Candidate, LoopPlan, TilePlan
+from tile_opt.explain.data import PlanReport, TileCandidate
+from tile_opt.passes import Pass, create
+from tile_opt.passes.autotile import Autotile
+from tile_opt.passes.base import main_of
+from tile_opt.passes.gpu_tile import GpuTile
+from tile_opt.pipeline import optimize
+from tile_opt.schedule.gpu_rows import RowSplit
+from tile_opt.schedule.gpu_transpose import SIDE, TransposePlan
+from tile_opt.schedule.view import KernelView, open_kernel
+
+NO_PLAN = PlanReport("none")
+
+
+def tiling_pass(compiled: Compiled) -> tuple[Pass | None, list[PassConfig | Pass]]:
+    """The pass that made kernels of flat ones, and those in front of it; all passes where there is none."""
+    before: list[PassConfig | Pass] = []
+    for entry in compiled.passes or compiled.kernels.target.passes:
+        made = create(entry) if isinstance(entry, PassConfig) else entry
+        if isinstance(made, GpuTile) or (isinstance(made, Autotile) and not (made.memory or made.reqs)):
+            return made, before
+        before.append(entry)
+    return None, before
+
+
+def flat_kernels(compiled: Compiled, before: list[PassConfig | Pass]) -> dict[str, KernelView]:
+    """Kernels by name as they are after the passes `before`."""
+    program = optimize(compiled.stripe_initial, compiled.kernels.target, passes=before, verify=False)
+    views = [open_kernel(b) for b in main_of(program).body if isinstance(b, Block)]
+    return {v.name: v for v in views if v is not None}
+
+
+def plan_of(view: KernelView, tiling: Pass | None, settings: HardwareSettings, candidates: bool) -> PlanReport:
+    """What `tiling` decides for `view`."""
+    match tiling:
+        case GpuTile():
+            return _gpu_plan(view, tiling, settings, candidates)
+        case Autotile():
+            model = CpuModel(settings, tiling.group_ops)
+            plan = model.plan(view)
+            weighed = _weighed(model.candidates(view)) if candidates else ()
+            predicted = plan.efficiency if plan.efficiency else None
+            return PlanReport(plan.reason or "loops", tuple(_cpu_lines(plan)), predicted, weighed)
+        case _:
+            return NO_PLAN
+
+
+def unplanned(kernel: Block) -> PlanReport:
+    """For kernels that the tiling pass did not meet: panels are copied by kernels that it adds."""
+    return PlanReport("panel copy") if "pack" in kernel.tags else NO_PLAN
+
+
+def _gpu_plan(view: KernelView, tiling: GpuTile, settings: HardwareSettings, candidates: bool) -> PlanReport:
+    plan = tiling.plan(view, settings)
+    kind, lines = _described(plan)
+    found = GpuModel(settings).candidates(view, plan) if isinstance(plan, StagePlan) else ()
+    chosen = {t.loop: t.size for t in plan.tiles} if isinstance(plan, StagePlan) else {}
+    rate = next((c.rate for c in found if dict(c.tile) == chosen), None)
+    if not candidates:
+        return PlanReport(kind, lines, rate)
+    return PlanReport(kind, lines, rate, _weighed(found), _blog_lines(view, settings))
+
+
+def _blog_lines(view: KernelView, settings: HardwareSettings) -> tuple[str, ...]:
+    """The blog's search with this target's settings, for contractions."""
+    flat = flatten(view)
+    return () if flat is None else tuple(cost.text() for cost in search(flat, settings).evaluated)
+
+
+def _weighed(candidates: tuple[Candidate, ...]) -> tuple[TileCandidate, ...]:
+    return tuple(TileCandidate(dict(c.tile), c.rate, c.verdict) for c in candidates)
+
+
+@singledispatch
+def _described(plan: object) -> tuple[str, tuple[str, ...]]:
+    """Kind and lines of a GPU plan."""
+    return "items", ("one work item per iteration of the shared loops",)
+
+
+@_described.register
+def _(plan: StagePlan) -> tuple[str, tuple[str, ...]]:
+    tiles = [
+        f"{t.loop}: {t.items} items x {t.each} = tile of {t.size}{', in interleaved pieces' if t.interleaved else ''}"
+        for t in plan.tiles
+    ]
+    window = [f"whole in each step: {', '.join(plan.window)}"] if plan.window else []
+    return "staged", (*tiles, f"{plan.reduction}: reduction in steps of {plan.step} through local memory", *window)
+
+
+@_described.register
+def _(plan: TransposePlan) -> tuple[str, tuple[str, ...]]:
+    return "transpose", (
+        f"squares of {SIDE} x {SIDE} over {plan.across} and {plan.along}",
+        f"through local memory: {', '.join(plan.turned)}",
+    )
+
+
+@_described.register
+def _(plan: RowSplit) -> tuple[str, tuple[str, ...]]:
+    return "rows", (
+        f"a group per row of {plan.extent} elements: {plan.items} items x {plan.wide} lanes x {plan.steps} steps"
+        f"{', the last one partial' if plan.ragged else ''}",
+    )
+
+
+def _cpu_lines(plan: TilePlan) -> list[str]:
+    lines = [_loop(p) for p in plan.loops]
+    lines += [f"stage {r.stage}: loop {r.loop} in {r.copies} vectors of {r.lanes}" for r in plan.rows]
+    return lines + [f"{buffer} is packed into panels" for buffer in plan.packed]
+
+
+def _loop(plan: LoopPlan) -> str:
+    parts = ", ".join(f"{s.count} of {s.size}{' (edge)' if edge else ''}" for s, edge in plan.segments)
+    groups = f"; {plan.groups} groups of {plan.chunk} tiles" if plan.groups > 1 else ""
+    return f"{plan.name}: {plan.role.value}, tiles {parts}{groups}"

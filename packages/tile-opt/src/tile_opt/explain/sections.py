@@ -1,0 +1,153 @@
+"""Parts of the page, from the report: overview, sources, bars, tables, plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from tile_opt.explain.data import FlattenTable, KernelReport, PlanReport, ProgramReport
+from tile_opt.explain.text import candidate_text, constraint, schedule_lines, size
+
+MOST_CANDIDATES = 400
+
+
+def facts(report: ProgramReport) -> str:
+    """The program's numbers at a glance."""
+    pairs = {
+        "kernels": str(len(report.kernels)),
+        "steps": str(report.steps),
+        "operations": number(report.operations),
+        "compulsory traffic": size(report.bytes),
+        "device buffers": size(report.memory.peak),
+        "compile time": f"{sum(report.seconds.values()) * 1e3:.0f} ms",
+    }
+    return '<div class="facts">' + "".join(f"<div><b>{v}</b><span>{k}</span></div>" for k, v in pairs.items()) + "</div>"
+
+
+def overview(report: ProgramReport) -> str:
+    """A row per kernel."""
+    left = ("kernel", "plan")
+    heads = ("kernel", "plan", "groups", "items", "launches", "operations", "bytes", "ops/byte", "bound", "roof", "predicted")
+    head = "".join(f'<th class="t">{h}</th>' if h in left else f"<th>{h}</th>" for h in heads)
+    rows = "".join(_overview_row(n, k) for n, k in enumerate(report.kernels))
+    return f'<div class="scroll"><table class="wide"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _overview_row(place: int, kernel: KernelReport) -> str:
+    roof = kernel.roofline
+    cells = [
+        "×".join(map(str, kernel.groups)), "×".join(map(str, kernel.group_size)), str(kernel.launches),
+        number(kernel.operations), size(kernel.bytes), f"{kernel.intensity:.3g}",
+        roof.bound if roof else "–", f"{roof.attainable:.0%}" if roof else "–",
+        "–" if kernel.plan.predicted is None else f"{kernel.plan.predicted:.0%}",
+    ]  # fmt: skip
+    name = f'<td class="t"><a href="#k{place}">{escape(kernel.name)}</a></td><td class="t">{escape(kernel.plan.kind)}</td>'
+    return f'<tr data-k="{place}">{name}{"".join(f"<td>{escape(c)}</td>" for c in cells)}</tr>'
+
+
+def sources(report: ProgramReport) -> str:
+    """Every source text; a line that went into kernels links to the first of them."""
+    users: dict[tuple[str, int], list[int]] = {}
+    for place, kernel in enumerate(report.kernels):
+        for line in kernel.lines:
+            users.setdefault(line, []).append(place)
+    parts: list[str] = []
+    for name, text in report.sources.items():
+        lines = [
+            _source_line(n, line, users.get((name, n), []), report.kernels)
+            for n, line in enumerate(text.rstrip("\n").split("\n"), 1)
+        ]
+        parts.append(f'<h3>{escape(name)}</h3><div class="src">{"".join(lines)}</div>')
+    return "".join(parts) or "<p>The program has no source text.</p>"
+
+
+def _source_line(number_: int, line: str, kernels: list[int], all_: Sequence[KernelReport]) -> str:
+    body = f"<i>{number_}</i>{printable(line)}"
+    if not kernels:
+        return f'<span class="ln">{body}</span>'
+    names = ", ".join(all_[k].name for k in kernels[:4]) + (" …" if len(kernels) > 4 else "")
+    mine = " ".join(map(str, kernels))
+    return f'<a href="#k{kernels[0]}" data-k="{mine}"><u>{escape(names)}</u>{body}</a>'
+
+
+def bars(values: Mapping[str, float], shown: Mapping[str, str]) -> str:
+    """Horizontal bars, the longest full."""
+    most = max(values.values(), default=0) or 1
+    rows = [
+        f'<span>{escape(k)}</span><i style="width:{100 * v / most:.1f}%"></i><span>{escape(shown[k])}</span>'
+        for k, v in values.items()
+    ]
+    return f'<div class="bars">{"".join(rows)}</div>'
+
+
+def memory_bars(report: ProgramReport) -> str:
+    m = report.memory
+    values = {
+        "inputs": m.inputs, "outputs": m.outputs, "constants": m.constants,
+        "temporaries": m.arena, "(without sharing)": m.temporaries,
+    }  # fmt: skip
+    return bars(values, {k: size(v) for k, v in values.items()})
+
+
+def time_bars(report: ProgramReport) -> str:
+    return bars(report.seconds, {k: f"{v * 1e3:.1f} ms" for k, v in report.seconds.items()})
+
+
+def flatten_html(table: FlattenTable) -> str:
+    """One stage: loops, strides, offsets, constraints and operations."""
+    merge = f" · aggregates by {escape(table.aggregation)}" if table.aggregation else ""
+    head = "".join(f"<th>{escape(c.buffer)}</th>" for c in table.columns)
+    rows = [
+        _row(name, extent, (c.strides[k] for c in table.columns))
+        for k, (name, extent) in enumerate(zip(table.names, table.ranges, strict=True))
+    ]
+    rows.append(_row("offset", "", (c.offset for c in table.columns)))
+    notes = [*(constraint(*c) for c in table.constraints), *table.operations]
+    listed = "".join(f'<div class="stmt">{escape(n)}</div>' for n in notes)
+    return (
+        f'<div><b class="mono">{escape(table.stage)}</b><em>{merge}</em><table class="mono"><thead><tr><th class="t">loop</th>'
+        f"<th>range</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{listed}</div>"
+    )
+
+
+def _row(name: str, extent: object, cells: Iterable[int]) -> str:
+    return f'<tr><td class="t">{escape(name)}</td><td>{extent}</td>{"".join(f"<td>{c}</td>" for c in cells)}</tr>'
+
+
+def plan_html(kernel: KernelReport) -> str:
+    """The plan, the schedule as it is, and what the model weighed."""
+    plan = kernel.plan
+    predicted = "" if plan.predicted is None else f" – {plan.predicted:.0%} of peak predicted in the main tile"
+    lines = [*plan.lines, *schedule_lines(kernel.schedule, kernel.groups)]
+    listed = "".join(f'<li class="mono">{escape(line)}</li>' for line in lines)
+    return f"<p><b>{escape(plan.kind)}</b>{predicted}</p><ul>{listed}</ul>{_candidates(plan)}"
+
+
+def _candidates(plan: PlanReport) -> str:
+    parts: list[str] = []
+    if plan.candidates:
+        ranked = sorted(plan.candidates, key=lambda c: c.rate, reverse=True)[:MOST_CANDIDATES]
+        text = "\n".join(candidate_text(c) for c in ranked)
+        parts.append(fold(f"{len(plan.candidates)} tiles that the cost model weighed, best first", text))
+    if plan.search:
+        text = "\n".join(plan.search[:MOST_CANDIDATES])
+        parts.append(fold(f"The blog's tile search: {len(plan.search)} tiles", text))
+    return "".join(parts)
+
+
+def fold(summary: str, text: str) -> str:
+    """Long text behind a line."""
+    return f"<details><summary>{escape(summary)}</summary><pre>{printable(text)}</pre></details>"
+
+
+def printable(text: str) -> str:
+    """Escaped, without the control characters that no HTML document may hold."""
+    return escape("".join(ch if ch >= " " or ch in "\n\t" else "�" for ch in text))
+
+
+def number(count: int) -> str:
+    """``463.2 M``."""
+    for limit, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= limit:
+            return f"{count / limit:.1f} {unit}"
+    return str(count)

@@ -1,0 +1,76 @@
+"""Flatten tables of a kernel's stages, and their bodies as operations."""
+
+from __future__ import annotations
+
+from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
+from tile_ir.stripe.printer import print_form
+
+from tile_opt.explain.data import FlattenTable, TableColumn
+from tile_opt.schedule.strides import flat_offset, flat_stride
+from tile_opt.schedule.view import KernelView, Stage
+from tile_opt.schedule.work import merged_use
+
+
+def flatten_table(view: KernelView, stage: Stage) -> FlattenTable:
+    """Range of each loop and its stride in each buffer of memory, the blog's flatten table."""
+    loops = sorted((*view.loops, *stage.loops), key=lambda index: index.name)
+    names = tuple(i.name for i in loops)
+    columns = tuple(
+        TableColumn(u.buffer, tuple(flat_stride(view, u, n) for n in names), flat_offset(view, u))
+        for u in stage.uses
+        if not view.is_local(u.buffer)
+    )
+    constraints = tuple((tuple(-c.coefficient(n) for n in names), c.const) for c in stage.constraints)
+    merged = merged_use(stage)
+    agg = merged.agg.value if merged is not None and merged.agg is not None else ""
+    return FlattenTable(
+        stage.name, names, tuple(i.range for i in loops), columns, constraints, body_operations(stage), agg
+    )
+
+
+def body_operations(stage: Stage) -> tuple[str, ...]:
+    """``R = cond(_T0, O, 0)``: the operations of a body with constants and loads written in place."""
+    return statement_lines(
+        stage.body,
+        {u.name: u.buffer for u in stage.uses},
+        {u.name: u.agg.value for u in stage.uses if u.agg is not None and u.agg.value != "assign"},
+    )
+
+
+def statement_lines(body: tuple[Statement, ...], buffers: dict[str, str], merges: dict[str, str]) -> tuple[str, ...]:
+    """Operations of a flat body; `buffers` gives views their full names, `merges` the aggregation of a store."""
+    values: dict[str, str] = {}
+    lines: list[str] = []
+    for statement in body:
+        match statement:
+            case Load():
+                values[statement.dst] = _place(statement, buffers.get(statement.src, statement.src), values)
+            case Const():
+                values[statement.dst] = f"{statement.value:g}" if isinstance(statement.value, float) else str(statement.value)
+            case LoadIndex():
+                values[statement.dst] = f"({print_form(statement.value)})"
+            case Op():
+                name = values[statement.dst] = statement.dst.removeprefix("$")
+                lines.append(f"{name} = {statement.name}({', '.join(values.get(a, a) for a in statement.args)})")
+            case Store():
+                _store(lines, statement, _place(statement, buffers.get(statement.dst, statement.dst), values),
+                       values.get(statement.src, statement.src), merges.get(statement.dst, ""))  # fmt: skip
+            case _:
+                pass
+    return tuple(lines)
+
+
+def _place(statement: Load | Store, buffer: str, values: dict[str, str]) -> str:
+    at = ", ".join(values.get(a, a) if isinstance(a, str) else print_form(a) for a in statement.at)
+    return f"{buffer}[{at}]" if at else buffer
+
+
+def _store(lines: list[str], statement: Store, place: str, value: str, merge: str) -> None:
+    """The last operation takes the name of the buffer that its result goes to."""
+    if merge:
+        lines.append(f"{place} = {merge}({place}, {value})")
+    elif lines and lines[-1].startswith(f"{value} = "):
+        if place != value:
+            lines[-1] = place + lines[-1][len(value) :]
+    else:
+        lines.append(f"{place} = {value}")

@@ -1,0 +1,111 @@
+"""A report as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tile_opt.explain.data import FlattenTable, KernelReport, PlanReport, ProgramReport, ScheduleReport, TileCandidate
+
+BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+SHOWN = 2000
+"""Candidates printed at most."""
+
+
+def text(report: ProgramReport) -> str:
+    """The whole report: a section per kernel, then memory and compile time."""
+    parts = [kernel_text(k) for k in report.kernels]
+    m = report.memory
+    memory = (
+        f"Device buffers: {size(m.peak)} = inputs {size(m.inputs)} + outputs {size(m.outputs)} + constants "
+        f"{size(m.constants)} + temporaries {size(m.arena)} ({size(m.temporaries)} without sharing)"
+    )
+    times = ", ".join(f"{stage} {seconds * 1e3:.1f} ms" for stage, seconds in report.seconds.items())
+    return "\n\n".join([*parts, f"{memory}\nCompile time: {times}"])
+
+
+def kernel_text(kernel: KernelReport) -> str:
+    """One kernel's section."""
+    groups = "×".join(map(str, kernel.groups))
+    often = f", launched {kernel.launches} times" if kernel.launches != 1 else ""
+    lines = [f"Kernel {kernel.name}: {groups} groups, {kernel.operations} operations, {kernel.bytes} bytes{often}"]
+    lines += [f"  // {line}" for line in kernel.statements]
+    for table in kernel.tables:
+        lines += ["", f"  Stage {table.stage}", *(f"  {row}" for row in table_lines(table))]
+    if kernel.output_operations:
+        lines += ["", "  Output operations:", *(f"    {line}" for line in kernel.output_operations)]
+    lines += ["", *(f"  {line}" for line in plan_lines(kernel.plan))]
+    lines += [f"  {line}" for line in schedule_lines(kernel.schedule, kernel.groups)]
+    lines += [f"  {line}" for line in roofline_lines(kernel)]
+    return "\n".join(lines)
+
+
+def table_lines(table: FlattenTable) -> list[str]:
+    """The blog's flatten table with its constraints, one-sided."""
+    rows = [["", "Range", *(c.buffer for c in table.columns)]]
+    rows += [
+        [name, str(extent), *(str(c.strides[k]) for c in table.columns)]
+        for k, (name, extent) in enumerate(zip(table.names, table.ranges, strict=True))
+    ]
+    rows.append(["off", "", *(str(c.offset) for c in table.columns)])
+    return [*grid(rows), *(constraint(left, right) for left, right in table.constraints)]
+
+
+def grid(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Rows with right-aligned columns."""
+    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
+    return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+
+
+def constraint(left: tuple[int, ...], right: int) -> str:
+    return f"Constraint: ({','.join(map(str, left))}) <= {right}"
+
+
+def plan_lines(plan: PlanReport) -> list[str]:
+    """The plan, and the candidates where the report has them."""
+    predicted = "" if plan.predicted is None else f", predicted {plan.predicted:.0%} of peak in the main tile"
+    lines = [f"Plan: {plan.kind}{predicted}", *(f"  {line}" for line in plan.lines)]
+    if plan.candidates:
+        lines.append(f"Candidates ({len(plan.candidates)}):")
+        lines += [f"  {candidate_text(c)}" for c in plan.candidates]
+    if plan.search:
+        lines.append(f"Tile search of the blog's model ({len(plan.search)} tiles):")
+        lines += [f"  {line}" for entry in plan.search[:SHOWN] for line in entry.splitlines()]
+    return lines
+
+
+def candidate_text(candidate: TileCandidate) -> str:
+    sizes = ", ".join(f"{name}: {count}" for name, count in candidate.tile.items())
+    return f"[{sizes}] {candidate.verdict or f'{candidate.rate:.1%}'}"
+
+
+def schedule_lines(schedule: ScheduleReport, groups: tuple[int, int, int]) -> list[str]:
+    """Grid packing, work items, vectors, memory of a group."""
+    lines = [f"Grid {'×'.join(map(str, groups))}: " + ("; ".join(f"{g.name} = {g.form}" for g in schedule.grid) or "one group")]
+    if schedule.items:
+        lines.append("Work items: " + "; ".join(f"{i.name}: {i.range} on axis {i.axis}" for i in schedule.items))
+    facts = [f"vectors of {schedule.lanes}"] if schedule.lanes > 1 else []
+    if schedule.unrolled:
+        facts.append("unrolled " + ", ".join(f"{u.name} × {u.range}" for u in schedule.unrolled))
+    facts += [f"{size(schedule.private_bytes)} per item"] if schedule.private_bytes else []
+    facts += [f"{size(schedule.local_bytes)} local"] if schedule.local_bytes else []
+    facts += [f"{schedule.barriers} barriers"] if schedule.barriers else []
+    lines += [f"Schedule: {'; '.join(facts)}"] if facts else []
+    return lines + [f"Across the group: {r}" for r in schedule.reductions]
+
+
+def roofline_lines(kernel: KernelReport) -> list[str]:
+    roof = kernel.roofline
+    if roof is None:
+        return []
+    return [
+        f"Roofline: {roof.intensity:.3g} operations per byte, knee {roof.knee:g}: {roof.bound} bound, "
+        f"at most {roof.attainable:.0%} of peak"
+    ]
+
+
+def size(count: float) -> str:
+    """Bytes for people: ``1.5 MiB``."""
+    unit = 0
+    while count >= 1024 and unit + 1 < len(BYTE_UNITS):
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {BYTE_UNITS[unit]}" if unit == 0 or count >= 100 else f"{count:.1f} {BYTE_UNITS[unit]}"
