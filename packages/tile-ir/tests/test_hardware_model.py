@@ -77,7 +77,7 @@ def test_every_mistake_is_told_at_once() -> None:
 
 def test_json_with_comments_and_trailing_commas() -> None:
     assert read_json('{ "a//b": [1, 2, ], // text, "quoted"\n "c": ",}", // last\n }') == {"a//b": [1, 2], "c": ",}"}
-    with pytest.raises(TileDeviceError, match='curly quotes are not JSON(.|\n)*|use "'):
+    with pytest.raises(TileDeviceError, match='use "'):
         read_json("{ ”DSP\": 1 }")
     with pytest.raises(TileDeviceError, match="line 2"):
         read_json('{ "a": 1\n "b": 2 }')

@@ -172,7 +172,7 @@ def test_autotile_knows_its_memory() -> None:
     for depth in (1, 2):
         chosen = config("autotile", reqs=("agg_op_add",), memory="SRAM", pipeline_depth=depth, outer_set=("tiled",))
         made = optimize(to_stripe(CONV), Target("t", model=model), passes=[config("unstage"), chosen])
-        tiled = [b for b in blocks(kernels_of(made)) if {"tiled", "initialise"} & b.tags][0]
+        tiled = next(b for b in blocks(kernels_of(made)) if {"tiled", "initialise"} & b.tags)
         nest = blocks(tiled.body)[0] if "initialise" in tiled.tags else tiled
         assert sum(size_of(r) for r in nest.refs) <= 2048 // depth
 
