@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from slides_support import same_results
+from slides_support import PIPELINE, bound, run_passes, same_results
 from tile_ir.jsonc import read_json
 from tile_ir.stripe.nodes import Block, Program
 from tile_ir.stripe.parser import parse_program
@@ -20,6 +20,7 @@ from tile_ir.target import Target
 from tile_opt.passes import create
 from tile_opt.passes.base import kernels_of
 from tile_opt.pipeline import optimize
+from tile_opt.translate import to_stripe
 
 FOLDER = Path(__file__).parent / "golden_slides"
 MODEL = """"model": { "clock_mhz": 800,
@@ -132,6 +133,38 @@ def test_tiles_fit_the_memory() -> None:
         assert case == "autotile" or all(r & (r - 1) == 0 or r == 3 for r in ranges)
 
 
+EACH: dict[str, tuple[str, ...]] = {
+    "unstage": ("unstage",),
+    "fusion_eltwise": ("unstage", "fuse_eltwise"),
+    "localize": ("unstage", "fuse_eltwise", "localize"),
+    "scalarize": ("unstage", "fuse_eltwise", "localize", "scalarize"),
+    "locate_block": ("unstage", "locate", "locate_conv"),
+    "tile": ("unstage", "autotile_rest"),
+    "prune": ("unstage", "autotile_rest", "prune"),
+    "cache": ("unstage", "autotile_rest", "prune", "cache"),
+    "compute_deps": ("unstage", "autotile_rest", "prune", "cache", "deps"),
+    "schedule_tiles": ("unstage", "locate", "autotile_rest", "prune", "schedule_tiles"),
+    "schedule_main": ("unstage", "locate", "schedule_main"),
+    "memory_placement": ("unstage", "locate", "place"),
+    "locate_memory": ("unstage", "autotile_rest", "registers"),
+    "whole_pipeline": PIPELINE,
+}
+"""A golden text per pass: the steps of `slides_support` that lead to it, on one small program."""
+TINY = bound(
+    "function (A[M, K], B[K, N], C[N]) -> (R) { P[i, j : M, N] = +(A[i, k] * B[k, j]); Q = P + C; R = (Q > 0 ? Q : 0); }",
+    A=(6, 5), B=(5, 7), C=(7,),
+)  # fmt: skip
+
+
+def after_steps(case: str) -> str:
+    return print_program(run_passes(to_stripe(TINY), EACH[case]))
+
+
+@pytest.mark.parametrize("case", EACH)
+def test_every_pass_has_a_golden_text(case: str) -> None:
+    assert after_steps(case) == (FOLDER / f"pass_{case}.stripe").read_text(encoding="utf-8")
+
+
 OPTIMIZER = """
 { "name": "fuse_CONV_add", "fusion": { "a_reqs": ["CONV"], "b_reqs": ["eltwise_add"], "fused_set": ["CONV"] } },
 { "name": "fuse_CONV_zelu", "fusion": { "a_reqs": ["CONV"], "b_reqs": ["eltwise_zelu"], "fused_set": ["CONV"] } },
@@ -161,6 +194,8 @@ def test_the_slides_configurations_are_read_as_printed(passes: str) -> None:
 def main() -> None:
     for case in CASES:
         (FOLDER / f"{case}_after.stripe").write_text(print_program(after(case)), encoding="utf-8")
+    for case in EACH:
+        (FOLDER / f"pass_{case}.stripe").write_text(after_steps(case), encoding="utf-8")
 
 
 if __name__ == "__main__":

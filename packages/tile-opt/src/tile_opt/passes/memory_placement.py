@@ -20,7 +20,7 @@ from tile_opt.schedule.tree import rewrite_matching
 class MemoryPlacement(Pass):
     """Place the allocations of blocks with all tags `reqs`, and of blocks within, that lie in a memory of `locs`.
 
-    Offsets are multiples of `alignment`; allocations with a tag of `skip_tags` stay. Buffers of users and constants
+    Offsets are multiples of `alignment` and of the buffer's own; allocations with a tag of `skip_tags` stay. Buffers of users and constants
     are live throughout. Inner blocks use the bytes above those of the blocks around them.
     """
 
@@ -61,7 +61,8 @@ def place(
     done: list[Refinement] = []
     for ref in sorted(allocs, key=lambda r: (-size_of(r), r.into)):
         blocked = [(offsets[o.into], offsets[o.into] + size_of(o)) for o in done if o.loc == ref.loc and _together(ref, o, users, after)]
-        offset = first_fit(size_of(ref), blocked, alignment, base.get(ref.loc, 0))
+        align = max(alignment, ref.type.layout.align)
+        offset = first_fit(size_of(ref), blocked, align, base.get(ref.loc, 0))
         offsets[ref.into] = offset
         tops[ref.loc] = max(tops.get(ref.loc, 0), offset + size_of(ref))
         done.append(ref)
