@@ -152,7 +152,10 @@ class GpuModel:
         down, across = plan.tiles
         others = [i.name for i in view.loops if i.name != across.loop]
         found = self._squares(view.ranges, down.loop, across.loop, others)
-        return tuple(Candidate(tuple((t.loop, t.size) for t in tiles), share) for share, tiles in found)
+        return tuple(
+            Candidate(tuple((t.loop, t.size) for t in tiles), share, note=" by ".join(f"{t.items} items x {t.each}" for t in tiles))
+            for share, tiles in found
+        )
 
     def _windowed(
         self, extents: dict[str, int], across: GroupTile, reused: list[str]

@@ -48,6 +48,8 @@ class Candidate:
     rate: float
     verdict: str = ""
     """Why it was refused, where it was."""
+    note: str = ""
+    """What else tells it from other candidates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ class TileCandidate:
     tile: Mapping[str, int]
     rate: float
     verdict: str = ""
+    note: str = ""
+    """What else tells it from others: items and iterations of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from tile_ir.stripe.nodes import (
 )
 from tile_ir.stripe.printer import print_form
 
+from tile_opt.explain.structure import blocks_in
 from tile_opt.explain.tables import statement_lines
 from tile_opt.explain.text import size
 
@@ -41,9 +42,12 @@ BINDS: dict[Bind, str] = {
 """Bindings in nest order, and what the legend calls them."""
 
 
-def legend() -> str:
-    """The colours by name."""
-    keys = "".join(f'<span class="key"><i class="bind-{b.value}"></i>{escape(what)}</span>' for b, what in BINDS.items())
+def legend(kernel: Block) -> str:
+    """The colours that the kernel's nest has, by name."""
+    used = {i.bind for b in blocks_in(kernel) for i in b.indexes if i.value is None}
+    keys = "".join(
+        f'<span class="key"><i class="bind-{b.value}"></i>{escape(what)}</span>' for b, what in BINDS.items() if b in used
+    )
     return f'<div class="legend">{keys}</div>'
 
 

@@ -40,10 +40,10 @@ def page(compiled: Compiled, report: ProgramReport) -> str:
     body = (
         f'<h1>{title}</h1><p class="sub">What the compiler made of it, and why.</p>{facts(report)}'
         f'<div class="card"><h2>Kernels</h2>{overview(report)}</div>'
-        f'<div class="two"><div class="card"><h2>Source</h2>{sources(report)}</div>'
-        f'<div class="card"><h2>Roofline</h2>{roofline_svg(report.kernels)}'
-        "<p><em>Dots: the most that memory and arithmetic allow. Rings: what the cost model expects.</em></p></div></div>"
-        f'<div class="two"><div class="card"><h2>Device buffers</h2>{memory_bars(report)}</div>'
+        f'<div class="card"><h2>Source</h2>{sources(report)}</div>'
+        f'<div class="two"><div class="card"><h2>Roofline</h2>{roofline_svg(report.kernels)}'
+        "<p><em>Dots: the most that memory and arithmetic allow. Rings: what the cost model expects.</em></p>"
+        f"<h2>Device buffers</h2>{memory_bars(report)}</div>"
         f'<div class="card"><h2>Compile time</h2>{time_bars(report)}</div></div>{kernels}'
     )
     return (
@@ -61,7 +61,7 @@ def _kernel(place: int, kernel: Kernel, report: KernelReport) -> str:
     if statements:
         parts.append(f"<pre>{statements}</pre>")
     parts += [f"<p><em>{escape(line)}</em></p>" for line in roofline_lines(report)]
-    parts += ["<h3>Plan</h3>", plan_html(report), "<h3>Loop nest</h3>", legend(), nest(kernel.stripe)]
+    parts += ["<h3>Plan</h3>", plan_html(report), "<h3>Loop nest</h3>", legend(kernel.stripe), nest(kernel.stripe)]
     if tables:
         parts.append(f'<h3>Flatten tables</h3><div class="tables scroll">{tables}</div>')
     parts.append(fold("Stripe", _cut(print_block(kernel.stripe))))

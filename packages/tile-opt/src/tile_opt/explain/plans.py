@@ -69,7 +69,7 @@ def _gpu_plan(view: KernelView, tiling: GpuTile, settings: HardwareSettings, can
     kind, lines = _described(plan)
     found = GpuModel(settings).candidates(view, plan) if isinstance(plan, StagePlan) else ()
     chosen = {t.loop: t.size for t in plan.tiles} if isinstance(plan, StagePlan) else {}
-    rate = next((c.rate for c in found if dict(c.tile) == chosen), None)
+    rate = max((c.rate for c in found if dict(c.tile) == chosen), default=None)
     if not candidates:
         return PlanReport(kind, lines, rate)
     return PlanReport(kind, lines, rate, _weighed(found), _blog_lines(view, settings))
@@ -82,7 +82,7 @@ def _blog_lines(view: KernelView, settings: HardwareSettings) -> tuple[str, ...]
 
 
 def _weighed(candidates: tuple[Candidate, ...]) -> tuple[TileCandidate, ...]:
-    return tuple(TileCandidate(dict(c.tile), c.rate, c.verdict) for c in candidates)
+    return tuple(TileCandidate(dict(c.tile), c.rate, c.verdict, c.note) for c in candidates)
 
 
 @singledispatch

@@ -67,7 +67,7 @@ def _source_line(number_: int, line: str, kernels: list[int], all_: Sequence[Ker
         return f'<span class="ln">{body}</span>'
     names = ", ".join(all_[k].name for k in kernels[:4]) + (" …" if len(kernels) > 4 else "")
     mine = " ".join(map(str, kernels))
-    return f'<a href="#k{kernels[0]}" data-k="{mine}"><u>{escape(names)}</u>{body}</a>'
+    return f'<a href="#k{kernels[0]}" data-k="{mine}">{body}<u>{escape(names)}</u></a>'
 
 
 def bars(values: Mapping[str, float], shown: Mapping[str, str]) -> str:

@@ -25,9 +25,9 @@ th { color:var(--soft); font-weight:500; border-bottom:1px solid var(--line); } 
 a { color:var(--accent); text-decoration:none; } a:hover { text-decoration:underline; }
 code, pre, .src, .stmt, .blk-name, .box .head, .chip, .mono { font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace; font-size:12.5px; }
 pre { margin:6px 0 0; padding:10px 12px; overflow:auto; max-height:460px; background:var(--bg); border-radius:6px; line-height:1.4; }
-.src { overflow-x:auto; } .src a, .src span.ln { display:block; white-space:pre; color:inherit; padding:1px 6px; border-radius:4px; }
-.src a:hover { text-decoration:none; } .src i { display:inline-block; width:2.4em; color:var(--soft); font-style:normal; user-select:none; } .src a i { color:var(--accent); }
-.src u { text-decoration:none; float:right; color:var(--soft); margin-left:16px; font-family:system-ui,sans-serif; font-size:11px; }
+.src { overflow-x:auto; } .src a, .src span.ln { display:flex; white-space:pre; color:inherit; padding:1px 6px; border-radius:4px; }
+.src a:hover { text-decoration:none; } .src i { flex:none; width:2.4em; color:var(--soft); font-style:normal; user-select:none; } .src a i { color:var(--accent); }
+.src u { text-decoration:none; margin-left:auto; padding-left:24px; color:var(--soft); font-family:system-ui,sans-serif; font-size:11px; }
 .hot { background:var(--hot) !important; } .mark.hot .dot { r:8; } section.card.hot { background:var(--card) !important; outline:2px solid var(--vectorl); }
 .plot { width:100%; height:auto; } .plot text { fill:var(--soft); font-size:11px; } .plot .name { fill:var(--ink); font-size:12px; }
 .tick { stroke:var(--line); } .roof { fill:none; stroke:var(--accent); stroke-width:2; } .reach { fill:var(--reach); } .knee { stroke:var(--accent); stroke-dasharray:3 4; }

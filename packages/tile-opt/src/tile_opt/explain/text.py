@@ -75,7 +75,8 @@ def plan_lines(plan: PlanReport) -> list[str]:
 
 def candidate_text(candidate: TileCandidate) -> str:
     sizes = ", ".join(f"{name}: {count}" for name, count in candidate.tile.items())
-    return f"[{sizes}] {candidate.verdict or f'{candidate.rate:.1%}'}"
+    note = f" ({candidate.note})" if candidate.note else ""
+    return f"[{sizes}]{note} {candidate.verdict or f'{candidate.rate:.1%}'}"
 
 
 def schedule_lines(schedule: ScheduleReport, groups: tuple[int, int, int]) -> list[str]:

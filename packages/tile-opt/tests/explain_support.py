@@ -1,0 +1,50 @@
+"""Programs and targets for the tests of explain."""
+
+from __future__ import annotations
+
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_lang.program import TensorType
+from tile_opt.compiler import Compiled
+
+NODES = frozenset({"Barrier", "Extract", "Fma", "Insert", "Iota", "ReduceLanes", "Return", "Shuffle", "Splat", "While"})
+FRONT = tuple(PassConfig(name) for name in ("inline", "fuse", "merge", "accumulate"))
+CPU = Target(
+    "cpu", HardwareSettings(registers=16, vector_bytes=32, goal_flops_per_byte=8), nodes=NODES,
+    passes=(*FRONT, PassConfig("stream"), PassConfig("autotile")),
+)  # fmt: skip
+GPU = Target(
+    "gpu",
+    HardwareSettings(
+        threads=256, vec_size=4, use_global=False, mem_width=128, max_mem=49152, max_regs=65536, goal_groups=2,
+        goal_flops_per_byte=12, registers=128, buffer_align=128, index_bits=32,
+    ),
+    nodes=NODES, passes=(*FRONT, PassConfig("gpu_tile")),
+)  # fmt: skip
+
+CONV = """function (D[N, X, Y, CI], K[I, J, CO, CI]) -> (R) {
+    O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, co, ci]);
+    R = (O > 0 ? O : 0);
+}
+"""
+CONV_SHAPES = {"D": (1, 16, 16, 8), "K": (3, 3, 16, 8)}
+MATMUL = "function (A[M, K], B[K, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }\n"
+SOFTMAX = """function (A[M, N]) -> (S) {
+    X[m, 0 : M, 1] = >(A[m, n]);
+    E = exp(A - X);
+    T[m, 0 : M, 1] = +(E[m, n]);
+    S = E / T;
+}
+"""
+COPY = "function (A[M, N]) -> (B) { B[n, m : N, M] = =(A[m, n]); }\n"
+
+
+def compiled(source: str, target: Target, name: str = "sample", **shapes: tuple[int, ...]) -> Compiled:
+    """The function in `source` for float32 inputs of these shapes."""
+    import tile_lang
+    import tile_opt
+
+    types = {n: TensorType(DType.FLOAT32, s) for n, s in shapes.items()}
+    program = tile_lang.bind(tile_lang.parse(Source(source, f"{name}.tile")), types, name=name)
+    return tile_opt.compile(program, target)
