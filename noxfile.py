@@ -20,17 +20,24 @@ WHEELS = ROOT / "build" / "wheels"
 FOLDERS = {p.parent.name: p.parent for pattern in ("packages/*/src", "integration/plugins/*/src") for p in sorted(ROOT.glob(pattern))}
 """Every distribution of the repository: the packages, then the sample plugins."""
 PACKAGES = [name for name, folder in FOLDERS.items() if folder.parent.name == "packages"]
-BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith("hal-"))]
+BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith("hal-")), "sample", "oclgrind"]
+SOURCES = {"sample": "tile-sample", "oclgrind": "hal-opencl"}
+"""The distributions of backends that are not called hal-NAME."""
 
 EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl"}
 """The extra that a package's own tests (and its conformance run) need."""
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100")
-OPTIONAL = ("hal-opencl",)
+OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
-EXAMPLES = {"opencl": 8}
+EXAMPLES = {"opencl": 8, "oclgrind": 4}
 """Random programs per conformance strategy for backends whose compilers are slow (default: 40)."""
+OCLGRIND = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
+"""One more OpenCL platform (Debian package oclgrind): a simulator that sees races and stray accesses."""
+OCLGRIND_CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}
+OCLGRIND_LEFT_OUT = "not thread"
+"""It crashes when several threads are in it, which it does not claim to allow."""
 PARALLEL = ("-n2", "--dist=worksteal")
 TYPED = ("numpy", "lark", "islpy", "pluggy", "llvmlite", "pyopencl", "typer", "rich", "platformdirs", "ml_dtypes")
 
@@ -136,17 +143,34 @@ def tests(session: nox.Session, package: str) -> None:
 @nox.parametrize("backend", [nox.param(b, id=b) for b in BACKENDS])
 def conformance(session: nox.Session, backend: str) -> None:
     """The shared conformance suite on one backend; reports go to build/conformance."""
-    package = f"hal-{backend}"
-    backends = [_with_extra(package)] if package in PACKAGES else []
-    install(session, "tile-hal[conformance]", BFLOAT16, *backends, tools=(*TOOLS, "pytest-xdist>=3"))
-    if package in OPTIONAL and not _has_devices(session, backend):
+    package = SOURCES.get(backend, f"hal-{backend}")
+    if backend == "oclgrind" and not OCLGRIND.exists():
+        session.skip(f"{OCLGRIND} is not here; apt-get install oclgrind")
+    install(session, "tile-hal[conformance]", BFLOAT16, *([_with_extra(package)] if package in FOLDERS else []),
+            tools=(*TOOLS, "pytest-xdist>=3"))  # fmt: skip
+    if backend in OPTIONAL and not _has_devices(session, backend):
         session.skip(f"this machine has no {backend} device that works; `tile doctor` says why")
     report = ROOT / "build" / "conformance" / backend
     report.mkdir(parents=True, exist_ok=True)
-    session.run(
-        "python", "-m", "tile_hal.conformance", "--backend", backend, "--examples", str(EXAMPLES.get(backend, 40)),
-        "--json", str(report / "report.json"), "--markdown", str(report / "support.md"), *session.posargs, "--", *PARALLEL,
-    )  # fmt: skip
+    outputs = ("--json", str(report / "report.json"), "--markdown", str(report / "support.md"))
+    examples = ("--examples", str(EXAMPLES.get(backend, 40)))
+    if backend == "oclgrind":
+        _on_oclgrind(session, report, *examples, *outputs, *session.posargs)
+        return
+    session.run("python", "-m", "tile_hal.conformance", "--backend", backend, *examples, *outputs, *session.posargs, "--", *PARALLEL)
+
+
+def _on_oclgrind(session: nox.Session, folder: Path, *arguments: str) -> None:
+    """The OpenCL backend with oclgrind as its only platform; what oclgrind complains of fails the session."""
+    log = folder / "oclgrind.log"
+    log.unlink(missing_ok=True)
+    (folder / "oclgrind.icd").write_text(f"{OCLGRIND}\n")
+    env = OCLGRIND_CHECKS | {"OCL_ICD_VENDORS": str(folder), "OCLGRIND_LOG": str(log)}
+    # One process: they would share the log.
+    session.run("python", "-m", "tile_hal.conformance", "--backend", "opencl", *arguments, "--", "-k", OCLGRIND_LEFT_OUT, env=env)
+    complaints = log.read_text("utf-8", "replace") if log.exists() else ""
+    if complaints.strip():
+        session.error(f"oclgrind complains ({log}):\n{complaints[:2000]}")
 
 
 def _has_devices(session: nox.Session, backend: str) -> bool:
