@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 import tile_runtime as tile
-from tile_runtime.cli import app
+from tile_runtime.cli.app import app
 from typer.testing import CliRunner
 
 MATMUL = "function (A[M, L], B[L, N]) -> (C) {\n    C[i, j : M, N] = +(A[i, k] * B[k, j]);\n}\n"
@@ -52,6 +52,6 @@ def test_candidates_and_json(file: Path) -> None:
 
 def test_lowered_reports() -> None:
     function = tile.Function(MATMUL)
-    low = function.lower(tile.placeholder("float32", (8, 8)), tile.placeholder("float32", (8, 8)), device="interp")
+    low = function.lower(tile.placeholder("float32", (8, 8), name="A"), tile.placeholder("float32", (8, 8), name="B"), device="interp")
     assert low.report().kernels[0].name in low.explain()
     assert low.report().kernels[0].name in low.explain_html()
