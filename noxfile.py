@@ -24,7 +24,7 @@ BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith
 SOURCES = {"sample": "tile-sample", "oclgrind": "hal-opencl"}
 """The distributions of backends that are not called hal-NAME."""
 
-EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl"}
+EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl", "tile-sim": "sweep"}
 """The extra that a package's own tests (and its conformance run) need."""
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
