@@ -367,12 +367,19 @@ def work(block: Block) -> int:
     stack: list[tuple[Block, int]] = [(block, 1)]
     while stack:
         block, outer = stack.pop()
-        points: int = outer * prod(i.range for i in block.indexes if i.value is None)
-        ranges = {i.name: i.range for i in block.indexes if i.value is None}
-        for name, size in _SIZE.findall(block.instr):
-            if int(size) > 0 and ranges.get(name):
-                points = points // ranges[name] * ceil(ranges[name] / int(size)) * int(size)
-        here = sum(isinstance(s, Op) for s in block.body) or any(isinstance(s, Store) for s in block.body)
+        points = outer * _points(block)
+        here = sum(isinstance(s, Op) for s in block.body) or int(any(isinstance(s, Store) for s in block.body))
         total += points * here
         stack += [(s, points) for s in block.body if isinstance(s, Block)]
+    return total
+
+
+def _points(block: Block) -> int:
+    """Points of a block's index box, with the indexes that its instruction sizes rounded up to them."""
+    sizes = {str(name): int(size) for name, size in _SIZE.findall(block.instr)}
+    total = 1
+    for index in block.indexes:
+        if index.value is None:
+            size = sizes.get(index.name, 1)
+            total *= ceil(index.range / size) * size if size > 0 else index.range
     return total

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
@@ -84,10 +85,10 @@ class Timeline:
         ways = {k: self._through(source, (unit, k), sink) for k in range(self.model.count(unit))}
         if not ways:
             raise refuse(f"there is no transfer unit {unit!r}")
-        plans = [(self._start((unit, k), way, ready, self._cycles(nbytes, way)), k, way) for k, way in ways.items()]
+        plans = [(self._start(((unit, k),), way, ready, self._cycles(nbytes, way)), k, way) for k, way in ways.items()]
         start, number, way = min(plans)
         cycles = self._cycles(nbytes, way)
-        self._take((unit, number), way, start, cycles, nbytes)
+        self._take(((unit, number),), way, start, cycles, nbytes)
         self._spend(source[0], nbytes)
         self._spend(sink[0], nbytes)
         self._spend(unit, nbytes)
@@ -97,20 +98,21 @@ class Timeline:
         """Run a kernel of `ops` operations; gives (start, end)."""
         kind = self.model.exec_units[unit[0]]
         cycles = ceil(ops / kind.ops_per_cycle) + kind.pipeline_depth
-        shared: dict[int, int] = {}
+        shared: dict[int, None] = {}
+        stops: dict[Port, None] = {}
         loads: dict[int, int] = {}
         for operand in operands:
             way = self._way(unit, operand)
             for bus in way:
                 loads[bus] = loads.get(bus, 0) + operand.nbytes
-                if len(way) > 1:
-                    shared[bus] = shared.get(bus, 0) + operand.nbytes
             self._spend(operand.memory[0], operand.nbytes)
-            if len(way) > 1:
-                self._spend("NOC", operand.nbytes)
+            for stop in self._stops(way):
+                shared |= dict.fromkeys(way)
+                stops[stop] = None
+                self._spend(stop[0], operand.nbytes)
         cycles = max([cycles, *(self._cycles(n, (bus,)) for bus, n in loads.items())])
-        start = self._start(unit, tuple(shared), ready, cycles)
-        self._take(unit, tuple(shared), start, cycles, 0)
+        start = self._start((unit, *stops), tuple(shared), ready, cycles)
+        self._take((unit, *stops), tuple(shared), start, cycles, 0)
         for bus, n in loads.items():
             self.bus_bytes[bus] = self.bus_bytes.get(bus, 0) + n
         self.ops[unit[0]] = self.ops.get(unit[0], 0) + ops
@@ -133,8 +135,14 @@ class Timeline:
     def _cycles(self, nbytes: int, way: Sequence[int]) -> int:
         return ceil(nbytes / min(self.model.buses[bus].bytes_per_cycle for bus in way)) if way else 0
 
-    def _start(self, unit: Port, way: Sequence[int], ready: int, cycles: int) -> int:
-        calendars = [self.units[unit], *(self.buses.setdefault(bus, Calendar()) for bus in way)]
+    def _stops(self, way: Sequence[int]) -> list[Port]:
+        """The transfer units where one bus of a way hands over to the next."""
+        buses = [self.model.buses[number] for number in way]
+        return [next(p for p in a.sinks if p in b.sources) for a, b in pairwise(buses)]
+
+    def _start(self, units: Sequence[Port], way: Sequence[int], ready: int, cycles: int) -> int:
+        """The first cycle from `ready` in which all units and buses are free for long enough."""
+        calendars = [*(self.units[unit] for unit in units), *(self.buses.setdefault(bus, Calendar()) for bus in way)]
         start = ready
         while True:
             later = start
@@ -144,8 +152,9 @@ class Timeline:
                 return start
             start = later
 
-    def _take(self, unit: Port, way: Sequence[int], start: int, cycles: int, nbytes: int) -> None:
-        self.units[unit].take(start, cycles)
+    def _take(self, units: Sequence[Port], way: Sequence[int], start: int, cycles: int, nbytes: int) -> None:
+        for unit in units:
+            self.units[unit].take(start, cycles)
         for bus in dict.fromkeys(way):
             self.buses[bus].take(start, cycles)
             self.bus_bytes[bus] = self.bus_bytes.get(bus, 0) + nbytes

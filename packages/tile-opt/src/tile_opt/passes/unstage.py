@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Const, Direction, Init, Program, Refinement, Statement, Store
 from tile_ir.target import Target
 
@@ -74,17 +73,13 @@ def _hoisted(view: KernelView, taken: set[str]) -> tuple[KernelView, list[Refine
 def _initialises(first: Stage, second: Stage) -> str | None:
     """The buffer that `first` fills with the identity of what `second` aggregates into it."""
     match first.body, [u for u in second.uses if u.writes]:
-        case (Const(dst, value), Store(_, src)), [Use() as out] if dst == src and out.agg is not None:
-            buffer = first.uses[0].buffer
-            same = buffer == out.buffer and first.name == "init"
-            return buffer if same and _is_identity(value, out, second) else None
+        case (Const(dst), Store(_, src)), [Use() as out] if dst == src and out.agg is not None:
+            # The translation calls a stage "init" when it stores the identity; a default or a zero is called so.
+            alone = not any(u.buffer == out.buffer and u is not out for u in second.uses)
+            same = first.uses[0].buffer == out.buffer and first.name == "init" and not first.constraints
+            return out.buffer if same and alone else None
         case _:
             return None
-
-
-def _is_identity(value: float, out: Use, stage: Stage) -> bool:
-    """The translation starts accumulators at the identity; a default or zero has another stage name."""
-    return out.agg is not None and not any(u.buffer == out.buffer and u is not out for u in stage.uses)
 
 
 def _reaches_all(stage: Stage, buffer: str, view: KernelView, sets: Sets) -> bool:
@@ -116,7 +111,3 @@ def _with_init(block: Block, folded: bool) -> Block:
         return block
     refs = tuple(replace(r, init=Init.IDENTITY) if r.agg is not None else r for r in block.refs)
     return replace(block, refs=refs)
-
-
-def whole_access(ref: Refinement) -> bool:
-    return all(f == Affine() for f in ref.access)
