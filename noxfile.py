@@ -205,6 +205,14 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def support(session: nox.Session) -> None:
+    """docs/support.md from the reports of `conformance`; devices that have none keep their lines."""
+    install(session, "tile-hal[conformance]")
+    reports = sorted(map(str, (ROOT / "build" / "conformance").glob("*/report.json")))
+    session.run("python", "integration/support.py", *(session.posargs or reports))
+
+
+@nox.session(default=False)
 def nightly(session: nox.Session) -> None:
     """The long versions: many random programs, long loops that must hold memory flat."""
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
