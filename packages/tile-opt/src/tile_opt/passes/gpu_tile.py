@@ -30,6 +30,8 @@ LANE = "lane"
 IN_FLIGHT = 4
 FEW = 64
 """Work items of a group where there are not enough for every multiprocessor."""
+FULL_ROW = 32
+"""Elements of a row that keep a sub-group busy."""
 AXES = 3
 """Dimensions of a work group."""
 
@@ -59,7 +61,12 @@ class GpuTile(KernelPass):
     def plan(self, view: KernelView, settings: HardwareSettings) -> StagePlan | TransposePlan | RowSplit | None:
         """The schedule for a kernel; None for the plain one, an item per iteration."""
         staged = GpuModel(settings).plan(view) if self.stage else None
-        return staged or plan_transpose(view) or plan_rows(view, settings.threads)
+        return staged or plan_transpose(view) or plan_rows(view, settings.threads, _least_row(view, settings))
+
+
+def _least_row(view: KernelView, settings: HardwareSettings) -> int:
+    """Elements from which a row is worth a group: fewer where there are too few rows for an item each."""
+    return FULL_ROW if prod(i.range for i in view.loops) >= settings.threads * settings.cores else FULL_ROW // 2
 
 
 def _wide_loop(view: KernelView) -> str | None:
@@ -95,7 +102,7 @@ def _nest(view: KernelView, settings: HardwareSettings) -> Block:
     total = prod(i.range for i in view.loops)
     busy = settings.threads * settings.cores
     # Few iterations: narrow accesses and small groups reach more multiprocessors.
-    wide = _wide_loop(view) if total >= WIDE * busy else None
+    wide = _wide_loop(view) if settings.vec_size >= WIDE and total >= WIDE * busy else None
     threads = _threads(view, settings.threads if total >= busy else min(settings.threads, FEW), wide)
     grid: list[Index] = []
     items: list[Index] = []

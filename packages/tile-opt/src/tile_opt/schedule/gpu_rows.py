@@ -87,8 +87,8 @@ class Total:
         ]
 
 
-def plan_rows(view: KernelView, threads: int) -> RowSplit | None:
-    """The split when every stage with a loop of its own walks rows of one length, contiguously; else None."""
+def plan_rows(view: KernelView, threads: int, least: int = 32) -> RowSplit | None:
+    """The split when every stage with a loop of its own walks rows of one length, at least `least`, contiguously; else None."""
     loops = [s.loops for s in view.stages if s.loops]
     if not loops or any(len(own) != 1 or own[0].order is not Order.FREE for own in loops):
         return None
@@ -96,7 +96,7 @@ def plan_rows(view: KernelView, threads: int) -> RowSplit | None:
     if len(extents) != 1 or any(s.constraints for s in view.stages):
         return None
     extent = extents.pop()
-    if extent < 32 or not all(_walks_rows(view, s) for s in view.stages if s.loops):
+    if extent < least or not all(_walks_rows(view, s) for s in view.stages if s.loops):
         return None
     wide = WIDE if extent % WIDE == 0 and _aligned(view) else 1
     items = min(threads, 1 << max(0, (extent // wide - 1).bit_length()))
