@@ -110,3 +110,10 @@ def test_a_real_browser_draws_the_page_and_runs_its_script(conv: str, tmp_path: 
     _browse(tmp_path, "--hide-scrollbars", "--window-size=1200,2400", f"--screenshot={picture}", page.as_uri())
     width, height, rows = _pixels(picture)
     assert (width, height) == (1200, 2400) and len(rows) > 300
+
+
+def test_reductions_across_a_group_stand_where_they_happen() -> None:
+    text = explain_html(compiled(SOFTMAX, GPU, A=(8, 256)))
+    lines = re.findall(r'<div class="stmt">(.*?)</div>', text)
+    first = lines.index("X_partial_all = max of X_partial over item")
+    assert lines[first + 1] == "X = max(X, X_partial_all)"

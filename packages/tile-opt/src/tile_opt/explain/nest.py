@@ -11,7 +11,6 @@ from tile_ir.stripe.nodes import (
     Block,
     Direction,
     Index,
-    Reduce,
     Refinement,
     Scope,
     Special,
@@ -124,15 +123,14 @@ def _contents(block: Block) -> Iterator[Block | str]:
 def _lines(block: Block, statements: tuple[Statement, ...]) -> Iterator[str]:
     names = {r.into: _view(r) for r in block.refs}
     merges = {r.into: r.agg.value for r in block.refs if r.agg is not None and r.agg.value != "assign"}
-    plain = statement_lines(statements, names, merges)
-    for line in plain[:MOST_LINES]:
-        yield f'<div class="stmt">{escape(line)}</div>'
-    if len(plain) > MOST_LINES:
-        yield f'<div class="stmt">… {len(plain) - MOST_LINES} more operations</div>'
-    for statement in statements:
-        text = _special(statement)
-        if text:
-            yield f'<div class="stmt sync">{escape(text)}</div>'
+    for special, run in groupby(statements, key=lambda s: bool(_special(s))):
+        if special:
+            yield from (f'<div class="stmt sync">{escape(_special(s))}</div>' for s in run)
+            continue
+        plain = statement_lines(tuple(run), names, merges)
+        yield from (f'<div class="stmt">{escape(line)}</div>' for line in plain[:MOST_LINES])
+        if len(plain) > MOST_LINES:
+            yield f'<div class="stmt">… {len(plain) - MOST_LINES} more operations</div>'
 
 
 def _view(ref: Refinement) -> str:
@@ -146,8 +144,6 @@ def _special(statement: Statement) -> str:
     match statement:
         case Sync():
             return f"barrier ({statement.scope.value}, {statement.fence})"
-        case Reduce():
-            return f"{statement.dst.removeprefix('$')} = {statement.agg.value} over {', '.join(statement.over)} of {statement.src.removeprefix('$')}"
         case Transfer():
             return f"transfer {statement.dst} ← {statement.src} {statement.unit}".rstrip()
         case Wait():

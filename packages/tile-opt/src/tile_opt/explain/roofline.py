@@ -80,8 +80,8 @@ def _mark(axes: _Axes, number: int, kernel: KernelReport, roof: Roofline, place:
         low = axes.y(reached)
         parts.append(f'<line class="gap" x1="{x}" y1="{y}" x2="{x}" y2="{low}"/><circle class="ring" cx="{x}" cy="{low}" r="5"/>')
     parts.append(f'<circle class="dot" cx="{x}" cy="{y}" r="5"/>')
-    # Labels of neighbours alternate sides, so that two kernels of one intensity stay readable.
+    # Beside the slope labels go below it; on the flat part neighbours alternate sides.
     end = x > WIDTH - 130
-    dy = -9 if place % 2 == 0 else 18
+    dy = -9 if place % 2 == 0 and roof.bound == "compute" else 18
     parts.append(f'<text class="name" x="{x - 8 if end else x + 8}" y="{y + dy}" text-anchor="{"end" if end else "start"}">{escape(kernel.name)}</text>')
     return f'<a href="#k{number}" data-k="{number}" class="mark">{"".join(parts)}</a>'

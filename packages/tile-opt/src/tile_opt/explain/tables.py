@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
+from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Reduce, Statement, Store
 from tile_ir.stripe.printer import print_form
 
 from tile_opt.explain.data import FlattenTable, TableColumn
@@ -52,6 +52,10 @@ def statement_lines(body: tuple[Statement, ...], buffers: dict[str, str], merges
             case Op():
                 name = values[statement.dst] = statement.dst.removeprefix("$")
                 lines.append(f"{name} = {statement.name}({', '.join(values.get(a, a) for a in statement.args)})")
+            case Reduce():
+                name = values[statement.dst] = statement.dst.removeprefix("$")
+                source = values.get(statement.src, statement.src)
+                lines.append(f"{name} = {statement.agg.value} of {source} over {', '.join(statement.over)}")
             case Store():
                 _store(lines, statement, _place(statement, buffers.get(statement.dst, statement.dst), values),
                        values.get(statement.src, statement.src), merges.get(statement.dst, ""))  # fmt: skip
