@@ -1,7 +1,8 @@
 """Ratios against PyTorch on a GPU: the same work through an OpenCL device and through CUDA, side by side.
 
-Runs are enqueued back to back and waited for once, so that launch overhead of neither side counts; rounds
-alternate between the two. Needs an OpenCL GPU device and a CUDA build of PyTorch.
+Times are the device's own: OpenCL profiling events on one side, CUDA events on the other, so that launch
+overhead of neither counts; rounds alternate between the two. Needs an OpenCL GPU device and a CUDA build of
+PyTorch.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import Any
 
 import numpy as np
 import tile_runtime as tile
+from tile_hal.submission import Prepared
+
+ROUNDS = 15
 
 MATMUL = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"
 CONV = """function (D[N, X, Y, CI], K[I, J, CO, CI]) -> (R) {
@@ -78,17 +82,28 @@ def torch_cases(torch: Any) -> dict[str, Case]:
     }
 
 
-def rounds(run: Callable[[], Any], wait: Callable[[], Any], repeat: int) -> float:
-    """Seconds per run of `repeat` back-to-back runs."""
-    start = time.perf_counter()
-    for _ in range(repeat):
-        run()
-    wait()
-    return (time.perf_counter() - start) / repeat
+def device_seconds(function: tile.Function, tensors: list[tile.Tensor], out: tile.Tensor) -> Callable[[], float]:
+    """A call that runs the kernels once and gives the seconds that the device measured."""
+    lowered = function.lower(*tensors, device=out.device)
+    prepared = Prepared(out.device, lowered.library, lowered.kernels)
+    named = dict(zip(function.inputs, tensors, strict=True)) | {function.outputs[0]: out}
+    listed = {b.id: b.name for b in lowered.kernels.buffers}
+    buffers = [named[listed[number]].buffer for number in prepared.order]
+    return lambda: prepared.run(buffers, profile=True).wait().seconds or 0.0
+
+
+def cuda_seconds(torch: Any, run: Callable[[], Any]) -> float:
+    """Seconds between two CUDA events around one run."""
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    run()
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop) / 1e3
 
 
 def measure(name: str, case: tuple[Any, ...], torch: Any, device: Any) -> dict[str, Any]:
-    """Medians of seven alternating rounds, and the largest difference of the results."""
+    """Medians of alternating rounds, and the largest difference of the results."""
     source, shapes, work, peer, layouts = case
     rng = np.random.default_rng(0)
     host = [rng.standard_normal(s, dtype=np.float32) for s in shapes]
@@ -106,13 +121,15 @@ def measure(name: str, case: tuple[Any, ...], torch: Any, device: Any) -> dict[s
     got = out.numpy()
     want = expected.cpu().numpy()
     error = float(np.abs(got - want).max() / max(1e-30, np.abs(want).max()))
-    once = rounds(lambda: function(*tensors, out=out), out.wait, 2)
-    repeat = max(2, min(50, int(0.1 / once)))
+    mine_once = device_seconds(function, tensors, out)
     mine: list[float] = []
     theirs: list[float] = []
-    for _ in range(7):
-        mine.append(rounds(lambda: function(*tensors, out=out), out.wait, repeat))
-        theirs.append(min(rounds(lambda x=x: peer(*x), torch.cuda.synchronize, repeat) for x in ready))
+    for turn in range(ROUNDS + 2):
+        ours = mine_once()
+        peers = min(cuda_seconds(torch, lambda x=x: peer(*x)) for x in ready)
+        if turn >= 2:
+            mine.append(ours)
+            theirs.append(peers)
     a, b = statistics.median(mine), statistics.median(theirs)
     rate = abs(work) / a / 1e9
     return {
@@ -135,7 +152,7 @@ def main(arguments: list[str]) -> int:
     device = tile.device(options.device) if options.device else next(d for d in tile.devices() if "NVIDIA" in d.name)
     copied = torch.empty(1 << 28, device="cuda")
     target = torch.empty_like(copied)
-    copy = min(rounds(lambda: target.copy_(copied), torch.cuda.synchronize, 10) for _ in range(3))
+    copy = min(cuda_seconds(torch, lambda: target.copy_(copied)) for _ in range(9))
     print(f"{device.id} {device.name}; copy {2 * copied.nbytes / copy / 1e9:.0f} GB/s", file=sys.stderr)
     results: list[dict[str, Any]] = []
     for name, case in torch_cases(torch).items():
