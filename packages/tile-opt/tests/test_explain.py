@@ -117,3 +117,11 @@ def test_the_plan_follows_the_options_of_the_pass() -> None:
 
 def test_sizes_for_people() -> None:
     assert [size(n) for n in (0, 1023, 1536, 300 << 20, 5 << 40)] == ["0 B", "1023 B", "1.5 KiB", "300 MiB", "5.0 TiB"]
+
+
+def test_one_kernel_of_a_whole_program_shows_the_statements_it_is_made_of() -> None:
+    whole = replace(CPU, codegen="stripe", passes=(PassConfig("unstage"), PassConfig("scalarize")))
+    made = compiled(CONV, whole, **CONV_SHAPES)
+    (kernel,) = report(made).kernels
+    assert [t.aggregation for t in kernel.tables].count("add") == 1
+    assert any("K[i, j, co, ci]" in line for line in kernel.statements)

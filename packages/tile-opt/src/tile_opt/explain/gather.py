@@ -26,7 +26,8 @@ def report(compiled: Compiled, *, candidates: bool = False) -> ProgramReport:
     for number, kernel in enumerate(kernels.kernels):
         view = views.get(kernel.name)
         plan = unplanned(kernel.stripe) if view is None else plan_of(view, tiling, settings, candidates)
-        reports.append(_kernel(kernel, launches[number], view, plan, settings))
+        flat = _initial(compiled) if view is None and len(kernels.kernels) == 1 else [view] if view else []
+        reports.append(_kernel(kernel, launches[number], flat, plan, settings))
     spans = [s for k in kernels.kernels for s in origins(k.stripe)]
     return ProgramReport(
         name=compiled.program.name,
@@ -39,20 +40,26 @@ def report(compiled: Compiled, *, candidates: bool = False) -> ProgramReport:
     )
 
 
+def _initial(compiled: Compiled) -> list[KernelView]:
+    """The unscheduled kernels, for targets that make one kernel of the whole program."""
+    return list(flat_kernels(compiled, []).values())
+
+
 def _kernel(
-    kernel: Kernel, launches: int, view: KernelView | None, plan: PlanReport, settings: HardwareSettings
+    kernel: Kernel, launches: int, flat: list[KernelView], plan: PlanReport, settings: HardwareSettings
 ) -> KernelReport:
+    """`flat` are the kernels in normal form from which this one was scheduled."""
     size = kernel.function.group_size if kernel.function is not None else (1, 1, 1)
     return KernelReport(
         name=kernel.name,
-        statements=tuple(kernel.stripe.comment.splitlines()),
+        statements=tuple((kernel.stripe.comment or "\n".join(v.comment for v in flat)).splitlines()),
         lines=tuple((s.source.name, s.line) for s in origins(kernel.stripe)),
         groups=kernel.groups,
         group_size=size,
         launches=launches,
         operations=kernel.flops,
         bytes=kernel.bytes,
-        tables=() if view is None else tuple(flatten_table(view, stage) for stage in view.stages),
+        tables=tuple(flatten_table(view, stage) for view in flat for stage in view.stages),
         plan=plan,
         schedule=schedule_of(kernel.stripe),
         roofline=_roofline(kernel, settings),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.nodes import Block, Transfer
 from tile_ir.target import HardwareSettings, PassConfig
 
 from tile_opt.blog.flat import flatten
@@ -14,6 +14,7 @@ from tile_opt.cost.cpu import CpuModel
 from tile_opt.cost.gpu import GpuModel, StagePlan
 from tile_opt.cost.plan import Candidate, LoopPlan, TilePlan
 from tile_opt.explain.data import PlanReport, TileCandidate
+from tile_opt.explain.structure import blocks_in
 from tile_opt.passes import Pass, create
 from tile_opt.passes.autotile import Autotile
 from tile_opt.passes.base import main_of
@@ -61,7 +62,13 @@ def plan_of(view: KernelView, tiling: Pass | None, settings: HardwareSettings, c
 
 def unplanned(kernel: Block) -> PlanReport:
     """For kernels that the tiling pass did not meet: panels are copied by kernels that it adds."""
-    return PlanReport("panel copy") if "pack" in kernel.tags else NO_PLAN
+    if "pack" in kernel.tags:
+        return PlanReport("panel copy")
+    used = [b for b in blocks_in(kernel) if b.instr]
+    lines = dict.fromkeys(f"{b.name} runs as {b.instr}" for b in used)
+    transfers = sum(isinstance(s, Transfer) for b in blocks_in(kernel) for s in b.body)
+    moved = (f"{transfers} transfers",) if transfers else ()
+    return PlanReport("scheduled by passes", (*lines, *moved)) if lines or moved else NO_PLAN
 
 
 def _gpu_plan(view: KernelView, tiling: GpuTile, settings: HardwareSettings, candidates: bool) -> PlanReport:
