@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import nox
@@ -38,6 +38,8 @@ OCLGRIND = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 OCLGRIND_CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}
 OCLGRIND_LEFT_OUT = "not thread"
 """It crashes when several threads are in it, which it does not claim to allow."""
+OCLGRIND_SCALAR = f"level3 and {OCLGRIND_LEFT_OUT} and not serialization"
+"""Where it looks for uninitialised values: it takes vectors made of lanes, and buffers filled by a command, for those."""
 PARALLEL = ("-n2", "--dist=worksteal")
 TYPED = ("numpy", "lark", "islpy", "pluggy", "llvmlite", "pyopencl", "typer", "rich", "platformdirs", "ml_dtypes")
 
@@ -162,12 +164,19 @@ def conformance(session: nox.Session, backend: str) -> None:
 
 def _on_oclgrind(session: nox.Session, folder: Path, *arguments: str) -> None:
     """The OpenCL backend with oclgrind as its only platform; what oclgrind complains of fails the session."""
+    (folder / "oclgrind.icd").write_text(f"{OCLGRIND}\n")
+    suite = ("python", "-m", "tile_hal.conformance", "--backend")
+    checked = partial(_run_oclgrind, session, folder)
+    checked(*suite, "scalar", "--plugin", "scalar_opencl", "--examples", "4", "--", "-k", OCLGRIND_SCALAR, uninitialized=True)
+    checked(*suite, "opencl", *arguments, "--", "-k", OCLGRIND_LEFT_OUT)
+
+
+def _run_oclgrind(session: nox.Session, folder: Path, *command: str, uninitialized: bool = False) -> None:
     log = folder / "oclgrind.log"
     log.unlink(missing_ok=True)
-    (folder / "oclgrind.icd").write_text(f"{OCLGRIND}\n")
-    env = OCLGRIND_CHECKS | {"OCL_ICD_VENDORS": str(folder), "OCLGRIND_LOG": str(log)}
-    # One process: they would share the log.
-    session.run("python", "-m", "tile_hal.conformance", "--backend", "opencl", *arguments, "--", "-k", OCLGRIND_LEFT_OUT, env=env)
+    env = OCLGRIND_CHECKS | {"OCL_ICD_VENDORS": str(folder), "OCLGRIND_LOG": str(log), "PYTHONPATH": str(ROOT / "integration")}
+    # One process, for several would share the log.
+    session.run(*command, env=env | ({"OCLGRIND_UNINITIALIZED": "1"} if uninitialized else {}))
     complaints = log.read_text("utf-8", "replace") if log.exists() else ""
     if complaints.strip():
         session.error(f"oclgrind complains ({log}):\n{complaints[:2000]}")
