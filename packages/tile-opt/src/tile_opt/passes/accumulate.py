@@ -104,4 +104,16 @@ def _store_stage(view: KernelView, use: Use, name: str, agg: Aggregation | None)
     direction = Direction.INOUT if agg else Direction.OUT
     out = replace(use, name="out", dir=direction, agg=agg)
     body = (Load("$a", "acc"), Store("out", "$a"))
-    return Stage(f"{use.buffer}_store", (), (), (Use("acc", name, (Affine(),), Direction.IN), out), body)
+    uses = (Use("acc", name, (Affine(),), Direction.IN), out)
+    return Stage(f"{use.buffer}_store", (), _inside(view, use), uses, body)
+
+
+def _inside(view: KernelView, use: Use) -> tuple[Affine, ...]:
+    """What keeps the cell inside its buffer: shared iterations without a valid tuple may lie outside."""
+    ranges = {n: (0, r - 1) for n, r in view.ranges.items()}
+    limits: list[Affine] = []
+    for form, size in zip(use.forms, view.type_of(use.buffer).sizes, strict=True):
+        low, high = form.bounds(ranges)
+        limits += [form] if low < 0 else []
+        limits += [form * -1 + (size - 1)] if high >= size else []
+    return tuple(limits)

@@ -25,6 +25,8 @@ from tile_opt.schedule.view import KernelView, close_kernel, open_kernel
 from tile_opt.schedule.work import nbytes, points, view_is_heavy
 
 LOCAL = Location("LOCAL", scope=Scope.THREAD)
+SPLIT_GAIN = 4
+"""Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +72,15 @@ class _Groups:
             self._place(part)
 
     def _parts(self, view: KernelView) -> tuple[KernelView, ...]:
-        """A kernel whose stages share nothing is worth splitting when its last stages then run in parallel."""
-        if len(view.stages) == 1 or view.allocs or self._shared(view):
+        """A kernel is split into its stages when those share far more loops each on their own."""
+        if len(view.stages) == 1 or view.allocs:
             return (view,)
         halves = tuple(
             replace(view, name=f"{view.name}_{k}", stages=(s,), refs=_named(view, {u.buffer for u in s.uses}))
             for k, s in enumerate(view.stages)
         )
-        return halves if any(self._shared(h) for h in halves[1:]) else (view,)
+        alone = max(_iterations(self._shared(h)) for h in halves[1:])
+        return halves if alone >= SPLIT_GAIN * _iterations(self._shared(view)) else (view,)
 
     def _place(self, view: KernelView) -> None:
         home = self._latest_producer(view)

@@ -120,9 +120,29 @@ def _private_to_each_iteration(
     for buffer, uses in _written_uses(stages).items():
         if any(_indirect(stages[k], use) for k, use in uses):
             return False
+        if len(uses) == 1:
+            if not _moves_alone(uses[0][1], members[uses[0][0]], stages[uses[0][0]]):
+                return False
+            continue
         dims = {_dims(use, members[k], types[buffer]) for k, use in uses}
         if len(dims) != 1 or not next(iter(dims)):
             return False
+    return True
+
+
+def _moves_alone(use: Use, name: str, stage: Stage) -> bool:
+    """Iterations of the loop touch cells of their own: a dimension that it subscripts has a form that never repeats."""
+    ranges = {i.name: i.range for i in stage.loops}
+    return any(name in form.names and _never_repeats(form, ranges) for form in use.forms)
+
+
+def _never_repeats(form: Affine, ranges: Mapping[str, int]) -> bool:
+    """A mixed-radix number, such as ``y0 + 2*y1`` with y0 below 2: every combination of loops gives another value."""
+    reach = 1
+    for coefficient, name in sorted((abs(c), n) for n, c in form.terms):
+        if coefficient < reach or name not in ranges:
+            return False
+        reach = coefficient * ranges[name]
     return True
 
 
