@@ -226,7 +226,7 @@ def nightly(session: nox.Session) -> None:
     """The long versions: many random programs, long loops that must hold memory flat."""
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
     _install_photograph(session)
-    for folder in ("integration/tests", "packages/tile-runtime/tests"):
+    for folder in ("integration/tests", "packages/tile-runtime/tests", "packages/tile-opt/tests"):
         session.run("pytest", "-q", *PARALLEL, folder, "-m", "slow", "--run-slow", *session.posargs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ sys.path[:0] = [str(HERE / "tests"), str(HERE / "examples")]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--run-slow", action="store_true", help="run the long versions, too")
+    with suppress(ValueError):  # another folder of the same run brought it
+        parser.addoption("--run-slow", action="store_true", help="run the long versions, too")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
