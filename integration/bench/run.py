@@ -22,6 +22,7 @@ from dataclasses import asdict, replace  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import compute  # noqa: E402
+import gradients  # noqa: E402
 import memory  # noqa: E402
 import overhead  # noqa: E402
 from machine import Probe  # noqa: E402
@@ -37,6 +38,8 @@ ROWS: dict[str, Contest | Limit] = {
     "row-sum": Contest("row sums of 4096²", 0.8, memory.sums("row")),
     "column-sum": Contest("column sums of 4096²", 0.8, memory.sums("column")),
     "full-sum": Contest("full sum of 4096²", 0.8, memory.sums("full")),
+    "mlp-gradient": Contest("MLP 784-512-512-10, batch 128, forward + backward", 0.6, gradients.mlp),
+    "conv-gradient": Contest("conv 3×3 32×56×56×64, forward + backward", 0.6, gradients.convolution),
     "compile": Limit("cold compile of conv + ReLU", 0.4, "s", overhead.cold_compile),
     "call": Limit("warm call on eight elements", 15, "us", overhead.warm_call),
     "import": Limit("import tile_runtime beyond import numpy", 60, "ms", overhead.importing),
