@@ -98,6 +98,16 @@ CASES = {
     "cumsum": contraction(([p(i=1)], (9,)), ([p(k=1)], (9,)), user=[(p(i=1, k=-1), 9)]),
     "transpose": contraction(([p(i=1), p(j=1)], (6, 9)), ([p(j=1), p(i=1)], (9, 6)), agg=Aggregation.ASSIGN),
     "strided_out": contraction(([p(i=2)], (9,)), ([p(i=2), p(j=1)], (9, 5))),
+    "strided_gradient": contraction(
+        ([p(n=1), p(-1, i=1, x=2), p(c=1)], (2, 8, 6)),
+        ([p(n=1), p(x=1), p(o=1)], (2, 4, 3)),
+        ([p(i=1), p(o=1), p(c=1)], (3, 3, 6)),
+    ),
+    "strided_gradient_packed": contraction(
+        ([p(n=1), p(-1, i=1, x=2), p(c=1)], (5, 12, 8)),
+        ([p(n=1), p(x=1), p(o=1)], (5, 6, 4)),
+        ([p(i=1), p(c=1), p(o=1)], (3, 8, 4)),
+    ),
     "product": contraction(([p(i=1)], (4,)), ([p(i=1), p(k=1)], (4, 6)), agg=Aggregation.PROD),
 }
 

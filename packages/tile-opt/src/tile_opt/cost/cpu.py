@@ -18,6 +18,7 @@ from tile_ir.target import HardwareSettings
 from tile_opt.cost.plan import Candidate, LoopPlan, Role, RowPlan, TilePlan
 from tile_opt.schedule.segments import Segment, cover, cover_vectors, interior, split_edges, whole, without_overlap
 from tile_opt.schedule.strides import flat_stride, scalar_bytes
+from tile_opt.schedule.unify import never_repeats
 from tile_opt.schedule.view import KernelView, Stage, Use
 from tile_opt.schedule.work import elements, is_heavy, merged_use, nbytes, op_cost, points
 
@@ -33,6 +34,7 @@ MAX_UNROLL = 16
 MAX_EDGE_TILES = 6
 GROUPS_PER_CORE = 64
 PACK_REUSE = 8
+MAX_PANEL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +70,15 @@ class CpuModel:
             if any(u.writes and stride != 1 for u, stride in strides):
                 continue
             awkward = [u for u, stride in strides if u.reads and stride not in (0, 1)]
-            if all(self._packable(view, main, u) for u in awkward):
+            if all(self._packable(view, main, u, loop.name) for u in awkward):
                 return loop.name
             if self._row_loop(view, main) is None and loop.range >= lanes:
                 return loop.name
         return None
 
-    def _packable(self, view: KernelView, main: Stage, use: Use) -> bool:
-        """An operand worth copying into panels: each subscript one plain loop, and much reuse."""
-        if not is_heavy(view, main) or use not in main.uses or not plain_operand(view, main, use):
+    def _packable(self, view: KernelView, main: Stage, use: Use, vector: str) -> bool:
+        """An operand worth copying into panels along the vector loop: it is reused much."""
+        if not is_heavy(view, main) or use not in main.uses or not packable_operand(view, use, vector):
             return False
         return points(main, view.ranges) >= PACK_REUSE * elements(view.type_of(use.buffer))
 
@@ -91,7 +93,7 @@ class CpuModel:
         rate, rows, vectors = best
         packed = tuple(
             u.buffer for u in main.uses
-            if u.reads and not u.writes and flat_stride(view, u, vector) not in (0, 1) and self._packable(view, main, u)
+            if u.reads and not u.writes and flat_stride(view, u, vector) not in (0, 1) and self._packable(view, main, u, vector)
         )
         plans = self._loop_plans(view, vector, unroll if rows > 1 else None, rows, vectors * lanes, lanes)
         return TilePlan(plans, (), packed, rate, "register tile")
@@ -305,17 +307,18 @@ def _grid_order(loops: list[LoopPlan]) -> list[int]:
     return sorted(range(len(loops)), key=lambda k: (rank[loops[k].role], k))
 
 
-def plain_operand(view: KernelView, stage: Stage, use: Use) -> bool:
-    """Each subscript of the operand is a loop of its own, over the full extent, or a constant 0 of extent 1."""
+def packable_operand(view: KernelView, use: Use, vector: str) -> bool:
+    """The vector loop alone forms one subscript, over the full extent; the others never repeat a position.
+
+    A panel then has a dimension per loop, and is at most `MAX_PANEL` times as large as the operand.
+    """
     extents = view.ranges
     seen: set[str] = set()
-    for form, size in zip(use.forms, view.type_of(use.buffer).sizes, strict=True):
-        if size == 1 and form.is_const:
-            continue
-        if form.const or len(form.terms) != 1 or form.terms[0][1] != 1:
+    sizes = view.type_of(use.buffer).sizes
+    for form, size in zip(use.forms, sizes, strict=True):
+        if seen & set(form.names) or not never_repeats(form, extents):
             return False
-        name = form.terms[0][0]
-        if name in seen or extents[name] != size:
+        if vector in form.names and (form != Affine.var(vector) or extents[vector] != size):
             return False
-        seen.add(name)
-    return prod(view.type_of(use.buffer).sizes) > 0
+        seen |= set(form.names)
+    return vector in seen and 0 < prod(extents[n] for n in seen) <= MAX_PANEL * prod(sizes)

@@ -13,7 +13,6 @@ from tile_ir.ops import Aggregation
 from tile_ir.stripe.nodes import Op
 from tile_ir.target import HardwareSettings
 
-from tile_opt.cost.cpu import plain_operand
 from tile_opt.cost.plan import Candidate
 from tile_opt.schedule.segments import interior
 from tile_opt.schedule.staging import LANES
@@ -216,4 +215,4 @@ def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
     return tuple(u for u in main.uses if u.reads and not u.writes and not view.is_local(u.buffer))
 
 
-__all__ = ["GpuModel", "GroupTile", "StagePlan", "plain_operand", "staged_operands"]
+__all__ = ["GpuModel", "GroupTile", "StagePlan", "staged_operands"]

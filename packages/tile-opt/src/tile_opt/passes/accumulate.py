@@ -23,6 +23,7 @@ from tile_ir.target import Target
 from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.merge_stages import merge_stages
 from tile_opt.schedule.regroup import fresh
+from tile_opt.schedule.strides import limits_inside
 from tile_opt.schedule.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.schedule.work import merged_use
 
@@ -105,15 +106,7 @@ def _store_stage(view: KernelView, use: Use, name: str, agg: Aggregation | None)
     out = replace(use, name="out", dir=direction, agg=agg)
     body = (Load("$a", "acc"), Store("out", "$a"))
     uses = (Use("acc", name, (Affine(),), Direction.IN), out)
-    return Stage(f"{use.buffer}_store", (), _inside(view, use), uses, body)
+    # Shared iterations without a valid tuple may lie outside the buffer.
+    inside = limits_inside(use.forms, view.type_of(use.buffer).sizes, view.ranges)
+    return Stage(f"{use.buffer}_store", (), inside, uses, body)
 
-
-def _inside(view: KernelView, use: Use) -> tuple[Affine, ...]:
-    """What keeps the cell inside its buffer: shared iterations without a valid tuple may lie outside."""
-    ranges = {n: (0, r - 1) for n, r in view.ranges.items()}
-    limits: list[Affine] = []
-    for form, size in zip(use.forms, view.type_of(use.buffer).sizes, strict=True):
-        low, high = form.bounds(ranges)
-        limits += [form] if low < 0 else []
-        limits += [form * -1 + (size - 1)] if high >= size else []
-    return tuple(limits)

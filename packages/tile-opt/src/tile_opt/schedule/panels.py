@@ -15,7 +15,7 @@ from tile_opt.cost.plan import LoopPlan, Role, TilePlan
 from tile_opt.schedule.nest import Panel, build_nest
 from tile_opt.schedule.regroup import fresh
 from tile_opt.schedule.segments import Segment
-from tile_opt.schedule.strides import flat_stride
+from tile_opt.schedule.strides import flat_stride, limits_inside
 from tile_opt.schedule.view import KernelView, Stage, Use
 
 
@@ -106,8 +106,11 @@ def _copy_stage(
     )
     subscripts = panel.forms(position + before, inner)
     assert set(others) <= names
+    # Not every combination of loops is an element of the operand.
+    inside = limits_inside(reads.forms, view.type_of(buffer).sizes, {i.name: i.range for i in loops})
     stage = Stage(
-        "copy", (), (), (reads, Use("dst", panel.buffer, subscripts, Direction.OUT)),
+        "copy", (), inside, (reads, Use("dst", panel.buffer, subscripts, Direction.OUT)),
         (Load("$x", "src"), Store("dst", "$x")),
     )  # fmt: skip
     return stage, tuple(loops)
+

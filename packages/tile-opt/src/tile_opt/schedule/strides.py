@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tile_ir.dtype import DType
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Op
 
 from tile_opt.schedule.view import KernelView, Use
@@ -18,6 +21,19 @@ def flat_offset(view: KernelView, use: Use) -> int:
     """Element that the access touches when all loops are at 0."""
     strides = view.type_of(use.buffer).strides
     return sum(form.const * s for form, s in zip(use.forms, strides, strict=True))
+
+
+def limits_inside(
+    forms: tuple[Affine, ...], sizes: tuple[int, ...], extents: Mapping[str, int]
+) -> tuple[Affine, ...]:
+    """Constraints (each >= 0) that keep subscripts inside a buffer; none where the loops' extents already do."""
+    ranges = {n: (0, e - 1) for n, e in extents.items()}
+    limits: list[Affine] = []
+    for form, size in zip(forms, sizes, strict=True):
+        low, high = form.bounds(ranges)
+        limits += [form] if low < 0 else []
+        limits += [form * -1 + (size - 1)] if high >= size else []
+    return tuple(limits)
 
 
 def scalar_bytes(view: KernelView) -> int:

@@ -133,10 +133,10 @@ def _private_to_each_iteration(
 def _moves_alone(use: Use, name: str, stage: Stage) -> bool:
     """Iterations of the loop touch cells of their own: a dimension that it subscripts has a form that never repeats."""
     ranges = {i.name: i.range for i in stage.loops}
-    return any(name in form.names and _never_repeats(form, ranges) for form in use.forms)
+    return any(name in form.names and never_repeats(form, ranges) for form in use.forms)
 
 
-def _never_repeats(form: Affine, ranges: Mapping[str, int]) -> bool:
+def never_repeats(form: Affine, ranges: Mapping[str, int]) -> bool:
     """A mixed-radix number, such as ``y0 + 2*y1`` with y0 below 2: every combination of loops gives another value."""
     reach = 1
     for coefficient, name in sorted((abs(c), n) for n, c in form.terms):
