@@ -327,18 +327,6 @@ def test_evaluators_and_invokers(matmul: tile.Function) -> None:
         tile.Invoker(matmul, device="interp").invoke()
 
 
-def test_trials_choose_among_right_schedules(matmul: tile.Function) -> None:
-    a, b = np.random.default_rng(3).random((2, 48, 48), np.float32)
-    evaluator = tile.Evaluator("llvm", tile_trials=4)
-    np.testing.assert_allclose(evaluator(matmul, a, b), a @ b, rtol=1e-5)
-    from tile_runtime.tuning import measure
-
-    trials = measure(tile.Evaluator("llvm").lower(matmul, a, b), 9)
-    assert len(trials) > 2
-    for trial in trials:
-        np.testing.assert_allclose(trial.lowered.executable.run_arrays([a, b])[0], a @ b, rtol=1e-5)
-
-
 def test_lowered_stages(matmul: tile.Function) -> None:
     x = tile.placeholder("float32", (16, 16), "x")
     lowered = matmul.lower(x, np.zeros((16, 16), np.float32), device="llvm")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from tile_ir.diagnostics import TileError
-from tile_ir.target import HardwareSettings, Target
+from tile_ir.target import Target
 
+from tile_runtime import winners
 from tile_runtime.cache import cache_key
 from tile_runtime.lowered import Lowered
 from tile_runtime.tensor import Tensor
@@ -32,8 +33,18 @@ class Trial:
     lowered: Lowered
     changed: Mapping[str, int]
     """Hardware settings that differ from the device's own; empty for the cost model's first choice."""
-    seconds: float = field(default=float("inf"))
+    seconds: float = float("inf")
     """Best time of a call."""
+    failure: str | None = None
+    """Why the device could not run it."""
+
+
+Watch = Callable[[Sequence[Trial]], None]
+"""Sees all trials after each call."""
+
+
+def _unwatched(trials: Sequence[Trial]) -> None:
+    del trials
 
 
 def targets(target: Target) -> Iterator[tuple[Mapping[str, int], Target]]:
@@ -42,24 +53,31 @@ def targets(target: Target) -> Iterator[tuple[Mapping[str, int], Target]]:
     for name, factor in _CHANGES:
         value = int(getattr(target.settings, name) * factor)
         if value >= 1 and (name != "threads" or target.settings.threads > 1):
-            yield {name: value}, replace(target, settings=_with(target.settings, name, value))
+            yield {name: value}, winners.changed(target, {name: value})
 
 
-def _with(settings: HardwareSettings, name: str, value: int) -> HardwareSettings:
-    return replace(settings, **{name: value})
+def measure(base: Lowered, count: int, watch: Watch = _unwatched) -> list[Trial]:
+    """Up to `count` different schedules of `base`, fastest first, timed on inputs of ones.
 
-
-def measure(base: Lowered, count: int) -> list[Trial]:
-    """Up to `count` different schedules of `base`, fastest first, timed on inputs of ones."""
+    A schedule that fails on the device keeps an infinite time. The winner is stored on disk for `best`, even when
+    KeyboardInterrupt ends the measuring early. `watch` is called after each timed call.
+    """
     trials = _distinct(base, count)
-    if len(trials) > 1:
-        _time(trials)
-    return sorted(trials, key=lambda t: t.seconds)
+    try:
+        if len(trials) > 1:
+            _time(trials, watch)
+    finally:
+        trials.sort(key=lambda t: t.seconds)
+        if trials[0].seconds < float("inf"):
+            winners.store(base, count, trials[0].changed)
+    return trials
 
 
 def best(base: Lowered, count: int) -> Lowered:
-    """The fastest of up to `count` schedules; `base` itself where nothing runs."""
-    return measure(base, count)[0].lowered if count > 1 and base.device.capabilities.executes else base
+    """The fastest of up to `count` schedules, stored or measured now; `base` itself where nothing runs."""
+    if count == 1 or not base.device.capabilities.executes:
+        return base
+    return winners.find(base, count) or measure(base, count)[0].lowered
 
 
 def _distinct(base: Lowered, count: int) -> list[Trial]:
@@ -79,17 +97,30 @@ def _distinct(base: Lowered, count: int) -> list[Trial]:
     return list(found.values())
 
 
-def _time(trials: Sequence[Trial]) -> None:
+def _time(trials: Sequence[Trial], watch: Watch) -> None:
     inputs = [_ones(trials[0].lowered, p.type) for p in trials[0].lowered.program.inputs]
-    outputs: Any = [None] * len(trials[0].lowered.executable.outputs)
+    outputs: list[Any] = [None] * len(trials[0].lowered.executable.outputs)
     for turn in range(ROUNDS + 1):
         for trial in trials:
-            start = time.perf_counter()
-            outputs = trial.lowered.executable.run_tensors(inputs, outputs)
-            for tensor in outputs:
-                tensor.wait()
-            if turn:  # the first call warms up
-                trial.seconds = min(trial.seconds, time.perf_counter() - start)
+            if trial.failure is None:
+                _call(trial, inputs, outputs, warm=turn > 0)
+            watch(trials)
+
+
+def _call(trial: Trial, inputs: Sequence[Tensor], outputs: list[Any], *, warm: bool) -> None:
+    """One call of a schedule, into tensors that all share; only warm ones count."""
+    start = time.perf_counter()
+    try:
+        outputs[:] = trial.lowered.executable.run_tensors(inputs, outputs)
+        for tensor in outputs:
+            tensor.wait()
+    except TileError as failure:
+        if not trial.changed:
+            raise  # what the cost model chose has to run
+        trial.failure, trial.seconds = str(failure), float("inf")
+        return
+    if warm:
+        trial.seconds = min(trial.seconds, time.perf_counter() - start)
 
 
 def _ones(low: Lowered, type: Any) -> Tensor:

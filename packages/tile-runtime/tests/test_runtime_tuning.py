@@ -1,0 +1,54 @@
+"""Tuning: several schedules are measured, failures are survived, winners are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_runtime as tile
+from tile_ir.diagnostics import Diagnostic
+from tile_runtime import tuning, winners
+from tile_runtime.executable import Executable
+
+
+def test_trials_choose_among_right_schedules(matmul: tile.Function) -> None:
+    a, b = np.random.default_rng(3).random((2, 48, 48), np.float32)
+    evaluator = tile.Evaluator("llvm", tile_trials=4)
+    np.testing.assert_allclose(evaluator(matmul, a, b), a @ b, rtol=1e-5)
+    trials = tuning.measure(tile.Evaluator("llvm").lower(matmul, a, b), 9)
+    assert len(trials) > 2
+    for trial in trials:
+        np.testing.assert_allclose(trial.lowered.executable.run_arrays([a, b])[0], a @ b, rtol=1e-5)
+
+
+def test_schedules_that_fail_are_survived(matmul: tile.Function, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = np.ones((40, 40), np.float32)
+    base = tile.Evaluator("llvm").lower(matmul, a, a)
+    run = Executable.run_tensors
+
+    def fragile(self: Executable, *arguments: Any) -> Any:
+        if self is not base.executable:
+            raise tile.TileDeviceError(Diagnostic("TILE-D000", "out of luck"))
+        return run(self, *arguments)
+
+    monkeypatch.setattr(Executable, "run_tensors", fragile)
+    trials = tuning.measure(base, 4)
+    assert len(trials) > 1 and trials[0].lowered is base
+    assert [t.failure is None for t in trials] == [True] + [False] * (len(trials) - 1)
+
+
+def test_the_winner_is_stored_even_when_interrupted(matmul: tile.Function, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = np.ones((44, 44), np.float32)
+    base = tile.Evaluator("llvm").lower(matmul, a, a)
+    assert winners.find(base, 3) is None
+
+    def impatient(trials: Sequence[tuning.Trial]) -> None:
+        if trials[-1].seconds < float("inf"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuning.measure(base, 3, impatient)
+    monkeypatch.setattr(tuning, "measure", None)  # the stored one is taken, nothing is measured again
+    np.testing.assert_allclose(tuning.best(base, 3).executable.run_arrays([a, a])[0], a @ a)
