@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from itertools import count
 
 import numpy as np
 import tile_runtime as tile
@@ -42,6 +43,26 @@ def cold_compile(small: bool) -> Mapping[str, Contestant]:
     names = {"libraries": LIBRARIES, "packages": PACKAGES}
     code = COLD.format(path=str(CONV), shape=(32, 56, 56, channels), channels=channels, **names)
     return {"tile": lambda: float(_fresh(code, TILE_CACHE="off").split()[1])}
+
+
+def scaling(small: bool) -> Mapping[str, Contestant]:
+    """CPU seconds per kernel of compiling one program of 60 distinct layers (tile) and one of 15 (15 kernels)."""
+    fewer, more = (3, 12) if small else (15, 60)
+    turn = count()
+    return {"tile": lambda: _compiled(more, next(turn)) / more, f"{fewer} kernels": lambda: _compiled(fewer, next(turn)) / fewer}
+
+
+def _compiled(layers: int, turn: int) -> float:
+    """CPU seconds from Tile text to machine code; the widths span the same range for every number of layers."""
+    widths = [64 + turn % 16 + 60 * i // layers for i in range(layers + 1)]
+    heads = ", ".join(f"W{i}[N{i}, N{i + 1}]" for i in range(layers))
+    body = " ".join(f"H{i}[b, o : B, N{i + 1}] = +(R{i}[b, k] * W{i}[k, o]); R{i + 1} = relu(H{i} + {i}.5);" for i in range(layers))
+    function = tile.Function(f"function (R0[B, N0], {heads}) -> (R{layers}) {{ {body} }}")
+    shapes = {"R0": (8, widths[0]), **{f"W{i}": (widths[i], widths[i + 1]) for i in range(layers)}}
+    inputs = [tile.placeholder("float32", shape, name) for name, shape in shapes.items()]
+    start = time.process_time()
+    tile.device("llvm").compiler.build(function.lower(*inputs, device="llvm").kernels)
+    return time.process_time() - start
 
 
 def warm_call(small: bool) -> Mapping[str, Contestant]:
