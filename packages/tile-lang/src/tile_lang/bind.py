@@ -15,18 +15,10 @@ from tile_lang import ast
 from tile_lang.contraction import bind_contraction
 from tile_lang.expressions import bind_expression
 from tile_lang.limits import DEFAULT_LIMITS, LIMIT_CODE, Limits
+from tile_lang.liveness import live_ops
 from tile_lang.program import (
-    ConstantTensor,
-    Contraction,
-    Elementwise,
-    Gather,
-    IndexOf,
-    Op,
     Param,
-    Prng,
     Program,
-    Reshape,
-    Scatter,
     TensorType,
 )
 from tile_lang.scope import Scope, origin, plural, show, suggest
@@ -189,43 +181,3 @@ def _as_output(scope: Scope, value: Value, name: str, span: Span) -> Tensor:
     if isinstance(value, TupleValue):
         fail("TILE-E122", f"the output {name} is a tuple", span, "assign its members to outputs of their own")
     return scope.tensor(value, scope.spans[name], f"the output {name}")
-
-
-# --- liveness ------------------------------------------------------------------------------------
-
-
-def live_ops(ops: Sequence[Op], outputs: Sequence[str]) -> tuple[Op, ...]:
-    """The operations that the outputs need, in order."""
-    needed = set(outputs)
-    kept: list[Op] = []
-    for op in reversed(ops):
-        if needed.isdisjoint(defined_by(op)):
-            continue
-        kept.append(op)
-        needed.update(used_by(op))
-    return tuple(reversed(kept))
-
-
-def defined_by(op: Op) -> tuple[str, ...]:
-    """Names that an operation defines."""
-    return (op.value, op.state) if isinstance(op, Prng) else (op.name,)
-
-
-def used_by(op: Op) -> tuple[str, ...]:
-    """Names that an operation reads."""
-    match op:
-        case Contraction():
-            names = [load.tensor for load in op.loads if isinstance(load.tensor, str)]
-            return (*names, op.default) if op.default is not None else tuple(names)
-        case Elementwise():
-            return tuple(a for a in op.args if isinstance(a, str))
-        case Reshape():
-            return (op.arg,)
-        case Gather():
-            return (op.data, op.indices)
-        case Scatter():
-            return (op.updates, op.indices)
-        case Prng():
-            return (op.seed,)
-        case IndexOf() | ConstantTensor():
-            return ()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tile_lang.program import Op, Program
+from tile_lang.liveness import live_ops
+from tile_lang.program import Program
 
-from tile_opt.rewrite.base import Rewrite, defined, used
+from tile_opt.rewrite.base import Rewrite
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,5 @@ class DropDead(Rewrite):
     name: ClassVar[str] = "drop_dead"
 
     def apply(self, program: Program) -> Program:
-        live = {value for _, value in program.outputs}
-        kept: list[Op] = []
-        for op in reversed(program.ops):
-            if live.intersection(defined(op)):
-                live.update(used(op))
-                kept.append(op)
-        if len(kept) == len(program.ops):
-            return program
-        return replace(program, ops=tuple(reversed(kept)))
+        kept = live_ops(program.ops, [value for _, value in program.outputs])
+        return program if len(kept) == len(program.ops) else replace(program, ops=kept)

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tile_lang.liveness import defined_by
 from tile_lang.program import Contraction, Elementwise, Literal, Op, Operand, Poly, Prng, Program, TensorType
+from tile_lang.rename import renamed
 
-from tile_opt.rewrite.base import Rewrite, defined, renamed
+from tile_opt.rewrite.base import Rewrite
 
 _COPIES = frozenset(("ident", "stop_gradient", "reverse_grad"))
 
@@ -29,14 +31,10 @@ class ShareCommon(Rewrite):
         same: dict[str, str] = {}
         first: dict[object, tuple[str, ...]] = {}
         kept: list[Op] = []
-
-        def rename(name: str) -> str:
-            return same.get(name, name)
-
         for op in program.ops:
-            moved = renamed(op, rename)
+            moved = renamed(op, same)
             source = _copied(moved, types) if self.bypass_copies else None
-            names = defined(op)
+            names = defined_by(op)
             earlier = (source,) if source is not None else first.setdefault(_key(moved), names)
             if earlier == names:
                 kept.append(moved)
@@ -44,7 +42,7 @@ class ShareCommon(Rewrite):
                 same.update(zip(names, earlier, strict=True))
         if not same:
             return program
-        outputs = tuple((public, rename(value)) for public, value in program.outputs)
+        outputs = tuple((public, same.get(value, value)) for public, value in program.outputs)
         return replace(program, ops=tuple(kept), outputs=outputs)
 
 
