@@ -8,6 +8,7 @@ so that rewriting its body never changes which index tuples are valid (ARCHITECT
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -72,10 +73,7 @@ class TensorType:
     @property
     def size(self) -> int:
         """Number of elements."""
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
+        return math.prod(self.shape)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"

@@ -40,7 +40,7 @@ def build(device: Device, kernels: KernelList) -> Library:
     settings = Settings.from_environment()
     if settings.cache == "off" or not device.capabilities.serializes:
         return device.compiler.build(kernels)
-    folder = DiskCache(settings.cache_dir or default_folder())
+    folder = disk_cache(settings)
     key = cache_key(device, kernels)
     data = folder.read(key)
     if data is not None:
@@ -54,6 +54,11 @@ def build(device: Device, kernels: KernelList) -> Library:
         if fresh is not None:
             folder.write(key, fresh)
     return library
+
+
+def disk_cache(settings: Settings) -> DiskCache:
+    """The cache in the folder that the settings name, else in the default one."""
+    return DiskCache(settings.cache_dir or default_folder())
 
 
 def default_folder() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
@@ -46,10 +47,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Number of elements."""
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:

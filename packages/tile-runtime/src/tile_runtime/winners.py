@@ -12,7 +12,7 @@ from tile_ir.diagnostics import TileError
 from tile_ir.settings import Settings
 from tile_ir.target import Target
 
-from tile_runtime.cache import DiskCache, cache_key, default_folder
+from tile_runtime.cache import cache_key, disk_cache
 
 if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def find(base: Lowered, count: int) -> Lowered | None:
     """The stored winner among `count` schedules of `base`; None when there is none that still compiles."""
     settings = Settings.from_environment()
-    data = None if settings.cache == "off" else _folder(settings).read(_key(base, count))
+    data = None if settings.cache == "off" else disk_cache(settings).read(_key(base, count))
     if data is None:
         return None
     try:
@@ -35,16 +35,12 @@ def store(base: Lowered, count: int, changes: Mapping[str, int]) -> None:
     """Remember which settings won."""
     settings = Settings.from_environment()
     if settings.cache == "on":
-        _folder(settings).write(_key(base, count), json.dumps(dict(changes)).encode())
+        disk_cache(settings).write(_key(base, count), json.dumps(dict(changes)).encode())
 
 
 def changed(target: Target, changes: Mapping[str, int]) -> Target:
     """`target` with other hardware settings."""
     return replace(target, settings=replace(target.settings, **changes))
-
-
-def _folder(settings: Settings) -> DiskCache:
-    return DiskCache(settings.cache_dir or default_folder())
 
 
 def _key(base: Lowered, count: int) -> str:

@@ -22,8 +22,8 @@ from tile_ir.target import Target
 
 from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.merge_stages import merge_stages
-from tile_opt.schedule.regroup import fresh
 from tile_opt.schedule.strides import limits_inside
+from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.schedule.work import merged_use
 

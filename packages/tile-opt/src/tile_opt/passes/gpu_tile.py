@@ -19,7 +19,7 @@ from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.gpu_nest import build_gpu_nest
 from tile_opt.schedule.gpu_rows import RowSplit, build_gpu_rows, plan_rows
 from tile_opt.schedule.gpu_transpose import TransposePlan, build_gpu_transpose, plan_transpose
-from tile_opt.schedule.nest import ARRAY, REGISTER, whole_refs
+from tile_opt.schedule.nest import ARRAY, REGISTER, scheduled, whole_refs
 from tile_opt.schedule.strides import flat_offset, flat_stride
 from tile_opt.schedule.view import KernelView, Stage, close_stage, open_kernel
 from tile_opt.schedule.work import merged_use
@@ -179,15 +179,7 @@ def _blocks(
         refs=whole_refs(view, view.stages) + allocs,
         body=tuple(close_stage(s, buffers, names) for s in stages),
     )
-    return Block(
-        view.name,
-        indexes=grid,
-        refs=whole_refs(view, view.stages),
-        body=(item,),
-        tags=view.tags | {"scheduled"},
-        comment=view.comment,
-        origin=view.origin,
-    )
+    return scheduled(view, grid, (item,))
 
 
 def _mentioned(stages: tuple[Stage, ...], constraints: tuple[Affine, ...]) -> set[str]:

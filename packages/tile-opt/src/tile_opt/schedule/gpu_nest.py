@@ -34,7 +34,7 @@ from tile_ir.stripe.nodes import (
 )
 
 from tile_opt.cost.gpu import GroupTile, StagePlan, staged_operands
-from tile_opt.schedule.nest import REGISTER, whole_refs
+from tile_opt.schedule.nest import REGISTER, scheduled, whole_refs
 from tile_opt.schedule.segments import Segment, interior, split_edges
 from tile_opt.schedule.staging import LANES, Box, CopyPlan, box_of, copy_plan, global_subscripts, local_type
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
@@ -80,15 +80,7 @@ def build_gpu_nest(view: KernelView, plan: StagePlan) -> Block:
     grid = tuple(options[0].grid for options in parts if options[0].grid is not None)
     siblings = [_sibling(view, main, plan, chosen, n) for n, chosen in enumerate(_combinations(parts))]
     locals_ = tuple(r for _, boxes in siblings[:1] for r in boxes)
-    return Block(
-        view.name,
-        indexes=grid,
-        refs=whole_refs(view, view.stages) + locals_,
-        body=tuple(b for b, _ in siblings),
-        tags=view.tags | {"scheduled"},
-        comment=view.comment,
-        origin=view.origin,
-    )
+    return scheduled(view, grid, tuple(b for b, _ in siblings), locals_)
 
 
 def _combinations(parts: list[list[Part]]) -> list[tuple[Part, ...]]:

@@ -27,9 +27,9 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 
-from tile_opt.schedule.nest import ARRAY, REGISTER, whole_refs
-from tile_opt.schedule.regroup import fresh
+from tile_opt.schedule.nest import ARRAY, REGISTER, scheduled, whole_refs
 from tile_opt.schedule.strides import flat_stride
+from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.unify import plain_loop
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 from tile_opt.schedule.work import merged_use
@@ -167,15 +167,7 @@ def build_gpu_rows(whole: KernelView, split: RowSplit) -> Block:
         refs=whole_refs(view, view.stages) + tuple(allocs),
         body=tuple(body),
     )
-    return Block(
-        view.name,
-        indexes=grid,
-        refs=whole_refs(view, view.stages),
-        body=(item,),
-        tags=view.tags | {"scheduled"},
-        comment=view.comment,
-        origin=view.origin,
-    )
+    return scheduled(view, grid, (item,))
 
 
 def _rows_kept(view: KernelView) -> KernelView:

@@ -25,7 +25,7 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 
-from tile_opt.schedule.nest import whole_refs
+from tile_opt.schedule.nest import scheduled, whole_refs
 from tile_opt.schedule.strides import flat_stride
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 from tile_opt.schedule.work import is_elementwise
@@ -105,15 +105,7 @@ class _Squares:
             + tuple(replace(s, dir=Direction.INOUT, source=s.into) for s in squares),
             body=tuple(body),
         )
-        return Block(
-            self.view.name,
-            indexes=self.grid,
-            refs=whole_refs(self.view, self.view.stages) + squares,
-            body=(item,),
-            tags=self.view.tags | {"scheduled"},
-            comment=self.view.comment,
-            origin=self.view.origin,
-        )
+        return scheduled(self.view, self.grid, (item,), squares)
 
     def _square(self, use: Use) -> Refinement:
         dtype = self.view.type_of(use.buffer).dtype

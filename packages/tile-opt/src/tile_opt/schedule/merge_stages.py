@@ -7,7 +7,8 @@ from dataclasses import replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
 
-from tile_opt.schedule.regroup import fresh, fresh_all
+from tile_opt.schedule.regroup import fresh_all
+from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.unify import plain_loop
 from tile_opt.schedule.view import KernelView, Stage, Use
 from tile_opt.schedule.work import is_elementwise

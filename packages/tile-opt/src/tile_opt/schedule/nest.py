@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement, Scope, TensorType
+from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement, Scope, Statement, TensorType
 
 from tile_opt.cost.plan import LoopPlan, Role, TilePlan
 from tile_opt.schedule.segments import Segment
@@ -65,15 +65,8 @@ def build_nest(view: KernelView, plan: TilePlan, panels: Panels | None = None) -
     tilings = [[_tile(p, k) for k in range(len(p.segments))] for p in plan.loops]
     siblings = [_sibling(view, tiles, number, grid, panels or {}) for number, tiles in enumerate(product(*tilings))]
     body = tuple(b for b in siblings if b is not None)
-    return Block(
-        view.name,
-        indexes=grid,
-        refs=whole_refs(view, tuple(_reading_panels(s, panels or {}, ()) for s in view.stages)),
-        body=body,
-        tags=view.tags | {"scheduled"},
-        comment=view.comment,
-        origin=view.origin,
-    )
+    stages = tuple(_reading_panels(s, panels or {}, ()) for s in view.stages)
+    return scheduled(replace(view, stages=stages), grid, body)
 
 
 def _grid_name(plan: LoopPlan) -> str:
@@ -163,6 +156,21 @@ def _panel_use(use: Use, panel: Panel | None, tiles: tuple[Tile, ...]) -> Use:
         return replace(use, buffer=panel.buffer)
     inner = Affine.var(tile.inner[0].name) if tile.inner else Affine()
     return replace(use, buffer=panel.buffer, forms=panel.forms(tile.position, inner))
+
+
+def scheduled(
+    view: KernelView, grid: tuple[Index, ...], body: tuple[Statement, ...], shared: tuple[Refinement, ...] = ()
+) -> Block:
+    """The block of a scheduled kernel: a grid over `body`, with the view's buffers whole and what a group shares."""
+    return Block(
+        view.name,
+        indexes=grid,
+        refs=whole_refs(view, view.stages) + shared,
+        body=body,
+        tags=view.tags | {"scheduled"},
+        comment=view.comment,
+        origin=view.origin,
+    )
 
 
 def whole_refs(view: KernelView, stages: tuple[Stage, ...]) -> tuple[Refinement, ...]:

@@ -13,9 +13,9 @@ from tile_ir.stripe.nodes import Block, Direction, Index, Load, Refinement, Stor
 
 from tile_opt.cost.plan import LoopPlan, Role, TilePlan
 from tile_opt.schedule.nest import Panel, build_nest
-from tile_opt.schedule.regroup import fresh
 from tile_opt.schedule.segments import Segment
 from tile_opt.schedule.strides import flat_stride, limits_inside
+from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.view import KernelView, Stage, Use
 
 

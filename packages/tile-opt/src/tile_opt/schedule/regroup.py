@@ -8,6 +8,7 @@ from dataclasses import replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Layout, Refinement, TensorType, row_major_strides
 
+from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.unify import SharedLoop
 from tile_opt.schedule.view import KernelView, Stage, Use
 
@@ -54,16 +55,6 @@ def _drop_dims(stage: Stage, local: dict[str, set[int]]) -> Stage:
 def packed(old: TensorType, sizes: tuple[int, ...]) -> TensorType:
     """The same element type, row-major over `sizes`."""
     return TensorType(old.dtype, sizes, Layout(row_major_strides(sizes), old.layout.align))
-
-
-def fresh(name: str, taken: set[str]) -> str:
-    """`name`, or `name` with the first number that makes it new; it is `taken` from then on."""
-    found, n = name, 0
-    while found in taken:
-        n += 1
-        found = f"{name}_{n}"
-    taken.add(found)
-    return found
 
 
 def drop_unit_loops(view: KernelView) -> KernelView:

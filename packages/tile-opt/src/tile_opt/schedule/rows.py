@@ -10,9 +10,9 @@ from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Refinement
 
 from tile_opt.cost.plan import RowPlan
 from tile_opt.schedule.nest import REGISTER
-from tile_opt.schedule.regroup import fresh
 from tile_opt.schedule.segments import Segment, cover_exactly
 from tile_opt.schedule.strides import flat_stride
+from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.view import KernelView, Stage, Use
 from tile_opt.schedule.work import merged_use
 

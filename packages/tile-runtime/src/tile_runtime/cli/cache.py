@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tile_runtime.cache import DiskCache, default_folder
+from tile_runtime.cache import DiskCache, disk_cache
 from tile_runtime.cli.common import Json, print_json, print_pairs
 from tile_runtime.cli.errors import FINDINGS
 
@@ -46,4 +46,4 @@ def verify(json: Json = False) -> None:
 def _cache() -> DiskCache:
     from tile_ir.settings import Settings
 
-    return DiskCache(Settings.from_environment().cache_dir or default_folder())
+    return disk_cache(Settings.from_environment())
