@@ -18,14 +18,13 @@ from tile_ir.stripe.nodes import (
     Direction,
     Index,
     Init,
-    Load,
-    LoadIndex,
     Refinement,
     Special,
     Statement,
-    Store,
     TensorType,
 )
+
+from tile_opt.schedule.tree import statement_names, substitute_statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Stage:
             constraints=tuple(c.substitute(values) for c in self.constraints),
             guard=tuple(c.substitute(values) for c in self.guard),
             uses=tuple(u.substitute(values) for u in self.uses),
-            body=tuple(_substitute_statement(s, values) for s in self.body),
+            body=tuple(substitute_statement(s, values) for s in self.body),
         )
 
     def names(self) -> set[str]:
@@ -91,7 +90,7 @@ class Stage:
         found |= {n for c in self.constraints for n in c.names}
         found |= {n for c in self.guard for n in c.names}
         for statement in self.body:
-            found |= _form_names(statement)
+            found |= statement_names(statement)
         return found
 
 
@@ -128,27 +127,6 @@ class KernelView:
 
     def writes(self) -> set[str]:
         return {u.buffer for s in self.stages for u in s.uses if u.writes and not self.is_local(u.buffer)}
-
-
-def _substitute_statement(statement: Statement, values: dict[str, Affine]) -> Statement:
-    match statement:
-        case LoadIndex():
-            return replace(statement, value=statement.value.substitute(values))
-        case Load() | Store() if statement.at:
-            at = tuple(a if isinstance(a, str) else a.substitute(values) for a in statement.at)
-            return replace(statement, at=at)
-        case _:
-            return statement
-
-
-def _form_names(statement: Statement) -> set[str]:
-    match statement:
-        case LoadIndex():
-            return set(statement.value.names)
-        case Load() | Store():
-            return {n for a in statement.at if not isinstance(a, str) for n in a.names}
-        case _:
-            return set()
 
 
 # --- opening ---------------------------------------------------------------------------------------
