@@ -220,8 +220,37 @@ class SubgroupOp:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """A float32 rounded to `bits` explicit mantissa bits, ties away from zero; NaN and infinities stay."""
+
+    value: Expr
+    bits: int
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixLoad:
+    """8×8 matrices of 16-bit elements from local memory to the lanes of a sub-group, `type.lanes` / 2 of them.
+
+    Lane ``8 i + r`` gives the `index` of the first element of row r of matrix i (16-byte aligned, 8 elements in a
+    row); the other lanes' indexes are not used. Lane l receives of each matrix the elements ``2 (l % 4)`` and
+    ``2 (l % 4) + 1`` of row ``l // 4``; of column ``l // 4`` when `transpose`.
+    """
+
+    ptr: Expr
+    index: Expr
+    transpose: bool
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
 class Mma:
-    """Matrix multiply-accumulate on register fragments: ``d = a · b + c`` of shape (m, n, k)."""
+    """Matrix multiply-accumulate: ``d = a · b + c`` of shape (m, n, k), c and d in float32.
+
+    In a function without sub-groups a work item holds whole matrices, row after row. With `Function.subgroup` the
+    lanes hold the fragments of `tile_ir.matrix.instruction_of(shape, dtype of a)`, registers in order, and all lanes
+    take part; float32 operands then count with `TF32_BITS` mantissa bits, the others are ignored.
+    """
 
     shape: tuple[int, int, int]
     a: tuple[Expr, ...]
@@ -232,7 +261,7 @@ class Mma:
 
 Expr = (
     Const | Var | Load | Unary | Binary | Compare | Fma | Select | Cast | Call | Splat | Extract | Insert
-    | Shuffle | Iota | ReduceLanes | Limit | WorkId | SubgroupOp | Mma
+    | Shuffle | Iota | ReduceLanes | Limit | WorkId | SubgroupOp | Round | MatrixLoad | Mma
 )  # fmt: skip
 
 # --- statements ------------------------------------------------------------------------------------
@@ -327,7 +356,10 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class AsyncCopy:
-    """Start copying `count` elements from global to local memory, in commit group `group`."""
+    """Start copying `count` elements from global to local memory, in commit group `group`.
+
+    Both addresses are multiples of `align` bytes (0: of an element).
+    """
 
     dst: Expr
     dst_index: Expr
@@ -336,10 +368,13 @@ class AsyncCopy:
     count: int
     guard: Expr | None = None
     group: int = 0
+    align: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncWait:
+    """Wait until at most `pending` copies that this work item started in `group` are unfinished."""
+
     group: int = 0
     pending: int = 0
 
