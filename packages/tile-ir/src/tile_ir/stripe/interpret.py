@@ -14,7 +14,8 @@ How fields that schedules add are executed:
 - `init=IDENTITY` sets the view at every point of the block's domain before the first iteration.
 - `acc` of a dtype other than the buffer's: the block works on a widened copy, rounded back when it ends.
 - `versions`: a refinement of an allocation with v versions selects copy ``form mod v`` by an extra leading
-  access form; without one, by the value of its block's first ORDERED index (copy 0 if there is none).
+  access form; without one, by the value of its block's first ORDERED index (copy 0 if there is none). A
+  refinement with v versions itself passes all of them on.
   Statements beside the allocation itself work on copy 0.
 - `Special` has no meaning here and is an error.
 """
@@ -268,12 +269,13 @@ def _refine(block: Block, ref: Refinement, parents: Views, indexes: Values, give
     parent = parents[ref.source]
     access = [form.evaluate(indexes) for form in ref.access]
     data = parent.data
-    if parent.versioned:
+    every = parent.versioned and ref.versions > 1
+    if parent.versioned and not every:
         data = data[_version(block, ref, access, indexes) % data.shape[0], ...]
     origin = tuple(o + a for o, a in zip(parent.origin, access[-rank:] if rank else (), strict=True))
     low = tuple(map(max, parent.low, origin))
     high = tuple(min(h, o + s) for h, o, s in zip(parent.high, origin, ref.type.sizes, strict=True))
-    return View(ref, data, origin, low, high)
+    return View(ref, data, origin, low, high, every)
 
 
 def _reshaped(block: Block, parents: Views) -> tuple[Block, Views]:

@@ -73,7 +73,10 @@ class Swizzle:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Where an element of a tile lives in a sub-group: (lane, register) as forms of ``d0, d1, …``."""
+    """Where an element of a tile lives in a sub-group: (lane, register), each the sum of its forms of ``d0, d1, …``.
+
+    Dimensions that no form mentions come first; their positions follow one another in further registers.
+    """
 
     lane: tuple[Quasi, ...]
     register: tuple[Quasi, ...]
@@ -132,6 +135,8 @@ class Scope(Enum):
 
     DEVICE = "device"
     GROUP = "group"
+    SUBGROUP = "subgroup"
+    """Register fragments: the lanes hold the elements together."""
     THREAD = "thread"
 
 
@@ -184,7 +189,7 @@ class Refinement:
     offset: int = 0
     """Byte offset in its arena once memory placement has run."""
     versions: int = 1
-    """Copies for multi-buffering; iteration k uses copy ``k mod versions``."""
+    """Copies for multi-buffering; iteration k uses copy ``k mod versions``. A view with its source's number shows all."""
     bank_dim: int | None = None
     const: bool = False
     hint: str = ""

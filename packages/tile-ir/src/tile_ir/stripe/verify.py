@@ -170,15 +170,16 @@ def _statement_forms(statement: Statement) -> Iterator[Quasi]:
 
 
 def allocations(site: Site) -> Iterator[str]:
-    """Exactly the allocations have no source; they start at zero and may have several versions."""
+    """Exactly the allocations have no source; they start at zero. Several versions: allocations, and views of them all."""
     for ref in site.block.refs:
         alloc = ref.dir is Direction.ALLOC
         if alloc != (not ref.source):
             yield f"{'allocation' if alloc else 'refinement'} {ref.into} has source {ref.source!r}: {print_refinement(ref)}"
         if alloc and any(form != Affine() for form in ref.access):
             yield f"allocation {ref.into} does not start at zero: {print_refinement(ref)}"
-        if ref.versions < 1 or (ref.versions > 1 and not alloc):
-            yield f"refinement {ref.into} has {ref.versions} versions; only an allocation has several"
+        source = _source(site, ref)
+        if ref.versions < 1 or (ref.versions > 1 and source is not None and ref.versions != source.versions):
+            yield f"refinement {ref.into} has {ref.versions} versions; its source has another number of them"
 
 
 def ranks(site: Site) -> Iterator[str]:

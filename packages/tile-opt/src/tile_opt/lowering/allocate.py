@@ -13,6 +13,7 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.forms import Env, linear, resolve
+from tile_opt.lowering.fragments import fragment_map
 from tile_opt.lowering.memory import Home, Lanes, Root
 
 ARRAY_ALIGN = 64
@@ -34,14 +35,27 @@ class Allocator:
     def view(self, ref: stripe.Refinement, block: stripe.Block, lanes: Lanes) -> View:
         """A fresh allocation for one instance of `block`; inside a vector index each lane has its own."""
         layout = ref.type.layout
-        if layout.swizzle or layout.fragment or ref.versions > 1:
+        if layout.fragment is not None:
+            return self._fragments(ref)
+        if layout.swizzle or (ref.versions > 1 and lanes.symbol):
             raise LoweringError(f"allocation {ref.into!r} has a layout that this target cannot address")
-        elements = extent(ref.type) * lanes.count
+        pitch = _pitch(ref)
+        elements = (pitch * ref.versions or extent(ref.type)) * lanes.count
         root, offset = self._root(ref, block, lanes, elements)
         if lanes.symbol:
             offset = offset + Affine.var(lanes.symbol)
         strides = tuple(s * lanes.count for s in ref.type.strides)
-        return View(root, offset, (), ref.type.sizes, strides, ref.hint, ref.agg, lanes.count)
+        return View(root, offset, (), ref.type.sizes, strides, ref.hint, ref.agg, lanes.count, pitch)
+
+    def _fragments(self, ref: stripe.Refinement) -> View:
+        """A variable for each matrix of the tile: a vector of the elements that one lane holds."""
+        fragments = fragment_map(ref.type)
+        type = Type(ref.type.dtype, fragments.registers)
+        zero = Const(0.0 if type.dtype.is_float else 0, type)
+        elements = extent(ref.type)
+        variables = [self.builder.mutable(ref.into, zero) for _ in range(elements // fragments.elements)]
+        root = Root(ref.into, type.dtype, Home.FRAGMENT, elements, chunk=type.lanes, variables=variables, fragments=fragments)
+        return View(root, Affine(), (), ref.type.sizes, ref.type.strides, ref.hint, ref.agg)
 
     def _root(
         self, ref: stripe.Refinement, block: stripe.Block, lanes: Lanes, elements: int
@@ -84,6 +98,14 @@ class Allocator:
         root = Root(name, type.dtype, Home.PARAM, each * self.groups, Var(name, type), ARRAY_ALIGN, shared=True)
         self.temps.append(root)
         return root, self.group_id * each
+
+
+def _pitch(ref: stripe.Refinement) -> int:
+    """Elements from one version to the next, each aligned like the first; 0 where there is one only."""
+    if ref.versions == 1:
+        return 0
+    unit = max(1, ref.type.layout.align // ref.type.dtype.bytes)
+    return -(-extent(ref.type) // unit) * unit
 
 
 def extent(type: stripe.TensorType) -> int:

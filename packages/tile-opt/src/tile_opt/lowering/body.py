@@ -10,9 +10,9 @@ from math import gcd
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_ir.semtree.nodes import Binary, Const, Expr, Type
+from tile_ir.semtree.nodes import Binary, Const, Expr, Round, Type
 from tile_ir.stripe import nodes as stripe
-from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.forms import (
@@ -47,6 +47,8 @@ class View:
     agg: Aggregation | None = None
     scale: int = 1
     """Elements of the root per element of the layout: the lanes of a vector index around the allocation."""
+    pitch: int = 0
+    """Elements between the versions of an allocation, while the view shows them all."""
 
 
 @dataclass(slots=True)
@@ -60,6 +62,8 @@ class Instance:
     """Scalars of the block computed so far."""
     products: dict[str, tuple[Expr, Expr]] = field(default_factory=dict[str, tuple[Expr, Expr]])
     """Products left for the sum that is their only user."""
+    rounding: int = 0
+    """Mantissa bits that loaded values are rounded to; 0 leaves them as they are."""
 
 
 def products_of(body: Sequence[stripe.Statement], refs: Sequence[stripe.Refinement]) -> frozenset[str]:
@@ -125,7 +129,10 @@ class Body:
     def _load(self, statement: stripe.Load, at: Instance) -> None:
         view = at.views[statement.src]
         position = self._position(view, statement.at, statement.clamp, at)
-        at.values[statement.dst] = self.memory.load(view.root, position, at.lanes, statement.dst[1:] or "x")
+        value = self.memory.load(view.root, position, at.lanes, statement.dst[1:] or "x")
+        if at.rounding:
+            value = self.builder.pure(f"round{at.rounding}", (value,), Round(value, at.rounding, value.type))
+        at.values[statement.dst] = value
 
     def _store(self, statement: stripe.Store, at: Instance) -> None:
         view = at.views[statement.dst]
@@ -257,7 +264,22 @@ def view_of(
     if scale != 1:
         strides = tuple(s * scale for s in strides)
     hint = ref.hint or parent.hint
-    return View(parent.root, offset, quasi, ref.type.sizes, strides, hint, ref.agg, scale)
+    pitch = parent.pitch if ref.versions > 1 else 0
+    return View(parent.root, offset, quasi, ref.type.sizes, strides, hint, ref.agg, scale, pitch)
+
+
+def access_of(ref: stripe.Refinement, block: stripe.Block, parent: View) -> tuple[Affine, tuple[Scaled, ...]]:
+    """Elements from the parent's origin to the view's, over the block's indexes; it selects one of several versions."""
+    rank = len(parent.strides)
+    affine, quasi = linear(ref.access[-rank:] if rank else (), parent.strides)
+    if not parent.pitch or ref.versions > 1:
+        return affine, quasi
+    ordered = (Affine.var(i.name) for i in block.indexes if i.order is stripe.Order.ORDERED)
+    version = ref.access[0] if len(ref.access) > rank else next(ordered, Affine())
+    if not isinstance(version, Affine):
+        raise LoweringError(f"{ref.into!r} selects a version of {ref.source!r} by a quotient")
+    copies = parent.root.elements // parent.pitch
+    return affine, (*quasi, (parent.pitch, DivMod(version, copies, DivModOp.MOD)))
 
 
 def origin(root: Root, type: stripe.TensorType, offset: Affine = ZERO) -> View:

@@ -62,6 +62,8 @@ class Builder:
         """Arrays of the whole function."""
         self.ranges: dict[str, tuple[int, int]] = {}
         """Inclusive range of every loop variable and lane symbol."""
+        self.lanes: dict[str, tuple[int, int]] = {}
+        """Variables that are a digit of the lane in its sub-group: (divisor, modulus)."""
         self._homes: dict[str, Scope] = {}
         self._counts: dict[str, int] = {}
         self._stems: dict[str, str] = {}

@@ -17,7 +17,7 @@ from tile_opt.lowering.allocate import Allocator, extent
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import BOOL, Builder
 from tile_opt.lowering.memory import Home, Root
-from tile_opt.lowering.nest import Context, Nest
+from tile_opt.lowering.nest import THREADS, Context, Nest
 
 INT32_ELEMENTS = 1 << 30
 """Below this many elements every subscript, and each term of it, fits 32 bits with room to spare."""
@@ -73,7 +73,7 @@ def lower_kernel(
     body = finish()
     order = _parameter_order(roots, nest.allocator.temps)
     params = tuple(_param(root) for _, root in order)
-    function = Function(name, params, body, group_size)
+    function = Function(name, params, body, group_size, _subgroup(block))
     temps = tuple((t.dtype, t.elements) for t in nest.allocator.temps)
     return LoweredKernel(function, tuple(number for number, _ in order), temps, grid.sizes)
 
@@ -130,9 +130,15 @@ def _group_size(block: stripe.Block) -> tuple[int, int, int]:
     sizes = [1, 1, 1]
     for inner in blocks_of(block):
         for axis in range(3):
-            used = prod(i.range for i in inner.indexes if i.bind is Bind.GROUP and i.axis == axis)
+            used = prod(i.range for i in inner.indexes if i.bind in THREADS and i.axis == axis)
             sizes[axis] = max(sizes[axis], used)
     return (sizes[0], sizes[1], sizes[2])
+
+
+def _subgroup(block: stripe.Block) -> int:
+    """Lanes of a sub-group: what the indexes bound to lanes span; 0 where there are none."""
+    spans = (prod(i.range for i in b.indexes if i.bind is Bind.LANE) for b in blocks_of(block) if any(i.bind is Bind.LANE for i in b.indexes))
+    return max(spans, default=0)
 
 
 class _Grid:

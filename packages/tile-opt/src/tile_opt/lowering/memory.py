@@ -29,6 +29,7 @@ from tile_ir.stripe.affine import Affine
 
 from tile_opt.lowering.builder import Builder, Scope, atom_key
 from tile_opt.lowering.forms import Scaled, alignment, at_lane, without
+from tile_opt.lowering.fragments import FragmentMap, slots
 
 MERGE: dict[Aggregation, str] = {
     Aggregation.SUM: "add",
@@ -51,6 +52,8 @@ class Home(Enum):
     """An array variable (private or local)."""
     REG = "reg"
     """Named variables; positions are static."""
+    FRAGMENT = "fragment"
+    """Named variables that hold a lane's part of the matrices of a sub-group."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +72,7 @@ class Root:
     chunk: int = 1
     """Elements per variable of a register tile."""
     variables: Sequence[Var] = ()
+    fragments: FragmentMap | None = None
     read: bool = False
     written: bool = False
 
@@ -133,6 +137,8 @@ class Memory:
 
     def _load(self, root: Root, position: Position, lanes: Lanes, hint: str) -> Expr:
         stride = lanes.stride(position)
+        if root.home is Home.FRAGMENT:
+            return self._assemble([self._slot(root, n) for n in self._slots(root, position, lanes)], hint)
         if root.home is Home.REG:
             return self._read_registers(root, position, lanes, stride, hint)
         if stride == 0:
@@ -198,6 +204,10 @@ class Memory:
         root.written = True
         self._forget(root)
         stride = lanes.stride(position)
+        if root.home is Home.FRAGMENT:
+            for n, slot in enumerate(self._slots(root, position, lanes)):
+                self._write_slot(root, slot, self._extract(value, n))
+            return
         if root.home is Home.REG:
             self._write_registers(root, position, value, lanes, stride)
             return
@@ -358,6 +368,14 @@ class Memory:
         form = without(position.affine, lanes.symbol or None)
         assert form.is_const and not position.quasi and position.dynamic is None, f"{root.name} needs static positions"
         return form.const
+
+    def _slots(self, root: Root, position: Position, lanes: Lanes) -> list[int]:
+        """The registers, numbered over all variables, of an element per lane of the vector index."""
+        assert root.fragments is not None
+        if position.dynamic is not None:
+            raise TileInternalError(f"fragments {root.name} need positions that are known")
+        return [slots(root.fragments, self._lane(position, lanes, n) if lanes.symbol else position, self.builder.lanes)
+                for n in range(lanes.count)]  # fmt: skip
 
     def _slot(self, root: Root, offset: int) -> Expr:
         variable = root.variables[offset // root.chunk]

@@ -6,21 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tile_ir.semtree.nodes import Barrier, Binary, Cast, Compare, Expr, IdKind, Var, WorkId
+from tile_ir.semtree.nodes import AsyncWait, Barrier, Binary, Cast, Compare, Expr, IdKind, Var, WorkId
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Bind, Direction, Init
 
 from tile_opt.lowering.allocate import Allocator
-from tile_opt.lowering.body import Body, Instance, LoweringError, View, products_of, view_of
+from tile_opt.lowering.body import Body, Instance, LoweringError, View, access_of, products_of, view_of
 from tile_opt.lowering.builder import BOOL, Builder
-from tile_opt.lowering.forms import Scaled, linear, resolve, resolve_quasi, sign
+from tile_opt.lowering.forms import Scaled, resolve, resolve_quasi, sign
 from tile_opt.lowering.group_reduce import combine_threads
 from tile_opt.lowering.loops import LoopBounds, loop_bounds
+from tile_opt.lowering.matrix import emit_collective, is_collective, rounding
 from tile_opt.lowering.memory import SCALAR, Home, Lanes
+from tile_opt.lowering.transfer import copies_ahead, start_copy
 
 Env = dict[str, Affine]
 STATIC = (Bind.UNROLL, Bind.VECTOR)
+THREADS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
+"""Dealt out to the work items of a group, axis by axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Nest:
         self.body = Body(builder)
         self.allocator = allocator
         self.group_size = group_size
+        self.copies = False
+        """Whether copies were started that a `Wait` waits for."""
         self.grid: dict[str, Affine] = {}
         """Values of the kernel block's GRID indexes."""
 
@@ -71,13 +77,44 @@ class Nest:
         self.check(replace(point, env=dict(context.env)), lambda _: self._unguarded(block, context))
 
     def _unguarded(self, block: stripe.Block, context: Context) -> None:
+        if is_collective(block.instr):
+            self._collective(block, context)
+            return
         for ref in block.refs:
             if ref.agg is not None and ref.init is Init.IDENTITY:
                 self._identity(block, ref, context)
-        plan = [(r, linear(r.access, context.views[r.source].strides)) for r in block.refs if r.source]
+        plan = [(r, access_of(r, block, context.views[r.source])) for r in block.refs if r.source]
         products = products_of(block.body, block.refs)
         run = _Run(self, block, context, plan, products)
         run.bind(0, Point({}, block.constraints, context.lanes, context.axes), run.single)
+
+    def _collective(self, block: stripe.Block, context: Context) -> None:
+        """One instruction of a sub-group: its indexes are not looped over."""
+        passed = {i.name: resolve(i.value, context.env) for i in block.indexes if i.value is not None}
+
+        def views(at: Mapping[str, Affine]) -> dict[str, View]:
+            env = passed | dict(at)
+            parents = context.views
+            return {
+                r.into: view_of(parents[r.source], r, access_of(r, block, parents[r.source]), env, self.builder.ranges)
+                for r in block.refs
+            }
+
+        emit_collective(self.builder, block, views, self._lane_digit)
+
+    def _lane_digit(self, divisor: int, modulus: int) -> Affine:
+        """``lane // divisor % modulus`` of the work item's lane in its sub-group."""
+        key = ("lane", divisor, modulus)
+        found = self.builder.top.index.get(key)
+        if found is None:
+            number: Expr = self.builder.index(self.linear_thread())
+            if divisor > 1:
+                number = Binary("div", number, self.builder.literal(divisor), number.type)
+            value = Binary("mod", number, self.builder.literal(modulus), number.type)
+            found = self.builder.let("lane_part", value, self.builder.top)
+            self.builder.top.index[key] = found
+            self.builder.declare(found.name, 0, modulus - 1, self.builder.top)
+        return Affine.var(found.name)
 
     def _depends_on_lanes(self, block: stripe.Block, context: Context) -> bool:
         """True when lanes may disagree on whether, or how often, the block runs."""
@@ -163,8 +200,8 @@ class Nest:
         return value if self.builder.index_type == value.type else Cast(value, self.builder.index_type)
 
     def thread_index(self, index: stripe.Index, block: stripe.Block) -> Affine:
-        """The value of a GROUP index: threads of an axis are dealt out, last listed index fastest."""
-        faster = prod(i.range for i in _after(index, _bound(block, Bind.GROUP, index.axis)))
+        """The value of a thread index: threads of an axis are dealt out, last listed index fastest."""
+        faster = prod(i.range for i in _after(index, _bound(block, index.axis)))
         key = ("thread", index.axis, faster, index.range)
         found = self.builder.top.index.get(key)
         if found is None:
@@ -176,11 +213,13 @@ class Nest:
             found = self.builder.let(index.name, value, self.builder.top)
             self.builder.top.index[key] = found
             self.builder.declare(found.name, 0, index.range - 1, self.builder.top)
+            if index.bind is Bind.LANE:
+                self.builder.lanes[found.name] = (faster, index.range)
         return Affine.var(found.name)
 
     def thread_step(self, index: stripe.Index, block: stripe.Block) -> int:
-        """Distance in linear thread number between neighbours of a GROUP index."""
-        faster = prod(i.range for i in _after(index, _bound(block, Bind.GROUP, index.axis)))
+        """Distance in linear thread number between neighbours of a thread index."""
+        faster = prod(i.range for i in _after(index, _bound(block, index.axis)))
         return faster * prod(self.group_size[: index.axis])
 
     def linear_thread(self) -> Affine:
@@ -206,7 +245,7 @@ class Nest:
         conditions: list[Expr] = []
         leaf = not any(isinstance(s, (stripe.Block, stripe.Sync)) for s in block.body)
         for axis, size in enumerate(self.group_size):
-            bound = _bound(block, Bind.GROUP, axis)
+            bound = _bound(block, axis)
             used = prod(i.range for i in bound)
             idle = bool(bound) and used < size
             alone = not bound and leaf and size > 1 and axis not in context.axes and self._shares(block, context)
@@ -236,8 +275,8 @@ def _static(index: stripe.Index) -> bool:
     return index.bind in STATIC or index.value is not None or index.range == 1
 
 
-def _bound(block: stripe.Block, bind: Bind, axis: int) -> list[stripe.Index]:
-    return [i for i in block.indexes if i.bind is bind and i.axis == axis and i.value is None]
+def _bound(block: stripe.Block, axis: int) -> list[stripe.Index]:
+    return [i for i in block.indexes if i.bind in THREADS and i.axis == axis and i.value is None]
 
 
 def _after(index: stripe.Index, indexes: Sequence[stripe.Index]) -> Sequence[stripe.Index]:
@@ -267,6 +306,7 @@ class _Run:
         self.plan = plan
         self.products = products
         self.reduces = any(isinstance(s, stripe.Reduce) for s in block.body)
+        self.rounding = rounding(block.instr)
 
     def bind(self, position: int, point: Point, sink: Sink) -> None:
         """Bind index `position` and those after it, then give every point to `sink`."""
@@ -301,7 +341,7 @@ class _Run:
             self._next(position, point, self._only(index), sink)
         elif index.bind is Bind.GRID:
             self._next(position, point, self.nest.grid[index.name], sink)
-        elif index.bind is Bind.GROUP:
+        elif index.bind in THREADS:
             axes = point.axes | {index.axis}
             self._next(position, replace(point, axes=axes), self.nest.thread_index(index, self.block), sink)
         elif index.bind is Bind.VECTOR and index.lanes > 1 and not point.lanes.symbol:
@@ -404,7 +444,7 @@ class _Run:
     def _reduce(self, statement: stripe.Reduce, instances: Sequence[Instance]) -> None:
         """First across unrolled indexes and lanes, then across threads."""
         found = {i.name: i for i in self.block.indexes if i.name in statement.over}
-        threads = [i for i in found.values() if i.bind is Bind.GROUP and not _static(i)]
+        threads = [i for i in found.values() if i.bind in THREADS and not _static(i)]
         if len(found) < len(statement.over) or any(not _static(i) and i not in threads for i in found.values()):
             raise LoweringError(f"reduce over {statement.over} needs unrolled, vector or group indexes of its block")
         done = self.nest.body.reduce(statement, instances, frozenset(found))
@@ -429,7 +469,7 @@ class _Run:
         for ref in self.block.refs:
             if not ref.source:
                 views[ref.into] = self.nest.allocator.view(ref, self.block, point.lanes)
-        return Instance(point.env, views, point.lanes)
+        return Instance(point.env, views, point.lanes, rounding=self.rounding)
 
     def _statement(self, statement: stripe.Statement, at: Instance, point: Point) -> None:
         match statement:
@@ -439,14 +479,19 @@ class _Run:
                 self.nest.barrier(statement)
             case stripe.Transfer():
                 self._transfer(statement, at, point)
-            case stripe.Wait():
-                pass
+            case stripe.Wait(group, pending):
+                if self.nest.copies:
+                    self.builder.emit(AsyncWait(group, pending))
             case _:
                 self.nest.body.statement(statement, at, self.products)
 
     def _transfer(self, statement: stripe.Transfer, at: Instance, point: Point) -> None:
-        """A copy on a transfer unit is a plain copy here; it is complete when `Wait` would be reached."""
+        """A copy of neighbours from global into local memory runs ahead; any other is a plain copy, complete at once."""
         target, source = at.views[statement.dst], at.views[statement.src]
+        if self.nest.threads > 1 and copies_ahead(target, source):
+            self.nest.copies = True
+            start_copy(self.builder, target, source, statement.group)
+            return
         indexes = tuple(stripe.Index(f"d{d}", size) for d, size in enumerate(target.sizes))
         here = tuple(Affine.var(i.name) for i in indexes)
         refs = (self._element("dst", statement.dst, target, Direction.OUT, here),

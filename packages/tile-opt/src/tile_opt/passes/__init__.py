@@ -35,6 +35,7 @@ PASSES: dict[str, str] = {
     "compute_deps": "tile_opt.passes.compute_deps:ComputeDeps",
     "schedule": "tile_opt.passes.schedule:Schedule",
     "memory_placement": "tile_opt.passes.memory_placement:MemoryPlacement",
+    "tensor_tile": "tile_opt.passes.tensor_tile:TensorTile",
     "gpu_tile": "tile_opt.passes.gpu_tile:GpuTile",
 }
 """Pass name -> ``module:class``."""

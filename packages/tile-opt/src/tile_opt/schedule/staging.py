@@ -43,14 +43,18 @@ def box_of(forms: tuple[Affine, ...], inner: Mapping[str, int]) -> Box:
     return Box(tuple(corner), tuple(extents), tuple(inside))
 
 
-def local_type(box: Box, whole: TensorType, innermost: int) -> TensorType:
-    """Layout of the staged box: dimension `innermost` contiguous with a padded pitch, the others in order."""
+def local_type(box: Box, whole: TensorType, innermost: int, pad: int | None = None) -> TensorType:
+    """Layout of the staged box: dimension `innermost` contiguous with a pitch padded by `pad`, the others in order.
+
+    The padding, when None, suits items that walk the rows.
+    """
     order = [d for d in range(len(box.extents)) if d != innermost] + [innermost]
     strides = [0] * len(order)
     step = 1
+    pitch = _padded(box.extents[innermost]) if pad is None else box.extents[innermost] + pad
     for position, d in enumerate(reversed(order)):
         strides[d] = step
-        step *= box.extents[d] if position else _padded(box.extents[d])
+        step *= box.extents[d] if position else pitch
     return TensorType(whole.dtype, box.extents, Layout(tuple(strides), 16))
 
 
@@ -73,9 +77,11 @@ class CopyPlan:
     lanes: int
 
 
-def copy_plan(name: str, box: Box, whole: TensorType, contiguous: int, item: Affine, items: int) -> CopyPlan:
-    """Spread the box over `items` work items, numbered by the form `item`."""
-    lanes = LANES if _wide(box, whole, contiguous) else 1
+def copy_plan(
+    name: str, box: Box, whole: TensorType, contiguous: int, item: Affine, items: int, wide: int = LANES
+) -> CopyPlan:
+    """Spread the box over `items` work items, numbered by the form `item`, `wide` elements (16 bytes) at a time."""
+    lanes = wide if _wide(box, whole, contiguous, wide) else 1
     counts = list(box.extents)
     counts[contiguous] //= lanes
     order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
@@ -106,12 +112,13 @@ def copy_plan(name: str, box: Box, whole: TensorType, contiguous: int, item: Aff
     return CopyPlan(tuple(loops), subscripts, tuple(parts), tuple(constraints), lanes)
 
 
-def _wide(box: Box, whole: TensorType, contiguous: int) -> bool:
-    """Rows of the box start and end on multiples of four elements."""
-    aligned = all(s % LANES == 0 for d, s in enumerate(whole.strides) if d != contiguous)
+def _wide(box: Box, whole: TensorType, contiguous: int, wide: int) -> bool:
+    """Rows of the box start and end on multiples of `wide` elements, which are 16 bytes."""
+    aligned = all(s % wide == 0 for d, s in enumerate(whole.strides) if d != contiguous)
     corner = box.corner[contiguous]
-    starts = corner.const % LANES == 0 and all(c % LANES == 0 for _, c in corner.terms)
-    return whole.dtype.bytes == 4 and whole.strides[contiguous] == 1 and box.extents[contiguous] % LANES == 0 and aligned and starts
+    starts = corner.const % wide == 0 and all(c % wide == 0 for _, c in corner.terms)
+    fits = box.extents[contiguous] % wide == 0
+    return whole.dtype.bytes * wide == 16 and whole.strides[contiguous] == 1 and fits and aligned and starts
 
 
 def _shares(counts: list[int], items: int) -> list[int]:

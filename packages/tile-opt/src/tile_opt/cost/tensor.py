@@ -1,0 +1,163 @@
+"""Schedules for matrix instructions: how many warps share a group's tile, and how the operands pass through local memory.
+
+Sources: facts "gpu-codegen" section 5 (tiles of ``mma.sync`` and what they measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.matrix import LANES, MatrixInstruction
+from tile_ir.target import HardwareSettings
+
+from tile_opt.cost.plan import Candidate
+from tile_opt.schedule.view import KernelView
+
+BANKS = 32
+"""Banks of local memory, four bytes each."""
+BANK_BYTES = 4
+COPY_BYTES = 16
+"""Bytes that one asynchronous copy moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which loops and operands of a contraction are those of ``c[m, n] += a[m, k] * b[k, n]``."""
+
+    instruction: MatrixInstruction
+    rows: str
+    columns: str
+    reduction: str
+    left: str
+    """Local name of the operand with rows."""
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarpTile:
+    """Warps along rows and columns of a group's tile, and the instruction's tiles of each warp."""
+
+    down: int
+    across: int
+    tall: int
+    wide: int
+    rate: float
+    """Share of the best tile's rate when every multiprocessor is busy."""
+    resident: int
+    """Groups that a multiprocessor holds at once."""
+
+
+WARP_TILES = (
+    WarpTile(2, 2, 4, 8, 1.0, 2),
+    WarpTile(2, 2, 4, 4, 0.8, 3),
+    WarpTile(2, 2, 2, 4, 0.55, 5),
+    WarpTile(2, 2, 1, 2, 0.25, 8),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlan:
+    """A contraction on matrix instructions: the warps' tiles, the step of the reduction, and copies under way."""
+
+    roles: Roles
+    shape: WarpTile
+    step: int
+    stages: int
+    """Steps whose operands are in local memory at once."""
+
+    @property
+    def warps(self) -> int:
+        return self.shape.down * self.shape.across
+
+    @property
+    def warp_rows(self) -> int:
+        return self.shape.tall * self.roles.instruction.shape[0]
+
+    @property
+    def warp_columns(self) -> int:
+        return self.shape.wide * self.roles.instruction.shape[1]
+
+    @property
+    def rows(self) -> int:
+        """Rows of a group's tile."""
+        return self.shape.down * self.warp_rows
+
+    @property
+    def columns(self) -> int:
+        return self.shape.across * self.warp_columns
+
+
+@dataclass(frozen=True, slots=True)
+class TensorModel:
+    """Chooses the plan of a contraction; `local_bytes` is what a group may keep in local memory."""
+
+    settings: HardwareSettings
+    local_bytes: int
+
+    def plan(self, view: KernelView, roles: Roles) -> TensorPlan | None:
+        """The plan with the best predicted rate; None where the reduction does not divide or nothing fits."""
+        step = self._step(view.ranges[roles.reduction], roles.instruction)
+        if step is None:
+            return None
+        best: tuple[float, TensorPlan | None] = (0.0, None)
+        for share, plan in self._weighed(view, roles, step):
+            if share > best[0]:
+                best = share, plan
+        return best[1]
+
+    def candidates(self, view: KernelView, plan: TensorPlan) -> tuple[Candidate, ...]:
+        """The tiles that were weighed against those of `plan`."""
+        names = plan.roles.rows, plan.roles.columns
+        return tuple(
+            Candidate(
+                tuple(zip(names, (p.rows, p.columns), strict=True)), share,
+                note=f"{p.warps} warps x {p.shape.tall} by {p.shape.wide} instructions",
+            )
+            for share, p in self._weighed(view, plan.roles, plan.step)
+        )  # fmt: skip
+
+    def _weighed(self, view: KernelView, roles: Roles, step: int) -> Iterator[tuple[float, TensorPlan]]:
+        """(predicted share of the best rate, plan) of every tile that fits; idle multiprocessors and edges cost."""
+        extents = view.ranges
+        beside = prod(i.range for i in view.loops if i.name not in (roles.rows, roles.columns))
+        for shape in WARP_TILES:
+            plan = self._staged(TensorPlan(roles, shape, step, 3), extents[roles.reduction])
+            if plan is None or plan.warps * LANES > self.settings.threads:
+                continue
+            down, across = -(-extents[roles.rows] // plan.rows), -(-extents[roles.columns] // plan.columns)
+            useful = extents[roles.rows] * extents[roles.columns] / (down * plan.rows * across * plan.columns)
+            groups, slots = beside * down * across, max(1, self.settings.cores) * shape.resident
+            yield shape.rate * useful * groups / (-(-groups // slots) * slots), plan
+
+    def _staged(self, plan: TensorPlan, extent: int) -> TensorPlan | None:
+        """The plan with as many stages as the reduction and local memory allow, at least two."""
+        width = plan.roles.instruction.dtype.bytes
+        line = plan.step + COPY_BYTES // width
+        each = width * (plan.rows * line + plan.step * (plan.columns + 2 * COPY_BYTES // width))
+        most = min(plan.stages, self.local_bytes // each, extent // plan.step + 1)
+        return TensorPlan(plan.roles, plan.shape, plan.step, most) if most >= 2 else None
+
+    def _step(self, extent: int, instruction: MatrixInstruction) -> int | None:
+        """Two instructions deep where that divides."""
+        k = instruction.shape[2]
+        return next((step for step in (2 * k, k) if extent % step == 0), None)
+
+
+def padding(extent: int, width: int) -> range:
+    """Elements that rows of `extent` elements of `width` bytes may be padded by: copies stay aligned."""
+    unit = COPY_BYTES // width
+    start = -extent % unit
+    return range(start, start + 8 * unit, unit)
+
+
+def bank_conflicts(addresses: Sequence[int], bytes: int) -> int:
+    """The most lanes that meet in one bank when each reads `bytes` bytes at its address; 1 is free of conflicts."""
+    together = max(1, BANKS * BANK_BYTES // bytes)
+    worst = 0
+    for start in range(0, len(addresses), together):
+        words = {a // bytes for a in addresses[start : start + together]}
+        slots = [w % together for w in words]
+        worst = max(worst, *(slots.count(s) for s in slots))
+    return worst

@@ -1,0 +1,71 @@
+"""Fragments: which register of a lane an access means, found by evaluating it for every lane of a sub-group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
+
+from tile_ir.diagnostics import TileInternalError
+from tile_ir.matrix import LANES
+from tile_ir.stripe.nodes import Fragment, TensorType
+
+if TYPE_CHECKING:
+    from tile_opt.lowering.memory import Position
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentMap:
+    """The matrices of an allocation: `place[e]` is the (lane, register) of element e of each, in C order."""
+
+    place: tuple[tuple[int, int], ...]
+    registers: int
+
+    @property
+    def elements(self) -> int:
+        return len(self.place)
+
+
+def fragment_map(type: TensorType) -> FragmentMap:
+    """The map of a type with a fragment layout: the dimensions that its forms mention are the last ones."""
+    fragment = type.layout.fragment
+    assert fragment is not None
+    named = [d for d in range(len(type.sizes)) if any(f"d{d}" in f.names for f in (*fragment.lane, *fragment.register))]
+    if not type.is_packed or named != list(range(len(type.sizes) - len(named), len(type.sizes))):
+        raise TileInternalError(f"a fragment of the sizes {type.sizes} is not packed, or not of its last dimensions")
+    return _map(fragment, tuple((f"d{d}", type.sizes[d]) for d in named))
+
+
+@cache
+def _map(fragment: Fragment, dims: tuple[tuple[str, int], ...]) -> FragmentMap:
+    names = [name for name, _ in dims]
+    points = [dict(zip(names, at, strict=True)) for at in product(*(range(size) for _, size in dims))]
+    place = tuple(
+        (sum(f.evaluate(at) for f in fragment.lane), sum(f.evaluate(at) for f in fragment.register)) for at in points
+    )
+    registers = prod(size for _, size in dims) // LANES
+    if sorted(place) != [(lane, register) for lane in range(LANES) for register in range(registers)]:
+        raise TileInternalError("a fragment does not give each lane as many elements, one per register")
+    return FragmentMap(place, registers)
+
+
+def slots(fragments: FragmentMap, position: Position, digits: Mapping[str, tuple[int, int]]) -> int:
+    """The register, numbered over all matrices, that every lane means with `position`.
+
+    `digits` are the variables that tell lanes apart. TileInternalError when a lane would reach for another's element,
+    or lanes for different registers.
+    """
+    found: set[int] = set()
+    for lane in range(LANES):
+        values = {name: lane // divisor % modulus for name, (divisor, modulus) in digits.items()}
+        at = position.affine.evaluate(values) + sum(scale * form.evaluate(values) for scale, form in position.quasi)
+        matrix, element = divmod(at, fragments.elements)
+        owner, register = fragments.place[element]
+        if owner != lane:
+            raise TileInternalError(f"lane {lane} reaches for an element that lane {owner} holds")
+        found.add(matrix * fragments.registers + register)
+    (slot,) = found
+    return slot

@@ -1,0 +1,123 @@
+"""Blocks that a sub-group does with one instruction: products of matrices, and loads of their fragments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.semtree.nodes import MatrixLoad, Mma, Type, Var
+from tile_ir.stripe import nodes as stripe
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.lowering.body import LoweringError, View
+from tile_opt.lowering.builder import Builder
+from tile_opt.lowering.forms import alignment
+from tile_opt.lowering.fragments import FragmentMap
+
+LINES = 8
+"""Lines of 16 bytes that a load reads of each 8 by 8 matrix."""
+LINE_BYTES = 16
+TRANSPOSED = "_transposed"
+_CALL = re.compile(r"(\w+)\((.*)\)")
+
+Views = Callable[[Mapping[str, Affine]], Mapping[str, View]]
+"""The block's views at a point of its own indexes."""
+Digit = Callable[[int, int], Affine]
+"""``lane // divisor % modulus`` as an index variable."""
+
+
+def parse_instr(instr: str) -> tuple[str, tuple[str, ...]]:
+    """Name and index names of an instruction as `tensorize` writes it: ``name(i:16, j:8)``."""
+    match = _CALL.fullmatch(instr)
+    if match is None:
+        return instr, ()
+    return match[1], tuple(part.partition(":")[0].strip() for part in match[2].split(","))
+
+
+def rounding(instr: str) -> int:
+    """Mantissa bits that a block's loads are rounded to: those of ``round(bits)``, else 0."""
+    name, args = parse_instr(instr)
+    return int(args[0]) if name == "round" else 0
+
+
+def is_collective(instr: str) -> bool:
+    """Whether the whole block is one instruction of a sub-group."""
+    name, _ = parse_instr(instr)
+    return name in MATRIX_INSTRUCTIONS or name.removesuffix(TRANSPOSED) == "matrix_load"
+
+
+def emit_collective(builder: Builder, block: stripe.Block, views: Views, digit: Digit) -> None:
+    """The instruction of `block`."""
+    name, args = parse_instr(block.instr)
+    if name in MATRIX_INSTRUCTIONS:
+        _multiply(builder, block, name, args, views)
+    else:
+        _load(builder, block, args, views, digit, name.endswith(TRANSPOSED))
+
+
+def _multiply(builder: Builder, block: stripe.Block, name: str, args: tuple[str, ...], views: Views) -> None:
+    """``c += a · b``."""
+    m, n, k = args
+    found = views(dict.fromkeys(args, Affine()))
+    a, b, c = (_matrix(block, found, pair) for pair in ((m, k), (k, n), (m, n)))
+    builder.assign(c, Mma(MATRIX_INSTRUCTIONS[name].shape, (a,), (b,), (c,), c.type))
+
+
+def _load(
+    builder: Builder, block: stripe.Block, args: tuple[str, ...], views: Views, digit: Digit, transposed: bool
+) -> None:
+    """Every lane gives the start of a line; the lanes receive their elements of all lines."""
+    row, column = args
+    target = block.refs[1]
+    fragments = views(dict.fromkeys(args, Affine()))[target.into].root.fragments
+    if fragments is None:
+        raise LoweringError(f"{block.instr}: {target.into!r} is no matrix of fragments")
+    columns = next(i.range for i in block.indexes if i.name == column)
+    at = _line(fragments, columns, digit, transposed)
+    source = views(dict(zip((row, column), at, strict=True)))[block.refs[0].into]
+    root, dtype = source.root, source.root.dtype
+    if root.ptr is None or alignment(source.offset, dtype.bytes, root.align) % LINE_BYTES:
+        raise LoweringError(f"{block.instr}: lines of {block.refs[0].into!r} are not aligned to {LINE_BYTES} bytes")
+    root.read = True
+    index = builder.index(source.offset, source.quasi)
+    variable = _matrix(block, views(dict.fromkeys(args, Affine())), (row, column))
+    builder.assign(variable, MatrixLoad(root.ptr, index, transposed, Type(dtype, fragments.registers)))
+
+
+def _line(fragments: FragmentMap, columns: int, digit: Digit, transposed: bool) -> tuple[Affine, Affine]:
+    """Row and column of the first element of the line that a lane gives.
+
+    Lane ``8 p + r`` gives line r of the matrix that registers 2 p and 2 p + 1 hold a pair of; lines follow the
+    coordinate along which fours of lanes lie, or the other one when `transposed`.
+    """
+    where = {place: divmod(element, columns) for element, place in enumerate(fragments.place)}
+    along = int(where[4, 0][1] > 0) ^ int(transposed)
+    forms = [Affine(), Affine()]
+    forms[along] = digit(1, LINES)
+    bit = 0
+    while 2 << bit < fragments.registers:
+        origin = where[0, 2 << bit]
+        forms = [f + digit(LINES << bit, 2) * step for f, step in zip(forms, origin, strict=True)]
+        bit += 1
+    return forms[0], forms[1]
+
+
+def _matrix(block: stripe.Block, views: Mapping[str, View], names: tuple[str, str]) -> Var:
+    """The variable with a lane's part of the matrix of fragments that is indexed by `names`."""
+    own = {i.name for i in block.indexes if i.value is None}
+    for ref in block.refs:
+        view = views[ref.into]
+        used = {n for f in ref.access for n in f.names} & own
+        if view.root.fragments is not None and used == set(names):
+            return _variable(block, view)
+    raise LoweringError(f"{block.instr}: no fragments over {', '.join(names)}")
+
+
+def _variable(block: stripe.Block, view: View) -> Var:
+    root, at = view.root, view.offset
+    assert root.fragments is not None
+    if at.terms or view.quasi or at.const % root.fragments.elements:
+        raise LoweringError(f"{block.instr}: {root.name!r} is not used by whole matrices")
+    root.read = root.written = True
+    return root.variables[at.const // root.fragments.elements]
