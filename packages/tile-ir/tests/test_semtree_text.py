@@ -59,6 +59,8 @@ def inner(e):
         | st.builds(s.Shuffle, e, e, st.lists(lanes, max_size=4).map(tuple), any_types)
         | st.builds(s.ReduceLanes, st.sampled_from(Aggregation), e, any_types)
         | st.builds(s.SubgroupOp, texts, many, any_types)
+        | st.builds(s.Round, e, lanes, any_types)
+        | st.builds(s.MatrixLoad, e, e, st.booleans(), any_types)
         | st.builds(s.Mma, st.tuples(lanes, lanes, lanes), many, many, many, any_types)
     )
 
@@ -86,7 +88,7 @@ def simple_statements():
         | st.builds(s.Alloc, names, any_types, st.sampled_from([4, 64]))
         | st.builds(s.Barrier, texts, texts)
         | st.builds(s.Atomic, st.sampled_from(Aggregation), mixed, mixed, mixed)
-        | st.builds(s.AsyncCopy, mixed, mixed, mixed, mixed, small, st.none() | mixed, small)
+        | st.builds(s.AsyncCopy, mixed, mixed, mixed, mixed, small, st.none() | mixed, small, st.sampled_from([0, 16]))
         | st.builds(s.AsyncWait, small, small)
         | st.builds(s.CallFn, names, st.lists(mixed, max_size=3).map(tuple))
         | st.builds(s.Comment, texts)
@@ -150,6 +152,7 @@ function every(write global float32* out [align=64, elements=128], read global f
     let wide = in[0, align=64]:float32x8;
     var sum = fma(wide, wide, splat(-1.5, 8));
     alloc local float32[64] tile;
+    alloc local bfloat16[64] half;
     for (i = 0; i < 64; i += 8) unroll("full") {
         tile[i, mask=iota(int32x8) < 8i32x8] = select(wide < 0f32x8, 0f32x8, wide);
     }
@@ -162,11 +165,14 @@ function every(write global float32* out [align=64, elements=128], read global f
         atomic add out[0i64] = subgroup("reduce_add", float32(lane));
     }
     {
-        async_copy tile[0] = in[lane], count=8, guard=true, group=1;
+        async_copy tile[0] = in[lane], count=8, guard=true, group=1, align=16;
         async_wait(1, 0);
     }
     barrier("group", "local");
-    out[1, hint="streaming"] = mma(1, 1, 2, [sum], [sum], [0.0]);
+    let a = matrix_load(half, lane * 8):bfloat16x8;
+    let b = matrix_load_transposed(half, lane * 8):bfloat16x4;
+    sum = mma(16, 8, 16, [a], [b], [wide]);
+    out[1, hint="streaming"] = mma(1, 1, 2, [sum], [sum], [round_bits(0.1, 10)]);
     return;
 }
 """

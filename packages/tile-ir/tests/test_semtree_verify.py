@@ -29,6 +29,7 @@ GOOD = [
     "atomic max n[i] = m; while (m < 3) { m = m + 1; } if (c & ~c) { return; } else { }",
     "let b = c + c; let k = int8(x); let h = float16x4(v); let z = pow(x, x); let f = 5u8 / 2u8;",
     "alloc local float32[8] t; async_copy t[0] = in[i], count=8, guard=c; async_wait(0, 0);",
+    "let z = round_bits(v, 1) + round_bits(v, 22); alloc local float32[8] t; async_copy t[0] = in[i], count=8, align=16;",
     "let s = subgroup(\"broadcast\", x, 0); let l = limit_min(int8x4); let a = mma(1, 1, 4, [v], [v], [x]);",
 ]
 
@@ -103,6 +104,12 @@ BAD = [
     ("alloc private float32[0] p;", err.AllocationError),
     ("async_copy out[i] = in[i], count=4;", err.AllocationError),
     ("call g(i);", err.HelperError),
+    ("let z = round_bits(i, 10);", err.IllegalDtype),
+    ("let z = round_bits(x, 23);", err.UnknownOperation),
+    ("let z = round_bits(v, 0);", err.UnknownOperation),
+    ("alloc local float32[8] t; async_copy t[0] = in[i], count=8, align=3;", err.AlignmentValueError),
+    ("let z = matrix_load(in, i):float32x2;", err.IllegalDtype),
+    ("alloc local bfloat16[64] t; let z = matrix_load(t, i):bfloat16x8;", err.LaneError),
     ("let z = 300u8;", err.LiteralError),
     ("let z = 1.5i32;", err.LiteralError),
 ]

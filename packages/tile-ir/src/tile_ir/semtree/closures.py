@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from tile_ir.emit.walker import children, walk_expr
+from tile_ir.semtree import closures_matrix as matrix_closures
 from tile_ir.semtree import closures_memory as memory_closures
 from tile_ir.semtree import scalars
+from tile_ir.semtree.closures_matrix import Collective
 from tile_ir.semtree.closures_memory import Evaluate, Frame
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
@@ -51,19 +53,19 @@ from tile_ir.semtree.nodes import (
     Mma,
     ReduceLanes,
     Return,
+    Round,
     Select,
     Shuffle,
     Splat,
     Statement,
     Store,
-    SubgroupOp,
     Unary,
     Var,
     While,
     WorkId,
 )  # fmt: skip
 
-Event = tuple[Barrier | SubgroupOp, tuple[Any, ...]]
+Event = tuple[Barrier | Collective, tuple[Any, ...]]
 """What a thread waits for, and its operands."""
 Waiting = Generator[Event, Any, Any]
 MAX_DEPTH = 150
@@ -102,7 +104,7 @@ class _Step:
 
     slot: int
     value: Evaluate
-    collective: SubgroupOp | None = None
+    collective: Collective | None = None
     args: tuple[Evaluate, ...] = ()
 
 
@@ -149,8 +151,8 @@ class _Compiler:
             below = children(node)
             args = tuple(done[id(child)] for child in below)
             depth[id(node)] = 1 + max((depth[id(child)] for child in below), default=0)
-            if isinstance(node, SubgroupOp):
-                step = _Step(self.slot(), args[0], node, args)
+            if met := matrix_closures.collective(node, self.subgroup):
+                step = _Step(self.slot(), args[0], met, args)
             elif below and (uses[id(node)] > 1 or depth[id(node)] > _SPILL_DEPTH):
                 step = _Step(self.slot(), self.node(node, args))
             else:
@@ -174,9 +176,7 @@ class _Compiler:
                 row = _ID_ROWS[kind]
                 return lambda f: f[0].ids[row][axis]
             case Mma():
-                if self.subgroup > 1:
-                    raise SemtreeError("a matrix product has no meaning across lanes without a fragment layout")
-                return _mma(node, args)
+                return matrix_closures.whole_product(node, args)
             case _:
                 return _apply(_operation(node), args)
 
@@ -288,6 +288,8 @@ def _operation(node: Expr) -> Callable[..., Any]:
             return _choose if t.lanes == 1 else np.where
         case Cast(value, t):
             return scalars.cast(value.type, t)
+        case Round():
+            return matrix_closures.round_bits(node)
         case ReduceLanes(agg, value):
             return scalars.reduce_lanes(agg, value.type)
         case Limit(which, t):
@@ -330,28 +332,6 @@ def _replaced(vector: Any, lane: int, value: Any) -> Any:
     result = vector.copy()
     result[lane] = value
     return result
-
-
-def _mma(node: Mma, args: tuple[Evaluate, ...]) -> Evaluate:
-    """One work item holds whole matrices, row after row; products are added in ascending k."""
-    m, n, k = node.shape
-    result = node.type
-    multiply_add = scalars.fma(result.vector(m * n)) if result.dtype.is_float else None
-    dtype, cuts = result.dtype.numpy, (len(node.a), len(node.a) + len(node.b))
-
-    def matrix(parts: Sequence[Any], rows: int, columns: int) -> Any:
-        return _joined(*parts).astype(dtype).reshape(rows, columns)
-
-    def run(f: Frame) -> Any:
-        parts = [arg(f) for arg in args]
-        a, b = matrix(parts[: cuts[0]], m, k), matrix(parts[cuts[0] : cuts[1]], k, n)
-        total = matrix(parts[cuts[1] :], m, n).ravel()
-        for i in range(k):
-            left, right = np.repeat(a[:, i], n), np.tile(b[i], m)
-            total = multiply_add(left, right, total) if multiply_add else left * right + total
-        return scalars.value_of(total, result)
-
-    return run
 
 
 # --- statements ------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tile_ir import numerics
 from tile_ir.emit.walker import walk_statements
 from tile_ir.semtree import scalars
 from tile_ir.semtree.closures import Compiled, Event, Waiting, compile_function
+from tile_ir.semtree.closures_matrix import Collective, lanes_product, load_matrices
 from tile_ir.semtree.closures_memory import finish_copies
 from tile_ir.semtree.errors import SemtreeRuntimeError
 from tile_ir.semtree.memory import Memory, Stamp, Thread, share_shadows
@@ -32,6 +33,8 @@ from tile_ir.semtree.nodes import (
     Barrier,
     CallFn,
     Function,
+    MatrixLoad,
+    Mma,
     Param,
     Store,
     SubgroupOp,
@@ -211,7 +214,16 @@ class _LockStep:
         if isinstance(node, Barrier):
             self._pass(node.fence)
             return dict.fromkeys(lanes)
-        return dict(zip(lanes, _collective(node, args), strict=True))
+        return dict(zip(lanes, self._collective(node, lanes, args), strict=True))
+
+    def _collective(self, node: Collective, lanes: range, args: list[tuple[Any, ...]]) -> list[Any]:
+        match node:
+            case MatrixLoad():
+                return load_matrices(node, [self.threads[lane] for lane in lanes], args)
+            case Mma():
+                return lanes_product(node, args)
+            case SubgroupOp():
+                return _collective(node, args)
 
     def _pass(self, fence: str) -> None:
         self.launch.stage += 1
@@ -223,7 +235,7 @@ class _LockStep:
                 thread.shared = stamp
 
 
-def _is_group_barrier(node: Barrier | SubgroupOp) -> bool:
+def _is_group_barrier(node: Barrier | Collective) -> bool:
     return isinstance(node, Barrier) and node.scope == "group"
 
 

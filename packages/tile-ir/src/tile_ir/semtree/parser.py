@@ -44,10 +44,12 @@ from tile_ir.semtree.nodes import (
     Let,
     Limit,
     Load,
+    MatrixLoad,
     Mma,
     Param,
     ReduceLanes,
     Return,
+    Round,
     Select,
     Shuffle,
     Space,
@@ -329,6 +331,9 @@ _FUNCTIONS: dict[str, Make] = {
     "limit_max": lambda a: Limit("max", *_exactly(1, a)),
     "literal": lambda a: _literal(*_exactly(2, a)),
     "subgroup": lambda a: SubgroupOp(a[0], tuple(a[1:]), _UNKNOWN),
+    "round_bits": lambda a: Round(a[0], _integer(_exactly(2, a)[1]), _UNKNOWN),
+    "matrix_load": lambda a: MatrixLoad(*_exactly(2, a), transpose=False, type=_UNKNOWN),
+    "matrix_load_transposed": lambda a: MatrixLoad(*_exactly(2, a), transpose=True, type=_UNKNOWN),
     "mma": lambda a: _mma(*_exactly(6, a)),
 }
 

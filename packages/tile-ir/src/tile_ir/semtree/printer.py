@@ -59,10 +59,12 @@ from tile_ir.semtree.nodes import (
     Let,
     Limit,
     Load,
+    MatrixLoad,
     Mma,
     Param,
     ReduceLanes,
     Return,
+    Round,
     Select,
     Shuffle,
     Splat,
@@ -96,7 +98,8 @@ _KEYWORDS = (
 KEYWORDS: frozenset[str] = frozenset(_KEYWORDS.split())
 _FUNCTIONS = (
     "fma select splat extract insert shuffle iota limit_min limit_max reduce_add reduce_mul reduce_max reduce_min "
-    "reduce_assign global_id group_id local_id subgroup mma literal max min abs neg bit_not"
+    "reduce_assign global_id group_id local_id subgroup round_bits matrix_load matrix_load_transposed mma literal "
+    "max min abs neg bit_not"
 )
 FUNCTIONS: frozenset[str] = frozenset(_FUNCTIONS.split())
 """Names with a meaning of their own before a parenthesis; all others are calls of the math table."""
@@ -284,8 +287,8 @@ class _Printer:
                 return f"{self._at(ptr, index, _options(mask=mask, align=align, hint=hint))} = {self.expr(value)};"
             case Atomic(agg, ptr, index, value):
                 return f"atomic {agg.value} {self._at(ptr, index)} = {self.expr(value)};"
-            case AsyncCopy(dst, to, src, at, count, guard, group):
-                options = self._pieces([f", count={count}", *_options(guard=guard, group=group)])
+            case AsyncCopy(dst, to, src, at, count, guard, group, align):
+                options = self._pieces([f", count={count}", *_options(guard=guard, group=group, align=align)])
                 return f"async_copy {self._at(dst, to)} = {self._at(src, at)}{options};"
             case Barrier(scope, fence):
                 return f'barrier("{escape(scope, chr(34))}", "{escape(fence, chr(34))}");'
@@ -405,6 +408,10 @@ def _leaf_pieces(expr: Expr) -> list[Piece]:
             return [f"{kind.value}_id({axis})"]
         case SubgroupOp(op, args):
             return [f'subgroup("{escape(op, chr(34))}"', *(p for arg in args for p in (", ", (arg, 0))), ")"]
+        case Round(value, bits):
+            return ["round_bits(", (value, 0), f", {bits})"]
+        case MatrixLoad(ptr, index, transpose):
+            return [f"matrix_load{'_transposed' if transpose else ''}(", *commas((ptr, index)), ")"]
         case Mma((m, n, k), a, b, c):
             return [f"mma({m}, {n}, {k}, [", *commas(a), "], [", *commas(b), "], [", *commas(c), "])"]
         case _:

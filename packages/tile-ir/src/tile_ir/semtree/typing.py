@@ -14,6 +14,7 @@ from tile_ir.semtree.nodes import (
     Load,
     Mma,
     ReduceLanes,
+    Round,
     Select,
     Shuffle,
     SubgroupOp,
@@ -31,7 +32,7 @@ def natural_type(expr: Expr) -> Type | None:
     A Load's is one element of its pointer, an Mma's is that of its accumulator.
     """
     match expr:
-        case Unary(_, value) | SubgroupOp(_, (value, *_)) | Call(_, (value, *_)):
+        case Unary(_, value) | Round(value) | SubgroupOp(_, (value, *_)) | Call(_, (value, *_)):
             return value.type
         case Binary(_, left) | Fma(left) | Select(_, left) | Insert(left) | Mma(_, _, _, (left, *_)):
             return left.type

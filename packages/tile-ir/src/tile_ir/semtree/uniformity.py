@@ -1,7 +1,8 @@
 """Which barriers threads of one group may disagree about, judged by structure alone.
 
 A value is divergent when it depends on the work item's own number, on private memory, or on an
-assignment made under divergent control. Values loaded from shared memory at a uniform index are
+assignment made under divergent control, or when it comes from other lanes: each has a part of its own.
+Values loaded from shared memory at a uniform index are
 taken as uniform: every thread reads the same cell.
 """
 
@@ -22,6 +23,8 @@ from tile_ir.semtree.nodes import (
     If,
     Let,
     Load,
+    MatrixLoad,
+    Mma,
     Return,
     Space,
     Statement,
@@ -106,4 +109,4 @@ class _Analysis:
             case Load(ptr):
                 return ptr.type.space is Space.PRIVATE
             case _:
-                return isinstance(node, SubgroupOp)
+                return isinstance(node, (SubgroupOp, MatrixLoad, Mma))

@@ -6,14 +6,13 @@ optional nodes that the target takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import blocks, children, walk_expr
 from tile_ir.ops import OPS, Aggregation, Signature
 from tile_ir.semtree import errors as err
-from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Access,
     Alloc,
@@ -41,10 +40,12 @@ from tile_ir.semtree.nodes import (
     Let,
     Limit,
     Load,
+    MatrixLoad,
     Mma,
     Param,
     ReduceLanes,
     Return,
+    Round,
     Select,
     Shuffle,
     Space,
@@ -58,9 +59,10 @@ from tile_ir.semtree.nodes import (
     While,
     WorkId,
 )  # fmt: skip
-from tile_ir.semtree.printer import print_expr
 from tile_ir.semtree.typing import INDEX_DTYPES, is_memory, natural_type
 from tile_ir.semtree.uniformity import divergent_barriers
+from tile_ir.semtree.verify_common import check_access, check_align, check_equal, check_index, fail
+from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_bits
 
 _CORE = (
     "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
@@ -84,16 +86,12 @@ _BOOL = Type(DType.BOOL)
 
 def verify(function: Function, nodes: frozenset[str] | None = None) -> None:
     """Raise the `SemtreeError` of the first broken rule; with `nodes`, also for optional nodes not in it."""
-    _Verifier(nodes, {}).function(function, helper=False)
-
-
-def _fail(error: type[SemtreeError], message: str, *where: Expr) -> NoReturn:
-    shown = "; ".join(print_expr(expr, 40) for expr in where)
-    raise error(f"{message}: {shown}" if shown else message)
+    _Verifier(nodes, {}, function.subgroup).function(function, helper=False)
 
 
 class _Verifier:
-    def __init__(self, nodes: frozenset[str] | None, helpers: dict[str, Function]) -> None:
+    def __init__(self, nodes: frozenset[str] | None, helpers: dict[str, Function], subgroup: int) -> None:
+        self._subgroup = subgroup
         self._allowed = None if nodes is None else nodes | CORE_NODES
         self._nodes = nodes
         self._helpers = helpers
@@ -102,40 +100,40 @@ class _Verifier:
     def function(self, function: Function, helper: bool) -> None:
         for inner in function.helpers:
             if inner.name in self._helpers:
-                _fail(err.RedeclaredName, f"two helpers are named {inner.name!r}")
-            _Verifier(self._nodes, dict(self._helpers)).function(inner, helper=True)
+                fail(err.RedeclaredName, f"two helpers are named {inner.name!r}")
+            _Verifier(self._nodes, dict(self._helpers), self._subgroup).function(inner, helper=True)
             self._helpers = {**self._helpers, inner.name: inner}
         self._signature(function, helper)
         self._body(function.body)
         for statement in divergent_barriers(function):
-            _fail(err.DivergentBarrier, f"{function.name}: threads may disagree about {type(statement).__name__}")
+            fail(err.DivergentBarrier, f"{function.name}: threads may disagree about {type(statement).__name__}")
 
     def _signature(self, function: Function, helper: bool) -> None:
         if len(function.group_size) != 3 or min(function.group_size) < 1 or function.subgroup < 0:
-            _fail(err.SignatureError, f"{function.name} has work groups of {function.group_size}")
+            fail(err.SignatureError, f"{function.name} has work groups of {function.group_size}")
         for param in function.params:
             if not helper and not param.type.ptr:
-                _fail(err.SignatureError, f"parameter {param.name!r} of a kernel is a pointer")
+                fail(err.SignatureError, f"parameter {param.name!r} of a kernel is a pointer")
             if param.elements < 0:
-                _fail(err.SignatureError, f"parameter {param.name!r} has {param.elements} elements")
-            _check_align(param.align)
+                fail(err.SignatureError, f"parameter {param.name!r} has {param.elements} elements")
+            check_align(param.align)
             self._declare(param.name, param)
         for param in function.params:
             if param.alias_of is not None and param.alias_of not in self._scopes[0]:
-                _fail(err.SignatureError, f"parameter {param.name!r} may alias {param.alias_of!r}, which is no parameter")
+                fail(err.SignatureError, f"parameter {param.name!r} may alias {param.alias_of!r}, which is no parameter")
 
     # --- scopes
 
     def _declare(self, name: str, what: Let | Alloc | Param | For) -> None:
         if name in self._scopes[-1]:
-            _fail(err.RedeclaredName, f"{name!r} is declared twice in one scope")
+            fail(err.RedeclaredName, f"{name!r} is declared twice in one scope")
         self._scopes[-1][name] = what
 
     def _find(self, name: str) -> Let | Alloc | Param | For:
-        for scope in reversed(self._scopes):
-            if name in scope:
-                return scope[name]
-        _fail(err.UndeclaredName, f"{name!r} is not declared here")
+        found = next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
+        if found is None:
+            fail(err.UndeclaredName, f"{name!r} is not declared here")
+        return found
 
     # --- statements
 
@@ -166,84 +164,85 @@ class _Verifier:
     def _allow(self, node: Expr | Statement) -> None:
         name = type(node).__name__
         if self._allowed is not None and name not in self._allowed:
-            _fail(err.NodeNotAllowed, f"the target does not take {name}")
+            fail(err.NodeNotAllowed, f"the target does not take {name}")
 
     def _expression(self, expr: Expr) -> None:
         self._allow(expr)
         if expr.type.lanes < 1:
-            _fail(err.LaneError, f"{expr.type.lanes} lanes", expr)
+            fail(err.LaneError, f"{expr.type.lanes} lanes", expr)
         if isinstance(expr, Var):
             self._variable(expr)
             return
         if is_memory(expr.type):
-            _fail(err.PointerExpected, "only variables are pointers or arrays", expr)
+            fail(err.PointerExpected, "only variables are pointers or arrays", expr)
         _EXPRESSION_RULES[type(expr)](expr)
+        needs_lanes(expr, self._subgroup)
         natural = natural_type(expr)
         if isinstance(expr, (Load, WorkId, Mma)) or natural is None:
             return
         if natural != expr.type:
-            _fail(err.TypeMismatch, f"its operands make it {natural}, it says {expr.type}", expr)
+            fail(err.TypeMismatch, f"its operands make it {natural}, it says {expr.type}", expr)
 
     def _variable(self, expr: Var) -> None:
         declared = self._find(expr.name)
         t = declared.type if isinstance(declared, (Param, Alloc)) else _value_type(declared)
         decayed = Type(t.dtype, t.lanes, 0, t.space, True) if t.count else t
         if expr.type not in (t, decayed):
-            _fail(err.TypeMismatch, f"{expr.name!r} was declared as {t}, not {expr.type}")
+            fail(err.TypeMismatch, f"{expr.name!r} was declared as {t}, not {expr.type}")
 
     def let(self, node: Let) -> None:
         if is_memory(node.value.type):
-            _fail(err.PointerExpected, f"variable {node.name!r} cannot hold a pointer", node.value)
+            fail(err.PointerExpected, f"variable {node.name!r} cannot hold a pointer", node.value)
         self._declare(node.name, node)
 
     def assign(self, node: Assign) -> None:
         declared = self._find(node.name)
         if not isinstance(declared, Let) or not declared.mutable:
-            _fail(err.ImmutableAssignment, f"{node.name!r} is not a mutable variable")
+            fail(err.ImmutableAssignment, f"{node.name!r} is not a mutable variable")
         if declared.value.type != node.value.type:
-            _fail(err.TypeMismatch, f"{node.name!r} is {declared.value.type}, not {node.value.type}", node.value)
+            fail(err.TypeMismatch, f"{node.name!r} is {declared.value.type}, not {node.value.type}", node.value)
 
     def alloc(self, node: Alloc) -> None:
         t = node.type
         if t.count < 1 or t.ptr or t.space not in (Space.PRIVATE, Space.LOCAL):
-            _fail(err.AllocationError, f"array {node.name!r} cannot be {t}")
-        _check_align(node.align)
+            fail(err.AllocationError, f"array {node.name!r} cannot be {t}")
+        check_align(node.align)
         self._declare(node.name, node)
 
     def store(self, node: Store) -> None:
-        _check_access(node.ptr, node.index, node.value.type, node.mask, node.align, node)
+        check_access(node.ptr, node.index, node.value.type, node.mask, node.align, node)
         self.written(node.ptr)
         if node.hint not in ("", "streaming"):
-            _fail(err.UnknownOperation, f"a store has no hint {node.hint!r}")
+            fail(err.UnknownOperation, f"a store has no hint {node.hint!r}")
 
     def atomic(self, node: Atomic) -> None:
-        _check_access(node.ptr, node.index, node.value.type, None, 0, node)
+        check_access(node.ptr, node.index, node.value.type, None, 0, node)
         if node.value.type.lanes != 1:
-            _fail(err.LaneError, "an atomic works on scalars", node.value)
+            fail(err.LaneError, "an atomic works on scalars", node.value)
         self.written(node.ptr)
 
     def async_copy(self, node: AsyncCopy) -> None:
         for ptr, index in ((node.dst, node.dst_index), (node.src, node.src_index)):
-            _check_access(ptr, index, Type(node.src.type.dtype, ptr.type.lanes), None, 0, node)
+            check_access(ptr, index, Type(node.src.type.dtype, ptr.type.lanes), None, node.align, node)
         if node.dst.type.space is not Space.LOCAL or node.count < 1:
-            _fail(err.AllocationError, f"an asynchronous copy of {node.count} elements fills local memory")
+            fail(err.AllocationError, f"an asynchronous copy of {node.count} elements fills local memory")
         if node.guard is not None and node.guard.type != _BOOL:
-            _fail(err.MaskMismatch, "a guard is one bool", node.guard)
+            fail(err.MaskMismatch, "a guard is one bool", node.guard)
         self.written(node.dst)
 
     def written(self, ptr: Expr) -> None:
         declared = self._find(ptr.name) if isinstance(ptr, Var) else None
         constant = ptr.type.space is Space.CONST
         if constant or (isinstance(declared, Param) and declared.access is Access.READ):
-            _fail(err.AccessViolation, "read-only memory is written", ptr)
+            fail(err.AccessViolation, "read-only memory is written", ptr)
 
     def call_helper(self, node: CallFn) -> None:
         helper = self._helpers.get(node.name)
         if helper is None:
-            _fail(err.HelperError, f"no helper is named {node.name!r}")
+            fail(err.HelperError, f"no helper is named {node.name!r}")
         types = [(p.type, a.type) for p, a in zip(helper.params, node.args, strict=False)]
         if len(helper.params) != len(node.args) or any(not _fits(p, a) for p, a in types):
-            _fail(err.HelperError, f"the arguments do not fit helper {node.name!r}", *node.args)
+            fail(err.HelperError, f"the arguments do not fit helper {node.name!r}", *node.args)
         for param, arg in zip(helper.params, node.args, strict=True):
             if param.type.ptr and param.access is not Access.READ:
                 self.written(arg)
@@ -261,26 +260,26 @@ def _fits(param: Type, arg: Type) -> bool:
 
 
 def _for(_: _Verifier, node: For) -> None:
-    _check_index(node.start)
+    check_index(node.start)
     if node.stop.type != node.start.type:
-        _fail(err.LoopError, f"the bounds of loop {node.var!r} differ in type", node.start, node.stop)
+        fail(err.LoopError, f"the bounds of loop {node.var!r} differ in type", node.start, node.stop)
     if node.step < 1:
-        _fail(err.LoopError, f"loop {node.var!r} has step {node.step}")
+        fail(err.LoopError, f"loop {node.var!r} has step {node.step}")
 
 
 def _condition(_: _Verifier, node: If | While) -> None:
     if node.cond.type != _BOOL:
-        _fail(err.MaskMismatch, f"a condition is one bool, not {node.cond.type}", node.cond)
+        fail(err.MaskMismatch, f"a condition is one bool, not {node.cond.type}", node.cond)
 
 
 def _barrier(_: _Verifier, node: Barrier) -> None:
     if node.scope not in SCOPES or node.fence not in FENCES:
-        _fail(err.UnknownOperation, f"no barrier has scope {node.scope!r} and fence {node.fence!r}")
+        fail(err.UnknownOperation, f"no barrier has scope {node.scope!r} and fence {node.fence!r}")
 
 
 def _wait(_: _Verifier, node: AsyncWait) -> None:
     if node.pending < 0:
-        _fail(err.UnknownOperation, f"a wait cannot leave {node.pending} copies pending")
+        fail(err.UnknownOperation, f"a wait cannot leave {node.pending} copies pending")
 
 
 def _nothing(_: _Verifier, node: Statement) -> None:
@@ -298,45 +297,15 @@ _STATEMENT_RULES: dict[type, Callable[[_Verifier, Any], None]] = {
 # --- rules of expressions ----------------------------------------------------------------------------
 
 
-def _check_align(align: int) -> None:
-    if align < 0 or align & (align - 1):
-        _fail(err.AlignmentValueError, f"alignment {align} is not a power of two")
-
-
-def _check_index(expr: Expr) -> None:
-    if expr.type.dtype not in INDEX_DTYPES or expr.type != expr.type.scalar:
-        _fail(err.IndexTypeError, f"an index is one int32 or int64, not {expr.type}", expr)
-
-
-def _check_equal(exprs: Iterable[Expr], where: Expr) -> None:
-    types = {expr.type for expr in exprs}
-    if len(types) > 1:
-        _fail(err.TypeMismatch, f"operand types differ: {', '.join(sorted(map(str, types)))}", where)
-
-
-def _check_access(
-    ptr: Expr, index: Expr, value: Type, mask: Expr | None, align: int, where: Expr | Statement
-) -> None:
-    what = type(where).__name__
-    if not isinstance(ptr, Var) or not is_memory(ptr.type):
-        _fail(err.PointerExpected, f"{what} goes through a pointer variable or an array", ptr)
-    _check_index(index)
-    if value.dtype is not ptr.type.dtype or (ptr.type.lanes != 1 and value.lanes != ptr.type.lanes):
-        _fail(err.TypeMismatch, f"{what} of {value} through {ptr.type}", ptr)
-    if mask is not None and mask.type != Type(DType.BOOL, value.lanes):
-        _fail(err.MaskMismatch, f"{what} of {value.lanes} lanes under a mask of {mask.type}", mask)
-    _check_align(align)
-
-
 def _const(e: Const) -> None:
     whole = isinstance(e.value, int)
     low, high = e.type.dtype.min_value, e.type.dtype.max_value
     if not e.type.dtype.is_float and not (whole and low <= e.value <= high):
-        _fail(err.LiteralError, f"{e.value!r} is no {e.type.dtype}")
+        fail(err.LiteralError, f"{e.value!r} is no {e.type.dtype}")
 
 
 def _load(e: Load) -> None:
-    _check_access(e.ptr, e.index, e.type, e.mask, e.align, e)
+    check_access(e.ptr, e.index, e.type, e.mask, e.align, e)
 
 
 def _bits_ok(t: Type) -> bool:
@@ -345,9 +314,9 @@ def _bits_ok(t: Type) -> bool:
 
 def _unary(e: Unary) -> None:
     if e.op not in ("neg", "abs", "bit_not"):
-        _fail(err.UnknownOperation, f"no unary operator {e.op!r}")
+        fail(err.UnknownOperation, f"no unary operator {e.op!r}")
     if e.op == "bit_not" and not _bits_ok(e.type):
-        _fail(err.IllegalDtype, f"bit_not of {e.type}", e)
+        fail(err.IllegalDtype, f"bit_not of {e.type}", e)
 
 
 _SAME_OPS = frozenset(["add", "sub", "mul", "div", "max", "min"])
@@ -357,113 +326,104 @@ _SHIFT_OPS = frozenset(["bit_left", "bit_right"])
 
 def _binary(e: Binary) -> None:
     if e.op not in _SAME_OPS | _BIT_OPS | _SHIFT_OPS | {"mod"}:
-        _fail(err.UnknownOperation, f"no binary operator {e.op!r}")
+        fail(err.UnknownOperation, f"no binary operator {e.op!r}")
     if e.op in _SHIFT_OPS:
         if e.left.type.lanes != e.right.type.lanes or not e.right.type.dtype.is_integer or not _bits_ok(e.left.type):
-            _fail(err.IllegalDtype, f"a shift of {e.left.type} by {e.right.type}", e)
+            fail(err.IllegalDtype, f"a shift of {e.left.type} by {e.right.type}", e)
         return
-    _check_equal((e.left, e.right), e)
+    check_equal((e.left, e.right), e)
     if e.op in _BIT_OPS and not _bits_ok(e.left.type):
-        _fail(err.IllegalDtype, f"{e.op} of {e.left.type}", e)
+        fail(err.IllegalDtype, f"{e.op} of {e.left.type}", e)
     if e.op == "mod" and e.left.type.dtype not in INDEX_DTYPES:
-        _fail(err.IllegalDtype, f"mod of {e.left.type}", e)
+        fail(err.IllegalDtype, f"mod of {e.left.type}", e)
 
 
 def _compare(e: Compare) -> None:
     if e.op not in OPS or OPS[e.op].signature is not Signature.COMPARE:
-        _fail(err.UnknownOperation, f"no comparison {e.op!r}")
-    _check_equal((e.left, e.right), e)
+        fail(err.UnknownOperation, f"no comparison {e.op!r}")
+    check_equal((e.left, e.right), e)
 
 
 def _fma(e: Fma) -> None:
-    _check_equal((e.a, e.b, e.c), e)
+    check_equal((e.a, e.b, e.c), e)
     if not e.type.dtype.is_float:
-        _fail(err.IllegalDtype, f"fma of {e.type}", e)
+        fail(err.IllegalDtype, f"fma of {e.type}", e)
 
 
 def _select(e: Select) -> None:
-    _check_equal((e.then, e.other), e)
+    check_equal((e.then, e.other), e)
     if e.cond.type != Type(DType.BOOL, e.then.type.lanes):
-        _fail(err.MaskMismatch, f"{e.cond.type} selects between {e.then.type}", e)
+        fail(err.MaskMismatch, f"{e.cond.type} selects between {e.then.type}", e)
 
 
 def _cast(e: Cast) -> None:
     if is_memory(e.value.type) or e.value.type.lanes != e.type.lanes:
-        _fail(err.IllegalCast, f"{e.value.type} cannot become {e.type}", e)
+        fail(err.IllegalCast, f"{e.value.type} cannot become {e.type}", e)
 
 
 def _call(e: Call) -> None:
     op = OPS.get(e.name)
     if op is None or op.signature is not Signature.MATH or op.arity != len(e.args):
-        _fail(err.UnknownOperation, f"no function {e.name!r} of {len(e.args)} arguments")
-    _check_equal(e.args, e)
+        fail(err.UnknownOperation, f"no function {e.name!r} of {len(e.args)} arguments")
+    check_equal(e.args, e)
     if not e.type.dtype.is_float:
-        _fail(err.IllegalDtype, f"{e.name} of {e.type}", e)
+        fail(err.IllegalDtype, f"{e.name} of {e.type}", e)
 
 
 def _splat(e: Splat) -> None:
     if e.value.type != e.type.scalar:
-        _fail(err.TypeMismatch, f"{e.value.type} cannot fill {e.type}", e)
+        fail(err.TypeMismatch, f"{e.value.type} cannot fill {e.type}", e)
 
 
 def _extract(e: Extract | Insert) -> None:
     if not 0 <= e.lane < e.vector.type.lanes:
-        _fail(err.LaneError, f"lane {e.lane} of {e.vector.type}", e)
+        fail(err.LaneError, f"lane {e.lane} of {e.vector.type}", e)
     if isinstance(e, Insert) and e.value.type != e.vector.type.scalar:
-        _fail(err.TypeMismatch, f"{e.value.type} cannot enter {e.vector.type}", e)
+        fail(err.TypeMismatch, f"{e.value.type} cannot enter {e.vector.type}", e)
 
 
 def _shuffle(e: Shuffle) -> None:
-    _check_equal((e.left, e.right), e)
+    check_equal((e.left, e.right), e)
     total = 2 * e.left.type.lanes
     if not e.lanes or any(not 0 <= lane < total for lane in e.lanes):
-        _fail(err.LaneError, f"lanes {e.lanes} of two {e.left.type}", e)
+        fail(err.LaneError, f"lanes {e.lanes} of two {e.left.type}", e)
 
 
 def _reduce(e: ReduceLanes) -> None:
     lanes = e.value.type.lanes
     if lanes & (lanes - 1):
-        _fail(err.LaneError, f"{lanes} lanes do not halve down to one", e)
+        fail(err.LaneError, f"{lanes} lanes do not halve down to one", e)
     if e.agg is Aggregation.ASSIGN:
-        _fail(err.UnknownOperation, "lanes cannot be combined by assign", e)
+        fail(err.UnknownOperation, "lanes cannot be combined by assign", e)
 
 
 def _iota(e: Iota) -> None:
     if not e.type.dtype.is_integer or e.type.lanes - 1 > e.type.dtype.max_value:
-        _fail(err.IllegalDtype, f"iota of {e.type}", e)
+        fail(err.IllegalDtype, f"iota of {e.type}", e)
 
 
 def _limit(e: Limit) -> None:
     if e.which not in ("min", "max"):
-        _fail(err.UnknownOperation, f"no limit {e.which!r}")
+        fail(err.UnknownOperation, f"no limit {e.which!r}")
 
 
 def _work_id(e: WorkId) -> None:
     if not 0 <= e.axis < 3:
-        _fail(err.AxisError, f"axis {e.axis}", e)
+        fail(err.AxisError, f"axis {e.axis}", e)
     if e.type.dtype not in INDEX_DTYPES or e.type != e.type.scalar:
-        _fail(err.TypeMismatch, f"a work-item number is int32 or int64, not {e.type}", e)
+        fail(err.TypeMismatch, f"a work-item number is int32 or int64, not {e.type}", e)
 
 
 def _subgroup(e: SubgroupOp) -> None:
     if SUBGROUP_OPS.get(e.op) != len(e.args):
-        _fail(err.UnknownOperation, f"no collective {e.op!r} of {len(e.args)} arguments")
+        fail(err.UnknownOperation, f"no collective {e.op!r} of {len(e.args)} arguments")
     for selector in e.args[1:]:
-        _check_index(selector)
-
-
-def _mma(e: Mma) -> None:
-    sizes = [sum(part.type.lanes for part in parts) for parts in (e.a, e.b, e.c)]
-    if min(e.shape) < 1 or min(sizes) < 1:
-        _fail(err.LaneError, f"a matrix product of shape {e.shape}", e)
-    for parts in (e.a, e.b):
-        _check_equal(parts, e)
-    if sum(p.type.lanes for p in e.c) != e.type.lanes or any(p.type.dtype is not e.type.dtype for p in e.c):
-        _fail(err.TypeMismatch, f"the accumulator fragments do not make {e.type}", e)
+        check_index(selector)
 
 
 _EXPRESSION_RULES: dict[type, Callable[[Any], None]] = {
     Const: _const, Load: _load, Unary: _unary, Binary: _binary, Compare: _compare, Fma: _fma, Select: _select,
     Cast: _cast, Call: _call, Splat: _splat, Extract: _extract, Insert: _extract, Shuffle: _shuffle, Iota: _iota,
-    ReduceLanes: _reduce, Limit: _limit, WorkId: _work_id, SubgroupOp: _subgroup, Mma: _mma,
+    ReduceLanes: _reduce, Limit: _limit, WorkId: _work_id, SubgroupOp: _subgroup, Round: round_bits,
+    MatrixLoad: matrix_load, Mma: mma,
 }  # fmt: skip

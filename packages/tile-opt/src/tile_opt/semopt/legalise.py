@@ -2,8 +2,10 @@
 
 `legalise(function, nodes)` returns an equal function whose nodes are the core and those in `nodes`:
 Fma becomes a product and a sum (it is only ever a contraction); a target that lacks any vector node gets
-scalars, one per lane; barriers of a group of one vanish; an asynchronous copy becomes a loop. What has no
-meaning in the core (barriers between threads, atomics, sub-groups) is a LegaliseError.
+scalars, one per lane; barriers of a group of one vanish; an asynchronous copy becomes a loop; rounding to fewer
+bits becomes arithmetic, and a matrix product across lanes, where there are barriers, an exchange through local
+memory (`tile_opt.semopt.matrix`). What has no meaning in the core (barriers between threads, atomics, sub-groups)
+is a LegaliseError. So is a `MatrixLoad`: schedules have it only for targets that do.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from tile_ir.semtree.nodes import (
     Function,
     If,
     Load,
+    Round,
     Statement,
     Store,
     Type,
@@ -35,6 +38,7 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 from tile_ir.semtree.verify import CORE_NODES
 
+from tile_opt.semopt.matrix import rounded, through_local_memory
 from tile_opt.semopt.scalarise import scalarise
 
 VECTOR_NODES = frozenset({"Splat", "Extract", "Insert", "Shuffle", "Iota", "ReduceLanes"})
@@ -48,6 +52,9 @@ class LegaliseError(TileInternalError):
 def legalise(function: Function, nodes: frozenset[str]) -> Function:
     """`function` with only core nodes and `nodes`; itself when nothing had to change."""
     missing = used_nodes(function) - nodes - CORE_NODES
+    if "Mma" in missing and "Barrier" in nodes:
+        function = through_local_memory(function)
+        missing = used_nodes(function) - nodes - CORE_NODES
     if not missing and (nodes >= VECTOR_NODES or not _has_vectors(function)):
         return function
     helpers = tuple(legalise(h, nodes) for h in function.helpers)
@@ -82,6 +89,8 @@ class _Rewriter:
     def expression(self, expr: Expr) -> Expr:
         if isinstance(expr, Fma) and "Fma" in self.missing:
             return Binary("add", Binary("mul", expr.a, expr.b, expr.type), expr.c, expr.type)
+        if isinstance(expr, Round) and "Round" in self.missing:
+            return rounded(expr)
         return expr
 
     def statement(self, statement: Statement) -> Sequence[Statement]:

@@ -1,0 +1,157 @@
+"""Closures of the nodes behind matrix instructions (see `tile_ir.semtree.closures` and `tile_ir.matrix`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tile_ir.dtype import DType
+from tile_ir.matrix import LANES, TF32_BITS, MatrixInstruction, Operand, elements, instruction_of
+from tile_ir.semtree import scalars
+from tile_ir.semtree.closures_memory import Evaluate, Frame
+from tile_ir.semtree.errors import SemtreeRuntimeError
+from tile_ir.semtree.memory import Memory, Thread
+from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, SubgroupOp, Type
+
+Array = npt.NDArray[Any]
+Collective = SubgroupOp | MatrixLoad | Mma
+"""An expression for whose value the lanes of a sub-group meet."""
+
+_MANTISSA_BITS = 23
+_SIDE = 8
+"""Rows and columns of the matrices that `MatrixLoad` moves."""
+
+
+def collective(node: Expr, subgroup: int) -> Collective | None:
+    """`node` when lanes meet for it; a product does so only in a function with sub-groups."""
+    if isinstance(node, (SubgroupOp, MatrixLoad)) or (isinstance(node, Mma) and subgroup > 1):
+        return node
+    return None
+
+
+def round_bits(node: Round) -> Callable[[Any], Any]:
+    """Half of the last kept bit is added to the bits of the float, the others are cleared: ties go away from zero."""
+    dropped = _MANTISSA_BITS - node.bits
+    half, kept = np.uint32(1 << (dropped - 1)), np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)
+
+    def run(value: Any) -> Any:
+        floats = np.asarray(value, np.float32)
+        rounded = ((floats.view(np.uint32) + half) & kept).view(np.float32)
+        return scalars.value_of(np.where(np.isfinite(floats), rounded, floats), node.type)
+
+    return run
+
+
+# --- loads -----------------------------------------------------------------------------------------
+
+
+def load_matrices(node: MatrixLoad, threads: Sequence[Thread], args: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Each lane's part of the matrices whose rows' addresses the lanes give."""
+    _whole_subgroup(node, threads)
+    matrices = node.type.lanes // 2
+    for thread, (memory, start) in zip(threads[: _SIDE * matrices], args, strict=False):
+        if start % _SIDE:
+            memory.fail("a matrix row that is not aligned to 16 bytes is read", start, thread)
+    parts: list[Any] = []
+    for lane, (thread, (memory, _)) in enumerate(zip(threads, args, strict=True)):
+        picks = [(args[_SIDE * matrix + row][1], column) for matrix in range(matrices) for row, column in _cells(node, lane)]
+        parts.append(np.array([_read(memory, start + column, thread) for start, column in picks], node.type.dtype.numpy))
+    return parts
+
+
+def _cells(node: MatrixLoad, lane: int) -> list[tuple[int, int]]:
+    """Row and column of the two elements of every matrix that a lane receives."""
+    outer, inner = lane // 4, 2 * (lane % 4)
+    cells = [(outer, inner), (outer, inner + 1)]
+    return [(column, row) for row, column in cells] if node.transpose else cells
+
+
+def _read(memory: Memory, index: int, thread: Thread) -> Any:
+    at = memory.locate(index, 1, None, thread, "read")
+    memory.on_read(at, thread)
+    return memory.data[at[0]]
+
+
+def _whole_subgroup(node: Expr, lanes: Sequence[Any]) -> None:
+    if len(lanes) != LANES:
+        raise SemtreeRuntimeError(f"{type(node).__name__} meets {len(lanes)} lanes, it takes {LANES}")
+
+
+# --- products --------------------------------------------------------------------------------------
+
+
+def whole_product(node: Mma, args: tuple[Evaluate, ...]) -> Evaluate:
+    """One work item holds whole matrices, row after row."""
+    m, n, k = node.shape
+    result = node.type
+    dtype, cuts = result.dtype.numpy, (len(node.a), len(node.a) + len(node.b))
+
+    def run(f: Frame) -> Any:
+        parts = [arg(f) for arg in args]
+        a, b = (_joined(p).astype(dtype) for p in (parts[: cuts[0]], parts[cuts[0] : cuts[1]]))
+        total = _joined(parts[cuts[1] :]).astype(dtype).reshape(m, n)
+        return scalars.value_of(_product(a.reshape(m, k), b.reshape(k, n), total, result), result)
+
+    return run
+
+
+def lanes_product(node: Mma, args: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Each lane's fragment of the product of the matrices that the lanes hold together."""
+    _whole_subgroup(node, args)
+    instruction = instruction_of(node.shape, node.a[0].type.dtype)
+    assert instruction is not None, "the verifier knows the instruction"
+    cuts = (len(node.a), len(node.a) + len(node.b))
+    a = _gathered(instruction.a, [lane[: cuts[0]] for lane in args])
+    b = _gathered(instruction.b, [lane[cuts[0] : cuts[1]] for lane in args])
+    c = _gathered(instruction.c, [lane[cuts[1] :] for lane in args])
+    total = _product(_operand(a, instruction), _operand(b, instruction), c, node.type)
+    return _dealt(instruction.c, total)
+
+
+def _product(a: Array, b: Array, total: Array, result: Type) -> Array:
+    """Products are added to `total` in ascending k."""
+    m, n = total.shape
+    multiply_add = scalars.fma(result.vector(m * n)) if result.dtype.is_float else None
+    flat = total.ravel()
+    for i in range(a.shape[1]):
+        left, right = np.repeat(a[:, i], n), np.tile(b[i], m)
+        flat = multiply_add(left, right, flat) if multiply_add else left * right + flat
+    return flat.reshape(m, n)
+
+
+def _operand(matrix: Array, instruction: MatrixInstruction) -> Array:
+    """What the hardware sees of an operand, in float32."""
+    if instruction.dtype is not DType.FLOAT32:
+        return matrix.astype(np.float32)
+    kept = np.uint32(0xFFFFFFFF << (_MANTISSA_BITS - TF32_BITS) & 0xFFFFFFFF)
+    # A NaN may have its payload in the bits that are ignored.
+    return np.where(np.isnan(matrix), matrix, (matrix.view(np.uint32) & kept).view(np.float32))
+
+
+def _gathered(operand: Operand, lanes: Sequence[Sequence[Any]]) -> Array:
+    """The matrix whose elements the lanes hold in their registers."""
+    registers = np.stack([_joined(parts) for parts in lanes])
+    matrix = np.empty(operand.sizes, registers.dtype)
+    matrix[_places(operand)] = registers
+    return matrix
+
+
+def _dealt(operand: Operand, matrix: Array) -> list[Any]:
+    """The registers of every lane: the inverse of `_gathered`."""
+    return list(matrix[_places(operand)])
+
+
+@cache
+def _places(operand: Operand) -> tuple[Array, Array]:
+    """Rows and columns of what the lanes hold, one row of registers per lane."""
+    places = elements(operand)
+    grid = np.array([[places[lane, register] for register in range(operand.registers)] for lane in range(LANES)])
+    return grid[..., 0], grid[..., 1]
+
+
+def _joined(parts: Sequence[Any]) -> Array:
+    return np.concatenate([np.atleast_1d(part) for part in parts])

@@ -1,0 +1,66 @@
+"""Rules of the nodes behind matrix instructions (`tile_ir.matrix`)."""
+
+from __future__ import annotations
+
+from tile_ir.dtype import DType
+from tile_ir.matrix import LANES, MatrixInstruction, instruction_of
+from tile_ir.semtree import errors as err
+from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, Type
+from tile_ir.semtree.verify_common import check_access, check_equal, fail
+
+_MANTISSA_BITS = 23
+
+
+def round_bits(e: Round) -> None:
+    """Some, but not all, of a float32's mantissa stays."""
+    if e.value.type.dtype is not DType.FLOAT32:
+        fail(err.IllegalDtype, f"{e.value.type} rounded to mantissa bits", e)
+    if not 1 <= e.bits < _MANTISSA_BITS:
+        fail(err.UnknownOperation, f"a float32 cannot be rounded to {e.bits} mantissa bits", e)
+
+
+def matrix_load(e: MatrixLoad) -> None:
+    """One, two or four matrices of 16-bit elements in local memory."""
+    check_access(e.ptr, e.index, Type(e.type.dtype), None, 0, e)
+    if e.ptr.type.space is not Space.LOCAL or e.ptr.type.dtype.bits != 16:
+        fail(err.IllegalDtype, f"a matrix of {e.ptr.type} is loaded, not of 16-bit elements in local memory", e)
+    if e.type.lanes not in (2, 4, 8):
+        fail(err.LaneError, f"{e.type} is not one, two or four matrices", e)
+
+
+def mma(e: Mma) -> None:
+    """What holds with and without sub-groups."""
+    sizes = [_lanes(parts) for parts in (e.a, e.b, e.c)]
+    if min(e.shape) < 1 or min(sizes) < 1:
+        fail(err.LaneError, f"a matrix product of shape {e.shape}", e)
+    for parts in (e.a, e.b):
+        check_equal(parts, e)
+    if sizes[2] != e.type.lanes or any(p.type.dtype is not e.type.dtype for p in e.c):
+        fail(err.TypeMismatch, f"the accumulator fragments do not make {e.type}", e)
+
+
+def needs_lanes(e: Expr, subgroup: int) -> None:
+    """A matrix load, and in a function with sub-groups a product, are the work of a whole sub-group."""
+    if not isinstance(e, (MatrixLoad, Mma)) or (isinstance(e, Mma) and subgroup < 2):
+        return
+    if subgroup != LANES:
+        fail(err.LaneError, f"{type(e).__name__} takes sub-groups of {LANES} lanes, not {subgroup}", e)
+    if isinstance(e, Mma):
+        instruction = instruction_of(e.shape, e.a[0].type.dtype)
+        if instruction is None:
+            fail(err.UnknownOperation, f"no matrix instruction has shape {e.shape} on {e.a[0].type.dtype}", e)
+        _check_fragments(e, instruction)
+
+
+def _check_fragments(e: Mma, instruction: MatrixInstruction) -> None:
+    for parts, operand, dtype in (
+        (e.a, instruction.a, instruction.dtype),
+        (e.b, instruction.b, instruction.dtype),
+        (e.c, instruction.c, DType.FLOAT32),
+    ):
+        if _lanes(parts) != operand.registers or parts[0].type.dtype is not dtype:
+            fail(err.TypeMismatch, f"{instruction.name} takes fragments of {operand.registers} {dtype}", e)
+
+
+def _lanes(parts: tuple[Expr, ...]) -> int:
+    return sum(part.type.lanes for part in parts)
