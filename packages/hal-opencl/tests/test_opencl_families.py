@@ -15,10 +15,11 @@ from hal_opencl.families import family_of, family_target, target_of
 
 
 def device(kind: str = "gpu", vendor: str = "Nobody", name: str = "Thing", platform: str = "Some OpenCL", version: str = "OpenCL 1.2",
-           lanes: int = 1, units: int = 10, extensions: str = "") -> binding.DeviceInfo:  # fmt: skip
+           lanes: int = 1, units: int = 10, extensions: str = "", capability: tuple[int, int] = (0, 0)) -> binding.DeviceInfo:  # fmt: skip
     return binding.DeviceInfo(
         None, platform, version, vendor, name, "1.0", "OpenCL 1.2", kind, frozenset(extensions.split()), units, 512,
         (512, 512, 64), 32768, True, 8 << 30, 2 << 30, 1 << 20, 64, lanes, 128, False, 64,
+        capability,
     )  # fmt: skip
 
 
@@ -44,6 +45,41 @@ def test_families(info: binding.DeviceInfo, family: str, vector_bytes: int, inde
     assert (target.settings.vector_bytes, target.settings.index_bits) == (vector_bytes, index_bits)
     assert target.settings.cores == 10 and target.settings.threads <= 512
     assert target.settings.max_mem <= 32768 or info.kind == "cpu"
+
+
+NVIDIA = {"vendor": "NVIDIA Corporation", "name": "NVIDIA H200", "platform": "NVIDIA CUDA"}
+
+
+@pytest.mark.parametrize(
+    ("info", "ptx"),
+    [
+        (device(**NVIDIA, capability=(9, 0)), True),
+        (device(**NVIDIA, capability=(8, 0)), True),
+        (device(**NVIDIA, capability=(7, 5)), False),
+        (device(**NVIDIA), False),
+        (device(vendor="NVIDIA Corporation", platform="Portable Computing Language", capability=(9, 0)), False),
+        (device("cpu", platform="Portable Computing Language"), False),
+    ],
+)  # fmt: skip
+def test_matrix_instructions_are_the_devices_own(info: binding.DeviceInfo, ptx: bool) -> None:
+    """PoCL on NVIDIA's hardware has the capability, but a compiler that takes no PTX."""
+    target = target_of(info)
+    assert info.ptx is ptx and target.nodes >= {"Round"}
+    assert (target.nodes >= {"Mma", "MatrixLoad"}) is ptx
+    assert target.model.get("matrix", []) == (["mma_m16n8k8_tf32", "mma_m16n8k16_bf16"] if ptx else [])
+    assert not ptx or target.model["subgroup"] == 32
+
+
+def test_a_device_that_refuses_the_question_has_no_capability() -> None:
+    class Refusing:
+        @property
+        def compute_capability_major_nv(self) -> int:
+            raise binding.cl_error("INVALID_VALUE")
+
+    class Hopper:
+        compute_capability_major_nv, compute_capability_minor_nv = 9, 0
+
+    assert [binding._capability(raw) for raw in (Refusing(), object(), Hopper())] == [(0, 0), (0, 0), (9, 0)]
 
 
 def test_every_document_is_used_and_valid() -> None:

@@ -55,6 +55,8 @@ class DeviceInfo:
     """Bytes that the start of a sub-buffer is a multiple of."""
     unified: bool
     address_bits: int
+    capability: tuple[int, int] = (0, 0)
+    """NVIDIA's compute capability; (0, 0) elsewhere."""
 
     @property
     def fp64(self) -> bool:
@@ -67,6 +69,11 @@ class DeviceInfo:
     @property
     def subgroups(self) -> bool:
         return "cl_khr_subgroups" in self.extensions
+
+    @property
+    def ptx(self) -> bool:
+        """Its compiler is NVIDIA's own, which takes PTX, and it has matrix instructions and asynchronous copies."""
+        return self.kind == "gpu" and "nvidia" in self.platform.lower() and self.capability >= (8, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +132,16 @@ def _device(raw: Any, platform: str, platform_version: str) -> DeviceInfo:
         int(raw.max_work_group_size), (sizes[0], sizes[1], sizes[2]), int(raw.local_mem_size),
         raw.local_mem_type == cl.device_local_mem_type.LOCAL, int(raw.global_mem_size), int(raw.max_mem_alloc_size),
         int(raw.global_mem_cache_size), int(raw.global_mem_cacheline_size), int(raw.preferred_vector_width_float),
-        max(64, int(raw.mem_base_addr_align) // 8), bool(raw.host_unified_memory), int(raw.address_bits),
+        max(64, int(raw.mem_base_addr_align) // 8), bool(raw.host_unified_memory), int(raw.address_bits), _capability(raw),
     )  # fmt: skip
+
+
+def _capability(raw: Any) -> tuple[int, int]:
+    """Only NVIDIA's devices know this question; the others refuse it."""
+    try:
+        return int(raw.compute_capability_major_nv), int(raw.compute_capability_minor_nv)
+    except (AttributeError, cl_error):
+        return 0, 0
 
 
 def _probe(info: DeviceInfo) -> None:

@@ -121,7 +121,8 @@ class OpenCLCompiler(Compiler):
             return self._pool[1].submit(work)
 
     def _emit(self, kernels: KernelList) -> list[Source]:
-        dialect = Dialect(bool(kernels.target.model.get("fast_math")), self._context.info.kind == "cpu")
+        info = self._context.info
+        dialect = Dialect(bool(kernels.target.model.get("fast_math")), info.kind == "cpu", info.ptx)
         check = Settings.from_environment().verify
         sources: list[Source] = []
         for kernel in kernels.kernels:

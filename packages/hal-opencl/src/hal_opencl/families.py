@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.target import Target
 
 from hal_opencl.binding import DeviceInfo
+from hal_opencl.emit.ptx import MNEMONICS
 
 
 @cache
@@ -52,4 +55,11 @@ def target_of(info: DeviceInfo) -> Target:
         probed["max_mem"] = min(target.settings.max_mem, info.local_bytes) or target.settings.max_mem
         probed["threads"] = min(target.settings.threads, info.max_group)
         probed["l2_bytes"] = info.cache_bytes or target.settings.l2_bytes
-    return target.resolved(**{**probed, **rule.get("settings", {})})
+    resolved = target.resolved(**{**probed, **rule.get("settings", {})})
+    return _with_matrices(resolved) if info.ptx else resolved
+
+
+def _with_matrices(target: Target) -> Target:
+    """The target with the matrix instructions that the emitter can write."""
+    names = [name for name in MATRIX_INSTRUCTIONS if name in MNEMONICS]
+    return replace(target, model={**target.model, "matrix": names}, nodes=target.nodes | {"MatrixLoad", "Mma"})

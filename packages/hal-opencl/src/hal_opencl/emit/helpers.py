@@ -10,6 +10,9 @@ from tile_ir.semtree.nodes import Type
 
 from hal_opencl.emit.types import HALVES, mask, memory, register, register_bits, unsigned
 
+MANTISSA = 23
+"""Explicit mantissa bits of float32."""
+
 
 def _zeros(t: Type, value: str = "0") -> str:
     return f"({register(t.dtype, t.lanes)})({value})"
@@ -120,6 +123,19 @@ def round_bfloat(name: str, t: Type) -> str:
         f"    {U} rounded = bits + ({U})(0x7fffu) + ((bits >> ({U})(16u)) & ({U})(1u));\n"
         f"    return as_{F}(select(rounded & {keep}, {nan}, x != x));\n}}"
     )
+
+
+def round_mantissa(name: str, bits: int, t: Type) -> str:
+    """A float32 rounded to fewer mantissa bits, ties away from zero; NaN and infinities stay."""
+    F, U = register(t.dtype, t.lanes), unsigned(t.dtype, t.lanes)
+    dropped = MANTISSA - bits
+    # Ties away from zero are half a unit more of the magnitude, and a carry into the exponent is right.
+    half, keep = hex(1 << (dropped - 1)), hex(0xFFFFFFFF >> dropped << dropped)
+    if t.lanes == 1:
+        rounded = f"as_float((as_uint(x) + {half}u) & {keep}u)"
+        return f"float {name}(float x) {{ return fabs(x) < INFINITY ? {rounded} : x; }}"
+    rounded = f"as_{F}((as_{U}(x) + ({U})({half}u)) & ({U})({keep}u))"
+    return f"{F} {name}({F} x) {{ return select(x, {rounded}, fabs(x) < ({F})(INFINITY)); }}"
 
 
 def insert(name: str, t: Type, lane: str) -> str:

@@ -23,7 +23,10 @@ from tile_ir.semtree.nodes import (
     Insert,
     Let,
     Limit,
+    MatrixLoad,
+    Mma,
     Statement,
+    SubgroupOp,
     Type,
     Var,
     While,
@@ -35,6 +38,8 @@ from hal_opencl.emit.split import split_vectors
 MAX_DEPTH = 20
 """Levels of an expression in one statement: compilers limit nested brackets (clang: 256), readers earlier."""
 _LEAVES = (Const, Var, Limit, WorkId)
+_COLLECTIVES = frozenset({MatrixLoad, Mma, SubgroupOp})
+"""All lanes of a sub-group execute these together, and some texts around them (masks, guards, ``?:``) are conditional."""
 
 
 def prepare(function: Function, fast_math: bool) -> Function:
@@ -98,7 +103,9 @@ class _Hoister:
         if isinstance(statement, (Alloc, Comment, Block)):
             return (statement,)
         lets: list[Statement] = []
-        new = self._shallow(list(children(statement)), lets)
+        # Alone in its statement a collective is unconditional where it stands.
+        alone = id(statement.value) if isinstance(statement, (Let, Assign)) else 0
+        new = self._shallow(list(children(statement)), lets, alone)
         if isinstance(statement, For) and not isinstance(new[1], Const):
             new[1] = self._let(new[1], lets)  # C would evaluate the bound in every iteration
         if isinstance(statement, While) and lets:
@@ -112,9 +119,10 @@ class _Hoister:
         body = Block((*statement.body.body, again))
         return Block((*lets, Let(flag, cond, True), While(Var(flag, cond.type), body)))
 
-    def _shallow(self, roots: list[Expr], lets: list[Statement]) -> list[Expr]:
+    def _shallow(self, roots: list[Expr], lets: list[Statement], alone: int) -> list[Expr]:
         order = list(walk_expr(*roots))
-        if len(order) <= 3:
+        collectives = {id(node) for node in order if type(node) in _COLLECTIVES} - {alone}
+        if len(order) <= 3 and not collectives:
             return roots
         uses: dict[int, int] = {}
         for node in order:
@@ -125,7 +133,8 @@ class _Hoister:
             parts = [result[id(child)] for child in children(node)]
             new = with_children(node, [part for part, _ in parts])
             depth = _depth(node, [d for _, d in parts])
-            if not isinstance(node, _LEAVES) and (depth >= MAX_DEPTH or uses.get(id(node), 0) > 1):
+            apart = depth >= MAX_DEPTH or uses.get(id(node), 0) > 1 or id(node) in collectives
+            if apart and not isinstance(node, _LEAVES):
                 new, depth = self._let(new, lets), 0
             result[id(node)] = new, depth
         return [result[id(root)][0] for root in roots]

@@ -32,8 +32,9 @@ from tile_ir.semtree.nodes import (
     Var,
 )  # fmt: skip
 
-from hal_opencl.emit import helpers
-from hal_opencl.emit.expressions import OpenCLExpressions
+from hal_opencl.emit import helpers, ptx
+from hal_opencl.emit.copies import CommitGroups, asynchronous_bytes
+from hal_opencl.emit.matrix import MatrixExpressions
 from hal_opencl.emit.split import AGGREGATION_OPS
 from hal_opencl.emit.types import MEMORY, comment_text, memory, safe_hint, tag, unsigned
 
@@ -41,8 +42,10 @@ _FENCES = {"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE", "no
 _ATOMICS = {Aggregation.SUM: "atomic_add", Aggregation.MAX: "atomic_max", Aggregation.MIN: "atomic_min"}
 
 
-class OpenCLPrinter(OpenCLExpressions):
+class OpenCLPrinter(MatrixExpressions):
     """The text of one kernel after its helpers; the functions of `preamble` belong in front of it."""
+
+    _commits: CommitGroups
 
     def signature(self, function: Function) -> str:
         name = self.declare_global(function.name)
@@ -52,6 +55,11 @@ class OpenCLPrinter(OpenCLExpressions):
         size = ", ".join(map(str, function.group_size))
         self._intervals.group_size = function.group_size
         return f"kernel __attribute__((reqd_work_group_size({size})))\nvoid {name}({params})"
+
+    def program(self, function: Function) -> str:
+        """A kernel after its helpers."""
+        self._commits, self._subgroup = CommitGroups(function), function.subgroup
+        return self.function(function)
 
     def function(self, function: Function) -> str:
         self._kernel = False
@@ -211,6 +219,18 @@ class OpenCLPrinter(OpenCLExpressions):
 
     def write_asynccopy(self, node: AsyncCopy) -> None:
         guard = f"if ({self.expression(node.guard)}) " if node.guard is not None else ""
+        nbytes = asynchronous_bytes(node) if self._dialect.ptx else 0
+        if not nbytes:
+            self._copy_at_once(node, guard)
+            return
+        name = self.helper(f"copy_async_{nbytes}", ptx.copy_async, nbytes)
+        target, source = self._address(node.dst, node.dst_index), self._address(node.src, node.src_index)
+        self.line(f"{guard}{name}({self.pieces(target)}, {self.pieces(source)});")
+        if self._commits.ends(node):
+            # Not under the guard: the waits count a commit for every run.
+            self.line(ptx.COMMIT)
+
+    def _copy_at_once(self, node: AsyncCopy, guard: str) -> None:
         name = self.names.fresh("k")
         target = self.pieces([(node.dst, POSTFIX), "[", (node.dst_index, ADDITIVE), f" + {name}]"])
         source = self.pieces([(node.src, POSTFIX), "[", (node.src_index, ADDITIVE), f" + {name}]"])
@@ -219,7 +239,10 @@ class OpenCLPrinter(OpenCLExpressions):
         self.line(f"{guard}for (int {name} = 0; {name} < {node.count}; ++{name}) {target} = {source};")
 
     def write_asyncwait(self, node: AsyncWait) -> None:
-        """Copies above are complete when they return."""
+        """Copies that are loops are complete when they are passed."""
+        groups = self._commits.pending(node.pending) if self._dialect.ptx else None
+        if groups is not None:
+            self.line(ptx.wait(groups))
 
     def write_callfn(self, node: CallFn) -> None:
         self.line(f"{self.lookup(node.name)}({', '.join(self.expression(arg) for arg in node.args)});")

@@ -1,0 +1,78 @@
+"""Matrix instructions of a sub-group, and the rounding of their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from tile_ir.dtype import DType
+from tile_ir.emit.pieces import ATOM, Expansion, Piece, call, commas
+from tile_ir.matrix import LANES, TF32_BITS, MatrixInstruction, Operand, instruction_of
+from tile_ir.semtree.errors import SemtreeError
+from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space
+
+from hal_opencl.emit import helpers, ptx
+from hal_opencl.emit.expressions import OpenCLExpressions
+from hal_opencl.emit.types import tag
+
+
+class MatrixExpressions(OpenCLExpressions):
+    """Round everywhere; MatrixLoad and Mma where the dialect has PTX and the function has sub-groups."""
+
+    _subgroup: int = 0
+
+    def _mantissa(self, node: Round) -> Expansion:
+        t, bits = node.type, node.bits
+        if t.dtype is not DType.FLOAT32 or bits < 0:
+            raise SemtreeError(f"{t.dtype} is not rounded to {bits} mantissa bits")
+        if bits >= helpers.MANTISSA:
+            return self.expand(node.value)
+        name = f"round_{bits}_{tag(t)}"
+        if self._dialect.ptx and bits == TF32_BITS:
+            return call(self.helper(name, ptx.round_tf32, t), (node.value,))
+        return call(self.helper(name, helpers.round_mantissa, bits, t), (node.value,))
+
+    def _matrix_load(self, node: MatrixLoad) -> Expansion:
+        self._check_collective(node)
+        t, ptr = node.type, node.ptr.type
+        if t.dtype is not DType.BFLOAT16 or ptr.dtype is not t.dtype or ptr.lanes != 1 or ptr.space is not Space.LOCAL:
+            raise SemtreeError(f"no matrices of {t.dtype} are loaded from {ptr.space.value} memory of {ptr.dtype}")
+        if t.lanes not in (2, 4, 8):
+            raise SemtreeError(f"{t.lanes} lanes are not the registers of 1, 2 or 4 matrices")
+        name = f"load_matrices_{t.lanes // 2}" + ("_transposed" if node.transpose else "")
+        load = self.helper(name, ptx.load_matrices, t.lanes // 2, node.transpose)
+        return ATOM, [f"{load}(", *self._address(node.ptr, node.index), ")"]
+
+    def _multiply(self, node: Mma) -> Expansion:
+        self._check_collective(node)
+        instruction = self._instruction(node)
+        name = self.helper(instruction.name, ptx.multiply, instruction)
+        a, b = _registers(node.a, instruction.a), _registers(node.b, instruction.b)
+        return ATOM, [f"{name}(", *a, ", ", *b, ", ", *_registers(node.c, instruction.c), ")"]
+
+    @staticmethod
+    def _instruction(node: Mma) -> MatrixInstruction:
+        dtypes = {part.type.dtype for part in (*node.a, *node.b)}
+        found = instruction_of(node.shape, next(iter(dtypes)))
+        if len(dtypes) > 1 or found is None or found.name not in ptx.MNEMONICS or node.type.dtype is not DType.FLOAT32:
+            names = ", ".join(sorted(map(str, dtypes)))
+            raise SemtreeError(f"no matrix instruction of shape {node.shape} makes {node.type.dtype} of {names}")
+        return found
+
+    def _check_collective(self, node: Expr) -> None:
+        if not self._dialect.ptx:
+            raise SemtreeError(f"{type(node).__name__} needs PTX")
+        if self._subgroup != LANES:
+            raise SemtreeError(f"{type(node).__name__} is for sub-groups of {LANES}, not of {self._subgroup}")
+
+    _handlers: ClassVar[dict[type, Callable[..., Expansion]]] = {
+        **OpenCLExpressions._handlers, Round: _mantissa, MatrixLoad: _matrix_load, Mma: _multiply,
+    }  # fmt: skip
+
+
+def _registers(parts: Sequence[Expr], operand: Operand) -> list[Piece]:
+    """Values as one vector, in order."""
+    lanes = sum(part.type.lanes for part in parts)
+    if lanes != operand.registers:
+        raise SemtreeError(f"a lane holds {operand.registers} elements of this operand, not {lanes}")
+    return [(parts[0], 0)] if len(parts) == 1 else [f"(float{lanes})(", *commas(parts), ")"]

@@ -1,0 +1,111 @@
+"""NVIDIA's instructions as functions in front of a kernel: PTX inside OpenCL C.
+
+Each maker gives the lines of one function; `name` is its identifier. A pointer to local memory is the address that
+PTX calls shared, and bfloat16 values are floats whose low 16 bits are 0 (`hal_opencl.emit.types`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+
+from tile_ir.dtype import DType
+from tile_ir.matrix import MatrixInstruction
+from tile_ir.semtree.nodes import Type
+
+from hal_opencl.emit.types import register, unsigned
+
+MNEMONICS: Mapping[str, str] = {
+    "mma_m16n8k8_tf32": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+    "mma_m16n8k16_bf16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+}
+"""The matrix instructions of `tile_ir.matrix` that can be written."""
+COPIES: Mapping[int, str] = {
+    4: "cp.async.ca.shared.global [%0], [%1], 4;",
+    8: "cp.async.ca.shared.global [%0], [%1], 8;",
+    16: "cp.async.cg.shared.global [%0], [%1], 16;",
+}
+"""Asynchronous copies by their bytes; 16 bytes go past the first cache."""
+COMMIT = 'asm volatile("cp.async.commit_group;" ::: "memory");'
+
+
+def wait(groups: int) -> str:
+    """Wait until at most this many of the latest commit groups are unfinished."""
+    return f'asm volatile("cp.async.wait_group {groups};" ::: "memory");'
+
+
+def copy_async(name: str, nbytes: int) -> str:
+    """Start to copy bytes from global to local memory."""
+    return (
+        f"void {name}(local void* to, global const void* from) {{\n"
+        f'    asm volatile("{COPIES[nbytes]}" :: "r"((uint)(size_t)to), "l"((ulong)(size_t)from) : "memory");\n}}'
+    )
+
+
+def round_tf32(name: str, t: Type) -> str:
+    """Floats rounded to 10 mantissa bits, ties away from zero."""
+    # Not volatile: it may be moved, shared and dropped like any arithmetic.
+    F, lanes = register(t.dtype, t.lanes), range(t.lanes)
+    lines = [f"{F} {name}({F} x) {{", f"    uint {', '.join(f'r{n}' for n in lanes)};"]
+    for n in lanes:
+        lines.append(f'    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r{n}) : "f"({_lane("x", n, t.lanes)}));')
+    words = "r0" if t.lanes == 1 else f"({unsigned(t.dtype, t.lanes)})({', '.join(f'r{n}' for n in lanes)})"
+    return "\n".join([*lines, f"    return as_{F}({words});", "}"])
+
+
+def multiply(name: str, instruction: MatrixInstruction) -> str:
+    """The product of one sub-group; operands and result are the registers of a lane, in order."""
+    a, b, c = (operand.registers for operand in (instruction.a, instruction.b, instruction.c))
+    packed = instruction.dtype is DType.BFLOAT16
+    outputs = [f"d{n}" for n in range(c)]
+    inputs = [_words("a", a, packed), _words("b", b, packed), [f'"f"(c.s{n:x})' for n in range(c)]]
+    ends = list(accumulate(map(len, inputs), initial=c))
+    operands = ", ".join(_registers(start, stop) for start, stop in pairwise([0, *ends]))
+    # Volatile, though it touches no memory: all lanes must execute it together, and nothing else tells the compiler
+    # not to move it to where its result is used, which may be under a lane's condition. The assembler, which knows
+    # the instruction, still schedules it freely.
+    return "\n".join([
+        f"float{c} {name}(float{a} a, float{b} b, float{c} c) {{",
+        f"    float {', '.join(outputs)};",
+        f'    asm volatile("{MNEMONICS[instruction.name]} {operands};"',
+        f"        : {_outputs('f', outputs)}",
+        "        : " + ",\n          ".join(map(", ".join, inputs)) + ");",
+        f"    return (float{c})({', '.join(outputs)});",
+        "}",
+    ])  # fmt: skip
+
+
+def load_matrices(name: str, count: int, transpose: bool) -> str:
+    """Matrices of bfloat16 from local memory: a lane's two elements of each, as floats."""
+    words = [f"r{n}" for n in range(count)]
+    text = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transpose else ''}.shared.b16"
+    halves = ", ".join(half for word in words for half in (f"{word} << 16", f"{word} & 0xffff0000u"))
+    lanes = 2 * count
+    return "\n".join([
+        f"float{lanes} {name}(local const void* row) {{",
+        f"    uint {', '.join(words)};",
+        f'    asm volatile("{text} {_registers(0, count)}, [%{count}];"',
+        f"        : {_outputs('r', words)} : \"r\"((uint)(size_t)row) : \"memory\");",
+        f"    return as_float{lanes}((uint{lanes})({halves}));",
+        "}",
+    ])  # fmt: skip
+
+
+def _lane(vector: str, lane: int, lanes: int) -> str:
+    return vector if lanes == 1 else f"{vector}.s{lane:x}"
+
+
+def _registers(start: int, stop: int) -> str:
+    return "{" + ", ".join(f"%{n}" for n in range(start, stop)) + "}"
+
+
+def _outputs(constraint: str, names: Sequence[str]) -> str:
+    return ", ".join(f'"={constraint}"({name})' for name in names)
+
+
+def _words(vector: str, lanes: int, packed: bool) -> list[str]:
+    """32-bit operands: a lane each, or two bfloat16 lanes, the first in the low half."""
+    bits = [f"as_uint({vector}.s{n:x})" for n in range(lanes)]
+    if packed:
+        bits = [f"({low} >> 16) | ({high} & 0xffff0000u)" for low, high in zip(bits[::2], bits[1::2], strict=True)]
+    return [f'"r"({word})' for word in bits]
