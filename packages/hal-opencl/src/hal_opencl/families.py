@@ -17,6 +17,10 @@ from hal_opencl.binding import DeviceInfo
 from hal_opencl.emit.ptx import MNEMONICS
 
 
+STATIC_LOCAL = 96 << 10
+"""Bytes of local arrays that a kernel may declare on NVIDIA from compute capability 8.0 on, whatever the driver reports."""
+
+
 @cache
 def _table() -> tuple[Mapping[str, Any], ...]:
     return tuple(json.loads(files("hal_opencl").joinpath("targets", "devices.json").read_text(encoding="utf-8")))
@@ -62,4 +66,5 @@ def target_of(info: DeviceInfo) -> Target:
 def _with_matrices(target: Target) -> Target:
     """The target with the matrix instructions that the emitter can write."""
     names = [name for name in MATRIX_INSTRUCTIONS if name in MNEMONICS]
-    return replace(target, model={**target.model, "matrix": names}, nodes=target.nodes | {"MatrixLoad", "Mma"})
+    model = {**target.model, "matrix": names, "static_local_bytes": STATIC_LOCAL}
+    return replace(target, model=model, nodes=target.nodes | {"MatrixLoad", "Mma"})

@@ -35,8 +35,18 @@ PROGRAMS = 128
 class Evaluator:
     """Runs functions on one device; the seed's "device settings and ProgramCache". Safe to use from any thread."""
 
-    def __init__(self, device: Device | str | None = None, *, fast_math: bool = False, tile_trials: int = 1) -> None:
+    def __init__(
+        self,
+        device: Device | str | None = None,
+        *,
+        fast_math: bool = False,
+        tile_trials: int = 1,
+        reduced_precision: bool = False,
+    ) -> None:
         """`fast_math` lets backends use approximate math functions.
+
+        `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
+        rounded to TF32 (10 mantissa bits), products of bfloat16 are added up without rounding every sum as IEEE does.
 
         With `tile_trials` above 1, so many schedules of each program are compiled and timed when it is first
         called, and the fastest one is kept; sums may then be taken in another order from one process to the
@@ -50,8 +60,10 @@ class Evaluator:
         self.programs = ProgramCache(PROGRAMS)
         self._updating = threading.Lock()
         """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
+        self.reduced_precision = reduced_precision
+        allowed = {name: True for name in ("fast_math", "reduced_precision") if getattr(self, name)}
         target = self.device.target
-        self._target = replace(target, model={**target.model, "fast_math": True}) if fast_math else target
+        self._target = replace(target, model={**target.model, **allowed}) if allowed else target
 
     def __call__(
         self, function: Signature, *args: Any, out: Any = None, donate: str | Sequence[str] = (), **named: Any

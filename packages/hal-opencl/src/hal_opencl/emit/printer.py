@@ -33,7 +33,7 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 
 from hal_opencl.emit import helpers, ptx
-from hal_opencl.emit.copies import CommitGroups, asynchronous_bytes
+from hal_opencl.emit.copies import asynchronous_bytes, copy_groups
 from hal_opencl.emit.matrix import MatrixExpressions
 from hal_opencl.emit.split import AGGREGATION_OPS
 from hal_opencl.emit.types import MEMORY, comment_text, memory, safe_hint, tag, unsigned
@@ -45,7 +45,7 @@ _ATOMICS = {Aggregation.SUM: "atomic_add", Aggregation.MAX: "atomic_max", Aggreg
 class OpenCLPrinter(MatrixExpressions):
     """The text of one kernel after its helpers; the functions of `preamble` belong in front of it."""
 
-    _commits: CommitGroups
+    _copy_groups: frozenset[int]
 
     def signature(self, function: Function) -> str:
         name = self.declare_global(function.name)
@@ -58,7 +58,7 @@ class OpenCLPrinter(MatrixExpressions):
 
     def program(self, function: Function) -> str:
         """A kernel after its helpers."""
-        self._commits, self._subgroup = CommitGroups(function), function.subgroup
+        self._copy_groups, self._subgroup = copy_groups(function), function.subgroup
         return self.function(function)
 
     def function(self, function: Function) -> str:
@@ -226,9 +226,6 @@ class OpenCLPrinter(MatrixExpressions):
         name = self.helper(f"copy_async_{nbytes}", ptx.copy_async, nbytes)
         target, source = self._address(node.dst, node.dst_index), self._address(node.src, node.src_index)
         self.line(f"{guard}{name}({self.pieces(target)}, {self.pieces(source)});")
-        if self._commits.ends(node):
-            # Not under the guard: the waits count a commit for every run.
-            self.line(ptx.COMMIT)
 
     def _copy_at_once(self, node: AsyncCopy, guard: str) -> None:
         name = self.names.fresh("k")
@@ -240,9 +237,10 @@ class OpenCLPrinter(MatrixExpressions):
 
     def write_asyncwait(self, node: AsyncWait) -> None:
         """Copies that are loops are complete when they are passed."""
-        groups = self._commits.pending(node.pending) if self._dialect.ptx else None
-        if groups is not None:
-            self.line(ptx.wait(groups))
+        if self._dialect.ptx and self._copy_groups:
+            self.line(ptx.COMMIT)
+            # PTX has one sequence: which of several groups its latest batches belong to is not known.
+            self.line(ptx.wait(node.pending if len(self._copy_groups) == 1 else 0))
 
     def write_callfn(self, node: CallFn) -> None:
         self.line(f"{self.lookup(node.name)}({', '.join(self.expression(arg) for arg in node.args)});")

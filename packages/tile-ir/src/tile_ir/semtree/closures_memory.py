@@ -134,7 +134,7 @@ def async_copy(node: AsyncCopy, args: Sequence[Evaluate]) -> Run:
         values = source.data[read.start : read.stop].copy()
         if target.known is not None:
             target.known[filled.start : filled.stop] = bytes(len(filled))
-        thread.copies.setdefault(group, []).append(_completion(target, filled, values, thread))
+        thread.copies.setdefault(group, [[]])[-1].append(_completion(target, filled, values, thread))
 
     return run
 
@@ -148,17 +148,18 @@ def _completion(target: Memory, filled: range, values: Any, thread: Thread) -> C
 
 
 def async_wait(group: int, pending: int) -> Run:
-    """Complete the oldest copies of the group until `pending` are left."""
+    """Close the group's open batch and complete the oldest ones until `pending` are left."""
 
     def run(f: Frame) -> None:
-        finish_copies(f[0].copies.get(group, []), pending)
+        batches = f[0].copies.setdefault(group, [[]])
+        batches.append([])
+        finish_copies(batches, pending + 1)
 
     return run
 
 
-def finish_copies(copies: list[Callable[[], None]], pending: int = 0) -> None:
-    """Complete copies, oldest first, until `pending` are left."""
-    while len(copies) > pending:
-        copies.pop(0)()
-
-
+def finish_copies(batches: list[list[Callable[[], None]]], left: int = 0) -> None:
+    """Complete batches of copies, oldest first, until `left` are left."""
+    while len(batches) > left:
+        for complete in batches.pop(0):
+            complete()

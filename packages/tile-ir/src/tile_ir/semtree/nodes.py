@@ -356,7 +356,7 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class AsyncCopy:
-    """Start copying `count` elements from global to local memory, in commit group `group`.
+    """Start copying `count` elements from global to local memory, in the open batch of `group`.
 
     Both addresses are multiples of `align` bytes (0: of an element).
     """
@@ -373,7 +373,10 @@ class AsyncCopy:
 
 @dataclass(frozen=True, slots=True)
 class AsyncWait:
-    """Wait until at most `pending` copies that this work item started in `group` are unfinished."""
+    """Close the batch of copies that this work item started in `group` since its last wait, empty or not.
+
+    Then wait until at most the latest `pending` batches are unfinished.
+    """
 
     group: int = 0
     pending: int = 0

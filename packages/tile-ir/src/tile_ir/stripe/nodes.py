@@ -288,7 +288,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until at most `pending` transfers of `group` are unfinished."""
+    """Close the batch of transfers of `group` since the last wait, then wait for all but the latest `pending` batches."""
 
     group: int = 0
     pending: int = 0
