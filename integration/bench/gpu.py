@@ -13,11 +13,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tile_runtime as tile
 from tile_hal.submission import Prepared
+from tile_ir.dtype import DType
 
 ROUNDS = 15
 
@@ -43,7 +45,20 @@ COLUMNS = "function (A[M, N]) -> (O) { O[j : N] = +(A[i, j]); }"
 TRANSPOSE = "function (A[M, N]) -> (O) { O[j, i : N, M] = =(A[i, j]); }"
 
 
-Case = tuple[str, list[tuple[int, ...]], float, Callable[..., Any], list[Callable[..., Any]]]
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row: the same work in Tile and in PyTorch."""
+
+    source: str
+    shapes: list[tuple[int, ...]]
+    work: float
+    """Operations per run; bytes, negative, where memory is the limit."""
+    peer: Callable[..., Any]
+    layouts: list[Callable[..., Any]]
+    """What the peer's inputs may be turned into; the fastest counts."""
+    dtype: str = "float32"
+    reduced: bool = False
+    """Matrix instructions allowed, on both sides."""
 
 
 def torch_cases(torch: Any) -> dict[str, Case]:
@@ -70,21 +85,25 @@ def torch_cases(torch: Any) -> dict[str, Case]:
     plane = 4.0 * n * n
     as_is: list[Callable[..., Any]] = [lambda *tensors: tensors]
     return {
-        "matmul 4096": (MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is),
-        "matmul 1024": (MATMUL, [(1024, 1024)] * 2, 2.0 * 1024**3, torch.matmul, as_is),
-        "conv + relu": (CONV, [image, weights], 2.0 * 32 * 224 * 224 * 64 * 64 * 9, conv, [channels_last, channels_first]),
-        "chain 2^27": (CHAIN, [(big,)], -8.0 * big, chain, as_is),
-        "softmax rows": (SOFTMAX, [(n, n)], -2 * plane, lambda x: torch.softmax(x, 1), as_is),
-        "layer norm rows": (LAYER_NORM, [(n, n)], -2 * plane, lambda x: torch.nn.functional.layer_norm(x, (n,)), as_is),
-        "sum of rows": (ROWS, [(n, n)], -plane, lambda x: x.sum(1), as_is),
-        "sum of columns": (COLUMNS, [(n, n)], -plane, lambda x: x.sum(0), as_is),
-        "transpose": (TRANSPOSE, [(n, n)], -2 * plane, lambda x: x.t().contiguous(), as_is),
+        "matmul 4096": Case(MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is),
+        "matmul 1024": Case(MATMUL, [(1024, 1024)] * 2, 2.0 * 1024**3, torch.matmul, as_is),
+        "matmul 4096 tf32": Case(MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is, reduced=True),
+        "matmul 4096 bf16": Case(MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is, "bfloat16", reduced=True),
+        "conv + relu": Case(CONV, [image, weights], 2.0 * 32 * 224 * 224 * 64 * 64 * 9, conv, [channels_last, channels_first]),
+        "chain 2^27": Case(CHAIN, [(big,)], -8.0 * big, chain, as_is),
+        "softmax rows": Case(SOFTMAX, [(n, n)], -2 * plane, lambda x: torch.softmax(x, 1), as_is),
+        "layer norm rows": Case(LAYER_NORM, [(n, n)], -2 * plane, lambda x: torch.nn.functional.layer_norm(x, (n,)), as_is),
+        "sum of rows": Case(ROWS, [(n, n)], -plane, lambda x: x.sum(1), as_is),
+        "sum of columns": Case(COLUMNS, [(n, n)], -plane, lambda x: x.sum(0), as_is),
+        "transpose": Case(TRANSPOSE, [(n, n)], -2 * plane, lambda x: x.t().contiguous(), as_is),
     }
 
 
-def device_seconds(function: tile.Function, tensors: list[tile.Tensor], out: tile.Tensor) -> Callable[[], float]:
+def device_seconds(
+    evaluator: tile.Evaluator, function: tile.Function, tensors: list[tile.Tensor], out: tile.Tensor
+) -> Callable[[], float]:
     """A call that runs the kernels once and gives the seconds that the device measured."""
-    lowered = function.lower(*tensors, device=out.device)
+    lowered = evaluator.lower(function, *tensors)
     prepared = Prepared(out.device, lowered.library, lowered.kernels)
     named = dict(zip(function.inputs, tensors, strict=True)) | {function.outputs[0]: out}
     listed = {b.id: b.name for b in lowered.kernels.buffers}
@@ -102,26 +121,41 @@ def cuda_seconds(torch: Any, run: Callable[[], Any]) -> float:
     return start.elapsed_time(stop) / 1e3
 
 
-def measure(name: str, case: tuple[Any, ...], torch: Any, device: Any) -> dict[str, Any]:
-    """Medians of alternating rounds, and the largest difference of the results."""
-    source, shapes, work, peer, layouts = case
+def inputs(case: Case, torch: Any, device: Any) -> tuple[list[tile.Tensor], list[Any]]:
+    """The same random arrays as Tile's tensors and PyTorch's."""
     rng = np.random.default_rng(0)
-    host = [rng.standard_normal(s, dtype=np.float32) for s in shapes]
-    function = tile.Function(source)
-    tensors = [tile.asarray(h, device=device) for h in host]
-    cuda = [torch.from_numpy(h).cuda() for h in host]
-    ready = [layout(*cuda) for layout in layouts]
-    start = time.perf_counter()
-    out = function(*tensors)
-    out.wait()
-    compile_seconds = time.perf_counter() - start
-    expected = peer(*ready[0])
+    host = [rng.standard_normal(s, dtype=np.float32) for s in case.shapes]
+    cuda = [torch.from_numpy(h).cuda().to(getattr(torch, case.dtype)) for h in host]
+    given = [c.float().cpu().numpy().astype(DType(case.dtype).numpy) for c in cuda]
+    return [tile.asarray(g, device=device) for g in given], cuda
+
+
+def allow_tf32(torch: Any, allowed: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
+
+
+def error_of(name: str, case: Case, torch: Any, out: tile.Tensor, cuda: list[Any]) -> float:
+    """The largest difference from PyTorch in float32, relative to the largest result."""
+    allow_tf32(torch, allowed=False)
+    expected = case.peer(*case.layouts[0](*(c.float() for c in cuda)))
     if name.startswith("conv"):
         expected = expected.permute(0, 2, 3, 1)
-    got = out.numpy()
-    want = expected.cpu().numpy()
-    error = float(np.abs(got - want).max() / max(1e-30, np.abs(want).max()))
-    mine_once = device_seconds(function, tensors, out)
+    got, want = out.numpy().astype(np.float32), expected.cpu().numpy()
+    return float(np.abs(got - want).max() / max(1e-30, np.abs(want).max()))
+
+
+def measure(name: str, case: Case, torch: Any, device: Any) -> dict[str, Any]:
+    """Medians of alternating rounds, and the largest difference of the results."""
+    function, evaluator = tile.Function(case.source), tile.Evaluator(device, reduced_precision=case.reduced)
+    tensors, cuda = inputs(case, torch, device)
+    start = time.perf_counter()
+    out = evaluator(function, *tensors)
+    out.wait()
+    compile_seconds = time.perf_counter() - start
+    error = error_of(name, case, torch, out, cuda)
+    allow_tf32(torch, case.reduced)
+    work, peer, ready = case.work, case.peer, [layout(*cuda) for layout in case.layouts]
+    mine_once = device_seconds(evaluator, function, tensors, out)
     mine: list[float] = []
     theirs: list[float] = []
     for turn in range(ROUNDS + 2):
@@ -147,8 +181,6 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
     device = tile.device(options.device) if options.device else next(d for d in tile.devices() if "NVIDIA" in d.name)
     copied = torch.empty(1 << 28, device="cuda")
     target = torch.empty_like(copied)
