@@ -128,7 +128,15 @@ def test_without_fma_a_product_is_a_multiplication_and_an_addition() -> None:
     instruction = MATRIX_INSTRUCTIONS["mma_m16n8k16_bf16"]
     function = product_kernel(instruction)
     nodes = frozenset({"Barrier"}) | VECTOR_NODES
-    assert used_nodes(legalise(function, nodes)) & OPTIONAL_NODES <= nodes
+    legal = legalise(function, nodes)
+    assert used_nodes(legal) & OPTIONAL_NODES <= nodes
+    rng = np.random.default_rng(4)
+    given = [rng.normal(0, 1, 64 * o.registers).astype(np.float32) for o in (instruction.c, instruction.a, instruction.b)]
+    given[1:] = [x.astype(instruction.dtype.numpy) for x in given[1:]]
+    results = [[given[0].copy(), *given[1:]] for _ in range(2)]
+    for each, buffers in zip((function, legal), results, strict=True):
+        launch(each, (1, 1, 1), buffers)
+    assert np.array_equal(results[0][0].view(np.uint32), results[1][0].view(np.uint32))
 
 
 def test_lanes_that_still_meet_keep_their_subgroup() -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.kernels import KernelList
+from tile_ir.matrix import LANES
 from tile_ir.semtree.nodes import Access, Function
 from tile_ir.stripe.nodes import Direction
 from tile_ir.target import Capabilities
@@ -154,6 +155,7 @@ class InterpDriver(Driver):
             nodes=target.nodes,
             max_group_size=64,
             local_bytes=target.settings.max_mem,
+            subgroup=LANES,
             is_async=True,
             serializes=True,
         )

@@ -212,6 +212,13 @@ def need(device: Device, *things: DType | str) -> None:
             pytest.skip(f"device has no {thing} node")
 
 
+def need_threads(device: Device, threads: int, *nodes: DType | str) -> None:
+    """`need`, and groups of so many work items."""
+    need(device, *nodes)
+    if threads > device.capabilities.max_group_size:
+        pytest.skip(f"device has groups of at most {device.capabilities.max_group_size}")
+
+
 def lanes_of(device: Device, dtype: DType) -> int:
     """Lanes of one vector register of the device, 1 without vectors."""
     if "Splat" not in device.capabilities.nodes:

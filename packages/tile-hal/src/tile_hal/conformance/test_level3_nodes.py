@@ -63,6 +63,7 @@ from tile_hal.conformance.kernels import (
     loop,
     mul,
     need,
+    need_threads,
     number,
     param,
     pointer,
@@ -365,12 +366,6 @@ def test_helper_functions(tile_device: Device) -> None:
     call = CallFn("square", (pointer("out", I32), I))
     item = function([out()], loop("i", N, call), helpers=(helper,))
     check(tile_device, item, [blank()])
-
-
-def need_threads(device: Device, threads: int, *nodes: DType | str) -> None:
-    need(device, *nodes)
-    if threads > device.capabilities.max_group_size:
-        pytest.skip(f"device has groups of at most {device.capabilities.max_group_size}")
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT32, DType.UINT8])

@@ -52,14 +52,14 @@ def round_bits(node: Round) -> Callable[[Any], Any]:
 def load_matrices(node: MatrixLoad, threads: Sequence[Thread], args: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Each lane's part of the matrices whose rows' addresses the lanes give."""
     _whole_subgroup(node, threads)
-    matrices = node.type.lanes // 2
-    for thread, (memory, start) in zip(threads[: _SIDE * matrices], args, strict=False):
+    rows, dtype = _SIDE * node.type.lanes // 2, node.type.dtype.numpy
+    for thread, (memory, start) in zip(threads[:rows], args, strict=False):
         if start % _SIDE:
             memory.fail("a matrix row that is not aligned to 16 bytes is read", start, thread)
     parts: list[Any] = []
     for lane, (thread, (memory, _)) in enumerate(zip(threads, args, strict=True)):
-        picks = [(args[_SIDE * matrix + row][1], column) for matrix in range(matrices) for row, column in _cells(node, lane)]
-        parts.append(np.array([_read(memory, start + column, thread) for start, column in picks], node.type.dtype.numpy))
+        places = [(args[first + row][1], column) for first in range(0, rows, _SIDE) for row, column in _cells(node, lane)]
+        parts.append(np.array([_read(memory, start + column, thread) for start, column in places], dtype))
     return parts
 
 

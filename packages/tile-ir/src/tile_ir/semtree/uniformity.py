@@ -1,9 +1,9 @@
 """Which barriers threads of one group may disagree about, judged by structure alone.
 
 A value is divergent when it depends on the work item's own number, on private memory, or on an
-assignment made under divergent control, or when it comes from other lanes: each has a part of its own.
-Values loaded from shared memory at a uniform index are
-taken as uniform: every thread reads the same cell.
+assignment made under divergent control, or when it comes from a collective of lanes: each has a part
+of its own. Values loaded from shared memory at a uniform index are taken as uniform: every thread
+reads the same cell.
 """
 
 from __future__ import annotations

@@ -1,0 +1,244 @@
+"""Level 3, matrix instructions and the copies that feed them, against the semtree interpreter and NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tile_ir.dtype import DType
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, TF32_BITS, MatrixInstruction, Operand, elements
+from tile_ir.semtree import parse_function
+from tile_ir.semtree.nodes import Function
+
+from tile_hal.conformance.kernels import Array, assert_same, check, hard_values, lanes_of, launch, need, need_threads
+from tile_hal.conformance.tolerance import assert_close
+from tile_hal.interfaces import Device
+
+MMA_TOLERANCE = 1e-5
+"""Of Σ|a||b| + |c|: hardware adds products in an order of its own, and may cut them below float32's last bit."""
+SUBGROUPS = 2
+INSTRUCTIONS = pytest.mark.parametrize("instruction", MATRIX_INSTRUCTIONS.values(), ids=lambda i: i.name)
+
+
+def need_local(device: Device, elements: int, dtype: DType) -> None:
+    if device.capabilities.local_bytes < elements * dtype.bytes:
+        pytest.skip("device has too little local memory")
+
+
+# --- rounding ----------------------------------------------------------------------------------------
+
+
+def rounding_values(bits: int, count: int) -> Array:
+    """Hard values, then ties and their neighbours for `bits` kept bits."""
+    values = hard_values(DType.FLOAT32, count, bits)
+    tie = 1 << (22 - bits)
+    rng = np.random.default_rng(bits)
+    normal = rng.integers(0, 1 << 32, count // 2, dtype=np.uint32) & np.uint32(0xFFFFFFFF & -(2 * tie))
+    values[count // 2 :] = (normal + rng.choice(np.array([tie - 1, tie, tie + 1], np.uint32), count // 2)).view(np.float32)
+    return values
+
+
+@pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
+@pytest.mark.parametrize("bits", [1, 7, TF32_BITS, 22])
+def test_round(tile_device: Device, bits: int, vector: bool) -> None:
+    need(tile_device, "Round")
+    lanes, count = lanes_of(tile_device, DType.FLOAT32) if vector else 1, 512
+    loaded = f"in[i]:float32x{lanes}" if lanes > 1 else "in[i]"
+    item = parse_function(f"""
+function kernel(write global float32* out [elements={count}], read global float32* in [elements={count}]) group(1, 1, 1) {{
+    for (i = 0; i < {count}; i += {lanes}) {{ out[i] = round_bits({loaded}, {bits}); }}
+}}""")
+    check(tile_device, item, [np.zeros(count, np.float32), rounding_values(bits, count)])
+
+
+# --- loads -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transpose", [False, True], ids=["plain", "transposed"])
+@pytest.mark.parametrize("matrices", [1, 2, 4])
+@pytest.mark.parametrize("dtype", [DType.BFLOAT16, DType.FLOAT16])
+def test_matrix_load(tile_device: Device, dtype: DType, matrices: int, transpose: bool) -> None:
+    """Rows lie apart and in reverse order; what the lanes without a row say must not matter."""
+    need_threads(tile_device, LANES, "MatrixLoad", "Barrier", dtype)
+    rows, lanes = 8 * matrices, 2 * matrices
+    need_local(tile_device, 16 * rows, dtype)
+    name = "matrix_load_transposed" if transpose else "matrix_load"
+    item = parse_function(f"""
+function kernel(write global {dtype.value}* out [elements={2 * LANES * lanes}], read global {dtype.value}* in [elements={32 * rows}])
+        group({LANES}, 1, 1) subgroup({LANES}) {{
+    let l = local_id(0);
+    alloc local {dtype.value}[{16 * rows}] tile;
+    for (i = l; i < {16 * rows}; i += {LANES}) {{ tile[i] = in[group_id(0) * {16 * rows} + i]; }}
+    barrier("group", "local");
+    let row = select(l < {rows}, {rows - 1} - l, 0);
+    let got = {name}(tile, row * 16 + row % 2 * 8):{dtype.value}x{lanes};
+    out[(group_id(0) * {LANES} + l) * {lanes}] = got;
+}}""")
+    data = np.arange(32 * rows).astype(np.float32).astype(dtype.numpy)
+    check(tile_device, item, [np.zeros(2 * LANES * lanes, dtype.numpy), data], (2, 1, 1))
+
+
+# --- products ----------------------------------------------------------------------------------------
+
+
+def product_kernel(instruction: MatrixInstruction, steps: int) -> Function:
+    """c += a · b for every sub-group, `steps` times with other operands; the caller dealt the registers."""
+    dtype, ra, rb, rc = (instruction.dtype.value, *(o.registers for o in (instruction.a, instruction.b, instruction.c)))
+    m, n, k = instruction.shape
+    lanes = LANES * SUBGROUPS
+    return parse_function(f"""
+function kernel(readwrite global float32* c [elements={lanes * rc}], read global {dtype}* a [elements={steps * lanes * ra}],
+        read global {dtype}* b [elements={steps * lanes * rb}]) group({LANES}, {SUBGROUPS}, 1) subgroup({LANES}) {{
+    let l = local_id(1) * {LANES} + local_id(0);
+    var sum = c[l * {rc}]:float32x{rc};
+    for (s = 0; s < {steps}; s += 1) {{
+        let left = a[(s * {lanes} + l) * {ra}]:{dtype}x{ra};
+        let right = b[(s * {lanes} + l) * {rb}]:{dtype}x{rb};
+        sum = mma({m}, {n}, {k}, [left], [right], [sum]);
+    }}
+    c[l * {rc}] = sum;
+}}""")
+
+
+def dealt(operand: Operand, matrices: Array) -> Array:
+    """Matrices as the lanes hold them, lane after lane."""
+    places = elements(operand)
+    rows, columns = np.array([places[lane, r] for lane in range(LANES) for r in range(operand.registers)]).T
+    return matrices[..., rows, columns].reshape(-1)
+
+
+def product(device: Device, instruction: MatrixInstruction, c: Array, a: Array, b: Array) -> Array:
+    """The sum over the steps on the device; a and b have a matrix per step and sub-group."""
+    need_threads(device, LANES * SUBGROUPS, "Mma", instruction.dtype)
+    item = product_kernel(instruction, len(a))
+    dtype = instruction.dtype.numpy
+    given = [dealt(instruction.c, c), dealt(instruction.a, a).astype(dtype), dealt(instruction.b, b).astype(dtype)]
+    return launch(device, item, given)[0]
+
+
+def whole_numbers(instruction: MatrixInstruction, steps: int) -> list[Array]:
+    """c, a and b of small whole numbers, whose products are exact in any order."""
+    m, n, k = instruction.shape
+    rng = np.random.default_rng(1)
+    shapes = ((SUBGROUPS, m, n), (steps, SUBGROUPS, m, k), (steps, SUBGROUPS, k, n))
+    return [rng.integers(-8, 9, shape).astype(np.float32) for shape in shapes]
+
+
+@INSTRUCTIONS
+def test_matrix_product_of_whole_numbers(tile_device: Device, instruction: MatrixInstruction) -> None:
+    c, a, b = whole_numbers(instruction, 3)
+    assert_same(product(tile_device, instruction, c, a, b), dealt(instruction.c, c + (a @ b).sum(0)))
+
+
+@INSTRUCTIONS
+def test_matrix_product(tile_device: Device, instruction: MatrixInstruction) -> None:
+    m, n, k = instruction.shape
+    rng = np.random.default_rng(2)
+    c = rng.normal(0, 1, (SUBGROUPS, m, n)).astype(np.float32)
+    a, b = (cut(rng.normal(0, 1, (4, SUBGROUPS, *shape)), 16) for shape in ((m, k), (k, n)))
+    got = product(tile_device, instruction, c, a, b)
+    exact = c + (a.astype(np.float64) @ b).sum(0)
+    bound = MMA_TOLERANCE * (np.abs(c) + (np.abs(a) @ np.abs(b)).sum(0))
+    assert_close(got, dealt(instruction.c, exact), dealt(instruction.c, bound), instruction.name)
+
+
+def cut(values: Array, bits: int) -> Array:
+    """float32 without the lowest `bits` bits: with 16, exact in bfloat16 and TF32 both."""
+    return (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFFFFF << bits & 0xFFFFFFFF)).view(np.float32)
+
+
+def test_matrix_product_ignores_the_low_bits_of_float32(tile_device: Device) -> None:
+    instruction = MATRIX_INSTRUCTIONS["mma_m16n8k8_tf32"]
+    c, a, b = whole_numbers(instruction, 1)
+    low = np.random.default_rng(3).integers(0, 1 << (23 - TF32_BITS), a.shape, dtype=np.uint32)
+    noisy = np.where(a == 0, a, (a.view(np.uint32) | low).view(np.float32))
+    assert_same(product(tile_device, instruction, c, noisy, b), dealt(instruction.c, c + (a @ b).sum(0)))
+
+
+# --- copies ------------------------------------------------------------------------------------------
+
+THREADS = 8
+
+
+def copy_kernel(dtype: str, elements: int, local: int, body: str) -> Function:
+    """Work items with a local array `tile`; parameters have 16-byte alignment, as buffers of their own."""
+    return parse_function(f"""
+function kernel(readwrite global {dtype}* out [align=16, elements={elements}], read global {dtype}* in [align=16, elements={elements}])
+        group({THREADS}, 1, 1) {{
+    let l = local_id(0);
+    alloc local {dtype}[{local}] tile;
+{body}
+}}""")
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.BFLOAT16, DType.UINT8])
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("align", [4, 8, 16])
+def test_aligned_copies(tile_device: Device, align: int, chunks: int, dtype: DType) -> None:
+    """Every work item copies a piece and reads that of another; one in four has a guard that says no."""
+    need_threads(tile_device, THREADS, "AsyncCopy", "AsyncWait", "Barrier", dtype)
+    piece = align // dtype.bytes * chunks
+    total = 2 * THREADS * piece
+    need_local(tile_device, total // 2, dtype)
+    body = f"""
+    let base = group_id(0) * {THREADS * piece};
+    for (i = 0; i < {piece}; i += 1) {{ tile[l * {piece} + i] = {seven(dtype)}; }}
+    async_copy tile[l * {piece}] = in[base + l * {piece}], count={piece}, guard=l % 4 != 3, group=2, align={align};
+    async_wait(2, 0);
+    barrier("group", "local");
+    for (i = 0; i < {piece}; i += 1) {{ out[base + l * {piece} + i] = tile[({THREADS - 1} - l) * {piece} + i]; }}"""
+    item = copy_kernel(dtype.value, total, THREADS * piece, body)
+    data = (np.arange(total) % 251).astype(np.float32).astype(dtype.numpy)
+    check(tile_device, item, [np.zeros(total, dtype.numpy), data], (2, 1, 1))
+
+
+def seven(dtype: DType) -> str:
+    return {DType.FLOAT32: "7.0", DType.BFLOAT16: "7bf16"}.get(dtype, f"7u{dtype.bits}")
+
+
+def test_copies_in_flight(tile_device: Device) -> None:
+    """A ring of four tiles: two copies of each work item stay in flight while the tile before them is read."""
+    need_threads(tile_device, THREADS, "AsyncCopy", "AsyncWait", "Barrier")
+    steps, tile = 7, THREADS * 4
+
+    def start(step: str) -> str:
+        return f"async_copy tile[({step}) % 4 * {tile} + l * 4] = in[({step}) * {tile} + l * 4], count=4, align=16;"
+
+    def use(step: str, pending: int) -> str:
+        read = f"tile[({step}) % 4 * {tile} + ({THREADS - 1} - l) * 4 + i]"
+        return f"""
+        async_wait(0, {pending});
+        barrier("group", "local");
+        for (i = 0; i < 4; i += 1) {{ out[l * 4 + i] = out[l * 4 + i] * 2.0 + {read}; }}"""
+
+    body = f"""
+    {start("0")}
+    {start("1")}
+    for (s = 0; s < {steps - 2}; s += 1) {{
+        {start("s + 2")}{use("s", 2)}
+    }}{use(str(steps - 2), 1)}{use(str(steps - 1), 0)}"""
+    item = copy_kernel("float32", steps * tile, 4 * tile, body)
+    data = np.arange(steps * tile).astype(np.float32)
+    got = check(tile_device, item, [np.zeros(steps * tile, np.float32), data])
+    weights = 2.0 ** np.arange(steps - 1, -1, -1, dtype=np.float32)
+    assert_same(got[0][:tile], np.tensordot(weights, data.reshape(steps, THREADS, 4)[:, ::-1], 1).reshape(-1))
+
+
+def test_copies_of_several_groups(tile_device: Device) -> None:
+    """Waiting for one group says nothing of the other; a work item counts its own copies only."""
+    need_threads(tile_device, THREADS, "AsyncCopy", "AsyncWait", "Barrier")
+    total = THREADS * 4
+    body = f"""
+    async_copy tile[l * 4] = in[l * 4], count=2, group=0, align=8;
+    async_copy tile[{total} + l * 4] = in[l * 4], count=4, guard=l != 2, group=1, align=16;
+    async_copy tile[l * 4 + 2] = in[l * 4 + 2], count=2, group=0, align=8;
+    async_wait(1, 0);
+    if (l != 2) {{
+        for (i = 0; i < 4; i += 1) {{ out[l * 4 + i] = tile[{total} + l * 4 + i]; }}
+    }}
+    async_wait(0, 1);
+    for (i = 0; i < 2; i += 1) {{ out[l * 4 + i] = out[l * 4 + i] + tile[l * 4 + i]; }}
+    async_wait(0, 0);
+    barrier("group", "local");
+    for (i = 0; i < 4; i += 1) {{ out[l * 4 + i] = out[l * 4 + i] + 3.0 * tile[({THREADS - 1} - l) * 4 + i]; }}"""
+    item = copy_kernel("float32", total, 2 * total, body)
+    check(tile_device, item, [np.zeros(total, np.float32), np.arange(total).astype(np.float32) + 1])
