@@ -16,7 +16,6 @@ from tile_ir.target import Target
 from hal_opencl.binding import DeviceInfo
 from hal_opencl.emit.ptx import MNEMONICS
 
-
 STATIC_LOCAL = 96 << 10
 """Bytes of local arrays that a kernel may declare on NVIDIA from compute capability 8.0 on, whatever the driver reports."""
 

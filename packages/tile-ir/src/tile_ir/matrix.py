@@ -59,6 +59,12 @@ def elements(operand: Operand) -> Mapping[tuple[int, int], tuple[int, int]]:
     return {operand.place(row, column): (row, column) for row, column in product(range(rows), range(columns))}
 
 
+def side_by_side(operand: Operand, count: int) -> Operand:
+    """`count` matrices of the operand beside each other as one; the registers of one follow those of the other."""
+    digit = Digit(count, operand.sizes[1], operand.registers, lane=False)
+    return Operand(operand.rows, (*operand.columns, digit))
+
+
 def _lanes(size: int, step: int, weight: int) -> Digit:
     return Digit(size, step, weight, lane=True)
 

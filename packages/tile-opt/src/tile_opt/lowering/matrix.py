@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tile_ir.matrix import MATRIX_INSTRUCTIONS
-from tile_ir.semtree.nodes import MatrixLoad, Mma, Type, Var
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, Operand, elements
+from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Shuffle, Type, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
 
@@ -59,9 +59,14 @@ def emit_collective(builder: Builder, block: stripe.Block, views: Views, digit: 
 def _multiply(builder: Builder, block: stripe.Block, name: str, args: tuple[str, ...], views: Views) -> None:
     """``c += a · b``."""
     m, n, k = args
+    instruction = MATRIX_INSTRUCTIONS[name]
     found = views(dict.fromkeys(args, Affine()))
-    a, b, c = (_matrix(block, found, pair) for pair in ((m, k), (k, n), (m, n)))
-    builder.assign(c, Mma(MATRIX_INSTRUCTIONS[name].shape, (a,), (b,), (c,), c.type))
+    a, b = (
+        _part(builder, block, _of(block, found, pair), operand)
+        for pair, operand in (((m, k), instruction.a), ((k, n), instruction.b))
+    )
+    c = _whole(block, _of(block, found, (m, n)))
+    builder.assign(c, Mma(instruction.shape, (a,), (b,), (c,), c.type))
 
 
 def _load(
@@ -81,7 +86,7 @@ def _load(
         raise LoweringError(f"{block.instr}: lines of {block.refs[0].into!r} are not aligned to {LINE_BYTES} bytes")
     root.read = True
     index = builder.index(source.offset, source.quasi)
-    variable = _matrix(block, views(dict.fromkeys(args, Affine())), (row, column))
+    variable = _whole(block, views(dict.fromkeys(args, Affine()))[target.into])
     builder.assign(variable, MatrixLoad(root.ptr, index, transposed, Type(dtype, fragments.registers)))
 
 
@@ -103,21 +108,48 @@ def _line(fragments: FragmentMap, columns: int, digit: Digit, transposed: bool) 
     return forms[0], forms[1]
 
 
-def _matrix(block: stripe.Block, views: Mapping[str, View], names: tuple[str, str]) -> Var:
-    """The variable with a lane's part of the matrix of fragments that is indexed by `names`."""
+def _of(block: stripe.Block, views: Mapping[str, View], names: tuple[str, str]) -> View:
+    """The view of fragments that is indexed by `names`."""
     own = {i.name for i in block.indexes if i.value is None}
     for ref in block.refs:
-        view = views[ref.into]
         used = {n for f in ref.access for n in f.names} & own
-        if view.root.fragments is not None and used == set(names):
-            return _variable(block, view)
+        if views[ref.into].root.fragments is not None and used == set(names):
+            return views[ref.into]
     raise LoweringError(f"{block.instr}: no fragments over {', '.join(names)}")
 
 
-def _variable(block: stripe.Block, view: View) -> Var:
+def _whole(block: stripe.Block, view: View) -> Var:
+    """The variable of a whole matrix of fragments."""
+    variable, element = _place(block, view)
+    if element:
+        raise LoweringError(f"{block.instr}: {view.root.name!r} is not used by whole matrices")
+    view.root.read = view.root.written = True
+    return variable
+
+
+def _part(builder: Builder, block: stripe.Block, view: View, operand: Operand) -> Expr:
+    """The registers that hold an operand whose first element is the view's."""
+    variable, first = _place(block, view)
+    fragments, pitch = view.root.fragments, view.strides[-2]
+    assert fragments is not None
+    view.root.read = True
+    held = elements(operand)
+    registers: list[int] = []
+    for register in range(operand.registers):
+        places = [fragments.place[first + row * pitch + column] for row, column in (held[lane, register] for lane in range(LANES))]
+        if [lane for lane, _ in places] != list(range(LANES)) or len({r for _, r in places}) > 1:
+            raise LoweringError(f"{block.instr}: the fragments {view.root.name!r} do not hold such an operand")
+        registers.append(places[0][1])
+    if registers == list(range(fragments.registers)):
+        return variable
+    type = variable.type.vector(len(registers))
+    return builder.let("part", Shuffle(variable, variable, tuple(registers), type))
+
+
+def _place(block: stripe.Block, view: View) -> tuple[Var, int]:
+    """The variable that holds the view's first element, and the element's number in its matrix."""
     root, at = view.root, view.offset
-    assert root.fragments is not None
-    if at.terms or view.quasi or at.const % root.fragments.elements:
-        raise LoweringError(f"{block.instr}: {root.name!r} is not used by whole matrices")
-    root.read = root.written = True
-    return root.variables[at.const // root.fragments.elements]
+    if root.fragments is None or at.terms or view.quasi:
+        raise LoweringError(f"{block.instr}: {root.name!r} is no fragment, or where it is used is not known")
+    matrix, element = divmod(at.const, root.fragments.elements)
+    return root.variables[matrix], element

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import gcd
 
+from tile_ir.diagnostics import TileInternalError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import (

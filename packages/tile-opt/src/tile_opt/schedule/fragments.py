@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tile_ir.dtype import DType
 from tile_ir.matrix import LANES, Digit, Operand
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Fragment, Index, Layout, Location, Scope, TensorType, row_major_strides
-from tile_ir.dtype import DType
 
 HIGH, LOW = "lane_high", "lane_low"
 FOUR = 4

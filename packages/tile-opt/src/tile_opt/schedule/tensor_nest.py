@@ -5,7 +5,7 @@
       warp [warps of the group] {
         accumulator fragments; init
         copy steps 0 … stages - 2
-        step loop { Wait; Sync; copy a later step; multiply }
+        step loop { Wait; Sync; multiply, and copy a later step after the first slice }
         the last steps { Wait; Sync; multiply }
         output stages
       }
@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, TF32_BITS, Operand, elements
-from tile_ir.stripe.affine import Affine, DivMod, Quasi
+from tile_ir.matrix import LANES, TF32_BITS, Operand, elements, side_by_side
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import (
     Bind,
     Block,
@@ -52,6 +52,7 @@ ROW, COLUMN, DEEP = "tile_row", "tile_column", "tile_deep"
 WARP_ROW, WARP_COLUMN = "warp_row", "warp_column"
 MMA_ROW, MMA_COLUMN = "mma_row", "mma_column"
 STEP, SLICE = "step", "slice"
+PAIR = 2
 LINES = 8
 """Lines of 16 bytes that a collective load reads at once."""
 
@@ -112,12 +113,13 @@ class _Nest:
         )
         self.names = tuple(i.name for i in (*self.grid, *self.warps))
         self.steps = view.ranges[plan.roles.reduction] // plan.step
+        self.slices = plan.step // self.instruction.shape[2]
         rows = Index(MMA_ROW, plan.shape.tall, bind=Bind.UNROLL)
         columns = Index(MMA_COLUMN, plan.shape.wide, bind=Bind.UNROLL)
         self.tiles = (rows, columns)
         left, right = (main.use(name) for name in (plan.roles.left, plan.roles.right))
         self.left = self._stage(left, self.instruction.a, (ROW, DEEP), rows, (WARP_ROW, plan.warp_rows))
-        self.right = self._stage(right, self.instruction.b, (DEEP, COLUMN), columns, (WARP_COLUMN, plan.warp_columns))
+        self.right = self._right(right, columns)
         self.staged = (self.left, self.right)
         self.allocs = {a.into: self._grown(a) for a in view.allocs}
 
@@ -156,6 +158,13 @@ class _Nest:
         copy = copy_plan(f"{use.name}_c", box, whole, contiguous, item, self.plan.warps * LANES, wide)
         staged = Staged(use, operand, axes, box, whole, copy, contiguous, index, warp)
         return replace(staged, type=self._padded(staged))
+
+    def _right(self, use: Use, columns: Index) -> Staged:
+        """The second operand; a collective load fetches two of its matrices at once."""
+        pairs = self.collective and columns.range % PAIR == 0
+        operand = side_by_side(self.instruction.b, PAIR) if pairs else self.instruction.b
+        index = replace(columns, name=f"{columns.name}_pair", range=columns.range // PAIR) if pairs else columns
+        return self._stage(use, operand, (DEEP, COLUMN), index, (WARP_COLUMN, self.plan.warp_columns))
 
     def _padded(self, s: Staged) -> TensorType:
         """The box in local memory, with a pitch that keeps the lanes of a load on different banks."""
@@ -231,7 +240,8 @@ class _Nest:
         copies = tuple(self._copy(s, _later(s), step + ahead, (*self.names, STEP)) for s in self.staged)
         return self._block(
             f"{self.view.name}_steps",
-            (wait, Sync(), *copies, self._multiply()),
+            # The first loads do not wait behind the copies.
+            (wait, Sync(), self._multiply(0, 1), *copies, *self._rest()),
             (Index(STEP, self.steps - ahead, order=Order.ORDERED),),
             (*self._inputs(), *later, *now, *self._accumulators()),
         )
@@ -245,7 +255,7 @@ class _Nest:
     def _last(self, step: int) -> Block:
         """The products of a step whose successors are all copied."""
         now = tuple(self._version(s, Affine((), step), Direction.IN) for s in self.staged)
-        return self._block(f"step_{step}", (self._multiply(),), (), (*now, *self._accumulators()))
+        return self._block(f"step_{step}", (self._multiply(0, self.slices),), (), (*now, *self._accumulators()))
 
     def _block(
         self, name: str, body: tuple[Statement, ...], indexes: tuple[Index, ...], refs: tuple[Refinement, ...]
@@ -314,26 +324,27 @@ class _Nest:
 
     # --- products -------------------------------------------------------------------------------------
 
-    def _multiply(self) -> Block:
-        """One step: slices as deep as the instruction, each loaded and multiplied."""
-        depth = self.plan.step // self.instruction.shape[2]
+    def _rest(self) -> tuple[Block, ...]:
+        return (self._multiply(1, self.slices - 1),) if self.slices > 1 else ()
+
+    def _multiply(self, first: int, count: int) -> Block:
+        """Slices of a step, as deep as the instruction, each loaded and multiplied."""
         boxes = tuple(
             Refinement(Direction.IN, s.local, s.local, (Affine(),) * len(s.type.sizes), s.type, loc=GROUP_MEMORY)
             for s in self.staged
         )
-        body = (*(self._load(s) for s in self.staged), self._instructions())
+        body = (*(self._load(s, first) for s in self.staged), self._instructions())
         refs = (*boxes, *(self._fragments(s) for s in self.staged), *self._accumulators())
-        return self._block("multiply", body, (Index(SLICE, depth, bind=Bind.UNROLL),), refs)
+        return self._block("multiply", body, (Index(SLICE, count, bind=Bind.UNROLL),), refs)
 
-    def _corner(self, s: Staged, row: Affine, column: Affine) -> tuple[Affine, Affine]:
-        """A position inside matrix `s.index` of the warp and slice, as one in the group's operand."""
+    def _corner(self, s: Staged, first: int, row: Affine, column: Affine) -> tuple[Affine, Affine]:
+        """A position inside matrix `s.index` of the warp and a slice, counted from `first`, as one in the group's operand."""
         name, pitch = s.warp
         side = Affine.of({name: pitch, s.index.name: s.operand.sizes[s.axes.index(DEEP) ^ 1]})
-        deep = Affine.var(SLICE, self.instruction.shape[2])
-        first, second = (deep, side) if s.axes[0] == DEEP else (side, deep)
-        return first + row, second + column
+        deep = (Affine.var(SLICE) + first) * self.instruction.shape[2]
+        return (deep + row, side + column) if s.axes[0] == DEEP else (side + row, deep + column)
 
-    def _load(self, s: Staged) -> Block:
+    def _load(self, s: Staged, first: int) -> Block:
         """Local memory to fragments: together, or every lane its own elements."""
         if self.collective:
             indexes = tuple(Index(n, size) for n, size in zip(("row", "column"), s.operand.sizes, strict=True))
@@ -346,7 +357,7 @@ class _Nest:
         element = replace(s.type, sizes=(1,) * len(s.type.sizes))
         fragments = self._fragments(s)
         refs = (
-            Refinement(Direction.IN, "src", s.local, s.inside(*self._corner(s, row, column)), element, loc=GROUP_MEMORY),
+            Refinement(Direction.IN, "src", s.local, s.inside(*self._corner(s, first, row, column)), element, loc=GROUP_MEMORY),
             Refinement(Direction.OUT, "dst", s.fragments, (Affine.var(s.index.name), row, column), _one(fragments.type), loc=FRAGMENT),
         )
         load = Block(f"load_{s.use.name}", indexes=(), refs=refs, body=(Load("$x", "src"), Store("dst", "$x")), instr=instr)
@@ -371,7 +382,13 @@ class _Nest:
         indexes = tuple(Index(name, size) for name, size in sizes)
         m, n, k = (Affine.var(i.name) for i in indexes)
         row, column = (Affine.var(t.name) for t in self.tiles)
-        places = {self.left.use.name: (self.left.fragments, (row, m, k)), self.right.use.name: (self.right.fragments, (column, k, n))}
+        places: dict[str, tuple[str, tuple[Quasi, ...]]] = {
+            self.left.use.name: (self.left.fragments, (row, m, k)),
+            self.right.use.name: (self.right.fragments, (column, k, n)),
+        }
+        if self.right.index.name != MMA_COLUMN:
+            pair, second = (DivMod(column, PAIR, op) for op in (DivModOp.DIV, DivModOp.MOD))
+            places[self.right.use.name] = self.right.fragments, (pair, k, replace(second, scale=self.instruction.shape[1], plus=n))
         types = {s.fragments: self._fragments(s).type for s in self.staged} | {a: r.type for a, r in self.allocs.items()}
         refs: list[Refinement] = []
         for use in self.main.uses:
