@@ -61,7 +61,7 @@ class GpuTile(KernelPass):
     def plan(self, view: KernelView, settings: HardwareSettings) -> StagePlan | TransposePlan | RowSplit | None:
         """The schedule for a kernel; None for the plain one, an item per iteration."""
         staged = GpuModel(settings).plan(view) if self.stage else None
-        return staged or plan_transpose(view) or plan_rows(view, settings.threads, _least_row(view, settings))
+        return staged or plan_transpose(view) or plan_rows(view, settings, _least_row(view, settings))
 
 
 def _least_row(view: KernelView, settings: HardwareSettings) -> int:

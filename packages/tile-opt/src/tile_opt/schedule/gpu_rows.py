@@ -26,6 +26,7 @@ from tile_ir.stripe.nodes import (
     Store,
     TensorType,
 )
+from tile_ir.target import HardwareSettings
 
 from tile_opt.schedule.nest import ARRAY, REGISTER, scheduled, whole_refs
 from tile_opt.schedule.strides import flat_stride
@@ -87,7 +88,7 @@ class Total:
         ]
 
 
-def plan_rows(view: KernelView, threads: int, least: int = 32) -> RowSplit | None:
+def plan_rows(view: KernelView, settings: HardwareSettings, least: int = 32) -> RowSplit | None:
     """The split when every stage with a loop of its own walks rows of one length, at least `least`, contiguously; else None."""
     loops = [s.loops for s in view.stages if s.loops]
     if not loops or any(len(own) != 1 or own[0].order is not Order.FREE for own in loops):
@@ -98,8 +99,8 @@ def plan_rows(view: KernelView, threads: int, least: int = 32) -> RowSplit | Non
     extent = extents.pop()
     if extent < least or not all(_walks_rows(view, s) for s in view.stages if s.loops):
         return None
-    wide = WIDE if extent % WIDE == 0 and _aligned(view) else 1
-    items = min(threads, 1 << max(0, (extent // wide - 1).bit_length()))
+    wide = WIDE if settings.vec_size >= WIDE and extent % WIDE == 0 and _aligned(view) else 1
+    items = min(settings.threads, 1 << max(0, (extent // wide - 1).bit_length()))
     return RowSplit(extent, items, wide)
 
 
