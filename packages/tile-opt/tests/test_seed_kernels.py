@@ -1,7 +1,7 @@
-"""The two example kernels of the seed on code generation: same grid, same work items, same reduction tree.
+"""The two example kernels of the seed on code generation: same grid, local memory and reduction tree.
 
-Settings: 32 work items a group and scalar accesses. What differs is asserted too: operands that are used once are not
-copied through local memory first, as the seed's kernel does.
+Settings: 32 work items a group, scalar accesses, and the operands of row reductions staged in local memory. What
+fast math adds, `native_log` and `mad`, is in the OpenCL text (integration/tests/test_stack_seed_kernels.py).
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from explain_support import GPU, compiled
+from explain_support import FRONT, GPU, compiled
 from lowering_support import execute
 from tile_ir.kernels import Kernel
-from tile_ir.semtree.nodes import Alloc, Barrier, Binary, Block, Compare, Const, If, Load, Statement, Store, Var
+from tile_ir.semtree.nodes import Alloc, Assign, Barrier, Binary, Block, Compare, Const, If, Load, Statement, Store, Var
+from tile_ir.target import PassConfig
 from tile_opt.compiler import Compiled
 from tile_opt.explain import report
 
-SEED = replace(GPU, settings=replace(GPU.settings, threads=32, vec_size=1))
+STAGED = (*FRONT, PassConfig("gpu_tile", options={"stage_rows": True}))
+SEED = replace(GPU, passes=STAGED, settings=replace(GPU.settings, threads=32, vec_size=1))
 LOG = "function (I) -> (L) { L = log(I); }"
 SUM = "function (A[X, Y], B[X, Y]) -> (R) { T[x : X] = +(A[x, y] * B[x, y]); R = -T; }"
 
@@ -55,6 +57,19 @@ def _tree(kernel: Kernel) -> list[tuple[int, int]]:
     return steps
 
 
+def _guarded(kernel: Kernel) -> list[list[str]]:
+    """What the 26 items that have an element fill or add to, guard by guard."""
+    found: list[list[str]] = []
+    for statement in _statements(kernel):
+        match statement:
+            case If(Compare("cmp_le", _, Const(value=25)), Block(body)):
+                stores = [s.ptr.name for s in body if isinstance(s, Store) and isinstance(s.ptr, Var)]
+                found.append(stores + [s.name for s in body if isinstance(s, Assign)])
+            case _:
+                pass
+    return found
+
+
 def test_log_has_nine_groups_of_32_and_a_guard_for_the_last_four() -> None:
     made = compiled(LOG, SEED, I=(10, 26))
     kernel = _kernel(made)
@@ -66,19 +81,21 @@ def test_log_has_nine_groups_of_32_and_a_guard_for_the_last_four() -> None:
     np.testing.assert_allclose(execute(made.kernels, values)["L"], np.log(values["I"]), rtol=1e-6)
 
 
-def test_the_sum_has_a_group_per_row_and_rolls_up_32_partial_sums_in_local_memory() -> None:
+def test_the_sum_has_a_group_per_row_and_rolls_up_32_partial_sums_of_staged_products() -> None:
     made = compiled(SUM, SEED, A=(10, 26), B=(10, 26))
     kernel = _kernel(made)
     assert kernel.function is not None
     assert (kernel.groups, kernel.function.group_size) == ((10, 1, 1), (32, 1, 1))
-    (local,) = [s for s in _statements(kernel) if isinstance(s, Alloc) and s.type.space.value == "local"]
-    assert local.type.count == 32
+    local = [s for s in _statements(kernel) if isinstance(s, Alloc) and s.type.space.value == "local"]
+    assert [s.type.count for s in local] == [26, 26, 32]
+    assert _guarded(kernel) == [["A_local"], ["B_local"], ["T_partial"]]
     assert _tree(kernel) == [(16, 16), (8, 8), (4, 4), (2, 2), (1, 1)]
     rows = np.arange(260, dtype=np.float32).reshape(10, 26)
     got = execute(made.kernels, {"A": rows, "B": np.ones_like(rows)})["R"]
     np.testing.assert_array_equal(got, -rows.sum(axis=1))
     (explained,) = report(made).kernels
     assert explained.plan.kind == "rows" and explained.plan.lines[0].startswith("a group per row of 26 elements: 32 items")
+    assert explained.plan.lines[1] == "through local memory, 26 elements at a time: A, B"
     assert explained.output_operations == ("R = neg(T)",)
 
 

@@ -20,8 +20,8 @@ from tile_opt.passes.autotile import Autotile
 from tile_opt.passes.base import main_of
 from tile_opt.passes.gpu_tile import GpuTile
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.gpu_rows import RowSplit
 from tile_opt.schedule.gpu_transpose import SIDE, TransposePlan
+from tile_opt.schedule.row_split import RowSplit
 from tile_opt.schedule.view import KernelView, open_kernel
 
 NO_PLAN = PlanReport("none")
@@ -118,9 +118,13 @@ def _(plan: TransposePlan) -> tuple[str, tuple[str, ...]]:
 
 @_described.register
 def _(plan: RowSplit) -> tuple[str, tuple[str, ...]]:
+    staged = [f"through local memory, {plan.piece} elements at a time: {', '.join(plan.staged)}"] if plan.staged else []
+    unstaged = [f"straight from memory: {plan.note}"] if plan.note else []
     return "rows", (
         f"a group per row of {plan.extent} elements: {plan.items} items x {plan.wide} lanes x {plan.steps} steps"
         f"{', the last one partial' if plan.ragged else ''}",
+        *staged,
+        *unstaged,
     )
 
 

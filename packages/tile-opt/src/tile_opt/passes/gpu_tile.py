@@ -17,9 +17,10 @@ from tile_ir.target import HardwareSettings, Target
 from tile_opt.cost.gpu import GpuModel, StagePlan
 from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.gpu_nest import build_gpu_nest
-from tile_opt.schedule.gpu_rows import RowSplit, build_gpu_rows, plan_rows
+from tile_opt.schedule.gpu_rows import build_gpu_rows, plan_rows, plan_staging
 from tile_opt.schedule.gpu_transpose import TransposePlan, build_gpu_transpose, plan_transpose
 from tile_opt.schedule.nest import ARRAY, REGISTER, scheduled, whole_refs
+from tile_opt.schedule.row_split import RowSplit
 from tile_opt.schedule.strides import flat_offset, flat_stride
 from tile_opt.schedule.view import KernelView, Stage, close_stage, open_kernel
 from tile_opt.schedule.work import merged_use
@@ -43,6 +44,8 @@ class GpuTile(KernelPass):
     name: ClassVar[str] = "gpu_tile"
     stage: bool = True
     """Stage the operands of contractions with reuse in local memory."""
+    stage_rows: bool = False
+    """Stage the operands of row reductions, too, though each element is used once (as the HAL page's kernels do)."""
 
     def rewrite(self, kernel: Block, target: Target) -> Block:
         view = open_kernel(kernel)
@@ -61,7 +64,8 @@ class GpuTile(KernelPass):
     def plan(self, view: KernelView, settings: HardwareSettings) -> StagePlan | TransposePlan | RowSplit | None:
         """The schedule for a kernel; None for the plain one, an item per iteration."""
         staged = GpuModel(settings).plan(view) if self.stage else None
-        return staged or plan_transpose(view) or plan_rows(view, settings.threads, _least_row(view, settings))
+        found = staged or plan_transpose(view) or plan_rows(view, settings, _least_row(view, settings))
+        return plan_staging(view, found, settings) if self.stage_rows and isinstance(found, RowSplit) else found
 
 
 def _least_row(view: KernelView, settings: HardwareSettings) -> int:

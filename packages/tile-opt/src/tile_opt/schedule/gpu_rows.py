@@ -2,6 +2,7 @@
 
 Every stage walks the row with the same split, so what one stage keeps per element belongs to one item and
 stays in its registers. A reduction along the row is a partial result per item, combined across the group.
+Its operands come straight from memory, or (where the split says so) by way of local memory.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ from tile_ir.stripe.nodes import (
     Store,
     TensorType,
 )
+from tile_ir.target import HardwareSettings
 
+from tile_opt.schedule.gpu_nest import GROUP_MEMORY
 from tile_opt.schedule.nest import ARRAY, REGISTER, scheduled, whole_refs
+from tile_opt.schedule.row_split import ITEM, MAX_UNROLLED, RowSplit
+from tile_opt.schedule.row_staging import StagedSteps, row_operands, staged_steps, with_staging
 from tile_opt.schedule.strides import flat_stride
 from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.unify import plain_loop
@@ -35,36 +40,6 @@ from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 from tile_opt.schedule.work import merged_use
 
 WIDE = 4
-ITEM = "item"
-MAX_UNROLLED = 16
-
-
-@dataclass(frozen=True, slots=True)
-class RowSplit:
-    """Element ``wide * (items * step + item) + lane`` of a row of `extent` elements."""
-
-    extent: int
-    items: int
-    wide: int
-
-    @property
-    def steps(self) -> int:
-        return -(-self.extent // (self.items * self.wide))
-
-    @property
-    def ragged(self) -> bool:
-        return self.steps * self.items * self.wide > self.extent
-
-    def indexes(self) -> tuple[Index, ...]:
-        bind = Bind.UNROLL if self.steps <= MAX_UNROLLED else Bind.NONE
-        step = (Index("step", self.steps, bind=bind),) if self.steps > 1 else ()
-        return step + ((Index("lane", self.wide, bind=Bind.VECTOR, lanes=self.wide),) if self.wide > 1 else ())
-
-    def form(self) -> Affine:
-        form = Affine.var(ITEM, self.wide)
-        if self.steps > 1:
-            form = form + Affine.var("step", self.wide * self.items)
-        return form + Affine.var("lane") if self.wide > 1 else form
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +62,7 @@ class Total:
         ]
 
 
-def plan_rows(view: KernelView, threads: int, least: int = 32) -> RowSplit | None:
+def plan_rows(view: KernelView, settings: HardwareSettings, least: int = 32) -> RowSplit | None:
     """The split when every stage with a loop of its own walks rows of one length, at least `least`, contiguously; else None."""
     loops = [s.loops for s in view.stages if s.loops]
     if not loops or any(len(own) != 1 or own[0].order is not Order.FREE for own in loops):
@@ -98,8 +73,8 @@ def plan_rows(view: KernelView, threads: int, least: int = 32) -> RowSplit | Non
     extent = extents.pop()
     if extent < least or not all(_walks_rows(view, s) for s in view.stages if s.loops):
         return None
-    wide = WIDE if extent % WIDE == 0 and _aligned(view) else 1
-    items = min(threads, 1 << max(0, (extent // wide - 1).bit_length()))
+    wide = WIDE if settings.vec_size >= WIDE and extent % WIDE == 0 and _aligned(view) else 1
+    items = min(settings.threads, 1 << max(0, (extent // wide - 1).bit_length()))
     return RowSplit(extent, items, wide)
 
 
@@ -142,32 +117,55 @@ def _aligned(view: KernelView) -> bool:
     return True
 
 
+def plan_staging(view: KernelView, split: RowSplit, settings: HardwareSettings) -> RowSplit:
+    """`split` with the rows that reach their reductions through local memory, or why none does."""
+    return with_staging(_rows_kept(view), split, settings)
+
+
+Part = Stage | StagedSteps | Total
+
+
 def build_gpu_rows(whole: KernelView, split: RowSplit) -> Block:
     """The scheduled kernel: grid over the shared loops, one group per row."""
     view = _rows_kept(whole)
     grid = tuple(Index(f"{i.name}_g", i.range, bind=Bind.GRID) for i in view.loops)
     forms = {i.name: Affine.var(f"{i.name}_g") for i in view.loops}
+    parts, allocs = _parts(view, split)
+    moved = [p if isinstance(p, Total) else p.substitute(forms) for p in parts]
+    shared = tuple(a for a in allocs if a.loc == GROUP_MEMORY)
+    private = tuple(a for a in allocs if a.loc != GROUP_MEMORY)
+    names = tuple(i.name for i in grid)
+    used = {n for p in moved if not isinstance(p, Total) for n in p.names()}
+    item = Block(
+        f"{view.name}_item",
+        indexes=(*tuple(Index(n, 1, Affine.var(n)) for n in names if n in used), Index(ITEM, split.items, bind=Bind.GROUP)),
+        refs=whole_refs(view, view.stages) + tuple(replace(a, dir=Direction.INOUT, source=a.into) for a in shared) + private,
+        body=tuple(s for p in moved for s in _statements(p, view, allocs, (*names, ITEM))),
+    )
+    return scheduled(view, grid, (item,), shared)
+
+
+def _parts(view: KernelView, split: RowSplit) -> tuple[list[Part], tuple[Refinement, ...]]:
+    """What an item does, in order, and the registers and local memory for it."""
     taken = {r.into for r in (*view.refs, *view.allocs)}
     allocs = [_private(view, a, split) for a in view.allocs]
-    made: list[Stage | Total] = []
+    made: list[Part] = []
     for stage in view.stages:
         parts, more = _row_stages(view, stage, split, taken)
         made += parts
         allocs += more
-    moved = [p.substitute(forms) if isinstance(p, Stage) else p for p in made]
-    names = tuple(i.name for i in grid)
+    return made, tuple(allocs)
+
+
+def _statements(part: Part, view: KernelView, allocs: tuple[Refinement, ...], outer: tuple[str, ...]) -> list[Statement]:
     buffers = {r.into: r for r in (*view.refs, *allocs)}
-    used = {n for s in moved if isinstance(s, Stage) for n in s.names()}
-    body: list[Statement] = []
-    for part in moved:
-        body += [close_stage(part, buffers, (*names, ITEM))] if isinstance(part, Stage) else part.statements()
-    item = Block(
-        f"{view.name}_item",
-        indexes=(*tuple(Index(n, 1, Affine.var(n)) for n in names if n in used), Index(ITEM, split.items, bind=Bind.GROUP)),
-        refs=whole_refs(view, view.stages) + tuple(allocs),
-        body=tuple(body),
-    )
-    return scheduled(view, grid, (item,))
+    match part:
+        case Total():
+            return part.statements()
+        case StagedSteps():
+            return [part.block(view, buffers, outer)]
+        case Stage():
+            return [close_stage(part, buffers, outer)]
 
 
 def _rows_kept(view: KernelView) -> KernelView:
@@ -229,7 +227,7 @@ def _is_row(view: KernelView, buffer: str) -> bool:
 
 def _row_stages(
     view: KernelView, stage: Stage, split: RowSplit, taken: set[str]
-) -> tuple[list[Stage | Total], list[Refinement]]:
+) -> tuple[list[Part], list[Refinement]]:
     uses = tuple(_local_use(view, stage, u, split) for u in stage.uses)
     if not stage.loops:
         alone = any(u.writes and not view.is_local(u.buffer) for u in stage.uses)
@@ -242,7 +240,8 @@ def _row_stages(
     merged = merged_use(moved)
     if merged is None or flat_stride(view, merged, stage.loops[0].name):
         return [moved], []
-    return _reduced(view, moved, merged, taken)
+    staged = frozenset(u.name for u in row_operands(view, stage) if u.buffer in split.staged)
+    return _reduced(view, moved, merged, split, staged, taken)
 
 
 def _local_use(view: KernelView, stage: Stage, use: Use, split: RowSplit) -> Use:
@@ -254,8 +253,8 @@ def _local_use(view: KernelView, stage: Stage, use: Use, split: RowSplit) -> Use
 
 
 def _reduced(
-    view: KernelView, stage: Stage, merged: Use, taken: set[str]
-) -> tuple[list[Stage | Total], list[Refinement]]:
+    view: KernelView, stage: Stage, merged: Use, split: RowSplit, staged: frozenset[str], taken: set[str]
+) -> tuple[list[Part], list[Refinement]]:
     """A partial result per item, then one value for all of them."""
     assert merged.agg is not None
     name = fresh(f"{merged.buffer}_partial", taken)
@@ -268,4 +267,8 @@ def _reduced(
     )  # fmt: skip
     target = replace(merged, buffer=name, forms=cell)
     partial = replace(stage, uses=tuple(target if u.name == merged.name else u for u in stage.uses))
-    return [start, partial, Total(name, merged.buffer, merged.agg, dtype)], [alloc]
+    total = Total(name, merged.buffer, merged.agg, dtype)
+    if not staged:
+        return [start, partial, total], [alloc]
+    steps, pieces = staged_steps(view, partial, staged, split, taken)
+    return [start, steps, total], [alloc, *pieces]

@@ -118,7 +118,7 @@ def _private_to_each_iteration(
 ) -> bool:
     """Each written buffer is subscripted by the class, the same way wherever it is used."""
     for buffer, uses in _written_uses(stages).items():
-        if any(_indirect(stages[k], use) for k, use in uses):
+        if any(is_indirect(stages[k], use) for k, use in uses):
             return False
         if len(uses) == 1:
             if not _moves_alone(uses[0][1], members[uses[0][0]], stages[uses[0][0]]):
@@ -154,6 +154,6 @@ def _dims(use: Use, name: str, whole: TensorType) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _indirect(stage: Stage, use: Use) -> bool:
+def is_indirect(stage: Stage, use: Use) -> bool:
     """The body adds subscripts of its own to this access."""
     return any(getattr(s, "at", ()) and use.name in (getattr(s, "src", ""), getattr(s, "dst", "")) for s in stage.body)
