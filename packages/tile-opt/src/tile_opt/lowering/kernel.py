@@ -17,7 +17,8 @@ from tile_opt.lowering.allocate import Allocator, extent
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import BOOL, Builder
 from tile_opt.lowering.memory import Home, Root
-from tile_opt.lowering.nest import THREADS, Context, Nest
+from tile_opt.lowering.nest import Context, Nest
+from tile_opt.lowering.work_items import THREADS
 
 INT32_ELEMENTS = 1 << 30
 """Below this many elements every subscript, and each term of it, fits 32 bits with room to spare."""
@@ -187,7 +188,7 @@ class _Decoder:
         if self.grid.sizes[axis] == 1:
             return Affine()
         if axis not in self.numbers:
-            value = self.nest.work_id(IdKind.GROUP, axis)
+            value = self.nest.items.work_id(IdKind.GROUP, axis)
             high = self.grid.sizes[axis] - 1
             self.numbers[axis] = self.builder.index_variable(f"group{axis}", value, 0, high)
         return self.numbers[axis]

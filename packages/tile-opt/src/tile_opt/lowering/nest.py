@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tile_ir.semtree.nodes import AsyncWait, Barrier, Binary, Cast, Compare, Expr, IdKind, Var, WorkId
+from tile_ir.semtree.nodes import AsyncWait, Barrier, Binary, Compare, Expr, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Bind, Direction, Init
@@ -20,11 +20,10 @@ from tile_opt.lowering.loops import LoopBounds, loop_bounds
 from tile_opt.lowering.matrix import emit_collective, is_collective, rounding
 from tile_opt.lowering.memory import SCALAR, Home, Lanes
 from tile_opt.lowering.transfer import copies_ahead, start_copy
+from tile_opt.lowering.work_items import THREADS, WorkItems, bound_to_items
 
 Env = dict[str, Affine]
 STATIC = (Bind.UNROLL, Bind.VECTOR)
-THREADS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
-"""Dealt out to the work items of a group, axis by axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Nest:
         self.builder = builder
         self.body = Body(builder)
         self.allocator = allocator
-        self.group_size = group_size
+        self.items = WorkItems(builder, group_size)
         self.copies = False
         """Whether copies were started that a `Wait` waits for."""
         self.grid: dict[str, Affine] = {}
@@ -100,21 +99,7 @@ class Nest:
                 for r in block.refs
             }
 
-        emit_collective(self.builder, block, views, self._lane_digit)
-
-    def _lane_digit(self, divisor: int, modulus: int) -> Affine:
-        """``lane // divisor % modulus`` of the work item's lane in its sub-group."""
-        key = ("lane", divisor, modulus)
-        found = self.builder.top.index.get(key)
-        if found is None:
-            number: Expr = self.builder.index(self.linear_thread())
-            if divisor > 1:
-                number = Binary("div", number, self.builder.literal(divisor), number.type)
-            value = Binary("mod", number, self.builder.literal(modulus), number.type)
-            found = self.builder.let("lane_part", value, self.builder.top)
-            self.builder.top.index[key] = found
-            self.builder.declare(found.name, 0, modulus - 1, self.builder.top)
-        return Affine.var(found.name)
+        emit_collective(self.builder, block, views, self.items.lane_digit)
 
     def _depends_on_lanes(self, block: stripe.Block, context: Context) -> bool:
         """True when lanes may disagree on whether, or how often, the block runs."""
@@ -194,63 +179,17 @@ class Nest:
 
     # work items
 
-    def work_id(self, kind: IdKind, axis: int) -> Expr:
-        """The number of the group or work item on `axis`, as an index integer."""
-        value: Expr = WorkId(kind, axis)
-        return value if self.builder.index_type == value.type else Cast(value, self.builder.index_type)
-
-    def thread_index(self, index: stripe.Index, block: stripe.Block) -> Affine:
-        """The value of a thread index: threads of an axis are dealt out, last listed index fastest."""
-        faster = prod(i.range for i in _after(index, _bound(block, index.axis)))
-        key = ("thread", index.axis, faster, index.range)
-        found = self.builder.top.index.get(key)
-        if found is None:
-            value: Expr = Var(self._local(index.axis), self.builder.index_type)
-            if faster > 1:
-                value = Binary("div", value, self.builder.literal(faster), value.type)
-            if faster * index.range < self.group_size[index.axis]:
-                value = Binary("mod", value, self.builder.literal(index.range), value.type)
-            found = self.builder.let(index.name, value, self.builder.top)
-            self.builder.top.index[key] = found
-            self.builder.declare(found.name, 0, index.range - 1, self.builder.top)
-            if index.bind is Bind.LANE:
-                self.builder.lanes[found.name] = (faster, index.range)
-        return Affine.var(found.name)
-
-    def thread_step(self, index: stripe.Index, block: stripe.Block) -> int:
-        """Distance in linear thread number between neighbours of a thread index."""
-        faster = prod(i.range for i in _after(index, _bound(block, index.axis)))
-        return faster * prod(self.group_size[: index.axis])
-
-    def linear_thread(self) -> Affine:
-        """The number of the thread in its group, over all axes."""
-        total, step = Affine(), 1
-        for axis, size in enumerate(self.group_size):
-            if size > 1:
-                total = total + Affine.var(self._local(axis), step)
-            step *= size
-        return total
-
-    def _local(self, axis: int) -> str:
-        key = ("local", axis)
-        found = self.builder.top.index.get(key)
-        if found is None:
-            found = self.builder.let(f"thread{axis}", self.work_id(IdKind.LOCAL, axis), self.builder.top)
-            self.builder.top.index[key] = found
-            self.builder.declare(found.name, 0, self.group_size[axis] - 1, self.builder.top)
-        return found.name
-
     def thread_guard(self, block: stripe.Block, context: Context) -> list[Expr]:
         """Conditions that leave out threads the block has no iterations for."""
         conditions: list[Expr] = []
         leaf = not any(isinstance(s, (stripe.Block, stripe.Sync)) for s in block.body)
-        for axis, size in enumerate(self.group_size):
-            bound = _bound(block, axis)
+        for axis, size in enumerate(self.items.group_size):
+            bound = bound_to_items(block, axis)
             used = prod(i.range for i in bound)
             idle = bool(bound) and used < size
             alone = not bound and leaf and size > 1 and axis not in context.axes and self._shares(block, context)
             if idle or alone:
-                thread = Var(self._local(axis), self.builder.index_type)
+                thread = Var(self.items.local(axis), self.builder.index_type)
                 conditions.append(Compare("cmp_lt", thread, self.builder.literal(used if idle else 1), BOOL))
         return conditions
 
@@ -259,13 +198,9 @@ class Nest:
         stored = {s.dst for s in block.body if isinstance(s, stripe.Store)}
         return any(r.into in stored and r.source and context.views[r.source].root.shared for r in block.refs)
 
-    @property
-    def threads(self) -> int:
-        return prod(self.group_size)
-
     def barrier(self, statement: stripe.Sync) -> None:
         """A barrier, where there is more than one work item to wait for."""
-        if self.threads > 1:
+        if self.items.count > 1:
             self.builder.emit(Barrier(statement.scope.value, statement.fence))
             self.builder.forget_loads()
 
@@ -273,14 +208,6 @@ class Nest:
 def _static(index: stripe.Index) -> bool:
     """True when the index is a number (or a lane) in straight-line code."""
     return index.bind in STATIC or index.value is not None or index.range == 1
-
-
-def _bound(block: stripe.Block, axis: int) -> list[stripe.Index]:
-    return [i for i in block.indexes if i.bind in THREADS and i.axis == axis and i.value is None]
-
-
-def _after(index: stripe.Index, indexes: Sequence[stripe.Index]) -> Sequence[stripe.Index]:
-    return indexes[[i.name for i in indexes].index(index.name) + 1 :]
 
 
 def _at_lane(view: View, value: Mapping[str, Affine]) -> View:
@@ -343,7 +270,7 @@ class _Run:
             self._next(position, point, self.nest.grid[index.name], sink)
         elif index.bind in THREADS:
             axes = point.axes | {index.axis}
-            self._next(position, replace(point, axes=axes), self.nest.thread_index(index, self.block), sink)
+            self._next(position, replace(point, axes=axes), self.nest.items.thread_index(index, self.block), sink)
         elif index.bind is Bind.VECTOR and index.lanes > 1 and not point.lanes.symbol:
             self._vector(position, point, sink)
         elif index.bind in STATIC:
@@ -456,8 +383,8 @@ class _Run:
             total = members[0].values[statement.dst]
             if total.type.lanes > 1:
                 raise LoweringError(f"reduce in {self.block.name!r} across threads but not across lanes")
-            digits = [(members[0].env[i.name], i.range, self.nest.thread_step(i, self.block)) for i in threads]
-            thread, size = self.nest.linear_thread(), self.nest.threads
+            digits = [(members[0].env[i.name], i.range, self.nest.items.thread_step(i, self.block)) for i in threads]
+            thread, size = self.nest.items.linear_thread(), self.nest.items.count
             total = combine_threads(self.builder, statement.agg, total, thread, size, digits)
             for member in members:
                 member.values[statement.dst] = total
@@ -488,7 +415,7 @@ class _Run:
     def _transfer(self, statement: stripe.Transfer, at: Instance, point: Point) -> None:
         """A copy of neighbours from global into local memory runs ahead; any other is a plain copy, complete at once."""
         target, source = at.views[statement.dst], at.views[statement.src]
-        if self.nest.threads > 1 and copies_ahead(target, source):
+        if self.nest.items.count > 1 and copies_ahead(target, source):
             self.nest.copies = True
             start_copy(self.builder, target, source, statement.group)
             return
