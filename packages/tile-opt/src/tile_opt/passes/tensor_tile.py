@@ -61,7 +61,8 @@ def _main(view: KernelView) -> Stage:
 def _one_contraction(view: KernelView) -> bool:
     """One stage has loops of its own: a sum of float32 products over one of them, free of constraints."""
     looping = [s for s in view.stages if s.loops]
-    if len(looping) != 1 or not is_heavy(view, looping[0]):
+    cells = all(size == 1 for a in view.allocs for size in a.type.sizes)
+    if len(looping) != 1 or not cells or not is_heavy(view, looping[0]):
         return False
     (main,) = looping
     out = merged_use(main)
