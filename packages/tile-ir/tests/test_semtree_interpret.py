@@ -162,10 +162,98 @@ def test_statements():
     assert run("for (i = 0; i < 8; i += 3) { b0[i] = i * 10; if (i == 3) { return; } }", [x.copy()]).tolist() == [0, 1, 2, 30, 4, 5, 6, 7]
     assert run("if (b0[0] > 0) { b0[1] = 5; } else { b0[1] = 6; }", [x.copy()])[1] == 6
     assert run("atomic max b0[3] = 9; atomic assign b0[4] = 8; atomic mul b0[2] = -3;", [x.copy()]).tolist() == [0, 1, -6, 9, 8, 5, 6, 7]
-    copy = "alloc local int32[8] t; async_copy t[0] = b0[4], count=4; async_copy t[4] = b0[0], count=4; async_wait(0, %d); b0[0] = t[%d];"
-    assert run(copy % (1, 3), [x.copy()])[0] == 7
-    with pytest.raises(SemtreeRuntimeError, match="still fills"):
-        run(copy % (1, 4), [x.copy()])
+
+
+# --- copies that run ahead ---------------------------------------------------------------------------
+
+COPY = "async_copy t[{n}] = b0[{n}], count=1;"
+SECOND = "async_copy t[{n}] = b0[{n}], count=1, group=1;"
+
+
+def arrived(body, count=4):
+    """Which of the local elements can be read after `body`; element n is copied from global element n."""
+    found = []
+    for n in range(count):
+        data = np.arange(10, 10 + count, dtype=np.int32)
+        try:
+            value = run(f"alloc local int32[{count}] t; {body} b0[0] = t[{n}];", [data])[0]
+        except SemtreeRuntimeError as problem:
+            assert "a copy still fills" in str(problem) and f"t[{n}]" in str(problem)
+        else:
+            assert value == 10 + n
+            found.append(n)
+    return found
+
+
+def copies(*numbers, text=COPY):
+    return " ".join(text.format(n=n) for n in numbers)
+
+
+def wait(pending, group=0):
+    return f" async_wait({group}, {pending}); "
+
+
+def test_copies_between_two_waits_are_one_batch():
+    assert arrived(copies(0, 1) + wait(1)) == []
+    assert arrived(copies(0, 1) + wait(0)) == [0, 1]
+
+
+@pytest.mark.parametrize(("pending", "complete"), [(0, [0, 1, 2]), (1, [0, 1]), (2, [0]), (3, []), (9, [])])
+def test_pending_counts_batches_from_the_latest(pending, complete):
+    body = copies(0) + wait(9) + copies(1) + wait(9) + copies(2) + wait(pending)
+    assert arrived(body) == complete
+
+
+def test_a_wait_closes_an_empty_batch():
+    assert arrived(copies(0) + wait(1)) == []
+    assert arrived(copies(0) + wait(1) + wait(1)) == [0]
+    assert arrived(wait(1) + copies(0) + wait(1)) == []
+
+
+def test_the_last_steps_of_a_pipeline_wait_without_copies():
+    """Three stages: two steps are copied ahead, and each wait lets the oldest one arrive."""
+    body = copies(0) + wait(1) + copies(1) + wait(1)
+    assert arrived(body, 3) == [0]
+    body += copies(2) + wait(1)
+    assert arrived(body, 3) == [0, 1]
+    assert arrived(body + wait(1), 3) == [0, 1, 2]
+
+
+def test_groups_of_copies_have_batches_of_their_own():
+    body = copies(0) + copies(1, text=SECOND)
+    assert arrived(body + wait(0)) == [0]
+    assert arrived(body + wait(0, group=1)) == [1]
+    assert arrived(body + wait(0, group=1) + wait(1)) == [1]
+
+
+def test_a_guard_leaves_the_copy_out_but_not_the_batch():
+    body = "alloc local int32[4] t; t[0] = 5; async_copy t[0] = b0[1], count=1, guard=b0[2] > 0; async_wait(0, 0); b0[0] = t[0];"
+    assert run(body, [np.array([0, 7, 1], np.int32)])[0] == 7
+    assert run(body, [np.array([0, 7, 0], np.int32)])[0] == 5
+    never = "async_copy t[1] = b0[1], count=1, guard=b0[0] < 0;"
+    assert arrived(copies(0) + wait(1) + never + wait(1)) == [0]
+
+
+def test_a_copy_that_is_left_out_may_reach_outside():
+    run("alloc local int32[4] t; async_copy t[9] = b0[9], count=4, guard=b0[0] > 0;", [np.zeros(4, np.int32)])
+
+
+def test_a_copy_reads_when_it_starts():
+    body = "alloc local int32[4] t; async_copy t[0] = b0[1], count=1; b0[1] = 3; async_wait(0, 0); b0[0] = t[0];"
+    assert run(body, [np.array([0, 7], np.int32)])[0] == 7
+
+
+def test_each_work_item_waits_for_its_own_copies():
+    body = """alloc local int32[2] t;
+    let l = local_id(0);
+    async_copy t[l] = b0[l], count=1;
+    if (l == 0) { async_wait(0, 0); }
+    barrier("group", "local");
+    b0[2 + l] = t[%s];"""
+    with pytest.raises(SemtreeRuntimeError, match=r"still fills.* at t\[1\]"):
+        run(body % "1", [np.zeros(4, np.int32)], threads=2)
+    whole = body.replace("if (l == 0) { async_wait(0, 0); }", "async_wait(0, 0);")
+    assert run(whole % "1 - l", [np.array([3, 4, 0, 0], np.int32)], threads=2).tolist() == [3, 4, 4, 3]
 
 
 def test_helpers_and_pointers():

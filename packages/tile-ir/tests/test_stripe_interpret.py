@@ -403,3 +403,47 @@ block [] ( none A[0] f32(4:1) none Z[] f32() none B[0] f32(4:1) none C[] f32() )
     made = run(parse_program(text), {"A": np.arange(4, dtype=np.float32), "Z": np.float32(3)})
     assert made["B"].tolist() == [0, 2, 4, 6]
     assert made["C"] == 6
+
+
+PASSED_ON = """0: block [] (
+        none new@0x0<LOCAL:group> T[0] int32(2:1) {versions=3}
+        in A[0, 0] int32(5:2, 2:1)
+        inout B[0, 0] int32(5:2, 2:1)
+    ) { 0: block [] (
+            inout T[0] int32(2:1) {versions=3}
+            in A[0, 0] int32(5:2, 2:1)
+            inout B[0, 0] int32(5:2, 2:1)
+        ) { 0: block [k:3] ( in A[k, 0] int32(1:2, 2:1) out U = T[FIRST, 0] int32(2:1) ) { 0: block [j:2] (
+                in A[0, j] int32(1:2, 1:1) out U[j] int32(1:1)
+            ) { 0: $a = load(A) 1: U = store($a) } }
+            1: block [k:5] ( in T[k, 0] int32(2:1) out B[k, 0] int32(1:2, 2:1) ) { 0: block [j:2] (
+                in T[j] int32(1:1) out B[0, j] int32(1:2, 1:1)
+            ) { 0: $t = load(T) 1: B = store($t) } }
+        } }"""
+"""Rows of A to the versions of T, all of which the inner block is given, and back modulo their number."""
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"), [("k", [0, 1, 2, 0, 1]), ("k + 1", [2, 0, 1, 2, 0]), ("2 - k", [2, 1, 0, 2, 1]), ("k + 5", [1, 2, 0, 1, 2])]
+)
+def test_a_view_with_its_sources_versions_passes_all_of_them_on(first: str, rows: list[int]) -> None:
+    p = program("A", "B", "A int32(5:2, 2:1); B int32(5:2, 2:1)", PASSED_ON.replace("FIRST", first))
+    a = np.arange(10, dtype=np.int32).reshape(5, 2)
+    assert (both(p, A=a)["B"] == a[rows]).all()
+
+
+def test_versions_are_passed_on_through_any_depth() -> None:
+    inner = "block [] ( inout T[0] int32(2:1) {versions=3} in A[0, 0] int32(5:2, 2:1) inout B[0, 0] int32(5:2, 2:1) ) { 0: "
+    text = PASSED_ON.replace("FIRST", "k").replace("{ 0: block [] (\n            inout", f"{{ 0: {inner}block [] (\n            inout")
+    p = program("A", "B", "A int32(5:2, 2:1); B int32(5:2, 2:1)", text.rstrip() + " }")
+    a = np.arange(10, dtype=np.int32).reshape(5, 2)
+    assert (both(p, A=a)["B"] == a[[0, 1, 2, 0, 1]]).all()
+
+
+def test_a_view_without_versions_is_one_of_them() -> None:
+    """The inner block sees version 0 only: every row of A that is copied overwrites the one before."""
+    text = PASSED_ON.replace("inout T[0] int32(2:1) {versions=3}", "inout T[0, 0] int32(2:1)").replace("FIRST", "k")
+    text = text.replace("U = T[k, 0]", "U = T[0]").replace("in T[k, 0]", "in T[0]")
+    p = program("A", "B", "A int32(5:2, 2:1); B int32(5:2, 2:1)", text)
+    a = np.arange(10, dtype=np.int32).reshape(5, 2)
+    assert (both(p, A=a)["B"] == a[2]).all()

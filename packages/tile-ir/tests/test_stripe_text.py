@@ -243,6 +243,19 @@ def test_the_fields_of_a_slide() -> None:
     assert len(outer.body) == 1
 
 
+@pytest.mark.parametrize("scope", nodes.Scope)
+def test_every_scope_has_a_name_of_its_own(scope: nodes.Scope) -> None:
+    ref = nodes.Refinement(
+        nodes.Direction.ALLOC, "F", "", (Affine(),), nodes.TensorType.row_major(DType.FLOAT32, (1,)),
+        loc=nodes.Location("REG", scope=scope),
+    )  # fmt: skip
+    block = nodes.Block("b", refs=(ref,), body=(nodes.Sync(scope),))
+    text = print_block(block)
+    assert parse_block(text) == block
+    assert (f"REG:{scope.value}" in text) == (scope is not nodes.Scope.DEVICE)
+    assert f"scope={scope.value}" in text
+
+
 # --- mistakes ------------------------------------------------------------------------------------
 
 MISTAKES = {

@@ -81,6 +81,9 @@ BAD = {
         ("in<DRAM> P[v]", "in<DRAM> P = ``[v]", "refinement P has source ''"),
         ("none new@0x0<DRAM> P[0]", "none new@0x0<DRAM> P[1]", "does not start at zero"),
         ("B[i, v]:add float32(1:8, 1:1) {init=identity}", "B[i, v]:add float32(1:8, 1:1) {versions=2}", "2 versions"),
+        ("out<LOCAL> Q = T[0] float32(2:1)", "out<LOCAL> Q = T[0] float32(2:1) {versions=2}", None),
+        ("out<LOCAL> Q = T[0] float32(2:1)", "out<LOCAL> Q = T[0] float32(2:1) {versions=3}", "refinement Q has 3 versions"),
+        ("out<LOCAL> Q = T[0] float32(2:1)", "out<LOCAL> Q = T[0] float32(2:1) {versions=0}", "refinement Q has 0 versions"),
     ],
     "ranks": [
         ("A[i, 0] float32(1:8, 8:1)", "A[i] float32(1:8, 8:1)", "2 sizes, 2 strides, 1 accesses"),
