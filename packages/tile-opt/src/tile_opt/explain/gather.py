@@ -9,7 +9,7 @@ from tile_ir.target import HardwareSettings
 
 from tile_opt.compiler import Compiled
 from tile_opt.explain.data import KernelReport, MemoryReport, PlanReport, ProgramReport, Roofline
-from tile_opt.explain.plans import flat_kernels, plan_of, tiling_pass, unplanned
+from tile_opt.explain.plans import flat_kernels, plan_of, tiling_passes, unplanned
 from tile_opt.explain.structure import origins, schedule_of
 from tile_opt.explain.tables import flatten_table
 from tile_opt.schedule.view import KernelView
@@ -18,14 +18,14 @@ from tile_opt.schedule.view import KernelView
 def report(compiled: Compiled, *, candidates: bool = False) -> ProgramReport:
     """Everything known about a compilation; `candidates` also asks the cost model for every tile it weighed."""
     kernels = compiled.kernels
-    tiling, before = tiling_pass(compiled)
+    tilings, before = tiling_passes(compiled)
     views = flat_kernels(compiled, before)
     settings = kernels.target.settings
     launches = Counter(s.kernel for s in kernels.steps if s.kind is StepKind.KERNEL)
     reports: list[KernelReport] = []
     for number, kernel in enumerate(kernels.kernels):
         view = views.get(kernel.name)
-        plan = unplanned(kernel.stripe) if view is None else plan_of(view, tiling, settings, candidates)
+        plan = unplanned(kernel.stripe) if view is None else plan_of(view, tilings, kernels.target, candidates)
         flat = _initial(compiled) if view is None and len(kernels.kernels) == 1 else [view] if view else []
         reports.append(_kernel(kernel, launches[number], flat, plan, settings))
     spans = [s for k in kernels.kernels for s in origins(k.stripe)]
