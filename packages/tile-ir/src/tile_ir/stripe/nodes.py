@@ -184,7 +184,8 @@ class Refinement:
     offset: int = 0
     """Byte offset in its arena once memory placement has run."""
     versions: int = 1
-    """Copies for multi-buffering; iteration k uses copy ``k mod versions``."""
+    """Copies for multi-buffering; iteration k uses copy ``k mod versions``. Those of an allocation whose location
+    names no unit go round the units of its memory: copy k lies in unit ``k mod count``."""
     bank_dim: int | None = None
     const: bool = False
     hint: str = ""
