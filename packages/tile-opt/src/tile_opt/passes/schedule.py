@@ -83,7 +83,7 @@ class Schedule(Pass):
     def _plans(self, walk: _Backward, model: HardwareModel | None) -> Iterator[tuple[Plan, Roads]]:
         block = walk.block
         names = candidates(block, walk.parents, sorted(walk.wanted)) if self.resident and walk.in_turn else []
-        for far in {block.ref(n).loc.unit for n in names}:
+        for far in dict.fromkeys(block.ref(n).loc.unit for n in names):
             roads = roads_of(model, far, self.mem_loc, self.xfer_loc, self.num_banks)
             if roads is not None:
                 mine = [n for n in names if block.ref(n).loc.unit == far]
