@@ -162,7 +162,7 @@ def test_statements():
     assert run("for (i = 0; i < 8; i += 3) { b0[i] = i * 10; if (i == 3) { return; } }", [x.copy()]).tolist() == [0, 1, 2, 30, 4, 5, 6, 7]
     assert run("if (b0[0] > 0) { b0[1] = 5; } else { b0[1] = 6; }", [x.copy()])[1] == 6
     assert run("atomic max b0[3] = 9; atomic assign b0[4] = 8; atomic mul b0[2] = -3;", [x.copy()]).tolist() == [0, 1, -6, 9, 8, 5, 6, 7]
-    copy = "alloc local int32[8] t; async_copy t[0] = b0[4], count=4; async_copy t[4] = b0[0], count=4; async_wait(0, %d); b0[0] = t[%d];"
+    copy = "alloc local int32[8] t; async_copy t[0] = b0[4], count=4; async_wait(0, 1); async_copy t[4] = b0[0], count=4; async_wait(0, %d); b0[0] = t[%d];"
     assert run(copy % (1, 3), [x.copy()])[0] == 7
     with pytest.raises(SemtreeRuntimeError, match="still fills"):
         run(copy % (1, 4), [x.copy()])
