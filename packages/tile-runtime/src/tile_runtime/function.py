@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tile_ir.diagnostics import Diagnostic, TileSyntaxError
+from tile_ir.diagnostics import Diagnostic, TileSyntaxError, TileTypeError
 from tile_ir.dtype import DType
 
 from tile_runtime.arguments import collect, input_type
@@ -74,7 +74,10 @@ class Function(BaseFunction):
     """A function written in Tile. Pickles by source; compiled code is per process, device and input types."""
 
     def __init__(self, source: str, name: str | None = None) -> None:
-        """Parses at once: TileSyntaxError shows every syntax error with its place."""
+        """Parses at once: TileSyntaxError shows every syntax error with its place, TileTypeError what is no text."""
+        _check_text("source", source)
+        if name is not None:
+            _check_text("name", name)
         self.source = source
         self._file = name or "<tile>"
         self.name = Path(name).stem if name else "function"
@@ -116,6 +119,20 @@ class Function(BaseFunction):
 
     def __reduce__(self) -> tuple[type[Function], tuple[str, str | None]]:
         return (Function, (self.source, None if self._file == "<tile>" else self._file))
+
+
+def _check_text(what: str, given: object) -> None:
+    if isinstance(given, str):
+        return
+    hint = "the source of a function is a string, such as 'function (A) -> (B) { B = A + 1; }'"
+    if what == "name":
+        hint = "a name is a string; errors show it, and the part before its suffix names the function"
+    elif isinstance(given, PurePath):
+        hint = "tile.Function.from_file reads the function in a file"
+    elif isinstance(given, (bytes, bytearray)):
+        hint = "decode it, as in source.decode('utf-8')"
+    message = f"the {what} of a function is text, not {type(given).__name__} {given!r:.60}"
+    raise TileTypeError(Diagnostic("TILE-E515", message, hint=hint))
 
 
 def eval_shape(function: BaseFunction, *args: Any, **named: Any) -> ShapeDtype | tuple[ShapeDtype, ...]:
