@@ -85,6 +85,13 @@ def test_long_lines_are_cut_around_the_span() -> None:
     assert text[1][text[2].index("^")] == "?"
 
 
+def test_excerpts_hold_one_printable_character_a_column() -> None:
+    source = Source("a\x1b[31m\t\ufeffb;\r\n")
+    excerpt, carets = Diagnostic("TILE-E001", "no", Span(source, 8, 9)).render().splitlines()[1:]
+    assert excerpt.endswith("| a\ufffd[31m \ufffdb;")
+    assert carets.index("^") == excerpt.index("b;")
+
+
 def test_errors_pickle_with_their_diagnostics() -> None:
     error = TileSyntaxError([Diagnostic("TILE-E001", "one", Span(Source("ab"), 0, 1)), Diagnostic("TILE-E002", "two")])
     copy = pickle.loads(pickle.dumps(error))

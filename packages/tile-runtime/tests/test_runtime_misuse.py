@@ -27,3 +27,16 @@ def test_a_source_that_is_no_text(source: Any, name: Any, message: str, hint: st
     (found,) = error.value.diagnostics
     assert found.code == "TILE-E515"
     assert hint in (found.hint or "")
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "plus.tile"
+    path.write_text(SOURCE, encoding="utf-8-sig")
+    assert tile.Function.from_file(path).source == SOURCE
+    path.write_text(SOURCE, encoding="utf-16")
+    with pytest.raises(tile.TileSyntaxError, match="not UTF-8 text") as error:
+        tile.Function.from_file(path)
+    assert "save it as UTF-8" in str(error.value)
+    with pytest.raises(tile.TileSyntaxError, match="byte-order mark") as error:
+        tile.Function("\ufeff" + SOURCE)
+    assert "utf-8-sig" in (error.value.diagnostics[0].hint or "")

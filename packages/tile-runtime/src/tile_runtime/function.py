@@ -89,12 +89,14 @@ class Function(BaseFunction):
     def from_file(path: str | Path) -> Function:
         """The function in a file of UTF-8 text, called like the file; errors name the file.
 
-        OSError when it cannot be read, TileSyntaxError when it is not UTF-8 or not Tile.
+        A byte-order mark at its start is no part of the text. OSError when it cannot be read, TileSyntaxError
+        when it is not UTF-8 or not Tile.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as problem:
-            raise TileSyntaxError(Diagnostic("TILE-E513", f"{path} is not UTF-8 text: {problem}")) from None
+            hint = "save it as UTF-8; Tile itself is ASCII outside comments"
+            raise TileSyntaxError(Diagnostic("TILE-E513", f"{path} is not UTF-8 text: {problem}", hint=hint)) from None
         return Function(text, str(path))
 
     @property

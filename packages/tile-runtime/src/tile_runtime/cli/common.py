@@ -32,7 +32,9 @@ def read_function(path: Path) -> Function:
     """The function in a file, or from standard input."""
     from tile_runtime.function import Function
 
-    return Function(sys.stdin.read(), "<stdin>") if str(path) == "-" else Function.from_file(path)
+    if str(path) != "-":
+        return Function.from_file(path)
+    return Function(sys.stdin.read().removeprefix("\ufeff"), "<stdin>")
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
