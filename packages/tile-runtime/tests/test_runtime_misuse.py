@@ -5,8 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tile_runtime as tile
+from hypothesis import given
+from hypothesis import strategies as st
+from tile_runtime.arrays import overlaps_itself
+
+Array = np.ndarray[Any, Any]
 
 SOURCE = "function (A) -> (B) { B = A + 1; }"
 
@@ -40,3 +46,46 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     with pytest.raises(tile.TileSyntaxError, match="byte-order mark") as error:
         tile.Function("\ufeff" + SOURCE)
     assert "utf-8-sig" in (error.value.diagnostics[0].hint or "")
+
+
+def test_a_masked_array_does_not_lose_its_mask(add: tile.Function) -> None:
+    plain, masked = np.ones(3, np.float32), np.ma.array([1, 2, 3], mask=[0, 1, 0], dtype=np.float32)
+    for call in (lambda: add(plain, masked), lambda: tile.eval_shape(add, plain, masked)):
+        with pytest.raises(tile.TileTypeError, match=r"'B' is a masked array.*\n.*filled"):
+            call()
+    with pytest.raises(tile.TileTypeError, match="'value' is a masked array"):
+        tile.asarray(masked)
+    with pytest.raises(tile.TileTypeError, match="output 'C' is masked"):
+        add(plain, plain, out=masked)
+    np.testing.assert_array_equal(add(plain, masked.filled(0)), [2, 1, 4])
+
+
+def _strided(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    return np.lib.stride_tricks.as_strided(np.zeros(64, np.float32), shape, strides)
+
+
+@pytest.mark.parametrize("strides", [(0, 4), (4, 0), (4, 4), (8, 4), (2, 4)])
+def test_an_output_that_overlaps_itself(add: tile.Function, strides: tuple[int, int]) -> None:
+    a = np.ones((3, 3), np.float32)
+    out = _strided((3, 3), strides)
+    for given_out in (out, (out,)):
+        with pytest.raises(tile.TileTypeError, match="output 'C' overlaps itself"):
+            add(a, a, out=given_out)
+    assert not out.any()
+
+
+_SLICE = st.builds(slice, st.integers(-4, 4), st.integers(-4, 5), st.sampled_from([-3, -2, -1, 1, 2, 3]))
+
+
+@given(st.lists(_SLICE, min_size=3, max_size=3), st.permutations(range(3)), st.booleans())
+def test_slices_and_transposes_do_not_overlap_themselves(cuts: list[slice], order: list[int], diagonal: bool) -> None:
+    array = np.zeros((4, 4, 5))[tuple(cuts)].transpose(order)
+    assert not overlaps_itself(array.diagonal(0, 0, 2) if diagonal else array)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(-3, 9)), min_size=1, max_size=3))
+def test_no_overlap_is_missed(axes: list[tuple[int, int]]) -> None:
+    shape, steps = zip(*axes, strict=True)
+    array = np.lib.stride_tricks.as_strided(np.zeros(99, np.int8)[49:], shape, steps)
+    places = {int(np.dot(steps, point)) for point in np.ndindex(shape)}
+    assert overlaps_itself(array) or len(places) == array.size

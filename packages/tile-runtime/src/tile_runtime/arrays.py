@@ -35,6 +35,21 @@ def is_plain(array: Array) -> bool:
     return array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
 
 
+def overlaps_itself(array: Array) -> bool:
+    """True when two elements may have memory in common; False for every slice, transpose or diagonal of an array.
+
+    Each axis must step over all that the axes of smaller steps cover; some exotic strides do without.
+    """
+    if array.flags.c_contiguous or not array.size:
+        return False
+    covered = array.itemsize
+    for step, extent in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if step < covered:
+            return True
+        covered += step * (extent - 1)
+    return False
+
+
 def _check_dtype(name: str, dtype: np.dtype[Any]) -> None:
     try:
         from_numpy(dtype)
@@ -43,6 +58,10 @@ def _check_dtype(name: str, dtype: np.dtype[Any]) -> None:
 
 
 def _converted(name: str, value: Any) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        message = f"argument {name!r} is a masked array, and Tile has no masks"
+        hint = "pass a.filled(0), or another value that its masked elements shall have"
+        raise TileTypeError(Diagnostic("TILE-E502", message, hint=hint))
     try:
         array: Array = np.asarray(value, dtype=_LITERALS.get(type(value)))  # pyright: ignore[reportUnknownArgumentType]
         if isinstance(value, (list, tuple)):

@@ -10,7 +10,7 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.kernels import BufferInfo
 
 from tile_runtime.arguments import unknown_name
-from tile_runtime.arrays import Array
+from tile_runtime.arrays import Array, overlaps_itself
 from tile_runtime.tensor import Tensor, same_device
 
 if TYPE_CHECKING:
@@ -75,8 +75,18 @@ def _check(name: str, info: BufferInfo, value: Any, device: Device) -> None:
     if given.shape != info.shape or dtype != str(info.dtype):
         found = f"{dtype}{list(given.shape)}"
         raise _bad(f"output {name!r} is {info.dtype}{list(info.shape)}, what was given for it is {found}")
-    if isinstance(given, np.ndarray) and not given.flags.writeable:
+    if isinstance(given, np.ndarray):
+        _check_array(name, given)
+
+
+def _check_array(name: str, given: Array) -> None:
+    if not given.flags.writeable:
         raise _bad(f"the array given for output {name!r} is read-only", "give a writable array, or none")
+    if isinstance(given, np.ma.MaskedArray):
+        raise _bad(f"the array given for output {name!r} is masked, and results have no masks", "give a.data, or none")
+    if overlaps_itself(given):
+        message = f"the array given for output {name!r} overlaps itself: its strides {given.strides} put several elements"
+        raise _bad(f"{message} of {list(given.shape)} at one place", "give np.empty_like(a), or none")
 
 
 def overlaps(a: Any, b: Any) -> bool:
