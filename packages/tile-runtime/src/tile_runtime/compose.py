@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import from_numpy
+from tile_lang.names import claim
 
 from tile_runtime.arrays import readable
 from tile_runtime.function import BaseFunction
@@ -39,7 +40,7 @@ class Composition(BaseFunction):
         linker = _Linker(inputs)
         values = [linker.value(s) for s in (*outputs, *(s for _, s in updates))]
         taken = linker.inputs()
-        public = [_fresh(s.name, taken) for s in outputs] + [_fresh("Updated", taken) for _ in updates]
+        public = [claim(s.name, taken) for s in outputs] + [claim("Updated", taken) for _ in updates]
         self.name = "composition"
         self.key = object()
         self.program = linker.program(tuple(zip(public, values, strict=True)))
@@ -105,7 +106,7 @@ class _Linker:
         self._gradients: list[CustomGradient] = []
         self._applied: dict[int, dict[str, str]] = {}
         for symbol in inputs:
-            name = _fresh(symbol.name, self._taken)
+            name = claim(symbol.name, self._taken)
             self._params.append(Param(name, TensorType(symbol.dtype, symbol.shape)))
             self._values[id(symbol)] = name
 
@@ -165,7 +166,7 @@ class _Linker:
         names = {p.name: self._values[id(application.arguments[p.name])] for p in program.inputs}
         for name in program.types():
             if name not in names:
-                names[name] = _fresh(name, self._taken)
+                names[name] = claim(name, self._taken)
         self._ops += [renamed(op, names) for op in program.ops]
         self._gradients += [renamed_gradient(g, names) for g in program.gradients]
         return {public: names[value] for public, value in program.outputs}
@@ -173,7 +174,7 @@ class _Linker:
     def _tensor(self, tensor: Tensor) -> str:
         from tile_lang.program import Param, TensorType
 
-        name = _fresh("W", self._taken)
+        name = claim("W", self._taken)
         self.tensors[name] = tensor
         self._params.append(Param(name, TensorType(tensor.dtype, tensor.shape)))
         return name
@@ -182,17 +183,8 @@ class _Linker:
         from tile_lang.program import ConstantTensor, TensorType
 
         array = readable("constant", value)
-        name = _fresh("Const", self._taken)
+        name = claim("Const", self._taken)
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         type = TensorType(from_numpy(array.dtype), array.shape)
         self._ops.append(ConstantTensor(name, type, little.tobytes()))
         return name
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    found, n = name, 0
-    while found in taken:
-        n += 1
-        found = f"{name}_{n}"
-    taken.add(found)
-    return found

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_lang.names import claim
 
 from tile_runtime.compose import compose
 from tile_runtime.derivatives import vjp
@@ -69,10 +70,7 @@ def _defined_outputs(program: Program) -> Program:
     taken, ops, outputs = set(program.types()), list(program.ops), list[tuple[str, str]]()
     for public, value in program.outputs:
         if value in inputs:
-            copy = value
-            while copy in taken:
-                copy += "_"
-            taken.add(copy)
+            copy = claim(value, taken)
             ops.append(Elementwise(copy, inputs[value], "ident", (value,)))
             value = copy
         outputs.append((public, value))
