@@ -181,6 +181,8 @@ def _unknown(lexed: Lexed, token: Token) -> None:
     if token.text == BYTE_ORDER_MARK:
         name += " (a byte-order mark)"
         hint = _MARK_AT_START if token.start == 0 else "remove it; editors do not show it"
+    elif token.text == "\0":
+        hint = "the text is binary, or is encoded as UTF-16"
     else:
         hint = "Tile text is ASCII outside comments" if ord(token.text) > 126 else None
     _report(lexed, token, "TILE-E002", f"the character {name} is not part of Tile", hint)
