@@ -55,6 +55,9 @@ def _on_file(command: Callable[[Source, argparse.Namespace], int], name: str, ar
         for diagnostic in error.diagnostics:
             print(_as_json(diagnostic) if args.json else diagnostic.render())
         return FINDINGS
+    except OSError as error:
+        print(f"{name}: cannot be written: {error}", file=sys.stderr)
+        return USAGE
 
 
 def _as_json(d: Diagnostic) -> str:
