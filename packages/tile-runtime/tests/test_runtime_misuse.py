@@ -21,7 +21,7 @@ SOURCE = "function (A) -> (B) { B = A + 1; }"
     ("source", "name", "message", "hint"),
     [
         (3, None, "not int 3", "a string"),
-        (None, None, "not NoneType None", "a string"),
+        (None, None, "not None", "a string"),
         (SOURCE.encode(), None, "not bytes", "decode"),
         (Path("f.tile"), None, "not (Posix|Windows)Path", "from_file"),
         (SOURCE, 7, "the name of a function is text, not int 7", "a string"),
@@ -46,6 +46,51 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     with pytest.raises(tile.TileSyntaxError, match="byte-order mark") as error:
         tile.Function("\ufeff" + SOURCE)
     assert "utf-8-sig" in (error.value.diagnostics[0].hint or "")
+
+
+P = tile.placeholder("float32", (3,), "P")
+A3 = np.ones(3, np.float32)
+WRONG: list[tuple[str, Any]] = [
+    ("neither an array nor made of numbers: None", lambda f: f(None, A3)),
+    ("neither an array nor made of numbers: dict {1: 2}", lambda f: f({1: 2}, A3)),
+    ("neither an array nor made of numbers: <tile Function", lambda f: f(f, A3)),
+    ("neither an array nor made of numbers: list \\[1, 'a'\\]", lambda f: f([1, "a"], A3)),
+    ("'A' holds an integer beyond int32", lambda f: f(2**70, A3)),
+    ("'A' holds an integer beyond int32", lambda f: f([0, 2**70], A3)),
+    ("'A' holds an integer beyond int32", lambda f: f([2**63], A3)),
+    ("'A' must be copied into C order", lambda f: f(np.broadcast_to(np.float32(0), (1 << 30, 1 << 30)), A3)),
+    ("donate is the name of an input, or several, not int 3", lambda f: f(A3, A3, donate=3)),
+    ("gives 1 result \\(C\\), out has 0", lambda f: f(A3, A3, out=())),
+    ("name of a placeholder is text, not int 3", lambda f: tile.placeholder("float32", (3,), 3)),  # type: ignore[arg-type]
+    ("'é' is no identifier", lambda f: tile.placeholder("float32", (3,), "é")),
+    ("None is no dtype", lambda f: tile.Tensor("llvm", (3,), None)),
+    ("the inputs of a composition are a list", lambda f: tile.compose(P, [f(P, P)])),  # type: ignore[arg-type]
+    ("the outputs of a composition are a list", lambda f: tile.compose([P], f(P, P))),
+    ("the updates of a composition are a list", lambda f: tile.compose([P], [f(P, P)], 3)),  # type: ignore[arg-type]
+    ("input ndarray array.* is not a placeholder", lambda f: tile.compose([A3], [f(P, P)])),  # type: ignore[arg-type]
+    ("wrt is the name of an input, or several, not int 3", lambda f: tile.vjp(f, 3)),
+    ("wrt is the name of an input, or several, not None", lambda f: tile.jvp(f, None)),
+    ("a Tile function is wanted, not int 3", lambda f: tile.vjp(3, "A")),  # type: ignore[arg-type]
+    ("a Tile function is wanted, not int 3", lambda f: tile.hessian_vector_product(3, "A")),  # type: ignore[arg-type]
+    ("a Tile function is wanted, not int 3", lambda f: tile.custom_vjp(3)),  # type: ignore[arg-type]
+    ("a Tile function is wanted, not int 3", lambda f: tile.eval_shape(3, A3)),  # type: ignore[arg-type]
+    ("a Tile function is wanted, not str 'A'", lambda f: tile.Evaluator()("A", A3)),  # type: ignore[arg-type]
+    ("a Tile function is wanted, not int 3", lambda f: tile.Invoker(3)),  # type: ignore[arg-type]
+    ("a gradient is a Python function or a Tile function", lambda f: tile.custom_vjp(f, 3)),  # type: ignore[arg-type]
+    ("cannot be called with 4 arguments", lambda f: tile.vjp(tile.custom_vjp(f)(lambda a: a), "A")(A3, A3, A3)),
+    ("tile_trials is an integer", lambda f: tile.Evaluator(tile_trials="3")),  # type: ignore[arg-type]
+    ("values of inputs are a mapping", lambda f: tile.Invoker(f).set_inputs([A3])),  # type: ignore[arg-type]
+    ("a file is named by a string", lambda f: tile.Function.from_file(3)),  # type: ignore[arg-type]
+    ("a file is named by a string", lambda f: tile.Function.from_file("a\0b")),
+]
+
+
+@pytest.mark.parametrize(("message", "call"), WRONG, ids=[str(k) for k in range(len(WRONG))])
+def test_wrong_kinds_of_arguments(add: tile.Function, message: str, call: Any) -> None:
+    with pytest.raises(tile.TileError, match=message) as error:
+        call(add)
+    assert error.value.diagnostics[0].code.startswith("TILE-E")
+    assert len(str(error.value)) < 400
 
 
 def test_a_masked_array_does_not_lose_its_mask(add: tile.Function) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import from_numpy
 from tile_lang.names import claim
 
 from tile_runtime.arrays import readable
+from tile_runtime.checks import described, wrong_kind
 from tile_runtime.function import BaseFunction
 from tile_runtime.symbols import Application, Symbol, composition_error
 from tile_runtime.tensor import Tensor
@@ -71,20 +72,23 @@ class Composition(BaseFunction):
         return self.program
 
 
-def _check_arguments(inputs: Sequence[Any], outputs: Sequence[Any], updates: Sequence[Any]) -> None:
+def _check_arguments(inputs: Any, outputs: Any, updates: Any) -> None:
     """TileTypeError for anything that is not what `compose` takes."""
+    for what, given in (("inputs", inputs), ("outputs", outputs), ("updates", updates)):
+        if not isinstance(given, Collection):
+            raise wrong_kind(f"the {what} of a composition are a list", given, f"put a single one in brackets: {what}=[…]")
     if not outputs and not updates:
         raise composition_error("a composition needs an output or an update")
     seen: set[int] = set()
     for symbol in inputs:
         if not isinstance(symbol, Symbol) or symbol.source is not None:
-            raise composition_error(f"input {symbol!r} is not a placeholder", "make one with tile.placeholder(dtype, shape, name=…)")
+            raise composition_error(f"input {described(symbol)} is not a placeholder", "make one with tile.placeholder(dtype, shape, name=…)")
         if id(symbol) in seen:
             raise composition_error(f"placeholder {symbol.name!r} is listed twice among the inputs")
         seen.add(id(symbol))
     for pair in updates:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Tensor)):  # pyright: ignore[reportUnknownArgumentType]
-            raise composition_error(f"an update is a pair (Tensor, Symbol), not {pair!r}")
+            raise composition_error(f"an update is a pair (Tensor, Symbol), not {described(cast(object, pair))}")
     for symbol in (*outputs, *(s for _, s in updates)):
         if not isinstance(symbol, Symbol):
             hint = "a call without a placeholder among its arguments computes at once instead of making a Symbol"

@@ -7,10 +7,11 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tile_ir.diagnostics import Diagnostic, TileSyntaxError, TileTypeError
+from tile_ir.diagnostics import Diagnostic, TileSyntaxError
 from tile_ir.dtype import DType
 
 from tile_runtime.arguments import collect, input_type
+from tile_runtime.checks import check_function, wrong_kind
 from tile_runtime.signature import Signature
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class Function(BaseFunction):
         except UnicodeDecodeError as problem:
             hint = "save it as UTF-8; Tile itself is ASCII outside comments"
             raise TileSyntaxError(Diagnostic("TILE-E513", f"{path} is not UTF-8 text: {problem}", hint=hint)) from None
+        except (TypeError, ValueError):  # ValueError: a zero byte in the path
+            raise wrong_kind("a file is named by a string or a Path, without zero bytes", path, "such as 'conv.tile'") from None
         return Function(text, str(path))
 
     @property
@@ -133,12 +136,12 @@ def _check_text(what: str, given: object) -> None:
         hint = "tile.Function.from_file reads the function in a file"
     elif isinstance(given, (bytes, bytearray)):
         hint = "decode it, as in source.decode('utf-8')"
-    message = f"the {what} of a function is text, not {type(given).__name__} {given!r:.60}"
-    raise TileTypeError(Diagnostic("TILE-E515", message, hint=hint))
+    raise wrong_kind(f"the {what} of a function is text", given, hint)
 
 
 def eval_shape(function: BaseFunction, *args: Any, **named: Any) -> ShapeDtype | tuple[ShapeDtype, ...]:
     """Shapes and dtypes of the results, without compiling; arguments are arrays, Tensors or placeholders."""
+    check_function(function)
     values = collect(function, args, named)
     program = function.bind({n: input_type(n, v) for n, v in values.items()})
     types = program.types()

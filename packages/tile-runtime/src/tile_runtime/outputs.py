@@ -11,6 +11,7 @@ from tile_ir.kernels import BufferInfo
 
 from tile_runtime.arguments import unknown_name
 from tile_runtime.arrays import Array, overlaps_itself
+from tile_runtime.checks import checked_names
 from tile_runtime.tensor import Tensor, same_device
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def given_outputs(
     names = function.results
     given: list[Any] = list(cast("Sequence[Any]", out)) if isinstance(out, (tuple, list)) else [out]
     if len(given) != len(names):
-        raise _bad(f"function {function.name!r} gives {len(names)} results ({', '.join(names)}), out has {len(given)}")
+        results = "1 result" if len(names) == 1 else f"{len(names)} results"
+        raise _bad(f"function {function.name!r} gives {results} ({', '.join(names)}), out has {len(given)}")
     byname = dict(zip(function.outputs, infos, strict=True))
     kept = [(n, v) for n, v in zip(function.inputs, inputs, strict=True) if n not in donate]
     for k, (name, value) in enumerate(zip(names, given, strict=True)):
@@ -58,7 +60,7 @@ def given_outputs(
 
 def donated(function: Signature, donate: str | Sequence[str]) -> tuple[str, ...]:
     """The names in `donate`; TileTypeError for one that is no input."""
-    names = (donate,) if isinstance(donate, str) else tuple(donate)
+    names = checked_names("donate", donate)
     for name in names:
         if name not in function.arguments:
             raise unknown_name(function, "input", name, function.arguments)
