@@ -26,6 +26,8 @@ HEAD = """\
 
 What the conformance suite found, device by device. A level counts when nothing failed up to it; a skipped test needs a
 dtype, node or group size that the device does not claim; a quirk is a failure that the device declares, with its reason.
+A `run` whose dependencies are pending returns at once or blocks until they are done; without any, a device may do the
+work before `run` returns, as those that compute on the calling thread do (interp, llvm, sample).
 Oclgrind, a simulator that looks for races and stray accesses, runs without the tests that need several threads.
 
 This page is written by `python integration/support.py build/conformance/*/report.json`, from the reports that
@@ -56,10 +58,10 @@ def page(devices: Sequence[Summary]) -> str:
 
 
 def _overview(devices: Sequence[Summary]) -> Iterable[str]:
-    yield "| device | name | from | reached | runs | items per group | semtree nodes |"
+    yield "| device | name | from | reached | a `run` that has to wait | items per group | semtree nodes |"
     yield "|---|---|---|---|---|---|---|"
     for d in devices:
-        runs = "asynchronously" if d["is_async"] else "synchronously"
+        runs = "returns at once" if d["is_async"] else "blocks"
         reached = "–" if d["level"] is None else f"level {d['level']}"
         lacking = ", ".join(sorted(OPTIONAL_NODES - set(d["nodes"])))
         nodes = "the core" if not d["nodes"] else f"all but {lacking}" if lacking else "all"

@@ -285,44 +285,25 @@ void tile_copy_async_16(local void* to, global const void* from) {
 """ in text
 
 
-def test_a_commit_is_not_under_the_guard() -> None:
-    assert copied(copy(guard=FIRST)) == [f"if ((int)get_local_id(0) == 0) {CP16}", COMMIT]
-
-
-def test_runs_end_at_other_statements() -> None:
-    body = copied(copy(), Comment("x"), Let("n", ZERO), copy(), Barrier(), copy(), If(FIRST, Block((copy(), copy()))))
+def test_a_wait_commits_the_batch_before_it_and_no_copy_does() -> None:
+    body = copied(copy(), Comment("x"), copy(), Barrier(), If(FIRST, Block((copy(),))), AsyncWait(0, 2), copy(guard=FIRST), AsyncWait(0, 1))
     head = "if ((int)get_local_id(0) == 0) {"
-    assert body == [CP16, "// x", "const int n = 0;", CP16, COMMIT, "barrier(CLK_LOCAL_MEM_FENCE);", CP16, COMMIT, head, CP16, CP16, COMMIT, "}"]
+    barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
+    guarded = f"if ((int)get_local_id(0) == 0) {CP16}"
+    assert body == [CP16, "// x", CP16, barrier, head, CP16, "}", COMMIT, wait(2), guarded, COMMIT, wait(1)]
 
 
 LOOPED = copy(3)
 """No instruction copies so much at once."""
 
 
-@pytest.mark.parametrize(
-    ("runs", "pending", "groups"),
-    [
-        ([[copy(), copy()], [copy(), copy()]], 4, 2),
-        ([[copy(), copy()], [copy(), copy()]], 2, 1),
-        ([[copy(), copy()], [copy(), copy()]], 0, 0),
-        # A group of the longer run has all that may be pending; the shorter ones only make the wait longer.
-        ([[copy(), copy()], [copy(), copy()]], 3, 1),
-        ([[copy()], [copy(), copy(), copy()]], 3, 1),
-        ([[copy()], [copy(), copy(), copy()]], 2, 0),
-        # What a loop copies is never pending.
-        ([[copy(), LOOPED, copy()]], 2, 1),
-        # The kinds of groups are in one sequence.
-        ([[copy(group=0)], [copy(group=1)]], 1, 0),
-    ],
-)  # fmt: skip
-def test_waits_count_commit_groups(runs: list[list[AsyncCopy]], pending: int, groups: int) -> None:
-    body = [statement for run in runs for statement in (*run, Barrier())]
-    text = copied(*body, AsyncWait(0, pending))
-    assert text[-1] == wait(groups) and text.count(COMMIT) == len(runs)
+def test_a_kernel_whose_copies_are_loops_has_nothing_to_wait_for() -> None:
+    assert wait(0) not in copied(LOOPED, AsyncWait())
 
 
-def test_copies_of_two_groups_are_two_runs() -> None:
-    assert copied(copy(group=0), copy(group=1)) == [CP16, COMMIT, CP16, COMMIT]
+def test_the_kinds_of_batches_share_one_sequence_so_that_waits_are_for_all() -> None:
+    body = copied(copy(group=0), AsyncWait(0, 1), copy(group=1), AsyncWait(1, 1))
+    assert body == [CP16, COMMIT, wait(0), CP16, COMMIT, wait(0)]
 
 
 def test_without_ptx_copies_are_loops_and_nothing_waits() -> None:
@@ -375,7 +356,7 @@ def test_asynchronous_copies_on_a_device(device: Any, launch: Launch) -> None:
     clear = [Store(tile, index, Const(-1.0, F4), None, 16) for index in (at, then)]
     stages = [AsyncCopy(tile, index, pointer("a", F32), index, 4, guard, 0, 16) for index, guard in ((at, None), (then, odd))]
     moves = [Store(pointer("out", F32), index, Load(tile, index, F4, None, 16), None, 16) for index in (at, then)]
-    body = (Alloc("tile", tile.type), *clear, stages[0], Barrier(), stages[1], AsyncWait(0, 1), moves[0], AsyncWait(), moves[1])
+    body = (Alloc("tile", tile.type), *clear, stages[0], AsyncWait(0, 1), stages[1], AsyncWait(0, 1), moves[0], AsyncWait(), moves[1])
     data = np.arange(64, dtype=np.float32)
     found, _ = launch(device, made(*body, threads=threads, subgroup=0, elements=64), [np.zeros_like(data), data])
     guarded = np.where(np.arange(32) // 4 % 2 == 1, data[32:], -1)

@@ -130,6 +130,7 @@ def test_report_counts_levels_and_dtypes():
     table = dict(zip([d.value for d in DType], [cell.strip("| ") for cell in row[1:]], strict=True))
     assert (table["float32"], table["int32"], table["float64"]) == ("fails", "yes", "–")
     assert "failed `test_math[sin-float32]`: too far off" in text
+    assert "a `run` that has to wait blocks;" in text
     assert not Report("x", (facts(),), (Case("x:0", 0, "test_a", "skipped"),)).passed
     assert not Report("x", (), cases[:1]).passed
 

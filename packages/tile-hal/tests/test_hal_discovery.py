@@ -165,6 +165,12 @@ def test_failing_probe_is_one_warning_and_the_reason_of_the_later_error():
         registry.device("hw")
 
 
+@pytest.mark.parametrize(("given", "hint"), [("INTERP", "did you mean 'interp'"), ("nope", "`tile devices`"), (" null ", "did you mean 'null'")])
+def test_device_hints_are_about_close_names_only(given, hint):
+    with pytest.raises(TileDeviceError, match=hint):
+        tile_hal.device(given)
+
+
 def test_unknown_device_lists_what_exists_and_hints():
     registry = Registry(lambda: [point("a", FakeDriver("llvm", 2))])
     with pytest.raises(TileDeviceError, match=r"(?s)'llvn:1'.*llvm:0, llvm:1.*did you mean 'llvm:1'"):

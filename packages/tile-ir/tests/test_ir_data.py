@@ -85,6 +85,13 @@ def test_long_lines_are_cut_around_the_span() -> None:
     assert text[1][text[2].index("^")] == "?"
 
 
+def test_excerpts_hold_one_printable_character_a_column() -> None:
+    source = Source("a\x1b[31m\t\ufeffb;\r\n")
+    excerpt, carets = Diagnostic("TILE-E001", "no", Span(source, 8, 9)).render().splitlines()[1:]
+    assert excerpt.endswith("| a\ufffd[31m \ufffdb;")
+    assert carets.index("^") == excerpt.index("b;")
+
+
 def test_errors_pickle_with_their_diagnostics() -> None:
     error = TileSyntaxError([Diagnostic("TILE-E001", "one", Span(Source("ab"), 0, 1)), Diagnostic("TILE-E002", "two")])
     copy = pickle.loads(pickle.dumps(error))
@@ -151,8 +158,14 @@ def test_targets_round_trip_and_read_the_slides_pass_entries() -> None:
         Target.from_json('{"name": "x", "passes": [{"name": "n", "a": {}, "b": {}}]}')
 
 
+@pytest.mark.parametrize("value", ["maybe", "0", "-1", "1.5", " 2", "²", "9" * 5000])
 @pytest.mark.parametrize("name", ["TILE_CACHE", "TILE_NUM_THREADS"])
-def test_malformed_settings_are_errors_of_the_user(name: str) -> None:
+def test_malformed_settings_are_errors_of_the_user(name: str, value: str) -> None:
     with pytest.raises(TileError, match=f"{name} must be") as caught:
-        Settings.from_environment({name: "maybe"})
+        Settings.from_environment({name: value})
     assert isinstance(caught.value, ValueError)
+
+
+def test_empty_settings_count_as_unset() -> None:
+    names = ("DEVICE", "DUMP_IR", "VERIFY", "CACHE_DIR", "CACHE", "NUM_THREADS")
+    assert Settings.from_environment({f"TILE_{n}": "" for n in names}) == Settings()

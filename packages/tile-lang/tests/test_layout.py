@@ -140,3 +140,24 @@ def test_fmt_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(sys, "stdin", io.StringIO("function(A)->(O){O=A+1;}"))
     assert main(["fmt", "-"]) == 0
     assert capsys.readouterr().out == GOOD
+
+
+def test_a_file_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    path = tmp_path / "loose.tile"
+    path.write_text("function (A) -> (B) {B=A;}")
+    monkeypatch.setattr(Path, "write_text", refuse)
+    assert main(["fmt", str(path)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "marked.tile"
+    path.write_text("function (A) -> (B) { B = A; }", encoding="utf-8-sig")
+    assert main(["check", str(path)]) == 0
+    assert main(["fmt", str(path)]) == 0
+    assert path.read_text(encoding="utf-8").startswith("function")

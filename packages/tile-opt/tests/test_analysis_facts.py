@@ -32,9 +32,10 @@ def strides(domain: FlatDomain, *shapes: Sequence[int]) -> list[tuple[tuple[int,
     ]
 
 
-def rows(domain: FlatDomain) -> set[tuple[tuple[int, ...], int]]:
+def rows(domain: FlatDomain, implied: bool = False) -> set[tuple[tuple[int, ...], int]]:
     """Constraints as (coefficients, right side) of ``coefficients . index <= right side``."""
-    return {(tuple(-f.coefficient(name) for name in domain.names), f.const) for f in domain.constraints}
+    forms = domain.implied if implied else domain.constraints
+    return {(tuple(-f.coefficient(name) for name in domain.names), f.const) for f in forms}
 
 
 def two_sided(*ranges: tuple[Affine, int]) -> list[Affine]:
@@ -126,15 +127,33 @@ def test_offset_shortens_the_range() -> None:
 
 
 def test_coupled_fractions() -> None:
-    """Three constraints, not the four of the facts: one of those is implied by the others."""
+    """The facts' four constraints, of which the other three imply one: v0_1 <= v1_0 and v0_0 + 12 v1_0 <= 149."""
     first = contraction(
         ([p(i=F(1, 5), j=1)], [150]), ([p(i=F(1, 3), j=1), p(i=F(1, 2))], [150, 150]), ([p(i=F(1, 18))], [150])
     )
     domain = flat(first)
-    assert domain.ranges == (12, 13, 13) and len(domain.constraints) == 3
+    assert domain.ranges == (12, 13, 13) and domain.names == ("v0_0", "v0_1", "v1_0")
+    assert rows(domain) == {((1, 0, 12), 149), ((0, 1, -1), 0), ((0, -1, 1), 3)}
+    assert rows(domain, implied=True) == {((1, 12, 0), 149)}
     spatial: Access = ([p(i=F(1, 3), j=1), p(i=F(1, 2), k=1), p(i=F(1, 18), k=-1)], [150, 150, 150])
     domain = flat(contraction(([p(i=F(1, 5), j=1)], [150]), spatial))
-    assert domain.ranges == (12, 13, 13, 150) and len(domain.constraints) == 3
+    assert domain.ranges == (12, 13, 13, 150) and domain.names == ("v0_0", "v0_1", "v1_0", "v2_0")
+    assert rows(domain) == {((1, 0, 12, 0), 149), ((0, 50, -50, 1), 0), ((0, -50, 50, -1), 149)}
+    assert rows(domain, implied=True) == {((1, 12, 0, 0), 149)}
+
+
+def test_implied_constraints_exclude_no_point_of_the_others() -> None:
+    """Every point of the three is one of the four, and without the last two the fourth would exclude some."""
+    domain = flat(
+        contraction(([p(i=F(1, 5), j=1)], [150]), ([p(i=F(1, 3), j=1), p(i=F(1, 2))], [150, 150]), ([p(i=F(1, 18))], [150]))
+    )
+    from test_analysis_properties import points
+
+    (fourth,) = domain.implied
+    four = points(domain.names, domain.ranges, (*domain.constraints, fourth))
+    assert four == points(domain.names, domain.ranges, domain.constraints)
+    alone = [f for f in domain.constraints if "v0_0" not in f.names]
+    assert points(domain.names, domain.ranges, alone) != points(domain.names, domain.ranges, (*alone, fourth))
 
 
 def test_offset_and_user_constraints() -> None:

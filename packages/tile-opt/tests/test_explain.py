@@ -31,6 +31,17 @@ def test_the_conv_has_the_blogs_tables_and_its_plan() -> None:
     assert kernel.roofline.bound == "compute" and kernel.roofline.attainable == 1.0
 
 
+@pytest.mark.parametrize("target", [CPU, GPU])
+def test_constraints_that_the_others_imply_are_marked(target: Target) -> None:
+    source = "function (I[A, B], J[C]) -> (O) { O[i/5+j : 150] = +(I[i/3+j, i/2] * J[i/18]); }"
+    made = compiled(source, target, I=(150, 150), J=(150,))
+    (table,) = [t for k in report(made).kernels for t in k.tables if t.aggregation == "add"]
+    assert table.names == ("v0_0", "v0_1", "v1_0") and table.ranges == (12, 13, 13)
+    assert len(table.constraints) == 3 and table.implied == (((1, 12, 0), 149),)
+    lines = [line.strip() for line in explain(made).splitlines() if "Constraint:" in line]
+    assert len(lines) == 4 and lines[-1] == "Constraint: (1,12,0) <= 149, implied by the others"
+
+
 def test_memory_and_totals_add_up() -> None:
     made = compiled(MATMUL, CPU, A=(32, 16), B=(16, 64))
     got = report(made)

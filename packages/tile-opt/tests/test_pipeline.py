@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 from lowering_support import execute, wrap
-from tile_ir.diagnostics import TileDeviceError
+from tile_ir.diagnostics import TileDeviceError, TileSettingError
 from tile_ir.dtype import DType
 from tile_ir.stripe.nodes import Block, Program
 from tile_ir.stripe.parser import parse_program
@@ -100,6 +100,15 @@ def test_verification_names_the_pass() -> None:
     assert optimize(program, TARGET, passes=[Break()], verify=False).outputs == ("nowhere",)
     with pytest.raises(PassError, match=r"pass 2 \(break\) is not valid Stripe"):
         optimize(program, TARGET, passes=[Rename(), Break()], verify=True)
+
+
+def test_a_dump_folder_that_cannot_be_written_is_an_error_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TILE_DUMP_IR", str(tmp_path / "file"))
+    with pytest.raises(TileSettingError, match="TILE_DUMP_IR must be a folder"):
+        optimize(parse_program(TEXT), TARGET, passes=[Rename()])
 
 
 def test_dumps_one_numbered_file_per_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

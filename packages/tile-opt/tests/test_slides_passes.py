@@ -231,7 +231,7 @@ def test_local_copies_that_share_bytes_wait_for_each_other() -> None:
 def test_halos_need_leave_to_reach_outside() -> None:
     steps = (config("unstage"), config("locate_block", reqs=("kernel",), loc="DSP"),
              config("tile", reqs=("agg_op_add",), sizes={"x": 4}, outer_set=("tiled",)), config("prune"))  # fmt: skip
-    tiles = {**SCHEDULE, "mem_KiB": 8}
+    tiles = {**SCHEDULE, "mem_KiB": 8, "resident": False}
     strict = passed(to_stripe(CONV), *steps, config("schedule", reqs=("tiled",), **{**tiles, "allow_out_of_range_accesses": False}))
     assert local_allocations(main_of(strict)) == []
     made = passed(to_stripe(CONV), *steps, config("schedule", reqs=("tiled",), **tiles))

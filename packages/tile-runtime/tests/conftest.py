@@ -1,11 +1,10 @@
-"""A kernel cache of its own for each test session, the slow tests behind `--run-slow`, and an asynchronous device."""
+"""A kernel cache of its own for each test session, and an asynchronous device."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,6 @@ import tile_runtime as tile
 from tile_hal.builtin.common import HostDevice, HostDeviceSet, load_target, supported_dtypes
 from tile_hal.builtin.interp import InterpCompiler, InterpExecutor
 from tile_ir.target import Capabilities
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    with suppress(ValueError):  # another folder of the same run brought it
-        parser.addoption("--run-slow", action="store_true", help="run the long versions, too")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--run-slow", default=False):
-        return
-    for item in items:
-        if "slow" in item.keywords and Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.skip(reason="long; --run-slow runs it"))
 
 
 @pytest.fixture(autouse=True, scope="session")

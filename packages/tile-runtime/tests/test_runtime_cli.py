@@ -122,6 +122,17 @@ def test_ir(file: Path, options: list[str], words: list[str]) -> None:
     assert all(word in got.out for word in words)
 
 
+def test_files_and_shapes_that_cannot_be_read(tmp_path: Path, file: Path) -> None:
+    np.savez(tmp_path / "several.npz", a=np.ones(3), b=np.ones(3))
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 is how a zip file begins")
+    for name, message in (("several.npz", "holds several arrays"), ("broken.npz", "is no .npy file")):
+        got = Result("run", file, "-i", f"A={tmp_path / name}")
+        assert got.code == 2 and message in got.err
+    for size in ("3 4", "9" * 5000):
+        got = Result("check", file, "-s", f"A=[{size}]")
+        assert got.code == 2 and "has a size that is no number" in got.err
+
+
 def test_explain_and_bench(file: Path) -> None:
     got = Result("explain", file, *SHAPES)
     assert got.code == 0 and "operations" in got.out
@@ -226,6 +237,9 @@ def test_cache(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_installed_command_reads_standard_input() -> None:
     command = [sys.executable, "-c", "from tile_runtime.cli import main; main()", "check", "-"]
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    binary = subprocess.run(command, input=b"\xff\xfe\0", capture_output=True, env=strict)
+    assert binary.returncode == 2 and b"not UTF-8" in binary.stderr and b"Traceback" not in binary.stderr
     done = subprocess.run(command, input="function (A) -> (B) { B = ; }", capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout.startswith("<stdin>:1:")
 

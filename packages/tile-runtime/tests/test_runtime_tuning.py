@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+import tile_hal
 import tile_runtime as tile
+from tile_hal.host_queue import HostEvent
 from tile_ir.diagnostics import Diagnostic
-from tile_runtime import tuning, winners
+from tile_runtime import hazards, tuning, winners
 from tile_runtime.executable import Executable
 
 
@@ -37,6 +40,31 @@ def test_schedules_that_fail_are_survived(matmul: tile.Function, monkeypatch: py
     trials = tuning.measure(base, 4)
     assert len(trials) > 1 and trials[0].lowered is base
     assert [t.failure is None for t in trials] == [True] + [False] * (len(trials) - 1)
+
+
+def test_a_schedule_that_fails_does_not_fail_those_after_it(
+    matmul: tile.Function, late: tile_hal.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with several kernels: what is waited for has failed, while the rest of the same work is pending yet."""
+    a = np.ones((8, 8), np.float32)
+    base = tile.Evaluator(late).lower(matmul, a, a)
+    run, broken, held = Executable.run_tensors, list[Executable](), HostEvent()
+
+    def fragile(self: Executable, tensors: Any, out: Any) -> Any:
+        if self is not base.executable and (not broken or self in broken):
+            broken.append(self)
+            results = run(self, tensors, out)
+            for tensor in results:
+                tensor.wait()
+                hazards.written(tensor, held)
+            threading.Timer(0.1, lambda: held.fail(RuntimeError("out of luck, too"))).start()
+            raise tile.TileDeviceError(Diagnostic("TILE-D000", "out of luck"))
+        return run(self, tensors, out)
+
+    monkeypatch.setattr(Executable, "run_tensors", fragile)
+    trials = tuning.measure(base, 4)
+    assert len(trials) > 2
+    assert [t.failure is None for t in trials] == [True] * (len(trials) - 1) + [False]
 
 
 def test_the_winner_is_stored_even_when_interrupted(matmul: tile.Function, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import Kernel, KernelList, Step, StepKind
 from tile_ir.stripe.nodes import Block, Direction
 from tile_ir.stripe.parser import parse_block
+from tile_opt.schedule.tree import walk
 from tile_sim import simulate, target
 from tile_sim.__main__ import main
 from tile_sim.design import expand, machine
@@ -150,11 +151,11 @@ def test_the_schedule_follows_the_machine() -> None:
 
 
 def test_every_iteration_takes_a_bank_and_a_unit_in_turn() -> None:
-    (nest,) = [b for b in scheduled(SRAM_SIZE_KIB=4).body if isinstance(b, Block)]
+    (nest,) = [b for b in walk(scheduled(SRAM_SIZE_KIB=4)) if "tiled" in b.tags]
     allocs = [r for r in nest.refs if r.dir is Direction.ALLOC]
     assert allocs and all(r.loc.unit == "SRAM" and r.loc.at[0].names for r in allocs)
     units = [b.loc for b in nest.body if isinstance(b, Block) and b.loc is not None]
-    assert {u.unit for u in units} == {"CONV", "DSP", "DMA"}
+    assert {u.unit for u in units} == {"CONV", "DSP", "DMA", "NOC"}
 
 
 def test_twice_the_units_is_faster_until_it_stops_paying(tmp_path: Path) -> None:

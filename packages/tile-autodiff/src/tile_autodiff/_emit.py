@@ -12,6 +12,7 @@ from typing import Any
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation
 from tile_lang.macros import literal
+from tile_lang.names import fresh
 from tile_lang.program import (
     ConstantTensor,
     Constraint,
@@ -311,9 +312,7 @@ class Body(Emitter):
         for known in self.loads:
             if known.tensor == tensor and known.formulas == formulas:
                 return known.dst
-        name = f"$load{len(self.loads)}"
-        while name in self._dtypes:
-            name += "_"
+        name = fresh(f"$load{len(self.loads)}", self._dtypes)
         self.loads.append(TensorLoad(name, tensor, formulas))
         self._dtypes[name] = self.graph.dtype(tensor)
         return name
@@ -331,9 +330,7 @@ class Body(Emitter):
     def _append(self, fn: str, args: tuple[Operand, ...], dtype: DType) -> Operand:
         key = (*_call_key(fn, args), dtype)
         if key not in self._shared:
-            name = f"$op{len(self.statements)}"
-            while name in self._dtypes:
-                name += "_"
+            name = fresh(f"$op{len(self.statements)}", self._dtypes)
             self.statements.append(ScalarStatement(name, fn, args, dtype))
             self._dtypes[name] = dtype
             self._shared[key] = name

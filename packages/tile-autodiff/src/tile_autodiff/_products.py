@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_lang.names import claim
 from tile_lang.program import CustomGradient, Param, Program
 from tile_lang.rename import renamed, renamed_gradient
 
@@ -71,11 +72,7 @@ def _with_names(program: Program, inputs: Mapping[str, str], outputs: tuple[tupl
     names = dict(inputs)
     for value in program.types():
         if value in inputs.values() and value not in inputs:
-            fresh = value
-            while fresh in taken:
-                fresh += "_"
-            taken.add(fresh)
-            names[value] = fresh
+            names[value] = claim(value, taken)
     params = tuple(replace(p, name=names.get(p.name, p.name)) for p in program.inputs)
     renamed_ops = tuple(renamed(op, names) for op in program.ops)
     public = tuple((o, names.get(v, v)) for o, v in outputs)

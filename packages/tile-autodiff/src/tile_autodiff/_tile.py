@@ -9,6 +9,7 @@ from typing import NoReturn
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS
+from tile_lang.names import claim
 from tile_lang.printer import print_index, print_name
 from tile_lang.program import (
     Constraint,
@@ -70,11 +71,7 @@ class _Printer:
     def _fresh(self, name: str) -> str:
         """A name that Tile can spell and that nothing else has."""
         name = re.sub(r"\W", "_", name)
-        name = name if name[:1].isalpha() else "X" + name
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
+        return claim(name if name[:1].isalpha() else "X" + name, self._taken)
 
     def copies(self) -> list[str]:
         """Statements for outputs that are inputs, or that share a value with an earlier output."""

@@ -229,7 +229,7 @@ def _hint(id: str, name: str, known: Sequence[str]) -> str:
     distribution = _KNOWN_DISTRIBUTIONS.get(name)
     if distribution and not any(k.startswith(f"{name}:") for k in known):
         return f"pip install {distribution} adds {name!r} devices; `tile doctor` says what else is missing"
-    close = get_close_matches(id, [*known, *(k.partition(":")[0] for k in known)], n=1)
+    close = get_close_matches(id.strip().lower(), [*known, *(k.partition(":")[0] for k in known)], n=1, cutoff=0.7)
     return f"did you mean {close[0]!r}?" if close else "`tile devices` lists them, `tile doctor` says what is missing"
 
 

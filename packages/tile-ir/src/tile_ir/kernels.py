@@ -24,7 +24,7 @@ class Kernel:
     function: Function | None
     groups: tuple[int, int, int]
     flops: int = 0
-    """Arithmetic operations of one launch."""
+    """Arithmetic operations of one launch, without those that constraints exclude."""
     bytes: int = 0
     """Compulsory traffic of one launch: each distinct input and output byte once."""
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tile_ir.diagnostics import Diagnostic, TileSettingError
+
+_THREADS = re.compile(r"0*[1-9][0-9]{0,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +32,14 @@ class Settings:
 
     @staticmethod
     def from_environment(env: Mapping[str, str] | None = None) -> Settings:
-        """Read the TILE_* variables; a malformed one raises TileSettingError naming it."""
+        """Read the TILE_* variables; an empty one counts as unset, a malformed one raises TileSettingError naming it."""
         env = os.environ if env is None else env
-        threads = env.get("TILE_NUM_THREADS")
-        if threads is not None and (not threads.isdigit() or int(threads) < 1):
-            raise _malformed(f"TILE_NUM_THREADS must be a positive integer, not {threads!r}")
-        cache = env.get("TILE_CACHE", "on")
+        threads = env.get("TILE_NUM_THREADS", "")
+        if threads and not _THREADS.fullmatch(threads):
+            raise malformed(f"TILE_NUM_THREADS must be a positive integer of few digits, not {threads!r:.40}")
+        cache = env.get("TILE_CACHE") or "on"
         if cache not in ("on", "read", "off"):
-            raise _malformed(f"TILE_CACHE must be on, read or off, not {cache!r}")
+            raise malformed(f"TILE_CACHE must be on, read or off, not {cache!r:.40}")
         return Settings(
             device=env.get("TILE_DEVICE") or None,
             dump_ir=Path(env["TILE_DUMP_IR"]) if env.get("TILE_DUMP_IR") else None,
@@ -47,5 +50,6 @@ class Settings:
         )
 
 
-def _malformed(message: str) -> TileSettingError:
+def malformed(message: str) -> TileSettingError:
+    """The error for a variable that cannot be followed."""
     return TileSettingError(Diagnostic("TILE-E060", message, hint="correct the environment variable, or unset it"))

@@ -64,6 +64,7 @@ class Capabilities:
     local_bytes: int = 0
     subgroup: int = 1
     is_async: bool = False
+    """`run` returns while dependencies are pending; work that is ready may all the same be done when it returns."""
     serializes: bool = False
     executes: bool = True
     """False for a compile-only device (`null`)."""

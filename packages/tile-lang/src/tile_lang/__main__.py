@@ -45,7 +45,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 def _on_file(command: Callable[[Source, argparse.Namespace], int], name: str, args: argparse.Namespace) -> int:
     try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        text = sys.stdin.read().removeprefix("\ufeff") if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         print(f"{name}: cannot be read: {error}", file=sys.stderr)
         return USAGE
@@ -55,6 +55,9 @@ def _on_file(command: Callable[[Source, argparse.Namespace], int], name: str, ar
         for diagnostic in error.diagnostics:
             print(_as_json(diagnostic) if args.json else diagnostic.render())
         return FINDINGS
+    except OSError as error:
+        print(f"{name}: cannot be written: {error}", file=sys.stderr)
+        return USAGE
 
 
 def _as_json(d: Diagnostic) -> str:

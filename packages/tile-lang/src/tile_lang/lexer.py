@@ -71,6 +71,8 @@ _FOREIGN = {
     ":=": ("=", "write '='"),
 }
 _REASSIGN = "tensors are assigned once: write 'B = A + C;' with a new name, or 'O[i : N] = +(A[i]);' for a sum"
+BYTE_ORDER_MARK = "\ufeff"
+_MARK_AT_START = "some editors begin files with it; read such a file with encoding='utf-8-sig'"
 
 
 @dataclass(slots=True)
@@ -176,7 +178,13 @@ def _string(lexed: Lexed, token: Token) -> Token:
 
 def _unknown(lexed: Lexed, token: Token) -> None:
     name = _quote(token.text) if token.text.isprintable() else f"U+{ord(token.text):04X}"
-    hint = "Tile text is ASCII outside comments" if ord(token.text) > 126 else None
+    if token.text == BYTE_ORDER_MARK:
+        name += " (a byte-order mark)"
+        hint = _MARK_AT_START if token.start == 0 else "remove it; editors do not show it"
+    elif token.text == "\0":
+        hint = "the text is binary, or is encoded as UTF-16"
+    else:
+        hint = "Tile text is ASCII outside comments" if ord(token.text) > 126 else None
     _report(lexed, token, "TILE-E002", f"the character {name} is not part of Tile", hint)
 
 

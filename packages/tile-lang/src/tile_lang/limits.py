@@ -47,8 +47,9 @@ class Limits:
     def diagnostic(self, name: str, value: int, span: Span | None = None) -> Diagnostic:
         """The finding for a limit that `value` exceeds: names the limit, both numbers and how to raise it."""
         limit: int = getattr(self, name)
-        message = f"{_WHAT[name].format(value=value)}; the limit {name} is {limit}"
-        hint = f"simplify the program, or pass limits=Limits({name}={value}) or more"
+        text = str(value) if abs(value) < 1 << 99 else f"2^{value.bit_length() - 1} or more"
+        message = f"{_WHAT[name].format(value=text)}; the limit {name} is {limit}"
+        hint = f"simplify the program; tile_lang.parse and tile_lang.bind accept limits=Limits({name}=…)"
         return Diagnostic(LIMIT_CODE, message, span, hint)
 
     def check(self, name: str, value: int, span: Span | None = None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 from tile_ir.diagnostics import TileInternalError
-from tile_ir.settings import Settings
+from tile_ir.settings import Settings, malformed
 from tile_ir.stripe.nodes import Program
 from tile_ir.target import PassConfig, Target
 
@@ -81,8 +81,11 @@ def _dumper(folder: Path) -> Callback:
     from tile_ir.stripe.printer import print_program
 
     def dump(number: int, label: str, program: Program) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         safe = "".join(ch if ch.isalnum() or ch in "-_" else "_" for ch in label)
-        (folder / f"{number:02d}_{safe}.stripe").write_text(print_program(program), encoding="utf-8")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{number:02d}_{safe}.stripe").write_text(print_program(program), encoding="utf-8")
+        except OSError as problem:
+            raise malformed(f"TILE_DUMP_IR must be a folder that can be written: {problem}") from None
 
     return dump

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
 from tile_ir.dtype import DType, from_numpy
+
+from tile_runtime.checks import described
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +37,21 @@ def is_plain(array: Array) -> bool:
     return array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
 
 
+def overlaps_itself(array: Array) -> bool:
+    """True when two elements may have memory in common; False for every slice, transpose or diagonal of an array.
+
+    Each axis must step over all that the axes of smaller steps cover; some exotic strides do without.
+    """
+    if array.flags.c_contiguous or not array.size:
+        return False
+    covered = array.itemsize
+    for step, extent in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if step < covered:
+            return True
+        covered += step * (extent - 1)
+    return False
+
+
 def _check_dtype(name: str, dtype: np.dtype[Any]) -> None:
     try:
         from_numpy(dtype)
@@ -43,18 +60,34 @@ def _check_dtype(name: str, dtype: np.dtype[Any]) -> None:
 
 
 def _converted(name: str, value: Any) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        message = f"argument {name!r} is a masked array, and Tile has no masks"
+        hint = "pass a.filled(0), or another value that its masked elements shall have"
+        raise TileTypeError(Diagnostic("TILE-E502", message, hint=hint))
     try:
         array: Array = np.asarray(value, dtype=_LITERALS.get(type(value)))  # pyright: ignore[reportUnknownArgumentType]
         if isinstance(value, (list, tuple)):
             array = _narrowed(value, array)
-    except (TypeError, ValueError, OverflowError) as problem:
-        hint = "an integer beyond int32 is passed as numpy.int64(…)" if isinstance(problem, OverflowError) else None
-        raise TileTypeError(
-            Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}", hint=hint)
-        ) from None
+    except OverflowError:
+        message = f"argument {name!r} holds an integer beyond int32: {described(cast(object, value))}"
+        hint = "pass it as numpy.int64(…) or numpy.array(…, numpy.int64), if it fits that"
+        raise TileTypeError(Diagnostic("TILE-E502", message, hint=hint)) from None
+    except (TypeError, ValueError) as problem:
+        raise TileTypeError(Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}")) from None
+    if array.dtype.kind in "OUS" and not isinstance(value, np.ndarray):
+        message = f"argument {name!r} is neither an array nor made of numbers: {described(cast(object, value))}"
+        raise TileTypeError(Diagnostic("TILE-E502", message, hint=known_dtypes()))
     _check_dtype(name, array.dtype)
+    return _plain_copy(name, array)
+
+
+def _plain_copy(name: str, array: Array) -> Array:
     native = array.dtype.newbyteorder("=")
-    return np.require(array, native, ["C", "A", "E"]).reshape(array.shape)
+    try:
+        return np.require(array, native, ["C", "A", "E"]).reshape(array.shape)
+    except MemoryError:
+        message = f"argument {name!r} must be copied into C order, and host memory is out: {array.nbytes} bytes are needed"
+        raise TileDeviceError(Diagnostic("TILE-E705", message)) from None
 
 
 def _narrowed(value: Any, array: Array) -> Array:
@@ -66,10 +99,12 @@ def _narrowed(value: Any, array: Array) -> Array:
         return array
     if array.dtype == np.float64:
         return array.astype(np.float32)
+    if array.dtype == np.uint64 or (array.dtype == np.object_ and all(type(n) is int for n in array.flat)):
+        raise OverflowError
     if array.dtype != np.int64:
         return array
     if array.size and (array.max() > _INT32.max or array.min() < _INT32.min):
-        raise OverflowError("it holds an integer that int32 does not")
+        raise OverflowError
     return array.astype(np.int32)
 
 
@@ -88,6 +123,8 @@ def dtype_of(dtype: npt.DTypeLike | DType) -> DType:
         return dtype
     if isinstance(dtype, str) and dtype in _NAMES:
         return _NAMES[dtype]
+    if cast(object, dtype) is None:  # float64 to NumPy, and float32 to whoever knows Tile
+        raise TileTypeError(Diagnostic("TILE-E503", "None is no dtype", hint=known_dtypes()))
     try:
         return from_numpy(dtype)
     except TypeError as problem:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import from_numpy
+from tile_lang.names import claim
 
 from tile_runtime.arrays import readable
+from tile_runtime.checks import described, wrong_kind
 from tile_runtime.function import BaseFunction
 from tile_runtime.symbols import Application, Symbol, composition_error
 from tile_runtime.tensor import Tensor
@@ -39,7 +41,7 @@ class Composition(BaseFunction):
         linker = _Linker(inputs)
         values = [linker.value(s) for s in (*outputs, *(s for _, s in updates))]
         taken = linker.inputs()
-        public = [_fresh(s.name, taken) for s in outputs] + [_fresh("Updated", taken) for _ in updates]
+        public = [claim(s.name, taken) for s in outputs] + [claim("Updated", taken) for _ in updates]
         self.name = "composition"
         self.key = object()
         self.program = linker.program(tuple(zip(public, values, strict=True)))
@@ -70,20 +72,23 @@ class Composition(BaseFunction):
         return self.program
 
 
-def _check_arguments(inputs: Sequence[Any], outputs: Sequence[Any], updates: Sequence[Any]) -> None:
+def _check_arguments(inputs: Any, outputs: Any, updates: Any) -> None:
     """TileTypeError for anything that is not what `compose` takes."""
+    for what, given in (("inputs", inputs), ("outputs", outputs), ("updates", updates)):
+        if not isinstance(given, Collection):
+            raise wrong_kind(f"the {what} of a composition are a list", given, f"put a single one in brackets: {what}=[…]")
     if not outputs and not updates:
         raise composition_error("a composition needs an output or an update")
     seen: set[int] = set()
     for symbol in inputs:
         if not isinstance(symbol, Symbol) or symbol.source is not None:
-            raise composition_error(f"input {symbol!r} is not a placeholder", "make one with tile.placeholder(dtype, shape, name=…)")
+            raise composition_error(f"input {described(symbol)} is not a placeholder", "make one with tile.placeholder(dtype, shape, name=…)")
         if id(symbol) in seen:
             raise composition_error(f"placeholder {symbol.name!r} is listed twice among the inputs")
         seen.add(id(symbol))
     for pair in updates:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Tensor)):  # pyright: ignore[reportUnknownArgumentType]
-            raise composition_error(f"an update is a pair (Tensor, Symbol), not {pair!r}")
+            raise composition_error(f"an update is a pair (Tensor, Symbol), not {described(cast(object, pair))}")
     for symbol in (*outputs, *(s for _, s in updates)):
         if not isinstance(symbol, Symbol):
             hint = "a call without a placeholder among its arguments computes at once instead of making a Symbol"
@@ -105,7 +110,7 @@ class _Linker:
         self._gradients: list[CustomGradient] = []
         self._applied: dict[int, dict[str, str]] = {}
         for symbol in inputs:
-            name = _fresh(symbol.name, self._taken)
+            name = claim(symbol.name, self._taken)
             self._params.append(Param(name, TensorType(symbol.dtype, symbol.shape)))
             self._values[id(symbol)] = name
 
@@ -165,7 +170,7 @@ class _Linker:
         names = {p.name: self._values[id(application.arguments[p.name])] for p in program.inputs}
         for name in program.types():
             if name not in names:
-                names[name] = _fresh(name, self._taken)
+                names[name] = claim(name, self._taken)
         self._ops += [renamed(op, names) for op in program.ops]
         self._gradients += [renamed_gradient(g, names) for g in program.gradients]
         return {public: names[value] for public, value in program.outputs}
@@ -173,7 +178,7 @@ class _Linker:
     def _tensor(self, tensor: Tensor) -> str:
         from tile_lang.program import Param, TensorType
 
-        name = _fresh("W", self._taken)
+        name = claim("W", self._taken)
         self.tensors[name] = tensor
         self._params.append(Param(name, TensorType(tensor.dtype, tensor.shape)))
         return name
@@ -182,17 +187,8 @@ class _Linker:
         from tile_lang.program import ConstantTensor, TensorType
 
         array = readable("constant", value)
-        name = _fresh("Const", self._taken)
+        name = claim("Const", self._taken)
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         type = TensorType(from_numpy(array.dtype), array.shape)
         self._ops.append(ConstantTensor(name, type, little.tobytes()))
         return name
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    found, n = name, 0
-    while found in taken:
-        n += 1
-        found = f"{name}_{n}"
-    taken.add(found)
-    return found

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_lang.names import claim
 
+from tile_runtime.checks import check_function, described, wrong_kind
 from tile_runtime.compose import compose
 from tile_runtime.derivatives import vjp
 from tile_runtime.function import BaseFunction
@@ -18,12 +21,16 @@ if TYPE_CHECKING:
     from tile_lang.program import Program, TensorType
 
 Backward = BaseFunction | Callable[..., Any]
+_ARGUMENTS = "it takes the inputs, the outputs and one cotangent per output"
 
 
 class CustomVjp(BaseFunction):
     """`function` with `backward` as its vector-Jacobian product, wherever it is used: alone, composed, differentiated."""
 
     def __init__(self, function: BaseFunction, backward: Backward) -> None:
+        check_function(function)
+        if not callable(backward):
+            raise wrong_kind("a gradient is a Python function or a Tile function", backward, _ARGUMENTS)
         if function.bound or function.updates:
             raise _bad(f"function {function.name!r} has bound tensors", "pass them as inputs")
         self.function = function
@@ -48,13 +55,24 @@ class CustomVjp(BaseFunction):
     def _backward(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Program:
         types = (*inputs, *outputs, *outputs)
         if not isinstance(self.backward, BaseFunction):
+            _check_arity(self.backward, len(types))
             return _traced(self.backward, types, inputs)
         names = self.backward.inputs
         if len(names) != len(types):
             message = f"the gradient {self.backward.name!r} of {self.function.name!r} takes {len(names)} arguments"
-            hint = "it takes the inputs, the outputs and one cotangent per output"
-            raise _bad(f"{message}, not {len(types)}", hint)
+            raise _bad(f"{message}, not {len(types)}", _ARGUMENTS)
         return self.backward.bind(dict(zip(names, types, strict=True)))
+
+
+def _check_arity(backward: Callable[..., Any], count: int) -> None:
+    try:
+        parameters = signature(backward)
+    except (TypeError, ValueError):  # written in C
+        return
+    try:
+        parameters.bind(*range(count))
+    except TypeError:
+        raise _bad(f"the gradient {described(backward)} cannot be called with {count} arguments", _ARGUMENTS) from None
 
 
 def _bad(message: str, hint: str | None = None) -> TileTypeError:
@@ -69,10 +87,7 @@ def _defined_outputs(program: Program) -> Program:
     taken, ops, outputs = set(program.types()), list(program.ops), list[tuple[str, str]]()
     for public, value in program.outputs:
         if value in inputs:
-            copy = value
-            while copy in taken:
-                copy += "_"
-            taken.add(copy)
+            copy = claim(value, taken)
             ops.append(Elementwise(copy, inputs[value], "ident", (value,)))
             value = copy
         outputs.append((public, value))
@@ -89,7 +104,7 @@ def _traced(backward: Callable[..., Any], types: Sequence[TensorType], inputs: S
     results: list[Any] = list(found) if isinstance(found, tuple | list) else [found]  # pyright: ignore[reportUnknownArgumentType]
     if len(results) != len(inputs) or not all(r is None or isinstance(r, Symbol) for r in results):
         hint = "return one symbol, or None, per input"
-        raise _bad(f"a custom gradient gave {results!r} for {len(inputs)} inputs", hint)
+        raise _bad(f"a custom gradient gave {described(cast(object, found))} for {len(inputs)} inputs", hint)
     wanted: list[Symbol] = [r for r in results if r is not None]
     composed = compose(symbols, wanted or [symbols[-1]])
     if composed.bound:
@@ -112,6 +127,7 @@ def custom_vjp(function: BaseFunction, backward: Backward | None = None) -> Any:
 
     `backward` is such a Python function, or a Tile function with these parameters. Without it: a decorator.
     """
+    check_function(function)
     return partial(CustomVjp, function) if backward is None else CustomVjp(function, backward)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 
+from tile_runtime.checks import check_function, checked_names
 from tile_runtime.function import BaseFunction
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def vjp(function: BaseFunction, wrt: str | Sequence[str]) -> Gradient:
 
     TileTypeError when a name is not an input, or given twice. Gradients of inputs that no output depends on are zeros.
     """
-    names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    check_function(function)
+    names = checked_names("wrt", wrt)
     if function.updates:
         raise TileTypeError(Diagnostic("TILE-E504", f"{function!r} updates tensors, so it has no gradient function"))
     clash = [f"d_{o}" for o in function.outputs if f"d_{o}" in function.inputs]

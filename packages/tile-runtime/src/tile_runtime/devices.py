@@ -24,5 +24,5 @@ def device(id: str | Device | None = None) -> Device:
 
     if not (id is None or isinstance(id, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
         message = f"a device is named by its id or a Device, not by {type(id).__name__} {id!r}"
-        raise TileDeviceError(Diagnostic("TILE-E514", message, hint="such as device='llvm:0'"))
+        raise TileDeviceError(Diagnostic("TILE-E516", message, hint="such as device='llvm:0'"))
     return tile_hal.device(id)

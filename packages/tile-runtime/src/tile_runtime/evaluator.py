@@ -14,6 +14,7 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
+from tile_runtime.checks import check_function
 from tile_runtime.devices import device as find_device
 from tile_runtime.executable import Executable
 from tile_runtime.outputs import donated, given_outputs
@@ -52,8 +53,8 @@ class Evaluator:
         called, and the fastest one is kept; sums may then be taken in another order from one process to the
         next. TileDeviceError for an unknown device.
         """
-        if tile_trials < 1:
-            raise TileTypeError(Diagnostic("TILE-E512", f"tile_trials is at least 1, not {tile_trials}"))
+        if not isinstance(tile_trials, int) or tile_trials < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TileTypeError(Diagnostic("TILE-E512", f"tile_trials is an integer of at least 1, not {tile_trials!r:.40}"))
         self.device = find_device(device)
         self.fast_math = fast_math
         self.tile_trials = tile_trials
@@ -69,6 +70,7 @@ class Evaluator:
         self, function: Signature, *args: Any, out: Any = None, donate: str | Sequence[str] = (), **named: Any
     ) -> Any:
         """Run `function`; see `tile_runtime.Function.__call__`."""
+        check_function(function)
         if named or function.bound or donate or len(args) != len(function.inputs):
             values = tuple(collect(function, args, named).values())
             given = (*args, *named.values())

@@ -15,7 +15,7 @@ from tile_hal.submission import Prepared
 from tile_ir.kernels import BufferInfo, BufferKind
 
 from tile_runtime import hazards
-from tile_runtime.arrays import Array, numpy_dtype, raw_view
+from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
 from tile_runtime.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Executable:
         if len(self._results) != 1:
             return False
         _, _, dtype, _, shape = self._results[0]
-        if out.dtype != dtype or out.shape != shape or not out.flags.writeable:
+        if out.dtype != dtype or out.shape != shape or not out.flags.writeable or overlaps_itself(out):
             return False
         return not any(type(x) is not np.ndarray or np.may_share_memory(out, x) for x in inputs)
 

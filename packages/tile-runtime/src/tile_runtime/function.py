@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tile_ir.diagnostics import Diagnostic, TileSyntaxError
 from tile_ir.dtype import DType
 
 from tile_runtime.arguments import collect, input_type
+from tile_runtime.checks import check_function, wrong_kind
 from tile_runtime.signature import Signature
 
 if TYPE_CHECKING:
@@ -74,7 +75,10 @@ class Function(BaseFunction):
     """A function written in Tile. Pickles by source; compiled code is per process, device and input types."""
 
     def __init__(self, source: str, name: str | None = None) -> None:
-        """Parses at once: TileSyntaxError shows every syntax error with its place."""
+        """Parses at once: TileSyntaxError shows every syntax error with its place, TileTypeError what is no text."""
+        _check_text("source", source)
+        if name is not None:
+            _check_text("name", name)
         self.source = source
         self._file = name or "<tile>"
         self.name = Path(name).stem if name else "function"
@@ -86,12 +90,16 @@ class Function(BaseFunction):
     def from_file(path: str | Path) -> Function:
         """The function in a file of UTF-8 text, called like the file; errors name the file.
 
-        OSError when it cannot be read, TileSyntaxError when it is not UTF-8 or not Tile.
+        A byte-order mark at its start is no part of the text. OSError when it cannot be read, TileSyntaxError
+        when it is not UTF-8 or not Tile.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as problem:
-            raise TileSyntaxError(Diagnostic("TILE-E513", f"{path} is not UTF-8 text: {problem}")) from None
+            hint = "save it as UTF-8; Tile itself is ASCII outside comments"
+            raise TileSyntaxError(Diagnostic("TILE-E513", f"{path} is not UTF-8 text: {problem}", hint=hint)) from None
+        except (TypeError, ValueError):  # ValueError: a zero byte in the path
+            raise wrong_kind("a file is named by a string or a Path, without zero bytes", path, "such as 'conv.tile'") from None
         return Function(text, str(path))
 
     @property
@@ -118,8 +126,22 @@ class Function(BaseFunction):
         return (Function, (self.source, None if self._file == "<tile>" else self._file))
 
 
+def _check_text(what: str, given: object) -> None:
+    if isinstance(given, str):
+        return
+    hint = "the source of a function is a string, such as 'function (A) -> (B) { B = A + 1; }'"
+    if what == "name":
+        hint = "a name is a string; errors show it, and the part before its suffix names the function"
+    elif isinstance(given, PurePath):
+        hint = "tile.Function.from_file reads the function in a file"
+    elif isinstance(given, (bytes, bytearray)):
+        hint = "decode it, as in source.decode('utf-8')"
+    raise wrong_kind(f"the {what} of a function is text", given, hint)
+
+
 def eval_shape(function: BaseFunction, *args: Any, **named: Any) -> ShapeDtype | tuple[ShapeDtype, ...]:
     """Shapes and dtypes of the results, without compiling; arguments are arrays, Tensors or placeholders."""
+    check_function(function)
     values = collect(function, args, named)
     program = function.bind({n: input_type(n, v) for n, v in values.items()})
     types = program.types()

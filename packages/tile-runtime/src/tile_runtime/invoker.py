@@ -8,6 +8,7 @@ from typing import Any
 from tile_hal.interfaces import Device
 
 from tile_runtime.arguments import unknown_name
+from tile_runtime.checks import check_function, wrong_kind
 from tile_runtime.function import BaseFunction
 
 
@@ -15,6 +16,7 @@ class Invoker:
     """Collects arguments by name; `invoke` runs the function and may be called again."""
 
     def __init__(self, function: BaseFunction, *, device: Device | str | None = None) -> None:
+        check_function(function)
         self.function = function
         self._device = device
         self._inputs: dict[str, Any] = {}
@@ -28,6 +30,8 @@ class Invoker:
 
     def set_inputs(self, values: Mapping[str, Any]) -> Invoker:
         """`set_input` for each pair; returns self."""
+        if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong_kind("the values of inputs are a mapping", values, "such as {'A': a}")
         for name, value in values.items():
             self.set_input(name, value)
         return self

@@ -10,7 +10,8 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.kernels import BufferInfo
 
 from tile_runtime.arguments import unknown_name
-from tile_runtime.arrays import Array
+from tile_runtime.arrays import Array, overlaps_itself
+from tile_runtime.checks import checked_names
 from tile_runtime.tensor import Tensor, same_device
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def given_outputs(
     names = function.results
     given: list[Any] = list(cast("Sequence[Any]", out)) if isinstance(out, (tuple, list)) else [out]
     if len(given) != len(names):
-        raise _bad(f"function {function.name!r} gives {len(names)} results ({', '.join(names)}), out has {len(given)}")
+        results = "1 result" if len(names) == 1 else f"{len(names)} results"
+        raise _bad(f"function {function.name!r} gives {results} ({', '.join(names)}), out has {len(given)}")
     byname = dict(zip(function.outputs, infos, strict=True))
     kept = [(n, v) for n, v in zip(function.inputs, inputs, strict=True) if n not in donate]
     for k, (name, value) in enumerate(zip(names, given, strict=True)):
@@ -58,7 +60,7 @@ def given_outputs(
 
 def donated(function: Signature, donate: str | Sequence[str]) -> tuple[str, ...]:
     """The names in `donate`; TileTypeError for one that is no input."""
-    names = (donate,) if isinstance(donate, str) else tuple(donate)
+    names = checked_names("donate", donate)
     for name in names:
         if name not in function.arguments:
             raise unknown_name(function, "input", name, function.arguments)
@@ -75,8 +77,18 @@ def _check(name: str, info: BufferInfo, value: Any, device: Device) -> None:
     if given.shape != info.shape or dtype != str(info.dtype):
         found = f"{dtype}{list(given.shape)}"
         raise _bad(f"output {name!r} is {info.dtype}{list(info.shape)}, what was given for it is {found}")
-    if isinstance(given, np.ndarray) and not given.flags.writeable:
+    if isinstance(given, np.ndarray):
+        _check_array(name, given)
+
+
+def _check_array(name: str, given: Array) -> None:
+    if not given.flags.writeable:
         raise _bad(f"the array given for output {name!r} is read-only", "give a writable array, or none")
+    if isinstance(given, np.ma.MaskedArray):
+        raise _bad(f"the array given for output {name!r} is masked, and results have no masks", "give a.data, or none")
+    if overlaps_itself(given):
+        message = f"the array given for output {name!r} overlaps itself: its strides {given.strides} put several elements"
+        raise _bad(f"{message} of {list(given.shape)} at one place", "give np.empty_like(a), or none")
 
 
 def overlaps(a: Any, b: Any) -> bool:

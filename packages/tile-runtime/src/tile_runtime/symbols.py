@@ -12,6 +12,7 @@ from tile_ir.dtype import DType
 
 from tile_runtime.arguments import input_type
 from tile_runtime.arrays import dtype_of
+from tile_runtime.checks import wrong_kind
 from tile_runtime.signature import Signature
 from tile_runtime.tensor import checked_shape
 
@@ -48,7 +49,9 @@ class Symbol:
 
 def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -> Symbol:
     """An input of a composition. `name`, an identifier, is how the composed function's input is called."""
-    if not name.isidentifier():
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_kind("the name of a placeholder is text", name, "such as 'A'")
+    if not (name.isidentifier() and name.isascii()):
         raise composition_error(f"placeholder name {name!r} is no identifier", "use letters, digits and underscores")
     return Symbol(checked_shape(shape), dtype_of(dtype), name)
 

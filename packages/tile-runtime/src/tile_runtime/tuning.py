@@ -108,7 +108,7 @@ def _time(trials: Sequence[Trial], watch: Watch) -> None:
 
 
 def _call(trial: Trial, inputs: Sequence[Tensor], outputs: list[Any], *, warm: bool) -> None:
-    """One call of a schedule, into tensors that all share; only warm ones count."""
+    """One call of a schedule, into tensors that all share until one fails; only warm ones count."""
     start = time.perf_counter()
     try:
         outputs[:] = trial.lowered.executable.run_tensors(inputs, outputs)
@@ -118,6 +118,8 @@ def _call(trial: Trial, inputs: Sequence[Tensor], outputs: list[Any], *, warm: b
         if not trial.changed:
             raise  # what the cost model chose has to run
         trial.failure, trial.seconds = str(failure), float("inf")
+        # Its other results may be pending still, and fail whoever waits for them.
+        outputs[:] = [None] * len(outputs)
         return
     if warm:
         trial.seconds = min(trial.seconds, time.perf_counter() - start)

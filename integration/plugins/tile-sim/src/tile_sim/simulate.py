@@ -41,6 +41,8 @@ class View:
     allocation: Allocation
     origin: tuple[int, ...]
     sizes: tuple[int, ...]
+    copies: tuple[Allocation, ...] = ()
+    """All copies of an allocation from which views choose."""
 
     @property
     def box(self) -> Box:
@@ -194,11 +196,16 @@ class Simulator:
             return self._allocate(ref, point)
         parent = parents[ref.source]
         access = [form.evaluate(point) for form in ref.access]
+        if parent.copies and len(access) == len(parent.origin) + 1:
+            parent = replace(parent, allocation=parent.copies[access.pop(0) % len(parent.copies)])
         if len(access) != len(parent.origin):
             return View(ref, parent.allocation, parent.origin, ref.type.sizes)
         return View(ref, parent.allocation, tuple(o + a for o, a in zip(parent.origin, access, strict=True)), ref.type.sizes)
 
     def _allocate(self, ref: Refinement, point: Mapping[str, int]) -> View:
+        if ref.versions > 1 and not ref.loc.at and ref.loc.unit in self.model.mem_units:
+            copies = tuple(self._copy_of(ref, number) for number in range(ref.versions))
+            return View(ref, copies[0], (0,) * len(ref.type.sizes), ref.type.sizes, copies)
         port = self._port(ref.loc, point)
         if port not in self.memories:
             raise refuse(f"{ref.into} lies in {port[0]}[{port[1]}], which the machine does not have")
@@ -208,6 +215,13 @@ class Simulator:
         offset = ref.offset + (turn % ref.versions) * size
         allocation = Allocation(ref.into, self.memories[port], offset, ref.type.dtype, ref.type.sizes)
         return View(ref, allocation, (0,) * len(ref.type.sizes), ref.type.sizes)
+
+    def _copy_of(self, ref: Refinement, number: int) -> Allocation:
+        """Copies without a unit of their own go round those of the memory."""
+        count = self.model.count(ref.loc.unit)
+        memory = self.memories[ref.loc.unit, number % count]
+        size = prod(ref.type.sizes) * ref.type.dtype.bytes
+        return Allocation(ref.into, memory, ref.offset + number // count * size, ref.type.dtype, ref.type.sizes)
 
     def _port(self, loc: Location, point: Mapping[str, int]) -> Port:
         return loc.unit, loc.at[0].evaluate(point) if loc.at else 0

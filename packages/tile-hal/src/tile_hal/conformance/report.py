@@ -159,7 +159,8 @@ class Report:
 
 
 def _facts(device: DeviceFacts) -> list[str]:
-    kind = "asynchronous" if device.is_async else "synchronous"
+    # Not "asynchronous": ready work may well be done on the calling thread.
+    kind = "a `run` that has to wait " + ("returns at once" if device.is_async else "blocks")
     runs = kind if device.executes else "compile only"
     nodes = ", ".join(device.nodes) or "none"
     return [

@@ -189,7 +189,9 @@ class Refinement:
     offset: int = 0
     """Byte offset in its arena once memory placement has run."""
     versions: int = 1
-    """Copies for multi-buffering; iteration k uses copy ``k mod versions``. A view with its source's number shows all."""
+    """Copies for multi-buffering; iteration k uses copy ``k mod versions``. A view with its source's number shows all.
+    Those of an allocation whose location names no unit go round the units of its memory: copy k lies in unit
+    ``k mod count``."""
     bank_dim: int | None = None
     const: bool = False
     hint: str = ""

@@ -26,7 +26,8 @@ class FlatDomain:
     """Loop indexes ``0 <= name < range`` in name order, constraints (>= 0) and accesses over them.
 
     `output` has a form per output dimension, `accesses` a tuple of forms per load. An `empty` domain
-    has no indexes and no accesses.
+    has no indexes and no accesses. `implied` are constraints of the contraction that the ranges alone do not
+    give but the ranges and `constraints` together do: nothing need check them.
     """
 
     names: tuple[str, ...]
@@ -35,6 +36,7 @@ class FlatDomain:
     output: tuple[Affine, ...]
     accesses: tuple[tuple[Affine, ...], ...]
     empty: bool = False
+    implied: tuple[Affine, ...] = ()
 
     def strides(self, access: Sequence[Affine], shape: Sequence[int]) -> tuple[tuple[int, ...], int]:
         """(stride per index, offset) of an access into a packed C-order tensor of `shape` (facts 3.1)."""
@@ -125,7 +127,8 @@ def _flatten(system: System, sets: Sets) -> FlatDomain:
         tuple(rebase(_integral(form)) for form in system.output),
         tuple(tuple(rebase(_integral(form)) for form in access) for access in system.accesses),
     )
-    return replace(domain, constraints=_needed(domain, sets))
+    needed, implied = _needed(domain, sets)
+    return replace(domain, constraints=needed, implied=implied)
 
 
 def _shifted(name: str, bounds: tuple[int, int]) -> Affine:
@@ -179,19 +182,19 @@ def _without_equalities(
     return sides, values
 
 
-def _needed(domain: FlatDomain, sets: Sets) -> tuple[Affine, ...]:
-    """The constraints without repetitions and without those that the others imply."""
-    kept = [_tightened(form) for form in domain.constraints]
-    kept = list(dict.fromkeys(kept))
-    if len(kept) < 2:
-        return tuple(kept)
+def _needed(domain: FlatDomain, sets: Sets) -> tuple[tuple[Affine, ...], tuple[Affine, ...]]:
+    """The constraints without repetitions, apart from those that the others imply, and these."""
+    distinct = tuple(dict.fromkeys(_tightened(form) for form in domain.constraints))
+    if len(distinct) < 2:
+        return distinct, ()
+    kept = list(distinct)
     box = domain.box
-    for form in tuple(kept):
+    for form in distinct:
         others = [f for f in kept if f is not form]
         shared = set(form.names) <= {n for f in others for n in f.names}
         if shared and sets.implied(domain.names, (*box, *others), form):
             kept = others
-    return tuple(kept)
+    return tuple(kept), tuple(form for form in distinct if form not in kept)
 
 
 def _tightened(form: Affine) -> Affine:

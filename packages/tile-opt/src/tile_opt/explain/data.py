@@ -29,6 +29,8 @@ class FlattenTable:
     """The body, an operation a line, in the names of buffers and scalars."""
     aggregation: str = ""
     """How the stage merges into its output ("add", "max"…), when it does."""
+    implied: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """More constraints of the contraction, which the others imply and the kernel does not check."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
+from tile_ir.diagnostics import Span
 from tile_ir.kernels import BufferKind, Kernel, KernelList, StepKind
+from tile_ir.stripe.affine import Affine
 from tile_ir.target import HardwareSettings
+from tile_lang.program import Contraction
 
+from tile_opt.analysis import Sets, analyze
 from tile_opt.compiler import Compiled
 from tile_opt.explain.data import KernelReport, MemoryReport, PlanReport, ProgramReport, Roofline
-from tile_opt.explain.plans import flat_kernels, plan_of, tiling_pass, unplanned
+from tile_opt.explain.plans import flat_kernels, plan_of, tiling_passes, unplanned
 from tile_opt.explain.structure import origins, schedule_of
 from tile_opt.explain.tables import flatten_table
 from tile_opt.schedule.view import KernelView
+
+Implied = Mapping[tuple[Span | None, tuple[Affine, ...]], tuple[Affine, ...]]
 
 
 def report(compiled: Compiled, *, candidates: bool = False) -> ProgramReport:
     """Everything known about a compilation; `candidates` also asks the cost model for every tile it weighed."""
     kernels = compiled.kernels
-    tiling, before = tiling_pass(compiled)
+    tilings, before = tiling_passes(compiled)
     views = flat_kernels(compiled, before)
     settings = kernels.target.settings
     launches = Counter(s.kernel for s in kernels.steps if s.kind is StepKind.KERNEL)
+    implied = _implied(compiled)
     reports: list[KernelReport] = []
     for number, kernel in enumerate(kernels.kernels):
         view = views.get(kernel.name)
-        plan = unplanned(kernel.stripe) if view is None else plan_of(view, tiling, settings, candidates)
+        plan = unplanned(kernel.stripe) if view is None else plan_of(view, tilings, kernels.target, candidates)
         flat = _initial(compiled) if view is None and len(kernels.kernels) == 1 else [view] if view else []
-        reports.append(_kernel(kernel, launches[number], flat, plan, settings))
+        reports.append(_kernel(kernel, launches[number], flat, plan, settings, implied))
     spans = [s for k in kernels.kernels for s in origins(k.stripe)]
     return ProgramReport(
         name=compiled.program.name,
@@ -45,8 +53,15 @@ def _initial(compiled: Compiled) -> list[KernelView]:
     return list(flat_kernels(compiled, []).values())
 
 
+def _implied(compiled: Compiled) -> Implied:
+    """What the analysis leaves out of a stage's constraints, by source and the constraints that it keeps."""
+    sets = Sets()
+    domains = [(op.origin, analyze(op, sets)) for op in compiled.program.ops if isinstance(op, Contraction)]
+    return {(origin, domain.constraints): domain.implied for origin, domain in domains if domain.implied}
+
+
 def _kernel(
-    kernel: Kernel, launches: int, flat: list[KernelView], plan: PlanReport, settings: HardwareSettings
+    kernel: Kernel, launches: int, flat: list[KernelView], plan: PlanReport, settings: HardwareSettings, implied: Implied
 ) -> KernelReport:
     """`flat` are the kernels in normal form from which this one was scheduled."""
     size = kernel.function.group_size if kernel.function is not None else (1, 1, 1)
@@ -59,7 +74,10 @@ def _kernel(
         launches=launches,
         operations=kernel.flops,
         bytes=kernel.bytes,
-        tables=tuple(flatten_table(view, stage) for view in flat for stage in view.stages),
+        tables=tuple(
+            flatten_table(view, stage, implied.get((stage.origin or view.origin, stage.constraints), ()))
+            for view in flat for stage in view.stages
+        ),
         plan=plan,
         schedule=schedule_of(kernel.stripe),
         roofline=_roofline(kernel, settings),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 from tile_ir.stripe.nodes import Block, Transfer
-from tile_ir.target import HardwareSettings, PassConfig
+from tile_ir.target import HardwareSettings, PassConfig, Target
 
 from tile_opt.blog.flat import flatten
 from tile_opt.blog.search import search
@@ -13,12 +14,14 @@ from tile_opt.compiler import Compiled
 from tile_opt.cost.cpu import CpuModel
 from tile_opt.cost.gpu import GpuModel, StagePlan
 from tile_opt.cost.plan import Candidate, LoopPlan, TilePlan
+from tile_opt.cost.tensor import TensorModel, TensorPlan
 from tile_opt.explain.data import PlanReport, TileCandidate
 from tile_opt.explain.structure import blocks_in
 from tile_opt.passes import Pass, create
 from tile_opt.passes.autotile import Autotile
 from tile_opt.passes.base import main_of
 from tile_opt.passes.gpu_tile import GpuTile
+from tile_opt.passes.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize
 from tile_opt.schedule.gpu_transpose import SIDE, TransposePlan
 from tile_opt.schedule.row_split import RowSplit
@@ -27,15 +30,16 @@ from tile_opt.schedule.view import KernelView, open_kernel
 NO_PLAN = PlanReport("none")
 
 
-def tiling_pass(compiled: Compiled) -> tuple[Pass | None, list[PassConfig | Pass]]:
-    """The pass that made kernels of flat ones, and those in front of it; all passes where there is none."""
-    before: list[PassConfig | Pass] = []
-    for entry in compiled.passes or compiled.kernels.target.passes:
-        made = create(entry) if isinstance(entry, PassConfig) else entry
-        if isinstance(made, GpuTile) or (isinstance(made, Autotile) and not (made.memory or made.reqs)):
-            return made, before
-        before.append(entry)
-    return None, before
+def tiling_passes(compiled: Compiled) -> tuple[list[Pass], list[PassConfig | Pass]]:
+    """The passes that make scheduled kernels of flat ones, and those in front of the first; all where there are none."""
+    entries = [*(compiled.passes or compiled.kernels.target.passes)]
+    made = [create(entry) if isinstance(entry, PassConfig) else entry for entry in entries]
+    numbers = [n for n, p in enumerate(made) if _tiles(p)]
+    return [made[n] for n in numbers], entries[: numbers[0]] if numbers else entries
+
+
+def _tiles(made: Pass) -> bool:
+    return isinstance(made, (GpuTile, TensorTile)) or (isinstance(made, Autotile) and not (made.memory or made.reqs))
 
 
 def flat_kernels(compiled: Compiled, before: list[PassConfig | Pass]) -> dict[str, KernelView]:
@@ -45,19 +49,35 @@ def flat_kernels(compiled: Compiled, before: list[PassConfig | Pass]) -> dict[st
     return {v.name: v for v in views if v is not None}
 
 
-def plan_of(view: KernelView, tiling: Pass | None, settings: HardwareSettings, candidates: bool) -> PlanReport:
-    """What `tiling` decides for `view`."""
-    match tiling:
-        case GpuTile():
-            return _gpu_plan(view, tiling, settings, candidates)
-        case Autotile():
-            model = CpuModel(settings, tiling.group_ops)
-            plan = model.plan(view)
-            weighed = _weighed(model.candidates(view)) if candidates else ()
-            predicted = plan.efficiency if plan.efficiency else None
-            return PlanReport(plan.reason or "loops", tuple(_cpu_lines(plan)), predicted, weighed)
-        case _:
-            return NO_PLAN
+def plan_of(view: KernelView, tilings: Sequence[Pass], target: Target, candidates: bool) -> PlanReport:
+    """What the first of `tilings` that schedules `view` decides."""
+    for tiling in tilings:
+        match tiling:
+            case TensorTile():
+                plan = tiling.plan(view, target)
+                if plan is not None:
+                    return _tensor_plan(view, tiling.model(target), plan, candidates)
+            case GpuTile():
+                return _gpu_plan(view, tiling, target.settings, candidates)
+            case Autotile():
+                return _cpu_plan(view, CpuModel(target.settings, tiling.group_ops), candidates)
+            case _:
+                pass
+    return NO_PLAN
+
+
+def _cpu_plan(view: KernelView, model: CpuModel, candidates: bool) -> PlanReport:
+    plan = model.plan(view)
+    weighed = _weighed(model.candidates(view)) if candidates else ()
+    return PlanReport(plan.reason or "loops", tuple(_cpu_lines(plan)), plan.efficiency or None, weighed)
+
+
+def _tensor_plan(view: KernelView, model: TensorModel, plan: TensorPlan, candidates: bool) -> PlanReport:
+    kind, lines = _described(plan)
+    found = model.candidates(view, plan)
+    chosen = {plan.roles.rows: plan.rows, plan.roles.columns: plan.columns}
+    rate = max((c.rate for c in found if dict(c.tile) == chosen), default=None)
+    return PlanReport(kind, lines, rate, _weighed(found) if candidates else ())
 
 
 def unplanned(kernel: Block) -> PlanReport:
@@ -106,6 +126,19 @@ def _(plan: StagePlan) -> tuple[str, tuple[str, ...]]:
     ]
     window = [f"whole in each step: {', '.join(plan.window)}"] if plan.window else []
     return "staged", (*tiles, f"{plan.reduction}: reduction in steps of {plan.step} through local memory", *window)
+
+
+@_described.register
+def _(plan: TensorPlan) -> tuple[str, tuple[str, ...]]:
+    roles, shape = plan.roles, plan.shape
+    m, n, k = roles.instruction.shape
+    return "matrix", (
+        f"{roles.instruction.name} on operands rounded or given as {roles.instruction.dtype}",
+        f"{roles.rows}: {shape.down} warps x {shape.tall} instructions of {m} = tile of {plan.rows}",
+        f"{roles.columns}: {shape.across} warps x {shape.wide} instructions of {n} = tile of {plan.columns}",
+        f"{roles.reduction}: reduction in steps of {plan.step} ({plan.step // k} instructions) through local memory, "
+        f"{plan.stages - 1} copied ahead",
+    )
 
 
 @_described.register

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from tile_opt.explain.data import FlattenTable, KernelReport, PlanReport, ProgramReport
-from tile_opt.explain.text import candidate_text, constraint, schedule_lines, size
+from tile_opt.explain.text import candidate_text, constraint_lines, schedule_lines, size
 
 MOST_CANDIDATES = 400
 
@@ -102,7 +102,7 @@ def flatten_html(table: FlattenTable) -> str:
         for k, (name, extent) in enumerate(zip(table.names, table.ranges, strict=True))
     ]
     rows.append(_row("offset", "", (c.offset for c in table.columns)))
-    notes = [*(constraint(*c) for c in table.constraints), *table.operations]
+    notes = [*constraint_lines(table), *table.operations]
     listed = "".join(f'<div class="stmt">{escape(n)}</div>' for n in notes)
     return (
         f'<div><b class="mono">{escape(table.stage)}</b><em>{merge}</em><table class="mono"><thead><tr><th class="t">loop</th>'

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Reduce, Statement, Store
 from tile_ir.stripe.printer import print_form
 
@@ -11,7 +14,7 @@ from tile_opt.schedule.view import KernelView, Stage
 from tile_opt.schedule.work import merged_use
 
 
-def flatten_table(view: KernelView, stage: Stage) -> FlattenTable:
+def flatten_table(view: KernelView, stage: Stage, implied: Sequence[Affine] = ()) -> FlattenTable:
     """Range of each loop and its stride in each buffer of memory, the blog's flatten table."""
     loops = sorted((*view.loops, *stage.loops), key=lambda index: index.name)
     names = tuple(i.name for i in loops)
@@ -20,12 +23,17 @@ def flatten_table(view: KernelView, stage: Stage) -> FlattenTable:
         for u in stage.uses
         if not view.is_local(u.buffer)
     )
-    constraints = tuple((tuple(-c.coefficient(n) for n in names), c.const) for c in stage.constraints)
     merged = merged_use(stage)
     agg = merged.agg.value if merged is not None and merged.agg is not None else ""
     return FlattenTable(
-        stage.name, names, tuple(i.range for i in loops), columns, constraints, body_operations(stage), agg
-    )
+        stage.name, names, tuple(i.range for i in loops), columns, _one_sided(stage.constraints, names),
+        body_operations(stage), agg, _one_sided(implied, names),
+    )  # fmt: skip
+
+
+def _one_sided(forms: Sequence[Affine], names: Sequence[str]) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Forms that are >= 0 as (coefficients, right side) of ``coefficients . loops <= right side``."""
+    return tuple((tuple(-form.coefficient(n) for n in names), form.const) for form in forms)
 
 
 def body_operations(stage: Stage) -> tuple[str, ...]:

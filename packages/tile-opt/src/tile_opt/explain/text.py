@@ -47,13 +47,19 @@ def table_lines(table: FlattenTable) -> list[str]:
         for k, (name, extent) in enumerate(zip(table.names, table.ranges, strict=True))
     ]
     rows.append(["off", "", *(str(c.offset) for c in table.columns)])
-    return [*grid(rows), *(constraint(left, right) for left, right in table.constraints)]
+    return [*grid(rows), *constraint_lines(table)]
 
 
 def grid(rows: Sequence[Sequence[str]]) -> Iterable[str]:
     """Rows with right-aligned columns."""
     widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
     return ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+
+
+def constraint_lines(table: FlattenTable) -> list[str]:
+    """The constraints that the kernel checks, and those that they imply."""
+    checked = [constraint(left, right) for left, right in table.constraints]
+    return [*checked, *(f"{constraint(left, right)}, implied by the others" for left, right in table.implied)]
 
 
 def constraint(left: tuple[int, ...], right: int) -> str:

@@ -9,32 +9,41 @@ from tile_ir.stripe import nodes as stripe
 
 from tile_opt.lowering.allocate import extent
 from tile_opt.lowering.kernel import Slot, Source
+from tile_opt.lowering.points import OUTSIDE, Nest
 
 FREE = frozenset({"ident", "cast", "cond"})
 """Operations that move or convert a value and are not counted as arithmetic."""
 
 
 def flops(kernel: stripe.Block) -> int:
-    """Operations and merges times the points of their index boxes (constraints are not subtracted)."""
+    """Operations and merges times the iterations that run them (see `points` for where that is a bound)."""
     total = 0
-    stack: list[tuple[stripe.Block, int]] = [(kernel, 1)]
+    stack: list[tuple[stripe.Block, Nest]] = [(kernel, OUTSIDE)]
     while stack:
-        block, outer = stack.pop()
-        points = outer * prod(i.range for i in block.indexes if i.value is None)
-        merging = {r.into for r in block.refs if r.agg is not None and r.agg is not stripe.Aggregation.ASSIGN}
-        for statement in block.body:
-            match statement:
-                case stripe.Block():
-                    stack.append((statement, points))
-                case stripe.Op(name=name) if name not in FREE:
-                    total += points
-                case stripe.Store(dst=dst) if dst in merging:
-                    total += points
-                case stripe.Reduce():
-                    total += points
-                case _:
-                    pass
+        block, outside = stack.pop()
+        nest = outside.inside(block)
+        stack += [(s, nest) for s in block.body if isinstance(s, stripe.Block)]
+        counted = _counted(block)
+        if counted:
+            total += counted * nest.points()
     return total
+
+
+def _counted(block: stripe.Block) -> int:
+    """Operations and merges among the block's own statements."""
+    merging = {r.into for r in block.refs if r.agg is not None and r.agg is not stripe.Aggregation.ASSIGN}
+    count = 0
+    for statement in block.body:
+        match statement:
+            case stripe.Op(name=name):
+                count += name not in FREE
+            case stripe.Store(dst=dst):
+                count += dst in merging
+            case stripe.Reduce():
+                count += 1
+            case _:
+                pass
+    return count
 
 
 def traffic(kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, Source], used: Sequence[int]) -> int:

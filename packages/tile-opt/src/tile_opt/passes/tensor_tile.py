@@ -45,13 +45,16 @@ class TensorTile(KernelPass):
         if not model.get("reduced_precision") or model.get("subgroup") != LANES or not _one_contraction(view):
             return None
         main = _main(view)
-        tensor = TensorModel(target.settings, int(model.get("static_local_bytes", target.settings.max_mem)))
         for name in model.get("matrix", ()):
             roles = _roles(view, main, MATRIX_INSTRUCTIONS[name])
-            plan = None if roles is None else tensor.plan(view, roles)
+            plan = None if roles is None else self.model(target).plan(view, roles)
             if plan is not None:
                 return plan
         return None
+
+    def model(self, target: Target) -> TensorModel:
+        """The cost model for a target; `static_local_bytes` of its model may exceed what its driver reports."""
+        return TensorModel(target.settings, int(target.model.get("static_local_bytes", target.settings.max_mem)))
 
 
 def _main(view: KernelView) -> Stage:

@@ -14,6 +14,7 @@ from typing import ClassVar
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
+from tile_lang.names import claim, fresh
 from tile_lang.program import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
 
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
@@ -66,11 +67,7 @@ class SplitReduction(Rewrite):
         if wanted < 2 or index is None:
             return None
         size = _chunk_size(dict(zip(domain.names, domain.ranges, strict=True))[index], wanted)
-        name = f"{op.name}_partial"
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return _partial(op, domain, index, size, name)
+        return _partial(op, domain, index, size, claim(f"{op.name}_partial", taken))
 
 
     def _chunks(self, op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
@@ -200,7 +197,4 @@ def _combine(op: Contraction, partial: str, chunks: int) -> Contraction:
 
 
 def _names(index: str, domain: FlatDomain) -> tuple[str, str]:
-    outer, inner = f"{index}_chunk", index
-    while outer in domain.names:
-        outer += "_"
-    return outer, inner
+    return fresh(f"{index}_chunk", domain.names), index

@@ -89,9 +89,14 @@ def nbytes(type_: TensorType) -> int:
     return prod(type_.sizes) * type_.dtype.bytes
 
 
-def move(dst: Refinement, src: Refinement, unit: str, where: Clip, tag: str) -> Statement:
-    """Copy one view of a block to another on `unit`: a Transfer, or a block where part of the view may not exist."""
-    if where.always:
+def move(
+    dst: Refinement, src: Refinement, unit: str, where: Clip, tag: str, guard: tuple[Affine, ...] = ()
+) -> Statement:
+    """Copy one view of a block to another on `unit`: a Transfer, or a block where part of the view may not exist.
+
+    With a `guard` over the block's indexes, only in iterations where its forms are >= 0.
+    """
+    if where.always and not guard:
         return Transfer(dst.into, src.into, unit)
     loops = {c: s for c, s in zip(where.cells, dst.type.sizes, strict=True) if s > 1}
     values = {c: Affine() for c in where.cells if c not in loops}
@@ -107,6 +112,7 @@ def move(dst: Refinement, src: Refinement, unit: str, where: Clip, tag: str) -> 
             *(Index(c, s) for c, s in loops.items()),
         ),
         tuple(f.substitute(rename) for f in forms),
+        guard,
         refs=(_cell(dst, Direction.OUT, cells), _cell(src, Direction.IN, cells)),
         body=(Load("$v", src.into), Store(dst.into, "$v")),
         loc=Location(unit),

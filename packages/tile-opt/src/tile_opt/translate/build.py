@@ -22,20 +22,12 @@ from tile_ir.stripe.nodes import (
     Store,
     TensorType,
 )
+from tile_lang.names import fresh
 from tile_lang.program import Operand
 
 Loop = tuple[str, int] | tuple[str, int, Order]
 ALIGN = 64
 """Byte alignment of every buffer that the compiler allocates."""
-
-
-def fresh(wanted: str, taken: Mapping[str, object] | set[str]) -> str:
-    """`wanted`, or `wanted_1`, `wanted_2`, … whichever is free first."""
-    name, k = wanted, 0
-    while name in taken:
-        k += 1
-        name = f"{wanted}_{k}"
-    return name
 
 
 class Stage:

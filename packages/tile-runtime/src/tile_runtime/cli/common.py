@@ -32,7 +32,13 @@ def read_function(path: Path) -> Function:
     """The function in a file, or from standard input."""
     from tile_runtime.function import Function
 
-    return Function(sys.stdin.read(), "<stdin>") if str(path) == "-" else Function.from_file(path)
+    if str(path) != "-":
+        return Function.from_file(path)
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError as problem:
+        raise CommandError(f"standard input is not UTF-8 text: {problem}", USAGE) from None
+    return Function(text.removeprefix("\ufeff"), "<stdin>")
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
@@ -46,7 +52,10 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
         found = _SHAPE.fullmatch(text)
         if found is None or not (found["dtype"] or found["sizes"] is not None):
             raise CommandError(f"--shape {text!r} is not like A=float32[3,4] (or A=float32 for a scalar)", USAGE)
-        sizes = tuple(int(n) for n in (found["sizes"] or "").split(",") if n.strip())
+        try:
+            sizes = tuple(int(n) for n in (found["sizes"] or "").split(",") if n.strip())
+        except ValueError as problem:  # a blank inside a number, or thousands of digits
+            raise CommandError(f"--shape {text[:60]!r} has a size that is no number: {str(problem)[:80]}", USAGE) from None
         types[found["name"]] = TensorType(dtype_of(found["dtype"] or "float32"), sizes)
     return types
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
+from zipfile import BadZipFile
 
 import numpy as np
 import typer
@@ -60,9 +61,12 @@ def _load(name: str, text: str) -> Any:
         except ValueError:
             continue
     try:
-        return np.load(text, allow_pickle=False)
-    except (ValueError, EOFError) as problem:
+        found: object = np.load(text, allow_pickle=False)
+    except (ValueError, EOFError, BadZipFile) as problem:
         raise CommandError(f"input {name!r}: {text} is no .npy file: {problem}", USAGE) from None
+    if not isinstance(found, np.ndarray):
+        raise CommandError(f"input {name!r}: {text} holds several arrays; save the one that is meant with numpy.save", USAGE)
+    return cast(object, found)
 
 
 def _summary(array: Any) -> dict[str, Any]:

@@ -1,0 +1,163 @@
+"""How many iterations of nested loops run: the product of their ranges, less those that constraints exclude."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any, cast
+
+import numpy as np
+from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.nodes import Block
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Ranges = Mapping[str, int]
+
+LIMIT = 1 << 16
+"""Points, or values of sums of indexes, that are looked at one by one; where there would be more, the count is a bound."""
+FEW = 1 << 12
+"""Points that are sooner tried than reasoned about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Loops around a block: `ranges` by unique name, what the block calls them, and constraints that may fail."""
+
+    ranges: Ranges
+    names: Mapping[str, Affine]
+    constraints: tuple[Quasi, ...] = ()
+    empty: bool = False
+
+    def inside(self, block: Block) -> Nest:
+        """The nest of the statements of `block`, which stands in this one."""
+        ranges, names = dict(self.ranges), dict[str, Affine]()
+        for index in block.indexes:
+            if index.value is None:
+                unique = f"{index.name}.{len(ranges)}"
+                ranges[unique] = index.range
+                names[index.name] = Affine.var(unique)
+            else:
+                names[index.name] = index.value.substitute(self.names)
+        forms = [g.substitute(self.names) for g in block.guard] + [c.substitute(names) for c in block.constraints]
+        lows_highs = [(f, *_bounds(f, ranges)) for f in forms]
+        open_ = tuple(f for f, low, _ in lows_highs if low < 0)
+        kept = tuple(dict.fromkeys((*self.constraints, *open_))) if open_ else self.constraints
+        return Nest(ranges, names, kept, self.empty or any(high < 0 for _, _, high in lows_highs))
+
+    def points(self) -> int:
+        """Iterations that run; at most so many where one of the coupled constraints is too long (see `LIMIT`)."""
+        if self.empty or not all(self.ranges.values()):
+            return 0
+        total, free = 1, dict(self.ranges)
+        for forms in _coupled(self.constraints):
+            involved = {n: free.pop(n) for form in forms for n in form.names if n in free}
+            total *= _count(forms, involved)
+        return total * prod(free.values())
+
+
+OUTSIDE = Nest({}, {})
+
+
+def _bounds(form: Quasi, ranges: Ranges) -> tuple[int, int]:
+    """Values that the form stays within; of one with a division only that it may fail."""
+    if not isinstance(form, Affine):
+        return -1, 0
+    return form.bounds({n: (0, max(0, ranges[n] - 1)) for n in form.names})
+
+
+def _coupled(forms: Iterable[Quasi]) -> list[list[Quasi]]:
+    """The constraints in groups that have no index in common."""
+    groups: list[tuple[set[str], list[Quasi]]] = []
+    for form in forms:
+        names, members = set(form.names), [form]
+        for group in [g for g in groups if names & g[0]]:
+            groups.remove(group)
+            names |= group[0]
+            members = group[1] + members
+        groups.append((names, members))
+    return [members for _, members in groups]
+
+
+def _count(forms: Sequence[Quasi], ranges: Ranges) -> int:
+    """Points of the box `ranges` where all `forms` are >= 0."""
+    lines = [f for f in forms if isinstance(f, Affine)]
+    everything = prod(ranges.values())
+    if everything <= (LIMIT if len(lines) < len(forms) else FEW):
+        return _listed(forms, ranges)
+    counts = [_by_values(lines, ranges)] if lines else []
+    if counts == [None]:
+        counts = [_by_values([form], ranges) for form in lines]
+    return min((n for n in counts if n is not None), default=everything)
+
+
+def _listed(forms: Sequence[Quasi], ranges: Ranges) -> int:
+    """The count by trying every point."""
+    axes = np.ix_(*(np.arange(n) for n in ranges.values()))
+    values = cast("Mapping[str, Any]", dict(zip(ranges, axes, strict=True)))
+    holds = np.ones(tuple(ranges.values()), np.bool_)
+    for form in forms:
+        holds &= np.asarray(form.evaluate(values)) >= 0
+    return int(np.count_nonzero(holds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """Indexes that appear in all forms in one proportion, such as ``16*i_g + i_t``, as one index of many weights."""
+
+    factors: tuple[int, ...]
+    """What each form multiplies the sum by."""
+    values: Array
+    often: Array
+    """How many points have each value."""
+
+
+def _by_values(forms: Sequence[Affine], ranges: Ranges) -> int | None:
+    """The exact count, by the values of few sums instead of by points; None where they are still too many."""
+    columns: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for name, extent in ranges.items():
+        column = [form.coefficient(name) for form in forms]
+        step = gcd(*column) * (1 if next(filter(None, column), 1) > 0 else -1)
+        columns.setdefault(tuple(c // step for c in column) if step else (0,) * len(forms), []).append((step, extent))
+    rest = prod(extent for _, extent in columns.pop((0,) * len(forms), ()))
+    lengths = sorted(1 + sum(abs(step) * (n - 1) for step, n in steps) for steps in columns.values())
+    if any(n > LIMIT for n in lengths) or prod(lengths[:-1]) > LIMIT:
+        return None
+    *listed, last = sorted((_sum(f, steps) for f, steps in columns.items()), key=lambda s: len(s.values))
+    return rest * _pairs(listed, last, [form.const for form in forms])
+
+
+def _sum(factors: tuple[int, ...], steps: Sequence[tuple[int, int]]) -> _Sum:
+    often = np.ones(1, np.int64)
+    for step, extent in ((abs(step), extent) for step, extent in steps):
+        size = len(often) + step * (extent - 1)
+        padded = np.zeros(-(-size // step) * step, np.int64)
+        padded[: len(often)] = often
+        sums = padded.reshape(-1, step).cumsum(0)
+        # The sum of the `extent` rows that end here.
+        sums[extent:] -= sums[:-extent].copy()
+        often = sums.reshape(-1)[:size]
+    lowest = sum(min(0, step * (extent - 1)) for step, extent in steps)
+    return _Sum(factors, np.arange(lowest, lowest + len(often)), often)
+
+
+def _pairs(listed: Sequence[_Sum], last: _Sum, consts: Sequence[int]) -> int:
+    """For all values of the `listed` sums: how many of the `last` one the forms leave."""
+    axes = np.ix_(*(s.values for s in listed))
+    weights: Any = 1
+    for weight in np.ix_(*(s.often for s in listed)):
+        weights = weights * weight
+    first, end = int(last.values[0]), int(last.values[-1]) + 1
+    low, high = np.full(np.shape(weights), first), np.full(np.shape(weights), end)
+    for k, const in enumerate(consts):
+        base: Any = const + sum(s.factors[k] * axis for s, axis in zip(listed, axes, strict=True))
+        factor = last.factors[k]
+        if factor > 0:
+            low = np.maximum(low, -(base // factor))
+        elif factor < 0:
+            high = np.minimum(high, base // -factor + 1)
+        else:
+            high = np.where(base >= 0, high, first)
+    low = np.minimum(low, end)
+    upto = np.concatenate(([0], last.often.cumsum()))
+    return int((weights * (upto[np.maximum(high, low) - first] - upto[low - first])).sum())
