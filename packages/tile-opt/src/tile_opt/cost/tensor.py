@@ -134,8 +134,9 @@ class TensorModel:
     def _staged(self, plan: TensorPlan, extent: int) -> TensorPlan | None:
         """The plan with as many stages as the reduction and local memory allow, at least two."""
         width = plan.roles.instruction.dtype.bytes
-        line = plan.step + COPY_BYTES // width
-        each = width * (plan.rows * line + plan.step * (plan.columns + 2 * COPY_BYTES // width))
+        unit = COPY_BYTES // width
+        # Neighbours in memory follow the reduction, or not; the pitch is padded.
+        each = width * sum(max(n * (plan.step + unit), plan.step * (n + 2 * unit)) for n in (plan.rows, plan.columns))
         most = min(plan.stages, self.local_bytes // each, extent // plan.step + 1)
         return TensorPlan(plan.roles, plan.shape, plan.step, most) if most >= 2 else None
 
