@@ -1,0 +1,578 @@
+"""Contractions on matrix instructions: what is scheduled how, what is left alone, and that results are those of TF32.
+
+The golden text is made again by ``python test_tensor_tile.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from explain_support import FRONT
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tensor_support import (
+    BIAS_RELU,
+    BUSY,
+    DTYPES,
+    LAYOUTS,
+    PORTABLE,
+    RELU,
+    SMALL,
+    TAILS,
+    TENSOR,
+    Array,
+    Sample,
+    agree,
+    blocks_of,
+    bound,
+    inputs_of,
+    instructions,
+    matmul,
+    modelled,
+    near,
+    on_matrix,
+    run_kernels,
+    scheduled,
+    tf32,
+    walk_instr,
+    whole,
+)
+from tile_ir.dtype import DType
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.semtree.nodes import Alloc, Space
+from tile_ir.semtree.verify import OPTIONAL_NODES
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Refinement, Scope, Sync, Transfer, Wait
+from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.stripe.parser import parse_program
+from tile_ir.stripe.printer import print_program
+from tile_ir.target import Target
+from tile_opt.compiler import lower_kernels
+from tile_opt.cost.tensor import TensorPlan, bank_conflicts
+from tile_opt.passes.base import kernels_of
+from tile_opt.passes.tensor_tile import TensorTile
+from tile_opt.pipeline import optimize
+from tile_opt.schedule.view import open_kernel
+from tile_opt.semopt.legalise import used_nodes
+from tile_opt.translate import to_stripe
+
+GOLDEN = Path(__file__).parent / "golden_tensor" / "matmul_float32.stripe"
+SIZES = [(32, 32, 48), (40, 24, 32), (33, 17, 16)]
+"""Whole tiles; rows and columns over the end; rows that no copy of 16 bytes fits."""
+F32, BF16 = DTYPES
+LIGHT = replace(SMALL, nodes=PORTABLE)
+
+
+def plan_of(sample: Sample, target: Target) -> TensorPlan | None:
+    """What the pass plans for the sample's only kernel."""
+    (kernel,) = kernels_of(optimize(to_stripe(sample.program), target, passes=FRONT))
+    view = open_kernel(kernel) if isinstance(kernel, Block) else None
+    assert view is not None
+    return TensorTile().plan(view, target)
+
+
+def both(inputs: Mapping[str, Array]) -> tuple[Array, Array]:
+    """A and B as they are."""
+    return inputs["A"], inputs["B"]
+
+
+def locals_of(stripe: Stripe) -> list[Refinement]:
+    """The operands' boxes in local memory."""
+    return [r for b in blocks_of(stripe) for r in b.refs if r.dir is Direction.ALLOC and r.loc.scope is Scope.GROUP]
+
+
+# --- results ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=["even", "ragged", "odd"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_product_of_matrices(dtype: DType, layout: str, sizes: tuple[int, int, int]) -> None:
+    agree(matmul(layout, dtype, *sizes), SMALL)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_large_tile(dtype: DType) -> None:
+    """Four by four instructions a warp: every fragment is one of several."""
+    sample = matmul("nn", dtype, 100, 72, 32)
+    plan = plan_of(sample, TENSOR)
+    assert plan is not None and (plan.shape.tall, plan.shape.wide) == (4, 4)
+    agree(sample, TENSOR)
+
+
+@pytest.mark.parametrize("tail", [RELU, BIAS_RELU], ids=["relu", "bias_relu"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_follows_a_product_is_done_on_its_fragments(dtype: DType, tail: str) -> None:
+    agree(matmul("nn", dtype, 40, 24, 32, tail), SMALL)
+
+
+def test_loops_that_are_one_in_memory_are_one_depth() -> None:
+    source = "function (A[M, K, L], B[K, L, N]) -> (R) { R[i, j : M, N] = +(A[i, k, l] * B[k, l, j]); }"
+    program = bound(source, F32, A=(40, 4, 8), B=(4, 8, 24))
+    agree(Sample(program, lambda x: (x["A"].reshape(40, 32), x["B"].reshape(32, 24))), SMALL)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_a_batch_of_products(shared: bool) -> None:
+    """One B for all of the batch, or one each."""
+    right, head, b = ("B[k, j]", "B[K, N]", (16, 24)) if shared else ("B[b, k, j]", "B[P, K, N]", (3, 16, 24))
+    source = f"function (A[P, M, K], {head}) -> (R) {{ R[b, i, j : P, M, N] = +(A[b, i, k] * {right}); }}"
+    sample = Sample(bound(source, F32, A=(3, 40, 16), B=b), both)
+    agree(sample, SMALL)
+
+
+OFFSETS = {
+    "rows": ("A[i + 2, k] * B[k, j]", (36, 16), (16, 24), lambda a, b: (a[2:], b)),
+    "columns": ("A[i, k] * B[k, j + 4]", (34, 16), (16, 28), lambda a, b: (a, b[:, 4:])),
+    "unaligned columns": ("A[i, k] * B[k, j + 3]", (34, 16), (16, 27), lambda a, b: (a, b[:, 3:])),
+    "depth": ("A[i, k + 4] * B[k, j]", (34, 20), (16, 24), lambda a, b: (a[:, 4:], b)),
+}
+
+
+@pytest.mark.parametrize("case", OFFSETS)
+def test_operands_that_start_inside_a_matrix(case: str) -> None:
+    text, left, right, parts = OFFSETS[case]
+    source = f"function (A[P, Q], B[S, T]) -> (R) {{ R[i, j : 34, 24] = +({text}); }}"
+    sample = Sample(bound(source, F32, A=left, B=right), lambda x: parts(x["A"], x["B"]))
+    agree(sample, SMALL)
+
+
+def test_a_matrix_times_itself() -> None:
+    source = "function (A[M, K]) -> (R) { R[i, j : M, M] = +(A[i, k] * A[j, k]); }"
+    program = bound(source, F32, A=(40, 32))
+    inputs = inputs_of(program)
+    stripe = scheduled(program, SMALL)
+    assert on_matrix(stripe)
+    got, a = run_kernels(stripe, SMALL, inputs), tf32(inputs["A"])
+    np.testing.assert_allclose(got, a @ a.T, rtol=0, atol=1e-6 * (np.abs(a) @ np.abs(a.T)).max())
+
+
+OWN_KERNELS = {
+    "computed": ("X = exp(A); R[i, j : M, N] = +(X[i, k] * B[k, j]);", lambda a, b: np.exp(a) @ b),
+    "shifted": ("X = A + 0.5; R[i, j : M, N] = +(X[i, k] * B[k, j]);", lambda a, b: (a + 0.5) @ b),
+    "rows before the first": ("R[i, j : M, N] = +(A[i - 1, k] * B[k, j]);", lambda a, b: np.pad(a @ b, ((1, 0), (0, 0)))[:-1]),
+    "a sum beside": ("P[i, j : M, N] = +(A[i, k] * B[k, j]); S[j : N] = +(B[k, j]); R = P + S;", lambda a, b: a @ b + b.sum(0)),
+}
+
+
+@pytest.mark.parametrize("case", OWN_KERNELS)
+def test_what_does_not_fit_beside_a_product_is_a_kernel_of_its_own(case: str) -> None:
+    text, meaning = OWN_KERNELS[case]
+    program = bound(f"function (A[M, K], B[K, N]) -> (R) {{ {text} }}", F32, A=(40, 32), B=(32, 24))
+    inputs, stripe = inputs_of(program), scheduled(program, SMALL)
+    assert on_matrix(stripe) and len(kernels_of(stripe)) == 2
+    # TF32 of operands that are rounded before or after they are computed.
+    want = meaning(*(whole(inputs[n]) for n in "AB"))
+    np.testing.assert_allclose(run_kernels(stripe, SMALL, inputs), want, rtol=0, atol=2.0**-9 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_is_no_number_stays_in_its_row_and_column(dtype: DType) -> None:
+    """Columns and rows over the end are computed from zeros, and dropped."""
+    sample = matmul("nn", dtype, 40, 24, 32)
+    inputs = inputs_of(sample.program)
+    inputs["A"][39, 3], inputs["A"][7, 0], inputs["B"][5, 23] = np.nan, np.inf, -np.inf
+    got = run_kernels(scheduled(sample.program, SMALL), SMALL, inputs).astype(np.float64)
+    finite = np.ones((40, 24), bool)
+    finite[[39, 7]], finite[:, 23] = False, False
+    assert np.array_equal(np.isfinite(got), finite)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_targets_without_the_nodes_give_the_same_bits(dtype: DType, layout: str) -> None:
+    sample = matmul(layout, dtype, 40, 24, 32)
+    inputs = inputs_of(sample.program, 3)
+    expected = run_kernels(scheduled(sample.program, SMALL), SMALL, inputs)
+    for missing in ({"MatrixLoad"}, OPTIONAL_NODES - PORTABLE):
+        target = replace(SMALL, nodes=OPTIONAL_NODES - missing)
+        stripe = scheduled(sample.program, target)
+        for kernel in lower_kernels(stripe, target).kernels:
+            assert kernel.function is not None and not used_nodes(kernel.function) & missing
+        got = run_kernels(stripe, target, inputs)
+        assert got.tobytes() == expected.tobytes(), sorted(missing)
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> tuple[Sample, Target]:
+    dtype, layout = draw(st.sampled_from(DTYPES)), draw(st.sampled_from(LAYOUTS))
+    deep = 8 if dtype is F32 else 16
+    k = deep * draw(st.integers(1, 64 // deep))
+    m, n = draw(st.integers(16, 70)), draw(st.integers(8, 40))
+    tail = draw(st.sampled_from([*TAILS]))
+    target = draw(st.sampled_from([SMALL, SMALL, TENSOR, LIGHT, modelled(SMALL, static_local_bytes=12288)]))
+    return matmul(layout, dtype, m, n, k, tail), target
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(samples())
+def test_random_products(case: tuple[Sample, Target]) -> None:
+    agree(*case)
+
+
+# --- structure -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("k", "stages", "step"), [(8, 2, 8), (24, 3, 8), (16, 2, 16), (32, 3, 16), (64, 3, 16), (256, 3, 16)]
+)
+def test_a_step_is_two_instructions_deep_and_three_steps_are_in_flight(k: int, stages: int, step: int) -> None:
+    sample = matmul("nn", F32, 64, 64, k)
+    plan = plan_of(sample, TENSOR)
+    assert plan is not None and (plan.stages, plan.step) == (stages, step)
+    stripe = scheduled(sample.program, TENSOR)
+    assert [r.versions for r in locals_of(stripe)] == [stages, stages]
+    assert [r.type.sizes for r in locals_of(stripe)] == [(plan.rows, step), (step, plan.columns)]
+
+
+def test_stages_are_as_many_as_fit_in_local_memory() -> None:
+    sample = matmul("nn", F32, 64, 64, 256)
+    full = plan_of(sample, modelled(SMALL, static_local_bytes=15360))
+    less = plan_of(sample, modelled(SMALL, static_local_bytes=15359))
+    assert full is not None and less is not None
+    assert (full.rows, full.columns, full.stages) == (less.rows, less.columns, 3)
+    assert less.stages == 2
+    assert plan_of(sample, modelled(SMALL, static_local_bytes=10239)) is None
+
+
+def test_the_target_says_how_much_local_memory_there_is() -> None:
+    """`static_local_bytes` where a device gives a group more than others; else `max_mem`."""
+    sample = matmul("nn", F32, 64, 64, 256)
+    small = replace(SMALL, settings=replace(BUSY.settings, max_mem=12000))
+    found = [plan_of(sample, t) for t in (small, modelled(small, static_local_bytes=None))]
+    assert [p.stages for p in found if p is not None] == [3, 2]
+
+
+@pytest.mark.parametrize("target", [SMALL, TENSOR, LIGHT], ids=["small", "large", "light"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_kernel_keeps_to_its_local_memory(dtype: DType, layout: str, target: Target) -> None:
+    """The most that the boxes take is no more than what makes the plan choose so many stages."""
+    sample = matmul(layout, dtype, 512, 512, 512)
+    stages, needed = _local_memory(sample, target)
+    assert stages == 3 and needed <= 98304
+    assert _local_memory(sample, modelled(target, static_local_bytes=needed - 1))[0] < 3
+
+
+def _local_memory(sample: Sample, target: Target) -> tuple[int, int]:
+    """Versions and bytes of the group's arrays."""
+    boxes = locals_of(scheduled(sample.program, target))
+    if not boxes:
+        return 0, 0
+    spans = [r.versions * (1 + sum((n - 1) * s for n, s in zip(r.type.sizes, r.type.strides, strict=True))) for r in boxes]
+    return boxes[0].versions, sum(span * r.type.dtype.bytes for span, r in zip(spans, boxes, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodes", "expected"),
+    [
+        (F32, OPTIONAL_NODES, {"round", "mma_m16n8k8_tf32"}),
+        (BF16, OPTIONAL_NODES, {"matrix_load", "matrix_load_transposed", "mma_m16n8k16_bf16"}),
+        (BF16, OPTIONAL_NODES - {"MatrixLoad"}, {"mma_m16n8k16_bf16"}),
+    ],
+    ids=["tf32", "bf16", "bf16 without matrix loads"],
+)
+def test_which_blocks_are_instructions(dtype: DType, nodes: frozenset[str], expected: set[str]) -> None:
+    stripe = scheduled(matmul("nn", dtype, 64, 64, 64).program, replace(SMALL, nodes=nodes))
+    assert instructions(stripe) == expected
+
+
+@pytest.mark.parametrize(("layout", "transposed"), [("nn", "B"), ("tn", "AB"), ("nt", ""), ("tt", "A")])
+def test_matrices_whose_neighbours_are_no_neighbours_in_depth_are_loaded_transposed(layout: str, transposed: str) -> None:
+    stripe = scheduled(matmul(layout, BF16, 64, 64, 64).program, SMALL)
+    loads = {b.name: b.instr for b in walk_instr(stripe, "matrix_load")}
+    assert {n for n, instr in loads.items() if "_transposed" in instr} == {f"load_{n}" for n in transposed}
+    assert set(loads) == {"load_A", "load_B"}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_block_of_a_product_keeps_its_meaning(dtype: DType) -> None:
+    """One instruction's worth of iterations, whose body multiplies and adds."""
+    stripe = scheduled(matmul("nn", dtype, 64, 64, 64).program, SMALL)
+    (instruction,) = (i for i in MATRIX_INSTRUCTIONS.values() if i.dtype is dtype)
+    found = list(walk_instr(stripe, "mma"))
+    assert found
+    for block in found:
+        assert tuple(i.range for i in block.indexes if i.value is None) == instruction.shape
+        assert [type(s).__name__ for s in block.body if type(s).__name__ != "Op"] == ["Load", "Load", "Store"]
+        assert {r.type.dtype for r in block.refs} == {dtype, F32}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_each_operand_has_one_allocation_of_fragments(dtype: DType) -> None:
+    stripe = scheduled(matmul("nn", dtype, 64, 64, 64).program, SMALL)
+    multiplies = [b for b in blocks_of(stripe) if b.name == "multiply"]
+    for block in multiplies:
+        assert [r.into for r in block.refs if r.dir is Direction.ALLOC] == ["A_fragments", "B_fragments"]
+    fragments = [r for b in blocks_of(stripe) for r in b.refs if r.dir is Direction.ALLOC and r.loc.scope is Scope.SUBGROUP]
+    assert all(r.type.layout.fragment is not None for r in fragments)
+    assert len(fragments) == 2 * len(multiplies) + 1
+    assert {r.type.dtype for r in fragments if r.into not in ("A_fragments", "B_fragments")} == {F32}
+
+
+@pytest.mark.parametrize(("k", "stages"), [(64, 3), (16, 2)])
+def test_every_step_waits_for_its_copies_and_for_the_other_warps(k: int, stages: int) -> None:
+    """A wait closes the batch of copies before it, and a barrier stands between it and what reads the copies."""
+    stripe = scheduled(matmul("nn", F32, 64, 64, k).program, SMALL)
+    (warps,) = (b for b in blocks_of(stripe) if b.name.endswith("_warps"))
+    pending = stages - 2
+    order = [_kind(s, pending) for s in warps.body]
+    ahead = ["init", "copies", *["wait", "copies"] * (stages - 2)]
+    loop = ["steps"] if k // 16 > stages - 1 else []
+    assert order == [*ahead, *loop, *["wait", "sync", "step"] * (stages - 1), "R_store"]
+    for steps in (b for b in blocks_of(stripe) if b.name.endswith("_steps")):
+        kinds = [_kind(s, pending) for s in steps.body]
+        assert kinds == ["wait", "sync", "multiply", "copy_A", "copy_B", "multiply"]
+        (index,) = (i for i in steps.indexes if i.value is None)
+        assert index.order is Order.ORDERED and index.range == k // 16 - (stages - 1)
+
+
+def _kind(statement: Any, pending: int) -> str:
+    match statement:
+        case Wait(0, found):
+            assert found == pending
+            return "wait"
+        case Sync(Scope.GROUP, "local"):
+            return "sync"
+        case Block():
+            first, _, last = statement.name.rpartition("_")
+            return {"copy_step": "copies", "step": "step"}.get(first, last if last == "steps" else statement.name)
+        case _:
+            raise AssertionError(statement)
+
+
+def test_steps_take_turns_in_the_versions() -> None:
+    """A step reads the version that was copied for it, and never the one that is being copied."""
+    stripe = scheduled(matmul("nn", F32, 64, 64, 128).program, SMALL)
+    (steps,) = (b for b in blocks_of(stripe) if b.name.endswith("_steps"))
+    forms = {r.into: r.access[0] for r in steps.refs if r.loc.scope is Scope.GROUP}
+    step = Affine.var("step")
+    assert forms == {"A_local_later": step + 2, "B_local_later": step + 2, "A_local": step, "B_local": step}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "elements"), [(F32, 24, 4), (F32, 17, 1), (BF16, 24, 8), (BF16, 20, 1)], ids=str
+)
+def test_copies_are_of_16_bytes_where_rows_are_aligned(dtype: DType, columns: int, elements: int) -> None:
+    stripe = scheduled(matmul("nn", dtype, 64, columns, 32).program, SMALL)
+    copies = [b for b in blocks_of(stripe) if any(isinstance(s, Transfer) for s in b.body)]
+    assert {prod(r.type.sizes) for b in copies if b.name == "copy_B" for r in b.refs} == {elements}
+
+
+def test_only_copies_over_the_end_are_checked() -> None:
+    even, ragged = (scheduled(matmul("nn", F32, m, n, 32).program, SMALL) for m, n in ((64, 32), (40, 24)))
+    for stripe, guarded in ((even, False), (ragged, True)):
+        copies = [b for b in blocks_of(stripe) if b.name.startswith("copy_") and b.name[5:] in "AB"]
+        assert copies and all(bool(b.constraints) is guarded for b in copies)
+        assert any(b.name == "clear" for b in blocks_of(stripe)) is guarded
+
+
+def test_removing_tags_changes_nothing() -> None:
+    from slides_support import untagged
+
+    sample = matmul("nn", F32, 40, 24, 32)
+    inputs = inputs_of(sample.program)
+    stripe = scheduled(sample.program, SMALL)
+    assert run_kernels(untagged(stripe), SMALL, inputs).tobytes() == run_kernels(stripe, SMALL, inputs).tobytes()
+
+
+def test_a_small_product_has_a_golden_text() -> None:
+    text = golden()
+    assert text == GOLDEN.read_text(encoding="utf-8")
+    assert print_program(parse_program(text)) == text
+
+
+def golden() -> str:
+    return print_program(scheduled(matmul("nn", F32, 40, 32, 48).program, SMALL))
+
+
+# --- banks of local memory -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("addresses", "width", "conflicts"),
+    [
+        ([4 * i for i in range(32)], 4, 1),
+        ([8 * i for i in range(32)], 4, 2),
+        ([128 * i for i in range(32)], 4, 32),
+        ([0] * 32, 4, 1),
+        ([2 * i for i in range(32)], 4, 1),
+        ([16 * i for i in range(8)], 16, 1),
+        ([128 * i for i in range(8)], 16, 8),
+        ([16 * i for i in range(8)] * 4, 16, 1),
+    ],
+)
+def test_lanes_that_meet_in_a_bank(addresses: list[int], width: int, conflicts: int) -> None:
+    assert bank_conflicts(addresses, width) == conflicts
+
+
+@pytest.mark.parametrize("target", [SMALL, TENSOR], ids=["small", "large"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_loads_of_single_elements_have_no_bank_conflicts(layout: str, target: Target) -> None:
+    """Every load of every slice: 32 lanes, 32 banks."""
+    stripe = scheduled(matmul(layout, F32, 512, 512, 512).program, target)
+    for name in "AB":
+        load = next(b for b in walk_instr(stripe, "round") if b.name == f"load_{name}")
+        source = next(r for r in load.refs if r.into == "src")
+        for point in _points(load, ("lane_high", "lane_low")):
+            at = [_address(source, point | {"lane_high": lane // 4, "lane_low": lane % 4}) for lane in range(32)]
+            assert bank_conflicts(at, 4) == 1
+
+
+@pytest.mark.parametrize("target", [SMALL, TENSOR], ids=["small", "large"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_loads_of_matrices_have_no_bank_conflicts(layout: str, target: Target) -> None:
+    """Eight lines of 16 bytes at a time, along the dimension that is not contiguous: 32 banks."""
+    stripe = scheduled(matmul(layout, BF16, 512, 512, 512).program, target)
+    for name in "AB":
+        load = next(b for b in walk_instr(stripe, "matrix_load") if b.name == f"load_{name}")
+        source = next(r for r in load.refs if r.into == "src")
+        across = "row" if _address(source, _zero(load) | {"column": 1}) == source.type.dtype.bytes else "column"
+        for point in _points(load, ("row", "column")):
+            at = [_address(source, _zero(load) | point | {across: line}) for line in range(8)]
+            assert bank_conflicts(at, 16) == 1
+            assert all(a % 16 == 0 for a in at)
+
+
+def _zero(block: Block) -> dict[str, int]:
+    """Zero for every name that the block's accesses mention."""
+    return {n: 0 for r in block.refs for f in r.access for n in f.names}
+
+
+def _points(block: Block, without: tuple[str, str]) -> list[dict[str, int]]:
+    """Points of the block's own indexes but two."""
+    own = [i for i in block.indexes if i.value is None and i.name not in without]
+    zero = _zero(block)
+    return [zero | dict(zip((i.name for i in own), at, strict=True)) for at in product(*(range(i.range) for i in own))]
+
+
+def _address(ref: Refinement, point: dict[str, int]) -> int:
+    """Bytes from the start of the local box."""
+    forms = zip(ref.access, ref.type.strides, strict=True)
+    return ref.type.dtype.bytes * sum(f.evaluate(point) * stride for f, stride in forms)
+
+
+# --- which tile ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [((4096, 4096, 4096), (128, 128)), ((1024, 1024, 1024), (128, 64))],
+    ids=str,
+)
+def test_tiles_keep_the_multiprocessors_busy(dtype: DType, sizes: tuple[int, int, int], tile: tuple[int, int]) -> None:
+    plan = plan_of(matmul("nn", dtype, *sizes), BUSY)
+    assert plan is not None
+    assert ((plan.rows, plan.columns), plan.stages, plan.warps) == (tile, 3, 4)
+
+
+def test_a_group_is_as_many_work_items_as_its_warps() -> None:
+    stripe = scheduled(matmul("nn", F32, 64, 64, 32).program, SMALL)
+    (kernel,) = lower_kernels(stripe, SMALL).kernels
+    assert kernel.function is not None
+    assert (prod(kernel.function.group_size), kernel.function.subgroup, kernel.groups) == (128, 32, (4, 1, 1))
+    grid = [i.range for b in blocks_of(stripe) for i in b.indexes if i.bind is Bind.GRID]
+    assert grid == [2, 2]
+
+
+def test_local_arrays_are_all_that_a_group_shares() -> None:
+    (kernel,) = lower_kernels(scheduled(matmul("nn", F32, 64, 64, 32).program, SMALL), SMALL).kernels
+    assert kernel.function is not None
+    arrays = [s for s in kernel.function.body.body if isinstance(s, Alloc) and s.type.space is Space.LOCAL]
+    assert len(arrays) == 2
+
+
+# --- what is left alone ----------------------------------------------------------------------------
+
+CONV = "function (A[X, C], B[T, C, D]) -> (R) { R[x, d : X, D] = +(A[x + t - 1, c] * B[t, c, d]); }"
+PRODUCT = "function (A[M, K], B[K, N]) -> (R) { R[i, j : M, N] = %s(A[i, k] %s B[k, j]); }"
+STRIDED = "function (A[M, K], B[K, N]) -> (R) { R[i, j : 32, 32] = +(A[2*i, k] * B[k, j]); }"
+DIAGONAL = "function (A[M, K], B[K, N]) -> (R) { R[i, j : 32, 32] = +(A[i + j, k] * B[k, j]); }"
+VECTOR = "function (A[M, K], B[K]) -> (R) { R[i : M] = +(A[i, k] * B[k]); }"
+TWICE = "function (A[M, K, L], B[L, K, N]) -> (R) { R[i, j : M, N] = +(A[i, k, l] * B[l, k, j]); }"
+SQUARE = (32, 32)
+KERNELS: dict[str, tuple[str, Any, tuple[int, ...], tuple[int, ...]]] = {
+    "a padded convolution": (CONV, F32, (32, 32), (3, 32, 32)),
+    "float64": (PRODUCT % ("+", "*"), DType.FLOAT64, SQUARE, SQUARE),
+    "float16": (PRODUCT % ("+", "*"), DType.FLOAT16, SQUARE, SQUARE),
+    "integers": (PRODUCT % ("+", "*"), DType.INT32, SQUARE, SQUARE),
+    "two dtypes": (PRODUCT % ("+", "*"), {"A": F32, "B": BF16}, SQUARE, SQUARE),
+    "largest products": (PRODUCT % (">", "*"), F32, SQUARE, SQUARE),
+    "sums of sums": (PRODUCT % ("+", "+"), F32, SQUARE, SQUARE),
+    "two reduced loops": (TWICE, F32, (32, 8, 8), (8, 8, 32)),
+    "every second row": (STRIDED, F32, (64, 32), SQUARE),
+    "a subscript of two loops": (DIAGONAL, F32, (63, 32), SQUARE),
+    "a vector": (VECTOR, F32, SQUARE, (32,)),
+    "a depth of no whole instructions": (PRODUCT % ("+", "*"), F32, (32, 36), (36, 32)),
+    "a depth of no whole bfloat16 instructions": (PRODUCT % ("+", "*"), BF16, (32, 24), (24, 32)),
+    "fewer rows than an instruction": (PRODUCT % ("+", "*"), F32, (15, 32), SQUARE),
+    "fewer columns than an instruction": (PRODUCT % ("+", "*"), F32, SQUARE, (32, 7)),
+}
+
+
+@pytest.mark.parametrize("case", KERNELS)
+def test_what_no_instruction_computes_is_left_alone(case: str) -> None:
+    source, dtype, a, b = KERNELS[case]
+    program = bound(source, dtype, A=a, B=b)
+    without = replace(SMALL, passes=tuple(p for p in SMALL.passes if p.name != "tensor_tile"))
+    assert scheduled(program, SMALL) == scheduled(program, without)
+
+
+TARGETS = {
+    "precision is not to be reduced": modelled(SMALL, reduced_precision=None),
+    "precision is explicitly to be kept": modelled(SMALL, reduced_precision=False),
+    "no instructions are listed": modelled(SMALL, matrix=None),
+    "another instruction is listed": modelled(SMALL, matrix=["mma_m16n8k16_bf16"]),
+    "sub-groups of 64 lanes": modelled(SMALL, subgroup=64),
+    "no sub-groups": modelled(SMALL, subgroup=None),
+    "groups of 64": replace(SMALL, settings=replace(SMALL.settings, threads=64)),
+    "little local memory": modelled(SMALL, static_local_bytes=4096),
+}
+
+
+@pytest.mark.parametrize("case", TARGETS)
+def test_targets_that_leave_products_alone(case: str) -> None:
+    program = matmul("nn", F32, 64, 64, 64).program
+    assert on_matrix(scheduled(program, SMALL))
+    target = TARGETS[case]
+    without = replace(target, passes=tuple(p for p in target.passes if p.name != "tensor_tile"))
+    assert scheduled(program, target) == scheduled(program, without)
+
+
+def test_the_second_product_of_a_chain_is_a_kernel_of_its_own() -> None:
+    source = """function (A[M, K], B[K, N], C[N, L]) -> (R) {
+        P[i, j : M, N] = +(A[i, k] * B[k, j]); R[i, l : M, L] = +(P[i, j] * C[j, l]); }"""
+    program = bound(source, F32, A=(32, 16), B=(16, 24), C=(24, 32))
+    stripe = scheduled(program, SMALL)
+    assert len(kernels_of(stripe)) == 2
+    inputs = inputs_of(program)
+    got = run_kernels(stripe, SMALL, inputs)
+    a, b, c = (tf32(inputs[n]) for n in "ABC")
+    # The product in between is rounded, too: a step of TF32 of its size.
+    np.testing.assert_allclose(got, a @ b @ c, rtol=0, atol=2.0**-11 * (np.abs(a @ b) @ np.abs(c)).max())
+
+
+def test_operands_are_rounded_to_the_nearest() -> None:
+    """What would be a sum of lost halves were they cut off."""
+    sample = matmul("nn", F32, 32, 32, 32)
+    inputs = {n: np.full((32, 32), 1 + 2.0**-10 + 2.0**-11, np.float32) for n in "AB"}
+    got = run_kernels(scheduled(sample.program, SMALL), SMALL, inputs)
+    assert np.all(got == 32 * (1 + 2.0**-9) ** 2)
+    near(got, sample, inputs, tf32, 0)
+
+
+def main() -> None:
+    GOLDEN.parent.mkdir(exist_ok=True)
+    GOLDEN.write_text(golden(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
