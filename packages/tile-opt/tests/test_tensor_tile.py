@@ -5,7 +5,7 @@ The golden text is made again by ``python test_tensor_tile.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -128,7 +128,7 @@ def test_a_batch_of_products(shared: bool) -> None:
     agree(sample, SMALL)
 
 
-OFFSETS = {
+OFFSETS: dict[str, tuple[str, tuple[int, int], tuple[int, int], Callable[[Array, Array], tuple[Array, Array]]]] = {
     "rows": ("A[i + 2, k] * B[k, j]", (36, 16), (16, 24), lambda a, b: (a[2:], b)),
     "columns": ("A[i, k] * B[k, j + 4]", (34, 16), (16, 28), lambda a, b: (a, b[:, 4:])),
     "unaligned columns": ("A[i, k] * B[k, j + 3]", (34, 16), (16, 27), lambda a, b: (a, b[:, 3:])),
@@ -154,7 +154,7 @@ def test_a_matrix_times_itself() -> None:
     np.testing.assert_allclose(got, a @ a.T, rtol=0, atol=1e-6 * (np.abs(a) @ np.abs(a.T)).max())
 
 
-OWN_KERNELS = {
+OWN_KERNELS: dict[str, tuple[str, Callable[[Array, Array], Array]]] = {
     "computed": ("X = exp(A); R[i, j : M, N] = +(X[i, k] * B[k, j]);", lambda a, b: np.exp(a) @ b),
     "shifted": ("X = A + 0.5; R[i, j : M, N] = +(X[i, k] * B[k, j]);", lambda a, b: (a + 0.5) @ b),
     "rows before the first": ("R[i, j : M, N] = +(A[i - 1, k] * B[k, j]);", lambda a, b: np.pad(a @ b, ((1, 0), (0, 0)))[:-1]),

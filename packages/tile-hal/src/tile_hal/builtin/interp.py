@@ -153,7 +153,7 @@ class InterpDriver(Driver):
         capabilities = Capabilities(
             dtypes=supported_dtypes(),
             nodes=target.nodes,
-            max_group_size=64,
+            max_group_size=128,
             local_bytes=target.settings.max_mem,
             subgroup=LANES,
             is_async=True,

@@ -1,0 +1,161 @@
+"""Matrix instructions on whole stacks: the schedules on every device that runs groups, the instructions where they exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tile_hal
+import tile_opt
+import tile_runtime as tile
+from stack import Array, bind, on_device
+from tile_hal.interfaces import Device
+from tile_ir.dtype import DType
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.target import PassConfig, Target
+from tile_lang.program import TensorType
+
+MATMUL = {
+    "nn": "function (A[M, K], B[K, N]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[k, j]); }",
+    "tn": "function (A[K, M], B[K, N]) -> (R) { R[i, j : M, N] = +(A[k, i] * B[k, j]); }",
+    "nt": "function (A[M, K], B[N, K]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[j, k]); }",
+}
+"""``op(A) @ op(B)``: which of them is transposed."""
+BIAS_RELU = """function (A[M, K], B[K, N], V[N]) -> (R) {
+    P[i, j : M, N] = +(A[i, k] * B[k, j]); Q = P + V; R = (Q > 0 ? Q : 0);
+}"""
+DTYPES = (DType.FLOAT32, DType.BFLOAT16)
+ITEMS = 128
+"""Work items of a group of four warps."""
+PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "tensor_tile", "gpu_tile"))
+MODEL = {"subgroup": 32, "reduced_precision": True, "matrix": list(MATRIX_INSTRUCTIONS), "static_local_bytes": 18432}
+"""Local memory for the smallest tile, of 32 by 32, so that small products have several groups."""
+
+
+def gpu(device: Device) -> Target:
+    """A GPU with matrix instructions that has the device's nodes: what it lacks of them is rewritten."""
+    able = device.capabilities
+    if "Barrier" not in able.nodes or able.max_group_size < ITEMS:
+        pytest.skip(f"device has no groups of {ITEMS} work items")
+    hardware = replace(device.target.settings, threads=256, vec_size=4, use_global=False, max_regs=65536, index_bits=32)
+    return Target("gpu", hardware, model=MODEL, nodes=able.nodes, passes=PASSES)
+
+
+def need(device: Device, dtype: DType) -> None:
+    if dtype not in device.capabilities.dtypes:
+        pytest.skip(f"device has no {dtype}")
+
+
+def operands(layout: str, dtype: DType, sizes: tuple[int, int, int], seed: int = 0) -> dict[str, Array]:
+    m, n, k = sizes
+    rng = np.random.default_rng(seed)
+    a, b = ((m, k), (k, m))[layout[0] == "t"], ((k, n), (n, k))[layout[1] == "t"]
+    return {name: rng.standard_normal(s).astype(dtype.numpy) for name, s in {"A": a, "B": b}.items()}
+
+
+def straight(layout: str, inputs: Mapping[str, Array]) -> tuple[Array, Array]:
+    """The operands as they are multiplied."""
+    return inputs["A"].T if layout[0] == "t" else inputs["A"], inputs["B"].T if layout[1] == "t" else inputs["B"]
+
+
+def tf32(x: Array) -> Array:
+    """Rounded to ten mantissa bits, away from zero in a tie, by their bits; bfloat16 has fewer."""
+    bits = x.astype(np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+
+def near(got: Array, left: Array, right: Array, share: float) -> None:
+    """`got` is the product within a share of ``|left| @ |right|`` and a rounding of its dtype."""
+    want, size = left @ right, np.abs(left) @ np.abs(right)
+    step = {"float32": 2.0**-24, "bfloat16": 2.0**-8}[str(got.dtype)]
+    worst = np.max(np.abs(got.astype(np.float64) - want) / (share * size + step * np.abs(want)))
+    assert worst <= 1, f"{worst:.2f} times what is allowed"
+
+
+def run(device: Device, target: Target, source: str, inputs: Mapping[str, Array]) -> Array:
+    """R of the one kernel that the program is for the target, on the device."""
+    program = bind(source, {n: TensorType(DType(str(x.dtype)), x.shape) for n, x in inputs.items()})
+    compiled = tile_opt.compile(program, target, verify=True)
+    (kernel,) = compiled.kernels.kernels
+    assert kernel.function is not None and np.prod(kernel.function.group_size) == ITEMS
+    return on_device(device, compiled, inputs)["R"]
+
+
+# --- the schedules, everywhere -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", MATMUL)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_schedule_on_a_device(device: Device, dtype: DType, layout: str) -> None:
+    """TF32 products to the last bits, in the same bits as the interpreter's; a step loop, and edges."""
+    need(device, dtype)
+    target, interpreter = gpu(device), tile_hal.device("interp")
+    inputs = operands(layout, dtype, (40, 24, 48))
+    got = run(device, target, MATMUL[layout], inputs)
+    near(got, *(tf32(x) for x in straight(layout, inputs)), 1e-6)
+    if device is not interpreter:
+        assert got.tobytes() == run(interpreter, gpu(interpreter), MATMUL[layout], inputs).tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_follows_a_product_on_a_device(device: Device, dtype: DType) -> None:
+    need(device, dtype)
+    inputs = operands("nn", dtype, (40, 24, 32)) | {"V": np.linspace(-1, 1, 24).astype(dtype.numpy)}
+    got = run(device, gpu(device), BIAS_RELU, inputs).astype(np.float64)
+    product, bias = tf32(inputs["A"]) @ tf32(inputs["B"]), inputs["V"].astype(np.float64)
+    step = 2.0**-7 if dtype is DType.BFLOAT16 else 1e-6
+    np.testing.assert_allclose(got, np.maximum(product + bias, 0), rtol=0, atol=step * np.abs(product).max())
+
+
+def test_a_retargeted_stage_on_a_device(device: Device) -> None:
+    """The way of the runtime: a lowered function, its target exchanged."""
+    target = gpu(device)
+    inputs = operands("nn", DType.FLOAT32, (40, 24, 32))
+    lowered = tile.Function(MATMUL["nn"]).lower(*inputs.values(), device=device).retargeted(target)
+    assert "mma_m16n8k8_tf32" in str(lowered.stripe)
+    near(on_device(device, lowered.compiled, inputs)["R"], tf32(inputs["A"]), tf32(inputs["B"]), 1e-6)
+
+
+# --- evaluators --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_reduced_precision_changes_nothing_without_matrix_instructions(device: Device, dtype: DType) -> None:
+    need(device, dtype)
+    if device.target.model.get("matrix"):
+        pytest.skip("device has matrix instructions")
+    inputs = operands("nn", dtype, (40, 24, 32))
+    function = tile.Function(MATMUL["nn"])
+    plain, reduced = (tile.Evaluator(device, reduced_precision=r)(function, *inputs.values()) for r in (False, True))
+    assert plain.tobytes() == reduced.tobytes()
+
+
+def native(device: Device) -> None:
+    if "Mma" not in device.capabilities.nodes or not device.target.model.get("matrix"):
+        pytest.skip("device has no matrix instructions")
+
+
+@pytest.mark.parametrize("sizes", [(256, 256, 256), (200, 120, 96)], ids=["even", "ragged"])
+@pytest.mark.parametrize("layout", MATMUL)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_instructions(device: Device, dtype: DType, layout: str, sizes: tuple[int, int, int]) -> None:
+    """Hardware adds up products in an order and with roundings of its own."""
+    native(device)
+    inputs = operands(layout, dtype, sizes)
+    evaluator, function = tile.Evaluator(device, reduced_precision=True), tile.Function(MATMUL[layout])
+    assert "mma_m16n8k" in str(evaluator.lower(function, *inputs.values()).stripe)
+    near(evaluator(function, *inputs.values()), *(tf32(x) for x in straight(layout, inputs)), 1e-5)
+
+
+@pytest.mark.parametrize("layout", MATMUL)
+def test_precision_is_kept_unless_it_may_be_reduced(device: Device, layout: str) -> None:
+    native(device)
+    inputs = operands(layout, DType.FLOAT32, (256, 256, 256))
+    evaluator, function = tile.Evaluator(device), tile.Function(MATMUL[layout])
+    assert "mma_m16n8k" not in str(evaluator.lower(function, *inputs.values()).stripe)
+    left, right = (x.astype(np.float64) for x in straight(layout, inputs))
+    got = evaluator(function, *inputs.values())
+    np.testing.assert_allclose(got, left @ right, rtol=0, atol=1e-5 * np.abs(left @ right).max())
+    assert np.abs(tf32(left) @ tf32(right) - left @ right).max() > 1e-4 * np.abs(left @ right).max()
