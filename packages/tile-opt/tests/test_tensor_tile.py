@@ -100,10 +100,10 @@ def test_a_product_of_matrices(dtype: DType, layout: str, sizes: tuple[int, int,
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_large_tile(dtype: DType) -> None:
-    """Four by four instructions a warp: every fragment is one of several."""
+    """Four by eight instructions a warp: every fragment is one of several."""
     sample = matmul("nn", dtype, 100, 72, 32)
     plan = plan_of(sample, TENSOR)
-    assert plan is not None and (plan.shape.tall, plan.shape.wide) == (4, 4)
+    assert plan is not None and (plan.shape.tall, plan.shape.wide) == (4, 8)
     agree(sample, TENSOR)
 
 
@@ -465,10 +465,11 @@ def _address(ref: Refinement, point: dict[str, int]) -> int:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("sizes", "tile"),
-    [((4096, 4096, 4096), (128, 128)), ((1024, 1024, 1024), (128, 64))],
+    [((4096, 4096, 4096), (128, 128)), ((1024, 1024, 1024), (128, 64)), ((512, 512, 512), (64, 64)), ((256, 256, 4096), (32, 32))],
     ids=str,
 )
 def test_tiles_keep_the_multiprocessors_busy(dtype: DType, sizes: tuple[int, int, int], tile: tuple[int, int]) -> None:
+    """Large tiles reuse operands most; a few multiprocessors with large ones take longer than many with small ones."""
     plan = plan_of(matmul("nn", dtype, *sizes), BUSY)
     assert plan is not None
     assert ((plan.rows, plan.columns), plan.stages, plan.warps) == (tile, 3, 4)
