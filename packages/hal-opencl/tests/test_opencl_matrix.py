@@ -109,18 +109,18 @@ def test_a_product_of_bfloat16() -> None:
     body = (ALLOC, START, Let("a0", BF_A), Let("b0", BF_B), Assign("acc", bf16(a, b)), out(ACC))
     assert emit(*body) == """#pragma OPENCL FP_CONTRACT OFF
 
-float8 tile_load_matrices_4(local const void* row) {
+float8 tile_load_matrices_bfloat16x8(local const void* row) {
     uint r0, r1, r2, r3;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
         : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "r"((uint)(size_t)row) : "memory");
-    return as_float8((uint8)(r0 << 16, r0 & 0xffff0000u, r1 << 16, r1 & 0xffff0000u, r2 << 16, r2 & 0xffff0000u, r3 << 16, r3 & 0xffff0000u));
+    return (float8)(as_float(r0 << 16), as_float(r0 & 0xffff0000u), as_float(r1 << 16), as_float(r1 & 0xffff0000u), as_float(r2 << 16), as_float(r2 & 0xffff0000u), as_float(r3 << 16), as_float(r3 & 0xffff0000u));
 }
 
-float4 tile_load_matrices_2_transposed(local const void* row) {
+float4 tile_load_matrices_bfloat16x4_transposed(local const void* row) {
     uint r0, r1;
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
         : "=r"(r0), "=r"(r1) : "r"((uint)(size_t)row) : "memory");
-    return as_float4((uint4)(r0 << 16, r0 & 0xffff0000u, r1 << 16, r1 & 0xffff0000u));
+    return (float4)(as_float(r0 << 16), as_float(r0 & 0xffff0000u), as_float(r1 << 16), as_float(r1 & 0xffff0000u));
 }
 
 float4 tile_mma_m16n8k16_bf16(float8 a, float4 b, float4 c) {
@@ -137,12 +137,24 @@ kernel __attribute__((reqd_work_group_size(32, 1, 1)))
 void f(global float* restrict out, global const float* restrict a) {
     local ushort tile[1024] __attribute__((aligned(64)));
     float4 acc = (float4)(0.0f);
-    const float8 a0 = tile_load_matrices_4(tile + (int)get_local_id(0));
-    const float4 b0 = tile_load_matrices_2_transposed(tile + (int)get_local_id(0));
+    const float8 a0 = tile_load_matrices_bfloat16x8(tile + (int)get_local_id(0));
+    const float4 b0 = tile_load_matrices_bfloat16x4_transposed(tile + (int)get_local_id(0));
     acc = tile_mma_m16n8k16_bf16(a0, b0, acc);
     vstore4(acc, 0, out);
 }
 """
+
+
+def test_a_product_of_float16_converts_its_operands() -> None:
+    """Registers hold float16 as floats: a word of two is unpacked after the load and packed for the product."""
+    tile = Var("tile", array(F16))
+    a, b = (Let(name, MatrixLoad(tile, ITEM, False, Type(F16, lanes))) for name, lanes in (("a0", 8), ("b0", 4)))
+    product = Mma((16, 8, 16), (Var("a0", a.value.type),), (Var("b0", b.value.type),), (Const(0.0, F4),), F4)
+    text = emit(Alloc("tile", tile.type), a, b, Let("d", product))
+    assert "float4 tile_load_matrices_float16x4(local const void* row) {" in text
+    assert "    return (float4)(tile_unpack_halves(r0), tile_unpack_halves(r1));" in text
+    assert '"r"(tile_pack_halves(b.s0, b.s1)), "r"(tile_pack_halves(b.s2, b.s3)),' in text
+    assert text.count("float2 tile_unpack_halves(uint word) {") == text.count("uint tile_pack_halves(float low, float high) {") == 1
 
 
 def test_a_product_of_float32_from_parts() -> None:
@@ -191,7 +203,7 @@ def test_rounding_by_bits(dialect: Dialect) -> None:
     assert lines(emit(out(Round(load("a"), 23, Type(F32)))))[-1] == "out[0] = a[0];"
 
 
-HALF = Var("tile", array(F16))
+WHOLE = Var("tile", array(F32))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +213,7 @@ HALF = Var("tile", array(F16))
         ((ALLOC, START, Let("x", bf16())), {"dialect": PLAIN}, "needs PTX"),
         ((ALLOC, Let("x", BF_A)), {"subgroup": 0}, "sub-groups of 32"),
         ((ALLOC, Let("x", BF_A)), {"subgroup": 16}, "sub-groups of 32"),
-        ((Alloc("tile", HALF.type), Let("x", MatrixLoad(HALF, ITEM, False, Type(F16, 8)))), {}, "float16"),
+        ((Alloc("tile", WHOLE.type), Let("x", MatrixLoad(WHOLE, ITEM, False, Type(F32, 8)))), {}, "float32"),
         ((Let("x", MatrixLoad(pointer("a", BF16), ITEM, False, BF_A.type)),), {"dtype": BF16}, "global"),
         ((ALLOC, Let("x", MatrixLoad(TILE, ITEM, False, Type(BF16, 16)))), {}, "16 lanes"),
         ((Let("x", Mma((16, 16, 8), (load("a", 4),), (load("a", 2),), (load("a", 4),), F4)),), {}, "no matrix instruction"),
@@ -234,7 +246,7 @@ ELEMENT = Extract(bf16(), 1, Type(F32))
 def test_all_lanes_execute_a_collective_once_where_it_stands(use: Statement) -> None:
     """Texts like a masked store or ``?:`` evaluate their operands in some lanes only."""
     body = lines(emit(ALLOC, START, use))
-    for name in ("tile_load_matrices_4(", "tile_load_matrices_2_transposed(", "tile_mma_m16n8k16_bf16("):
+    for name in ("tile_load_matrices_bfloat16x8(", "tile_load_matrices_bfloat16x4_transposed(", "tile_mma_m16n8k16_bf16("):
         (line,) = [line for line in body if name in line]
         assert re.match(r"(const float\d|acc\b).* = tile_\w+\([^?]*\);$", line)
 

@@ -220,5 +220,5 @@ def test_a_part_of_a_subgroup_multiplies_nothing():
 
 
 def test_every_instruction_accumulates_in_float32():
-    assert {i.dtype for i in MATRIX_INSTRUCTIONS.values()} == {DType.FLOAT32, DType.BFLOAT16}
+    assert {i.dtype for i in MATRIX_INSTRUCTIONS.values()} == {DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16}
     assert {i.c.registers for i in MATRIX_INSTRUCTIONS.values()} == {4}

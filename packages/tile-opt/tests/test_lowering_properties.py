@@ -19,7 +19,7 @@ from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_lang.program import Program
 from tile_opt.compiler import compile, lower_kernels
 from tile_opt.lowering import lower
-from tile_opt.passes.base import kernels_of, with_kernels
+from tile_opt.schedule.tree import kernels_of, with_kernels
 from tile_opt.semopt import legalise
 from tile_opt.translate import to_stripe
 

@@ -19,8 +19,8 @@ from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
 from tile_opt.passes import PASSES
-from tile_opt.passes.base import main_of
 from tile_opt.pipeline import optimize
+from tile_opt.schedule.tree import main_of
 from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32

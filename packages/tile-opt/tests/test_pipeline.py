@@ -22,8 +22,8 @@ from tile_lang.program import Program as TileProgram
 from tile_opt import passes as registry
 from tile_opt.compiler import compile
 from tile_opt.passes import PASSES, KernelPass, Pass, create, pass_class
-from tile_opt.passes.base import kernels_of
 from tile_opt.pipeline import PassError, optimize
+from tile_opt.schedule.tree import kernels_of
 
 TEXT = wrap("inputs A\noutputs B, C", {"in A": "f32(4:1)", "out B": "f32(4:1)", "out C": "f32(4:1)"}, """
 block [] ( in A[0] f32(4:1) out B[0] f32(4:1) ) {

@@ -22,8 +22,8 @@ from tile_lang.program import Program, TensorType
 from tile_opt.explain import report
 from tile_opt.explain.data import PlanReport
 from tile_opt.explain.structure import blocks_in
-from tile_opt.passes.base import kernels_of
 from tile_opt.pipeline import optimize
+from tile_opt.schedule.tree import kernels_of
 from tile_opt.translate import to_stripe
 
 DOT = "function (A[X, Y], B[X, Y]) -> (T) { T[x : X] = +(A[x, y] * B[x, y]); }"

@@ -98,14 +98,19 @@ _TF32 = MatrixInstruction(
     Operand((_lanes(4, 1, 1), _registers(2, 4, 1)), (_lanes(8, 1, 4),)),
     _C,
 )
-_BF16 = MatrixInstruction(
-    "mma_m16n8k16_bf16",
-    DType.BFLOAT16,
-    Operand((_lanes(8, 1, 4), _registers(2, 8, 2)), (_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 4))),
-    Operand((_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 2)), (_lanes(8, 1, 4),)),
-    _C,
-)
-MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {i.name: i for i in (_TF32, _BF16)}
+def _half(name: str, dtype: DType) -> MatrixInstruction:
+    """The instruction for 16-bit elements, two in a register of 32 bits."""
+    return MatrixInstruction(
+        name,
+        dtype,
+        Operand((_lanes(8, 1, 4), _registers(2, 8, 2)), (_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 4))),
+        Operand((_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 2)), (_lanes(8, 1, 4),)),
+        _C,
+    )
+
+
+_BF16, _F16 = _half("mma_m16n8k16_bf16", DType.BFLOAT16), _half("mma_m16n8k16_f16", DType.FLOAT16)
+MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {i.name: i for i in (_TF32, _BF16, _F16)}
 """By name; a target lists in its model's ``matrix`` those that its devices have."""
 
 

@@ -13,7 +13,7 @@ from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space
 
 from hal_opencl.emit import helpers, ptx
 from hal_opencl.emit.expressions import OpenCLExpressions
-from hal_opencl.emit.types import tag
+from hal_opencl.emit.types import HALVES, tag
 
 
 class MatrixExpressions(OpenCLExpressions):
@@ -35,17 +35,21 @@ class MatrixExpressions(OpenCLExpressions):
     def _matrix_load(self, node: MatrixLoad) -> Expansion:
         self._check_collective(node)
         t, ptr = node.type, node.ptr.type
-        if t.dtype is not DType.BFLOAT16 or ptr.dtype is not t.dtype or ptr.lanes != 1 or ptr.space is not Space.LOCAL:
+        if t.dtype not in HALVES or ptr.dtype is not t.dtype or ptr.lanes != 1 or ptr.space is not Space.LOCAL:
             raise SemtreeError(f"no matrices of {t.dtype} are loaded from {ptr.space.value} memory of {ptr.dtype}")
         if t.lanes not in (2, 4, 8):
             raise SemtreeError(f"{t.lanes} lanes are not the registers of 1, 2 or 4 matrices")
-        name = f"load_matrices_{t.lanes // 2}" + ("_transposed" if node.transpose else "")
-        load = self.helper(name, ptx.load_matrices, t.lanes // 2, node.transpose)
+        if t.dtype is DType.FLOAT16:
+            self.preamble.setdefault("unpack halves", ptx.UNPACK_HALVES)
+        name = f"load_matrices_{tag(t)}" + ("_transposed" if node.transpose else "")
+        load = self.helper(name, ptx.load_matrices, t.dtype, t.lanes // 2, node.transpose)
         return ATOM, [f"{load}(", *self._address(node.ptr, node.index), ")"]
 
     def _multiply(self, node: Mma) -> Expansion:
         self._check_collective(node)
         instruction = self._instruction(node)
+        if instruction.dtype is DType.FLOAT16:
+            self.preamble.setdefault("pack halves", ptx.PACK_HALVES)
         name = self.helper(instruction.name, ptx.multiply, instruction)
         a, b = _registers(node.a, instruction.a), _registers(node.b, instruction.b)
         return ATOM, [f"{name}(", *a, ", ", *b, ", ", *_registers(node.c, instruction.c), ")"]

@@ -6,7 +6,7 @@ PTX calls shared, and bfloat16 values are floats whose low 16 bits are 0 (`hal_o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from tile_ir.dtype import DType
@@ -18,6 +18,7 @@ from hal_opencl.emit.types import register, unsigned
 MNEMONICS: Mapping[str, str] = {
     "mma_m16n8k8_tf32": "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
     "mma_m16n8k16_bf16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "mma_m16n8k16_f16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
 }
 """The matrix instructions of `tile_ir.matrix` that can be written."""
 COPIES: Mapping[int, str] = {
@@ -56,11 +57,13 @@ def round_tf32(name: str, t: Type) -> str:
 def multiply(name: str, instruction: MatrixInstruction) -> str:
     """The product of one sub-group; operands and result are the registers of a lane, in order."""
     a, b, c = (operand.registers for operand in (instruction.a, instruction.b, instruction.c))
-    packed = instruction.dtype is DType.BFLOAT16
     outputs = [f"d{n}" for n in range(c)]
-    inputs = [_words("a", a, packed), _words("b", b, packed), [f'"f"(c.s{n:x})' for n in range(c)]]
+    words = _WORDS[instruction.dtype]
+    inputs = [words("a", a), words("b", b), [f"c.s{n:x}" for n in range(c)]]
+    constraints = ["r", "r", "f"]
     ends = list(accumulate(map(len, inputs), initial=c))
     operands = ", ".join(_registers(start, stop) for start, stop in pairwise([0, *ends]))
+    lists = [", ".join(f'"{kind}"({text})' for text in texts) for kind, texts in zip(constraints, inputs, strict=True)]
     # Volatile, though it touches no memory: all lanes must execute it together, and nothing else tells the compiler
     # not to move it to where its result is used, which may be under a lane's condition. The assembler, which knows
     # the instruction, still schedules it freely.
@@ -69,26 +72,40 @@ def multiply(name: str, instruction: MatrixInstruction) -> str:
         f"    float {', '.join(outputs)};",
         f'    asm volatile("{MNEMONICS[instruction.name]} {operands};"',
         f"        : {_outputs('f', outputs)}",
-        "        : " + ",\n          ".join(map(", ".join, inputs)) + ");",
+        "        : " + ",\n          ".join(lists) + ");",
         f"    return (float{c})({', '.join(outputs)});",
         "}",
     ])  # fmt: skip
 
 
-def load_matrices(name: str, count: int, transpose: bool) -> str:
-    """Matrices of bfloat16 from local memory: a lane's two elements of each, as floats."""
+def load_matrices(name: str, dtype: DType, count: int, transpose: bool) -> str:
+    """Matrices of 16-bit floats from local memory: a lane's two elements of each, as floats."""
     words = [f"r{n}" for n in range(count)]
     text = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transpose else ''}.shared.b16"
-    halves = ", ".join(half for word in words for half in (f"{word} << 16", f"{word} & 0xffff0000u"))
+    halves = ", ".join(_HALVES[dtype].format(word=word) for word in words)
     lanes = 2 * count
     return "\n".join([
         f"float{lanes} {name}(local const void* row) {{",
         f"    uint {', '.join(words)};",
         f'    asm volatile("{text} {_registers(0, count)}, [%{count}];"',
         f"        : {_outputs('r', words)} : \"r\"((uint)(size_t)row) : \"memory\");",
-        f"    return as_float{lanes}((uint{lanes})({halves}));",
+        f"    return (float{lanes})({halves});",
         "}",
     ])  # fmt: skip
+
+
+_HALF = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable"
+"""NVIDIA's compiler has half (not its `as_` functions), though its devices do not list it."""
+PACK_HALVES = f"""{_HALF}
+uint tile_pack_halves(float low, float high) {{ return __builtin_astype((half2)((half)low, (half)high), uint); }}"""
+UNPACK_HALVES = f"""{_HALF}
+float2 tile_unpack_halves(uint word) {{ const half2 both = __builtin_astype(word, half2); return (float2)(both.x, both.y); }}"""
+"""Conversions that the compiler sees through: packing what was unpacked costs nothing but moves."""
+_HALVES: Mapping[DType, str] = {
+    DType.BFLOAT16: "as_float({word} << 16), as_float({word} & 0xffff0000u)",
+    DType.FLOAT16: "tile_unpack_halves({word})",
+}
+"""The two elements of a word as floats, the one of the low half first."""
 
 
 def _lane(vector: str, lane: int, lanes: int) -> str:
@@ -103,9 +120,20 @@ def _outputs(constraint: str, names: Sequence[str]) -> str:
     return ", ".join(f'"={constraint}"({name})' for name in names)
 
 
-def _words(vector: str, lanes: int, packed: bool) -> list[str]:
-    """32-bit operands: a lane each, or two bfloat16 lanes, the first in the low half."""
-    bits = [f"as_uint({vector}.s{n:x})" for n in range(lanes)]
-    if packed:
-        bits = [f"({low} >> 16) | ({high} & 0xffff0000u)" for low, high in zip(bits[::2], bits[1::2], strict=True)]
-    return [f'"r"({word})' for word in bits]
+def _plain(vector: str, lanes: int) -> list[str]:
+    return [f"as_uint({vector}.s{n:x})" for n in range(lanes)]
+
+
+def _bfloats(vector: str, lanes: int) -> list[str]:
+    bits = _plain(vector, lanes)
+    return [f"({low} >> 16) | ({high} & 0xffff0000u)" for low, high in zip(bits[::2], bits[1::2], strict=True)]
+
+
+def _halves(vector: str, lanes: int) -> list[str]:
+    return [f"tile_pack_halves({vector}.s{n:x}, {vector}.s{n + 1:x})" for n in range(0, lanes, 2)]
+
+
+_WORDS: Mapping[DType, Callable[[str, int], list[str]]] = {
+    DType.FLOAT32: _plain, DType.BFLOAT16: _bfloats, DType.FLOAT16: _halves,
+}  # fmt: skip
+"""A vector as 32-bit operands: a lane each, or two 16-bit lanes, the first in the low half."""

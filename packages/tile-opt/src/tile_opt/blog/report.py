@@ -124,7 +124,7 @@ def report_of(flat: FlatKernel, settings: HardwareSettings, *, fast: bool = True
 def _fused(program: Program, settings: HardwareSettings) -> list[KernelView]:
     """The kernels the optimizer makes of a program, before tiling."""
     from tile_opt.passes import create
-    from tile_opt.passes.base import main_of
+    from tile_opt.schedule.tree import main_of
     from tile_opt.translate import to_stripe
 
     stripe = to_stripe(program)

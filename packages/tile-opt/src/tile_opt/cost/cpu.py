@@ -15,7 +15,8 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Direction, Op, Order
 from tile_ir.target import HardwareSettings
 
-from tile_opt.cost.plan import Candidate, LoopPlan, Role, RowPlan, TilePlan
+from tile_opt.cost.candidate import Candidate
+from tile_opt.schedule.plans import LoopPlan, Role, RowPlan, TilePlan
 from tile_opt.schedule.segments import Segment, cover, cover_vectors, interior, split_edges, whole, without_overlap
 from tile_opt.schedule.strides import flat_stride, scalar_bytes
 from tile_opt.schedule.unify import never_repeats

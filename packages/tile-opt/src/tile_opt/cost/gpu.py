@@ -13,49 +13,13 @@ from tile_ir.ops import Aggregation
 from tile_ir.stripe.nodes import Op
 from tile_ir.target import HardwareSettings
 
-from tile_opt.cost.plan import Candidate
+from tile_opt.cost.candidate import Candidate
+from tile_opt.schedule.plans import GroupTile, StagePlan
 from tile_opt.schedule.segments import interior
 from tile_opt.schedule.staging import LANES
 from tile_opt.schedule.strides import flat_stride
-from tile_opt.schedule.view import KernelView, Stage, Use
+from tile_opt.schedule.view import KernelView, Stage
 from tile_opt.schedule.work import is_heavy, merged_use
-
-
-@dataclass(frozen=True, slots=True)
-class GroupTile:
-    """One shared loop within a group: `items` work items, each with `each` iterations.
-
-    `pieces` of four iterations alternate between items when `interleaved`; otherwise an item's are in a row.
-    """
-
-    loop: str
-    items: int
-    each: int
-    interleaved: bool = False
-
-    @property
-    def size(self) -> int:
-        return self.items * self.each
-
-
-@dataclass(frozen=True, slots=True)
-class StagePlan:
-    """A contraction staged through local memory: tiles of shared loops, and the step of the reduction."""
-
-    tiles: tuple[GroupTile, ...]
-    """Outermost first; the last one is contiguous in the output."""
-    reduction: str
-    """The own loop that is cut into steps."""
-    step: int
-    window: tuple[str, ...]
-    """Own loops that run completely within each step."""
-
-    @property
-    def items(self) -> int:
-        return prod(t.items for t in self.tiles)
-
-    def tile(self, loop: str) -> GroupTile | None:
-        return next((t for t in self.tiles if t.loop == loop), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +172,3 @@ def _largest_divisor(extent: int, most: int) -> int:
 
 def _step(extent: int, wanted: int) -> int:
     return _largest_divisor(extent, wanted)
-
-
-def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
-    """The operands that the items of a group share."""
-    return tuple(u for u in main.uses if u.reads and not u.writes and not view.is_local(u.buffer))
-
-
-__all__ = ["GpuModel", "GroupTile", "StagePlan", "staged_operands"]

@@ -5,49 +5,17 @@ Sources: facts "gpu-codegen" section 5 (tiles of ``mma.sync`` and what they meas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 from tile_ir.matrix import LANES, MatrixInstruction
 from tile_ir.target import HardwareSettings
 
-from tile_opt.cost.plan import Candidate
+from tile_opt.cost.candidate import Candidate
+from tile_opt.schedule.banks import COPY_BYTES
+from tile_opt.schedule.plans import Roles, TensorPlan, WarpTile
 from tile_opt.schedule.view import KernelView
-
-BANKS = 32
-"""Banks of local memory, four bytes each."""
-BANK_BYTES = 4
-COPY_BYTES = 16
-"""Bytes that one asynchronous copy moves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which loops and operands of a contraction are those of ``c[m, n] += a[m, k] * b[k, n]``."""
-
-    instruction: MatrixInstruction
-    rows: str
-    columns: str
-    reduction: str
-    left: str
-    """Local name of the operand with rows."""
-    right: str
-
-
-@dataclass(frozen=True, slots=True)
-class WarpTile:
-    """Warps along rows and columns of a group's tile, and the instruction's tiles of each warp."""
-
-    down: int
-    across: int
-    tall: int
-    wide: int
-    rate: float
-    """Share of the best tile's rate when every multiprocessor is busy."""
-    resident: int
-    """Groups that a multiprocessor holds at once."""
-
 
 WARP_TILES = (
     WarpTile(2, 2, 4, 8, 1.0, 2),
@@ -57,38 +25,6 @@ WARP_TILES = (
 )
 ALONE = 0.5
 """Share of its rate that a multiprocessor keeps, about, with the fewest groups; measured on an H200."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorPlan:
-    """A contraction on matrix instructions: the warps' tiles, the step of the reduction, and copies under way."""
-
-    roles: Roles
-    shape: WarpTile
-    step: int
-    stages: int
-    """Steps whose operands are in local memory at once."""
-
-    @property
-    def warps(self) -> int:
-        return self.shape.down * self.shape.across
-
-    @property
-    def warp_rows(self) -> int:
-        return self.shape.tall * self.roles.instruction.shape[0]
-
-    @property
-    def warp_columns(self) -> int:
-        return self.shape.wide * self.roles.instruction.shape[1]
-
-    @property
-    def rows(self) -> int:
-        """Rows of a group's tile."""
-        return self.shape.down * self.warp_rows
-
-    @property
-    def columns(self) -> int:
-        return self.shape.across * self.warp_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +89,3 @@ class TensorModel:
         """Two instructions deep where that divides."""
         k = instruction.shape[2]
         return next((step for step in (2 * k, k) if extent % step == 0), None)
-
-
-def padding(extent: int, width: int) -> range:
-    """Elements that rows of `extent` elements of `width` bytes may be padded by: copies stay aligned."""
-    unit = COPY_BYTES // width
-    start = -extent % unit
-    return range(start, start + 8 * unit, unit)
-
-
-def bank_conflicts(addresses: Sequence[int], bytes: int) -> int:
-    """The most lanes that meet in one bank when each reads `bytes` bytes at its address; 1 is free of conflicts."""
-    together = max(1, BANKS * BANK_BYTES // bytes)
-    worst = 0
-    for start in range(0, len(addresses), together):
-        words = {a // bytes for a in addresses[start : start + together]}
-        slots = [w % together for w in words]
-        worst = max(worst, *(slots.count(s) for s in slots))
-    return worst

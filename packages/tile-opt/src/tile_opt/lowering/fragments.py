@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
 
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.matrix import LANES
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Fragment, TensorType
 
-if TYPE_CHECKING:
-    from tile_opt.lowering.memory import Position
+from tile_opt.lowering.forms import Scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,10 @@ def _map(fragment: Fragment, dims: tuple[tuple[str, int], ...]) -> FragmentMap:
     return FragmentMap(place, registers)
 
 
-def slots(fragments: FragmentMap, position: Position, digits: Mapping[str, tuple[int, int]]) -> int:
-    """The register, numbered over all matrices, that every lane means with `position`.
+def slot(
+    fragments: FragmentMap, affine: Affine, quasi: tuple[Scaled, ...], digits: Mapping[str, tuple[int, int]]
+) -> int:
+    """The register, numbered over all matrices, that every lane means with the element ``affine + sum(quasi)``.
 
     `digits` are the variables that tell lanes apart. TileInternalError when a lane would reach for another's element,
     or lanes for different registers.
@@ -61,11 +62,11 @@ def slots(fragments: FragmentMap, position: Position, digits: Mapping[str, tuple
     found: set[int] = set()
     for lane in range(LANES):
         values = {name: lane // divisor % modulus for name, (divisor, modulus) in digits.items()}
-        at = position.affine.evaluate(values) + sum(scale * form.evaluate(values) for scale, form in position.quasi)
+        at = affine.evaluate(values) + sum(scale * form.evaluate(values) for scale, form in quasi)
         matrix, element = divmod(at, fragments.elements)
         owner, register = fragments.place[element]
         if owner != lane:
             raise TileInternalError(f"lane {lane} reaches for an element that lane {owner} holds")
         found.add(matrix * fragments.registers + register)
-    (slot,) = found
-    return slot
+    (register,) = found
+    return register

@@ -30,7 +30,7 @@ from tile_ir.stripe.affine import Affine
 
 from tile_opt.lowering.builder import Builder, Scope, atom_key
 from tile_opt.lowering.forms import Scaled, alignment, at_lane, without
-from tile_opt.lowering.fragments import FragmentMap, slots
+from tile_opt.lowering.fragments import FragmentMap, slot
 
 MERGE: dict[Aggregation, str] = {
     Aggregation.SUM: "add",
@@ -375,8 +375,8 @@ class Memory:
         assert root.fragments is not None
         if position.dynamic is not None:
             raise TileInternalError(f"fragments {root.name} need positions that are known")
-        return [slots(root.fragments, self._lane(position, lanes, n) if lanes.symbol else position, self.builder.lanes)
-                for n in range(lanes.count)]  # fmt: skip
+        places = [self._lane(position, lanes, n) for n in range(lanes.count)] if lanes.symbol else [position]
+        return [slot(root.fragments, p.affine, p.quasi, self.builder.lanes) for p in places]
 
     def _slot(self, root: Root, offset: int) -> Expr:
         variable = root.variables[offset // root.chunk]

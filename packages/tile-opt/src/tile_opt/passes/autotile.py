@@ -18,14 +18,14 @@ from tile_ir.target import Target
 
 from tile_opt.cost.cpu import CpuModel
 from tile_opt.cost.memory_tile import TileRules, TileSearch, is_tileable
-from tile_opt.cost.plan import TilePlan
-from tile_opt.passes.base import Pass, main_of, with_kernels
+from tile_opt.passes.base import Pass
 from tile_opt.schedule.buffers import with_main_refs
 from tile_opt.schedule.nest import build_nest
 from tile_opt.schedule.panels import pack_operands
+from tile_opt.schedule.plans import TilePlan
 from tile_opt.schedule.rows import vectorize_rows
 from tile_opt.schedule.split import can_split, split
-from tile_opt.schedule.tree import rewrite_matching
+from tile_opt.schedule.tree import main_of, rewrite_matching, with_kernels
 from tile_opt.schedule.view import KernelView, open_kernel
 
 

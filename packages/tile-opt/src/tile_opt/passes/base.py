@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, cast
 
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
+
+from tile_opt.schedule.tree import kernels_of, with_kernels
 
 
 @dataclass(frozen=True)
@@ -52,25 +54,6 @@ class KernelPass(Pass):
         if all(a is b for a, b in zip(kernels, result, strict=True)):
             return program
         return with_kernels(program, tuple(result))
-
-
-def main_of(program: Program) -> Block:
-    """The ``main`` block: the only statement of the entry block."""
-    (main,) = program.entry.body
-    if not isinstance(main, Block):
-        raise TypeError(f"the entry block must hold one block, not {type(main).__name__}")
-    return main
-
-
-def kernels_of(program: Program) -> tuple[Statement, ...]:
-    """The kernels of a program in order."""
-    return main_of(program).body
-
-
-def with_kernels(program: Program, kernels: tuple[Statement, ...]) -> Program:
-    """`program` with the statements of its main block replaced; buffers stay."""
-    main = replace(main_of(program), body=kernels)
-    return replace(program, entry=replace(program.entry, body=(main,)))
 
 
 def unit_name(loc: Any) -> str:

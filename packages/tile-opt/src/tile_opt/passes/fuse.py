@@ -15,11 +15,12 @@ from typing import ClassVar
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Scope, Statement, TensorType
 from tile_ir.target import Target
 
-from tile_opt.passes.base import Pass, main_of, with_kernels
+from tile_opt.passes.base import Pass
 from tile_opt.schedule.buffers import temporaries, with_main_refs
 from tile_opt.schedule.merge_stages import merge_stages
 from tile_opt.schedule.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
 from tile_opt.schedule.strides import flat_stride
+from tile_opt.schedule.tree import main_of, with_kernels
 from tile_opt.schedule.unify import SharedLoop, shared_loops
 from tile_opt.schedule.view import KernelView, close_kernel, open_kernel
 from tile_opt.schedule.work import nbytes, points, view_is_heavy

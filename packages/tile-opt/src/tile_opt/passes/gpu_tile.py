@@ -14,12 +14,13 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, TensorType
 from tile_ir.target import HardwareSettings, Target
 
-from tile_opt.cost.gpu import GpuModel, StagePlan
+from tile_opt.cost.gpu import GpuModel
 from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.gpu_nest import build_gpu_nest
 from tile_opt.schedule.gpu_rows import build_gpu_rows, plan_rows, plan_staging
 from tile_opt.schedule.gpu_transpose import TransposePlan, build_gpu_transpose, plan_transpose
 from tile_opt.schedule.nest import ARRAY, REGISTER, scheduled, whole_refs
+from tile_opt.schedule.plans import StagePlan
 from tile_opt.schedule.row_split import RowSplit
 from tile_opt.schedule.strides import flat_offset, flat_stride
 from tile_opt.schedule.view import KernelView, Stage, close_stage, open_kernel

@@ -9,10 +9,10 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Const, Load, LoadIndex, Op, Program, Statement, Store
 from tile_ir.target import Target
 
-from tile_opt.passes.base import Pass, main_of, with_kernels
+from tile_opt.passes.base import Pass
 from tile_opt.schedule.buffers import drop_unused_temporaries, temporaries
 from tile_opt.schedule.regroup import fresh_all
-from tile_opt.schedule.tree import fresh
+from tile_opt.schedule.tree import fresh, main_of, with_kernels
 from tile_opt.schedule.unify import plain_loop
 from tile_opt.schedule.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.schedule.work import elements, is_elementwise, op_cost, points

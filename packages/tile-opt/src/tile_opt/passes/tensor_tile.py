@@ -16,9 +16,10 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Load, Op, Refinement, Store, TensorType
 from tile_ir.target import Target
 
-from tile_opt.cost.tensor import Roles, TensorModel, TensorPlan
+from tile_opt.cost.tensor import TensorModel
 from tile_opt.passes.base import KernelPass
 from tile_opt.passes.tensorize import Stencil, StencilIndex, best_match
+from tile_opt.schedule.plans import Roles, TensorPlan
 from tile_opt.schedule.tensor_nest import build_tensor_nest
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage, open_kernel
 from tile_opt.schedule.work import is_heavy, merged_use

@@ -15,9 +15,9 @@ from tile_ir.target import Target
 from tile_opt.analysis import Sets
 from tile_opt.analysis.coverage import uncovered
 from tile_opt.analysis.domain import FlatDomain
-from tile_opt.passes.base import Pass, main_of, with_kernels
+from tile_opt.passes.base import Pass
 from tile_opt.schedule.buffers import with_main_refs
-from tile_opt.schedule.tree import fresh
+from tile_opt.schedule.tree import fresh, main_of, with_kernels
 from tile_opt.schedule.view import KernelView, Stage, Use, close_kernel, open_kernel
 
 _STAGE_TAGS = {"init": "init", "init_hit": "init", "zero": "zero", "default": "default"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement
 
-from tile_opt.passes.base import main_of
+from tile_opt.schedule.tree import main_of
 
 
 def temporaries(program: Program) -> frozenset[str]:

@@ -33,10 +33,19 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 
-from tile_opt.cost.gpu import GroupTile, StagePlan, staged_operands
 from tile_opt.schedule.nest import REGISTER, scheduled, whole_refs
+from tile_opt.schedule.plans import GroupTile, StagePlan
 from tile_opt.schedule.segments import Segment, interior, split_edges
-from tile_opt.schedule.staging import LANES, Box, CopyPlan, box_of, copy_plan, global_subscripts, local_type
+from tile_opt.schedule.staging import (
+    LANES,
+    Box,
+    CopyPlan,
+    box_of,
+    copy_plan,
+    global_subscripts,
+    local_type,
+    staged_operands,
+)
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 from tile_opt.schedule.work import is_heavy
 

@@ -13,7 +13,7 @@ from itertools import product
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement, Scope, Statement, TensorType
 
-from tile_opt.cost.plan import LoopPlan, Role, TilePlan
+from tile_opt.schedule.plans import LoopPlan, Role, TilePlan
 from tile_opt.schedule.segments import Segment
 from tile_opt.schedule.strides import flat_stride
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage, direction_of

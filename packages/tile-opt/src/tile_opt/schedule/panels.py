@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Index, Load, Refinement, Store, TensorType
 
-from tile_opt.cost.plan import LoopPlan, Role, TilePlan
 from tile_opt.schedule.nest import Panel, build_nest
+from tile_opt.schedule.plans import LoopPlan, Role, TilePlan
 from tile_opt.schedule.segments import Segment
 from tile_opt.schedule.strides import flat_stride, limits_inside
 from tile_opt.schedule.tree import fresh

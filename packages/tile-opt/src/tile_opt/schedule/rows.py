@@ -8,8 +8,8 @@ from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Refinement, Store, TensorType
 
-from tile_opt.cost.plan import RowPlan
 from tile_opt.schedule.nest import REGISTER
+from tile_opt.schedule.plans import RowPlan
 from tile_opt.schedule.segments import Segment, cover_exactly
 from tile_opt.schedule.strides import flat_stride
 from tile_opt.schedule.tree import fresh

@@ -14,6 +14,8 @@ from math import prod
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Index, Layout, TensorType
 
+from tile_opt.schedule.view import KernelView, Stage, Use
+
 LANES = 4
 """Elements of one wide access (16 bytes of float32)."""
 
@@ -181,3 +183,8 @@ def staged_bytes(type: TensorType) -> int:
 
 def covers(box: Box) -> int:
     return prod(box.extents)
+
+
+def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
+    """The operands that the items of a group share."""
+    return tuple(u for u in main.uses if u.reads and not u.writes and not view.is_local(u.buffer))

@@ -40,9 +40,10 @@ from tile_ir.stripe.nodes import (
     Wait,
 )
 
-from tile_opt.cost.tensor import BANK_BYTES, COPY_BYTES, TensorPlan, bank_conflicts, padding
+from tile_opt.schedule.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
 from tile_opt.schedule.fragments import FRAGMENT, LANE, LANE_INDEXES, fragment_type, walk
 from tile_opt.schedule.nest import scheduled, whole_refs
+from tile_opt.schedule.plans import TensorPlan
 from tile_opt.schedule.staging import Box, CopyPlan, box_of, copy_plan, global_subscripts, local_type
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 

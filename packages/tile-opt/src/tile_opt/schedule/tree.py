@@ -1,4 +1,4 @@
-"""Walking trees of blocks: matching by tags, rewriting, and moving a buffer's views to another layout."""
+"""Walking programs and trees of blocks: the kernels, matching by tags, rewriting, moving views to another layout."""
 
 from __future__ import annotations
 
@@ -115,3 +115,22 @@ def fresh(wanted: str, taken: set[str]) -> str:
         name = f"{wanted}_{k}"
     taken.add(name)
     return name
+
+
+def main_of(program: Program) -> Block:
+    """The ``main`` block: the only statement of the entry block."""
+    (main,) = program.entry.body
+    if not isinstance(main, Block):
+        raise TypeError(f"the entry block must hold one block, not {type(main).__name__}")
+    return main
+
+
+def kernels_of(program: Program) -> tuple[Statement, ...]:
+    """The kernels of a program in order."""
+    return main_of(program).body
+
+
+def with_kernels(program: Program, kernels: tuple[Statement, ...]) -> Program:
+    """`program` with the statements of its main block replaced; buffers stay."""
+    main = replace(main_of(program), body=kernels)
+    return replace(program, entry=replace(program.entry, body=(main,)))

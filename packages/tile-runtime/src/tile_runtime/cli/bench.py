@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from tile_runtime.cli.common import Device, File, Json, Shapes, lowered, print_json, print_pairs, read_function
+from tile_runtime.cli.common import Device, File, Json, Reduced, Shapes, lowered, print_json, print_pairs, read_function
 
 if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
@@ -21,6 +21,7 @@ def bench(
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="How long to measure.")] = 1.0,
+    reduced: Reduced = False,
     json: Json = False,
 ) -> None:
     """Time a function on random inputs that stay on the device: median of many calls, FLOP/s and bytes per second."""
@@ -29,7 +30,7 @@ def bench(
 
     function = read_function(file)
     start = time.perf_counter()
-    low = lowered(function, shape, device)
+    low = lowered(function, shape, device, reduced)
     executable = low.executable
     compiled = time.perf_counter() - start
     rng = np.random.default_rng(0)

@@ -23,6 +23,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="Tile source; '-' is 
 Device = Annotated[str | None, typer.Option("--device", "-d", help="Device id, such as llvm:0; $TILE_DEVICE or the best otherwise.")]
 Shapes = Annotated[list[str], typer.Option("--shape", "-s", metavar="NAME=DTYPE[SIZES]", help="Type of an input, such as A=float32[3,4]; the dtype is float32 when left out.")]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Reduced = Annotated[bool, typer.Option("--reduced-precision", help="Allow matrix instructions: TF32, bfloat16 products.")]
 Wrt = Annotated[list[str], typer.Option("--wrt", metavar="NAME", help="Input to differentiate by; may be repeated.")]
 
 _SHAPE = re.compile(r"\s*(?P<name>\w+'?)\s*=\s*(?P<dtype>[a-z]\w*)?\s*(\[(?P<sizes>[\d\s,]*)\])?\s*")
@@ -75,9 +76,11 @@ def placeholders(function: BaseFunction, shapes: Sequence[str]) -> dict[str, Any
     return {n: placeholder(t.dtype, t.shape, n) for n, t in types.items()}
 
 
-def lowered(function: BaseFunction, shapes: Sequence[str], device: str | None) -> Lowered:
-    """The stages of compiling `function` for inputs of these shapes."""
-    return function.lower(device=device, **placeholders(function, shapes))
+def lowered(function: BaseFunction, shapes: Sequence[str], device: str | None, reduced: bool = False) -> Lowered:
+    """The stages of compiling `function` for inputs of these shapes, with reduced precision where that is allowed."""
+    from tile_runtime.evaluator import Evaluator
+
+    return Evaluator(device, reduced_precision=reduced).lower(function, **placeholders(function, shapes))
 
 
 def print_json(value: Any) -> None:

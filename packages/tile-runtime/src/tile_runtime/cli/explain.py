@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tile_runtime.cli.common import Device, File, Json, Shapes, lowered, print_json, read_function
+from tile_runtime.cli.common import Device, File, Json, Reduced, Shapes, lowered, print_json, read_function
 from tile_runtime.cli.errors import CommandError
 
 
@@ -17,10 +17,11 @@ def explain(
     device: Device = None,
     candidates: Annotated[bool, typer.Option("--candidates", help="Also every tile that the cost model weighed.")] = False,
     html: Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Write one self-contained HTML page instead.")] = None,
+    reduced: Reduced = False,
     json: Json = False,
 ) -> None:
     """Say what each kernel does, how it was tiled, what it costs, and where compile time went."""
-    low = lowered(read_function(file), shape, device)
+    low = lowered(read_function(file), shape, device, reduced)
     if html is not None:
         _write(html, low.explain_html())
     if json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tile_runtime.cli.common import Device, File, Shapes, lowered, read_function
+from tile_runtime.cli.common import Device, File, Reduced, Shapes, lowered, read_function
 from tile_runtime.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def ir(
     after: Annotated[str | None, typer.Option("--after", metavar="PASS", help="Stripe right after this pass; 'initial' is before all.")] = None,
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
+    reduced: Reduced = False,
 ) -> None:
     """Print a stage of compilation. All but the syntax tree need a --shape for every input."""
     if after is not None and stage is not Stage.STRIPE:
@@ -42,7 +43,7 @@ def ir(
     if stage is Stage.AST:
         print("\n".join(_tree(function.syntax)))
         return
-    print(_text(lowered(function, shape, device), stage, after).rstrip("\n"))
+    print(_text(lowered(function, shape, device, reduced), stage, after).rstrip("\n"))
 
 
 def _text(low: Lowered, stage: Stage, after: str | None) -> str:

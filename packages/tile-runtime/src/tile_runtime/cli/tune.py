@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tile_runtime.cli.common import Device, File, Json, Shapes, lowered, print_json, print_table, read_function
+from tile_runtime.cli.common import Device, File, Json, Reduced, Shapes, lowered, print_json, print_table, read_function
 from tile_runtime.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -22,10 +22,11 @@ def tune(
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Most schedules to measure.")] = 8,
+    reduced: Reduced = False,
     json: Json = False,
 ) -> None:
     """Measure several schedules of a function, as Evaluator(tile_trials=N) does, and show which one wins."""
-    base = lowered(read_function(file), shape, device)
+    base = lowered(read_function(file), shape, device, reduced)
     if not base.device.capabilities.executes:
         raise CommandError(f"device {base.device.id} runs nothing, so nothing can be measured")
     rows = _measured(base, trials)
