@@ -26,7 +26,7 @@ MATMUL = {
 BIAS_RELU = """function (A[M, K], B[K, N], V[N]) -> (R) {
     P[i, j : M, N] = +(A[i, k] * B[k, j]); Q = P + V; R = (Q > 0 ? Q : 0);
 }"""
-DTYPES = (DType.FLOAT32, DType.BFLOAT16)
+DTYPES = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
 ITEMS = 128
 """Work items of a group of four warps."""
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "tensor_tile", "gpu_tile"))
@@ -61,7 +61,7 @@ def straight(layout: str, inputs: Mapping[str, Array]) -> tuple[Array, Array]:
 
 
 def tf32(x: Array) -> Array:
-    """Rounded to ten mantissa bits, away from zero in a tie, by their bits; bfloat16 has fewer."""
+    """Rounded to ten mantissa bits, away from zero in a tie, by their bits; 16-bit floats have no more."""
     bits = x.astype(np.float32).view(np.uint32)
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
@@ -69,7 +69,7 @@ def tf32(x: Array) -> Array:
 def near(got: Array, left: Array, right: Array, share: float) -> None:
     """`got` is the product within a share of ``|left| @ |right|`` and a rounding of its dtype."""
     want, size = left @ right, np.abs(left) @ np.abs(right)
-    step = {"float32": 2.0**-24, "bfloat16": 2.0**-8}[str(got.dtype)]
+    step = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[str(got.dtype)]
     worst = np.max(np.abs(got.astype(np.float64) - want) / (share * size + step * np.abs(want)))
     assert worst <= 1, f"{worst:.2f} times what is allowed"
 
@@ -105,7 +105,7 @@ def test_what_follows_a_product_on_a_device(device: Device, dtype: DType) -> Non
     inputs = operands("nn", dtype, (40, 24, 32)) | {"V": np.linspace(-1, 1, 24).astype(dtype.numpy)}
     got = run(device, gpu(device), BIAS_RELU, inputs).astype(np.float64)
     product, bias = tf32(inputs["A"]) @ tf32(inputs["B"]), inputs["V"].astype(np.float64)
-    step = 2.0**-7 if dtype is DType.BFLOAT16 else 1e-6
+    step = {DType.FLOAT32: 1e-6, DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7}[dtype]
     np.testing.assert_allclose(got, np.maximum(product + bias, 0), rtol=0, atol=step * np.abs(product).max())
 
 

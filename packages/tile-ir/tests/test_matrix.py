@@ -17,7 +17,7 @@ from tile_ir.matrix import (
     side_by_side,
 )
 
-TF32, BF16 = MATRIX_INSTRUCTIONS["mma_m16n8k8_tf32"], MATRIX_INSTRUCTIONS["mma_m16n8k16_bf16"]
+TF32, BF16, F16 = (MATRIX_INSTRUCTIONS[f"mma_m16n8{n}"] for n in ("k8_tf32", "k16_bf16", "k16_f16"))
 OPERANDS = {f"{i.name}-{name}": getattr(i, name) for i in MATRIX_INSTRUCTIONS.values() for name in "abc"}
 
 Table = Callable[[int, int, int], tuple[int, int]]
@@ -36,17 +36,18 @@ def tf32_b(group: int, thread: int, i: int) -> tuple[int, int]:
     return (thread if i == 0 else thread + 4), group
 
 
-def bf16_a(group: int, thread: int, i: int) -> tuple[int, int]:
+def half_a(group: int, thread: int, i: int) -> tuple[int, int]:
     return (group if i in (0, 1, 4, 5) else group + 8), thread * 2 + i % 2 + (0 if i < 4 else 8)
 
 
-def bf16_b(group: int, thread: int, i: int) -> tuple[int, int]:
+def half_b(group: int, thread: int, i: int) -> tuple[int, int]:
     return thread * 2 + i % 2 + (0 if i < 2 else 8), group
 
 
 TABLES: list[tuple[Operand, int, Table]] = [
     (TF32.a, 4, tf32_a), (TF32.b, 2, tf32_b), (TF32.c, 4, c_table),
-    (BF16.a, 8, bf16_a), (BF16.b, 4, bf16_b), (BF16.c, 4, c_table),
+    (BF16.a, 8, half_a), (BF16.b, 4, half_b), (BF16.c, 4, c_table),
+    (F16.a, 8, half_a), (F16.b, 4, half_b), (F16.c, 4, c_table),
 ]  # fmt: skip
 
 
@@ -103,7 +104,9 @@ def test_matrices_side_by_side_keep_their_lanes(operand: Operand, count: int) ->
     assert len(elements(wide)) == LANES * wide.registers
 
 
-@pytest.mark.parametrize(("instruction", "shape"), [(TF32, (16, 8, 8)), (BF16, (16, 8, 16))], ids=["tf32", "bf16"])
+@pytest.mark.parametrize(
+    ("instruction", "shape"), [(TF32, (16, 8, 8)), (BF16, (16, 8, 16)), (F16, (16, 8, 16))], ids=["tf32", "bf16", "f16"]
+)
 def test_an_instruction_is_found_by_shape_and_dtype(instruction: MatrixInstruction, shape: tuple[int, int, int]) -> None:
     assert instruction.shape == shape
     assert instruction_of(shape, instruction.dtype) is instruction

@@ -92,7 +92,7 @@ def inputs_of(program: Program, seed: int = 0) -> dict[str, Array]:
 
 
 def tf32(x: Array) -> Array:
-    """Floats rounded to ten mantissa bits, away from zero in a tie, by their bits; bfloat16 has fewer."""
+    """Floats rounded to ten mantissa bits, away from zero in a tie, by their bits; 16-bit floats have no more."""
     bits = x.astype(np.float32).view(np.uint32)
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
@@ -133,7 +133,7 @@ def near(got: Array, sample: Sample, inputs: Mapping[str, Array], rounding: Call
     left, right = (rounding(x) for x in sample.operands(inputs))
     product, size = left @ right, np.abs(left) @ np.abs(right)
     want = sample.tail(product, {n: x.astype(np.float64) for n, x in inputs.items()})
-    step = {"float32": 2.0**-24, "bfloat16": 2.0**-8}[str(got.dtype)]
+    step = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[str(got.dtype)]
     wrong = ~(np.abs(got.astype(np.float64) - want) <= share * size + step * (np.abs(want) + 2 * np.abs(product)))
     assert not wrong.any(), f"{np.argwhere(wrong)[:4].tolist()}: {got[wrong][:4]} instead of {want[wrong][:4]}"
 
