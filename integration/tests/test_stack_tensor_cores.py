@@ -66,8 +66,9 @@ def tf32(x: Array) -> Array:
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
 
-def near(got: Array, left: Array, right: Array, share: float) -> None:
-    """`got` is the product within a share of ``|left| @ |right|`` and a rounding of its dtype."""
+def near(got: Array, operands: tuple[Array, Array], share: float) -> None:
+    """`got` is the product of the operands in TF32, within a share of ``|left| @ |right|`` and a rounding of its dtype."""
+    left, right = (tf32(x) for x in operands)
     want, size = left @ right, np.abs(left) @ np.abs(right)
     step = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[str(got.dtype)]
     worst = np.max(np.abs(got.astype(np.float64) - want) / (share * size + step * np.abs(want)))
@@ -94,7 +95,7 @@ def test_the_schedule_on_a_device(device: Device, dtype: DType, layout: str) -> 
     target, interpreter = gpu(device), tile_hal.device("interp")
     inputs = operands(layout, dtype, (40, 24, 48))
     got = run(device, target, MATMUL[layout], inputs)
-    near(got, *(tf32(x) for x in straight(layout, inputs)), 1e-6)
+    near(got, straight(layout, inputs), 1e-6)
     if device is not interpreter:
         assert got.tobytes() == run(interpreter, gpu(interpreter), MATMUL[layout], inputs).tobytes()
 
@@ -115,7 +116,7 @@ def test_a_retargeted_stage_on_a_device(device: Device) -> None:
     inputs = operands("nn", DType.FLOAT32, (40, 24, 32))
     lowered = tile.Function(MATMUL["nn"]).lower(*inputs.values(), device=device).retargeted(target)
     assert "mma_m16n8k8_tf32" in str(lowered.stripe)
-    near(on_device(device, lowered.compiled, inputs)["R"], tf32(inputs["A"]), tf32(inputs["B"]), 1e-6)
+    near(on_device(device, lowered.compiled, inputs)["R"], (inputs["A"], inputs["B"]), 1e-6)
 
 
 # --- evaluators --------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ def test_the_instructions(device: Device, dtype: DType, layout: str, sizes: tupl
     inputs = operands(layout, dtype, sizes)
     evaluator, function = tile.Evaluator(device, reduced_precision=True), tile.Function(MATMUL[layout])
     assert "mma_m16n8k" in str(evaluator.lower(function, *inputs.values()).stripe)
-    near(evaluator(function, *inputs.values()), *(tf32(x) for x in straight(layout, inputs)), 2e-6)
+    near(evaluator(function, *inputs.values()), straight(layout, inputs), 2e-6)
 
 
 @pytest.mark.parametrize("layout", MATMUL)
