@@ -270,9 +270,11 @@ def view_of(
 
 def access_of(ref: stripe.Refinement, block: stripe.Block, parent: View) -> tuple[Affine, tuple[Scaled, ...]]:
     """Elements from the parent's origin to the view's, over the block's indexes; it selects one of several versions."""
+    if not parent.pitch:
+        return linear(ref.access, parent.strides)
     rank = len(parent.strides)
     affine, quasi = linear(ref.access[-rank:] if rank else (), parent.strides)
-    if not parent.pitch or ref.versions > 1:
+    if ref.versions > 1:
         return affine, quasi
     ordered = (Affine.var(i.name) for i in block.indexes if i.order is stripe.Order.ORDERED)
     version = ref.access[0] if len(ref.access) > rank else next(ordered, Affine())
