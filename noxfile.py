@@ -20,8 +20,8 @@ WHEELS = ROOT / "build" / "wheels"
 FOLDERS = {p.parent.name: p.parent for pattern in ("packages/*/src", "integration/plugins/*/src") for p in sorted(ROOT.glob(pattern))}
 """Every distribution of the repository: the packages, then the sample plugins."""
 PACKAGES = [name for name, folder in FOLDERS.items() if folder.parent.name == "packages"]
-BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith("hal-")), "sample", "oclgrind"]
-SOURCES = {"sample": "tile-sample", "oclgrind": "hal-opencl"}
+BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith("hal-")), "sample", "sim", "oclgrind"]
+SOURCES = {"sample": "tile-sample", "sim": "tile-sim", "oclgrind": "hal-opencl"}
 """The distributions of backends that are not called hal-NAME."""
 
 EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl", "tile-sim": "sweep"}
@@ -31,8 +31,8 @@ BFLOAT16 = "tile-ir[bfloat16]"
 TOOLS = ("pytest>=8", "hypothesis>=6.100")
 OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
-EXAMPLES = {"opencl": 8, "oclgrind": 4}
-"""Random programs per conformance strategy for backends whose compilers are slow (default: 40)."""
+EXAMPLES = {"opencl": 8, "sim": 8, "oclgrind": 4}
+"""Random programs per conformance strategy for backends that compile or run slowly (default: 40)."""
 OCLGRIND = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 """One more OpenCL platform (Debian package oclgrind): a simulator that sees races and stray accesses."""
 OCLGRIND_CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tile_hal.conformance.report import LEVELS
+from tile_hal.conformance.report import LEVELS, OUTCOMES
 from tile_ir.dtype import DType
 from tile_ir.semtree.verify import OPTIONAL_NODES
 
 DOCS = Path(__file__).parents[1] / "docs"
-OUTCOMES = ("passed", "failed", "skipped", "quirk")
 FIRST = ("interp", "llvm", "opencl")
 """Drivers at the head of the page."""
 HEAD = """\
@@ -26,8 +25,10 @@ HEAD = """\
 
 What the conformance suite found, device by device. A level counts when nothing failed up to it; a skipped test needs a
 dtype, node or group size that the device does not claim; a quirk is a failure that the device declares, with its reason.
+Level 3 tests semtree node by node, or operation by operation where the device takes scheduled Stripe: what does not apply
+to a device is not counted.
 A `run` whose dependencies are pending returns at once or blocks until they are done; without any, a device may do the
-work before `run` returns, as those that compute on the calling thread do (interp, llvm, sample).
+work before `run` returns, as those that compute on the calling thread do (interp, llvm, sample, sim).
 Oclgrind, a simulator that looks for races and stray accesses, runs without the tests that need several threads.
 
 This page is written by `python integration/support.py build/conformance/*/report.json`, from the reports that
@@ -65,6 +66,8 @@ def _overview(devices: Sequence[Summary]) -> Iterable[str]:
         reached = "–" if d["level"] is None else f"level {d['level']}"
         lacking = ", ".join(sorted(OPTIONAL_NODES - set(d["nodes"])))
         nodes = "the core" if not d["nodes"] else f"all but {lacking}" if lacking else "all"
+        if d.get("codegen") == "stripe":
+            nodes = "takes Stripe"
         yield f"| `{d['id']}` | {d['name']} | {d['distribution']} | {reached} | {runs} | {d['max_group_size']} | {nodes} |"
     yield ""
 

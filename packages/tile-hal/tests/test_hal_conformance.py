@@ -135,6 +135,16 @@ def test_report_counts_levels_and_dtypes():
     assert not Report("x", (), cases[:1]).passed
 
 
+def test_a_level_that_does_not_apply_is_passed_over():
+    below = (Case("x:0", 0, "test_a", "passed"), Case("x:0", 3, "test_b", "inapplicable", "not applicable: why"))
+    above = (Case("x:0", 4, "test_c", "passed"),)
+    report = Report("x", (facts(codegen="stripe"),), (*below, *above))
+    assert report.passed and report.highest_level("x:0") == 4
+    assert Report("x", (facts(),), below).highest_level("x:0") == 0
+    assert "| 3 | operations, dtypes, semtree nodes | 0 | 0 | 0 | 0 | 1 |" in report.to_markdown()
+    assert "Takes scheduled Stripe." in report.to_markdown()
+
+
 @pytest.mark.parametrize("dtype", [d for d in DType if d.is_float])
 def test_ulp_distance(dtype):
     kind = dtype.numpy

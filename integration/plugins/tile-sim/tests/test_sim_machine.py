@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tile_opt
+from tile_hal import Event, HostEvent
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import Kernel, KernelList, Step, StepKind
 from tile_ir.stripe.nodes import Block, Direction
@@ -18,6 +21,7 @@ from tile_opt.schedule.tree import walk
 from tile_sim import simulate, target
 from tile_sim.__main__ import main
 from tile_sim.design import expand, machine
+from tile_sim.device import SimDevice
 from tile_sim.simulate import Simulator, work
 from tile_sim.sweep import CONVOLUTION, Design, convolution, measure, plot, stops_paying, sweep, table
 from tile_sim.timeline import Calendar, Operand, Timeline
@@ -208,7 +212,34 @@ def test_the_device_runs_programs_through_the_hal() -> None:
     assert result[5, 5, 0] == 72 and result[0, 0, 0] == 32
     report = device.executor.report  # pyright: ignore[reportAttributeAccessIssue]
     assert report.cycles == simulate(kernels)[1].cycles
-    assert seconds is None or seconds > 0
+    assert seconds == pytest.approx(report.microseconds * 1e-6)
+
+
+def run_convolution(device: Any, kernel: Kernel, dependencies: Sequence[Event] = ()) -> Event:
+    """Start a kernel of CONV on buffers of its own."""
+    kernels = KernelList((kernel,), (), (), device.target)
+    prepared = device.executor.prepare(device.compiler.build(kernels), 0)
+    refs = sorted((r for r in kernel.stripe.refs if r.dir is not Direction.ALLOC), key=lambda r: r.dir is Direction.IN)
+    return prepared.run([device.memory.allocate(prod(r.type.sizes)) for r in refs], dependencies)
+
+
+def test_a_run_that_waited_reports_the_seconds_of_the_machine() -> None:
+    device: Any = SimDevice(target())
+    (kernel,) = tile_opt.compile(CONV, device.target).kernels.kernels
+    gate = HostEvent()
+    held = run_convolution(device, kernel, [gate])
+    assert not held.done and device.executor.report is None
+    gate.set()
+    assert held.wait().seconds == run_convolution(device, kernel).wait().seconds
+    assert held.wait().seconds == pytest.approx(device.executor.report.microseconds * 1e-6)
+
+
+def test_what_the_machine_refuses_fails_the_event() -> None:
+    device: Any = SimDevice(target(NUM_SRAM=2, NUM_CONV=2, NUM_DSP=2))
+    (kernel,) = tile_opt.compile(CONV, target()).kernels.kernels
+    event = run_convolution(device, kernel)
+    with pytest.raises(TileDeviceError, match="which the machine does not have"):
+        event.wait()
 
 
 def test_programs_for_other_devices_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The simulated accelerator as a device: libraries are kernel lists, events report simulated seconds."""
+"""The simulated accelerator as a device: libraries are verified kernel lists, events report simulated seconds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from tile_hal.errors import Code, device_error
-from tile_hal.events import CompletedEvent, FailedEvent
 from tile_hal.host import HostBuffer, HostExecutor, HostMemory
-from tile_hal.interfaces import Buffer, Compiler, Device, DeviceSet, Driver, Event, Executor, Kernel, Library, Memory
-from tile_ir.diagnostics import TileError
+from tile_hal.interfaces import (
+    Buffer,
+    Compiler,
+    Device,
+    DeviceSet,
+    Driver,
+    Event,
+    Executor,
+    Kernel,
+    Library,
+    Memory,
+    Result,
+)
+from tile_ir import kernels as ir
 from tile_ir.dtype import DType
-from tile_ir.kernels import KernelList
 from tile_ir.stripe.nodes import Block, Direction, Refinement
+from tile_ir.stripe.verify import StripeError, verify_block
 from tile_ir.target import Capabilities, Target
 
 from tile_sim.design import machine, target
@@ -30,7 +41,7 @@ VARIABLE = "TILE_SIM_TARGET"
 class SimLibrary(Library):
     """Scheduled Stripe: nothing is generated."""
 
-    def __init__(self, kernels: KernelList) -> None:
+    def __init__(self, kernels: ir.KernelList) -> None:
         self.kernels = kernels
 
     def serialize(self) -> bytes:
@@ -42,50 +53,80 @@ class SimLibrary(Library):
         return "\n".join(print_block(k.stripe) for k in self.kernels.kernels)
 
 
-def _digest(kernels: KernelList) -> bytes:
+def _digest(kernels: ir.KernelList) -> bytes:
     return hashlib.sha256(SimLibrary(kernels).source().encode()).hexdigest().encode()
 
 
-class SimCompiler(Compiler):
-    """Checks that a list is scheduled Stripe."""
+def _verify(kernel: ir.Kernel) -> None:
+    if kernel.function is not None:
+        message = f"kernel {kernel.name!r} is a semtree function; the simulated accelerator runs scheduled Stripe"
+        raise device_error(Code.BUILD, message, 'compile for a target with "codegen": "stripe"')
+    try:
+        verify_block(kernel.stripe)
+    except StripeError as problem:
+        raise device_error(Code.BUILD, f"kernel {kernel.name!r} does not verify: {problem}") from problem
 
-    def build(self, kernels: KernelList) -> Library:
+
+class SimCompiler(Compiler):
+    """Checks that a list is scheduled Stripe, and well formed."""
+
+    def build(self, kernels: ir.KernelList) -> Library:
         for kernel in kernels.kernels:
-            if kernel.function is not None:
-                message = f"kernel {kernel.name!r} is a semtree function; the simulated accelerator runs scheduled Stripe"
-                raise device_error(Code.BUILD, message, 'compile for a target with "codegen": "stripe"')
+            _verify(kernel)
         return SimLibrary(kernels)
 
-    def deserialize(self, kernels: KernelList, data: bytes) -> Library:
+    def deserialize(self, kernels: ir.KernelList, data: bytes) -> Library:
         if data != _digest(kernels):
             raise ValueError("these bytes belong to other kernels")
-        return SimLibrary(kernels)
+        return self.build(kernels)
 
     @property
     def fingerprint(self) -> str:
         return "tile-sim 1"
 
 
+class Run(Event):
+    """A run whose seconds are the machine's, not those that simulating it took."""
+
+    __slots__ = ("_event", "_reports")
+
+    def __init__(self, event: Event, reports: Sequence[Report]) -> None:
+        self._event, self._reports = event, reports
+
+    @property
+    def parts(self) -> tuple[Event, ...]:
+        """The queue's own event (see `tile_hal.flatten`)."""
+        return (self._event,)
+
+    @property
+    def done(self) -> bool:
+        return self._event.done
+
+    def wait(self) -> Result:
+        self._event.wait()
+        return Result(self._reports[0].microseconds * 1e-6)
+
+
 class SimKernel(Kernel):
-    """One scheduled program. `report` is what the last run said."""
+    """One scheduled program."""
 
     def __init__(self, main: Block, made: Target, executor: SimExecutor) -> None:
         self._main = main
-        self._target = made
+        self._model = machine(made)
         self._executor = executor
         outer = [r for r in main.refs if r.dir is not Direction.ALLOC]
         self._params = [r for r in outer if r.dir is not Direction.IN] + [r for r in outer if r.dir is Direction.IN]
 
     def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
+        """Every run is measured, whether `profile` asks for it or not."""
         arrays = self._arrays(params)
-        try:
-            for event in dependencies:
-                event.wait()
-            report = Simulator(machine(self._target)).run([self._main], arrays)
-        except TileError as problem:
-            return FailedEvent(problem)
-        self._executor.report = report
-        return CompletedEvent(report.microseconds * 1e-6)
+        reports: list[Report] = []
+
+        def work() -> None:
+            reports.append(Simulator(self._model).run([self._main], arrays))
+            self._executor.report = reports[0]
+
+        return Run(self._executor.queue.run(work, dependencies), reports)
 
     def _arrays(self, params: Sequence[Buffer]) -> dict[str, Any]:
         if len(params) != len(self._params):
@@ -106,7 +147,7 @@ def _array(ref: Refinement, buffer: Buffer) -> Any:
 
 
 class SimExecutor(HostExecutor):
-    """Runs programs at once; `report` is that of the latest run."""
+    """Copies and fills are inherited; `report` is that of the run which ended last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,6 +177,7 @@ class SimDevice(Device):
         self.capabilities = Capabilities(
             dtypes=frozenset(d for d in DType if d is not DType.BFLOAT16 or find_spec("ml_dtypes") is not None),
             local_bytes=max((m.bytes for n, m in model.mem_units.items() if n != "DRAM"), default=0),
+            is_async=True,
             serializes=True,
         )
         self.compiler = SimCompiler()

@@ -48,17 +48,19 @@ class HostDeviceSet(DeviceSet):
 
 
 def verify_kernels(kernels: KernelList, nodes: frozenset[str]) -> None:
-    """TileDeviceError naming the kernel that is malformed or uses a node outside the core and `nodes`."""
+    """TileDeviceError naming the kernel, Stripe or semtree, that is malformed or uses a node outside the core and `nodes`."""
     for kernel in kernels.kernels:
         _verify_kernel(kernel, nodes)
 
 
 def _verify_kernel(kernel: Kernel, nodes: frozenset[str]) -> None:
     from tile_ir.semtree.verify import verify
+    from tile_ir.stripe.verify import verify_block
 
-    if kernel.function is None:
-        return
     try:
-        verify(kernel.function, nodes=nodes)
+        if kernel.function is None:
+            verify_block(kernel.stripe)
+        else:
+            verify(kernel.function, nodes=nodes)
     except (TileInternalError, TileDeviceError) as problem:
         raise device_error(Code.BUILD, f"kernel {kernel.name!r} does not verify: {problem}") from problem

@@ -1,14 +1,17 @@
-"""Hand-made kernels: short builders for semtree, and running a function on a device."""
+"""Hand-made kernels: short builders for semtree, and running a function or a sample on a device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import tile_lang
+import tile_opt
 from tile_ir.dtype import DType, from_numpy
 from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
 from tile_ir.semtree.nodes import (
@@ -29,6 +32,7 @@ from tile_ir.semtree.nodes import (
     Var,
 )  # fmt: skip
 from tile_ir.stripe import nodes as stripe
+from tile_lang.program import TensorType
 
 import tile_hal
 from tile_hal.interfaces import Buffer, Device, Event
@@ -95,23 +99,64 @@ def splat(value: Expr, lanes: int) -> Expr:
     return value if lanes == 1 else Splat(value, Type(value.type.dtype, lanes))
 
 
+# --- both forms --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One kernel in the two forms that devices take: semtree, and Tile for what takes scheduled Stripe.
+
+    Only a device's own passes know its units and memories, so that its Stripe cannot be written by hand. Both
+    forms have the same parameters (one output, then the inputs) and the same meaning.
+    """
+
+    function: Function
+    source: str
+    """A Tile function of one statement; its inputs are the function's, in order."""
+
+
+Item = Function | Sample
+"""What the helpers below take; a device that takes Stripe can run samples only."""
+
+
+def function_of(item: Item) -> Function:
+    return item.function if isinstance(item, Sample) else item
+
+
+def kernel_of(device: Device, item: Item, groups: tuple[int, int, int] = (1, 1, 1)) -> Kernel:
+    """The kernel in the form that the device takes."""
+    made = function_of(item)
+    if isinstance(item, Sample) and device.target.codegen == "stripe":
+        return Kernel(made.name, _scheduled(device, item), None, groups)
+    return Kernel(made.name, stripe.Block(made.name), made, groups)
+
+
+def _scheduled(device: Device, sample: Sample) -> stripe.Block:
+    parsed = tile_lang.parse(sample.source)
+    read = [p for p in sample.function.params if p.access is Access.READ]
+    types = [TensorType(p.type.dtype, (p.elements,)) for p in read]
+    program = tile_lang.bind(parsed, dict(zip((p.name.id for p in parsed.inputs), types, strict=True)))
+    (kernel,) = tile_opt.compile(program, device.target).kernels.kernels
+    # By its own name: a list may hold several samples.
+    return replace(kernel.stripe, name=sample.function.name)
+
+
 # --- running ---------------------------------------------------------------------------------------
 
 
-def kernel_list(device: Device, *functions: Function, groups: tuple[int, int, int] = (1, 1, 1)) -> KernelList:
-    """One kernel and one step per function, each on buffers of its own; independent of each other."""
-    kernels: list[Kernel] = []
+def kernel_list(device: Device, *items: Item, groups: tuple[int, int, int] = (1, 1, 1)) -> KernelList:
+    """One kernel and one step per item, each on buffers of its own; independent of each other."""
     buffers: list[BufferInfo] = []
     steps: list[Step] = []
-    for index, item in enumerate(functions):
-        kernels.append(Kernel(item.name, stripe.Block(item.name), item, groups))
+    for index, item in enumerate(items):
         first = len(buffers)
-        for p in item.params:
+        for p in function_of(item).params:
             kind = BufferKind.INPUT if p.access is Access.READ else BufferKind.OUTPUT
             size = p.elements * p.type.dtype.bytes
             buffers.append(BufferInfo(len(buffers), p.name, kind, (p.elements,), p.type.dtype, size))
         steps.append(Step(StepKind.KERNEL, index, tuple(range(first, len(buffers)))))
-    return KernelList(tuple(kernels), tuple(buffers), tuple(steps), device.target)
+    kernels = tuple(kernel_of(device, item, groups) for item in items)
+    return KernelList(kernels, tuple(buffers), tuple(steps), device.target)
 
 
 def upload(device: Device, array: Array) -> Buffer:
@@ -130,36 +175,36 @@ def download(buffer: Buffer, dtype: DType, dependencies: Sequence[Event] = ()) -
     return np.frombuffer(data, np.uint8).view(dtype.numpy)
 
 
-def build(device: Device, item: Function, groups: tuple[int, int, int] = (1, 1, 1)) -> tile_hal.Kernel:
-    """A function as a kernel ready to run."""
+def build(device: Device, item: Item, groups: tuple[int, int, int] = (1, 1, 1)) -> tile_hal.Kernel:
+    """A kernel ready to run."""
     library = device.compiler.build(kernel_list(device, item, groups=groups))
     return device.executor.prepare(library, 0)
 
 
 def launch(
-    device: Device, item: Function, arrays: Sequence[Array], groups: tuple[int, int, int] = (1, 1, 1)
+    device: Device, item: Item, arrays: Sequence[Array], groups: tuple[int, int, int] = (1, 1, 1)
 ) -> list[Array]:
-    """Run a function on copies of `arrays` (one per parameter); the arrays of all parameters it writes."""
+    """Run an item on copies of `arrays` (one per parameter); the arrays of all parameters it writes."""
     return launch_all(device, [item], [arrays], groups)[0]
 
 
 def launch_all(
     device: Device,
-    functions: Sequence[Function],
+    items: Sequence[Item],
     arrays: Sequence[Sequence[Array]],
     groups: tuple[int, int, int] = (1, 1, 1),
 ) -> list[list[Array]]:
-    """Run several functions as one kernel list."""
-    kernels = kernel_list(device, *functions, groups=groups)
+    """Run several items as one kernel list."""
+    kernels = kernel_list(device, *items, groups=groups)
     flat = [array for group in arrays for array in group]
     buffers = [upload(device, array) for array in flat]
     library = device.compiler.build(kernels)
     tile_hal.submit(device, library, kernels, dict(enumerate(buffers))).wait()
     results: list[list[Array]] = []
     position = 0
-    for item in functions:
+    for item in items:
         written: list[Array] = []
-        for p in item.params:
+        for p in function_of(item).params:
             if p.access is not Access.READ:
                 written.append(download(buffers[position], p.type.dtype))
             position += 1
@@ -271,6 +316,25 @@ def pairs(dtype: DType, count: int, seed: int = 0) -> tuple[Array, Array]:
     rest = max(0, count - len(left))
     more = [hard_values(dtype, rest, seed + n) for n in (2, 3)]
     return np.concatenate([left, more[0]])[:count], np.concatenate([right, more[1]])[:count]
+
+
+def covering(name: str, args: Sequence[Array]) -> list[Array]:
+    """The arguments with their second half in the math function's interesting range."""
+    half = len(args[0]) // 2
+    count, dtype = len(args[0]) - half, dtype_of(args[0])
+    if name == "pow":
+        inner = [np.abs(values(dtype, count, 5)), values(dtype, count, 6)]
+    else:
+        scale = {"asin": 1.2, "acos": 1.2, "exp": 100.0, "sinh": 100.0, "cosh": 100.0, "tanh": 5.0}.get(name, 50.0)
+        inner = [np.random.default_rng(7).normal(0, scale / 2, count).astype(dtype.numpy)]
+    return [np.concatenate([a[:half], b]) for a, b in zip(args, inner, strict=True)]
+
+
+def shift_counts(shifted: DType, counts: DType, count: int) -> Array:
+    """Counts below zero, within and beyond the width of what they shift, and extremes."""
+    by = np.resize(np.arange(-3 if counts.is_signed else 0, shifted.bits + 4), count).astype(counts.numpy)
+    by[-2:] = [counts.min_value, counts.max_value]
+    return by
 
 
 def dtype_of(array: Array) -> DType:

@@ -71,6 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "compile_only: a conformance test that needs no execution")
+    config.addinivalue_line("markers", "takes(form): a conformance test of devices that take semtree, or stripe")
     if not config.getoption("tile_backend"):
         if any("tile_hal.conformance" in str(arg) for arg in config.invocation_params.args):
             raise pytest.UsageError("the Tile conformance suite needs --backend NAME (`tile devices` lists them)")
@@ -121,6 +122,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _apply_capabilities(item: pytest.Item, level: int, device: Device) -> None:
+    takes = item.get_closest_marker("takes")
+    if takes is not None and device.target.codegen != takes.args[0]:
+        # Not a shortcoming of the device: the report counts these apart from what is skipped.
+        item.user_properties.append(("tile_applies", False))
+        reason = f"not applicable: this tests {takes.args[0]}, the device takes {device.target.codegen}"
+        item.add_marker(pytest.mark.skip(reason=reason))
+        return
     if level >= 2 and not device.capabilities.executes and item.get_closest_marker("compile_only") is None:
         item.add_marker(pytest.mark.skip(reason="compile-only device"))
         return

@@ -21,11 +21,14 @@ LEVELS = {
     0: "plugin and device facts",
     1: "buffers and mapping",
     2: "copies, fills, events, dependencies",
-    3: "semtree nodes and dtypes",
+    3: "operations, dtypes, semtree nodes",
     4: "language",
     5: "faults and stress",
 }
 """The ladder: each level assumes the ones below it."""
+
+OUTCOMES = ("passed", "failed", "skipped", "quirk", "inapplicable")
+"""Of a test: a quirk failed as declared; skipped lacks a dtype, node or the like; inapplicable is for another kind of device."""
 
 FORMAT = 1
 """Version of the JSON document."""
@@ -33,7 +36,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test on one device. `outcome` is passed, failed, skipped or quirk (failed as declared)."""
+    """One test on one device; `outcome` is one of OUTCOMES."""
 
     device: str
     level: int
@@ -58,6 +61,7 @@ class DeviceFacts:
     executes: bool
     max_group_size: int
     subgroup: int
+    codegen: str = "semtree"
 
     @staticmethod
     def of(device: Device) -> DeviceFacts:
@@ -76,6 +80,7 @@ class DeviceFacts:
             executes=able.executes,
             max_group_size=able.max_group_size,
             subgroup=able.subgroup,
+            codegen=device.target.codegen,
         )
 
 
@@ -99,7 +104,10 @@ class Report:
         return sum(c.device == device and c.level == level and c.outcome == outcome for c in self.cases)
 
     def highest_level(self, device: str) -> int | None:
-        """The last rung that `device` reached: no failures up to there, and something passed on it."""
+        """The last rung that `device` reached: no failures up to there, and something passed on it.
+
+        A level none of whose tests apply (or can run) is passed over: it neither counts nor holds back.
+        """
         reached = None
         for level in LEVELS:
             if self.count(device, level, "failed"):
@@ -131,10 +139,10 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def _levels(self, device: str) -> Iterable[str]:
-        yield "| level | | passed | failed | skipped | quirks |"
-        yield "|---|---|---|---|---|---|"
+        yield "| level | | passed | failed | skipped | quirks | not applicable |"
+        yield "|---|---|---|---|---|---|---|"
         for level, title in LEVELS.items():
-            counts = [self.count(device, level, o) for o in ("passed", "failed", "skipped", "quirk")]
+            counts = [self.count(device, level, o) for o in OUTCOMES]
             yield f"| {level} | {title} | " + " | ".join(map(str, counts)) + " |"
 
     def _dtypes(self, device: DeviceFacts) -> Iterable[str]:
@@ -162,13 +170,13 @@ def _facts(device: DeviceFacts) -> list[str]:
     # Not "asynchronous": ready work may well be done on the calling thread.
     kind = "a `run` that has to wait " + ("returns at once" if device.is_async else "blocks")
     runs = kind if device.executes else "compile only"
-    nodes = ", ".join(device.nodes) or "none"
+    nodes = f"Nodes beyond the core: {', '.join(device.nodes) or 'none'}."
     return [
         f"## `{device.id}` ({device.name})",
         "",
         f"From {device.distribution or 'an uninstalled plugin'}; {runs}; groups of up to {device.max_group_size}; "
         f"sub-groups of {device.subgroup}.",
-        f"Nodes beyond the core: {nodes}.",
+        "Takes scheduled Stripe." if device.codegen == "stripe" else nodes,
     ]
 
 
@@ -194,6 +202,8 @@ class Recorder:
         outcome: str = report.outcome
         if outcome == "skipped" and hasattr(report, "wasxfail"):
             outcome = "quirk"
+        elif outcome == "skipped" and facts.get("tile_applies") is False:
+            outcome = "inapplicable"
         device, level, name = str(facts["tile_device"]), int(str(facts["tile_level"])), str(facts["tile_case"])
         case = Case(device, level, name, outcome, _reason(report), round(report.duration, 6))
         key = (device, name, level)

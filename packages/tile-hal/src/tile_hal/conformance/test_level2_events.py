@@ -9,35 +9,20 @@ import numpy as np
 import pytest
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.dtype import DType
-from tile_ir.semtree.nodes import Access
 
 import tile_hal
+from tile_hal.conformance import samples
 from tile_hal.conformance.gate import PATIENCE, Gate, Started
-from tile_hal.conformance.kernels import (
-    I,
-    add,
-    build,
-    download,
-    elementwise,
-    function,
-    kernel_list,
-    load,
-    loop,
-    mul,
-    number,
-    param,
-    store,
-    upload,
-)  # fmt: skip
+from tile_hal.conformance.kernels import build, download, kernel_list, upload
+from tile_hal.conformance.samples import N
 from tile_hal.interfaces import Buffer, Device
 
 F32 = DType.FLOAT32
-N = 64
 
 
 def increment(device: Device) -> tile_hal.Kernel:
     """``out[i] = in[i] + 1``."""
-    return build(device, elementwise(lambda a: add(a, number(1.0, F32)), F32, [F32], N))
+    return build(device, samples.increment())
 
 
 def ramp(device: Device, start: int = 0) -> Buffer:
@@ -158,18 +143,14 @@ def test_independent_work_overtakes_what_is_held_back(tile_device: Device) -> No
 
 
 def test_a_long_chain_runs_in_order(tile_device: Device) -> None:
-    kernel = build(
-        tile_device,
-        function(
-            [param("x", F32, N, Access.READWRITE)],
-            loop("i", N, store("x", I, add(mul(load("x", F32, I), number(0.5, F32)), number(1.0, F32)))),
-        ),
-    )
-    buffer, event, expected = upload(tile_device, np.zeros(N, np.float32)), None, 0.0
+    kernel = build(tile_device, samples.halve_and_increment())
+    source, out = (upload(tile_device, np.zeros(N, np.float32)) for _ in range(2))
+    event, expected = None, 0.0
     for _ in range(30):
-        event = kernel.run([buffer], [event] if event else [])
+        event = kernel.run([out, source], [event] if event else [])
+        source, out = out, source
         expected = expected * 0.5 + 1
-    assert download(buffer, F32, [event] if event else [])[0] == np.float32(expected)
+    assert download(source, F32, [event] if event else [])[0] == np.float32(expected)
 
 
 def test_a_failed_dependency_fails_the_work_without_running_it(tile_device: Device) -> None:
@@ -199,7 +180,7 @@ def test_joined_events_are_dependencies(tile_device: Device) -> None:
 
 
 def test_submit_runs_a_kernel_list(tile_device: Device) -> None:
-    kernels = kernel_list(tile_device, elementwise(lambda a: add(a, number(1.0, F32)), F32, [F32], N))
+    kernels = kernel_list(tile_device, samples.increment())
     library = tile_device.compiler.build(kernels)
     source, out, gate = ramp(tile_device), ramp(tile_device, 5), Gate()
     started = Started(tile_device, lambda: tile_hal.submit(tile_device, library, kernels, {0: out, 1: source}, [gate]))

@@ -13,6 +13,8 @@ from tile_hal.conformance.kernels import Array, assert_same, check, hard_values,
 from tile_hal.conformance.tolerance import assert_close
 from tile_hal.interfaces import Device
 
+pytestmark = pytest.mark.takes("semtree")
+
 MMA_TOLERANCE = 1e-5
 """Of Σ|a||b| + |c|: hardware adds products in an order of its own, and may cut them below float32's last bit."""
 SUBGROUPS = 2

@@ -56,7 +56,6 @@ from tile_hal.conformance.kernels import (
     check,
     elementwise,
     function,
-    kernel_list,
     lanes_of,
     launch,
     load,
@@ -72,6 +71,8 @@ from tile_hal.conformance.kernels import (
     values,
 )  # fmt: skip
 from tile_hal.interfaces import Device
+
+pytestmark = pytest.mark.takes("semtree")
 
 F32, I32 = DType.FLOAT32, DType.INT32
 N = 64
@@ -431,39 +432,3 @@ def test_subgroup_reduction(tile_device: Device, op: str) -> None:
     value = SubgroupOp(op, (load("a", I32, where),), INT)
     item = function([out(), param("a", I32, N)], store("out", where, value), group_size=(width, 1, 1), subgroup=width)
     check(tile_device, item, [blank(), values(I32, N)], (max(1, N // width), 1, 1))
-
-
-# --- libraries -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.compile_only
-def test_library_has_source(tile_device: Device) -> None:
-    library = tile_device.compiler.build(kernel_list(tile_device, elementwise(lambda v: v, F32, [F32], N)))
-    assert isinstance(library.source(), str) and isinstance(library.assembly(), str)
-
-
-@pytest.mark.compile_only
-def test_libraries_survive_serialization(tile_device: Device) -> None:
-    item = elementwise(lambda v: add(v, number(1.0, F32)), F32, [F32], N)
-    kernels = kernel_list(tile_device, item)
-    data = tile_device.compiler.build(kernels).serialize()
-    assert (data is not None) == tile_device.capabilities.serializes
-    if data is None:
-        pytest.skip("device does not serialize")
-    library = tile_device.compiler.deserialize(kernels, data)
-    kernel = tile_device.executor.prepare(library, 0)
-    if not tile_device.capabilities.executes:
-        return
-    buffers = [tile_device.memory.allocate(4 * N) for _ in range(2)]
-    tile_device.executor.fill(buffers[1]).wait()
-    kernel.run(buffers).wait()
-    assert np.frombuffer(bytes(buffers[0].map_current()), np.float32).tolist() == [1.0] * N
-    buffers[0].unmap().wait()
-
-
-@pytest.mark.compile_only
-@pytest.mark.parametrize("data", [b"", b"\x00" * 100, b"not a library"], ids=["empty", "zeros", "text"])
-def test_foreign_bytes_are_refused(tile_device: Device, data: bytes) -> None:
-    kernels = kernel_list(tile_device, elementwise(lambda v: v, F32, [F32], N))
-    with pytest.raises(ValueError):
-        tile_device.compiler.deserialize(kernels, data)

@@ -11,37 +11,17 @@ import numpy as np
 import pytest
 from tile_ir.diagnostics import TileDeviceError, TileError, TileInternalError
 from tile_ir.dtype import DType
-from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
-from tile_ir.semtree.nodes import Access, Binary, Function, Type, Var
-from tile_ir.stripe import nodes as stripe
+from tile_ir.kernels import KernelList
+from tile_ir.semtree.nodes import Access
 
 import tile_hal
+from tile_hal.conformance import samples
 from tile_hal.conformance.gate import Gate, Started
-from tile_hal.conformance.kernels import (
-    I,
-    add,
-    build,
-    download,
-    elementwise,
-    function,
-    kernel_list,
-    launch,
-    load,
-    loop,
-    mul,
-    number,
-    param,
-    store,
-    upload,
-)  # fmt: skip
+from tile_hal.conformance.kernels import build, download, function, kernel_list, launch, number, param, store, upload
+from tile_hal.conformance.samples import N, chain, increment
 from tile_hal.interfaces import Buffer, Device, Event
 
 F32 = DType.FLOAT32
-N = 64
-
-
-def increment(name: str = "increment", by: float = 1.0) -> Function:
-    return elementwise(lambda a: add(a, number(by, F32)), F32, [F32], N)
 
 
 def ramp(device: Device) -> Buffer:
@@ -110,21 +90,12 @@ def test_a_written_buffer_may_not_be_read_only(tile_device: Device) -> None:
     assert download(out, F32).tolist() == [1.0] * N
 
 
-def _undeclared() -> Function:
-    return function([param("out", F32, N, Access.WRITE)], store("out", number(0), Var("nowhere", Type(F32))))
-
-
-def _unknown_operation() -> Function:
-    value = Binary("frobnicate", number(1.0, F32), number(2.0, F32), Type(F32))
-    return function([param("out", F32, N, Access.WRITE)], store("out", number(0), value))
-
-
 @pytest.mark.compile_only
-@pytest.mark.parametrize("broken", [_undeclared, _unknown_operation], ids=lambda f: f.__name__.strip("_"))
-def test_a_malformed_kernel_fails_to_build(tile_device: Device, broken: Callable[[], Function]) -> None:
+@pytest.mark.parametrize("broken", [samples.undeclared, samples.unknown_operation], ids=lambda f: f.__name__)
+def test_a_malformed_kernel_fails_to_build(tile_device: Device, broken: Callable[[Device], KernelList]) -> None:
     """In `build`, or in `prepare` where compiling goes on in the background; with an error that says so."""
     with pytest.raises((TileError, TileInternalError)):
-        build(tile_device, broken())
+        tile_device.executor.prepare(tile_device.compiler.build(broken(tile_device)), 0)
     build(tile_device, increment())
 
 
@@ -181,24 +152,23 @@ def test_out_of_memory_is_survived(tile_device: Device) -> None:
 def test_a_thousand_pending_events(tile_device: Device, fails: bool) -> None:
     if not tile_device.capabilities.is_async:
         pytest.skip("synchronous device")
-    item = function([param("x", F32, N, Access.READWRITE)],
-                    loop("i", N, store("x", I, add(load("x", F32, I), number(1.0, F32)))))  # fmt: skip
-    kernel, gate = build(tile_device, item), Gate()
-    buffer = upload(tile_device, np.zeros(N, np.float32))
+    kernel, gate = build(tile_device, increment()), Gate()
+    source, out = (upload(tile_device, np.zeros(N, np.float32)) for _ in range(2))
     event: Event = gate
     for _ in range(1000):
-        event = kernel.run([buffer], [event])
+        event = kernel.run([out, source], [event])
+        source, out = out, source
     tile_device.executor.flush()
     assert not event.done
     if fails:
         gate.fail("the first of a thousand")
         with pytest.raises(TileDeviceError, match="the first of a thousand"):
             event.wait()
-        assert download(buffer, F32)[0] == 0
+        assert download(source, F32)[0] == download(out, F32)[0] == 0
     else:
         gate.open()
         event.wait()
-        assert download(buffer, F32).tolist() == [1000.0] * N
+        assert download(source, F32).tolist() == [1000.0] * N
     works(tile_device)
 
 
@@ -278,7 +248,7 @@ def test_threads_compile_at_once(tile_device: Device) -> None:
 
 
 def test_threads_share_a_kernel_list_with_temporaries(tile_device: Device) -> None:
-    kernels = _chain(tile_device)
+    kernels = chain(tile_device)
     prepared = tile_hal.Prepared(tile_device, tile_device.compiler.build(kernels), kernels)
 
     def work(number: int) -> None:
@@ -290,28 +260,6 @@ def test_threads_share_a_kernel_list_with_temporaries(tile_device: Device) -> No
     concurrently(4, work)
 
 
-def _chain(device: Device) -> KernelList:
-    """``t = 2 in; u = t + constant; out = 2 u``: temporaries in one arena, and a constant."""
-    double = elementwise(lambda a: mul(a, number(2.0, F32)), F32, [F32], N)
-    plus = elementwise(add, F32, [F32, F32], N)
-    size = 4 * N
-    kinds = [BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.TEMP, BufferKind.TEMP, BufferKind.CONST]
-    offsets = [0, 0, 0, size, 0]
-    buffers = tuple(
-        BufferInfo(n, f"b{n}", kind, (N,), F32, size, 0, offset)
-        for n, (kind, offset) in enumerate(zip(kinds, offsets, strict=True))
-    )
-    kernels = tuple(Kernel(f"k{n}", stripe.Block(f"k{n}"), f, (1, 1, 1)) for n, f in enumerate((double, plus)))
-    steps = (
-        Step(StepKind.KERNEL, 0, (2, 0)),
-        Step(StepKind.KERNEL, 1, (3, 2, 4), (0,)),
-        Step(StepKind.KERNEL, 0, (1, 3), (1,)),
-    )
-    three = np.full(N, 3, np.float32).tobytes()
-    constant = stripe.ConstantBuffer("b4", stripe.TensorType.row_major(F32, (N,)), three)
-    return KernelList(kernels, buffers, steps, device.target, (constant,), (2 * size,))
-
-
 def test_many_small_libraries_come_and_go(tile_device: Device) -> None:
     for step in range(40):
         got = launch(tile_device, increment(by=float(step)), [np.zeros(N, np.float32), np.zeros(N, np.float32)])[0]
@@ -320,7 +268,7 @@ def test_many_small_libraries_come_and_go(tile_device: Device) -> None:
 
 def test_an_interrupted_batch_leaves_the_device_usable(tile_device: Device) -> None:
     """The second step of a list is refused: the first has run, nothing hangs, the next submission works."""
-    kernels = _chain(tile_device)
+    kernels = chain(tile_device)
     library = tile_device.compiler.build(kernels)
     source, out = ramp(tile_device), ramp(tile_device)
     small = tile_device.memory.allocate(4)
@@ -330,19 +278,39 @@ def test_an_interrupted_batch_leaves_the_device_usable(tile_device: Device) -> N
     assert download(out, F32).tolist() == [2 * (2.0 * i + 3) for i in range(N)]
 
 
-def test_integer_index_arithmetic_of_a_large_buffer(tile_device: Device) -> None:
-    """Offsets beyond 2³¹ bytes from the start are addressed rightly (64-bit addresses, 32-bit subscripts)."""
-    count = (1 << 29) + 64
-    if tile_device.memory.size_goal < 8 * count:
+def large_buffer(device: Device, count: int) -> Buffer:
+    """Room for `count` int32; skips where there is none."""
+    if device.memory.size_goal < 8 * count:
         pytest.skip("device has too little memory")
-    item = function([param("x", DType.INT32, count, Access.READWRITE)],
-                    store("x", number(count - 1), number(7)), store("x", number(0), number(5)))  # fmt: skip
     try:
-        buffer = tile_device.memory.allocate(4 * count)
+        return device.memory.allocate(4 * count)
     except TileDeviceError:
         pytest.skip("device has no buffers of two gigabytes")
+
+
+LARGE = (1 << 29) + 64
+"""Elements of four bytes whose offsets pass 2³¹ (64-bit addresses, 32-bit subscripts)."""
+
+
+@pytest.mark.takes("semtree")
+def test_integer_index_arithmetic_of_a_large_buffer(tile_device: Device) -> None:
+    """Both ends are written, and nothing between."""
+    buffer = large_buffer(tile_device, LARGE)
+    item = function([param("x", DType.INT32, LARGE, Access.READWRITE)],
+                    store("x", number(LARGE - 1), number(7)), store("x", number(0), number(5)))  # fmt: skip
     build(tile_device, item).run([buffer]).wait()
     view = buffer.map_current()
     assert view[-4:].tobytes() == np.int32(7).tobytes() and view[:4].tobytes() == np.int32(5).tobytes()
     view.release()
     buffer.unmap().wait()
+
+
+def test_both_ends_of_a_large_buffer_are_read(tile_device: Device) -> None:
+    buffer = large_buffer(tile_device, LARGE)
+    view = buffer.map_discard()
+    view[:4], view[-4:] = np.int32(5).tobytes(), np.int32(7).tobytes()
+    view.release()
+    buffer.unmap().wait()
+    out = upload(tile_device, np.zeros(2, np.int32))
+    build(tile_device, samples.both_ends(LARGE)).run([out, buffer]).wait()
+    assert download(out, DType.INT32).tolist() == [5, 7]

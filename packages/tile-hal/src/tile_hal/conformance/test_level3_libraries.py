@@ -1,0 +1,42 @@
+"""Level 3, libraries: what `build` gives can be read, and kept where the device says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tile_hal.conformance.kernels import kernel_list
+from tile_hal.conformance.samples import N, increment
+from tile_hal.interfaces import Device
+
+
+@pytest.mark.compile_only
+def test_library_has_source(tile_device: Device) -> None:
+    library = tile_device.compiler.build(kernel_list(tile_device, increment()))
+    assert isinstance(library.source(), str) and isinstance(library.assembly(), str)
+
+
+@pytest.mark.compile_only
+def test_libraries_survive_serialization(tile_device: Device) -> None:
+    kernels = kernel_list(tile_device, increment())
+    data = tile_device.compiler.build(kernels).serialize()
+    assert (data is not None) == tile_device.capabilities.serializes
+    if data is None:
+        pytest.skip("device does not serialize")
+    library = tile_device.compiler.deserialize(kernels, data)
+    kernel = tile_device.executor.prepare(library, 0)
+    if not tile_device.capabilities.executes:
+        return
+    buffers = [tile_device.memory.allocate(4 * N) for _ in range(2)]
+    tile_device.executor.fill(buffers[1]).wait()
+    kernel.run(buffers).wait()
+    assert np.frombuffer(bytes(buffers[0].map_current()), np.float32).tolist() == [1.0] * N
+    buffers[0].unmap().wait()
+
+
+@pytest.mark.compile_only
+@pytest.mark.parametrize("data", [b"", b"\x00" * 100, b"not a library"], ids=["empty", "zeros", "text"])
+def test_foreign_bytes_are_refused(tile_device: Device, data: bytes) -> None:
+    kernels = kernel_list(tile_device, increment())
+    with pytest.raises(ValueError):
+        tile_device.compiler.deserialize(kernels, data)
