@@ -66,7 +66,7 @@ def test_matrix_instructions_are_the_devices_own(info: binding.DeviceInfo, ptx: 
     target = target_of(info)
     assert info.ptx is ptx and target.nodes >= {"Round"}
     assert (target.nodes >= {"Mma", "MatrixLoad"}) is ptx
-    assert target.model.get("matrix", []) == (["mma_m16n8k8_tf32", "mma_m16n8k16_bf16"] if ptx else [])
+    assert target.model.get("matrix", []) == (["mma_m16n8k8_tf32", "mma_m16n8k16_bf16", "mma_m16n8k16_f16"] if ptx else [])
     assert not ptx or target.model["subgroup"] == 32
 
 
