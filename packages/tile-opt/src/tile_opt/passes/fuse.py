@@ -8,6 +8,7 @@ an iteration of its shared loops.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -60,13 +61,16 @@ class _Groups:
         self.program = program
         self.options = options
         self.items: list[KernelView | Statement] = []
+        self.writer: dict[str, int] = {}
+        """The last item that writes each buffer: looking through all items for each kernel takes long in long programs."""
+        self.reader: dict[str, int] = {}
         self.temps = temporaries(program)
         self.types = {r.into: r.type for r in main_of(program).refs}
 
     def add(self, kernel: Statement) -> None:
         view = open_kernel(kernel) if isinstance(kernel, Block) else None
         if view is None or view.loops or any(r.type.sizes != self.types[r.into].sizes for r in view.refs):
-            self.items.append(kernel)
+            self._append(kernel)
             return
         for part in self._parts(unique_loops(drop_unit_loops(view))):
             self._place(part)
@@ -90,20 +94,27 @@ class _Groups:
             fused = _joined(item, view)
             if self._pays(item, view, fused):
                 self.items[home] = fused
+                self._note(home, view)
                 return
-        self.items.append(view)
+        self._append(view)
+
+    def _append(self, item: KernelView | Statement) -> None:
+        self.items.append(item)
+        self._note(len(self.items) - 1, item)
+
+    def _note(self, number: int, item: KernelView | Statement) -> None:
+        """Item `number` now touches what `item` touches."""
+        for last, names in ((self.writer, _written(item)), (self.reader, _read(item))):
+            last.update((name, max(number, last.get(name, 0))) for name in names)
 
     def _latest_producer(self, view: KernelView) -> int | None:
         """The last item whose results the view reads; nothing after it may touch what the view touches."""
-        touched = view.reads() | view.writes()
-        for k in range(len(self.items) - 1, -1, -1):
-            if touched & _written(self.items[k]) or view.writes() & _read(self.items[k]):
-                return k
-        return None
+        written = view.writes()
+        last = {self.writer.get(b, -1) for b in view.reads() | written} | {self.reader.get(b, -1) for b in written}
+        return max((k for k in last if k >= 0), default=None)
 
     def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
-        types = self.types | {a.into: a.type for a in view.allocs}
-        return shared_loops(view.stages, types)
+        return shared_loops(view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)})
 
     def _pays(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
         both = self._shared(fused)
@@ -138,11 +149,13 @@ class _Groups:
     def finish(self) -> Program:
         kernels: list[Statement] = []
         local: set[str] = set()
-        for k, item in enumerate(self.items):
+        touched = [_read(item) | _written(item) for item in self.items]
+        users = Counter(name for names in touched for name in names)
+        for item, mine in zip(self.items, touched, strict=True):
             if not isinstance(item, KernelView):
                 kernels.append(item)
                 continue
-            elsewhere = {n for j, other in enumerate(self.items) if j != k for n in _read(other) | _written(other)}
+            elsewhere = {r.into for r in item.refs if users[r.into] > (r.into in mine)}
             view = self._localised(item, elsewhere)
             local |= {a.into for a in view.allocs}
             kernels.append(close_kernel(merge_stages(share(view, self._shared(view)))))
