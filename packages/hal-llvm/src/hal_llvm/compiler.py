@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
+from tile_ir.collector import uncollected
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.kernels import KernelList
 from tile_ir.semtree.verify import verify
@@ -93,7 +94,8 @@ class LlvmCompiler(Compiler):
     def build(self, kernels: KernelList) -> LlvmLibrary:
         scratch: list[int] = []
         try:
-            objects = object_files(self._sources(kernels, scratch), self.processor, self.threads)
+            with uncollected():
+                objects = object_files(self._sources(kernels, scratch), self.processor, self.threads)
         except RuntimeError as problem:
             raise device_error(Code.BUILD, f"LLVM does not accept the kernels: {problem}") from problem
         return LlvmLibrary(kernels, self.processor, objects, tuple(scratch))

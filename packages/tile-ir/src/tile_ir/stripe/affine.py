@@ -58,6 +58,8 @@ class Affine:
 
     def substitute(self, values: Mapping[str, Affine]) -> Affine:
         """Replace each name found in `values` by its form; other names stay."""
+        if not any(name in values for name, _ in self.terms):
+            return self
         terms: list[tuple[str, int]] = []
         const = self.const
         for name, coefficient in self.terms:

@@ -64,6 +64,8 @@ class _Groups:
         self.writer: dict[str, int] = {}
         """The last item that writes each buffer: looking through all items for each kernel takes long in long programs."""
         self.reader: dict[str, int] = {}
+        self.shared: dict[int, tuple[KernelView, tuple[SharedLoop, ...]]] = {}
+        """By the view's identity, which lasts as long as it is kept here: a group is asked about for each part that may join."""
         self.temps = temporaries(program)
         self.types = {r.into: r.type for r in main_of(program).refs}
 
@@ -114,7 +116,11 @@ class _Groups:
         return max((k for k in last if k >= 0), default=None)
 
     def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
-        return shared_loops(view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)})
+        known = self.shared.get(id(view))
+        if known is None:
+            loops = shared_loops(view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)})
+            known = self.shared[id(view)] = (view, loops)
+        return known[1]
 
     def _pays(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
         both = self._shared(fused)
@@ -176,13 +182,15 @@ def _iterations(shared: tuple[SharedLoop, ...]) -> int:
 
 def _walks_rows(view: KernelView) -> bool:
     """The stage with the most points has a loop of its own along contiguous memory."""
-    stage = max(view.stages, key=lambda s: points(s, view.ranges))
+    ranges = view.ranges
+    stage = max(view.stages, key=lambda s: points(s, ranges))
     reads = [u for u in stage.uses if u.reads and not view.is_local(u.buffer)]
     return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for u in reads)
 
 
 def _total_points(view: KernelView) -> int:
-    return sum(points(s, view.ranges) for s in view.stages)
+    ranges = view.ranges
+    return sum(points(s, ranges) for s in view.stages)
 
 
 def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
