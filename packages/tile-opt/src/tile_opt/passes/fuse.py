@@ -123,10 +123,12 @@ class _Groups:
         return known[1]
 
     def _pays(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
-        both = self._shared(fused)
         parts = (self._shared(a), self._shared(b))
         heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
-        if len(heavy) > 1 or any(len(p) != len(both) for p in heavy):
+        if len(heavy) > 1:
+            return False
+        both = self._shared(fused)
+        if any(len(p) != len(both) for p in heavy):
             return False
         needed = [_iterations(p) for p, v in zip(parts, (a, b), strict=True) if _total_points(v) > self.options.small]
         local = share(self._localised(fused, set()), both)
@@ -142,10 +144,8 @@ class _Groups:
 
     def _localised(self, view: KernelView, elsewhere: set[str]) -> KernelView:
         """Temporaries of main that only this view uses become its own allocations."""
-        mine = [
-            r for r in view.refs
-            if r.into in self.temps and r.into not in elsewhere and any(u.writes and u.buffer == r.into for s in view.stages for u in s.uses)
-        ]
+        written = {u.buffer for s in view.stages for u in s.uses if u.writes}
+        mine = [r for r in view.refs if r.into in written and r.into in self.temps and r.into not in elsewhere]
         if not mine:
             return view
         names = {r.into for r in mine}
