@@ -58,7 +58,7 @@ class LlvmLibrary(Library):
         return _MAGIC + json.dumps(header).encode() + b"\n" + code
 
     def source(self) -> str:
-        """The LLVM IR as emitted."""
+        """The LLVM IR of all kernels; longer ones are compiled in several modules of the same functions."""
         return emit_module(self.kernels.kernels, machine_for(self._processor)).text
 
     def assembly(self) -> str:
