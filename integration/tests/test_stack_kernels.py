@@ -11,6 +11,7 @@ import tile_runtime as tile
 from stack import ROOT, python
 from tile_hal.interfaces import Device
 from tile_ir.kernels import BufferKind, KernelList
+from tile_lang.evaluate import prng_draw
 
 SOFTMAX = """function (X[N, M]) -> (S) {
     A[n, 0 : N, 1] = >(X[n, m]);
@@ -56,6 +57,19 @@ def test_is_one_kernel(source: str, meaning: Any, shape: tuple[int, int]) -> Non
     assert launches(function.lower(*arrays).kernels) == 1
     expected = meaning(*(a.astype(np.float64) for a in arrays))
     np.testing.assert_allclose(function(*arrays), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(7,), (2048,), (2049,), (3, 2500), (128, 64)], ids=str)
+def test_random_numbers_are_the_same_on_every_device(device: Device, shape: tuple[int, ...]) -> None:
+    sizes = ", ".join(map(str, shape))
+    draw = tile.Function(
+        f"function (S[A, B]) -> (V, T) {{ P = prng_step(S, {sizes}); V = prng_value(P); T = prng_state(P); }}"
+    )
+    seed = np.random.default_rng(0).integers(0, 1 << 32, (3, 2048), dtype=np.uint32)
+    values, state = draw(seed, device=device)
+    expected, after = prng_draw(seed, int(np.prod(shape)))
+    np.testing.assert_array_equal(values, expected.reshape(shape))
+    np.testing.assert_array_equal(state, after)
 
 
 def test_kernels_fuse_across_composed_functions(device: Device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 from hal_llvm import pool
+from hal_llvm.compiler import machine_for
 from hal_llvm.cpu import cache_sizes, cgroup_quota, thread_count
+from hal_llvm.emit.module import emit_modules
+from hal_llvm.objects import object_files
 from hal_llvm.pool import ThreadPool
 from tile_hal.host_queue import HostEvent
 from tile_ir.diagnostics import TileDeviceError
@@ -231,6 +235,37 @@ def test_eight_threads_compile(device: Any) -> None:
     assert not wrong
 
 
+def modules(device: Any, count: int) -> list[str]:
+    """IR of `count` modules of one kernel each."""
+    machine = machine_for(device.compiler.processor)
+    return [m.text for m in emit_modules([doubling(64 * n, 4, 1) for n in range(1, count + 1)], machine, longest=1)]
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_object_files_are_the_same_on_any_number_of_threads(device: Any, threads: int) -> None:
+    sources, processor = modules(device, 9), device.compiler.processor
+    assert len(sources) == 9
+    assert object_files(sources, processor, threads) == object_files(sources, processor, 1)
+
+
+def test_a_bad_module_among_good_ones_is_an_error(device: Any) -> None:
+    good, processor = modules(device, 6), device.compiler.processor
+    with pytest.raises(RuntimeError, match="expected"):
+        object_files([*good, "define nonsense", *good], processor, 2)
+
+
+def test_library_of_several_modules(device: Any) -> None:
+    infos = tuple(doubling(64 * n, 4, 1) for n in range(1, 100))
+    kernels = KernelList(infos, (), (), device.target)
+    data = device.compiler.build(kernels).serialize()
+    assert len(json.loads(data.split(b"\n")[1])["objects"]) > 1
+    library = device.compiler.deserialize(kernels, data)
+    for number in (0, 50, 98):
+        _, buffers, y, x = ready(device, infos[number])
+        device.executor.prepare(library, number).run(buffers)
+        assert (y == 2 * x).all()
+
+
 def test_code_memory_is_freed(device: Any) -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -291,6 +326,29 @@ def test_fork_gives_the_child_a_fresh_pool() -> None:
             os._exit(0 if good() and good() else 7)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         assert good()
+        print('end')
+    """)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_fork_while_modules_compile_at_once() -> None:
+    done = run_script("""
+        stop = []
+        sources = t.modules(device, 8)
+        make = lambda: t.object_files(sources, device.compiler.processor, 3)
+        wanted = make()
+        def busy():
+            while not stop:
+                make()
+        threads = [threading.Thread(target=busy) for _ in range(2)]
+        [thread.start() for thread in threads]
+        for _ in range(5):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0 if make() == wanted else 7)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        stop.append(1)
+        [thread.join() for thread in threads]
         print('end')
     """)
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr

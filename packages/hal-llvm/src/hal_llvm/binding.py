@@ -7,10 +7,12 @@ llvmlite has no annotations, so every use of it is here.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,15 +21,52 @@ import llvmlite  # pyright: ignore[reportMissingImports]
 import llvmlite.binding as llvm  # pyright: ignore[reportMissingImports]
 
 LOCK = threading.RLock()
-"""Held around every use of LLVM, and across fork, so that a child never inherits LLVM in the middle of something."""
+"""Held around every use of LLVM but `Alongside`, and across fork, so that a child never inherits LLVM in the middle of something."""
+
+
+class Alongside:
+    """A stretch in which a thread is inside LLVM without the LOCK, with a module and a code generator of its own.
+
+    Fork waits for such threads to come out, and keeps others from going in.
+    """
+
+    running = 0
+    forks = 0
+    changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: not Alongside.forks)
+            Alongside.running += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.changed:
+            Alongside.running -= 1
+            self.changed.notify_all()
+
+
+def _before_fork() -> None:
+    with Alongside.changed:
+        Alongside.forks += 1
+        Alongside.changed.wait_for(lambda: not Alongside.running)
+    LOCK.acquire()
+
+
+def _after_fork() -> None:
+    LOCK.release()
+    with Alongside.changed:
+        Alongside.forks -= 1
+        Alongside.changed.notify_all()
 
 
 def _after_fork_in_child() -> None:
+    Alongside.changed = threading.Condition()
+    Alongside.forks = 0
     LOCK.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_after_fork_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +115,17 @@ def target_machine(processor: Processor) -> Any:
     return _new_target_machine(processor)
 
 
+@contextmanager
+def own_target_machine(processor: Processor) -> Generator[Any]:
+    """A code generator for one thread, which goes again under the LOCK like all of LLVM."""
+    machine = _new_target_machine(processor)
+    try:
+        yield machine
+    finally:
+        with LOCK:
+            machine.close()
+
+
 def _new_target_machine(processor: Processor) -> Any:
     with LOCK:
         _initialize(processor.triple != host().triple)
@@ -119,6 +169,26 @@ class Module:
         with LOCK:
             return bytes(self._machine.emit_object(self._module))
 
+    def object_code_alongside(self) -> bytes:
+        """The same while other threads do it, too: the code generator must be this thread's own.
+
+        llvmlite lets one thread at a time into LLVM because its modules share a context by default; ours do not.
+        """
+        emit = getattr(llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory, "_cfn", None)
+        if emit is None:  # another llvmlite: one at a time then
+            return self.object_code()
+        with LOCK:
+            problem = llvm.ffi.OutputString()
+        with Alongside():
+            memory = emit(self._machine, self._module, 1, problem)
+        with LOCK, problem:
+            if not memory:
+                raise RuntimeError(str(problem))
+            start = llvm.ffi.lib.LLVMPY_GetBufferStart(memory)
+            code = ctypes.string_at(start, llvm.ffi.lib.LLVMPY_GetBufferSize(memory))
+            llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
+            return code
+
     def assembly(self) -> str:
         """Machine code as text."""
         with LOCK:
@@ -133,12 +203,14 @@ class Module:
 class LoadedCode:
     """Object code linked into this process; it stays while this object lives."""
 
-    def __init__(self, code: bytes, symbols: list[str]) -> None:
-        """RuntimeError when the bytes are no object file or a symbol is missing."""
+    def __init__(self, objects: Sequence[bytes], symbols: Sequence[str]) -> None:
+        """RuntimeError when the bytes are no object files or a symbol is missing."""
         with LOCK:
             # A linker of its own: one shared by all would keep a little of every library it ever saw.
             self._linker = llvm.create_lljit_compiler(_new_target_machine(host()))
-            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            builder = llvm.JITLibraryBuilder().add_current_process()
+            for code in objects:
+                builder.add_object_img(code)
             for symbol in symbols:
                 builder.export_symbol(symbol)
             self._tracker = builder.link(self._linker, "tile")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
+from itertools import accumulate, pairwise
 
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
+from tile_ir.collector import uncollected
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.kernels import KernelList
 from tile_ir.semtree.verify import verify
@@ -16,9 +19,10 @@ from tile_ir.settings import Settings
 from hal_llvm import binding
 from hal_llvm.cpu import family, family_target
 from hal_llvm.emit.code import Machine
-from hal_llvm.emit.module import Emitted, emit_module
+from hal_llvm.emit.module import Emitted, emit_module, emit_modules
+from hal_llvm.objects import object_files
 
-_MAGIC = b"tile-llvm 1\n"
+_MAGIC = b"tile-llvm 2\n"
 
 
 def machine_for(processor: binding.Processor) -> Machine:
@@ -32,27 +36,29 @@ class LlvmLibrary(Library):
     """Loaded machine code of a kernel list."""
 
     def __init__(
-        self, kernels: KernelList, processor: binding.Processor, code: bytes, scratch: tuple[int, ...]
+        self, kernels: KernelList, processor: binding.Processor, objects: Sequence[bytes], scratch: tuple[int, ...]
     ) -> None:
         self.kernels = kernels
         self.scratch = scratch
         """Scratch bytes per thread, for each kernel."""
         self._processor = processor
-        self._object = code
+        self._objects = tuple(objects)
         symbols = [name for n in range(len(kernels.kernels)) for name in (f"kernel{n}", f"kernel{n}.all")]
-        self.code = binding.LoadedCode(code, symbols)
+        self.code = binding.LoadedCode(objects, symbols)
 
     def serialize(self) -> bytes:
+        code = b"".join(self._objects)
         header = {
             "fingerprint": fingerprint(self._processor),
             "kernels": len(self.kernels.kernels),
             "scratch": self.scratch,
-            "sha256": hashlib.sha256(self._object).hexdigest(),
+            "objects": [len(o) for o in self._objects],
+            "sha256": hashlib.sha256(code).hexdigest(),
         }
-        return _MAGIC + json.dumps(header).encode() + b"\n" + self._object
+        return _MAGIC + json.dumps(header).encode() + b"\n" + code
 
     def source(self) -> str:
-        """The LLVM IR as emitted."""
+        """The LLVM IR of all kernels; longer ones are compiled in several modules of the same functions."""
         return emit_module(self.kernels.kernels, machine_for(self._processor)).text
 
     def assembly(self) -> str:
@@ -78,35 +84,37 @@ def fingerprint(processor: binding.Processor) -> str:
 
 
 class LlvmCompiler(Compiler):
-    """Compiles for this machine's processor; one module per kernel list."""
+    """Compiles for this machine's processor, on up to `threads` threads."""
 
-    def __init__(self, processor: binding.Processor) -> None:
+    def __init__(self, processor: binding.Processor, threads: int = 1) -> None:
         self.processor = processor
+        self.threads = threads
         self._machine = machine_for(processor)
 
     def build(self, kernels: KernelList) -> LlvmLibrary:
-        emitted = self._emit(kernels)
-        return LlvmLibrary(kernels, self.processor, self._compile(emitted), emitted.scratch)
+        scratch: list[int] = []
+        try:
+            with uncollected():
+                objects = object_files(self._sources(kernels, scratch), self.processor, self.threads)
+        except RuntimeError as problem:
+            raise device_error(Code.BUILD, f"LLVM does not accept the kernels: {problem}") from problem
+        return LlvmLibrary(kernels, self.processor, objects, tuple(scratch))
 
-    def _emit(self, kernels: KernelList) -> Emitted:
+    def _sources(self, kernels: KernelList, scratch: list[int]) -> Iterator[str]:
+        """IR of each module; each adds its kernels' scratch bytes to `scratch`."""
+        for emitted in self._emit(kernels):
+            scratch += emitted.scratch
+            yield emitted.text
+
+    def _emit(self, kernels: KernelList) -> Iterator[Emitted]:
         if Settings.from_environment().verify:
             for kernel in kernels.kernels:
                 if kernel.function is not None:
                     verify(kernel.function, kernels.target.nodes)
         try:
-            return emit_module(kernels.kernels, self._machine)
+            yield from emit_modules(kernels.kernels, self._machine)
         except KeyError as unknown:
             raise TileInternalError(f"the llvm device has no operation {unknown}") from unknown
-
-    def _compile(self, emitted: Emitted) -> bytes:
-        try:
-            module = binding.Module(emitted.text, binding.target_machine(self.processor))
-        except RuntimeError as problem:
-            raise device_error(Code.BUILD, f"LLVM does not accept the kernels: {problem}") from problem
-        try:
-            return module.object_code()
-        finally:
-            module.close()
 
     def deserialize(self, kernels: KernelList, data: bytes) -> LlvmLibrary:
         if not data.startswith(_MAGIC):
@@ -116,6 +124,7 @@ class LlvmCompiler(Compiler):
             header = json.loads(head)
             right = header["sha256"] == hashlib.sha256(code).hexdigest()
             scratch = tuple(int(n) for n in header["scratch"])
+            ends = [0, *accumulate(int(n) for n in header["objects"])]
         except (ValueError, KeyError, TypeError) as problem:
             raise ValueError("the compiled kernels are damaged") from problem
         if not right or len(scratch) != len(kernels.kernels):
@@ -123,7 +132,8 @@ class LlvmCompiler(Compiler):
         if header.get("fingerprint") != self.fingerprint:
             raise ValueError("the kernels were compiled by another version or for another processor")
         try:
-            return LlvmLibrary(kernels, self.processor, code, scratch)
+            objects = [code[start:stop] for start, stop in pairwise(ends)]
+            return LlvmLibrary(kernels, self.processor, objects, scratch)
         except RuntimeError as problem:
             raise ValueError(f"the compiled kernels cannot be loaded: {problem}") from problem
 

@@ -36,7 +36,7 @@ class LlvmDevice(Device):
             is_async=True,
             serializes=True,
         )
-        self.compiler = LlvmCompiler(processor)
+        self.compiler = LlvmCompiler(processor, threads)
         self.executor = LlvmExecutor(HostQueue(2, "hal-llvm"))
         self.memory = HostMemory()
 

@@ -131,7 +131,7 @@ class _Native:
 
         host = binding.host()
         module = binding.Module(layout.pool_ir(host.triple), binding.target_machine(host))
-        self._code = binding.LoadedCode(module.object_code(), ["pool.run", "pool.worker"])
+        self._code = binding.LoadedCode([module.object_code()], ["pool.run", "pool.worker"])
         module.close()
         self.worker = self._code.addresses["pool.worker"]
         run_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)

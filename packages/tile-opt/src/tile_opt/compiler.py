@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from tile_ir.collector import uncollected
 from tile_ir.kernels import Kernel, KernelList
 from tile_ir.semtree.nodes import Function
 from tile_ir.settings import Settings
@@ -49,13 +50,19 @@ def compile(
 ) -> Compiled:
     """Compile `program` for `target`; `passes`, `callback` and `verify` as in `pipeline.optimize`."""
     check = Settings.from_environment().verify if verify is None else verify
+    with uncollected():
+        return _compiled(program, target, tuple(target.passes if passes is None else passes), callback, check)
+
+
+def _compiled(
+    program: Program, target: Target, steps: tuple[PassConfig | Pass, ...], callback: Callback | None, check: bool
+) -> Compiled:
     timings: dict[str, float] = {}
     with _timed(timings, "rewrite"):
         program = _rewritten(program, target)
     with _timed(timings, "stripe"):
         initial = _to_stripe(program)
     each: dict[str, float] = {}
-    steps = tuple(target.passes if passes is None else passes)
     scheduled = optimize(initial, target, passes=steps, callback=callback, verify=check, timings=each)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
     kernels = lower_kernels(scheduled, target, check, timings)

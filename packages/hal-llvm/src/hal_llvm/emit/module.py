@@ -6,7 +6,7 @@ Each kernel gives two symbols: ``kernel<i>(ptr params, i64 first, i64 last, ptr 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tile_ir.diagnostics import TileDeviceError
@@ -41,11 +41,25 @@ class _Arena:
         return name
 
 
+MODULE_TEXT = 1 << 16
+"""Characters of IR after which kernels go to another module: some tens of milliseconds for LLVM."""
+
+
 def emit_module(kernels: Sequence[Kernel], machine: Machine) -> Emitted:
-    """IR of all kernels that have a semtree function."""
-    module = Module(machine)
-    scratch = tuple(_kernel(module, number, kernel) for number, kernel in enumerate(kernels))
-    return Emitted(module.text(), scratch)
+    """IR of all kernels, in one module."""
+    (whole,) = emit_modules(kernels, machine, longest=None)
+    return whole
+
+
+def emit_modules(kernels: Sequence[Kernel], machine: Machine, longest: int | None = MODULE_TEXT) -> Iterator[Emitted]:
+    """IR of all kernels in modules that can be compiled at once; how it is cut depends on the kernels only."""
+    module, scratch = Module(machine), list[int]()
+    for number, kernel in enumerate(kernels):
+        if longest is not None and sum(map(len, module.functions)) >= longest:
+            yield Emitted(module.text(), tuple(scratch))
+            module, scratch = Module(machine), []
+        scratch.append(_kernel(module, number, kernel))
+    yield Emitted(module.text(), tuple(scratch))
 
 
 _ATTRIBUTES = 'nounwind "prefer-vector-width"="512"'

@@ -34,7 +34,7 @@ class Affine:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.terms)
+        return tuple([name for name, _ in self.terms])
 
     def coefficient(self, name: str) -> int:
         return next((c for n, c in self.terms if n == name), 0)
@@ -58,6 +58,12 @@ class Affine:
 
     def substitute(self, values: Mapping[str, Affine]) -> Affine:
         """Replace each name found in `values` by its form; other names stay."""
+        if len(self.terms) == 1:  # most are
+            ((name, coefficient),) = self.terms
+            form = values.get(name)
+            return self if form is None else form * coefficient + self.const
+        if not any(name in values for name, _ in self.terms):
+            return self
         terms: list[tuple[str, int]] = []
         const = self.const
         for name, coefficient in self.terms:

@@ -57,13 +57,29 @@ class FlatDomain:
 
 def analyze(contraction: Contraction, sets: Sets) -> FlatDomain:
     """The flat domain of a contraction; TileTypeError for an index that nothing bounds or a repeated ``=``."""
+    key = _key(contraction)
+    found = sets.domains.get(key)
+    if isinstance(found, FlatDomain):
+        return found
     sets.origin = contraction.origin
     _check_bounded(contraction)
     try:
         domain = _flatten(_canonical(contraction), sets)
     except EmptyDomain:
-        return FlatDomain((), (), (), (), (), empty=True)
+        domain = FlatDomain((), (), (), (), (), empty=True)
+    sets.domains[key] = domain
     return domain
+
+
+def _key(contraction: Contraction) -> object:
+    """All that the domain depends on: long programs ask for the same few again and again."""
+    return (
+        contraction.indexes,
+        contraction.output,
+        tuple((c.formula, c.size) for c in contraction.constraints),
+        tuple(load.formulas for load in contraction.loads),
+        contraction.no_defract,
+    )
 
 
 def _check_bounded(contraction: Contraction) -> None:

@@ -48,6 +48,8 @@ class Sets:
         self._context.set_max_operations(max_operations)
         self.origin: Span | None = None
         """Where a limit is reported."""
+        self.domains: dict[object, object] = {}
+        """Flat domains by what they depend on, for `analysis.domain`."""
 
     def bounds(self, names: Sequence[str], constraints: Iterable[Affine]) -> Bounds | None:
         """Exact smallest and largest value of each name; None when the set is empty. The set must be bounded."""

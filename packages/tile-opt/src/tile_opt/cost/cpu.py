@@ -152,8 +152,10 @@ class CpuModel:
         shape = _filled(view.ranges[vector], vectors * lanes, lanes)
         if unroll:
             shape *= _filled(view.ranges[unroll], rows, 1) * _balance(view.ranges[unroll], rows)
-        if not is_heavy(view, main) and accumulators:
+        if not is_heavy(view, main) and (accumulators or _is_recurrence(main)):
             shape *= _contiguity(vectors * self.settings.vector_bytes)
+        if _is_recurrence(main):
+            shape *= min(1.0, view.ranges[vector] / (vectors * lanes) / self.settings.cores)
         return inner * shape
 
     def _loads(
@@ -252,6 +254,11 @@ def _one_cell(use: Use, merged: Use | None, stage: Stage) -> bool:
 
 def _main_stage(view: KernelView) -> Stage:
     return max(view.stages, key=lambda s: points(s, view.ranges) * max(1, op_cost(s)))
+
+
+def _is_recurrence(stage: Stage) -> bool:
+    """Steps in order from state to state: what one step writes should be long, and independent chains hide its latency."""
+    return any(i.order is Order.ORDERED for i in stage.loops) and any(u.reads and u.writes and not u.agg for u in stage.uses)
 
 
 def _vector_ops(stage: Stage) -> int:

@@ -185,7 +185,8 @@ class _Lowering:
         order = self._ordered()
         touches = [self._touch(launch) for launch in self.launches]
         temps = [s for s in order if s.kind is BufferKind.TEMP]
-        lifetimes = [self._lifetime(s, touches) for s in temps]
+        touched = _first_and_last(touches)
+        lifetimes = [Lifetime(extent(s.type) * s.type.dtype.bytes, *touched[s.number]) for s in temps]
         offsets, size = place(lifetimes)
         where = {s.number: offset for s, offset in zip(temps, offsets, strict=True)}
         infos = tuple(_info(s, where.get(s.number, 0)) for s in order)
@@ -212,9 +213,14 @@ class _Lowering:
         numbers = [self.storage[b].number for b in launch.buffers]
         return Touch(frozenset(numbers[i] for i in launch.read), frozenset(numbers[: launch.written]))
 
-    def _lifetime(self, storage: _Storage, touches: Sequence[Touch]) -> Lifetime:
-        at = [n for n, t in enumerate(touches) if storage.number in t.reads or storage.number in t.writes]
-        return Lifetime(extent(storage.type) * storage.type.dtype.bytes, at[0], at[-1])
+
+def _first_and_last(touches: Sequence[Touch]) -> dict[int, tuple[int, int]]:
+    """The first and last step that touch each buffer."""
+    found: dict[int, tuple[int, int]] = {}
+    for number, touch in enumerate(touches):
+        for buffer in touch.reads | touch.writes:
+            found[buffer] = (found.get(buffer, (number, number))[0], number)
+    return found
 
 
 def _info(storage: _Storage, offset: int) -> BufferInfo:

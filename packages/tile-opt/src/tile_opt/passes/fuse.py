@@ -8,6 +8,7 @@ an iteration of its shared loops.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -61,13 +62,18 @@ class _Groups:
         self.program = program
         self.options = options
         self.items: list[KernelView | Statement] = []
+        self.writer: dict[str, int] = {}
+        """The last item that writes each buffer: looking through all items for each kernel takes long in long programs."""
+        self.reader: dict[str, int] = {}
+        self.shared: dict[int, tuple[KernelView, tuple[SharedLoop, ...]]] = {}
+        """By the view's identity, which lasts as long as it is kept here: a group is asked about for each part that may join."""
         self.temps = temporaries(program)
         self.types = {r.into: r.type for r in main_of(program).refs}
 
     def add(self, kernel: Statement) -> None:
         view = open_kernel(kernel) if isinstance(kernel, Block) else None
         if view is None or view.loops or any(r.type.sizes != self.types[r.into].sizes for r in view.refs):
-            self.items.append(kernel)
+            self._append(kernel)
             return
         for part in self._parts(unique_loops(drop_unit_loops(view))):
             self._place(part)
@@ -91,26 +97,39 @@ class _Groups:
             fused = _joined(item, view)
             if self._pays(item, view, fused):
                 self.items[home] = fused
+                self._note(home, view)
                 return
-        self.items.append(view)
+        self._append(view)
+
+    def _append(self, item: KernelView | Statement) -> None:
+        self.items.append(item)
+        self._note(len(self.items) - 1, item)
+
+    def _note(self, number: int, item: KernelView | Statement) -> None:
+        """Item `number` now touches what `item` touches."""
+        for last, names in ((self.writer, _written(item)), (self.reader, _read(item))):
+            last.update((name, max(number, last.get(name, 0))) for name in names)
 
     def _latest_producer(self, view: KernelView) -> int | None:
         """The last item whose results the view reads; nothing after it may touch what the view touches."""
-        touched = view.reads() | view.writes()
-        for k in range(len(self.items) - 1, -1, -1):
-            if touched & _written(self.items[k]) or view.writes() & _read(self.items[k]):
-                return k
-        return None
+        written = view.writes()
+        last = {self.writer.get(b, -1) for b in view.reads() | written} | {self.reader.get(b, -1) for b in written}
+        return max((k for k in last if k >= 0), default=None)
 
     def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
-        types = self.types | {a.into: a.type for a in view.allocs}
-        return shared_loops(view.stages, types)
+        known = self.shared.get(id(view))
+        if known is None:
+            loops = shared_loops(view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)})
+            known = self.shared[id(view)] = (view, loops)
+        return known[1]
 
     def _pays(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
-        both = self._shared(fused)
         parts = (self._shared(a), self._shared(b))
         heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
-        if len(heavy) > 1 or any(len(p) != len(both) for p in heavy):
+        if len(heavy) > 1:
+            return False
+        both = self._shared(fused)
+        if any(len(p) != len(both) for p in heavy):
             return False
         needed = [_iterations(p) for p, v in zip(parts, (a, b), strict=True) if _total_points(v) > self.options.small]
         local = share(self._localised(fused, set()), both)
@@ -126,10 +145,8 @@ class _Groups:
 
     def _localised(self, view: KernelView, elsewhere: set[str]) -> KernelView:
         """Temporaries of main that only this view uses become its own allocations."""
-        mine = [
-            r for r in view.refs
-            if r.into in self.temps and r.into not in elsewhere and any(u.writes and u.buffer == r.into for s in view.stages for u in s.uses)
-        ]
+        written = {u.buffer for s in view.stages for u in s.uses if u.writes}
+        mine = [r for r in view.refs if r.into in written and r.into in self.temps and r.into not in elsewhere]
         if not mine:
             return view
         names = {r.into for r in mine}
@@ -139,11 +156,13 @@ class _Groups:
     def finish(self) -> Program:
         kernels: list[Statement] = []
         local: set[str] = set()
-        for k, item in enumerate(self.items):
+        touched = [_read(item) | _written(item) for item in self.items]
+        users = Counter(name for names in touched for name in names)
+        for item, mine in zip(self.items, touched, strict=True):
             if not isinstance(item, KernelView):
                 kernels.append(item)
                 continue
-            elsewhere = {n for j, other in enumerate(self.items) if j != k for n in _read(other) | _written(other)}
+            elsewhere = {r.into for r in item.refs if users[r.into] > (r.into in mine)}
             view = self._localised(item, elsewhere)
             local |= {a.into for a in view.allocs}
             kernels.append(close_kernel(merge_stages(share(view, self._shared(view)))))
@@ -164,13 +183,15 @@ def _iterations(shared: tuple[SharedLoop, ...]) -> int:
 
 def _walks_rows(view: KernelView) -> bool:
     """The stage with the most points has a loop of its own along contiguous memory."""
-    stage = max(view.stages, key=lambda s: points(s, view.ranges))
+    ranges = view.ranges
+    stage = max(view.stages, key=lambda s: points(s, ranges))
     reads = [u for u in stage.uses if u.reads and not view.is_local(u.buffer)]
     return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for u in reads)
 
 
 def _total_points(view: KernelView) -> int:
-    return sum(points(s, view.ranges) for s in view.stages)
+    ranges = view.ranges
+    return sum(points(s, ranges) for s in view.stages)
 
 
 def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -34,26 +35,16 @@ class Inline(Pass):
     max_body: int = 256
 
     def apply(self, program: Program, target: Target) -> Program:
-        kernels = list(main_of(program).body)
-        views: list[KernelView | None] = [open_kernel(k) if isinstance(k, Block) else None for k in kernels]
+        work = _Work.of(program)
         temps = temporaries(program)
-        for k, view in enumerate(views):
+        for k, view in enumerate(work.views):
             producer = _producer(view, temps) if view else None
             if view is None or producer is None or len(view.stages[0].body) > self.max_body:
                 continue
-            readers = _readers(producer.buffer, view.type_of(producer.buffer).sizes, k, kernels, views)
-            if readers is None or not self._pays(view, producer, readers):
-                continue
-            for number, reader in readers.items():
-                views[number] = _inlined(reader, view, producer)
-            views[k] = None
-            kernels[k] = Block("")  # marks the producer for removal
-        result = tuple(
-            close_kernel(v) if v is not None and _changed(v, b) else b
-            for v, b in zip(views, kernels, strict=True)
-            if not (isinstance(b, Block) and not b.name and not b.body)
-        )
-        return drop_unused_temporaries(with_kernels(program, result))
+            readers = work.readers(producer.buffer, view.type_of(producer.buffer).sizes, k)
+            if readers is not None and self._pays(view, producer, readers):
+                work.move(k, view, producer, readers)
+        return drop_unused_temporaries(with_kernels(program, work.result()))
 
     def _pays(self, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> bool:
         size = elements(view.type_of(producer.buffer))
@@ -65,8 +56,62 @@ class Inline(Pass):
         return cheap and all(is_elementwise(stage) for _, stage in loads)
 
 
-def _changed(view: KernelView, block: Statement) -> bool:
-    return not isinstance(block, Block) or open_kernel(block) != view
+class _Work:
+    """The kernels of a program while producers move into their readers; `touching` finds a buffer's kernels at once."""
+
+    def __init__(self, kernels: tuple[Statement, ...]) -> None:
+        self.kernels: list[Statement | None] = list(kernels)
+        """None where a producer has gone."""
+        self.views = [open_kernel(k) if isinstance(k, Block) else None for k in kernels]
+        self.opened = tuple(self.views)
+        self.touching: defaultdict[str, set[int]] = defaultdict(set)
+        for k, (kernel, view) in enumerate(zip(kernels, self.views, strict=True)):
+            for buffer in _touched(kernel, view):
+                self.touching[buffer].add(k)
+
+    @staticmethod
+    def of(program: Program) -> _Work:
+        return _Work(main_of(program).body)
+
+    def readers(self, buffer: str, sizes: tuple[int, ...], producer: int) -> dict[int, KernelView] | None:
+        """The views that read `buffer`, by kernel number; None when something reads it in a way inlining cannot follow."""
+        found: dict[int, KernelView] = {}
+        for k in sorted(self.touching[buffer] - {producer}):
+            view = self.views[k]
+            if view is None:
+                return None
+            uses = [(s, u) for s in view.stages for u in s.uses if u.buffer == buffer]
+            if not uses:
+                continue
+            if view.type_of(buffer).sizes != sizes:
+                return None
+            if any(u.writes or not _plain_loads(s, u.name) for s, u in uses):
+                return None
+            found[k] = view
+        return found
+
+    def move(self, number: int, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> None:
+        """Kernel `number` becomes part of its readers."""
+        for k, reader in readers.items():
+            self.views[k] = _inlined(reader, view, producer)
+        self.views[number] = self.kernels[number] = None
+        for buffer in _touched(None, view):
+            self.touching[buffer].discard(number)
+            self.touching[buffer].update(readers)
+
+    def result(self) -> tuple[Statement, ...]:
+        return tuple(
+            close_kernel(view) if view is not None and view is not opened else kernel
+            for kernel, view, opened in zip(self.kernels, self.views, self.opened, strict=True)
+            if kernel is not None
+        )
+
+
+def _touched(kernel: Statement | None, view: KernelView | None) -> set[str]:
+    """Buffers of main that a kernel names."""
+    if view is not None:
+        return {u.buffer for s in view.stages for u in s.uses}
+    return {r.source for r in kernel.refs} if isinstance(kernel, Block) else set()
 
 
 def _producer(view: KernelView, temps: frozenset[str]) -> Use | None:
@@ -89,28 +134,6 @@ def _flat_elementwise(stage: Stage) -> bool:
     return all(
         isinstance(s, Const | Op | LoadIndex) or (isinstance(s, Load | Store) and not s.at) for s in stage.body
     )
-
-
-def _readers(
-    buffer: str, sizes: tuple[int, ...], producer: int, kernels: list[Statement], views: list[KernelView | None]
-) -> dict[int, KernelView] | None:
-    """The views that read `buffer`, by kernel number; None when something reads it in a way inlining cannot follow."""
-    found: dict[int, KernelView] = {}
-    for k, (kernel, view) in enumerate(zip(kernels, views, strict=True)):
-        if k == producer or not isinstance(kernel, Block):
-            continue
-        if view is None:
-            if any(r.source == buffer for r in kernel.refs):
-                return None
-            continue
-        uses = [(s, u) for s in view.stages for u in s.uses if u.buffer == buffer]
-        if uses and view.type_of(buffer).sizes != sizes:
-            return None
-        if any(u.writes or not _plain_loads(s, u.name) for s, u in uses):
-            return None
-        if uses:
-            found[k] = view
-    return found
 
 
 def _plain_loads(stage: Stage, name: str) -> bool:

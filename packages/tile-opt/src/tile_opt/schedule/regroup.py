@@ -31,6 +31,8 @@ def _with_shared(stage: Stage, k: int, shared: tuple[SharedLoop, ...], names: se
     mine = {loop.members[k]: loop.index.name for loop in shared}
     own = tuple(i for i in stage.loops if i.name not in mine)
     assert not names & {i.name for i in own}, "loop names are unique within a kernel"
+    if not mine:
+        return stage
     return replace(stage.substitute({a: Affine.var(b) for a, b in mine.items()}), loops=own)
 
 
@@ -49,6 +51,8 @@ def _drop_dims(stage: Stage, local: dict[str, set[int]]) -> Stage:
             return use
         return replace(use, forms=tuple(Affine() if d in dims else f for d, f in enumerate(use.forms)))
 
+    if not any(local.get(u.buffer) for u in stage.uses):
+        return stage
     return replace(stage, uses=tuple(shrunk(u) for u in stage.uses))
 
 
@@ -77,9 +81,11 @@ def unique_loops(view: KernelView) -> KernelView:
     taken: set[str] = {i.name for i in view.loops}
     stages: list[Stage] = []
     for stage in view.stages:
-        renamed = fresh_all((n for n in stage.loop_names if n in taken), taken | set(stage.loop_names))
-        loops = tuple(replace(i, name=renamed.get(i.name, i.name)) for i in stage.loops)
-        moved = stage.substitute({a: Affine.var(b) for a, b in renamed.items()}) if renamed else stage
-        stages.append(replace(moved, loops=loops))
-        taken |= {i.name for i in loops}
+        clashes = [n for n in stage.loop_names if n in taken]
+        if clashes:
+            renamed = fresh_all(clashes, taken | set(stage.loop_names))
+            loops = tuple(replace(i, name=renamed.get(i.name, i.name)) for i in stage.loops)
+            stage = replace(stage.substitute({a: Affine.var(b) for a, b in renamed.items()}), loops=loops)
+        stages.append(stage)
+        taken.update(stage.loop_names)
     return replace(view, stages=tuple(stages))

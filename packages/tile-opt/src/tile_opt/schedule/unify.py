@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Order, TensorType
+from tile_ir.stripe.nodes import Bind, Index, Load, Order, Store, TensorType
 
 from tile_opt.schedule.view import Stage, Use
 
 Loop = tuple[int, str]
 """A loop of a stage: (stage number, loop name)."""
+Uses = dict[str, list[tuple[int, Use]]]
+"""Accesses to each buffer: (stage number, use)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,10 @@ class SharedLoop:
 
 def shared_loops(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> tuple[SharedLoop, ...]:
     """The loops that may be shared by all stages, in the order of the widest stage."""
-    classes, poisoned = _classes(stages, types)
+    uses = _written_uses(stages)
+    if any(is_indirect(stages[k], use) for accesses in uses.values() for k, use in accesses):
+        return ()
+    classes, poisoned = _classes(stages, types, uses)
     widest = max(range(len(stages)), key=lambda k: len(stages[k].loops))
     found: list[SharedLoop] = []
     for loop in stages[widest].loops:
@@ -41,8 +46,8 @@ def shared_loops(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> 
         members = _one_per_stage(classes.members(root), stages)
         if members is None or root in poisoned or not _alike(members, stages):
             continue
-        if _private_to_each_iteration(members, stages, types):
-            found.append(SharedLoop(replace(loop), members))
+        if _private_to_each_iteration(members, stages, types, uses):
+            found.append(SharedLoop(loop, members))
     return tuple(found)
 
 
@@ -64,10 +69,10 @@ class _Classes:
         return [loop for loop in self._parent if self.find(loop) == root]
 
 
-def _classes(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> tuple[_Classes, set[Loop]]:
+def _classes(stages: tuple[Stage, ...], types: Mapping[str, TensorType], written: Uses) -> tuple[_Classes, set[Loop]]:
     classes = _Classes((k, loop.name) for k, stage in enumerate(stages) for loop in stage.loops)
     broken: list[Loop] = []
-    for buffer, uses in _written_uses(stages).items():
+    for buffer, uses in written.items():
         if len(uses) == 1:
             continue
         for d, size in enumerate(types[buffer].sizes):
@@ -82,7 +87,7 @@ def _classes(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> tupl
     return classes, {classes.find(loop) for loop in broken}
 
 
-def _written_uses(stages: tuple[Stage, ...]) -> dict[str, list[tuple[int, Use]]]:
+def _written_uses(stages: tuple[Stage, ...]) -> Uses:
     """Every use of every buffer that some stage writes."""
     written = {u.buffer for s in stages for u in s.uses if u.writes}
     table: dict[str, list[tuple[int, Use]]] = defaultdict(list)
@@ -114,12 +119,10 @@ def _alike(members: tuple[str, ...], stages: tuple[Stage, ...]) -> bool:
 
 
 def _private_to_each_iteration(
-    members: tuple[str, ...], stages: tuple[Stage, ...], types: Mapping[str, TensorType]
+    members: tuple[str, ...], stages: tuple[Stage, ...], types: Mapping[str, TensorType], written: Uses
 ) -> bool:
     """Each written buffer is subscripted by the class, the same way wherever it is used."""
-    for buffer, uses in _written_uses(stages).items():
-        if any(is_indirect(stages[k], use) for k, use in uses):
-            return False
+    for buffer, uses in written.items():
         if len(uses) == 1:
             if not _moves_alone(uses[0][1], members[uses[0][0]], stages[uses[0][0]]):
                 return False
@@ -156,4 +159,7 @@ def _dims(use: Use, name: str, whole: TensorType) -> tuple[int, ...]:
 
 def is_indirect(stage: Stage, use: Use) -> bool:
     """The body adds subscripts of its own to this access."""
-    return any(getattr(s, "at", ()) and use.name in (getattr(s, "src", ""), getattr(s, "dst", "")) for s in stage.body)
+    return any(
+        (isinstance(s, Load) and s.at and s.src == use.name) or (isinstance(s, Store) and s.at and s.dst == use.name)
+        for s in stage.body
+    )

@@ -50,7 +50,8 @@ class Use:
         return self.dir in (Direction.OUT, Direction.INOUT)
 
     def substitute(self, values: dict[str, Affine]) -> Use:
-        return replace(self, forms=tuple(f.substitute(values) for f in self.forms))
+        forms = tuple(f.substitute(values) for f in self.forms)
+        return Use(self.name, self.buffer, forms, self.dir, self.agg, self.hint, self.extent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class Stage:
 
     def substitute(self, values: dict[str, Affine]) -> Stage:
         """Replace loop names by forms in every access, constraint and `load_index`."""
+        if not values:
+            return self
         return replace(
             self,
             constraints=tuple(c.substitute(values) for c in self.constraints),

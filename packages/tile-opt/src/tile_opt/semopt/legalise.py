@@ -16,7 +16,7 @@ from math import prod
 
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.emit.names import sanitize
-from tile_ir.emit.walker import map_block, walk_all, walk_statements
+from tile_ir.emit.walker import children, map_block, walk_all, walk_statements
 from tile_ir.semtree.nodes import (
     AsyncCopy,
     AsyncWait,
@@ -71,8 +71,18 @@ def legalise(function: Function, nodes: frozenset[str]) -> Function:
 
 def used_nodes(function: Function) -> frozenset[str]:
     """Class names of all nodes in a function's body."""
-    names = {type(s).__name__ for s in walk_statements(function.body)}
-    return frozenset(names | {type(e).__name__ for e in walk_all(function)})
+    kinds: set[type] = set()
+    seen: set[int] = set()
+    for statement in walk_statements(function.body):
+        kinds.add(type(statement))
+        stack = [*children(statement)]
+        while stack:
+            expr = stack.pop()
+            kinds.add(type(expr))
+            if id(expr) not in seen:
+                seen.add(id(expr))
+                stack += children(expr)
+    return frozenset(kind.__name__ for kind in kinds)
 
 
 def _has_vectors(function: Function) -> bool:
