@@ -23,7 +23,10 @@ from tile_lang.program import Program, TensorType
 from tile_opt.compiler import lower_kernels
 from tile_opt.explain.structure import blocks_in
 from tile_opt.passes.base import kernels_of
+from tile_opt.passes.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize
+from tile_opt.schedule.plans import TensorPlan
+from tile_opt.schedule.view import open_kernel
 from tile_opt.translate import to_stripe
 
 Array = np.ndarray[Any, Any]
@@ -114,6 +117,14 @@ def on_matrix(stripe: Stripe) -> bool:
 
 def scheduled(program: Program, target: Target) -> Stripe:
     return optimize(to_stripe(program), target, verify=True)
+
+
+def plan_of(sample: Sample, target: Target) -> TensorPlan | None:
+    """What the pass plans for the sample's only kernel."""
+    (kernel,) = kernels_of(optimize(to_stripe(sample.program), target, passes=FRONT))
+    view = open_kernel(kernel) if isinstance(kernel, Block) else None
+    assert view is not None
+    return TensorTile().plan(view, target)
 
 
 def run_kernels(stripe: Stripe, target: Target, inputs: Mapping[str, Array]) -> Array:

@@ -14,12 +14,14 @@ from tile_ir.diagnostics import TileError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.stripe import interpret
-from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.nodes import Block, Order
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
+from tile_opt.explain.structure import blocks_in
 from tile_opt.passes import PASSES
 from tile_opt.pipeline import optimize
+from tile_opt.schedule.staging import staged_bytes
 from tile_opt.schedule.tree import main_of
 from tile_opt.translate import to_stripe
 
@@ -150,6 +152,23 @@ def test_operands_staged_in_local_memory_keep_the_meaning(name: str) -> None:
     inputs = random_inputs(stripe)
     np.testing.assert_allclose(interpret.run(scheduled, inputs)["R"], interpret.run(stripe, inputs)["R"], rtol=1e-5)
     check(scheduled, inputs, gpu, reference=stripe)
+
+
+@pytest.mark.parametrize(("most", "steps"), [(1 << 20, 4), (20000, 8), (10000, 16), (4000, None)])
+def test_steps_are_as_deep_as_local_memory_allows(most: int, steps: int | None) -> None:
+    """A window of 9 by 9 is whole in each step; too large even for steps of one, it stays in memory."""
+    hardware = replace(TINY, threads=256, use_global=False, buffer_align=64, index_bits=32, max_mem=most)
+    gpu = replace(target("inline", "fuse", "accumulate", "gpu_tile"), settings=hardware)
+    c = contraction(
+        ([p(x=1), p(y=1), p(o=1)], (8, 8, 16)),
+        ([p(x=1, i=1), p(y=1, j=1), p(c=1)], (16, 16, 16)),
+        ([p(i=1), p(j=1), p(c=1), p(o=1)], (9, 9, 16, 16)),
+    )
+    (kernel,) = kernels(optimize(to_stripe(program(c, [], c.name)), gpu, verify=True))
+    boxes = [r for r in kernel.refs if r.into.endswith("_local")]
+    assert sum(staged_bytes(r.type) for r in boxes) <= most
+    ordered = [i.range for b in blocks_in(kernel) for i in b.indexes if i.order is Order.ORDERED]
+    assert (max(ordered) if boxes else None) == steps
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (70, 130)])

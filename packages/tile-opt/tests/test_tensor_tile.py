@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from explain_support import FRONT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensor_support import (
@@ -38,6 +36,7 @@ from tensor_support import (
     modelled,
     near,
     on_matrix,
+    plan_of,
     run_kernels,
     scheduled,
     tf32,
@@ -46,37 +45,22 @@ from tensor_support import (
 )
 from tile_ir.dtype import DType
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
-from tile_ir.semtree.nodes import Alloc, Space
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Refinement, Scope, Sync, Transfer, Wait
+from tile_ir.stripe.nodes import Block, Direction, Order, Refinement, Scope, Sync, Transfer, Wait
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.target import Target
 from tile_opt.compiler import lower_kernels
 from tile_opt.passes.base import kernels_of
-from tile_opt.passes.tensor_tile import TensorTile
-from tile_opt.pipeline import optimize
-from tile_opt.schedule.banks import bank_conflicts
-from tile_opt.schedule.plans import TensorPlan
-from tile_opt.schedule.view import open_kernel
 from tile_opt.semopt.legalise import used_nodes
-from tile_opt.translate import to_stripe
 
 GOLDEN = Path(__file__).parent / "golden_tensor" / "matmul_float32.stripe"
 SIZES = [(32, 32, 48), (40, 24, 32), (33, 17, 16)]
 """Whole tiles; rows and columns over the end; rows that no copy of 16 bytes fits."""
 F32, BF16 = DTYPES
 LIGHT = replace(SMALL, nodes=PORTABLE)
-
-
-def plan_of(sample: Sample, target: Target) -> TensorPlan | None:
-    """What the pass plans for the sample's only kernel."""
-    (kernel,) = kernels_of(optimize(to_stripe(sample.program), target, passes=FRONT))
-    view = open_kernel(kernel) if isinstance(kernel, Block) else None
-    assert view is not None
-    return TensorTile().plan(view, target)
 
 
 def both(inputs: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -398,104 +382,6 @@ def test_a_small_product_has_a_golden_text() -> None:
 
 def golden() -> str:
     return print_program(scheduled(matmul("nn", F32, 40, 32, 48).program, SMALL))
-
-
-# --- banks of local memory -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("addresses", "width", "conflicts"),
-    [
-        ([4 * i for i in range(32)], 4, 1),
-        ([8 * i for i in range(32)], 4, 2),
-        ([128 * i for i in range(32)], 4, 32),
-        ([0] * 32, 4, 1),
-        ([2 * i for i in range(32)], 4, 1),
-        ([16 * i for i in range(8)], 16, 1),
-        ([128 * i for i in range(8)], 16, 8),
-        ([16 * i for i in range(8)] * 4, 16, 1),
-    ],
-)
-def test_lanes_that_meet_in_a_bank(addresses: list[int], width: int, conflicts: int) -> None:
-    assert bank_conflicts(addresses, width) == conflicts
-
-
-@pytest.mark.parametrize("target", [SMALL, TENSOR], ids=["small", "large"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_loads_of_single_elements_have_no_bank_conflicts(layout: str, target: Target) -> None:
-    """Every load of every slice: 32 lanes, 32 banks."""
-    stripe = scheduled(matmul(layout, F32, 512, 512, 512).program, target)
-    for name in "AB":
-        load = next(b for b in walk_instr(stripe, "round") if b.name == f"load_{name}")
-        source = next(r for r in load.refs if r.into == "src")
-        for point in _points(load, ("lane_high", "lane_low")):
-            at = [_address(source, point | {"lane_high": lane // 4, "lane_low": lane % 4}) for lane in range(32)]
-            assert bank_conflicts(at, 4) == 1
-
-
-@pytest.mark.parametrize("target", [SMALL, TENSOR], ids=["small", "large"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_loads_of_matrices_have_no_bank_conflicts(layout: str, target: Target) -> None:
-    """Eight lines of 16 bytes at a time, along the dimension that is not contiguous: 32 banks."""
-    stripe = scheduled(matmul(layout, BF16, 512, 512, 512).program, target)
-    for name in "AB":
-        load = next(b for b in walk_instr(stripe, "matrix_load") if b.name == f"load_{name}")
-        source = next(r for r in load.refs if r.into == "src")
-        across = "row" if _address(source, _zero(load) | {"column": 1}) == source.type.dtype.bytes else "column"
-        for point in _points(load, ("row", "column")):
-            at = [_address(source, _zero(load) | point | {across: line}) for line in range(8)]
-            assert bank_conflicts(at, 16) == 1
-            assert all(a % 16 == 0 for a in at)
-
-
-def _zero(block: Block) -> dict[str, int]:
-    """Zero for every name that the block's accesses mention."""
-    return {n: 0 for r in block.refs for f in r.access for n in f.names}
-
-
-def _points(block: Block, without: tuple[str, str]) -> list[dict[str, int]]:
-    """Points of the block's own indexes but two."""
-    own = [i for i in block.indexes if i.value is None and i.name not in without]
-    zero = _zero(block)
-    return [zero | dict(zip((i.name for i in own), at, strict=True)) for at in product(*(range(i.range) for i in own))]
-
-
-def _address(ref: Refinement, point: dict[str, int]) -> int:
-    """Bytes from the start of the local box."""
-    forms = zip(ref.access, ref.type.strides, strict=True)
-    return ref.type.dtype.bytes * sum(f.evaluate(point) * stride for f, stride in forms)
-
-
-# --- which tile ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(
-    ("sizes", "tile"),
-    [((4096, 4096, 4096), (128, 128)), ((1024, 1024, 1024), (128, 64)), ((512, 512, 512), (64, 64)), ((256, 256, 4096), (32, 32))],
-    ids=str,
-)
-def test_tiles_keep_the_multiprocessors_busy(dtype: DType, sizes: tuple[int, int, int], tile: tuple[int, int]) -> None:
-    """Large tiles reuse operands most; a few multiprocessors with large ones take longer than many with small ones."""
-    plan = plan_of(matmul("nn", dtype, *sizes), BUSY)
-    assert plan is not None
-    assert ((plan.rows, plan.columns), plan.stages, plan.warps) == (tile, 3, 4)
-
-
-def test_a_group_is_as_many_work_items_as_its_warps() -> None:
-    stripe = scheduled(matmul("nn", F32, 64, 64, 32).program, SMALL)
-    (kernel,) = lower_kernels(stripe, SMALL).kernels
-    assert kernel.function is not None
-    assert (prod(kernel.function.group_size), kernel.function.subgroup, kernel.groups) == (128, 32, (4, 1, 1))
-    grid = [i.range for b in blocks_of(stripe) for i in b.indexes if i.bind is Bind.GRID]
-    assert grid == [2, 2]
-
-
-def test_local_arrays_are_all_that_a_group_shares() -> None:
-    (kernel,) = lower_kernels(scheduled(matmul("nn", F32, 64, 64, 32).program, SMALL), SMALL).kernels
-    assert kernel.function is not None
-    arrays = [s for s in kernel.function.body.body if isinstance(s, Alloc) and s.type.space is Space.LOCAL]
-    assert len(arrays) == 2
 
 
 # --- what is left alone ----------------------------------------------------------------------------

@@ -47,7 +47,8 @@ class Evaluator:
         """`fast_math` lets backends use approximate math functions.
 
         `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
-        rounded to TF32 (10 mantissa bits), products of bfloat16 are added up without rounding every sum as IEEE does.
+        rounded to TF32 (10 mantissa bits), and products, those of bfloat16 and float16 too, are added up in the
+        hardware's own order and rounding.
 
         With `tile_trials` above 1, so many schedules of each program are compiled and timed when it is first
         called, and the fastest one is kept; sums may then be taken in another order from one process to the

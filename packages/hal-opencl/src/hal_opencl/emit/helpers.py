@@ -8,7 +8,7 @@ from __future__ import annotations
 from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import Type
 
-from hal_opencl.emit.types import HALVES, mask, memory, register, register_bits, unsigned
+from hal_opencl.emit.types import mask, memory, register, register_bits, unsigned
 
 MANTISSA = 23
 """Explicit mantissa bits of float32."""
@@ -237,11 +237,6 @@ def _to_bits(value: str, dtype: DType) -> str:
 
 HALF_BITS = """float tile_half_from_bits(ushort bits) { return vload_half(0, (const half*)&bits); }
 ushort tile_half_to_bits(float x) { ushort bits; vstore_half_rte(x, 0, (half*)&bits); return bits; }"""
-
-
-def is_half(dtype: DType) -> bool:
-    """Computed in float32 and rounded."""
-    return dtype in HALVES
 
 
 def same_width(dtype: DType, bits: int) -> bool:

@@ -50,11 +50,6 @@ def natural_type(expr: Expr) -> Type | None:
             return None
 
 
-def element_type(ptr: Type) -> Type:
-    """What one element of a pointer or an array is."""
-    return Type(ptr.dtype, ptr.lanes)
-
-
 def is_memory(t: Type) -> bool:
     """True for pointers and arrays: what Load and Store may address."""
     return t.ptr or t.count > 0

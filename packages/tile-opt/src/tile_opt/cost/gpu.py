@@ -14,6 +14,7 @@ from tile_ir.stripe.nodes import Op
 from tile_ir.target import HardwareSettings
 
 from tile_opt.cost.candidate import Candidate
+from tile_opt.schedule.gpu_nest import local_bytes
 from tile_opt.schedule.plans import GroupTile, StagePlan
 from tile_opt.schedule.segments import interior
 from tile_opt.schedule.staging import LANES
@@ -52,7 +53,10 @@ class GpuModel:
     settings: HardwareSettings
 
     def plan(self, view: KernelView) -> StagePlan | None:
-        """A staged schedule for a sum of products with reuse; its edges must not fall on the contiguous loop."""
+        """A staged schedule for a sum of products with reuse; its edges must not fall on the contiguous loop.
+
+        Its steps are as deep as local memory allows: a large window, whole in each of them, may leave no room at all.
+        """
         main = next((s for s in view.stages if s.loops and is_heavy(view, s)), None)
         if main is None or self.settings.use_global or not _sum_of_products(main):
             return None
@@ -67,8 +71,9 @@ class GpuModel:
         if tiles is None:
             return None
         deep = max(t.each for t in tiles) < 16
-        step = _step(view.ranges[reduction], 4 if window else 16 if deep else 8)
-        return StagePlan(tiles, reduction, step, window)
+        most = 4 if window else 16 if deep else 8
+        plans = (StagePlan(tiles, reduction, step, window) for step in _steps(view.ranges[reduction], most))
+        return next((p for p in plans if local_bytes(view, p) <= self.settings.max_mem), None)
 
     def _tiles(
         self, view: KernelView, main: Stage, contiguous: str, window: tuple[str, ...]
@@ -170,5 +175,6 @@ def _largest_divisor(extent: int, most: int) -> int:
     return max(d for d in range(1, most + 1) if extent % d == 0)
 
 
-def _step(extent: int, wanted: int) -> int:
-    return _largest_divisor(extent, wanted)
+def _steps(extent: int, most: int) -> Iterator[int]:
+    """Divisors of the extent, the largest first."""
+    return (step for step in range(most, 0, -1) if extent % step == 0)

@@ -46,7 +46,8 @@ class TileCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """The decision of the tiling pass. `kind` is "register tile", "rows", "staged", "transpose", "items", "panel copy", "scheduled by passes" or "none".
+    """The decision of the tiling pass. `kind` is "register tile", "rows", "matrix", "staged", "transpose", "items", "panel copy",
+    "scheduled by passes" or "none".
     """
 
     kind: str

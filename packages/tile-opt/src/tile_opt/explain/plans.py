@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import singledispatch
 
+from tile_ir.dtype import DType
+from tile_ir.matrix import TF32_BITS
 from tile_ir.stripe.nodes import Block, Transfer
 from tile_ir.target import HardwareSettings, PassConfig, Target
 
@@ -133,8 +135,9 @@ def _(plan: StagePlan) -> tuple[str, tuple[str, ...]]:
 def _(plan: TensorPlan) -> tuple[str, tuple[str, ...]]:
     roles, shape = plan.roles, plan.shape
     m, n, k = roles.instruction.shape
+    rounded = f", rounded to {TF32_BITS} mantissa bits" if roles.instruction.dtype is DType.FLOAT32 else ""
     return "matrix", (
-        f"{roles.instruction.name} on operands rounded or given as {roles.instruction.dtype}",
+        f"{roles.instruction.name} on {roles.instruction.dtype} operands{rounded}",
         f"{roles.rows}: {shape.down} warps x {shape.tall} instructions of {m} = tile of {plan.rows}",
         f"{roles.columns}: {shape.across} warps x {shape.wide} instructions of {n} = tile of {plan.columns}",
         f"{roles.reduction}: reduction in steps of {plan.step} ({plan.step // k} instructions) through local memory, "

@@ -63,15 +63,16 @@ def _main(view: KernelView) -> Stage:
 
 
 def _one_contraction(view: KernelView) -> bool:
-    """One stage has loops of its own: a sum of float32 products over one of them, free of constraints."""
+    """One stage has a loop of its own: a local sum of float32 products over it, free of constraints."""
     looping = [s for s in view.stages if s.loops]
     cells = all(size == 1 for a in view.allocs for size in a.type.sizes)
     if len(looping) != 1 or not cells or not is_heavy(view, looping[0]):
         return False
     (main,) = looping
     out = merged_use(main)
-    plain = not main.constraints and not main.guard and len(main.loops) == 1
-    return plain and out is not None and _adds_a_product(main, out) and view.type_of(out.buffer).dtype is DType.FLOAT32
+    if out is None or main.constraints or main.guard or len(main.loops) != 1 or not view.is_local(out.buffer):
+        return False
+    return _adds_a_product(main, out) and view.type_of(out.buffer).dtype is DType.FLOAT32
 
 
 def _adds_a_product(main: Stage, out: Use) -> bool:
@@ -79,8 +80,12 @@ def _adds_a_product(main: Stage, out: Use) -> bool:
     ops = [s for s in main.body if isinstance(s, Op)]
     loads = [s for s in main.body if isinstance(s, Load)]
     direct = all(isinstance(s, (Load, Op)) or (isinstance(s, Store) and not s.at) for s in main.body)
+    read = {s.dst for s in loads}
+    # A cast to anything else drops digits, or a range, that the operand in memory still has.
+    widened = all(o.dtype is DType.FLOAT32 and set(o.args) <= read for o in ops if o.name == "cast")
     names = sorted(o.name for o in ops if o.name != "cast")
-    return out.agg is Aggregation.SUM and direct and names == ["mul"] and len(loads) == 2 and not any(s.at for s in loads)
+    plain = direct and widened and names == ["mul"] and len(loads) == 2 and not any(s.at for s in loads)
+    return out.agg is Aggregation.SUM and plain
 
 
 def _roles(view: KernelView, main: Stage, instruction: MatrixInstruction) -> Roles | None:
@@ -125,5 +130,7 @@ def _names(use: Use) -> set[str]:
 
 
 def _separate(use: Use) -> bool:
-    """Every subscript walks along at most one loop, by ones: the operand is a box of a matrix."""
-    return all(len(f.names) <= 1 and all(c == 1 for _, c in f.terms) for f in use.forms)
+    """Every subscript walks along at most one loop, by ones, and no two along the same: the operand is a box of a matrix."""
+    walked = [n for f in use.forms for n in f.names]
+    by_ones = all(len(f.names) <= 1 and all(c == 1 for _, c in f.terms) for f in use.forms)
+    return by_ones and len(set(walked)) == len(walked)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Index, Layout, TensorType
@@ -179,10 +178,6 @@ def global_subscripts(box: Box, plan: CopyPlan) -> tuple[Quasi, ...]:
 def staged_bytes(type: TensorType) -> int:
     """Local memory of a staged box."""
     return type.dtype.bytes * (1 + sum((e - 1) * s for e, s in zip(type.sizes, type.strides, strict=True)))
-
-
-def covers(box: Box) -> int:
-    return prod(box.extents)
 
 
 def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:

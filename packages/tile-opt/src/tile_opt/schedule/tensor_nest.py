@@ -70,7 +70,7 @@ class Staged:
     type: TensorType
     copy: CopyPlan
     contiguous: int
-    """Dimension whose elements are neighbours in both memories."""
+    """Dimension of the box whose elements are neighbours in local memory, and closest in the other."""
     index: Index
     """The matrices that a warp loads side by side."""
     warp: tuple[str, int]
@@ -152,7 +152,8 @@ class _Nest:
         forms = tuple(f.substitute(loops) for f in use.forms)
         box = box_of(forms, {ROW: self.plan.rows, COLUMN: self.plan.columns, DEEP: self.plan.step})
         whole = self.view.type_of(use.buffer)
-        contiguous = next((d for d, s in enumerate(whole.strides) if s == 1 and box.extents[d] > 1), len(forms) - 1)
+        # Where a batch lies closest in memory, no neighbours are copied together.
+        contiguous = min((d for d, e in enumerate(box.extents) if e > 1), key=lambda d: whole.strides[d])
         item = LANE + Affine.of({WARP_ROW: LANES * self.plan.shape.across, WARP_COLUMN: LANES})
         # A copy is inside the buffer or outside, never half of each.
         wide = COPY_BYTES // whole.dtype.bytes if whole.sizes[contiguous] * whole.dtype.bytes % COPY_BYTES == 0 else 1

@@ -112,7 +112,7 @@ def through_local_memory(function: Function) -> Function:
     """Products across lanes as loops of every work item; the lanes exchange their operands through local memory.
 
     The loops have barriers of the group, so all work items must reach every product together, as they do in what
-    our schedules make. float32 operands count in full: the result has the same bits as the instruction's only when
+    our schedules make. float32 operands count in full: the result has the bits of the interpreter's `Mma` only when
     they are rounded to `TF32_BITS` already (`Round`), as all that our schedules multiply are. Products in the
     condition of a While, and in groups that are no whole sub-groups, stay.
     """
