@@ -349,9 +349,12 @@ def test_steps_take_turns_in_the_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "columns", "elements"), [(F32, 24, 4), (F32, 17, 1), (BF16, 24, 8), (BF16, 20, 1)], ids=str
+    ("dtype", "columns", "elements"),
+    [(F32, 24, 4), (F32, 18, 2), (F32, 17, 1), (BF16, 24, 8), (BF16, 20, 4), (BF16, 18, 2), (BF16, 17, 1)],
+    ids=str,
 )
-def test_copies_are_of_16_bytes_where_rows_are_aligned(dtype: DType, columns: int, elements: int) -> None:
+def test_copies_are_as_wide_as_rows_are_aligned(dtype: DType, columns: int, elements: int) -> None:
+    """16, 8 or 4 bytes, which can run ahead, or else one element."""
     stripe = scheduled(matmul("nn", dtype, 64, columns, 32).program, SMALL)
     copies = [b for b in blocks_of(stripe) if any(isinstance(s, Transfer) for s in b.body)]
     assert {prod(r.type.sizes) for b in copies if b.name == "copy_B" for r in b.refs} == {elements}

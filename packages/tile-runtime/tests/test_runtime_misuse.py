@@ -79,6 +79,8 @@ WRONG: list[tuple[str, Any]] = [
     ("a gradient is a Python function or a Tile function", lambda f: tile.custom_vjp(f, 3)),  # type: ignore[arg-type]
     ("cannot be called with 4 arguments", lambda f: tile.vjp(tile.custom_vjp(f)(lambda a: a), "A")(A3, A3, A3)),
     ("tile_trials is an integer", lambda f: tile.Evaluator(tile_trials="3")),  # type: ignore[arg-type]
+    ("reduced_precision is True or False", lambda f: tile.Evaluator(reduced_precision="no")),  # type: ignore[arg-type]
+    ("fast_math is True or False", lambda f: tile.Evaluator(fast_math=1)),  # type: ignore[arg-type]
     ("values of inputs are a mapping", lambda f: tile.Invoker(f).set_inputs([A3])),  # type: ignore[arg-type]
     ("a file is named by a string", lambda f: tile.Function.from_file(3)),  # type: ignore[arg-type]
     ("a file is named by a string", lambda f: tile.Function.from_file("a\0b")),

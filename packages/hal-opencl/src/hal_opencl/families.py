@@ -17,7 +17,7 @@ from hal_opencl.binding import DeviceInfo
 from hal_opencl.emit.ptx import MNEMONICS
 
 STATIC_LOCAL = 96 << 10
-"""Bytes of local arrays that a kernel may declare on NVIDIA from compute capability 8.0 on, whatever the driver reports."""
+"""Bytes of local arrays that a kernel may declare on capability 9.0, where it was tried, though the driver reports half."""
 
 
 @cache
@@ -59,11 +59,12 @@ def target_of(info: DeviceInfo) -> Target:
         probed["threads"] = min(target.settings.threads, info.max_group)
         probed["l2_bytes"] = info.cache_bytes or target.settings.l2_bytes
     resolved = target.resolved(**{**probed, **rule.get("settings", {})})
-    return _with_matrices(resolved) if info.ptx else resolved
+    return _with_matrices(resolved, info) if info.ptx else resolved
 
 
-def _with_matrices(target: Target) -> Target:
+def _with_matrices(target: Target, info: DeviceInfo) -> Target:
     """The target with the matrix instructions that the emitter can write."""
-    names = [name for name in MATRIX_INSTRUCTIONS if name in MNEMONICS]
-    model = {**target.model, "matrix": names, "static_local_bytes": STATIC_LOCAL}
+    model: dict[str, Any] = {**target.model, "matrix": [name for name in MATRIX_INSTRUCTIONS if name in MNEMONICS]}
+    if info.capability >= (9, 0):
+        model["static_local_bytes"] = STATIC_LOCAL
     return replace(target, model=model, nodes=target.nodes | {"MatrixLoad", "Mma"})

@@ -29,6 +29,13 @@ def check_function(value: object) -> None:
         raise wrong_kind("a Tile function is wanted", value, hint)
 
 
+def checked_flag(name: str, value: object) -> bool:
+    """`value` as True or False; a text such as "no" is neither."""
+    if isinstance(value, bool):
+        return value
+    raise wrong_kind(f"{name} is True or False", value, f"such as {name}=True")
+
+
 def checked_names(what: str, value: object) -> tuple[str, ...]:
     """`value`, a name or several, as a tuple."""
     if isinstance(value, str):

@@ -14,7 +14,7 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
-from tile_runtime.checks import check_function
+from tile_runtime.checks import check_function, checked_flag
 from tile_runtime.devices import device as find_device
 from tile_runtime.executable import Executable
 from tile_runtime.outputs import donated, given_outputs
@@ -63,7 +63,8 @@ class Evaluator:
         self._updating = threading.Lock()
         """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
         self.reduced_precision = reduced_precision
-        allowed = {name: True for name in ("fast_math", "reduced_precision") if getattr(self, name)}
+        choices = {"fast_math": fast_math, "reduced_precision": reduced_precision}
+        allowed = {name: True for name, value in choices.items() if checked_flag(name, value)}
         target = self.device.target
         self._target = replace(target, model={**target.model, **allowed}) if allowed else target
 

@@ -58,7 +58,7 @@ class GpuModel:
         Its steps are as deep as local memory allows: a large window, whole in each of them, may leave no room at all.
         """
         main = next((s for s in view.stages if s.loops and is_heavy(view, s)), None)
-        if main is None or self.settings.use_global or not _sum_of_products(main):
+        if main is None or self.settings.use_global or not _sum_of_products(view, main):
             return None
         contiguous = _contiguous(view)
         reduction = _reduction(view, main)
@@ -137,11 +137,13 @@ class GpuModel:
         return GroupTile(wide, items, 1), GroupTile(run, 1, each), across
 
 
-def _sum_of_products(stage: Stage) -> bool:
-    """Adds one product of two loads of a 4-byte float per iteration."""
+def _sum_of_products(view: KernelView, stage: Stage) -> bool:
+    """Adds one product of two loads of a 4-byte float per iteration, into a cell of the kernel's own."""
     out = merged_use(stage)
+    if out is None or not view.is_local(out.buffer):
+        return False
     ops = [s for s in stage.body if isinstance(s, Op)]
-    return out is not None and out.agg is Aggregation.SUM and len(ops) == 1 and ops[0].name == "mul" and ops[0].dtype.bytes == 4
+    return out.agg is Aggregation.SUM and len(ops) == 1 and ops[0].name == "mul" and ops[0].dtype.bytes == 4
 
 
 def _contiguous(view: KernelView) -> str | None:

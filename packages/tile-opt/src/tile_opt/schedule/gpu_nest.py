@@ -214,7 +214,7 @@ class _Group:
         forms = tuple(f.substitute(self.forms | {self.plan.reduction: self._reduced(Affine.var(self.step.name))}) for f in use.forms)
         box = box_of(forms, self._inner_ranges())
         whole = self.view.type_of(use.buffer)
-        contiguous = next((d for d, s in enumerate(whole.strides) if s == 1 and box.extents[d] > 1), len(forms) - 1)
+        contiguous = min((d for d, e in enumerate(box.extents) if e > 1), key=lambda d: whole.strides[d], default=len(forms) - 1)
         innermost = self._innermost(use, contiguous)
         item, count = self._item_number()
         copy = copy_plan(f"{use.name}_c", box, whole, contiguous, item, count)

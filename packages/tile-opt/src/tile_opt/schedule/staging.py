@@ -17,6 +17,7 @@ from tile_opt.schedule.view import KernelView, Stage, Use
 
 LANES = 4
 """Elements of one wide access (16 bytes of float32)."""
+WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,14 @@ class CopyPlan:
 
 
 def copy_plan(
-    name: str, box: Box, whole: TensorType, contiguous: int, item: Affine, items: int, wide: int = LANES
+    name: str, box: Box, whole: TensorType, contiguous: int, item: Affine, items: int, lanes: int | None = None
 ) -> CopyPlan:
-    """Spread the box over `items` work items, numbered by the form `item`, `wide` elements (16 bytes) at a time."""
-    lanes = wide if _wide(box, whole, contiguous, wide) else 1
+    """Spread the box over `items` work items, numbered by the form `item`, `lanes` elements at a time.
+
+    Without `lanes` it is 16 bytes at a time where rows of four-byte elements start and end so.
+    """
+    if lanes is None:
+        lanes = LANES if whole.dtype.bytes == WORD_BYTES and in_pieces(box, whole, contiguous, LANES) else 1
     counts = list(box.extents)
     counts[contiguous] //= lanes
     order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
@@ -113,13 +118,12 @@ def copy_plan(
     return CopyPlan(tuple(loops), subscripts, tuple(parts), tuple(constraints), lanes)
 
 
-def _wide(box: Box, whole: TensorType, contiguous: int, wide: int) -> bool:
-    """Rows of the box start and end on multiples of `wide` elements, which are 16 bytes."""
-    aligned = all(s % wide == 0 for d, s in enumerate(whole.strides) if d != contiguous)
+def in_pieces(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
+    """Whether rows of the box are neighbours in memory that start and end on multiples of `lanes` elements."""
+    aligned = all(s % lanes == 0 for d, s in enumerate(whole.strides) if d != contiguous)
     corner = box.corner[contiguous]
-    starts = corner.const % wide == 0 and all(c % wide == 0 for _, c in corner.terms)
-    fits = box.extents[contiguous] % wide == 0
-    return whole.dtype.bytes * wide == 16 and whole.strides[contiguous] == 1 and fits and aligned and starts
+    starts = corner.const % lanes == 0 and all(c % lanes == 0 for _, c in corner.terms)
+    return whole.strides[contiguous] == 1 and box.extents[contiguous] % lanes == 0 and aligned and starts
 
 
 def _shares(counts: list[int], items: int) -> list[int]:
@@ -140,8 +144,6 @@ def _digit(item: Affine, below: int, share: int, items: int) -> Quasi | None:
         return None
     if below == 1:
         return item if share == items else DivMod(item, share, DivModOp.MOD)
-    if below * share == items:
-        return DivMod(item, below, DivModOp.DIV)
     # Numbers beyond below * share idle: the caller's constraint holds them back.
     return DivMod(item, below, DivModOp.DIV)
 

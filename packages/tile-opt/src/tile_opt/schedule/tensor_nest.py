@@ -44,7 +44,7 @@ from tile_opt.schedule.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padd
 from tile_opt.schedule.fragments import FRAGMENT, LANE, LANE_INDEXES, fragment_type, walk
 from tile_opt.schedule.nest import scheduled, whole_refs
 from tile_opt.schedule.plans import TensorPlan
-from tile_opt.schedule.staging import Box, CopyPlan, box_of, copy_plan, global_subscripts, local_type
+from tile_opt.schedule.staging import Box, CopyPlan, box_of, copy_plan, global_subscripts, in_pieces, local_type
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 
 GROUP_MEMORY = Location("LOCAL", scope=Scope.GROUP)
@@ -155,9 +155,8 @@ class _Nest:
         # Where a batch lies closest in memory, no neighbours are copied together.
         contiguous = min((d for d, e in enumerate(box.extents) if e > 1), key=lambda d: whole.strides[d])
         item = LANE + Affine.of({WARP_ROW: LANES * self.plan.shape.across, WARP_COLUMN: LANES})
-        # A copy is inside the buffer or outside, never half of each.
-        wide = COPY_BYTES // whole.dtype.bytes if whole.sizes[contiguous] * whole.dtype.bytes % COPY_BYTES == 0 else 1
-        copy = copy_plan(f"{use.name}_c", box, whole, contiguous, item, self.plan.warps * LANES, wide)
+        lanes = next(n for n in _pieces(whole.dtype) if _copies(box, whole, contiguous, n))
+        copy = copy_plan(f"{use.name}_c", box, whole, contiguous, item, self.plan.warps * LANES, lanes)
         staged = Staged(use, operand, axes, box, whole, copy, contiguous, index, warp)
         return replace(staged, type=self._padded(staged))
 
@@ -418,6 +417,16 @@ class _Nest:
         moved = replace(stage, uses=uses, loops=loops, constraints=stage.constraints + tuple(limits))
         buffers = {r.into: r for r in self.view.refs} | self.allocs
         return close_stage(moved.substitute(self._shared(row, column)), buffers, self.names)
+
+
+def _pieces(dtype: DType) -> tuple[int, ...]:
+    """Elements of the copies that a device can run ahead, widest first; one element in any case."""
+    return (*(n // dtype.bytes for n in (COPY_BYTES, 8, 4) if n > dtype.bytes), 1)
+
+
+def _copies(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
+    """Whether copies of so many elements are aligned, and each inside the buffer or outside, never half of each."""
+    return lanes == 1 or (whole.sizes[contiguous] % lanes == 0 and in_pieces(box, whole, contiguous, lanes))
 
 
 def _passed(name: str) -> Index:
