@@ -121,3 +121,8 @@ def instruction_of(shape: tuple[int, int, int], dtype: DType) -> MatrixInstructi
 
 TF32_BITS = 10
 """Explicit mantissa bits of a float32 operand that a matrix instruction reads; the other 13 are ignored."""
+MANTISSA_BITS = 23
+"""Explicit mantissa bits of float32."""
+LINES = 8
+"""Lines of a matrix that a collective load fetches, and elements of 16 bits in each."""
+LINE_BYTES = 16

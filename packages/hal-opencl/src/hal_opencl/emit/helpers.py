@@ -6,12 +6,10 @@ Each maker gives the lines of one function; `{name}` is its identifier. T is the
 from __future__ import annotations
 
 from tile_ir.dtype import DType
+from tile_ir.matrix import MANTISSA_BITS
 from tile_ir.semtree.nodes import Type
 
 from hal_opencl.emit.types import mask, memory, register, register_bits, unsigned
-
-MANTISSA = 23
-"""Explicit mantissa bits of float32."""
 
 
 def _zeros(t: Type, value: str = "0") -> str:
@@ -128,7 +126,7 @@ def round_bfloat(name: str, t: Type) -> str:
 def round_mantissa(name: str, bits: int, t: Type) -> str:
     """A float32 rounded to fewer mantissa bits, ties away from zero; NaN and infinities stay."""
     F, U = register(t.dtype, t.lanes), unsigned(t.dtype, t.lanes)
-    dropped = MANTISSA - bits
+    dropped = MANTISSA_BITS - bits
     # Ties away from zero are half a unit more of the magnitude, and a carry into the exponent is right.
     half, keep = hex(1 << (dropped - 1)), hex(0xFFFFFFFF >> dropped << dropped)
     if t.lanes == 1:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.emit.pieces import ATOM, Expansion, Piece, call, commas
-from tile_ir.matrix import LANES, TF32_BITS, MatrixInstruction, Operand, instruction_of
+from tile_ir.matrix import LANES, MANTISSA_BITS, TF32_BITS, MatrixInstruction, Operand, instruction_of
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space
 
@@ -25,7 +25,7 @@ class MatrixExpressions(OpenCLExpressions):
         t, bits = node.type, node.bits
         if t.dtype is not DType.FLOAT32 or bits < 0:
             raise SemtreeError(f"{t.dtype} is not rounded to {bits} mantissa bits")
-        if bits >= helpers.MANTISSA:
+        if bits >= MANTISSA_BITS:
             return self.expand(node.value)
         name = f"round_{bits}_{tag(t)}"
         if self._dialect.ptx and bits == TF32_BITS:

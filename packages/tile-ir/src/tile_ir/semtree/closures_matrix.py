@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, TF32_BITS, MatrixInstruction, Operand, elements, instruction_of
+from tile_ir.matrix import LANES, LINES, MANTISSA_BITS, TF32_BITS, MatrixInstruction, Operand, elements, instruction_of
 from tile_ir.semtree import scalars
 from tile_ir.semtree.closures_memory import Evaluate, Frame
 from tile_ir.semtree.errors import SemtreeRuntimeError
@@ -21,9 +21,6 @@ Array = npt.NDArray[Any]
 Collective = SubgroupOp | MatrixLoad | Mma
 """An expression for whose value the lanes of a sub-group meet."""
 
-_MANTISSA_BITS = 23
-_SIDE = 8
-"""Rows and columns of the matrices that `MatrixLoad` moves."""
 
 
 def collective(node: Expr, subgroup: int) -> Collective | None:
@@ -35,7 +32,7 @@ def collective(node: Expr, subgroup: int) -> Collective | None:
 
 def round_bits(node: Round) -> Callable[[Any], Any]:
     """Half of the last kept bit is added to the bits of the float, the others are cleared: ties go away from zero."""
-    dropped = _MANTISSA_BITS - node.bits
+    dropped = MANTISSA_BITS - node.bits
     half, kept = np.uint32(1 << (dropped - 1)), np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)
 
     def run(value: Any) -> Any:
@@ -52,13 +49,13 @@ def round_bits(node: Round) -> Callable[[Any], Any]:
 def load_matrices(node: MatrixLoad, threads: Sequence[Thread], args: Sequence[tuple[Any, ...]]) -> list[Any]:
     """Each lane's part of the matrices whose rows' addresses the lanes give."""
     _whole_subgroup(node, threads)
-    rows, dtype = _SIDE * node.type.lanes // 2, node.type.dtype.numpy
+    rows, dtype = LINES * node.type.lanes // 2, node.type.dtype.numpy
     for thread, (memory, start) in zip(threads[:rows], args, strict=False):
-        if start % _SIDE:
+        if start % LINES:
             memory.fail("a matrix row that is not aligned to 16 bytes is read", start, thread)
     parts: list[Any] = []
     for lane, (thread, (memory, _)) in enumerate(zip(threads, args, strict=True)):
-        places = [(args[first + row][1], column) for first in range(0, rows, _SIDE) for row, column in _cells(node, lane)]
+        places = [(args[first + row][1], column) for first in range(0, rows, LINES) for row, column in _cells(node, lane)]
         parts.append(np.array([_read(memory, start + column, thread) for start, column in places], dtype))
     return parts
 
@@ -127,7 +124,7 @@ def _operand(matrix: Array, instruction: MatrixInstruction) -> Array:
     """What the hardware sees of an operand, in float32."""
     if instruction.dtype is not DType.FLOAT32:
         return matrix.astype(np.float32)
-    kept = np.uint32(0xFFFFFFFF << (_MANTISSA_BITS - TF32_BITS) & 0xFFFFFFFF)
+    kept = np.uint32(0xFFFFFFFF << (MANTISSA_BITS - TF32_BITS) & 0xFFFFFFFF)
     # A NaN may have its payload in the bits that are ignored.
     return np.where(np.isnan(matrix), matrix, (matrix.view(np.uint32) & kept).view(np.float32))
 

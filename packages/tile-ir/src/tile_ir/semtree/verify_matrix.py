@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, MatrixInstruction, instruction_of
+from tile_ir.matrix import LANES, MANTISSA_BITS, MatrixInstruction, instruction_of
 from tile_ir.semtree import errors as err
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, Type
 from tile_ir.semtree.verify_common import check_access, check_equal, fail
-
-_MANTISSA_BITS = 23
 
 
 def round_bits(e: Round) -> None:
     """Some, but not all, of a float32's mantissa stays."""
     if e.value.type.dtype is not DType.FLOAT32:
         fail(err.IllegalDtype, f"{e.value.type} rounded to mantissa bits", e)
-    if not 1 <= e.bits < _MANTISSA_BITS:
+    if not 1 <= e.bits < MANTISSA_BITS:
         fail(err.UnknownOperation, f"a float32 cannot be rounded to {e.bits} mantissa bits", e)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, Operand, elements
+from tile_ir.matrix import LANES, LINE_BYTES, LINES, MATRIX_INSTRUCTIONS, Operand, elements
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Shuffle, Type, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
@@ -15,9 +15,6 @@ from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.forms import alignment
 from tile_opt.lowering.fragments import FragmentMap
 
-LINES = 8
-"""Lines of 16 bytes that a load reads of each 8 by 8 matrix."""
-LINE_BYTES = 16
 TRANSPOSED = "_transposed"
 _CALL = re.compile(r"(\w+)\((.*)\)")
 

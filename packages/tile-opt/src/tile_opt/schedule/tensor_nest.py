@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, TF32_BITS, Operand, elements, side_by_side
+from tile_ir.matrix import LANES, LINES, TF32_BITS, Operand, elements, side_by_side
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import (
     Bind,
@@ -54,8 +54,6 @@ WARP_ROW, WARP_COLUMN = "warp_row", "warp_column"
 MMA_ROW, MMA_COLUMN = "mma_row", "mma_column"
 STEP, SLICE = "step", "slice"
 PAIR = 2
-LINES = 8
-"""Lines of 16 bytes that a collective load reads at once."""
 
 
 @dataclass(frozen=True, slots=True)

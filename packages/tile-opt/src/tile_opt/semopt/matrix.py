@@ -20,7 +20,7 @@ from tile_ir.emit.walker import (
     walk_statements,
     with_children,
 )
-from tile_ir.matrix import LANES, Digit, MatrixInstruction, Operand, instruction_of
+from tile_ir.matrix import LANES, MANTISSA_BITS, Digit, MatrixInstruction, Operand, instruction_of
 from tile_ir.semtree.nodes import (
     Alloc,
     Assign,
@@ -60,7 +60,6 @@ _INT, _F32 = Type(DType.INT32), Type(DType.FLOAT32)
 
 # --- rounding --------------------------------------------------------------------------------------
 
-_MANTISSA_BITS = 23
 _SMALLEST_NORMAL = 2.0**-126
 _HUGE = 2.0**64
 
@@ -76,10 +75,10 @@ def rounded(node: Round) -> Expr:
     huge = _compare("cmp_ge", size, Const(_HUGE, t))
     # Large numbers are rounded scaled down, so that nothing here overflows before the result does.
     value = _mul(size, Select(huge, Const(1 / _HUGE, t), Const(1.0, t), t))
-    large = _mul(value, Const(2.0**_MANTISSA_BITS + 1, t))
+    large = _mul(value, Const(2.0**MANTISSA_BITS + 1, t))
     power = Unary("abs", _sub(large, _mul(large, Const(1 - 2.0**-24, t))), t)
     power = Binary("max", power, Const(_SMALLEST_NORMAL, t), t)  # subnormals share the last bit of the smallest normal
-    coarse = _mul(power, Const(2.0 ** (_MANTISSA_BITS - node.bits), t))
+    coarse = _mul(power, Const(2.0 ** (MANTISSA_BITS - node.bits), t))
     even = _sub(_add(value, coarse), coarse)
     half = _mul(coarse, Const(2.0**-24, t))
     tie = _compare("cmp_eq", _sub(value, even), half)
