@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import tile_hal
 import tile_runtime as tile
 from tile_hal.host_queue import HostEvent
 from tile_ir.diagnostics import Diagnostic
+from tile_ir.target import PassConfig
 from tile_runtime import hazards, tuning, winners
 from tile_runtime.executable import Executable
 
@@ -24,6 +26,23 @@ def test_trials_choose_among_right_schedules(matmul: tile.Function) -> None:
     assert len(trials) > 2
     for trial in trials:
         np.testing.assert_allclose(trial.lowered.executable.run_arrays([a, b])[0], a @ b, rtol=1e-5)
+
+
+def test_tiles_of_matrix_instructions_are_varied(matmul: tile.Function) -> None:
+    """Register files and caches do not matter to them: the number of multiprocessors does."""
+    target = tile.device("interp").target
+    gpu = replace(
+        target,
+        settings=replace(target.settings, threads=256, use_global=False, max_mem=49152, buffer_align=128, cores=132),
+        model={**target.model, "reduced_precision": True, "matrix": ["mma_m16n8k8_tf32"], "subgroup": 32},
+        passes=tuple(PassConfig(name) for name in ("inline", "fuse", "merge", "accumulate", "tensor_tile", "gpu_tile")),
+    )
+    groups: set[tuple[int, int, int]] = set()
+    for _, varied in tuning.targets(gpu):
+        a = tile.placeholder("float32", (512, 512))
+        (kernel,) = matmul.lower(a, a, device="interp").retargeted(varied).kernels.kernels
+        groups.add(kernel.groups)
+    assert len(groups) >= 3
 
 
 def test_schedules_that_fail_are_survived(matmul: tile.Function, monkeypatch: pytest.MonkeyPatch) -> None:

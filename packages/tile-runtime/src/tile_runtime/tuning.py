@@ -22,6 +22,7 @@ ROUNDS = 5
 _CHANGES: tuple[tuple[str, float], ...] = (
     ("registers", 0.75), ("vector_bytes", 0.5), ("l2_bytes", 0.5), ("registers", 0.5), ("l2_bytes", 2.0),
     ("threads", 0.5), ("threads", 2.0), ("max_mem", 0.5), ("l2_bytes", 0.25), ("max_regs", 0.5), ("max_mem", 0.25),
+    ("cores", 4.0), ("cores", 0.25),
 )  # fmt: skip
 """Settings that schedules are made from, and what to multiply each with; those a target's model ignores give no new kernels."""
 
