@@ -39,8 +39,8 @@ def test_tiles_of_matrix_instructions_are_varied(matmul: tile.Function) -> None:
     )
     groups: set[tuple[int, int, int]] = set()
     for _, varied in tuning.targets(gpu):
-        a = tile.placeholder("float32", (512, 512))
-        (kernel,) = matmul.lower(a, a, device="interp").retargeted(varied).kernels.kernels
+        a, b = (tile.placeholder("float32", (512, 512), name=n) for n in "AB")
+        (kernel,) = matmul.lower(a, b, device="interp").retargeted(varied).kernels.kernels
         groups.add(kernel.groups)
     assert len(groups) >= 3
 
