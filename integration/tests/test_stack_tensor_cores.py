@@ -90,13 +90,13 @@ def run(device: Device, target: Target, source: str, inputs: Mapping[str, Array]
 @pytest.mark.parametrize("layout", MATMUL)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_schedule_on_a_device(device: Device, dtype: DType, layout: str) -> None:
-    """TF32 products to the last bits, in the same bits as the interpreter's; a step loop, and edges."""
+    """TF32 products to the last bits; those of the interpreter, but where hardware adds up in its own order."""
     need(device, dtype)
     target, interpreter = gpu(device), tile_hal.device("interp")
     inputs = operands(layout, dtype, (40, 24, 48))
     got = run(device, target, MATMUL[layout], inputs)
     near(got, straight(layout, inputs), 1e-6)
-    if device is not interpreter:
+    if device is not interpreter and "Mma" not in device.capabilities.nodes:
         assert got.tobytes() == run(interpreter, gpu(interpreter), MATMUL[layout], inputs).tobytes()
 
 
