@@ -206,8 +206,9 @@ class LoadedCode:
     def __init__(self, objects: Sequence[bytes], symbols: Sequence[str]) -> None:
         """RuntimeError when the bytes are no object files or a symbol is missing."""
         with LOCK:
-            # A linker of its own: one shared by all would keep a little of every library it ever saw.
-            self._linker = llvm.create_lljit_compiler(_new_target_machine(host()))
+            # A linker of its own: one shared by all would keep a little of every library it ever saw. JITLink puts an
+            # object's sections side by side; the older linker ends the process where they come to lie 2 GB apart.
+            self._linker = llvm.create_lljit_compiler(_new_target_machine(host()), use_jit_link=True)
             builder = llvm.JITLibraryBuilder().add_current_process()
             for code in objects:
                 builder.add_object_img(code)
