@@ -19,11 +19,11 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 from tile_ir.target import Target
+from tile_lang.names import claim
 
 from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.merge_stages import merge_stages
 from tile_opt.schedule.strides import limits_inside
-from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.schedule.work import merged_use
 
@@ -58,7 +58,7 @@ def _privatised(view: KernelView, stage: Stage, use: Use) -> KernelView:
     if any(getattr(s, "at", ()) and use.name in (getattr(s, "src", ""), getattr(s, "dst", "")) for s in stage.body):
         return view
     first = uses[0][1]
-    name = fresh(f"{use.buffer}_acc", {r.into for r in (*view.refs, *view.allocs)})
+    name = claim(f"{use.buffer}_acc", {r.into for r in (*view.refs, *view.allocs)})
     local = _cell(name, view.type_of(use.buffer))
     if first.dir is Direction.OUT and first.agg in (None, Aggregation.ASSIGN):
         return _replaced(view, use, name, local)

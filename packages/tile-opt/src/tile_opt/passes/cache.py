@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Statement
 from tile_ir.target import Target
+from tile_lang.names import claim
 
 from tile_opt.analysis.sets import Sets
 from tile_opt.passes.base import Pass, unit_name
 from tile_opt.schedule.accesses import writes_all
 from tile_opt.schedule.swaps import Clip, clip, local_copy, move
-from tile_opt.schedule.tree import blocks_of, fresh, rebase, rewrite_matching
+from tile_opt.schedule.tree import blocks_of, rebase, rewrite_matching
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Cache(Pass):
             where = self._wanted(block, ref, parents)
             if where is None:
                 continue
-            copy = local_copy(ref, fresh(f"{ref.into}_{self.mem_loc}", taken), Location(self.mem_loc))
+            copy = local_copy(ref, claim(f"{ref.into}_{self.mem_loc}", taken), Location(self.mem_loc))
             refs.append(copy)
             if ref.dir is not Direction.OUT or not writes_all(block, ref.into, ref.type.sizes, where.inside, sets):
                 loaded.add(ref.into)

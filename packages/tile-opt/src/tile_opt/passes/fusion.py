@@ -14,11 +14,12 @@ from typing import ClassVar
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Index, Order, Program, Refinement, Statement
 from tile_ir.target import Target
+from tile_lang.names import claim
 
 from tile_opt.passes.base import Pass
 from tile_opt.schedule.inline_blocks import flattened
 from tile_opt.schedule.split import can_split, collapse, initialise_around, shifted, split
-from tile_opt.schedule.tree import fresh, matches, rewrite_matching, substitute_statement
+from tile_opt.schedule.tree import matches, rewrite_matching, substitute_statement
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ def _place(ref: Refinement, refs: dict[str, Refinement], taken: set[str]) -> tup
             if ref.dir is not other.dir and other.dir is Direction.IN:
                 continue
             return name, offset
-    name = fresh(ref.into, taken)
+    name = claim(ref.into, taken)
     refs[name] = replace(ref, into=name)
     return name, (Affine(),) * len(ref.access)
 

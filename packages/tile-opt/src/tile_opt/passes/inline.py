@@ -9,11 +9,12 @@ from typing import ClassVar
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Const, Load, LoadIndex, Op, Program, Statement, Store
 from tile_ir.target import Target
+from tile_lang.names import claim
 
 from tile_opt.passes.base import Pass
 from tile_opt.schedule.buffers import drop_unused_temporaries, temporaries
 from tile_opt.schedule.regroup import fresh_all
-from tile_opt.schedule.tree import fresh, main_of, with_kernels
+from tile_opt.schedule.tree import main_of, with_kernels
 from tile_opt.schedule.unify import plain_loop
 from tile_opt.schedule.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.schedule.work import elements, is_elementwise, op_cost, points
@@ -183,13 +184,13 @@ def _renamed_body(
     for s in stage.body:
         match s:
             case Load():
-                scalars[s.dst] = fresh(s.dst, taken)
+                scalars[s.dst] = claim(s.dst, taken)
                 out.append(replace(s, dst=scalars[s.dst], src=uses[s.src], deps=()))
             case Op():
-                scalars[s.dst] = fresh(s.dst, taken)
+                scalars[s.dst] = claim(s.dst, taken)
                 out.append(replace(s, dst=scalars[s.dst], args=tuple(scalars[a] for a in s.args), deps=()))
             case Const() | LoadIndex():
-                scalars[s.dst] = fresh(s.dst, taken)
+                scalars[s.dst] = claim(s.dst, taken)
                 out.append(replace(s, dst=scalars[s.dst], deps=()))
             case Store():
                 stored = scalars[s.src]

@@ -21,6 +21,7 @@ from tile_ir.hardware import HardwareModel, hardware_model
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.nodes import Block, Direction, Location, Order, Program, Refinement, Statement
 from tile_ir.target import Target
+from tile_lang.names import claim
 
 from tile_opt.analysis.sets import Sets
 from tile_opt.passes.base import Pass, unit_name
@@ -31,7 +32,7 @@ from tile_opt.schedule.accesses import writes_all
 from tile_opt.schedule.residence import Plan, Roads, Stay, candidates, number_of, plans, roads_of, view_of, wrapped
 from tile_opt.schedule.split import iterations
 from tile_opt.schedule.swaps import Clip, clip, local_copy, move, nbytes
-from tile_opt.schedule.tree import fresh, rebase, rewrite_matching, walk
+from tile_opt.schedule.tree import rebase, rewrite_matching, walk
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ class _Backward:
 
     def _copy(self, name: str, bank: int, offset: int) -> Refinement:
         """The buffer's copy in local memory, as the block sees it."""
-        ref, wanted, stay = self.block.ref(name), fresh(f"{name}_{self.options.mem_loc}", self.taken), self.stays.get(name)
+        ref, wanted, stay = self.block.ref(name), claim(f"{name}_{self.options.mem_loc}", self.taken), self.stays.get(name)
         if stay is None:
             self.copies.append(local_copy(ref, wanted, self._bank(bank), offset, self.depth, self.options.alignment))
             return self.copies[-1]
@@ -312,7 +313,7 @@ class _Backward:
         assert where is not None
         ref, stay = self.block.ref(name), self.stays.get(name)
         if stay is not None and self.roads.between:
-            into, access = fresh(f"{slot.copy.into}_first", self.taken), (stay.first, *slot.copy.access[1:])
+            into, access = claim(f"{slot.copy.into}_first", self.taken), (stay.first, *slot.copy.access[1:])
             self.views.append(replace(slot.copy, dir=Direction.IN, into=into, access=access))
             self.made.append(move(slot.copy, self.views[-1], self.roads.between, where, "share", stay.pass_guard()))
         guard = () if stay is None else stay.load_guard(self.roads)

@@ -11,13 +11,14 @@ from typing import ClassVar
 
 from tile_ir.stripe.nodes import Block, Const, Direction, Init, Program, Refinement, Statement, Store
 from tile_ir.target import Target
+from tile_lang.names import claim
 
 from tile_opt.analysis import Sets
 from tile_opt.analysis.coverage import uncovered
 from tile_opt.analysis.domain import FlatDomain
 from tile_opt.passes.base import Pass
 from tile_opt.schedule.buffers import with_main_refs
-from tile_opt.schedule.tree import fresh, main_of, with_kernels
+from tile_opt.schedule.tree import main_of, with_kernels
 from tile_opt.schedule.view import KernelView, Stage, Use, close_kernel, open_kernel
 
 _STAGE_TAGS = {"init": "init", "init_hit": "init", "zero": "zero", "default": "default"}
@@ -61,7 +62,7 @@ class Unstage(Pass):
 
 def _hoisted(view: KernelView, taken: set[str]) -> tuple[KernelView, list[Refinement]]:
     """The kernel's buffers as temporaries of main, under names that are free there."""
-    names = {a.into: fresh(a.into, taken) for a in view.allocs}
+    names = {a.into: claim(a.into, taken) for a in view.allocs}
     made = [replace(a, into=names[a.into], tags=a.tags | {"tmp"}) for a in view.allocs]
     refs = tuple(replace(m, dir=Direction.INOUT, source=m.into, tags=frozenset()) for m in made)
     stages = tuple(

@@ -23,17 +23,15 @@ from tile_ir.stripe.nodes import (
     Direction,
     Index,
     Load,
-    Location,
     Order,
     Refinement,
-    Scope,
     Statement,
     Store,
     Sync,
     TensorType,
 )
 
-from tile_opt.schedule.nest import REGISTER, scheduled, whole_refs
+from tile_opt.schedule.nest import GROUP_MEMORY, REGISTER, element, inout, scheduled, whole_refs
 from tile_opt.schedule.plans import GroupTile, StagePlan
 from tile_opt.schedule.segments import Segment, interior, split_edges
 from tile_opt.schedule.staging import (
@@ -49,8 +47,6 @@ from tile_opt.schedule.staging import (
 )
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 from tile_opt.schedule.work import is_heavy
-
-GROUP_MEMORY = Location("LOCAL", scope=Scope.GROUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +246,7 @@ class _Group:
             self.name,
             indexes=outer + tuple(replace(i, axis=0) for i in self.items),
             guard=tuple(g for p in self.parts for g in p.guard),
-            refs=whole_refs(self.view, self.view.stages) + tuple(_passed(b) for b in boxes) + tuple(self.allocs.values()) + held,
+            refs=whole_refs(self.view, self.view.stages) + tuple(inout(b) for b in boxes) + tuple(self.allocs.values()) + held,
             body=tuple(body),
         )
         return block, boxes
@@ -281,8 +277,8 @@ class _Group:
         names = self._passable()
         passed = tuple(Index(n, 1, Affine.var(n)) for n in names if n in self._mentioned(inside))
         reads = tuple(self._whole(u.buffer, Direction.IN) for u in (s.use for s in self.staged))
-        refs = (*_unique(reads), *(_inout(self._local_alloc(s)) for s in self.staged), *(_inout(self._held_alloc(s)) for s in self.staged))
-        refs += tuple(_inout(a) for a in self.allocs.values())
+        refs = (*_unique(reads), *(inout(self._local_alloc(s)) for s in self.staged), *(inout(self._held_alloc(s)) for s in self.staged))
+        refs += tuple(inout(a) for a in self.allocs.values())
         loop = Block(f"{self.name}_steps", indexes=(*passed, self.step), refs=refs, body=tuple(inside))
         return [*first, loop]
 
@@ -304,7 +300,7 @@ class _Group:
         if at is not None:
             constraints += (Affine.var(self.step.name, -1) + (self.steps - 2),)
         if safe:
-            source = Refinement(Direction.IN, "src", s.use.buffer, access, _element(whole))
+            source = Refinement(Direction.IN, "src", s.use.buffer, access, element(whole))
             load = Load("$x", "src")
         else:
             zero = (Affine(),) * len(whole.sizes)
@@ -314,13 +310,13 @@ class _Group:
 
     def _put(self, s: Staged) -> Block:
         """Registers into local memory."""
-        target = Refinement(Direction.OUT, "dst", s.local, s.copy.subscripts, _element(s.type), loc=GROUP_MEMORY)
+        target = Refinement(Direction.OUT, "dst", s.local, s.copy.subscripts, element(s.type), loc=GROUP_MEMORY)
         return self._copy_block("put", s, s.copy.constraints, self._held(s, Direction.IN, "src"), target, Load("$x", "src"))
 
     def _held(self, s: Staged, direction: Direction, name: str) -> Refinement:
         alloc = self._held_alloc(s)
         access = tuple(Affine.var(i.name) for i in s.copy.loops)
-        return Refinement(direction, name, s.held, access, _element(alloc.type), loc=REGISTER)
+        return Refinement(direction, name, s.held, access, element(alloc.type), loc=REGISTER)
 
     def _copy_block(
         self, kind: str, s: Staged, constraints: tuple[Quasi, ...], source: Refinement, target: Refinement, load: Load
@@ -396,18 +392,6 @@ class _Group:
         moved = replace(stage, uses=uses, loops=self.inner, constraints=stage.constraints + limits)
         buffers = {r.into: r for r in self.view.refs} | self.allocs
         return close_stage(moved.substitute(self.forms), buffers, self._passable())
-
-
-def _element(type: TensorType) -> TensorType:
-    return replace(type, sizes=(1,) * len(type.sizes))
-
-
-def _passed(alloc: Refinement) -> Refinement:
-    return replace(alloc, dir=Direction.INOUT, source=alloc.into)
-
-
-def _inout(alloc: Refinement) -> Refinement:
-    return replace(alloc, dir=Direction.INOUT, source=alloc.into)
 
 
 def _unique(refs: Sequence[Refinement]) -> tuple[Refinement, ...]:

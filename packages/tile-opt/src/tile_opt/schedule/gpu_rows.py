@@ -28,13 +28,12 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 from tile_ir.target import HardwareSettings
+from tile_lang.names import claim
 
-from tile_opt.schedule.gpu_nest import GROUP_MEMORY
-from tile_opt.schedule.nest import ARRAY, REGISTER, scheduled, whole_refs
+from tile_opt.schedule.nest import ARRAY, GROUP_MEMORY, REGISTER, scheduled, whole_refs
 from tile_opt.schedule.row_split import ITEM, MAX_UNROLLED, RowSplit
 from tile_opt.schedule.row_staging import StagedSteps, row_operands, staged_steps, with_staging
 from tile_opt.schedule.strides import flat_stride
-from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.unify import plain_loop
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 from tile_opt.schedule.work import merged_use
@@ -189,7 +188,7 @@ def _same_row(users: list[tuple[int, Stage, Use]]) -> bool:
 def _row_kept(view: KernelView, users: list[tuple[int, Stage, Use]]) -> KernelView:
     first, stage, use = users[0]
     loop = stage.loops[0]
-    name = fresh(f"{use.buffer}_row", {r.into for r in (*view.refs, *view.allocs)})
+    name = claim(f"{use.buffer}_row", {r.into for r in (*view.refs, *view.allocs)})
     type = TensorType.row_major(view.type_of(use.buffer).dtype, (loop.range,))
     alloc = Refinement(Direction.ALLOC, name, "", (Affine(),), type, loc=ARRAY)
     row = (Affine.var(loop.name),)
@@ -257,7 +256,7 @@ def _reduced(
 ) -> tuple[list[Part], list[Refinement]]:
     """A partial result per item, then one value for all of them."""
     assert merged.agg is not None
-    name = fresh(f"{merged.buffer}_partial", taken)
+    name = claim(f"{merged.buffer}_partial", taken)
     dtype = view.type_of(merged.buffer).dtype
     alloc = Refinement(Direction.ALLOC, name, "", (Affine(),), TensorType.row_major(dtype, (1,)), loc=REGISTER)
     cell = (Affine(),)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Refinement, Statement, Store
+from tile_lang.names import claim
 
-from tile_opt.schedule.tree import fresh, substitute_statement
+from tile_opt.schedule.tree import substitute_statement
 
 _SIMPLE = (Load, Const, Op, LoadIndex, Store)
 
@@ -71,5 +72,5 @@ def _statements(inner: Block, taken: set[str]) -> list[Statement]:
 
 
 def _named(scalar: str, alias: dict[str, str], taken: set[str]) -> str:
-    alias[scalar] = fresh(scalar, taken)
+    alias[scalar] = claim(scalar, taken)
     return alias[scalar]

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
+from tile_lang.names import claim
 
 from tile_opt.schedule.regroup import fresh_all
-from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.unify import plain_loop
 from tile_opt.schedule.view import KernelView, Stage, Use
 from tile_opt.schedule.work import is_elementwise
@@ -90,14 +90,14 @@ def _concatenated(first: Stage, second: Stage, written: dict[str, Use]) -> Stage
 def _renamed(s: Statement, alias: dict[str, str], uses: dict[str, str], taken: set[str]) -> Statement:
     match s:
         case Load():
-            alias[s.dst] = fresh(s.dst, taken)
+            alias[s.dst] = claim(s.dst, taken)
             out: Statement = replace(s, dst=alias[s.dst], src=uses[s.src], deps=())
         case Op():
             args = tuple(alias[a] for a in s.args)
-            alias[s.dst] = fresh(s.dst, taken)
+            alias[s.dst] = claim(s.dst, taken)
             out = replace(s, dst=alias[s.dst], args=args, deps=())
         case Const() | LoadIndex():
-            alias[s.dst] = fresh(s.dst, taken)
+            alias[s.dst] = claim(s.dst, taken)
             out = replace(s, dst=alias[s.dst], deps=())
         case Store():
             return replace(s, dst=uses[s.dst], src=alias[s.src], deps=())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement, Scope, Statement, TensorType
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Location, Refinement, Scope, Statement, TensorType
 
 from tile_opt.schedule.plans import LoopPlan, Role, TilePlan
 from tile_opt.schedule.segments import Segment
@@ -20,6 +20,7 @@ from tile_opt.schedule.view import KernelView, Stage, Use, close_stage, directio
 
 REGISTER = Location("REG", scope=Scope.THREAD)
 ARRAY = Location("LOCAL", scope=Scope.THREAD)
+GROUP_MEMORY = Location("LOCAL", scope=Scope.GROUP)
 _BINDS = {Role.UNROLL: Bind.UNROLL, Role.VECTOR: Bind.VECTOR}
 
 
@@ -171,6 +172,16 @@ def scheduled(
         comment=view.comment,
         origin=view.origin,
     )
+
+
+def element(type: TensorType) -> TensorType:
+    """One element of a view."""
+    return replace(type, sizes=(1,) * len(type.sizes))
+
+
+def inout(ref: Refinement) -> Refinement:
+    """The whole of a parent's buffer, to read and write."""
+    return replace(ref, dir=Direction.INOUT, source=ref.into, access=(Affine(),) * len(ref.type.sizes))
 
 
 def whole_refs(view: KernelView, stages: tuple[Stage, ...]) -> tuple[Refinement, ...]:

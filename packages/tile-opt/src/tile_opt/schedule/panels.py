@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Index, Load, Refinement, Store, TensorType
+from tile_lang.names import claim
 
 from tile_opt.schedule.nest import Panel, build_nest
 from tile_opt.schedule.plans import LoopPlan, Role, TilePlan
 from tile_opt.schedule.segments import Segment
 from tile_opt.schedule.strides import flat_stride, limits_inside
-from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.view import KernelView, Stage, Use
 
 
@@ -53,7 +53,7 @@ def _panel(view: KernelView, buffer: str, vector: LoopPlan) -> Panel:
     own = [i.name for i in stage.loops if i.name in names]
     own.sort(key=lambda n: -_reach(view, stage, n))
     taken = {r.into for r in (*view.refs, *view.allocs)}
-    return Panel(fresh(f"{buffer}_panels", taken), use.forms, vector.name, outer, tuple(own))
+    return Panel(claim(f"{buffer}_panels", taken), use.forms, vector.name, outer, tuple(own))
 
 
 def _reach(view: KernelView, stage: Stage, name: str) -> int:

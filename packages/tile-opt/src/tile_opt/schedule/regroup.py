@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Layout, Refinement, TensorType, row_major_strides
+from tile_lang.names import claim
 
-from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.unify import SharedLoop
 from tile_opt.schedule.view import KernelView, Stage, Use
 
@@ -73,7 +73,7 @@ def drop_unit_loops(view: KernelView) -> KernelView:
 
 def fresh_all(names: Iterable[str], taken: set[str]) -> dict[str, str]:
     """A new name for each of `names`, all different; they are `taken` from then on."""
-    return {name: fresh(name, taken) for name in names}
+    return {name: claim(name, taken) for name in names}
 
 
 def unique_loops(view: KernelView) -> KernelView:

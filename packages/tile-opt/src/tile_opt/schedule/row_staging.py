@@ -23,12 +23,11 @@ from tile_ir.stripe.nodes import (
     TensorType,
 )
 from tile_ir.target import HardwareSettings
+from tile_lang.names import claim
 
-from tile_opt.schedule.gpu_nest import GROUP_MEMORY
-from tile_opt.schedule.nest import whole_refs
+from tile_opt.schedule.nest import GROUP_MEMORY, whole_refs
 from tile_opt.schedule.row_split import STEP, RowSplit
 from tile_opt.schedule.strides import flat_stride
-from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.unify import is_indirect
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 from tile_opt.schedule.work import merged_use
@@ -125,7 +124,7 @@ def staged_steps(
 
 def _piece(view: KernelView, use: Use, split: RowSplit, taken: set[str]) -> Refinement:
     type = TensorType.row_major(view.type_of(use.buffer).dtype, (split.piece,), align=16)
-    return Refinement(Direction.ALLOC, fresh(f"{use.buffer}_local", taken), "", (Affine(),), type, loc=GROUP_MEMORY)
+    return Refinement(Direction.ALLOC, claim(f"{use.buffer}_local", taken), "", (Affine(),), type, loc=GROUP_MEMORY)
 
 
 def _copy(buffer: str, forms: tuple[Affine, ...], piece: Refinement, split: RowSplit) -> Stage:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Refinement, Store, TensorType
+from tile_lang.names import claim
 
 from tile_opt.schedule.nest import REGISTER
 from tile_opt.schedule.plans import RowPlan
 from tile_opt.schedule.segments import Segment, cover_exactly
 from tile_opt.schedule.strides import flat_stride
-from tile_opt.schedule.tree import fresh
 from tile_opt.schedule.view import KernelView, Stage, Use
 from tile_opt.schedule.work import merged_use
 
@@ -39,7 +39,7 @@ def _lane_accumulator(view: KernelView, stage: Stage, plan: RowPlan, taken: set[
     if merged is None or flat_stride(view, merged, plan.loop) != 0:
         return None
     type = TensorType.row_major(view.type_of(merged.buffer).dtype, (plan.lanes * plan.copies,), align=64)
-    name = fresh(f"{merged.buffer}_lanes", taken)
+    name = claim(f"{merged.buffer}_lanes", taken)
     return Refinement(Direction.ALLOC, name, "", (Affine(),), type, loc=REGISTER)
 
 

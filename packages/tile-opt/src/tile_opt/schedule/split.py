@@ -8,8 +8,9 @@ from math import prod
 
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement, TensorType
+from tile_lang.names import claim
 
-from tile_opt.schedule.tree import fresh, statement_names, substitute_statement
+from tile_opt.schedule.tree import statement_names, substitute_statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def _inner(
     uneven = {i.name for i in block.indexes if i.value is None and counts[i.name][0] * counts[i.name][1] != i.range}
     passed = [i.name for i in block.indexes if i.value is not None and i.name in used]
     taken = {i.name for i in block.indexes}
-    names = {n: fresh(f"{n}_o", taken) for n, (_, k) in counts.items() if k > 1 and (n in used or n in uneven)}
+    names = {n: claim(f"{n}_o", taken) for n, (_, k) in counts.items() if k > 1 and (n in used or n in uneven)}
     values = {n: _within(n, counts) + Affine.var(o, counts[n][0]) for n, o in names.items()}
     values |= {n: Affine() for n, (tile, k) in counts.items() if tile == 1 and k == 1}
     ranges = {i.name: i.range for i in block.indexes}

@@ -28,10 +28,8 @@ from tile_ir.stripe.nodes import (
     Direction,
     Index,
     Load,
-    Location,
     Order,
     Refinement,
-    Scope,
     Statement,
     Store,
     Sync,
@@ -42,12 +40,11 @@ from tile_ir.stripe.nodes import (
 
 from tile_opt.schedule.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
 from tile_opt.schedule.fragments import FRAGMENT, LANE, LANE_INDEXES, fragment_type, walk
-from tile_opt.schedule.nest import scheduled, whole_refs
+from tile_opt.schedule.nest import GROUP_MEMORY, element, inout, scheduled, whole_refs
 from tile_opt.schedule.plans import TensorPlan
 from tile_opt.schedule.staging import Box, CopyPlan, box_of, copy_plan, global_subscripts, in_pieces, local_type
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
 
-GROUP_MEMORY = Location("LOCAL", scope=Scope.GROUP)
 ROW, COLUMN, DEEP = "tile_row", "tile_column", "tile_deep"
 """Positions inside a group's tile and a step of the reduction."""
 WARP_ROW, WARP_COLUMN = "warp_row", "warp_column"
@@ -67,6 +64,8 @@ class Staged:
     box: Box
     type: TensorType
     copy: CopyPlan
+    limits: tuple[Quasi, ...]
+    """What keeps the copies of the last groups inside the buffer, each >= 0."""
     contiguous: int
     """Dimension of the box whose elements are neighbours in local memory, and closest in the other."""
     index: Index
@@ -155,8 +154,20 @@ class _Nest:
         item = LANE + Affine.of({WARP_ROW: LANES * self.plan.shape.across, WARP_COLUMN: LANES})
         lanes = next(n for n in _pieces(whole.dtype) if _copies(box, whole, contiguous, n))
         copy = copy_plan(f"{use.name}_c", box, whole, contiguous, item, self.plan.warps * LANES, lanes)
-        staged = Staged(use, operand, axes, box, whole, copy, contiguous, index, warp)
+        limits = self._limits(box, copy, contiguous, whole)
+        staged = Staged(use, operand, axes, box, whole, copy, limits, contiguous, index, warp)
         return replace(staged, type=self._padded(staged))
+
+    def _limits(self, box: Box, copy: CopyPlan, contiguous: int, whole: TensorType) -> tuple[Quasi, ...]:
+        """Of every dimension in which some group's box leaves the buffer."""
+        ranges = {STEP: (0, self.steps - 1)} | {g.name: (0, g.range - 1) for g in self.grid}
+        found: list[Quasi] = []
+        for d, form in enumerate(global_subscripts(box, copy)):
+            low, high = box.corner[d].bounds(ranges)
+            last = whole.sizes[d] - (copy.lanes if d == contiguous else 1)
+            found += [_negated(form, last)] if high + box.extents[d] > whole.sizes[d] else []
+            found += [form] if low < 0 else []
+        return tuple(found)
 
     def _right(self, use: Use, columns: Index) -> Staged:
         """The second operand; a collective load fetches two of its matrices at once."""
@@ -207,7 +218,7 @@ class _Nest:
         body: list[Statement] = []
         for stage in self.view.stages:
             body += self._product() if stage is self.main else [self._output(stage)]
-        passed = tuple(replace(r, dir=Direction.INOUT, source=r.into) for r in locals_)
+        passed = tuple(inout(r) for r in locals_)
         block = Block(
             f"{self.view.name}_warps",
             indexes=tuple(_passed(g.name) for g in self.grid) + self.warps,
@@ -220,7 +231,7 @@ class _Nest:
         """The whole reduction, copies running ahead of the products."""
         ahead = self.plan.stages - 1
         wait = Wait(0, self.plan.stages - 2)
-        body: list[Statement] = [self._cleared()] if any(self._limits(s) for s in self.staged) else []
+        body: list[Statement] = [self._cleared()] if any(s.limits for s in self.staged) else []
         for step in range(ahead):
             # A wait closes the batch of copies before it.
             body += [*([wait] if step else []), self._copying(step)]
@@ -265,11 +276,11 @@ class _Nest:
     def _inputs(self) -> tuple[Refinement, ...]:
         """The operands' whole buffers, each once."""
         named = {r.into: r for r in self.view.refs}
-        return tuple(replace(_view(named[b]), dir=Direction.IN) for b in dict.fromkeys(s.use.buffer for s in self.staged))
+        return tuple(replace(inout(named[b]), dir=Direction.IN) for b in dict.fromkeys(s.use.buffer for s in self.staged))
 
     def _accumulators(self) -> tuple[Refinement, ...]:
         written = {u.buffer for u in self.main.uses if u.writes}
-        return tuple(_view(a) for name, a in self.allocs.items() if name in written)
+        return tuple(inout(a) for name, a in self.allocs.items() if name in written)
 
     # --- copies ---------------------------------------------------------------------------------------
 
@@ -278,7 +289,7 @@ class _Nest:
         first = {i.name: Affine() for i in s.copy.loops if i.bind is Bind.VECTOR} | {STEP: step}
         source = tuple(f.substitute(first) for f in global_subscripts(s.box, s.copy))
         local = tuple(f.substitute(first) for f in s.copy.subscripts)
-        limits = tuple(f.substitute(first) for f in self._limits(s))
+        limits = tuple(f.substitute(first) for f in s.limits)
         whole = self.view.type_of(s.use.buffer)
         refs = (
             Refinement(Direction.IN, "src", s.use.buffer, source, self._line(s, whole)),
@@ -293,29 +304,16 @@ class _Nest:
         sizes = tuple(s.copy.lanes if d == s.contiguous else 1 for d in range(len(of.sizes)))
         return replace(of, sizes=sizes)
 
-    def _limits(self, s: Staged) -> tuple[Quasi, ...]:
-        """What keeps the copies of the last groups inside the buffer."""
-        ranges = {STEP: (0, self.steps - 1)} | {g.name: (0, g.range - 1) for g in self.grid}
-        sizes = self.view.type_of(s.use.buffer).sizes
-        found: list[Quasi] = []
-        for d, form in enumerate(global_subscripts(s.box, s.copy)):
-            low, high = s.box.corner[d].bounds(ranges)
-            last = sizes[d] - (s.copy.lanes if d == s.contiguous else 1)
-            found += [_negated(form, last)] if high + s.box.extents[d] > sizes[d] else []
-            found += [form] if low < 0 else []
-        return tuple(found)
-
     def _cleared(self) -> Block:
         """Zeros in every version of the boxes: what the copies leave out is then a number."""
-        body = tuple(self._zeros(s) for s in self.staged if self._limits(s))
-        refs = tuple(replace(_view(self._local(s)), dir=Direction.OUT) for s in self.staged if self._limits(s))
+        body = tuple(self._zeros(s) for s in self.staged if s.limits)
+        refs = tuple(replace(inout(self._local(s)), dir=Direction.OUT) for s in self.staged if s.limits)
         return self._block("clear", (*body, Sync()), (), refs)
 
     def _zeros(self, s: Staged) -> Block:
         version = Index("version", self.plan.stages, bind=Bind.UNROLL)
-        type = replace(s.type, sizes=(1,) * len(s.type.sizes))
         access = (Affine.var(version.name), *s.copy.subscripts)
-        target = Refinement(Direction.OUT, "dst", s.local, access, type, loc=GROUP_MEMORY)
+        target = Refinement(Direction.OUT, "dst", s.local, access, element(s.type), loc=GROUP_MEMORY)
         passed = tuple(_passed(n) for n in self.names)
         body = (Const("$zero", 0.0, s.type.dtype), Store("dst", "$zero"))
         indexes = (*passed, *LANE_INDEXES, version, *s.copy.loops)
@@ -353,21 +351,20 @@ class _Nest:
             steps = walk(s.operand, s.use.name)
             indexes, row, column = LANE_INDEXES + steps.registers, steps.row, steps.column
             instr = f"round({TF32_BITS})" if self.instruction.dtype is DType.FLOAT32 else ""
-        element = replace(s.type, sizes=(1,) * len(s.type.sizes))
         fragments = self._fragments(s)
         refs = (
-            Refinement(Direction.IN, "src", s.local, s.inside(*self._corner(s, first, row, column)), element, loc=GROUP_MEMORY),
-            Refinement(Direction.OUT, "dst", s.fragments, (Affine.var(s.index.name), row, column), _one(fragments.type), loc=FRAGMENT),
+            Refinement(Direction.IN, "src", s.local, s.inside(*self._corner(s, first, row, column)), element(s.type), loc=GROUP_MEMORY),
+            Refinement(Direction.OUT, "dst", s.fragments, (Affine.var(s.index.name), row, column), element(fragments.type), loc=FRAGMENT),
         )
-        load = Block(f"load_{s.use.name}", indexes=(), refs=refs, body=(Load("$x", "src"), Store("dst", "$x")), instr=instr)
-        return self._tiled(load, (s.index,), indexes)
+        load = Block(f"load_{s.use.name}", refs=refs, body=(Load("$x", "src"), Store("dst", "$x")), instr=instr)
+        if self.collective:
+            return self._repeated(load, (s.index,), indexes)
+        return replace(load, indexes=(*(_passed(n) for n in (*self.names, SLICE)), s.index, *indexes))
 
-    def _tiled(self, leaf: Block, tiles: tuple[Index, ...], indexes: tuple[Index, ...]) -> Block:
-        """The leaf with its indexes; an instruction runs inside a block that repeats it."""
+    def _repeated(self, leaf: Block, tiles: tuple[Index, ...], indexes: tuple[Index, ...]) -> Block:
+        """An instruction with its own indexes, inside a block that repeats it."""
         names = (*self.names, SLICE)
-        if not leaf.instr or leaf.instr.startswith("round"):
-            return replace(leaf, indexes=(*(_passed(n) for n in names), *tiles, *indexes))
-        outer = tuple(replace(_view(r), dir=r.dir) for r in self._sources(leaf))
+        outer = tuple(replace(inout(r), dir=r.dir) for r in self._sources(leaf))
         inner = replace(leaf, indexes=(*(_passed(n) for n in (*names, *(t.name for t in tiles))), *indexes))
         return Block(f"{leaf.name}_all", (*(_passed(n) for n in names), *tiles), refs=outer, body=(inner,))
 
@@ -392,10 +389,10 @@ class _Nest:
         refs: list[Refinement] = []
         for use in self.main.uses:
             source, access = places.get(use.name, (use.buffer, (*use.forms, row, column, m, n)))
-            refs.append(Refinement(use.dir, use.name, source, access, _one(types[source]), agg=use.agg, loc=FRAGMENT))
+            refs.append(Refinement(use.dir, use.name, source, access, element(types[source]), agg=use.agg, loc=FRAGMENT))
         instr = f"{self.instruction.name}({', '.join(f'{i.name}:{i.range}' for i in indexes)})"
         leaf = Block(self.main.name, refs=tuple(refs), body=self.main.body, instr=instr, tags=self.main.tags, origin=self.main.origin)
-        return self._tiled(leaf, self.tiles, indexes)
+        return self._repeated(leaf, self.tiles, indexes)
 
     def _output(self, stage: Stage) -> Block:
         """An init or output stage over the warp's tile; groups over the end write only what exists."""
@@ -429,15 +426,6 @@ def _copies(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
 
 def _passed(name: str) -> Index:
     return Index(name, 1, Affine.var(name))
-
-
-def _view(ref: Refinement) -> Refinement:
-    """The whole of a buffer of the parent, to read and write."""
-    return replace(ref, dir=Direction.INOUT, source=ref.into, access=(Affine(),) * len(ref.type.sizes))
-
-
-def _one(type: TensorType) -> TensorType:
-    return replace(type, sizes=(1,) * len(type.sizes))
 
 
 def _later(s: Staged) -> str:

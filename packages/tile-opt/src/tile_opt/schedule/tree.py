@@ -107,16 +107,6 @@ def rebase(statement: Statement, name: str, to: Refinement) -> Statement:
     return replace(statement, refs=tuple(refs), body=body)
 
 
-def fresh(wanted: str, taken: set[str]) -> str:
-    """`wanted`, or `wanted_1`, `wanted_2`, … whichever is free first; it is taken from then on."""
-    name, k = wanted, 0
-    while name in taken:
-        k += 1
-        name = f"{wanted}_{k}"
-    taken.add(name)
-    return name
-
-
 def main_of(program: Program) -> Block:
     """The ``main`` block: the only statement of the entry block."""
     (main,) = program.entry.body
