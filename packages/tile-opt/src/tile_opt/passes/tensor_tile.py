@@ -18,7 +18,7 @@ from tile_ir.target import Target
 
 from tile_opt.cost.tensor import TensorModel
 from tile_opt.passes.base import KernelPass
-from tile_opt.passes.tensorize import Stencil, StencilIndex, best_match
+from tile_opt.passes.tensorize import Match, Stencil, StencilIndex, best_match
 from tile_opt.schedule.plans import Roles, TensorPlan
 from tile_opt.schedule.tensor_nest import build_tensor_nest
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage, open_kernel
@@ -93,15 +93,18 @@ def _roles(view: KernelView, main: Stage, instruction: MatrixInstruction) -> Rol
     operands = [u for u in main.uses if u.reads and not u.writes]
     if any(view.type_of(u.buffer).dtype is not instruction.dtype or view.is_local(u.buffer) for u in operands):
         return None
-    match = best_match(_flat(view, main), (_stencil(instruction),))
-    if match is None or not all(match.names):
+    match = best_match(_flat(view, main), (_stencil(instruction),), lambda m: _filled(m, view, main))
+    if match is None or not all(_separate(u) for u in operands):
         return None
     rows, columns, reduction = match.names
     left, right = (next((u.name for u in operands if n in _names(u)), "") for n in (rows, columns))
-    exact = all(view.ranges[n] >= size for n, size in zip(match.names, instruction.shape, strict=True))
-    if reduction != main.loops[0].name or not exact or not all(_separate(u) for u in operands):
-        return None
     return Roles(instruction, rows, columns, reduction, left, right)
+
+
+def _filled(match: Match, view: KernelView, main: Stage) -> bool:
+    """The stage's own loop is the depth, and no loop is shorter than the instruction's side."""
+    sides = zip(match.names, match.stencil.idxs, strict=True)
+    return match.names[-1] == main.loops[0].name and all(n and view.ranges[n] >= i.size for n, i in sides)
 
 
 def _stencil(instruction: MatrixInstruction) -> Stencil:
