@@ -1,8 +1,15 @@
-"""For every test of the repository, from whichever folder it is run: the slow ones wait for `--run-slow`."""
+"""For every test of the repository, from whichever folder it is run: what is slow, and what random examples are drawn."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+# The same examples in every run, on every machine: a failure comes from the change at hand and stays until it is mended.
+# `--hypothesis-profile=explore` draws others each time, as the nightly session does.
+settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -41,6 +41,9 @@ OCLGRIND_LEFT_OUT = "not thread"
 OCLGRIND_SCALAR = f"level3 and {OCLGRIND_LEFT_OUT} and not serialization"
 """Where it looks for uninitialised values: it takes vectors made of lanes, and buffers filled by a command, for those."""
 PARALLEL = ("-n2", "--dist=worksteal")
+NIGHTLY = ("--run-slow", "--hypothesis-profile=explore")
+NO_TESTS = 5
+"""Pytest's exit code where nothing was selected."""
 TYPED = ("numpy", "lark", "islpy", "pluggy", "llvmlite", "pyopencl", "typer", "rich", "platformdirs", "ml_dtypes")
 
 nox.needs_version = ">=2024.4.15"
@@ -223,11 +226,11 @@ def support(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def nightly(session: nox.Session) -> None:
-    """The long versions: many random programs, long loops that must hold memory flat."""
+    """What a day has time for: the long versions, and every property on examples that no run drew before."""
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
     _install_photograph(session)
-    for folder in ("integration/tests", "packages/tile-runtime/tests", "packages/tile-opt/tests"):
-        session.run("pytest", "-q", *PARALLEL, folder, "-m", "slow", "--run-slow", *session.posargs)
+    for folder in ("integration/tests", *(f"packages/{p}/tests" for p in PACKAGES)):
+        session.run("pytest", "-q", *PARALLEL, folder, "-m", "slow or hypothesis", *NIGHTLY, *session.posargs, success_codes=[0, NO_TESTS])
 
 
 def _install_photograph(session: nox.Session) -> None:

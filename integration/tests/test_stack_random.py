@@ -88,10 +88,7 @@ def experiments(draw: st.DrawFn, kind: str, dtypes: tuple[DType, ...]) -> tuple[
 
 
 def explore(kind: str, dtypes: tuple[DType, ...], examples: int) -> None:
-    @settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None,
-        suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
-    )  # fmt: skip
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink))
     @given(experiments(kind, dtypes))
     def run(experiment: tuple[Case, dict[str, Any]]) -> None:
         agree(*experiment)

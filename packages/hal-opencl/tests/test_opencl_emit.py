@@ -210,7 +210,7 @@ def test_a_loop_condition_is_computed_every_time() -> None:
 
 
 @given(st.text(max_size=60))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_comments_cannot_be_left(text: str) -> None:
     for line in comment_text(text):
         assert all(" " <= c <= "~" for c in line)
@@ -218,7 +218,7 @@ def test_comments_cannot_be_left(text: str) -> None:
 
 
 @given(st.text(max_size=30))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_names_are_plain_identifiers_that_mean_nothing(name: str) -> None:
     hint = safe_hint(name)
     assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", hint)

@@ -175,7 +175,7 @@ def _smooth_here(program: Program, inputs: Arrays, weights: Arrays, name: str) -
     return bool(np.isclose(slopes[0], slopes[1], rtol=1e-3, atol=1e-3))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(source=sources(), seed=st.integers(0, 1000))
 def test_random_programs(source: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -191,7 +191,7 @@ def test_random_programs(source: str, seed: int) -> None:
         assert np.isfinite(got[f"d_{name}"]).all()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(source=sources(), seed=st.integers(0, 1000))
 def test_random_programs_pushed_and_pulled(source: str, seed: int) -> None:
     rng = np.random.default_rng(seed)

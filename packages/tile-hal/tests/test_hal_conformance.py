@@ -170,8 +170,7 @@ def test_tolerances_bite():
     assert (bound < 1e-3).all() and (bound > 1e-5).all()
 
 
-QUIET = settings(max_examples=60, deadline=None, derandomize=True, database=None,
-                 suppress_health_check=list(HealthCheck))  # fmt: skip
+QUIET = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @QUIET

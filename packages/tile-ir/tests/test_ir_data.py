@@ -106,7 +106,7 @@ FORMS = st.builds(Affine.of, st.dictionaries(st.sampled_from(NAMES), st.integers
 POINTS = st.fixed_dictionaries({n: st.integers(-20, 20) for n in NAMES})
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(FORMS, FORMS, st.integers(-5, 5), POINTS)
 def test_affine_arithmetic_is_that_of_its_values(a: Affine, b: Affine, factor: int, point: dict[str, int]) -> None:
     x, y = a.evaluate(point), b.evaluate(point)
@@ -118,14 +118,14 @@ def test_affine_arithmetic_is_that_of_its_values(a: Affine, b: Affine, factor: i
     assert a.substitute({"i": b}).evaluate(point) == a.evaluate(moved)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(FORMS, st.dictionaries(st.sampled_from(NAMES), st.tuples(st.integers(-5, 0), st.integers(0, 5)), min_size=3))
 def test_bounds_are_attained(form: Affine, ranges: dict[str, tuple[int, int]]) -> None:
     corners = [form.evaluate(dict(zip(ranges, c, strict=True))) for c in itertools.product(*ranges.values())]
     assert form.bounds(ranges) == (min(corners), max(corners))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(FORMS, st.integers(1, 7), FORMS, POINTS)
 def test_div_and_mod_are_floored(num: Affine, den: int, plus: Affine, point: dict[str, int]) -> None:
     div, mod = DivMod(num, den, DivModOp.DIV), DivMod(num, den, DivModOp.MOD)

@@ -54,7 +54,7 @@ def integer_pairs(draw: st.DrawFn) -> tuple[DType, int, int]:
     return dtype, draw(value), draw(value)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(integer_pairs())
 def test_integer_arithmetic_is_exact_modulo_width(case: tuple[DType, int, int]) -> None:
     dtype, a, b = case
@@ -68,7 +68,7 @@ def test_integer_arithmetic_is_exact_modulo_width(case: tuple[DType, int, int]) 
         assert int(numerics.apply("abs", (array(a, dtype),), dtype)) == wrap(abs(a), dtype)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(integer_pairs(), st.one_of(st.integers(-70, 70), st.sampled_from([-(2**63), 2**63 - 1])))
 def test_shifts_are_total(case: tuple[DType, int, int], count: int) -> None:
     dtype, a, _ = case
@@ -87,7 +87,7 @@ def test_shift_counts_of_any_integer_dtype() -> None:
     assert numerics.apply("bit_right", (value, counts), DType.INT32).tolist() == [0, -1]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.sampled_from(INTEGERS), st.floats(width=64))
 def test_float_to_integer_saturates(dtype: DType, value: float) -> None:
     low, high = int(dtype.min_value), int(dtype.max_value)

@@ -397,7 +397,7 @@ def is_nearest(got, a, b, c):
     return min(errors) == errors[0]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.sampled_from([32, 64]).flatmap(lambda w: st.tuples(st.just(w), *[floats(w)] * 3)))
 def test_fma_rounds_once(case):
     width, *values = case

@@ -126,7 +126,7 @@ def functions_with(helpers):
 functions = functions_with(st.lists(functions_with(st.just(())), max_size=1).map(tuple))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(functions)
 def test_parse_inverts_print(function):
     text = print_function(function)

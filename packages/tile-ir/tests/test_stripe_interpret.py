@@ -379,7 +379,7 @@ def leaves(draw: st.DrawFn) -> tuple[nodes.Program, dict[str, Any]]:
     return replace(base, entry=replace(base.entry, body=(replace(main, body=(block,)),))), inputs
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(leaves())
 def test_random_leaves_agree_on_both_paths(case: tuple[nodes.Program, dict[str, Any]]) -> None:
     p, inputs = case

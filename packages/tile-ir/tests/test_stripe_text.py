@@ -113,19 +113,19 @@ CONSTANTS = st.builds(nodes.ConstantBuffer, NAMES, types(), st.binary(max_size=9
 PROGRAMS = st.builds(nodes.Program, BLOCKS, tuples(CONSTANTS, 2), tuples(NAMES), tuples(NAMES))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(PROGRAMS)
 def test_programs_round_trip(program: nodes.Program) -> None:
     assert parse_program(print_program(program)) == program
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(BLOCKS, st.integers(0, 12))
 def test_blocks_round_trip_with_any_number(block: nodes.Block, number: int) -> None:
     assert parse_block(print_block(block, number)) == block
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(LEAVES)
 def test_a_statement_is_one_line(statement: Any) -> None:
     assert "\n" not in print_statement(statement, 3)
@@ -327,7 +327,7 @@ EVERYTHING = """0: #t block<CONV[0]> [i:32, j = 4*k #ordered, v:8 #vector(lanes=
 }"""
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, len(EVERYTHING)), st.integers(0, 12), st.sampled_from(TOKENS)), min_size=1, max_size=3))
 def test_damaged_text_gives_a_diagnostic_or_a_block(edits: list[tuple[int, int, str]]) -> None:
     text = EVERYTHING

@@ -67,13 +67,13 @@ def test_canonical_layout() -> None:
     assert format_source(TIDY) == TIDY
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(FUNCTIONS)
 def test_printing_and_parsing_are_inverse(function: ast.Function) -> None:
     assert parse(print_function(function)) == function
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(FUNCTIONS, st.integers(0, 30), st.sampled_from(["// c", "\n// c\n", "\n\n", "  ", "\t// a // b\n\n"]))
 def test_formatting_is_idempotent_and_keeps_meaning(function: ast.Function, blank: int, filler: str) -> None:
     words = print_function(function).split(" ")

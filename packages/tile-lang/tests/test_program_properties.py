@@ -35,7 +35,7 @@ def arrays(sample: Sample, seed: int) -> dict[str, Any]:
     return {n: rng.integers(0, 4, t.shape).astype(t.dtype.numpy) for n, t in sample.types.items()}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.one_of(contractions(), programs()))
 def test_text_round_trips(sample: Sample) -> None:
     try:
@@ -49,7 +49,7 @@ def test_text_round_trips(sample: Sample) -> None:
     assert tile_lang.print_program(again) == text
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(contractions(), st.integers(0, 99))
 def test_contraction_equals_trial_of_every_tuple(sample: Sample, seed: int) -> None:
     value = bound(sample)
@@ -96,7 +96,7 @@ def body(op: Contraction, inputs: dict[str, Any], at: dict[str, int]) -> Any:
     return numerics.cast_array(local[op.result], op.acc)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 def test_tuples_are_exactly_the_valid_ones(data: st.DataObject) -> None:
     indexes = ("i", "j", "k")[: data.draw(st.integers(0, 3))]

@@ -23,7 +23,7 @@ from tile_opt.schedule.tree import kernels_of, with_kernels
 from tile_opt.semopt import legalise
 from tile_opt.translate import to_stripe
 
-SETTINGS = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 TINY = HardwareSettings(vec_size=4, vector_bytes=16, registers=16, l1_bytes=256, l2_bytes=1024, l3_bytes=64, cores=2)
 SCHEDULED = Target(
     "tiny",

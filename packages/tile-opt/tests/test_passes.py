@@ -195,14 +195,14 @@ def test_rows_on_work_items_keep_the_meaning(columns: int) -> None:
     check(scheduled, inputs, gpu, reference=stripe)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.permutations(PIPELINE), st.integers(0, len(PIPELINE)), st.sampled_from(sorted(CASES)))
 def test_passes_in_any_order_keep_the_meaning(order: list[str], count: int, name: str) -> None:
     c = CASES[name]
     agree(to_stripe(program(c, tail(c), "R")), tuple(order[:count]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(contractions())
 def test_random_contractions_keep_their_meaning(c: Contraction) -> None:
     try:

@@ -32,13 +32,13 @@ def same_results(before: Program, after: Program) -> None:
 
 
 @given(programs())
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_rewrites_keep_the_meaning(program: Program) -> None:
     same_results(program, rewrite(program, (ShareCommon(), DropDead(), TINY)))
 
 
 @given(programs(most_ops=3))
-@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_rewritten_programs_translate(program: Program) -> None:
     after = rewrite(program, (ShareCommon(), DropDead(), TINY))
     inputs = random_inputs(program)

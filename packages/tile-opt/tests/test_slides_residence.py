@@ -141,7 +141,7 @@ def test_a_model_with_other_banks_than_the_schedule_keeps_every_load() -> None:
     assert transfers(tiled({"i": 2}, machine(64, banks=3)))["B"] == 6
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=4),
     st.integers(1, 8), st.integers(1, 3), st.booleans(),

@@ -35,13 +35,13 @@ def check(program: Program, seed: int = 0) -> None:
 
 
 @given(programs())
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_translation_keeps_the_meaning(program: Program) -> None:
     check(program)
 
 
 @given(programs(most_ops=2))
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_translation_has_a_text_form(program: Program) -> None:
     stripe = to_stripe(program)
     text = print_program(stripe)
