@@ -15,7 +15,7 @@ from tile_ir.dtype import DType, Kind, from_numpy, promote
 from tile_ir.ops import Aggregation
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
-from tile_ir.stripe.nodes import TensorType, row_major_strides
+from tile_ir.stripe.nodes import Layout, TensorType, row_major_strides
 from tile_ir.target import HardwareSettings, PassConfig, Target
 
 # --- dtypes --------------------------------------------------------------------------------------
@@ -139,6 +139,13 @@ def test_packed_types_and_reshapes() -> None:
     assert row_major_strides((2, 3, 4)) == (12, 4, 1)
     a, b = (TensorType.row_major(DType.INT8, sizes) for sizes in ((4, 6), (2, 12)))
     assert a.is_packed and a.reshapes(b) and not a.reshapes(a)
+
+
+def test_a_view_spans_the_gaps_between_its_rows() -> None:
+    rows = TensorType(DType.FLOAT16, (3, 4), Layout((10, 1)))
+    assert (rows.extent, rows.nbytes) == (24, 48)
+    assert TensorType(DType.FLOAT16, (3, 0), Layout((10, 1))).extent == 0
+    assert TensorType(DType.FLOAT16, (), Layout(())).extent == 1
 
 
 # --- targets -------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Prog
 from tile_opt.explain.structure import blocks_in
 from tile_opt.passes import PASSES
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.staging import staged_bytes
 from tile_opt.schedule.tree import main_of
 from tile_opt.translate import to_stripe
 
@@ -166,7 +165,7 @@ def test_steps_are_as_deep_as_local_memory_allows(most: int, steps: int | None) 
     )
     (kernel,) = kernels(optimize(to_stripe(program(c, [], c.name)), gpu, verify=True))
     boxes = [r for r in kernel.refs if r.into.endswith("_local")]
-    assert sum(staged_bytes(r.type) for r in boxes) <= most
+    assert sum(r.type.nbytes for r in boxes) <= most
     ordered = [i.range for b in blocks_in(kernel) for i in b.indexes if i.order is Order.ORDERED]
     assert (max(ordered) if boxes else None) == steps
 

@@ -12,7 +12,6 @@ from tile_ir.dtype import DType
 from tile_ir.stripe.nodes import Direction, Scope
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import PassConfig, Target
-from tile_opt.schedule.staging import staged_bytes
 
 DTYPES = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
 BATCH_LAST = "function (A[M, K, P], B[K, N, P]) -> (R) { R[i, j, b : M, N, P] = +(A[i, k, b] * B[k, j, b]); }"
@@ -27,7 +26,7 @@ def without(target: Target, name: str) -> Target:
 
 def local_bytes(stripe: Stripe) -> int:
     refs = [r for b in blocks_of(stripe) for r in b.refs if r.dir is Direction.ALLOC and r.loc.scope is Scope.GROUP]
-    return sum(r.versions * staged_bytes(r.type) for r in refs)
+    return sum(r.versions * r.type.nbytes for r in refs)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

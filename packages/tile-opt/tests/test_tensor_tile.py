@@ -266,8 +266,7 @@ def _local_memory(sample: Sample, target: Target) -> tuple[int, int]:
     boxes = locals_of(scheduled(sample.program, target))
     if not boxes:
         return 0, 0
-    spans = [r.versions * (1 + sum((n - 1) * s for n, s in zip(r.type.sizes, r.type.strides, strict=True))) for r in boxes]
-    return boxes[0].versions, sum(span * r.type.dtype.bytes for span, r in zip(spans, boxes, strict=True))
+    return boxes[0].versions, sum(r.versions * r.type.nbytes for r in boxes)
 
 
 @pytest.mark.parametrize(

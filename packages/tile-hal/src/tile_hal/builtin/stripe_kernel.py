@@ -15,14 +15,7 @@ def outer_refs(block: Block) -> list[tuple[Refinement, int]]:
     """The block's refinements of outer buffers, outputs first, with the elements each buffer needs."""
     outer = [r for r in block.refs if r.dir is not Direction.ALLOC]
     ordered = [r for r in outer if r.dir is not Direction.IN] + [r for r in outer if r.dir is Direction.IN]
-    return [(r, _span(r)) for r in ordered]
-
-
-def _span(ref: Refinement) -> int:
-    """Elements from the first to the last of the view, 0 when it is empty."""
-    if 0 in ref.type.sizes:
-        return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(ref.type.sizes, ref.type.strides, strict=True))
+    return [(r, r.type.extent) for r in ordered]
 
 
 def run_block(block: Block, arrays: Sequence[npt.NDArray[Any]]) -> None:

@@ -109,6 +109,18 @@ class TensorType:
         return self.layout.strides
 
     @property
+    def extent(self) -> int:
+        """Elements of the storage that the view spans, gaps included."""
+        if not all(self.sizes):
+            return 0
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the storage that the view spans, gaps included."""
+        return self.extent * self.dtype.bytes
+
+    @property
     def is_packed(self) -> bool:
         """C order without gaps (strides of dimensions of extent 1 do not matter)."""
         packed = row_major_strides(self.sizes)

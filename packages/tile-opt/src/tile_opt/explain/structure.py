@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tile_ir.diagnostics import Span
-from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Reduce, Refinement, Scope, Sync
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Reduce, Scope, Sync
 
 from tile_opt.explain.data import LoopReport, ScheduleReport
 
@@ -28,13 +28,13 @@ def schedule_of(kernel: Block) -> ScheduleReport:
     private: dict[str, int] = {}
     for block, ref in allocs:
         if ref.loc.scope is Scope.THREAD:
-            private[block.name] = private.get(block.name, 0) + _nbytes(ref)
+            private[block.name] = private.get(block.name, 0) + ref.type.nbytes
     return ScheduleReport(
         grid=_grid([i for i in kernel.indexes if i.bind is Bind.GRID and i.value is None]),
         items=_distinct(loops, Bind.GROUP),
         lanes=max((i.lanes for i in loops if i.bind is Bind.VECTOR), default=1),
         unrolled=_distinct(loops, Bind.UNROLL),
-        local_bytes=sum(_nbytes(r) * r.versions for _, r in allocs if r.loc.scope is Scope.GROUP),
+        local_bytes=sum(r.type.nbytes * r.versions for _, r in allocs if r.loc.scope is Scope.GROUP),
         private_bytes=max(private.values(), default=0),
         barriers=sum(isinstance(s, Sync) for b in blocks for s in b.body),
         reductions=tuple(
@@ -42,12 +42,6 @@ def schedule_of(kernel: Block) -> ScheduleReport:
             for b in blocks for s in b.body if isinstance(s, Reduce)
         ),
     )  # fmt: skip
-
-
-def _nbytes(ref: Refinement) -> int:
-    sizes, strides = ref.type.sizes, ref.type.strides
-    span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if prod(sizes) else 0
-    return span * ref.type.dtype.bytes
 
 
 def _distinct(loops: list[Index], bind: Bind) -> tuple[LoopReport, ...]:

@@ -40,7 +40,7 @@ class Allocator:
         if layout.swizzle or (ref.versions > 1 and lanes.symbol):
             raise LoweringError(f"allocation {ref.into!r} has a layout that this target cannot address")
         pitch = _pitch(ref)
-        elements = (pitch * ref.versions or extent(ref.type)) * lanes.count
+        elements = (pitch * ref.versions or ref.type.extent) * lanes.count
         root, offset = self._root(ref, block, lanes, elements)
         if lanes.symbol:
             offset = offset + Affine.var(lanes.symbol)
@@ -52,7 +52,7 @@ class Allocator:
         fragments = fragment_map(ref.type)
         type = Type(ref.type.dtype, fragments.registers)
         zero = Const(0.0 if type.dtype.is_float else 0, type)
-        elements = extent(ref.type)
+        elements = ref.type.extent
         variables = [self.builder.mutable(ref.into, zero) for _ in range(elements // fragments.elements)]
         root = Root(ref.into, type.dtype, Home.FRAGMENT, elements, chunk=type.lanes, variables=variables, fragments=fragments)
         return View(root, Affine(), (), ref.type.sizes, ref.type.strides, ref.hint, ref.agg)
@@ -105,14 +105,7 @@ def _pitch(ref: stripe.Refinement) -> int:
     if ref.versions == 1:
         return 0
     unit = max(1, ref.type.layout.align // ref.type.dtype.bytes)
-    return -(-extent(ref.type) // unit) * unit
-
-
-def extent(type: stripe.TensorType) -> int:
-    """Elements of the storage that a tensor type spans, gaps included."""
-    if not all(type.sizes):
-        return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(type.sizes, type.strides, strict=True))
+    return -(-ref.type.extent // unit) * unit
 
 
 def chunk_of(block: stripe.Block, name: str) -> int:

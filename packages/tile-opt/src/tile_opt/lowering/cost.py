@@ -7,7 +7,6 @@ from math import prod
 
 from tile_ir.stripe import nodes as stripe
 
-from tile_opt.lowering.allocate import extent
 from tile_opt.lowering.kernel import Slot, Source
 from tile_opt.lowering.points import OUTSIDE, Nest
 
@@ -52,7 +51,7 @@ def traffic(kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, S
     for ref in kernel.refs:
         if ref.source:
             number = sources[ref.source].slot
-            whole = extent(slots[number].type)
+            whole = slots[number].type.extent
             seen = _span(ref, kernel)
             spans[number] = min(whole, max(seen, spans.get(number, 0)))
     return sum(spans.get(n, 0) * slots[n].type.dtype.bytes for n in used if n >= 0)

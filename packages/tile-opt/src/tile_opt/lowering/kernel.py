@@ -13,7 +13,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import HardwareSettings
 
-from tile_opt.lowering.allocate import Allocator, extent
+from tile_opt.lowering.allocate import Allocator
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import BOOL, Builder
 from tile_opt.lowering.memory import Home, Root
@@ -92,7 +92,7 @@ def _roots(
             slot = slots[number]
             name = builder.fresh(ref.into)
             type = Type(slot.type.dtype, space=Space.GLOBAL, ptr=True)
-            elements = extent(slot.type)
+            elements = slot.type.extent
             roots[number] = Root(name, type.dtype, Home.PARAM, elements, Var(name, type), slot.align, shared=True)
     return roots
 
@@ -114,8 +114,8 @@ def _param(root: Root) -> Param:
 def _index_dtype(block: stripe.Block, slots: Sequence[Slot], groups: int, settings: HardwareSettings) -> DType:
     if settings.index_bits == 64:
         return DType.INT64
-    own = [extent(r.type) for b in blocks_of(block) for r in b.refs if not r.source]
-    largest = max((*(extent(s.type) for s in slots), groups * max(own, default=0), groups), default=0)
+    own = [r.type.extent for b in blocks_of(block) for r in b.refs if not r.source]
+    largest = max((*(s.type.extent for s in slots), groups * max(own, default=0), groups), default=0)
     return DType.INT32 if largest < INT32_ELEMENTS else DType.INT64
 
 

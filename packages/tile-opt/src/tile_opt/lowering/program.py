@@ -13,7 +13,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.target import Target
 
-from tile_opt.lowering.allocate import ARRAY_ALIGN, extent
+from tile_opt.lowering.allocate import ARRAY_ALIGN
 from tile_opt.lowering.arena import Lifetime, Touch, dependencies, place
 from tile_opt.lowering.body import LoweringError
 from tile_opt.lowering.cost import flops, traffic
@@ -128,7 +128,7 @@ class _Lowering:
             return False
         names = [n for n in (move.target, move.source) if n is not None]
         whole = [self.views[n] for n in names]
-        if any(v[1].const or extent(v[2]) != extent(self.storage[v[0]].type) for v in whole):
+        if any(v[1].const or v[2].extent != self.storage[v[0]].type.extent for v in whole):
             return False
         kind = StepKind.COPY if move.source is not None else StepKind.FILL
         self.launches.append(_Launch(kind, -1, tuple(v[0] for v in whole), 1, frozenset({1} if len(whole) > 1 else ())))
@@ -186,7 +186,7 @@ class _Lowering:
         touches = [self._touch(launch) for launch in self.launches]
         temps = [s for s in order if s.kind is BufferKind.TEMP]
         touched = _first_and_last(touches)
-        lifetimes = [Lifetime(extent(s.type) * s.type.dtype.bytes, *touched[s.number]) for s in temps]
+        lifetimes = [Lifetime(s.type.nbytes, *touched[s.number]) for s in temps]
         offsets, size = place(lifetimes)
         where = {s.number: offset for s, offset in zip(temps, offsets, strict=True)}
         infos = tuple(_info(s, where.get(s.number, 0)) for s in order)
@@ -224,7 +224,7 @@ def _first_and_last(touches: Sequence[Touch]) -> dict[int, tuple[int, int]]:
 
 
 def _info(storage: _Storage, offset: int) -> BufferInfo:
-    size = extent(storage.type) * storage.type.dtype.bytes
+    size = storage.type.nbytes
     type = storage.type
     return BufferInfo(storage.number, storage.name, storage.kind, type.sizes, type.dtype, size, 0, offset)
 

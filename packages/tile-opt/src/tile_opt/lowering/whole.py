@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, DivMod
 
-from tile_opt.lowering.allocate import extent
 from tile_opt.lowering.forms import Env, linear, resolve
 
 
@@ -72,11 +71,11 @@ def _leaf(
         case (stripe.Const(value, literal), stripe.Store(target, stored, (), False, False)) if value == stored:
             name, form, top = views[target]
             zero = repr(literal) in ("0", "0.0", "False")
-            return WholeMove(name, None) if zero and _covers(form, ranges, extent(top.type)) else None
+            return WholeMove(name, None) if zero and _covers(form, ranges, top.type.extent) else None
         case (stripe.Load(value, source, (), False), stripe.Store(target, stored, (), False, False)) if value == stored:
             (name, form, top), (origin, other, from_top) = views[target], views[source]
             same = form == other and name != origin and top.type == from_top.type
-            return WholeMove(name, origin) if same and _covers(form, ranges, extent(top.type)) else None
+            return WholeMove(name, origin) if same and _covers(form, ranges, top.type.extent) else None
         case _:
             return None
 

@@ -42,7 +42,6 @@ from tile_opt.schedule.staging import (
     copy_plan,
     global_subscripts,
     local_type,
-    staged_bytes,
     staged_operands,
 )
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
@@ -93,7 +92,7 @@ def local_bytes(view: KernelView, plan: StagePlan) -> int:
     """Local memory of a group."""
     main = next(s for s in view.stages if s.loops and is_heavy(view, s))
     parts = tuple(_parts(view, main, loop, plan.tile(loop.name))[0] for loop in view.loops)
-    return sum(staged_bytes(s.type) for s in _Group(view, main, plan, parts, 0).staged)
+    return sum(s.type.nbytes for s in _Group(view, main, plan, parts, 0).staged)
 
 
 def _combinations(parts: list[list[Part]]) -> list[tuple[Part, ...]]:

@@ -177,11 +177,6 @@ def global_subscripts(box: Box, plan: CopyPlan) -> tuple[Quasi, ...]:
     return tuple(_sum(c, p, q) for c, (p, q) in zip(box.corner, plan.parts, strict=True))
 
 
-def staged_bytes(type: TensorType) -> int:
-    """Local memory of a staged box."""
-    return type.dtype.bytes * (1 + sum((e - 1) * s for e, s in zip(type.sizes, type.strides, strict=True)))
-
-
 def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
     """The operands that the items of a group share."""
     return tuple(u for u in main.uses if u.reads and not u.writes and not view.is_local(u.buffer))
