@@ -1,4 +1,4 @@
-"""Rows that move data: an elementwise chain and sums."""
+"""Rows that move data: an elementwise chain, sums, and a transpose."""
 
 from __future__ import annotations
 
@@ -49,3 +49,15 @@ def sums(kind: str) -> Callable[[bool], Mapping[str, Contestant]]:
         return {"tile": lambda: function(a), "NumPy": lambda: a.sum(axis)}
 
     return prepare
+
+
+def transpose(small: bool) -> Mapping[str, Contestant]:
+    """The transpose of 2048², whose rows lie a power of two apart, against PyTorch."""
+    import torch
+
+    size = 64 if small else 2048
+    a = np.random.default_rng(0).random((size, size), np.float32)
+    function = tile.Function("function (A[M, N]) -> (O) { O[j, i : N, M] = =(A[i, j]); }")
+    tensor = torch.from_numpy(a)
+    assert (function(a) == a.T).all()
+    return {"tile": lambda: function(a), "PyTorch": lambda: tensor.T.contiguous()}

@@ -72,6 +72,14 @@ def test_gpu_plans_are_those_of_the_schedule(source: str, shapes: dict[str, tupl
     assert len(kernel.schedule.reductions) == (2 if kind == "rows" else 0)
 
 
+@pytest.mark.parametrize(
+    ("source", "kind"), [(COPY, "squares"), (MATMUL, "register tile"), (SOFTMAX, "rows"), (COPY.replace("B[n, m : N, M]", "B[m, n : M, N]"), "register tile")]
+)  # fmt: skip
+def test_cpu_plans_follow_what_operands_run_along(source: str, kind: str) -> None:
+    (kernel,) = report(compiled(source, CPU, **({"A": (512, 512), "B": (512, 512)} if "B[K" in source else {"A": (512, 512)}))).kernels
+    assert kernel.plan.kind == kind
+
+
 def test_grid_forms_unpack_group_numbers() -> None:
     """Every packed loop takes each of its values, and together every combination once."""
     (kernel,) = report(compiled(COPY, GPU, A=(256, 192))).kernels

@@ -14,7 +14,7 @@ from tile_ir.diagnostics import TileError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.stripe import interpret
-from tile_ir.stripe.nodes import Block, Order
+from tile_ir.stripe.nodes import Bind, Block, Order
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
@@ -180,6 +180,19 @@ def test_transposes_go_through_local_memory(shape: tuple[int, int]) -> None:
     scheduled = optimize(stripe, gpu, verify=True)
     assert any(r.into.endswith("_square") for r in kernels(scheduled)[0].refs)
     check(scheduled, random_inputs(stripe), gpu, exact=True, reference=stripe)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "groups"), [(2, 9, [2]), (64, 64, [4, 4]), (70, 130, [5, 3]), (8, 600, [10]), (600, 600, [3, 3])]
+)
+def test_transposes_on_cpus_walk_squares(rows: int, columns: int, groups: list[int]) -> None:
+    """Squares of 256 by 256, smaller where there would be fewer than two for each of four cores."""
+    c = contraction(([p(i=1), p(j=1)], (rows, columns)), ([p(j=1), p(i=1)], (columns, rows)), agg=Aggregation.ASSIGN)
+    cpu = replace(target("inline", "fuse", "merge", "accumulate", "autotile"), settings=replace(TINY, cores=4, vector_bytes=32))
+    stripe = to_stripe(program(c, [], c.name))
+    scheduled = optimize(stripe, cpu, verify=True)
+    assert [i.range for i in kernels(scheduled)[0].indexes if i.bind is Bind.GRID] == groups
+    check(scheduled, random_inputs(stripe), cpu, exact=True, reference=stripe)
 
 
 @pytest.mark.parametrize("columns", [32, 40, 67, 300])

@@ -19,6 +19,7 @@ from tile_opt.cost.candidate import Candidate
 from tile_opt.schedule.plans import LoopPlan, Role, RowPlan, TilePlan
 from tile_opt.schedule.segments import Segment, cover, cover_vectors, interior, split_edges, whole, without_overlap
 from tile_opt.schedule.strides import flat_stride, scalar_bytes
+from tile_opt.schedule.turned import TransposePlan, plan_transpose
 from tile_opt.schedule.unify import never_repeats
 from tile_opt.schedule.view import KernelView, Stage, Use
 from tile_opt.schedule.work import elements, is_heavy, merged_use, nbytes, op_cost, points
@@ -36,6 +37,10 @@ MAX_EDGE_TILES = 6
 GROUPS_PER_CORE = 64
 PACK_REUSE = 8
 MAX_PANEL = 4
+SQUARE = 256
+"""Iterations along each side of a group's square: its pages and lines stay at hand while both sides walk it."""
+MAX_GATHERED = 64
+"""Elements that a tile reads one by one: more made the code longer, not faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,11 @@ class CpuModel:
         lanes = max(1, self.settings.vector_bytes // scalar_bytes(view))
         main = _main_stage(view)
         vector = self._vector_loop(view, main, lanes)
+        turned = plan_transpose(view, 2)
         if vector is None:
             base = TilePlan(tuple(_outer(view, i.name) for i in view.loops), self._rows(view, lanes), reason="rows")
+        elif turned is not None and turned.along == vector:
+            base = self._squares(view, turned, lanes)
         else:
             base = self._register_tile(view, main, vector, lanes)
         return self._grouped(view, base)
@@ -177,6 +185,19 @@ class CpuModel:
             plans.append(_unroll_plan(unroll, constraints, extents, rows))
         return tuple(plans)
 
+    # --- operands that run along another loop ---------------------------------------------------------
+
+    def _squares(self, view: KernelView, turned: TransposePlan, lanes: int) -> TilePlan:
+        """Both loops in squares, so that the lines which either side touches are used up before they leave the cache."""
+        rows = min(max(1, MAX_GATHERED // lanes), view.ranges[turned.across])
+        plans = self._loop_plans(view, turned.along, turned.across, rows, lanes, lanes)
+        side = SQUARE
+        while True:
+            loops = tuple(_chunked(p, max(1, side // p.tile)) if p.role is not Role.OUTER else p for p in plans)
+            if side <= lanes or prod(p.groups for p in loops) >= 2 * self.settings.cores:
+                return TilePlan(loops, reason="squares")
+            side //= 2
+
     # --- stages vectorised along their own loops ------------------------------------------------------
 
     def _rows(self, view: KernelView, lanes: int) -> tuple[RowPlan, ...]:
@@ -214,11 +235,13 @@ class CpuModel:
         work = sum(points(s, view.ranges) * max(1, op_cost(s) + len(s.uses)) for s in view.stages)
         wanted = max(1, min(work // self.group_ops, GROUPS_PER_CORE * self.settings.cores))
         loops = list(plan.loops)
-        groups = 1
+        groups = prod(p.groups for p in loops)
         for k in _grid_order(loops):
             if groups >= wanted:
                 break
-            loop = replace(loops[k], segments=without_overlap(loops[k].segments, loops[k].lanes))
+            if loops[k].chunk is not None:
+                continue
+            loop = _chunked(loops[k], 1)
             chunked = replace(loop, chunk=self._chunk(view, loop, -(-wanted // groups)))
             if chunked.groups > 1:
                 loops[k] = chunked
@@ -287,6 +310,11 @@ def _balance(extent: int, tile: int) -> float:
 
 def _outer(view: KernelView, name: str) -> LoopPlan:
     return LoopPlan(name, Role.OUTER, tuple((s, False) for s in whole(view.ranges[name])))
+
+
+def _chunked(loop: LoopPlan, chunk: int) -> LoopPlan:
+    """Groups of so many tiles; tiles of different groups do not overlap."""
+    return replace(loop, segments=without_overlap(loop.segments, loop.lanes), chunk=chunk)
 
 
 def _vector_plan(

@@ -24,10 +24,11 @@ from tile_opt.passes.autotile import Autotile
 from tile_opt.passes.gpu_tile import GpuTile
 from tile_opt.passes.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.gpu_transpose import SIDE, TransposePlan
+from tile_opt.schedule.gpu_transpose import SIDE
 from tile_opt.schedule.plans import LoopPlan, StagePlan, TensorPlan, TilePlan
 from tile_opt.schedule.row_split import RowSplit
 from tile_opt.schedule.tree import main_of
+from tile_opt.schedule.turned import TransposePlan
 from tile_opt.schedule.view import KernelView, open_kernel
 
 NO_PLAN = PlanReport("none")

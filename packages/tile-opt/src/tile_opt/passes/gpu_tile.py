@@ -18,11 +18,12 @@ from tile_opt.cost.gpu import GpuModel
 from tile_opt.passes.base import KernelPass
 from tile_opt.schedule.gpu_nest import build_gpu_nest
 from tile_opt.schedule.gpu_rows import build_gpu_rows, plan_rows, plan_staging
-from tile_opt.schedule.gpu_transpose import TransposePlan, build_gpu_transpose, plan_transpose
+from tile_opt.schedule.gpu_transpose import SIDE, build_gpu_transpose
 from tile_opt.schedule.nest import ARRAY, REGISTER, scheduled, whole_refs
 from tile_opt.schedule.plans import StagePlan
 from tile_opt.schedule.row_split import RowSplit
 from tile_opt.schedule.strides import flat_offset, flat_stride
+from tile_opt.schedule.turned import TransposePlan, plan_transpose
 from tile_opt.schedule.view import KernelView, Stage, close_stage, open_kernel
 from tile_opt.schedule.work import merged_use
 
@@ -65,7 +66,7 @@ class GpuTile(KernelPass):
     def plan(self, view: KernelView, settings: HardwareSettings) -> StagePlan | TransposePlan | RowSplit | None:
         """The schedule for a kernel; None for the plain one, an item per iteration."""
         staged = GpuModel(settings).plan(view) if self.stage else None
-        found = staged or plan_transpose(view) or plan_rows(view, settings, _least_row(view, settings))
+        found = staged or plan_transpose(view, SIDE) or plan_rows(view, settings, _least_row(view, settings))
         return plan_staging(view, found, settings) if self.stage_rows and isinstance(found, RowSplit) else found
 
 

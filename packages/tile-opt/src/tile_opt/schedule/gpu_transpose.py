@@ -6,7 +6,7 @@ the square along the output's. The pitch of the square is odd, so that neither w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
@@ -26,46 +26,11 @@ from tile_ir.stripe.nodes import (
 )
 
 from tile_opt.schedule.nest import scheduled, whole_refs
-from tile_opt.schedule.strides import flat_stride
+from tile_opt.schedule.turned import TransposePlan
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
-from tile_opt.schedule.work import is_elementwise
 
 SIDE = 64
 ROW, COLUMN, STEP = "row", "column", "step"
-
-
-@dataclass(frozen=True, slots=True)
-class TransposePlan:
-    """The loop contiguous in the operands that are turned, the loop contiguous in the output, and those operands."""
-
-    across: str
-    along: str
-    turned: tuple[str, ...]
-
-
-def plan_transpose(view: KernelView) -> TransposePlan | None:
-    """The plan for one elementwise stage with operands contiguous along another loop; None when there are none."""
-    if len(view.stages) != 1 or view.allocs or view.stages[0].loops or not is_elementwise(view.stages[0]):
-        return None
-    stage = view.stages[0]
-    if stage.constraints or any(u.extent for u in stage.uses):
-        return None
-    along = _contiguous(view, [u for u in stage.uses if u.writes])
-    reads = [u for u in stage.uses if u.reads]
-    turned = [u for u in reads if along is not None and flat_stride(view, u, along) not in (0, 1)]
-    across = _contiguous(view, turned)
-    if along is None or across is None or across == along or not turned:
-        return None
-    if min(view.ranges[along], view.ranges[across]) < SIDE:
-        return None
-    return TransposePlan(across, along, tuple(u.name for u in turned))
-
-
-def _contiguous(view: KernelView, uses: list[Use]) -> str | None:
-    for loop in reversed(view.loops):
-        if uses and all(flat_stride(view, u, loop.name) == 1 for u in uses):
-            return loop.name
-    return None
 
 
 def build_gpu_transpose(view: KernelView, plan: TransposePlan, threads: int) -> Block:
