@@ -17,7 +17,16 @@ from tile_ir.target import HardwareSettings
 
 from tile_opt.cost.candidate import Candidate
 from tile_opt.schedule.plans import LoopPlan, Role, RowPlan, TilePlan
-from tile_opt.schedule.segments import Segment, cover, cover_vectors, interior, split_edges, whole, without_overlap
+from tile_opt.schedule.segments import (
+    Segment,
+    cover,
+    cover_vectors,
+    decided,
+    interior,
+    split_edges,
+    whole,
+    without_overlap,
+)
 from tile_opt.schedule.strides import flat_stride, scalar_bytes
 from tile_opt.schedule.turned import TransposePlan, plan_transpose
 from tile_opt.schedule.unify import never_repeats
@@ -320,13 +329,11 @@ def _chunked(loop: LoopPlan, chunk: int) -> LoopPlan:
 def _vector_plan(
     name: str, constraints: tuple[Affine, ...], extents: dict[str, int], width: int, lanes: int, overlap: bool
 ) -> LoopPlan:
-    low, high = interior(name, constraints, extents)
-    extent = extents[name]
-    edges = [(Segment(a, b - a, 1), True) for a, b in ((0, low), (high, extent)) if b > a]
-    inner = [(s, False) for s in cover_vectors(low, high, width, lanes)]
-    if not overlap:
-        inner = list(without_overlap(tuple(inner), lanes))
-    return LoopPlan(name, Role.VECTOR, tuple(edges[:1] + inner + edges[1:] if low else inner + edges), lanes)
+    parts: list[tuple[Segment, bool]] = []
+    for start, stop, edge in decided(name, constraints, extents, lanes):
+        covering = (Segment(start, stop - start, 1),) if edge else cover_vectors(start, stop, width, lanes)
+        parts += [(s, edge) for s in covering]
+    return LoopPlan(name, Role.VECTOR, tuple(parts) if overlap else without_overlap(tuple(parts), lanes), lanes)
 
 
 def _unroll_plan(name: str, constraints: tuple[Affine, ...], extents: dict[str, int], rows: int) -> LoopPlan:

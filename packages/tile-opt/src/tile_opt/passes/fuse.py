@@ -2,8 +2,9 @@
 
 A kernel joins the kernel that computes its operand when some loops can be shared (`schedule.unify`): an
 elementwise tail joins its contraction with all loops shared; softmax and layer norm become one kernel over
-rows whose stages exchange rows through local buffers. Temporaries used by one kernel only become local to
-an iteration of its shared loops.
+rows whose stages exchange rows through local buffers. Contractions that reduce nothing (shifts, paddings,
+concatenations) run over all of what they write where loops can be shared then (`schedule.widen`), and join what
+reads them. Temporaries used by one kernel only become local to an iteration of its shared loops.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tile_opt.schedule.strides import flat_stride
 from tile_opt.schedule.tree import main_of, with_kernels
 from tile_opt.schedule.unify import SharedLoop, shared_loops
 from tile_opt.schedule.view import KernelView, close_kernel, open_kernel
-from tile_opt.schedule.work import nbytes, points, view_is_heavy
+from tile_opt.schedule.widen import widen, writes_each_point
+from tile_opt.schedule.work import is_heavy, nbytes, points, view_is_heavy
 
 LOCAL = Location("LOCAL", scope=Scope.THREAD)
 SPLIT_GAIN = 4
@@ -39,6 +41,7 @@ class Fuse(Pass):
     `min_parallel` is the same for kernels whose stages do not walk memory in rows of their own, so that
     nothing but the shared loops can run in parallel. Parts of at most `small` points need no parallel loops.
     A fused kernel has at most `max_stages` stages: every part that joins costs time in proportion to them.
+    Producers other than the latest join from at most `reach` kernels back.
     """
 
     name: ClassVar[str] = "fuse"
@@ -47,6 +50,7 @@ class Fuse(Pass):
     min_parallel: int = 8
     small: int = 1 << 12
     max_stages: int = 48
+    reach: int = 64
 
     def apply(self, program: Program, target: Target) -> Program:
         group = _Groups(program, self)
@@ -61,7 +65,11 @@ class _Groups:
     def __init__(self, program: Program, options: Fuse) -> None:
         self.program = program
         self.options = options
-        self.items: list[KernelView | Statement] = []
+        self.items: list[KernelView | Statement | None] = []
+        """None where an item has joined a later one."""
+        self.reads: list[set[str]] = []
+        self.writes: list[set[str]] = []
+        """What each item reads and writes."""
         self.writer: dict[str, int] = {}
         """The last item that writes each buffer: looking through all items for each kernel takes long in long programs."""
         self.reader: dict[str, int] = {}
@@ -75,7 +83,7 @@ class _Groups:
         if view is None or view.loops or any(r.type.sizes != self.types[r.into].sizes for r in view.refs):
             self._append(kernel)
             return
-        for part in self._parts(unique_loops(drop_unit_loops(view))):
+        for part in self._parts(self._fitted(unique_loops(drop_unit_loops(view)))):
             self._place(part)
 
     def _parts(self, view: KernelView) -> tuple[KernelView, ...]:
@@ -94,20 +102,59 @@ class _Groups:
         item = self.items[home] if home is not None else None
         fits = isinstance(item, KernelView) and len(item.stages) + len(view.stages) <= self.options.max_stages
         if home is not None and isinstance(item, KernelView) and fits:
-            fused = _joined(item, view)
+            fused = self._fitted(_joined(item, view))
             if self._pays(item, view, fused):
-                self.items[home] = fused
-                self._note(home, view)
+                self._put(home, fused)
                 return
         self._append(view)
 
-    def _append(self, item: KernelView | Statement) -> None:
-        self.items.append(item)
-        self._note(len(self.items) - 1, item)
+    def _put(self, home: int, fused: KernelView) -> None:
+        """Item `home` is `fused` now; its other producers join it where they can."""
+        self._set(home, fused)
+        producers = {self.writer.get(b, home) for b in self.reads[home]}
+        for k in sorted((k for k in producers if home - self.options.reach <= k < home), reverse=True):
+            self._absorb(k, home)
 
-    def _note(self, number: int, item: KernelView | Statement) -> None:
-        """Item `number` now touches what `item` touches."""
-        for last, names in ((self.writer, _written(item)), (self.reader, _read(item))):
+    def _absorb(self, k: int, home: int) -> None:
+        """Item `k` joins the later item `home`, when one of them reduces nothing and nothing between them is in the way."""
+        early, late = self.items[k], self.items[home]
+        if not (isinstance(early, KernelView) and isinstance(late, KernelView) and self._may_move(k, home)):
+            return
+        few = len(early.stages) + len(late.stages) <= self.options.max_stages
+        if few and (_reduces_nothing(early) or _reduces_nothing(late)):
+            fused = self._fitted(_joined(early, late))
+            if self._pays(early, late, fused):
+                self._set(k, None)
+                self._set(home, fused)
+
+    def _may_move(self, k: int, home: int) -> bool:
+        """Nothing between the two items reads what item `k` writes, or writes what it touches."""
+        touched = self.reads[k] | self.writes[k]
+        return not any(self.writes[j] & touched or self.reads[j] & self.writes[k] for j in range(k + 1, home))
+
+    def _fitted(self, view: KernelView) -> KernelView:
+        """`view` with stages widened where its stages then share more iterations."""
+        wide = widen(view)
+        if wide is view:
+            return view
+        shared = self._shared(wide)
+        if _iterations(shared) <= _iterations(self._shared(view)):
+            return view
+        return widen(view, {name for loop in shared for name in loop.members})
+
+    def _append(self, item: KernelView | Statement) -> None:
+        self.items.append(None)
+        self.reads.append(set())
+        self.writes.append(set())
+        if isinstance(item, KernelView):
+            self._put(len(self.items) - 1, item)
+        else:
+            self._set(len(self.items) - 1, item)
+
+    def _set(self, number: int, item: KernelView | Statement | None) -> None:
+        """Item `number` is `item` now."""
+        self.items[number], self.reads[number], self.writes[number] = item, _read(item), _written(item)
+        for last, names in ((self.writer, self.writes[number]), (self.reader, self.reads[number])):
             last.update((name, max(number, last.get(name, 0))) for name in names)
 
     def _latest_producer(self, view: KernelView) -> int | None:
@@ -126,7 +173,8 @@ class _Groups:
     def _pays(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
         parts = (self._shared(a), self._shared(b))
         heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
-        if len(heavy) > 1:
+        if len(heavy) > 1 or (heavy and any(s.constraints and not is_heavy(fused, s) for s in fused.stages)):
+            # Two contractions would share little, and a guard's edges would be computed without vectors in all of one.
             return False
         both = self._shared(fused)
         if any(len(p) != len(both) for p in heavy):
@@ -156,11 +204,11 @@ class _Groups:
     def finish(self) -> Program:
         kernels: list[Statement] = []
         local: set[str] = set()
-        touched = [_read(item) | _written(item) for item in self.items]
+        touched = [r | w for r, w in zip(self.reads, self.writes, strict=True)]
         users = Counter(name for names in touched for name in names)
         for item, mine in zip(self.items, touched, strict=True):
             if not isinstance(item, KernelView):
-                kernels.append(item)
+                kernels += [] if item is None else [item]
                 continue
             elsewhere = {r.into for r in item.refs if users[r.into] > (r.into in mine)}
             view = self._localised(item, elsewhere)
@@ -198,13 +246,17 @@ def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
     return tuple(r for r in view.refs if r.into in names)
 
 
-def _written(item: KernelView | Statement) -> set[str]:
+def _reduces_nothing(view: KernelView) -> bool:
+    return all(writes_each_point(s) for s in view.stages)
+
+
+def _written(item: KernelView | Statement | None) -> set[str]:
     if isinstance(item, KernelView):
         return item.writes()
     return {r.source for r in item.refs if r.dir in (Direction.OUT, Direction.INOUT)} if isinstance(item, Block) else set()
 
 
-def _read(item: KernelView | Statement) -> set[str]:
+def _read(item: KernelView | Statement | None) -> set[str]:
     if isinstance(item, KernelView):
         return item.reads()
     return {r.source for r in item.refs if r.dir in (Direction.IN, Direction.INOUT)} if isinstance(item, Block) else set()

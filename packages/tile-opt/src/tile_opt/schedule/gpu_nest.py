@@ -382,11 +382,11 @@ class _Group:
         return tuple(c for c in self.main.constraints if c.bounds(ranges)[0] < 0)
 
     def _output(self, stage: Stage) -> Block:
-        """An init or output stage over the register tile; groups over the end write only what exists."""
+        """An init or output stage over the register tile; groups over the end touch only what exists."""
         local = tuple(Affine.var(i.name) for i in self.inner)
         uses = tuple(replace(u, forms=u.forms + local) if self.view.is_local(u.buffer) else u for u in stage.uses)
         limits: tuple[Affine, ...] = ()
-        if any(u.writes and not self.view.is_local(u.buffer) for u in stage.uses):
+        if not all(self.view.is_local(u.buffer) for u in stage.uses):
             limits = tuple(Affine.var(p.loop, -1) + (p.extent[1] - 1) for p in self.parts if p.ragged)
         moved = replace(stage, uses=uses, loops=self.inner, constraints=stage.constraints + limits)
         buffers = {r.into: r for r in self.view.refs} | self.allocs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tile_ir.stripe.affine import Affine
 
@@ -99,6 +100,33 @@ def interior(name: str, constraints: tuple[Affine, ...], extents: Mapping[str, i
         else:
             high = min(high, rest // -c + 1)
     return (low, high) if low < high else (0, 0)
+
+
+def decided(
+    name: str, constraints: tuple[Affine, ...], extents: Mapping[str, int], least: int
+) -> tuple[tuple[int, int, bool], ...]:
+    """(start, stop, edge) of pieces of a loop: outside edges each constraint on it holds always or never.
+
+    A constraint on this loop alone leaves no edge. Pieces shorter than `least` count as edges; neighbouring edges are one.
+    """
+    extent = extents[name]
+    open_parts = [_undecided(name, c, extents) for c in constraints if name in c.names]
+    cuts = sorted({0, extent, *(min(max(at, 0), extent) for part in open_parts for at in part)})
+    pieces: list[tuple[int, int, bool]] = []
+    for start, stop in pairwise(cuts):
+        edge = stop - start < min(least, extent) or any(a <= start < b for a, b in open_parts)
+        if edge and pieces and pieces[-1][2]:
+            start = pieces.pop()[0]
+        pieces.append((start, stop, edge))
+    return tuple(pieces)
+
+
+def _undecided(name: str, constraint: Affine, extents: Mapping[str, int]) -> tuple[int, int]:
+    """The iterations [low, high) of a loop for which other loops decide; before and after them the constraint is decided."""
+    c = constraint.coefficient(name)
+    rest = (constraint - Affine.var(name, c)).bounds({n: (0, e - 1) for n, e in extents.items()})
+    first, last = sorted(-(r // c) if c > 0 else r // -c + 1 for r in rest)
+    return first, last
 
 
 def split_edges(

@@ -395,7 +395,7 @@ class _Nest:
         return self._repeated(leaf, self.tiles, indexes)
 
     def _output(self, stage: Stage) -> Block:
-        """An init or output stage over the warp's tile; groups over the end write only what exists."""
+        """An init or output stage over the warp's tile; groups over the end touch only what exists."""
         steps = walk(self.instruction.c, "cell")
         rows, columns = self.plan.roles.rows, self.plan.roles.columns
         m, n, _ = self.instruction.shape
@@ -406,7 +406,7 @@ class _Nest:
         *outer, last = steps.registers
         loops = (*self.tiles, *LANE_INDEXES, *outer, replace(last, bind=Bind.VECTOR, lanes=last.range))
         limits: list[Affine] = []
-        if any(u.writes and not self.view.is_local(u.buffer) for u in stage.uses):
+        if not all(self.view.is_local(u.buffer) for u in stage.uses):
             ragged = [(rows, self.plan.rows), (columns, self.plan.columns)]
             limits = [Affine.var(n, -1) + (self.view.ranges[n] - 1) for n, size in ragged if self.view.ranges[n] % size]
         moved = replace(stage, uses=uses, loops=loops, constraints=stage.constraints + tuple(limits))

@@ -1,0 +1,228 @@
+"""Shifts, paddings and concatenations: contractions that reduce nothing share all loops with what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_lang
+from explain_support import CPU, FRONT, GPU
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lowering_support import check
+from tensor_support import TENSOR
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.stripe import interpret
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.target import Target
+from tile_lang.program import TensorType
+from tile_opt.pipeline import optimize
+from tile_opt.schedule.segments import decided
+from tile_opt.schedule.tree import kernels_of
+from tile_opt.schedule.view import open_kernel
+from tile_opt.schedule.widen import widen
+from tile_opt.translate import to_stripe
+
+LAPLACE = """function (A[H, W]) -> (R) {
+    U[i, j : H, W] = +(A[i - 1, j]); D[i, j : H, W] = +(A[i + 1, j]);
+    L[i, j : H, W] = +(A[i, j - 1]); E[i, j : H, W] = +(A[i, j + 1]);
+    R = U + D + L + E - 4 * A;
+}"""
+CONCAT = "function (A[H, W], B[H, W]) -> (R) { X[i, j : 2 * H, W] = +(A[i, j]); Y[i + H, j : 2 * H, W] = +(B[i, j]); R = X + Y; }"
+BESIDE = "function (A[H, W], B[H, W]) -> (R) { X[i, j : H, 2 * W] = +(A[i, j]); Y[i, j + W : H, 2 * W] = +(B[i, j]); R = X + Y; }"
+LARGEST = "function (A[H, W]) -> (R) { U[i, j : H, W] = >(A[i - 1, j]); L[i, j : H, W] = >(A[i, j - 1]); R = U + L; }"
+PADDED = "function (A[H, W]) -> (R) { R[i + 2, j + 3 : H + 4, W + 6] = =(A[i, j]); }"
+ONE_KERNEL = {"laplace": LAPLACE, "rows after rows": CONCAT, "columns beside columns": BESIDE, "largest": LARGEST, "padded": PADDED}
+
+
+def program(source: str, rows: int, columns: int) -> Stripe:
+    function = tile_lang.parse(Source(source, "sample.tile"))
+    types = {i.name.id: TensorType(DType.FLOAT32, (rows, columns)) for i in function.inputs}
+    return to_stripe(tile_lang.bind(function, types))
+
+
+def inputs_of(stripe: Stripe) -> Mapping[str, Any]:
+    rng = np.random.default_rng(0)
+    # Whole numbers, so that sums of every order are equal.
+    return {n: rng.integers(-9, 9, stripe.entry.ref(n).type.sizes).astype(np.float32) for n in stripe.inputs}
+
+
+def agree(stripe: Stripe, target: Target) -> Stripe:
+    """The scheduled program gives what the given one gives, on both interpreters."""
+    scheduled = optimize(stripe, target, verify=True)
+    inputs = inputs_of(stripe)
+    expected, got = interpret.run(stripe, inputs), interpret.run(scheduled, inputs)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    check(scheduled, inputs, target, exact=True, reference=stripe)
+    return scheduled
+
+
+def small(target: Target) -> Target:
+    """Groups and vectors so small that every tensor has several."""
+    return replace(target, settings=replace(target.settings, threads=16, vector_bytes=16))
+
+
+# --- fusing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("name", ONE_KERNEL)
+def test_what_reduces_nothing_becomes_one_kernel_without_temporaries(name: str, target: Target) -> None:
+    scheduled = agree(program(ONE_KERNEL[name], 10, 23), small(target))
+    (kernel,) = kernels_of(scheduled)
+    assert isinstance(kernel, Block)
+    assert {r.into for r in kernel.refs if r.source} == {"A", "R"} | ({"B"} if "B[" in ONE_KERNEL[name] else set())
+
+
+SEVERAL = {
+    "outputs are stored": (
+        """function (A[H, W]) -> (U, R) {
+            U[i, j : H, W] = +(A[i - 1, j]); L[i, j : H, W] = +(A[i, j - 1]); R = U + L;
+        }""", 1,
+    ),
+    "neighbours on both sides are stored first": (
+        """function (A[H, W]) -> (R) {
+            U[i, j : H, W] = +(A[i - 1, j]); S[i, j : H, W] = +(U[i + 1, j - 1]); T[i, j : H, W] = +(U[i - 1, j]); R = S + T + A;
+        }""", 2,
+    ),
+    "a product with its tail and what is repeated beside it": (
+        """function (A[H, W], B[H, W]) -> (R) {
+            S[i : H] = +(A[i, j]); P[i, j : H, W] = +(A[i, k] * B[k, j]); T[i, j : H, W] = +(S[i]); R = P + T;
+        }""", 2,
+    ),
+    "no guards beside a product": (
+        """function (A[H, W], B[H, W]) -> (R) {
+            P[i, j : H, W] = +(A[i, k] * B[k, j]); U[i, j : H, W] = +(A[i - 1, j]); R = P + U;
+        }""", 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_kernels_join_where_nothing_is_in_the_way(name: str) -> None:
+    source, kernels = SEVERAL[name]
+    scheduled = agree(program(source, 70, 70), small(CPU))
+    assert sum("pack" not in k.tags for k in kernels_of(scheduled)) == kernels
+
+
+@pytest.mark.parametrize("target", [small(CPU), GPU, TENSOR], ids=["cpu", "gpu", "tensor"])
+def test_what_stands_beside_a_product_is_read_where_it_exists(target: Target) -> None:
+    """Groups of 40 rows and columns go over the end."""
+    source = """function (A[H, W], B[H, W]) -> (R) {
+        P[i, j : H, W] = +(A[i, k] * B[j, k]); T[i, j : H, W] = +(B[i, j]); R = P + 2 * T;
+    }"""
+    (kernel,) = (k for k in kernels_of(agree(program(source, 40, 40), target)) if "pack" not in k.tags)
+    assert isinstance(kernel, Block)
+
+
+def test_sums_that_fill_a_part_keep_their_loops() -> None:
+    """A guard in their inner loops would cost more than starting the rest of the output apart."""
+    source = "function (A[H, W]) -> (R) { R[i + 1, j : H + 1, W] = +(A[i, k] * A[k, j]); }"
+    for kernel in kernels_of(optimize(program(source, 64, 64), CPU, passes=FRONT)):
+        view = open_kernel(kernel) if isinstance(kernel, Block) else None
+        assert view is not None and not any(s.constraints for s in view.stages)
+
+
+# --- widening --------------------------------------------------------------------------------------
+
+
+def test_a_stage_runs_over_the_whole_buffer_under_constraints() -> None:
+    (kernel,) = kernels_of(program(LAPLACE.replace("R = U", "R = 0 * U"), 10, 23))[:1]
+    assert isinstance(kernel, Block)
+    view = open_kernel(kernel)
+    assert view is not None
+    first, second = widen(view).stages
+    assert first == view.stages[0]
+    assert [i.range for i in second.loops] == [10, 23] and [i.range for i in view.stages[1].loops] == [9, 23]
+    (row,) = (i.name for i in second.loops if i.range == 10)
+    assert second.constraints == (Affine.var(row) + -1,)
+    assert next(u for u in second.uses if u.writes).forms[0] == Affine.var(row)
+
+
+def test_reductions_and_given_loops_only() -> None:
+    (kernel,) = kernels_of(program("function (A[H, W]) -> (R) { R[i + 1 : H + 1] = +(A[i, j]); }", 4, 5))
+    view = open_kernel(kernel) if isinstance(kernel, Block) else None
+    assert view is not None and widen(view) is view
+    (kernel,) = kernels_of(program(PADDED, 4, 5))
+    view = open_kernel(kernel) if isinstance(kernel, Block) else None
+    assert view is not None
+    rows, columns = view.stages[-1].loops
+    assert [i.range for i in widen(view, {columns.name}).stages[-1].loops] == [rows.range, columns.range + 6]
+
+
+# --- pieces of a loop ------------------------------------------------------------------------------
+
+EXTENTS = {"x": 20, "y": 3}
+CONSTRAINTS = st.lists(
+    st.builds(lambda a, b, c: Affine.of({"x": a, "y": b}, c), st.sampled_from([-2, -1, 1, 2]), st.integers(-2, 2), st.integers(-25, 25)),
+    max_size=4,
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(CONSTRAINTS, st.integers(1, 8))
+def test_pieces_cover_a_loop_and_decide_its_constraints(constraints: list[Affine], least: int) -> None:
+    pieces = decided("x", tuple(constraints), EXTENTS, least)
+    assert [x for start, stop, _ in pieces for x in range(start, stop)] == list(range(20))
+    for start, stop, edge in pieces:
+        for c in constraints if not edge else ():
+            held = {c.evaluate({"x": x, "y": y}) >= 0 for x, y in product(range(start, stop), range(3))}
+            assert len(held) == 1
+        assert edge or stop - start >= least
+    assert not any(a[2] and b[2] for a, b in pairwise(pieces))
+
+
+def test_constraints_on_one_loop_leave_no_edge() -> None:
+    left, right = Affine.var("x", -1) + 7, Affine.var("x") + -8
+    assert decided("x", (left, right), {"x": 20}, 4) == ((0, 8, False), (8, 20, False))
+
+
+# --- results ---------------------------------------------------------------------------------------
+
+
+@st.composite
+def stencils(draw: st.DrawFn) -> str:
+    """Up to four shifted, padded or cut views of earlier tensors, and sums of them."""
+    names, lines = ["A", "B"], list[str]()
+    for k in range(draw(st.integers(2, 6))):
+        one, other = draw(st.sampled_from(names)), draw(st.sampled_from(names))
+        if draw(st.booleans()):
+            lines.append(f"T{k} = {one} {draw(st.sampled_from('+-*'))} {other};")
+        else:
+            i, j = (draw(st.integers(-3, 3)) for _ in "ij")
+            agg = draw(st.sampled_from("++>="))
+            inside = f"{one}[i + {i}, j + {j}]" if agg != "=" else f"{one}[i, j + {j}]"
+            out = f"i, j + {j}" if agg == "=" and draw(st.booleans()) else "i, j"
+            lines.append(f"T{k}[{out} : H, W] = {agg}({inside});")
+        names.append(f"T{k}")
+    return f"function (A[H, W], B[H, W]) -> (R) {{ {' '.join(lines)} R = {names[-1]} + {names[-2]}; }}"
+
+
+@settings(max_examples=60)
+@given(stencils(), st.sampled_from([CPU, GPU]), st.integers(1, 9), st.integers(1, 40))
+def test_random_stencils_keep_their_meaning(source: str, target: Target, rows: int, columns: int) -> None:
+    agree(program(source, rows, columns), small(target))
+
+
+@st.composite
+def products(draw: st.DrawFn) -> str:
+    """A product with shifted, repeated and plain tensors in any order beside it, and their sum."""
+    sums = ["+(A[i + 1, j]);", "+(B[i, j - 2]);", "+(A[i, j]);", "+(B[j, i]);", "+(S[i]);", "+(S[j]);", "+(A[i, j]), i < 5;"]
+    names = [f"T{k}" for k in range(draw(st.integers(1, 3)))]
+    lines = [f"{name}[i, j : H, W] = {draw(st.sampled_from(sums))}" for name in names]
+    lines = draw(st.permutations([*lines, "P[i, j : H, W] = +(A[i, k] * B[k, j]);"]))
+    return f"function (A[H, W], B[H, W]) -> (R) {{ S[i : H] = +(A[i, j]); {' '.join(lines)} R = P + {' - '.join(names)}; }}"
+
+
+@settings(max_examples=25)
+@given(products(), st.sampled_from([small(CPU), small(GPU), TENSOR]), st.integers(8, 24))
+def test_random_products_keep_their_meaning(source: str, target: Target, side: int) -> None:
+    agree(program(source, side, side), target)
