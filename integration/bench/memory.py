@@ -1,4 +1,4 @@
-"""Rows that move data: an elementwise chain, sums, and a transpose."""
+"""Rows that move data: an elementwise chain, sums, a transpose and a stencil."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ CHAIN = """function (X) -> (Y) {
     F = abs(E);
     G = min(F, 3.0);
     Y = G + 2.0;
+}"""
+LAPLACE = """function (A[M, N]) -> (O) {
+    U[i, j : M, N] = +(A[i - 1, j]);
+    D[i, j : M, N] = +(A[i + 1, j]);
+    L[i, j : M, N] = +(A[i, j - 1]);
+    R[i, j : M, N] = +(A[i, j + 1]);
+    O = U + D + L + R - 4 * A;
 }"""
 SUMS = {"row": ("O[i : M]", 1), "column": ("O[j : N]", 0), "full": ("O[]", None)}
 
@@ -61,3 +68,21 @@ def transpose(small: bool) -> Mapping[str, Contestant]:
     tensor = torch.from_numpy(a)
     assert (function(a) == a.T).all()
     return {"tile": lambda: function(a), "PyTorch": lambda: tensor.T.contiguous()}
+
+
+def stencil(small: bool) -> Mapping[str, Contestant]:
+    """A Laplace operator over 2048² written as four shifts, against slices of a padded tensor in PyTorch eager."""
+    import torch
+
+    size = 64 if small else 2048
+    a = np.random.default_rng(0).random((size, size), np.float32)
+    function = tile.Function(LAPLACE)
+    tensor = torch.from_numpy(a)
+
+    def eager() -> torch.Tensor:
+        with torch.inference_mode():
+            p = torch.nn.functional.pad(tensor, (1, 1, 1, 1))
+            return p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:] - 4 * tensor
+
+    np.testing.assert_allclose(function(a), eager().numpy(), rtol=1e-5, atol=1e-5)
+    return {"tile": lambda: function(a), "PyTorch eager": eager}

@@ -39,6 +39,7 @@ ROWS: dict[str, Contest | Limit] = {
     "column-sum": Contest("column sums of 4096²", 0.8, memory.sums("column")),
     "full-sum": Contest("full sum of 4096²", 0.8, memory.sums("full")),
     "transpose": Contest("transpose of 2048²", 0.8, memory.transpose),
+    "stencil": Contest("Laplace operator of four shifts over 2048²", 1.0, memory.stencil),
     "mlp-gradient": Contest("MLP 784-512-512-10, batch 128, forward + backward", 0.6, gradients.mlp),
     "conv-gradient": Contest("conv 3×3 32×56×56×64, forward + backward", 0.6, gradients.convolution),
     "compile": Limit("cold compile of conv + ReLU", 0.4, "s", overhead.cold_compile),
