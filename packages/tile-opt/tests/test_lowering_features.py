@@ -7,7 +7,7 @@ import pytest
 from lowering_support import TARGET, check, wrap
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import walk_all, walk_statements
-from tile_ir.kernels import BufferKind, KernelList, StepKind
+from tile_ir.kernels import OUTPUT_ALIGN, BufferKind, KernelList, StepKind
 from tile_ir.semtree.nodes import Alloc, Barrier, For, Function, If, Insert, Let, Load, Space, Store
 from tile_ir.stripe.parser import parse_program
 from tile_ir.target import HardwareSettings, Target
@@ -58,7 +58,7 @@ def test_vector_with_stride_one_loads_and_stores_vectors() -> None:
     loads = [e for e in walk_all(function) if isinstance(e, Load)]
     assert [e.type.lanes for e in loads] == [8]
     (store,) = [s for s in walk_statements(function.body) if isinstance(s, Store)]
-    assert store.align == 32
+    assert store.align == OUTPUT_ALIGN == 16
 
 
 def test_other_strides_load_lane_by_lane() -> None:

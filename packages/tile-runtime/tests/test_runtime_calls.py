@@ -213,6 +213,20 @@ def test_given_outputs_of_any_layout(matmul: tile.Function, make: Any) -> None:
     np.testing.assert_array_equal(out, a[1])
 
 
+@pytest.mark.parametrize("offset", [0, 4, 8])
+def test_kernels_write_what_numpy_allocates_in_place(matmul: tile.Function, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+    """Arrays that start on 16 bytes; nothing else is allocated."""
+    a, out = np.eye(3, dtype=np.float32), _aligned((5, 4)).reshape(-1)[offset : offset + 9].reshape(3, 3)
+    matmul(a, a, out=out)
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("the result is not written in place")
+
+    monkeypatch.setattr(type(matmul.lower(a, a).device.memory), "allocate", refuse)
+    assert matmul(a, 2 * a, out=out) is out
+    np.testing.assert_array_equal(out, 2 * a)
+
+
 def test_interleaved_memory_is_no_overlap(add: tile.Function) -> None:
     both = np.zeros((2, 5), np.float32).T
     both[:, 0] = np.arange(5)

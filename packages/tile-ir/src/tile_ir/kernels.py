@@ -10,6 +10,9 @@ from tile_ir.semtree.nodes import Function
 from tile_ir.stripe.nodes import Block, ConstantBuffer
 from tile_ir.target import Target
 
+OUTPUT_ALIGN = 16
+"""Bytes: kernels may assume that outputs start on a multiple of them, as NumPy's arrays do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:

@@ -12,7 +12,7 @@ from tile_hal.events import FailedEvent
 from tile_hal.host import HostBuffer
 from tile_hal.interfaces import Buffer, Device, Library
 from tile_hal.submission import Prepared
-from tile_ir.kernels import BufferInfo, BufferKind
+from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind
 
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
@@ -20,9 +20,6 @@ from tile_runtime.tensor import Tensor
 
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
-
-OUTPUT_ALIGNMENT = 64
-"""Bytes: kernels may assume that outputs start on a cache line."""
 
 
 class Executable:
@@ -89,7 +86,7 @@ class Executable:
         """The caller's own memory, when kernels can write it."""
         if out is None or not out.nbytes or not out.flags.c_contiguous or not out.dtype.isnative:
             return None
-        if _address(out) % OUTPUT_ALIGNMENT or any(np.may_share_memory(out, a) for a in arrays):
+        if _address(out) % OUTPUT_ALIGN or any(np.may_share_memory(out, a) for a in arrays):
             return None
         return self.device.memory.wrap(raw_view(out))
 

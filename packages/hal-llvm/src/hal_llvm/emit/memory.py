@@ -57,7 +57,7 @@ def store(code: Code, pointer: str, value: str, type_: Type, node: Store, mask: 
         _masked_store(code, pointer, value, dtype, lanes, align, mask)
         return
     size = lanes * dtype.bytes
-    bypass = node.hint == "streaming" and lanes > 1 and align >= min(size, code.module.machine.vector_bytes)
+    bypass = node.hint == "streaming" and lanes > 1 and align >= min(size, 16)
     hint = ", !nontemporal !0" if bypass else ""
     code.emit(f"store {memory(dtype, lanes)} {value}, ptr {pointer}, align {align}{hint}")
 

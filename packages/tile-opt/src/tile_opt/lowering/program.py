@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 from tile_ir.dtype import DType
 from tile_ir.emit.names import NameAllocator
-from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
+from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.target import Target
 
-from tile_opt.lowering.allocate import ARRAY_ALIGN
 from tile_opt.lowering.arena import Lifetime, Touch, dependencies, place
 from tile_opt.lowering.body import LoweringError
 from tile_opt.lowering.cost import flops, traffic
@@ -150,9 +149,9 @@ class _Lowering:
         return slots, sources
 
     def _align(self, storage: _Storage) -> int:
-        """Outputs and temporaries are ours and aligned; what a user or the program text gives need not be."""
-        ours = storage.kind in (BufferKind.OUTPUT, BufferKind.TEMP)
-        return ARRAY_ALIGN if ours else max(storage.type.dtype.bytes, self.target.settings.buffer_align)
+        """Of a buffer's first byte: inputs and constants promise an element's, outputs and temporaries more."""
+        written = storage.kind in (BufferKind.OUTPUT, BufferKind.TEMP)
+        return max(OUTPUT_ALIGN if written else 1, storage.type.dtype.bytes, self.target.settings.buffer_align)
 
     def _lowered(
         self, kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, Source]
