@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED, CompletedEvent, FailedEvent, JoinedEvent
 from tile_hal.host_queue import HostEvent, HostQueue
 from tile_hal.interfaces import Buffer, Event, Executor, Memory
+from tile_hal.recycling import LARGE, Recycler
 
 __all__ = [
     "ALIGNMENT",
@@ -31,6 +33,8 @@ __all__ = [
     "JoinedEvent",
 ]
 
+KEPT_SHARE = 1 / 32
+"""Share of the machine's memory that may wait for its next use."""
 ALIGNMENT = 64
 """Bytes: a cache line and the widest vector register, the alignment every allocation has."""
 
@@ -83,22 +87,34 @@ class HostBuffer(Buffer):
         return self.array[:whole].view(kind)
 
 
+@cache
+def _recycler() -> Recycler:
+    """What all devices in host memory give up: a share of the machine's memory at most."""
+    return Recycler(int(_physical_memory() * KEPT_SHARE))
+
+
+def _physical_memory() -> int:
+    """Bytes of the machine's memory, or 5 GB where it does not say."""
+    try:
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return 5 << 30
+
+
 class HostMemory(Memory):
     """Allocator over the process's own memory."""
 
     @property
     def size_goal(self) -> int:
         """85 % of the machine's memory."""
-        try:
-            return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.85)
-        except (AttributeError, ValueError, OSError):
-            return 4 << 30
+        return int(_physical_memory() * 0.85)
 
     def allocate(self, nbytes: int) -> HostBuffer:
         if nbytes < 0:
             raise device_error(Code.MEMORY, f"cannot allocate {nbytes} bytes")
         try:
-            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+            size = nbytes + ALIGNMENT
+            raw = _recycler().block(size) if nbytes >= LARGE else np.empty(size, np.uint8)
         except (MemoryError, ValueError, OverflowError) as problem:
             raise device_error(Code.MEMORY, f"host memory is out: {nbytes} bytes were asked for") from problem
         base = _address(raw, raw.data)

@@ -1,0 +1,109 @@
+"""Large blocks of host memory: used again, never twice at a time, and bounded."""
+
+from __future__ import annotations
+
+import gc
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from tile_hal.host import HostMemory
+from tile_hal.recycling import LARGE, Recycler
+
+SIZE = 2 * LARGE
+
+
+def address(array: Any) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def test_what_is_given_up_is_used_again() -> None:
+    recycler = Recycler(4 * SIZE)
+    first = recycler.block(SIZE)
+    where = address(first)
+    del first
+    assert recycler.kept == SIZE
+    other, again = recycler.block(SIZE // 2), recycler.block(SIZE)
+    assert address(again) == where and other.nbytes == SIZE // 2 and recycler.kept == 0
+
+
+def test_a_view_keeps_its_block() -> None:
+    recycler = Recycler(4 * SIZE)
+    part = recycler.block(SIZE)[5:21].view(np.float32).reshape(2, 2).T
+    assert recycler.kept == 0
+    part[:] = 7
+    assert not np.may_share_memory(recycler.block(SIZE), part) and (part == 7).all()
+    del part
+    assert recycler.kept == 2 * SIZE
+
+
+def test_no_more_than_agreed_is_kept() -> None:
+    recycler = Recycler(3 * SIZE)
+    blocks = [recycler.block(SIZE + k) for k in range(5)]
+    while blocks:
+        del blocks[0]
+    assert recycler.kept == 2 * SIZE + 4 + 3
+    assert recycler.block(4 * SIZE).nbytes == 4 * SIZE
+    assert recycler.kept == 2 * SIZE + 4 + 3
+    recycler.clear()
+    assert recycler.kept == 0
+
+
+def test_what_waits_is_given_back_before_memory_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    recycler = Recycler(4 * SIZE)
+    recycler.block(SIZE)
+    real, asked = np.empty, list[int]()
+
+    def tight(nbytes: int, dtype: Any) -> Any:
+        asked.append(nbytes)
+        if recycler.kept:
+            raise MemoryError
+        return real(nbytes, dtype)
+
+    monkeypatch.setattr(np, "empty", tight)
+    assert recycler.block(SIZE + 1).nbytes == SIZE + 1
+    assert asked == [SIZE + 1] * 2
+
+
+def test_the_collector_may_give_blocks_up_at_any_time() -> None:
+    """Also while the lock is held: the block is let go then."""
+    recycler = Recycler(4 * SIZE)
+    cycle: list[Any] = [recycler.block(SIZE)]
+    cycle.append(cycle)
+    del cycle
+    with recycler._lock:
+        gc.collect()
+    assert recycler.kept == 0 and recycler.block(SIZE).nbytes == SIZE
+
+
+def test_no_block_is_in_use_twice() -> None:
+    """Four threads take, mark, check and drop blocks of three sizes."""
+    recycler = Recycler(6 * SIZE)
+
+    def work(seed: int) -> int:
+        rng, held = random.Random(seed), list[tuple[int, Any]]()
+        for step in range(300):
+            if held and rng.random() < 0.5:
+                mark, block = held.pop(rng.randrange(len(held)))
+                assert (block[:: LARGE // 8] == mark).all()
+            else:
+                mark, block = (seed * 7 + step) % 251, recycler.block(LARGE + 64 * rng.randrange(3))
+                block[:: LARGE // 8] = mark
+                held.append((mark, block))
+            del held[:-5]
+        return len(held)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) > 0
+    assert 0 < recycler.kept <= 6 * SIZE
+
+
+def test_host_memory_takes_large_blocks_from_what_was_given_up() -> None:
+    memory = HostMemory()
+    buffer = memory.allocate(SIZE + 12345)
+    where = buffer.address
+    assert where % 64 == 0
+    del buffer
+    assert memory.allocate(SIZE + 12345).address == where
