@@ -19,7 +19,7 @@ from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import Target
 from tile_lang.program import TensorType
@@ -131,6 +131,54 @@ def test_sums_that_fill_a_part_keep_their_loops() -> None:
         assert view is not None and not any(s.constraints for s in view.stages)
 
 
+LARGEST_OF_ROW = "X[i, 0 : H, 1] = >(B[i, j]); R = B - X;"
+ROWS = {
+    "the row above": "U[i, j : H, W] = +(A[i - 1, j]); B = A - U;",
+    "the column before": "U[i, j : H, W] = +(A[i, j - 1]); B = A - U;",
+    "both": "U[i, j : H, W] = +(A[i - 1, j]); V[i, j : H, W] = +(A[i, j + 2]); B = U - V;",
+}
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("name", ROWS)
+def test_shifts_join_the_reduction_of_their_rows(name: str, target: Target) -> None:
+    """On GPUs still with a group for each row; on CPUs loops that are not shared run where they ran before."""
+    source = f"function (A[H, W]) -> (R) {{ {ROWS[name]} {LARGEST_OF_ROW} }}"
+    scheduled = agree(program(source, 9, 300), target)
+    (kernel,) = kernels_of(scheduled)
+    assert isinstance(kernel, Block)
+    if target is GPU:
+        assert [i.range for i in kernel.indexes] == [9]
+        (item,) = kernel.body
+        assert isinstance(item, Block) and [i.range for i in item.indexes if i.bind is Bind.GROUP] == [128]
+    else:
+        (front,) = kernels_of(optimize(program(source, 9, 300), target, passes=FRONT))
+        view = open_kernel(front) if isinstance(front, Block) else None
+        assert view is not None
+        assert not any(set(c.names) & set(s.loop_names) for s in view.stages for c in s.constraints)
+
+
+CELLS = {
+    "a column everywhere": "function (A[H, W], B[H, W]) -> (R) { T[i, j : H, W] = +(A[i, 0]); R = T + B; }",
+    "a column of a row that items share": "function (A[H, W], B[H, W]) -> (R) { S = A + B; T[i, j : H, W] = +(S[i, 0]); R = S - T - B; }",
+    "one cell": "function (A[H, W], B[H, W]) -> (R) { T[i, 0 : H, W] = +(A[i, 0]); R = T + B; }",
+    "a part of the diagonal": "function (A[H, W], B[H, W]) -> (R) { T[i, j : H, W] = +(B[i, j]), i - j < 4; S = A - T; R = T + B + S; }",
+    "an output that neighbours read": """function (A[H, W], B[H, W]) -> (S, R) {
+        S = A - B; T[i, j : H, W] = =(S[i, j + 8]); U[i, j : H, W] = >(A[i - 3, j + 8]); R = T + S + U;
+    }""",
+    "a row that exists under a constraint": """function (A[H, W], B[H, W]) -> (R) {
+        T[i, j : H, W] = +(A[i - 1, j]); U[i, j : H, W] = +(A[i - 1, j] * B[i, j]); X[i, 0 : H, 1] = >(B[i, j]); R = T + U - X;
+    }""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 33), (4, 64), (17, 40)])
+@pytest.mark.parametrize("name", CELLS)
+def test_items_of_a_row_read_what_they_wrote(name: str, rows: int, columns: int) -> None:
+    for target in (GPU, small(GPU)):
+        agree(program(CELLS[name], rows, columns), target)
+
+
 # --- widening --------------------------------------------------------------------------------------
 
 
@@ -200,13 +248,18 @@ def stencils(draw: st.DrawFn) -> str:
             i, j = (draw(st.integers(-3, 3)) for _ in "ij")
             agg = draw(st.sampled_from("++>="))
             inside = f"{one}[i + {i}, j + {j}]" if agg != "=" else f"{one}[i, j + {j}]"
+            inside = draw(st.sampled_from([inside, inside, f"{one}[i, 0]"]))
             out = f"i, j + {j}" if agg == "=" and draw(st.booleans()) else "i, j"
             lines.append(f"T{k}[{out} : H, W] = {agg}({inside});")
         names.append(f"T{k}")
-    return f"function (A[H, W], B[H, W]) -> (R) {{ {' '.join(lines)} R = {names[-1]} + {names[-2]}; }}"
+    end = f"R = {names[-1]} + {names[-2]};"
+    if draw(st.booleans()):
+        end = f"X[i, 0 : H, 1] = >({names[-1]}[i, j]); R = {names[-2]} - X;"
+    outputs = draw(st.sampled_from(["R", "T0, R"]))
+    return f"function (A[H, W], B[H, W]) -> ({outputs}) {{ {' '.join(lines)} {end} }}"
 
 
-@settings(max_examples=60)
+@settings(max_examples=80)
 @given(stencils(), st.sampled_from([CPU, GPU]), st.integers(1, 9), st.integers(1, 40))
 def test_random_stencils_keep_their_meaning(source: str, target: Target, rows: int, columns: int) -> None:
     agree(program(source, rows, columns), small(target))

@@ -25,7 +25,7 @@ from tile_opt.schedule.strides import flat_stride
 from tile_opt.schedule.tree import main_of, with_kernels
 from tile_opt.schedule.unify import SharedLoop, shared_loops
 from tile_opt.schedule.view import KernelView, close_kernel, open_kernel
-from tile_opt.schedule.widen import widen, writes_each_point
+from tile_opt.schedule.widen import narrow, widen, writes_each_point
 from tile_opt.schedule.work import is_heavy, nbytes, points, view_is_heavy
 
 LOCAL = Location("LOCAL", scope=Scope.THREAD)
@@ -133,14 +133,15 @@ class _Groups:
         return not any(self.writes[j] & touched or self.reads[j] & self.writes[k] for j in range(k + 1, home))
 
     def _fitted(self, view: KernelView) -> KernelView:
-        """`view` with stages widened where its stages then share more iterations."""
-        wide = widen(view)
-        if wide is view:
+        """`view` with stages widened along the loops that can be shared then, and along no others."""
+        exact = narrow(view)
+        wide = widen(exact)
+        if wide is exact:
             return view
         shared = self._shared(wide)
-        if _iterations(shared) <= _iterations(self._shared(view)):
-            return view
-        return widen(view, {name for loop in shared for name in loop.members})
+        if _iterations(shared) <= _iterations(self._shared(exact)):
+            return exact
+        return widen(exact, {name for loop in shared for name in loop.members})
 
     def _append(self, item: KernelView | Statement) -> None:
         self.items.append(None)

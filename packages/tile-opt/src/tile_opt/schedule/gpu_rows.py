@@ -36,6 +36,7 @@ from tile_opt.schedule.row_staging import StagedSteps, row_operands, staged_step
 from tile_opt.schedule.strides import flat_stride
 from tile_opt.schedule.unify import plain_loop
 from tile_opt.schedule.view import KernelView, Stage, Use, close_stage
+from tile_opt.schedule.widen import widen, writes_each_point
 from tile_opt.schedule.work import merged_use
 
 WIDE = 4
@@ -63,14 +64,17 @@ class Total:
 
 def plan_rows(view: KernelView, settings: HardwareSettings, least: int = 32) -> RowSplit | None:
     """The split when every stage with a loop of its own walks rows of one length, at least `least`, contiguously; else None."""
+    view = widen(view)
     loops = [s.loops for s in view.stages if s.loops]
     if not loops or any(len(own) != 1 or own[0].order is not Order.FREE for own in loops):
         return None
     extents = {own[0].range for own in loops}
-    if len(extents) != 1 or any(s.constraints for s in view.stages):
+    if len(extents) != 1 or any(s.constraints and not writes_each_point(s) for s in view.stages):
         return None
     extent = extents.pop()
-    if extent < least or not all(_walks_rows(view, s) for s in view.stages if s.loops):
+    if extent < least or not all(_walks_rows(view, s) if s.loops else _keeps_to_cells(view, s) for s in view.stages):
+        return None
+    if not all(_row_of_its_own(view, buffer) for buffer in view.writes()):
         return None
     wide = WIDE if settings.vec_size >= WIDE and extent % WIDE == 0 and _aligned(view) else 1
     items = min(settings.threads, 1 << max(0, (extent // wide - 1).bit_length()))
@@ -82,7 +86,7 @@ def _walks_rows(view: KernelView, stage: Stage) -> bool:
     loop = stage.loops[0].name
     strides = [flat_stride(view, u, loop) for u in stage.uses if not view.is_local(u.buffer)]
     merged = merged_use(stage)
-    if merged is not None and not (view.is_local(merged.buffer) and _one_cell(view, merged)):
+    if merged is not None and not view.is_local(merged.buffer):
         return False
     for use in stage.uses:
         if not view.is_local(use.buffer):
@@ -94,9 +98,21 @@ def _walks_rows(view: KernelView, stage: Stage) -> bool:
         plain = [plain_loop(f, stage, s) for f, s in zip(use.forms, size, strict=True)]
         if along and loop not in plain:
             return False
-        if not along and use.writes and use is not merged:
+        if not along and not (_one_cell(view, use) and (use is merged or not use.writes)):
             return False
     return all(s in (0, 1) for s in strides) and (1 in strides or not strides)
+
+
+def _row_of_its_own(view: KernelView, buffer: str) -> bool:
+    """What an item writes of a row in memory, no other item of the group reads or writes: nothing makes it wait."""
+    users = [(k, s, u) for k, s in enumerate(view.stages) for u in s.uses if u.buffer == buffer]
+    along = any(s.loops and s.loops[0].name in f.names for _, s, u in users for f in u.forms)
+    return not along or _same_row(users)
+
+
+def _keeps_to_cells(view: KernelView, stage: Stage) -> bool:
+    """Rows are spread over the items: a stage that every item runs for itself cannot touch single cells of them."""
+    return all(_one_cell(view, u) for u in stage.uses if view.is_local(u.buffer))
 
 
 def _one_cell(view: KernelView, use: Use) -> bool:
@@ -118,7 +134,7 @@ def _aligned(view: KernelView) -> bool:
 
 def plan_staging(view: KernelView, split: RowSplit, settings: HardwareSettings) -> RowSplit:
     """`split` with the rows that reach their reductions through local memory, or why none does."""
-    return with_staging(_rows_kept(view), split, settings)
+    return with_staging(_rows_kept(widen(view)), split, settings)
 
 
 Part = Stage | StagedSteps | Total
@@ -126,7 +142,7 @@ Part = Stage | StagedSteps | Total
 
 def build_gpu_rows(whole: KernelView, split: RowSplit) -> Block:
     """The scheduled kernel: grid over the shared loops, one group per row."""
-    view = _rows_kept(whole)
+    view = _rows_kept(widen(whole))
     grid = tuple(Index(f"{i.name}_g", i.range, bind=Bind.GRID) for i in view.loops)
     forms = {i.name: Affine.var(f"{i.name}_g") for i in view.loops}
     parts, allocs = _parts(view, split)
@@ -171,7 +187,8 @@ def _rows_kept(view: KernelView) -> KernelView:
     """Rows of memory that several stages read are loaded once, into local rows."""
     for buffer in sorted(view.reads() - view.writes()):
         users = [(k, s, u) for k, s in enumerate(view.stages) for u in s.uses if u.buffer == buffer]
-        if len({k for k, _, _ in users}) > 1 and _same_row(users):
+        # Under constraints alone the row may not exist.
+        if len({k for k, _, _ in users}) > 1 and _same_row(users) and not all(s.constraints for _, s, _ in users):
             view = _row_kept(view, users)
     return view
 
@@ -236,8 +253,8 @@ def _row_stages(
     moved = replace(stage, loops=split.indexes(), uses=uses)
     moved = moved.substitute({stage.loops[0].name: split.form()})
     moved = replace(moved, constraints=moved.constraints + limit)
-    merged = merged_use(moved)
-    if merged is None or flat_stride(view, merged, stage.loops[0].name):
+    whole, merged = merged_use(stage), merged_use(moved)
+    if whole is None or merged is None or flat_stride(view, whole, stage.loops[0].name):
         return [moved], []
     staged = frozenset(u.name for u in row_operands(view, stage) if u.buffer in split.staged)
     return _reduced(view, moved, merged, split, staged, taken)

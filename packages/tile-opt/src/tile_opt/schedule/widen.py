@@ -13,6 +13,7 @@ from dataclasses import replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Index, Order
 
+from tile_opt.schedule.segments import interior
 from tile_opt.schedule.view import KernelView, Stage
 
 
@@ -26,6 +27,24 @@ def widen(view: KernelView, loops: Container[str] | None = None) -> KernelView:
     stages = tuple(_widened(view, s, loops) if writes_each_point(s) else s for s in view.stages)
     changed = any(a is not b for a, b in zip(stages, view.stages, strict=True))
     return replace(view, stages=stages) if changed else view
+
+
+def narrow(view: KernelView) -> KernelView:
+    """The inverse of `widen`: loops of stages run where the constraints on them alone hold."""
+    stages = tuple(_narrowed(s) if s.constraints else s for s in view.stages)
+    changed = any(a is not b for a, b in zip(stages, view.stages, strict=True))
+    return replace(view, stages=stages) if changed else view
+
+
+def _narrowed(stage: Stage) -> Stage:
+    for loop in stage.loops:
+        own = tuple(c for c in stage.constraints if c.names == (loop.name,))
+        low, high = interior(loop.name, own, {loop.name: loop.range}) if own else (0, 0)
+        if low < high:
+            kept = replace(stage, constraints=tuple(c for c in stage.constraints if c not in own))
+            loops = tuple(replace(i, range=high - low) if i.name == loop.name else i for i in stage.loops)
+            stage = replace(kept.substitute({loop.name: Affine.var(loop.name) + low}), loops=loops)
+    return stage
 
 
 def _widened(view: KernelView, stage: Stage, loops: Container[str] | None) -> Stage:
