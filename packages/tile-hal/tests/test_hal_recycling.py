@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tile_hal import host
 from tile_hal.host import HostMemory
 from tile_hal.recycling import LARGE, Recycler
 
@@ -98,6 +101,26 @@ def test_no_block_is_in_use_twice() -> None:
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(work, range(4))) > 0
     assert 0 < recycler.kept <= 6 * SIZE
+
+
+def test_containers_bound_what_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "free").write_text("max\n")
+    (tmp_path / "tight").write_text(f"{1 << 25}\n")
+    for names, size in ((["tight", "free"], 1 << 25), (["free", "none"], HostMemory().size_goal / 0.85)):
+        monkeypatch.setattr(host, "MEMORY_LIMITS", [str(tmp_path / n) for n in names])
+        assert HostMemory().size_goal == pytest.approx(0.85 * size, abs=1)
+    assert host._recycler().most <= 1 << 30
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_begins_with_nothing_kept() -> None:
+    """Another thread may hold the lock while a process forks."""
+    first = host._recycler()
+    with first._lock:
+        child = os.fork()
+        if not child:
+            os._exit(0 if host._recycler() is not first and HostMemory().allocate(SIZE).nbytes == SIZE else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_host_memory_takes_large_blocks_from_what_was_given_up() -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,8 +35,10 @@ __all__ = [
     "JoinedEvent",
 ]
 
-KEPT_SHARE = 1 / 32
-"""Share of the machine's memory that may wait for its next use."""
+KEPT_SHARE, MOST_KEPT = 1 / 32, 1 << 30
+"""What may wait for its next use: a share of the memory that there is for us, and bytes."""
+MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where Linux says what a container may use."""
 ALIGNMENT = 64
 """Bytes: a cache line and the widest vector register, the alignment every allocation has."""
 
@@ -89,16 +93,30 @@ class HostBuffer(Buffer):
 
 @cache
 def _recycler() -> Recycler:
-    """What all devices in host memory give up: a share of the machine's memory at most."""
-    return Recycler(int(_physical_memory() * KEPT_SHARE))
+    """What all devices in host memory give up."""
+    return Recycler(min(int(_memory() * KEPT_SHARE), MOST_KEPT))
 
 
-def _physical_memory() -> int:
-    """Bytes of the machine's memory, or 5 GB where it does not say."""
+if hasattr(os, "register_at_fork"):
+    # Another thread may have held the lock.
+    os.register_at_fork(after_in_child=_recycler.cache_clear)
+
+
+def _memory() -> int:
+    """Bytes that this process may use: the machine's, or 5 GB where it does not say, and no more than its container's."""
     try:
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        found = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
-        return 5 << 30
+        found = 5 << 30
+    return min(found, *map(_limit, MEMORY_LIMITS))
+
+
+def _limit(path: str) -> int:
+    """The number in a file; no limit where there is none."""
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):
+        return sys.maxsize
 
 
 class HostMemory(Memory):
@@ -106,8 +124,8 @@ class HostMemory(Memory):
 
     @property
     def size_goal(self) -> int:
-        """85 % of the machine's memory."""
-        return int(_physical_memory() * 0.85)
+        """85 % of the memory that there is for us."""
+        return int(_memory() * 0.85)
 
     def allocate(self, nbytes: int) -> HostBuffer:
         if nbytes < 0:

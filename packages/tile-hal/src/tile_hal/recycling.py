@@ -40,10 +40,13 @@ class Recycler:
         return shown
 
     def clear(self) -> None:
-        """Give all that waits back to the system."""
-        with self._lock:
-            self._blocks.clear()
-            self.kept = 0
+        """Give all that waits back to the system, unless it is being counted right now."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._blocks.clear()
+                self.kept = 0
+            finally:
+                self._lock.release()
 
     def _new(self, nbytes: int) -> Bytes:
         try:
@@ -56,7 +59,9 @@ class Recycler:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            found = next((k for k, b in enumerate(self._blocks) if b.nbytes == nbytes), None)
+            last = len(self._blocks) - 1
+            # The newest first: caches may still hold it.
+            found = next((last - k for k, b in enumerate(reversed(self._blocks)) if b.nbytes == nbytes), None)
             if found is None:
                 return None
             block = self._blocks[found]
