@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from threading import Lock
 
 import numpy as np
@@ -41,12 +43,10 @@ class Recycler:
 
     def clear(self) -> None:
         """Give all that waits back to the system, unless it is being counted right now."""
-        if self._lock.acquire(blocking=False):
-            try:
+        with self._alone() as alone:
+            if alone:
                 self._blocks.clear()
                 self.kept = 0
-            finally:
-                self._lock.release()
 
     def _new(self, nbytes: int) -> Bytes:
         try:
@@ -56,29 +56,33 @@ class Recycler:
             return np.empty(nbytes, np.uint8)
 
     def _take(self, nbytes: int) -> Bytes | None:
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
+        with self._alone() as alone:
             last = len(self._blocks) - 1
             # The newest first: caches may still hold it.
-            found = next((last - k for k, b in enumerate(reversed(self._blocks)) if b.nbytes == nbytes), None)
+            newest = (last - k for k, b in enumerate(reversed(self._blocks)) if b.nbytes == nbytes)
+            found = next(newest, None) if alone else None
             if found is None:
                 return None
             block = self._blocks[found]
             del self._blocks[found]
             self.kept -= nbytes
             return block
-        finally:
-            self._lock.release()
 
     def _keep(self, block: Bytes) -> None:
-        # The garbage collector may call this while the lock is held, by the same thread too.
-        if block.nbytes > self.most or not self._lock.acquire(blocking=False):
-            return
-        try:
+        with self._alone() as alone:
+            if not alone or block.nbytes > self.most:
+                return
             self._blocks.append(block)
             self.kept += block.nbytes
             while self.kept > self.most:
                 self.kept -= self._blocks.popleft().nbytes
+
+    @contextmanager
+    def _alone(self) -> Generator[bool, None, None]:
+        """Whether nobody else counts blocks now: the garbage collector may call while the same thread does, so none waits."""
+        alone = self._lock.acquire(blocking=False)
+        try:
+            yield alone
         finally:
-            self._lock.release()
+            if alone:
+                self._lock.release()

@@ -10,6 +10,9 @@ from hal_llvm.emit import arith
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import literal, memory, register, spread, suffix
 
+STREAMED = 16
+"""Bytes: the alignment that streaming stores need; LLVM splits vectors that are wider than what is known."""
+
 
 def address(code: Code, base: str, index: str, index_type: str, dtype: DType) -> str:
     """Address of element `index`."""
@@ -57,7 +60,7 @@ def store(code: Code, pointer: str, value: str, type_: Type, node: Store, mask: 
         _masked_store(code, pointer, value, dtype, lanes, align, mask)
         return
     size = lanes * dtype.bytes
-    bypass = node.hint == "streaming" and lanes > 1 and align >= min(size, 16)
+    bypass = node.hint == "streaming" and lanes > 1 and align >= min(size, STREAMED)
     hint = ", !nontemporal !0" if bypass else ""
     code.emit(f"store {memory(dtype, lanes)} {value}, ptr {pointer}, align {align}{hint}")
 

@@ -99,14 +99,11 @@ class _Groups:
 
     def _place(self, view: KernelView) -> None:
         home = self._latest_producer(view)
-        item = self.items[home] if home is not None else None
-        fits = isinstance(item, KernelView) and len(item.stages) + len(view.stages) <= self.options.max_stages
-        if home is not None and isinstance(item, KernelView) and fits:
-            fused = self._fitted(_joined(item, view))
-            if self._pays(item, view, fused):
-                self._put(home, fused)
-                return
-        self._append(view)
+        fused = None if home is None else self._fused(self.items[home], view)
+        if home is None or fused is None:
+            self._append(view)
+        else:
+            self._put(home, fused)
 
     def _put(self, home: int, fused: KernelView) -> None:
         """Item `home` is `fused` now; its other producers join it where they can."""
@@ -118,14 +115,21 @@ class _Groups:
     def _absorb(self, k: int, home: int) -> None:
         """Item `k` joins the later item `home`, when one of them reduces nothing and nothing between them is in the way."""
         early, late = self.items[k], self.items[home]
-        if not (isinstance(early, KernelView) and isinstance(late, KernelView) and self._may_move(k, home)):
+        if not (_reduces_nothing(early) or _reduces_nothing(late)) or not self._may_move(k, home):
             return
-        few = len(early.stages) + len(late.stages) <= self.options.max_stages
-        if few and (_reduces_nothing(early) or _reduces_nothing(late)):
-            fused = self._fitted(_joined(early, late))
-            if self._pays(early, late, fused):
-                self._set(k, None)
-                self._set(home, fused)
+        fused = self._fused(early, late)
+        if fused is not None:
+            self._set(k, None)
+            self._set(home, fused)
+
+    def _fused(self, early: KernelView | Statement | None, late: KernelView | Statement | None) -> KernelView | None:
+        """Both as one kernel; None where they are not kernels in normal form, or it would not pay."""
+        if not (isinstance(early, KernelView) and isinstance(late, KernelView)):
+            return None
+        if len(early.stages) + len(late.stages) > self.options.max_stages:
+            return None
+        fused = self._fitted(_joined(early, late))
+        return fused if self._pays(early, late, fused) else None
 
     def _may_move(self, k: int, home: int) -> bool:
         """Nothing between the two items reads what item `k` writes, or writes what it touches."""
@@ -247,8 +251,8 @@ def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
     return tuple(r for r in view.refs if r.into in names)
 
 
-def _reduces_nothing(view: KernelView) -> bool:
-    return all(writes_each_point(s) for s in view.stages)
+def _reduces_nothing(item: KernelView | Statement | None) -> bool:
+    return isinstance(item, KernelView) and all(writes_each_point(s) for s in item.stages)
 
 
 def _written(item: KernelView | Statement | None) -> set[str]:

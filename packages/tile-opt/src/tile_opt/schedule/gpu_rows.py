@@ -134,7 +134,7 @@ def _aligned(view: KernelView) -> bool:
 
 def plan_staging(view: KernelView, split: RowSplit, settings: HardwareSettings) -> RowSplit:
     """`split` with the rows that reach their reductions through local memory, or why none does."""
-    return with_staging(_rows_kept(widen(view)), split, settings)
+    return with_staging(_rows_kept(view), split, settings)
 
 
 Part = Stage | StagedSteps | Total
@@ -142,7 +142,7 @@ Part = Stage | StagedSteps | Total
 
 def build_gpu_rows(whole: KernelView, split: RowSplit) -> Block:
     """The scheduled kernel: grid over the shared loops, one group per row."""
-    view = _rows_kept(widen(whole))
+    view = _rows_kept(whole)
     grid = tuple(Index(f"{i.name}_g", i.range, bind=Bind.GRID) for i in view.loops)
     forms = {i.name: Affine.var(f"{i.name}_g") for i in view.loops}
     parts, allocs = _parts(view, split)
@@ -184,7 +184,8 @@ def _statements(part: Part, view: KernelView, allocs: tuple[Refinement, ...], ou
 
 
 def _rows_kept(view: KernelView) -> KernelView:
-    """Rows of memory that several stages read are loaded once, into local rows."""
+    """Stages as long as the rows, whose shared rows of memory are loaded once, into local rows."""
+    view = widen(view)
     for buffer in sorted(view.reads() - view.writes()):
         users = [(k, s, u) for k, s in enumerate(view.stages) for u in s.uses if u.buffer == buffer]
         # Under constraints alone the row may not exist.
