@@ -13,8 +13,8 @@ import tile_hal
 import tile_lang
 from tile_hal.interfaces import Buffer, Device
 from tile_ir.kernels import BufferKind
+from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe import interpret
-from tile_lang.program import Program, TensorType
 from tile_opt.compiler import Compiled
 
 Array = np.ndarray[Any, Any]

@@ -18,8 +18,8 @@ from tile_hal.conformance import strategies
 from tile_hal.conformance.programs import fill
 from tile_hal.conformance.strategies import Data
 from tile_ir.dtype import DType, from_numpy
+from tile_ir.program.nodes import TensorType
 from tile_lang.examples import TUTORIAL, Example
-from tile_lang.program import TensorType
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]

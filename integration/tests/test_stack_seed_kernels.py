@@ -19,8 +19,8 @@ from stack import bind, on_device
 from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel
+from tile_ir.program.nodes import TensorType
 from tile_ir.target import PassConfig, Target
-from tile_lang.program import TensorType
 from tile_opt.compiler import Compiled
 
 LOG = "function (I) -> (L) { L = log(I); }"

@@ -14,8 +14,8 @@ from stack import Array, bind, on_device
 from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.program.nodes import TensorType
 from tile_ir.target import PassConfig, Target
-from tile_lang.program import TensorType
 
 MATMUL = {
     "nn": "function (A[M, K], B[K, N]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[k, j]); }",

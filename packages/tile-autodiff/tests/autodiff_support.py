@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tile_autodiff
 import tile_lang
 from tile_ir.dtype import from_numpy
-from tile_lang.program import Program, TensorType
+from tile_ir.program.nodes import Program, TensorType
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]

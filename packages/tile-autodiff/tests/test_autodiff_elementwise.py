@@ -8,8 +8,8 @@ import tile_autodiff
 import tile_lang
 from autodiff_support import Array, bound, check, check_source, cotangents, spread
 from tile_autodiff import rules
+from tile_ir.program.nodes import Contraction, Elementwise
 from tile_lang.examples import TUTORIAL, Example
-from tile_lang.program import Contraction, Elementwise
 
 POSITIVE = {"log", "sqrt", "recip"}
 UNIT = {"asin", "acos"}

@@ -12,7 +12,7 @@ from autodiff_support import Arrays, bound, check, cotangents, differences, spre
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tile_ir.diagnostics import TileTypeError
-from tile_lang.program import CustomGradient, Param, Program
+from tile_ir.program.nodes import CustomGradient, Param, Program
 
 FUNCTIONS = {
     "matmul": ("function (A[N, K], B[K, M]) -> (O) { O[i, j : N, M] = +(A[i, k] * B[k, j]); }", {"A": (3, 2), "B": (2, 3)}),

@@ -15,8 +15,8 @@ from tile_hal.conformance.programs import bind, fill
 from tile_hal.conformance.report import Case, DeviceFacts, Report
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction
 from tile_lang import evaluate, format_source, parse
-from tile_lang.program import Contraction
 
 QUIRKY = '''
 from dataclasses import replace

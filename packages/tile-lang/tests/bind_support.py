@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tile_lang
 from tile_ir.dtype import DType, from_numpy
-from tile_lang.program import Program, TensorType
+from tile_ir.program.nodes import Program, TensorType
 
 Array = np.ndarray[Any, Any]
 _TYPE = re.compile(r"(\w+)=(\w+)\[([\d,\s]*)\]")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 from tile_ir.dtype import DType
-from tile_lang.program import TensorType
+from tile_ir.program.nodes import TensorType
 
 INDEXES = ("i", "j", "k")
 SIZES = st.sampled_from([0, 1, 2, 3, 4, 5])

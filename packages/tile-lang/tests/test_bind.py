@@ -7,8 +7,8 @@ import pytest
 import tile_lang
 from bind_support import program, result_type, run, types_of
 from tile_ir.diagnostics import TileError, TileLimitError
+from tile_ir.program.nodes import Constraint, Contraction, Elementwise, Literal, Poly
 from tile_lang import Limits
-from tile_lang.program import Constraint, Contraction, Elementwise, Literal, Poly
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tile_ir.diagnostics import Source, TileError
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
 from tile_lang.codes import CODES
 from tile_lang.parser import parse
-from tile_lang.program import TensorType
 
 FOLDER = Path(__file__).parent / "errors"
 CASES = sorted(path.stem for path in FOLDER.glob("*.tile"))

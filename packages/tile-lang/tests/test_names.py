@@ -1,6 +1,6 @@
 """Names for what the compiler adds."""
 
-from tile_lang.names import claim, fresh
+from tile_ir.names import claim, fresh
 
 
 def test_fresh_names_count_up_from_the_wanted_one() -> None:

@@ -17,10 +17,10 @@ from tile_ir import numerics
 from tile_ir.diagnostics import TileError, TileSyntaxError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Constraint, Contraction, Literal, Poly, Program
+from tile_ir.program.text import without_origins
 from tile_lang.domain import tuples, undetermined
 from tile_lang.examples import TUTORIAL
-from tile_lang.program import Constraint, Contraction, Literal, Poly, Program
-from tile_lang.program_text import without_origins
 
 BOX = range(-4, 9)
 """Holds every value that the strategy's explicit bounds leave for an index."""

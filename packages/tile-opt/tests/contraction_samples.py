@@ -11,7 +11,7 @@ from math import ceil, floor, prod
 from hypothesis import strategies as st
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_lang.program import (
+from tile_ir.program.nodes import (
     Constraint,
     Contraction,
     Poly,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
 from tile_ir.target import HardwareSettings, PassConfig, Target
-from tile_lang.program import TensorType
 from tile_opt.compiler import Compiled
 
 NODES = frozenset({"Barrier", "Extract", "Fma", "Insert", "Iota", "ReduceLanes", "Return", "Shuffle", "Splat", "While"})

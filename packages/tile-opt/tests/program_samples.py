@@ -12,8 +12,7 @@ from contraction_samples import contractions
 from hypothesis import strategies as st
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_lang.domain import undetermined
-from tile_lang.program import (
+from tile_ir.program.nodes import (
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -28,6 +27,7 @@ from tile_lang.program import (
     Scatter,
     TensorType,
 )
+from tile_lang.domain import undetermined
 
 REDUCTIONS = (Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN)
 DTYPES = (DType.FLOAT32, DType.FLOAT32, DType.INT32, DType.UINT8, DType.FLOAT16, DType.FLOAT64, DType.BOOL)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block, Direction
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import PassConfig, Target
 from tile_lang import bind, parse
-from tile_lang.program import Program, TensorType
 from tile_opt.pipeline import optimize
 
 STENCILS = [

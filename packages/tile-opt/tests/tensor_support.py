@@ -13,20 +13,20 @@ from lowering_support import execute
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.program.nodes import Program, TensorType
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.semtree.verify import verify as verify_function
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import PassConfig, Target
-from tile_lang.program import Program, TensorType
 from tile_opt.compiler import lower_kernels
 from tile_opt.explain.structure import blocks_in
+from tile_opt.kernel.view import open_kernel
 from tile_opt.passes.base import kernels_of
-from tile_opt.passes.tensor_tile import TensorTile
+from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.plans import TensorPlan
-from tile_opt.schedule.view import open_kernel
+from tile_opt.plan.plans import TensorPlan
 from tile_opt.translate import to_stripe
 
 Array = np.ndarray[Any, Any]

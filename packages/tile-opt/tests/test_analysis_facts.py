@@ -12,8 +12,8 @@ import pytest
 from contraction_samples import Access, contraction, p
 from tile_ir.diagnostics import Source, Span, TileLimitError, TileTypeError
 from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
-from tile_lang.program import Contraction
 from tile_opt.analysis import FlatDomain, Sets, analyze, check_assigned_once, uncovered
 from tile_opt.analysis.domain import find_bounds, leftover
 from tile_opt.analysis.sets import Bounds

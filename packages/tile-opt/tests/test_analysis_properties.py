@@ -11,8 +11,8 @@ import pytest
 from contraction_samples import contractions, valid_tuples
 from hypothesis import HealthCheck, assume, given, settings
 from tile_ir.diagnostics import TileTypeError
+from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
-from tile_lang.program import Contraction
 from tile_opt.analysis import Sets, analyze, check_assigned_once, uncovered
 from tile_opt.analysis.domain import FlatDomain
 

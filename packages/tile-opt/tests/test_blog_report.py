@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import tile_opt
 from tile_ir.target import HardwareSettings
-from tile_opt.blog.cost import tile_cost
-from tile_opt.blog.flat import Access, FlatKernel
-from tile_opt.blog.report import BLOG_SETTINGS, BlogReport
+from tile_opt.explain.blog.cost import tile_cost
+from tile_opt.explain.blog.flat import Access, FlatKernel
+from tile_opt.explain.blog.report import BLOG_SETTINGS, BlogReport
 
 CONV = """function (D[N, X, Y, CI], K[I, J, CO, CI]) -> (R) {
     O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, co, ci]);

@@ -10,17 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lowering_support import execute
 from program_samples import programs, random_inputs
+from tile_ir.program.nodes import Program
 from tile_ir.semtree.verify import OPTIONAL_NODES, verify
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Bind, Block, Index, Load, LoadIndex, Order, Statement, Store
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import HardwareSettings, PassConfig, Target
-from tile_lang.program import Program
+from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.compiler import compile, lower_kernels
 from tile_opt.lowering import lower
-from tile_opt.schedule.tree import kernels_of, with_kernels
-from tile_opt.semopt import legalise
+from tile_opt.semtree import legalise
 from tile_opt.translate import to_stripe
 
 SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))

@@ -13,15 +13,15 @@ from lowering_support import check, random_inputs
 from tile_ir.diagnostics import TileError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Bind, Block, Order
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import HardwareSettings, PassConfig, Target
-from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
+from tile_opt.blocks.tree import main_of
 from tile_opt.explain.structure import blocks_in
 from tile_opt.passes import PASSES
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.tree import main_of
 from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32

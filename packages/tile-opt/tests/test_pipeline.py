@@ -13,17 +13,17 @@ import pytest
 from lowering_support import execute, wrap
 from tile_ir.diagnostics import TileDeviceError, TileSettingError
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import Elementwise, Literal, Param, TensorType
+from tile_ir.program.nodes import Program as TileProgram
 from tile_ir.stripe.nodes import Block, Program
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.target import PassConfig, Target
-from tile_lang.program import Elementwise, Literal, Param, TensorType
-from tile_lang.program import Program as TileProgram
 from tile_opt import passes as registry
+from tile_opt.blocks.tree import kernels_of
 from tile_opt.compiler import compile
 from tile_opt.passes import PASSES, KernelPass, Pass, create, pass_class
 from tile_opt.pipeline import PassError, optimize
-from tile_opt.schedule.tree import kernels_of
 
 TEXT = wrap("inputs A\noutputs B, C", {"in A": "f32(4:1)", "out B": "f32(4:1)", "out C": "f32(4:1)"}, """
 block [] ( in A[0] f32(4:1) out B[0] f32(4:1) ) {
@@ -149,7 +149,7 @@ def test_compile_gives_every_stage() -> None:
 
 def test_importing_the_compiler_loads_neither_islpy_nor_lark() -> None:
     code = (
-        "import sys, tile_opt.compiler, tile_opt.pipeline, tile_opt.lowering, tile_opt.semopt\n"
+        "import sys, tile_opt.compiler, tile_opt.pipeline, tile_opt.lowering, tile_opt.semtree\n"
         "print([m for m in ('islpy', 'lark', 'llvmlite') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

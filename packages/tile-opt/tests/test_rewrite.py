@@ -12,10 +12,10 @@ from program_samples import programs, random_inputs
 from test_to_stripe_programs import assert_same
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
 from tile_ir.stripe.interpret import run
 from tile_lang.evaluate import evaluate
-from tile_lang.program import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
-from tile_opt.rewrite import DropDead, Rewrite, ShareCommon, SplitReduction, rewrite
+from tile_opt.program import DropDead, Rewrite, ShareCommon, SplitReduction, rewrite
 from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from lowering_support import check
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block, Order, Sync
 from tile_ir.target import HardwareSettings, PassConfig, Target
-from tile_lang.program import Program, TensorType
+from tile_opt.blocks.tree import kernels_of
 from tile_opt.explain import report
 from tile_opt.explain.data import PlanReport
 from tile_opt.explain.structure import blocks_in
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.tree import kernels_of
 from tile_opt.translate import to_stripe
 
 DOT = "function (A[X, Y], B[X, Y]) -> (T) { T[x : X] = +(A[x, y] * B[x, y]); }"

@@ -12,8 +12,8 @@ from tile_ir.semtree.interpret import launch
 from tile_ir.semtree.nodes import Function
 from tile_ir.semtree.parser import parse_function
 from tile_ir.semtree.verify import OPTIONAL_NODES, verify
-from tile_opt.semopt import LegaliseError, legalise, simplify
-from tile_opt.semopt.legalise import VECTOR_NODES, used_nodes
+from tile_opt.semtree import LegaliseError, legalise, simplify
+from tile_opt.semtree.legalise import VECTOR_NODES, used_nodes
 
 Array = np.ndarray[Any, Any]
 

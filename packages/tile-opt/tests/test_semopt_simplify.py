@@ -15,9 +15,9 @@ from tile_ir.semtree.nodes import Binary, Const, Expr, Extract, Function, Insert
 from tile_ir.semtree.parser import parse_function
 from tile_ir.semtree.printer import print_function
 from tile_ir.semtree.verify import OPTIONAL_NODES, verify
-from tile_opt.semopt import LegaliseError, legalise, simplify
-from tile_opt.semopt.expressions import local, simplify_expr
-from tile_opt.semopt.rules import RULES, Pattern, Rule
+from tile_opt.semtree import LegaliseError, legalise, simplify
+from tile_opt.semtree.expressions import local, simplify_expr
+from tile_opt.semtree.rules import RULES, Pattern, Rule
 
 CHECKED = (DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.BOOL, DType.FLOAT16, DType.FLOAT32, DType.FLOAT64)
 

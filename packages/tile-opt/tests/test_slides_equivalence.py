@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from program_samples import programs, random_inputs
 from slides_support import PIPELINE, STEPS, bound, run_passes, same_results, untagged
 from tile_ir.diagnostics import TileError
+from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Program as Stripe
-from tile_lang.program import Program
 from tile_opt.translate import to_stripe
 
 PROGRAMS = {

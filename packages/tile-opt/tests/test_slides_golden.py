@@ -17,9 +17,9 @@ from tile_ir.stripe.nodes import Block, Program
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_ir.target import Target
+from tile_opt.blocks.tree import kernels_of
 from tile_opt.passes import create
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.tree import kernels_of
 from tile_opt.translate import to_stripe
 
 FOLDER = Path(__file__).parent / "golden_slides"

@@ -12,12 +12,12 @@ from tile_ir.diagnostics import TileDeviceError
 from tile_ir.stripe.nodes import Block, Direction, Load, Program, Statement, Store, Transfer
 from tile_ir.stripe.parser import parse_program
 from tile_ir.target import Target
-from tile_opt.cost.memory_tile import TileRules, TileSearch
-from tile_opt.passes.compute_deps import dependencies
-from tile_opt.passes.memory_placement import first_fit, size_of
-from tile_opt.passes.tensorize import Stencil, StencilIndex, best_match
+from tile_opt.blocks.tree import kernels_of, main_of
+from tile_opt.model.memory_tile import TileRules, TileSearch
+from tile_opt.passes.accelerator.compute_deps import dependencies
+from tile_opt.passes.accelerator.memory_placement import first_fit, size_of
+from tile_opt.passes.accelerator.tensorize import Stencil, StencilIndex, best_match
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.tree import kernels_of, main_of
 from tile_opt.translate import to_stripe
 
 CONV = bound(

@@ -17,10 +17,10 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Index, Order, Program, Refinement, TensorType
 from tile_ir.stripe.parser import parse_program
 from tile_ir.target import Target
-from tile_opt.passes.memory_placement import size_of
+from tile_opt.blocks.residence import Roads, stay
+from tile_opt.blocks.tree import main_of, walk
+from tile_opt.passes.accelerator.memory_placement import size_of
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.residence import Roads, stay
-from tile_opt.schedule.tree import main_of, walk
 from tile_opt.translate import to_stripe
 
 MATMUL = bound("function (A[M, K], B[K, N]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[k, j]); }", A=(12, 4), B=(4, 8))

@@ -23,7 +23,7 @@ from tile_ir.semtree.nodes import Alloc, Space
 from tile_ir.stripe.nodes import Bind, Block, Refinement
 from tile_ir.target import Target
 from tile_opt.compiler import lower_kernels
-from tile_opt.schedule.banks import bank_conflicts
+from tile_opt.plan.banks import bank_conflicts
 
 F32, BF16 = DTYPES
 

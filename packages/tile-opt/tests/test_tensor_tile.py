@@ -54,7 +54,7 @@ from tile_ir.stripe.printer import print_program
 from tile_ir.target import Target
 from tile_opt.compiler import lower_kernels
 from tile_opt.passes.base import kernels_of
-from tile_opt.semopt.legalise import used_nodes
+from tile_opt.semtree.legalise import used_nodes
 
 GOLDEN = Path(__file__).parent / "golden_tensor" / "matmul_float32.stripe"
 SIZES = [(32, 32, 48), (40, 24, 32), (33, 17, 16)]

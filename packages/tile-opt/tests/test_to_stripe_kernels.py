@@ -14,12 +14,7 @@ from test_to_stripe_programs import check
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.interpret import run
-from tile_ir.stripe.nodes import Block, Direction, Order, Store
-from tile_ir.stripe.nodes import Program as Stripe
-from tile_ir.stripe.verify import verify
-from tile_lang.evaluate import evaluate
-from tile_lang.program import (
+from tile_ir.program.nodes import (
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -33,6 +28,11 @@ from tile_lang.program import (
     Scatter,
     TensorType,
 )
+from tile_ir.stripe.interpret import run
+from tile_ir.stripe.nodes import Block, Direction, Order, Store
+from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.stripe.verify import verify
+from tile_lang.evaluate import evaluate
 from tile_opt.translate import to_stripe
 
 F32, U32, I32 = DType.FLOAT32, DType.UINT32, DType.INT32

@@ -8,10 +8,10 @@ from program_samples import random_inputs
 from test_to_stripe_programs import assert_same, check
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe.interpret import run
 from tile_lang import bind, parse
-from tile_lang.program import Program, TensorType
-from tile_opt.rewrite import DropDead, ShareCommon, SplitReduction, rewrite
+from tile_opt.program import DropDead, ShareCommon, SplitReduction, rewrite
 from tile_opt.translate import to_stripe
 
 Shapes = dict[str, tuple[int, ...]]

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import HealthCheck, given, settings
 from program_samples import programs, random_inputs
+from tile_ir.program.nodes import Program
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_lang.evaluate import evaluate
-from tile_lang.program import Program
 from tile_opt.translate import to_stripe
 
 

@@ -17,17 +17,17 @@ from lowering_support import check
 from tensor_support import TENSOR
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import Target
-from tile_lang.program import TensorType
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.kernel.segments import decided
+from tile_opt.kernel.view import open_kernel
+from tile_opt.kernel.widen import widen
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.segments import decided
-from tile_opt.schedule.tree import kernels_of
-from tile_opt.schedule.view import open_kernel
-from tile_opt.schedule.widen import widen
 from tile_opt.translate import to_stripe
 
 LAPLACE = """function (A[H, W]) -> (R) {

@@ -17,7 +17,7 @@ from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import Kernel, KernelList, Step, StepKind
 from tile_ir.stripe.nodes import Block, Direction
 from tile_ir.stripe.parser import parse_block
-from tile_opt.schedule.tree import walk
+from tile_opt.blocks.tree import walk
 from tile_sim import simulate, target
 from tile_sim.__main__ import main
 from tile_sim.design import expand, machine

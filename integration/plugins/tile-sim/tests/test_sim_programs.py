@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from program_samples import programs, random_inputs
 from tile_ir.diagnostics import TileError
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import Program
 from tile_lang import evaluate
-from tile_lang.program import Program
 from tile_sim import Report, simulate, target
 from tile_sim.sweep import convolution, program_of
 

@@ -12,7 +12,7 @@ import tile_opt
 from tile_ir.stripe.nodes import Block, Direction
 from tile_ir.target import Target
 from tile_lang import evaluate
-from tile_opt.schedule.tree import walk
+from tile_opt.blocks.tree import walk
 from tile_sim import Report, simulate, target
 from tile_sim.sweep import convolution
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_lang.macros import literal
-from tile_lang.program import Contraction, Operand, Poly, TensorLoad, TensorType
+from tile_ir.program.macros import literal
+from tile_ir.program.nodes import Contraction, Operand, Poly, TensorLoad, TensorType
 
 from tile_autodiff._emit import Body, Graph
 from tile_autodiff.rules import RULES, Site

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_lang.program import CustomGradient, Op, Prng
-from tile_lang.rename import renamed, renamed_gradient
+from tile_ir.program.nodes import CustomGradient, Op, Prng
+from tile_ir.program.rename import renamed, renamed_gradient
 
 from tile_autodiff._emit import Graph, defines
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from tile_ir.dtype import DType
+from tile_ir.names import fresh
 from tile_ir.ops import OPS, Aggregation
-from tile_lang.macros import literal
-from tile_lang.names import fresh
-from tile_lang.program import (
+from tile_ir.program.macros import literal
+from tile_ir.program.nodes import (
     ConstantTensor,
     Constraint,
     Contraction,
@@ -30,7 +30,7 @@ from tile_lang.program import (
     TensorLoad,
     TensorType,
 )
-from tile_lang.rename import renamed
+from tile_ir.program.rename import renamed
 
 from tile_autodiff._tile import statement_text
 

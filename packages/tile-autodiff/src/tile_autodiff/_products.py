@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_lang.names import claim
-from tile_lang.program import CustomGradient, Param, Program
-from tile_lang.rename import renamed, renamed_gradient
+from tile_ir.names import claim
+from tile_ir.program.nodes import CustomGradient, Param, Program
+from tile_ir.program.rename import renamed, renamed_gradient
 
 from tile_autodiff._emit import Graph, reads, without_dead
 from tile_autodiff._reverse import gradient

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_lang.program import (
+from tile_ir.program.nodes import (
     Contraction,
     CustomGradient,
     Elementwise,

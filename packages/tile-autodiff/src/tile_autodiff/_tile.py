@@ -8,10 +8,9 @@ from typing import NoReturn
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import DType
+from tile_ir.names import claim
 from tile_ir.ops import OPS
-from tile_lang.names import claim
-from tile_lang.printer import print_index, print_name
-from tile_lang.program import (
+from tile_ir.program.nodes import (
     Constraint,
     Contraction,
     Elementwise,
@@ -25,6 +24,7 @@ from tile_lang.program import (
     ScalarStatement,
     TensorType,
 )
+from tile_lang.printer import print_index, print_name
 
 
 def to_tile(program: Program, names: Mapping[str, str] | None = None) -> str:

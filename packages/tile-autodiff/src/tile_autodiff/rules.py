@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Signature
-from tile_lang.macros import MACROS, literal
-from tile_lang.program import Literal, Operand
+from tile_ir.program.macros import MACROS, literal
+from tile_ir.program.nodes import Literal, Operand
 
 from tile_autodiff._emit import Emitter
 
@@ -215,7 +215,7 @@ RULES: dict[str, Rule] = {
         if op.signature in (Signature.COMPARE, Signature.BITS, Signature.SHIFT)
     },
 }
-"""Rule by function; `tests` prove that none of ``tile_ir.ops.OPS`` and ``tile_lang.macros.MACROS`` is missing."""
+"""Rule by function; `tests` prove that none of ``tile_ir.ops.OPS`` and ``tile_ir.program.macros.MACROS`` is missing."""
 
 
 def missing() -> list[str]:

@@ -11,6 +11,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tile_ir.program.nodes import Program as Program
+    from tile_ir.program.nodes import TensorType as TensorType
+    from tile_ir.program.text import parse_program as parse_program
+    from tile_ir.program.text import print_program as print_program
+
     from tile_lang import ast as ast
     from tile_lang.bind import bind as bind
     from tile_lang.codes import CODES as CODES
@@ -19,23 +24,19 @@ if TYPE_CHECKING:
     from tile_lang.limits import Limits as Limits
     from tile_lang.parser import parse as parse
     from tile_lang.printer import print_function as print_function
-    from tile_lang.program import Program as Program
-    from tile_lang.program import TensorType as TensorType
-    from tile_lang.program_text import parse_program as parse_program
-    from tile_lang.program_text import print_program as print_program
 
 _HOME = {
-    "parse": "parser",
-    "print_function": "printer",
-    "format_source": "formatter",
-    "bind": "bind",
-    "print_program": "program_text",
-    "parse_program": "program_text",
-    "evaluate": "evaluate",
-    "Limits": "limits",
-    "CODES": "codes",
-    "Program": "program",
-    "TensorType": "program",
+    "parse": "tile_lang.parser",
+    "print_function": "tile_lang.printer",
+    "format_source": "tile_lang.formatter",
+    "bind": "tile_lang.bind",
+    "print_program": "tile_ir.program.text",
+    "parse_program": "tile_ir.program.text",
+    "evaluate": "tile_lang.evaluate",
+    "Limits": "tile_lang.limits",
+    "CODES": "tile_lang.codes",
+    "Program": "tile_ir.program.nodes",
+    "TensorType": "tile_ir.program.nodes",
 }
 
 __all__ = [
@@ -69,7 +70,7 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"tile_lang.{home}"), name)
+    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

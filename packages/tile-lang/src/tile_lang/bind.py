@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tile_ir.diagnostics import Diagnostic, Note, Span, TileError, TileLimitError, TileTypeError
+from tile_ir.program.liveness import live_ops
+from tile_ir.program.nodes import (
+    Param,
+    Program,
+    TensorType,
+)
 
 from tile_lang import ast
 from tile_lang.contraction import bind_contraction
 from tile_lang.expressions import bind_expression
 from tile_lang.limits import DEFAULT_LIMITS, LIMIT_CODE, Limits
-from tile_lang.liveness import live_ops
-from tile_lang.program import (
-    Param,
-    Program,
-    TensorType,
-)
 from tile_lang.scope import Scope, origin, plural, show, suggest
 from tile_lang.values import BindFailure, Const, Failed, Tensor, TupleValue, Value, fail
 

@@ -11,11 +11,11 @@ from tile_ir import numerics
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
+from tile_ir.program.nodes import Elementwise, Gather, IndexOf, Prng, Reshape, Scatter, TensorType
 
 from tile_lang import ast
 from tile_lang.dims import as_integer, fold
 from tile_lang.operators import operate, select
-from tile_lang.program import Elementwise, Gather, IndexOf, Prng, Reshape, Scatter, TensorType
 from tile_lang.scope import Scope, join_shapes, plural, show, suggest, unified
 from tile_lang.types import math_dtype
 from tile_lang.values import Const, Draw, Tensor, TupleValue, Value, describe, fail

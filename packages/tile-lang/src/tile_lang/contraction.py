@@ -10,12 +10,7 @@ from math import lcm
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-
-from tile_lang import ast
-from tile_lang.dims import as_integer
-from tile_lang.domain import undetermined
-from tile_lang.expressions import bind_integer
-from tile_lang.program import (
+from tile_ir.program.nodes import (
     Constraint,
     Contraction,
     Literal,
@@ -25,6 +20,11 @@ from tile_lang.program import (
     TensorLoad,
     TensorType,
 )
+
+from tile_lang import ast
+from tile_lang.dims import as_integer
+from tile_lang.domain import undetermined
+from tile_lang.expressions import bind_integer
 from tile_lang.scope import Scope, join_shapes, origin, plural, show
 from tile_lang.types import exact_comparison, literal, unify
 from tile_lang.values import Const, Tensor, describe, fail

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tile_ir.diagnostics import TileLimitError
-
-from tile_lang.program import Constraint, Poly
+from tile_ir.program.nodes import Constraint, Poly
 
 Integers = npt.NDArray[Any]
 """int64, or object (Python integers) where int64 might overflow."""

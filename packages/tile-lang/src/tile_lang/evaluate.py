@@ -17,10 +17,8 @@ from tile_ir import numerics
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation
-
-from tile_lang.domain import evaluate_form, tuples
-from tile_lang.macros import MACROS, expand
-from tile_lang.program import (
+from tile_ir.program.macros import MACROS, expand
+from tile_ir.program.nodes import (
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -37,6 +35,8 @@ from tile_lang.program import (
     TensorLoad,
     TensorType,
 )
+
+from tile_lang.domain import evaluate_form, tuples
 
 Array = npt.NDArray[Any]
 Values = dict[str, Array]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
 
 from tile_lang.dims import fold
-from tile_lang.program import TensorType
 from tile_lang.scope import Scope, origin, unified
 from tile_lang.types import exact_comparison, literal, swapped, unify
 from tile_lang.values import Const, Tensor, fail

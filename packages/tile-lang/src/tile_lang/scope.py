@@ -10,10 +10,7 @@ import numpy as np
 from tile_ir.diagnostics import Diagnostic, Note, Span
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-
-from tile_lang.ast import NO_SPAN
-from tile_lang.limits import Limits
-from tile_lang.program import (
+from tile_ir.program.nodes import (
     ConstantTensor,
     Constraint,
     Contraction,
@@ -26,6 +23,9 @@ from tile_lang.program import (
     TensorLoad,
     TensorType,
 )
+
+from tile_lang.ast import NO_SPAN
+from tile_lang.limits import Limits
 from tile_lang.types import literal, unify, weak_dtype
 from tile_lang.values import BindFailure, Const, Draw, Failed, Tensor, TupleValue, Value, fail
 

@@ -12,8 +12,8 @@ import numpy as np
 from tile_ir import numerics
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType, promote
+from tile_ir.program.nodes import Literal
 
-from tile_lang.program import Literal
 from tile_lang.values import Const, Number, Tensor, fail
 
 

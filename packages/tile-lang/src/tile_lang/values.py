@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from tile_ir.diagnostics import Diagnostic, Note, Span
-
-from tile_lang.program import TensorType
+from tile_ir.program.nodes import TensorType
 
 Number = int | float | bool
 

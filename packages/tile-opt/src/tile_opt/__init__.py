@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tile_opt.blog import blog_report as blog_report
     from tile_opt.compiler import compile as compile
+    from tile_opt.explain.blog import blog_report as blog_report
     from tile_opt.lowering import lower as lower
     from tile_opt.pipeline import optimize as optimize
     from tile_opt.translate import to_stripe as to_stripe
@@ -20,7 +20,7 @@ _HOME = {
     "optimize": "tile_opt.pipeline",
     "lower": "tile_opt.lowering",
     "compile": "tile_opt.compiler",
-    "blog_report": "tile_opt.blog",
+    "blog_report": "tile_opt.explain.blog",
 }
 
 __all__ = ["blog_report", "compile", "lower", "optimize", "to_stripe"]

@@ -18,7 +18,7 @@ from tile_ir.target import PassConfig, Target
 from tile_opt.pipeline import Callback, optimize
 
 if TYPE_CHECKING:
-    from tile_lang.program import Program
+    from tile_ir.program.nodes import Program
 
     from tile_opt.passes import Pass
 
@@ -74,7 +74,7 @@ def lower_kernels(
 ) -> KernelList:
     """Scheduled Stripe to the kernel list a backend gets: lowered, legal for the target, simplified."""
     from tile_opt.lowering import lower
-    from tile_opt.semopt import legalise, simplify
+    from tile_opt.semtree import legalise, simplify
 
     spent: dict[str, float] = {} if timings is None else timings
     with _timed(spent, "lower"):
@@ -90,7 +90,7 @@ def lower_kernels(
 
 
 def _rewritten(program: Program, target: Target) -> Program:
-    from tile_opt.rewrite import rewrite, rewrites_for
+    from tile_opt.program import rewrite, rewrites_for
 
     return rewrite(program, rewrites_for(target.settings))
 

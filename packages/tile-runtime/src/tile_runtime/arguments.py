@@ -13,7 +13,7 @@ from tile_ir.dtype import DType, from_numpy
 from tile_runtime.arrays import readable
 
 if TYPE_CHECKING:
-    from tile_lang.program import TensorType
+    from tile_ir.program.nodes import TensorType
 
     from tile_runtime.signature import Signature
 
@@ -55,7 +55,7 @@ def unknown_name(function: Signature, kind: str, name: object, names: Sequence[s
 
 def input_type(name: str, value: Any) -> TensorType:
     """The Tile type of an argument: anything with `shape` and a Tile `dtype`, or what NumPy can make an array of."""
-    from tile_lang.program import TensorType
+    from tile_ir.program.nodes import TensorType
 
     dtype = getattr(value, "dtype", None)
     if isinstance(dtype, DType):

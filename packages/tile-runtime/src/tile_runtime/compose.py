@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import from_numpy
-from tile_lang.names import claim
+from tile_ir.names import claim
 
 from tile_runtime.arrays import readable
 from tile_runtime.checks import described, wrong_kind
@@ -16,7 +16,7 @@ from tile_runtime.symbols import Application, Symbol, composition_error
 from tile_runtime.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tile_lang.program import ConstantTensor, CustomGradient, Op, Program, TensorType
+    from tile_ir.program.nodes import ConstantTensor, CustomGradient, Op, Program, TensorType
 
 
 def compose(
@@ -99,7 +99,7 @@ class _Linker:
     """Copies the programs of applications into one, under fresh names."""
 
     def __init__(self, inputs: Sequence[Symbol]) -> None:
-        from tile_lang.program import Param, TensorType
+        from tile_ir.program.nodes import Param, TensorType
 
         self._taken: set[str] = set()
         self._values: dict[int, str] = {}
@@ -119,7 +119,7 @@ class _Linker:
         return {p.name for p in self._params}
 
     def program(self, outputs: tuple[tuple[str, str], ...]) -> Program:
-        from tile_lang.program import Program
+        from tile_ir.program.nodes import Program
 
         ops, gradients = tuple(self._ops), tuple(self._gradients)
         return Program("composition", tuple(self._params), ops, outputs, gradients)  # pyright: ignore[reportArgumentType]
@@ -164,7 +164,7 @@ class _Linker:
         return self._applied[id(application)][public]
 
     def _link(self, application: Application) -> dict[str, str]:
-        from tile_lang.rename import renamed, renamed_gradient
+        from tile_ir.program.rename import renamed, renamed_gradient
 
         program = application.program
         names = {p.name: self._values[id(application.arguments[p.name])] for p in program.inputs}
@@ -176,7 +176,7 @@ class _Linker:
         return {public: names[value] for public, value in program.outputs}
 
     def _tensor(self, tensor: Tensor) -> str:
-        from tile_lang.program import Param, TensorType
+        from tile_ir.program.nodes import Param, TensorType
 
         name = claim("W", self._taken)
         self.tensors[name] = tensor
@@ -184,7 +184,7 @@ class _Linker:
         return name
 
     def _constant(self, value: Any) -> str:
-        from tile_lang.program import ConstantTensor, TensorType
+        from tile_ir.program.nodes import ConstantTensor, TensorType
 
         array = readable("constant", value)
         name = claim("Const", self._taken)

@@ -9,7 +9,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_lang.names import claim
+from tile_ir.names import claim
 
 from tile_runtime.checks import check_function, described, wrong_kind
 from tile_runtime.compose import compose
@@ -18,7 +18,7 @@ from tile_runtime.function import BaseFunction
 from tile_runtime.symbols import Symbol, placeholder
 
 if TYPE_CHECKING:
-    from tile_lang.program import Program, TensorType
+    from tile_ir.program.nodes import Program, TensorType
 
 Backward = BaseFunction | Callable[..., Any]
 _ARGUMENTS = "it takes the inputs, the outputs and one cotangent per output"
@@ -41,7 +41,7 @@ class CustomVjp(BaseFunction):
         self.key = ("custom_vjp", function.key, same)
 
     def bind(self, types: Mapping[str, TensorType]) -> Program:
-        from tile_lang.program import CustomGradient
+        from tile_ir.program.nodes import CustomGradient
 
         program = _defined_outputs(self.function.bind(types))
         known = program.types()
@@ -81,7 +81,7 @@ def _bad(message: str, hint: str | None = None) -> TileTypeError:
 
 def _defined_outputs(program: Program) -> Program:
     """`program` with a copy for each output that is an input: a gradient belongs to what operations define."""
-    from tile_lang.program import Elementwise
+    from tile_ir.program.nodes import Elementwise
 
     inputs = {p.name: p.type for p in program.inputs}
     taken, ops, outputs = set(program.types()), list(program.ops), list[tuple[str, str]]()
@@ -96,8 +96,8 @@ def _defined_outputs(program: Program) -> Program:
 
 def _traced(backward: Callable[..., Any], types: Sequence[TensorType], inputs: Sequence[TensorType]) -> Program:
     """The program of a Python function from symbols to symbols; None stands for a derivative that is zero."""
-    from tile_lang.macros import literal
-    from tile_lang.program import Elementwise
+    from tile_ir.program.macros import literal
+    from tile_ir.program.nodes import Elementwise
 
     symbols = [placeholder(t.dtype, t.shape, f"P{k}") for k, t in enumerate(types)]
     found = backward(*symbols)

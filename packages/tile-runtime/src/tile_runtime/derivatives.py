@@ -11,7 +11,7 @@ from tile_runtime.checks import check_function, checked_names
 from tile_runtime.function import BaseFunction
 
 if TYPE_CHECKING:
-    from tile_lang.program import Program, TensorType
+    from tile_ir.program.nodes import Program, TensorType
 
 
 class Gradient(BaseFunction):

@@ -25,7 +25,7 @@ from tile_runtime.symbols import Symbol, apply
 from tile_runtime.tensor import Tensor, asarray, copy, same_device
 
 if TYPE_CHECKING:
-    from tile_lang.program import TensorType
+    from tile_ir.program.nodes import TensorType
 
     from tile_runtime.lowered import Lowered
 

@@ -17,8 +17,8 @@ from tile_runtime.signature import Signature
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
     from tile_ir.diagnostics import Span
+    from tile_ir.program.nodes import Program, TensorType
     from tile_lang.ast import Function as Syntax
-    from tile_lang.program import Program, TensorType
 
     from tile_runtime.lowered import Lowered
 

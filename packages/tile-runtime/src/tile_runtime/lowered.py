@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tile_hal.interfaces import Device, Library
 from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
 from tile_ir.kernels import KernelList
+from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import Target
-from tile_lang.program import Program
 
 from tile_runtime.executable import Executable
 from tile_runtime.requirements import check_dtypes

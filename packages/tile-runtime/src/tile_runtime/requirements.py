@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError
 from tile_ir.dtype import DType
-from tile_lang.program import Contraction, Op, Prng, Program
+from tile_ir.program.nodes import Contraction, Op, Prng, Program
 
 
 def check_dtypes(program: Program, device: Device, spans: Mapping[str, Span]) -> None:

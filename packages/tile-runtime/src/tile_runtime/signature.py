@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tile_ir.diagnostics import Span
-    from tile_lang.program import Program, TensorType
+    from tile_ir.program.nodes import Program, TensorType
 
 
 class Signature:

@@ -17,7 +17,7 @@ from tile_runtime.signature import Signature
 from tile_runtime.tensor import checked_shape
 
 if TYPE_CHECKING:
-    from tile_lang.program import Program
+    from tile_ir.program.nodes import Program
 
 
 class Application:

@@ -21,7 +21,7 @@ from tile_sim.report import Report
 from tile_sim.simulate import simulate
 
 if TYPE_CHECKING:
-    from tile_lang.program import Program
+    from tile_ir.program.nodes import Program
 
 CONVOLUTION = """function (I[X, Y, C1], K1[KX, KY, C1, C2]) -> (R) {
     O1[x, y, co : X, Y, C2] = +(I[-1 + kx + x, -1 + ky + y, ci] * K1[kx, ky, ci, co]);
@@ -68,8 +68,8 @@ def convolution(x: int, y: int, ci: int, co: int) -> Program:
 
 def program_of(text: str, types: Mapping[str, str]) -> Program:
     """A bound program; a type is written ``int8[2x3]``."""
+    from tile_ir.program.nodes import TensorType
     from tile_lang import bind, parse
-    from tile_lang.program import TensorType
 
     return bind(parse(text), {name: TensorType(*_type(name, t)) for name, t in types.items()})
 

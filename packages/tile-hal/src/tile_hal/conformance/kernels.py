@@ -14,6 +14,7 @@ import tile_lang
 import tile_opt
 from tile_ir.dtype import DType, from_numpy
 from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
+from tile_ir.program.nodes import TensorType
 from tile_ir.semtree.nodes import (
     Access,
     Binary,
@@ -32,7 +33,6 @@ from tile_ir.semtree.nodes import (
     Var,
 )  # fmt: skip
 from tile_ir.stripe import nodes as stripe
-from tile_lang.program import TensorType
 
 import tile_hal
 from tile_hal.interfaces import Buffer, Device, Event

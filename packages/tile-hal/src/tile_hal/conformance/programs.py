@@ -12,7 +12,7 @@ import tile_opt
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferKind
 from tile_ir.ops import Aggregation
-from tile_lang.program import Program, TensorType
+from tile_ir.program.nodes import Program, TensorType
 
 import tile_hal
 from tile_hal.conformance import tolerance

@@ -16,7 +16,7 @@ from fractions import Fraction
 from hypothesis import strategies as st
 from tile_ir.dtype import DType, promote
 from tile_ir.ops import Aggregation
-from tile_lang.program import Poly, TensorType
+from tile_ir.program.nodes import Poly, TensorType
 
 from tile_hal.conformance.expressions import elementwise_statements
 

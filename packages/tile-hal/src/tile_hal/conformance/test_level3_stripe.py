@@ -11,7 +11,7 @@ import pytest
 from tile_ir import numerics
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, ScalarOp, Signature
-from tile_lang.program import Elementwise, Literal, Operand, Param, Program, TensorType
+from tile_ir.program.nodes import Elementwise, Literal, Operand, Param, Program, TensorType
 
 from tile_hal.conformance import programs, tolerance
 from tile_hal.conformance.kernels import (

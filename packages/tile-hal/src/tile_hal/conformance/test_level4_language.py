@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import TensorType
 from tile_lang import evaluate
 from tile_lang.examples import TUTORIAL, Example
-from tile_lang.program import TensorType
 
 from tile_hal.conformance import strategies, tolerance
 from tile_hal.conformance.kernels import assert_same, need

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
-from tile_lang.program import Contraction
 
 from tile_opt.analysis.domain import FlatDomain
 from tile_opt.analysis.sets import MAX_PARTS, Part, Sets

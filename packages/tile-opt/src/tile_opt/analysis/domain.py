@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.program.nodes import Contraction, Poly
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import row_major_strides
-from tile_lang.program import Contraction, Poly
 
 from tile_opt.analysis.linear import Basis
 from tile_opt.analysis.reduce import defract, needs_defract, needs_reduction, reduce_output, row_of

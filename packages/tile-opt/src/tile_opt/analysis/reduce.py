@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
-from tile_lang.program import Poly
+from tile_ir.program.nodes import Poly
 
 from tile_opt.analysis.linear import Basis, Matrix, Row, hermite, inverse, transpose
 from tile_opt.analysis.system import EmptyDomain, Range, System, merge_parallel

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 
-from tile_lang.program import Constraint, Contraction, Poly
+from tile_ir.program.nodes import Constraint, Contraction, Poly
 
 
 class EmptyDomain(Exception):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from tile_ir.diagnostics import Span
 from tile_ir.kernels import BufferKind, Kernel, KernelList, StepKind
+from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
 from tile_ir.target import HardwareSettings
-from tile_lang.program import Contraction
 
 from tile_opt.analysis import Sets, analyze
 from tile_opt.compiler import Compiled
@@ -17,7 +17,7 @@ from tile_opt.explain.data import KernelReport, MemoryReport, PlanReport, Progra
 from tile_opt.explain.plans import flat_kernels, plan_of, tiling_passes, unplanned
 from tile_opt.explain.structure import origins, schedule_of
 from tile_opt.explain.tables import flatten_table
-from tile_opt.schedule.view import KernelView
+from tile_opt.kernel.view import KernelView
 
 Implied = Mapping[tuple[Span | None, tuple[Affine, ...]], tuple[Affine, ...]]
 

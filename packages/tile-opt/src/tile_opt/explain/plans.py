@@ -10,26 +10,26 @@ from tile_ir.matrix import TF32_BITS
 from tile_ir.stripe.nodes import Block, Transfer
 from tile_ir.target import HardwareSettings, PassConfig, Target
 
-from tile_opt.blog.flat import flatten
-from tile_opt.blog.search import search
+from tile_opt.blocks.tree import main_of
 from tile_opt.compiler import Compiled
-from tile_opt.cost.candidate import Candidate
-from tile_opt.cost.cpu import CpuModel
-from tile_opt.cost.gpu import GpuModel
-from tile_opt.cost.tensor import TensorModel
+from tile_opt.explain.blog.flat import flatten
+from tile_opt.explain.blog.search import search
 from tile_opt.explain.data import PlanReport, TileCandidate
 from tile_opt.explain.structure import blocks_in
+from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.model.candidate import Candidate
+from tile_opt.model.cpu import CpuModel
+from tile_opt.model.gpu import GpuModel
+from tile_opt.model.tensor import TensorModel
 from tile_opt.passes import Pass, create
-from tile_opt.passes.autotile import Autotile
-from tile_opt.passes.gpu_tile import GpuTile
-from tile_opt.passes.tensor_tile import TensorTile
+from tile_opt.passes.kernels.autotile import Autotile
+from tile_opt.passes.kernels.gpu_tile import GpuTile
+from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize
-from tile_opt.schedule.gpu_transpose import SIDE
-from tile_opt.schedule.plans import LoopPlan, StagePlan, TensorPlan, TilePlan
-from tile_opt.schedule.row_split import RowSplit
-from tile_opt.schedule.tree import main_of
-from tile_opt.schedule.turned import TransposePlan
-from tile_opt.schedule.view import KernelView, open_kernel
+from tile_opt.plan.gpu_transpose import SIDE
+from tile_opt.plan.plans import LoopPlan, StagePlan, TensorPlan, TilePlan
+from tile_opt.plan.row_split import RowSplit
+from tile_opt.plan.turned import TransposePlan
 
 NO_PLAN = PlanReport("none")
 

@@ -9,9 +9,9 @@ from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Reduce, Statement, 
 from tile_ir.stripe.printer import print_form
 
 from tile_opt.explain.data import FlattenTable, TableColumn
-from tile_opt.schedule.strides import flat_offset, flat_stride
-from tile_opt.schedule.view import KernelView, Stage
-from tile_opt.schedule.work import merged_use
+from tile_opt.kernel.strides import flat_offset, flat_stride
+from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.work import merged_use
 
 
 def flatten_table(view: KernelView, stage: Stage, implied: Sequence[Affine] = ()) -> FlattenTable:

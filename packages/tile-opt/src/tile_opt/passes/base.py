@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, cast
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
 
-from tile_opt.schedule.tree import kernels_of, with_kernels
+from tile_opt.blocks.tree import kernels_of, with_kernels
 
 
 @dataclass(frozen=True)

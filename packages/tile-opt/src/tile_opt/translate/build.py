@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
+from tile_ir.names import fresh
 from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Operand
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
     Block,
@@ -22,8 +24,6 @@ from tile_ir.stripe.nodes import (
     Store,
     TensorType,
 )
-from tile_lang.names import fresh
-from tile_lang.program import Operand
 
 Loop = tuple[str, int] | tuple[str, int, Order]
 ALIGN = 64

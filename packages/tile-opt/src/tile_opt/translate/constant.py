@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tile_lang.program import ConstantTensor
+from tile_ir.program.nodes import ConstantTensor
 
 from tile_opt.translate.context import Context
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
+from tile_ir.names import fresh
+from tile_ir.program.nodes import ConstantTensor, Literal, Operand, Prng, Program
+from tile_ir.program.nodes import TensorType as ProgramType
 from tile_ir.stripe.nodes import Block, TensorType
-from tile_lang.names import fresh
-from tile_lang.program import ConstantTensor, Literal, Operand, Prng, Program
-from tile_lang.program import TensorType as ProgramType
 
 from tile_opt.analysis.sets import Sets
 from tile_opt.translate.build import ALIGN, Kernel, Stage, cell_of, loops_over

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction, Literal, Operand
 from tile_ir.stripe.affine import Affine
-from tile_lang.program import Contraction, Literal, Operand
 
 from tile_opt.analysis import FlatDomain, Region, analyze, check_assigned_once, uncovered
 from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over

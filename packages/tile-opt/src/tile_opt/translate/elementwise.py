@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tile_ir.program.macros import expand
+from tile_ir.program.nodes import Elementwise, IndexOf, Literal, Operand
 from tile_ir.stripe.affine import Affine
-from tile_lang.macros import expand
-from tile_lang.program import Elementwise, IndexOf, Literal, Operand
 
 from tile_opt.translate.build import Stage, broadcast_cell, cell_of, loops_over
 from tile_opt.translate.context import Context

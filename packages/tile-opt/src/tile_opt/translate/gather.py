@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tile_ir.program.nodes import Gather
 from tile_ir.stripe.affine import Affine
-from tile_lang.program import Gather
 
 from tile_opt.translate.build import cell_of, loops_over
 from tile_opt.translate.context import Context, fill

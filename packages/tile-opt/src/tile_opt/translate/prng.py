@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import Prng
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
-from tile_lang.program import Prng
 
 from tile_opt.translate.build import Kernel, Stage
 from tile_opt.translate.context import Context

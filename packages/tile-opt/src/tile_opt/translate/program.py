@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ir.stripe.nodes import Block, ConstantBuffer, Direction, Program, Refinement
-from tile_lang.program import (
+from tile_ir.program.nodes import (
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -17,7 +16,8 @@ from tile_lang.program import (
     Reshape,
     Scatter,
 )
-from tile_lang.program import Program as TileProgram
+from tile_ir.program.nodes import Program as TileProgram
+from tile_ir.stripe.nodes import Block, ConstantBuffer, Direction, Program, Refinement
 
 from tile_opt.translate.build import whole
 from tile_opt.translate.constant import constant

@@ -12,9 +12,9 @@ from itertools import pairwise
 
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import Reshape
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import row_major_strides
-from tile_lang.program import Reshape
 
 from tile_opt.translate.build import Loop, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context

@@ -6,9 +6,9 @@ The loops over rows are ordered, since two rows may meet in one cell; trailing d
 from __future__ import annotations
 
 from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Scatter
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
-from tile_lang.program import Scatter
 
 from tile_opt.translate.build import Kernel, Loop, cell_of, loops_over
 from tile_opt.translate.context import Context, cast_to, fill

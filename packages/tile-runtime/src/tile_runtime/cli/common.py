@@ -14,7 +14,7 @@ import typer
 from tile_runtime.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
-    from tile_lang.program import TensorType
+    from tile_ir.program.nodes import TensorType
 
     from tile_runtime.function import BaseFunction, Function
     from tile_runtime.lowered import Lowered
@@ -44,7 +44,7 @@ def read_function(path: Path) -> Function:
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
     """``A=float32[3,4]`` as input types by name; CommandError for anything else."""
-    from tile_lang.program import TensorType
+    from tile_ir.program.nodes import TensorType
 
     from tile_runtime.arrays import dtype_of
 

@@ -1,0 +1,1 @@
+"""Typed programs: one list of operations per function, shared by the language, gradients and the optimizer."""

@@ -1,0 +1,54 @@
+"""Which operations the outputs of a program need (facts 1.12): names that operations define and read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tile_ir.program.nodes import (
+    ConstantTensor,
+    Contraction,
+    Elementwise,
+    Gather,
+    IndexOf,
+    Op,
+    Prng,
+    Reshape,
+    Scatter,
+)
+
+
+def live_ops(ops: Sequence[Op], outputs: Sequence[str]) -> tuple[Op, ...]:
+    """The operations that the outputs need, in order."""
+    needed = set(outputs)
+    kept: list[Op] = []
+    for op in reversed(ops):
+        if needed.isdisjoint(defined_by(op)):
+            continue
+        kept.append(op)
+        needed.update(used_by(op))
+    return tuple(reversed(kept))
+
+
+def defined_by(op: Op) -> tuple[str, ...]:
+    """Names that an operation defines."""
+    return (op.value, op.state) if isinstance(op, Prng) else (op.name,)
+
+
+def used_by(op: Op) -> tuple[str, ...]:
+    """Names that an operation reads."""
+    match op:
+        case Contraction():
+            names = [load.tensor for load in op.loads if isinstance(load.tensor, str)]
+            return (*names, op.default) if op.default is not None else tuple(names)
+        case Elementwise():
+            return tuple(a for a in op.args if isinstance(a, str))
+        case Reshape():
+            return (op.arg,)
+        case Gather():
+            return (op.data, op.indices)
+        case Scatter():
+            return (op.updates, op.indices)
+        case Prng():
+            return (op.seed,)
+        case IndexOf() | ConstantTensor():
+            return ()

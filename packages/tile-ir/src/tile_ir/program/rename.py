@@ -1,0 +1,53 @@
+"""Renaming the values of an operation, for linking programs together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tile_ir.program.nodes import (
+    ConstantTensor,
+    Contraction,
+    CustomGradient,
+    Elementwise,
+    Gather,
+    IndexOf,
+    Op,
+    Operand,
+    Prng,
+    Reshape,
+    Scatter,
+)
+
+
+def renamed(op: Op, names: Mapping[str, str]) -> Op:
+    """`op` with every value it defines or reads renamed; names that `names` lacks stay."""
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    def operand(value: Operand) -> Operand:
+        return new(value) if isinstance(value, str) else value
+
+    match op:
+        case Contraction():
+            loads = tuple(replace(load, tensor=operand(load.tensor)) for load in op.loads)
+            default = None if op.default is None else new(op.default)
+            return replace(op, name=new(op.name), loads=loads, default=default)
+        case Elementwise():
+            return replace(op, name=new(op.name), args=tuple(operand(a) for a in op.args))
+        case Reshape():
+            return replace(op, name=new(op.name), arg=new(op.arg))
+        case Gather():
+            return replace(op, name=new(op.name), data=new(op.data), indices=new(op.indices))
+        case Scatter():
+            return replace(op, name=new(op.name), updates=new(op.updates), indices=new(op.indices))
+        case Prng():
+            return replace(op, value=new(op.value), state=new(op.state), seed=new(op.seed))
+        case IndexOf() | ConstantTensor():
+            return replace(op, name=new(op.name))
+
+
+def renamed_gradient(rule: CustomGradient, names: Mapping[str, str]) -> CustomGradient:
+    """`rule` about renamed values; its backward program has names of its own."""
+    inputs, outputs = (tuple(names.get(n, n) for n in group) for group in (rule.inputs, rule.outputs))
+    return replace(rule, inputs=inputs, outputs=outputs)

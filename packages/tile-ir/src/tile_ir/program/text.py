@@ -1,0 +1,442 @@
+"""The text form of a Program: typed SSA that reads like Tile, with ``parse_program(print_program(p)) == p``.
+
+Spans are not part of it: compare with `without_origins`. One statement per operation::
+
+    program main (A: float32[2, 3], B: float32[3, 4]) -> (C = C) {
+      C[i, j : 2, 4]: float32 = +($r0: float32) over [i, j, k] where i < 2, j < 4, i < 2, k < 3, k < 3, j < 4 {
+        $0 = A[i, k];
+        $1 = B[k, j];
+        $r0: float32 = mul($0, $1);
+      } "C[i, j : M, N] = +(A[i, k] * B[k, j])";
+      R: float32[2, 4] = max(C, 0.0: float32);
+    }
+
+The dtype behind the aggregated value is that of the accumulator; ``f < n`` means ``0 <= f < n``. Custom gradients
+follow the operations: ``gradient of (Y) by (X) program … {…};``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple, TypeVar
+
+from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import (
+    ConstantTensor,
+    Constraint,
+    Contraction,
+    CustomGradient,
+    Elementwise,
+    Gather,
+    IndexOf,
+    Literal,
+    Op,
+    Operand,
+    Param,
+    Poly,
+    Prng,
+    Program,
+    Reshape,
+    ScalarStatement,
+    Scatter,
+    TensorLoad,
+    TensorType,
+)
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z_$][\w$.']*")
+_SPECIAL = {"inf": math.inf, "nan": math.nan, "true": True, "false": False}
+
+
+def without_origins(program: Program) -> Program:
+    """The same program without spans."""
+    gradients = tuple(replace(g, backward=without_origins(g.backward)) for g in program.gradients)
+    return replace(program, ops=tuple(_plain(op) for op in program.ops), gradients=gradients)
+
+
+def _plain(op: Op) -> Op:
+    if isinstance(op, Contraction):
+        op = replace(op, constraints=tuple(replace(c, origin=None) for c in op.constraints))
+    return replace(op, origin=None)
+
+
+# --- printing ------------------------------------------------------------------------------------
+
+
+def print_program(program: Program) -> str:
+    """The program's text."""
+    inputs = ", ".join(f"{_name(p.name)}: {p.type}" for p in program.inputs)
+    outputs = ", ".join(f"{_name(public)} = {_name(value)}" for public, value in program.outputs)
+    lines = [f"program {_name(program.name)} ({inputs}) -> ({outputs}) {{"]
+    lines += [f"  {print_op(op)};" for op in program.ops]
+    lines += [f"  {_gradient(g)};" for g in program.gradients]
+    return "\n".join([*lines, "}", ""])
+
+
+def _gradient(rule: CustomGradient) -> str:
+    backward = print_program(rule.backward).rstrip().replace("\n", "\n  ")
+    return f"gradient of ({_list(rule.outputs)}) by ({_list(rule.inputs)}) {backward}"
+
+
+def print_op(op: Op) -> str:
+    """One operation, without the semicolon."""
+    match op:
+        case Contraction():
+            return _contraction(op)
+        case Elementwise(name, type_, fn, args, params):
+            extra = "".join(f"; {_number(p)}" for p in params)
+            return f"{_name(name)}: {type_} = {fn}({_list(args)}{extra})"
+        case IndexOf(name, type_, axis):
+            return f"{_name(name)}: {type_} = index({axis})"
+        case Reshape(name, type_, arg):
+            return f"{_name(name)}: {type_} = reshape({_name(arg)})"
+        case Gather(name, type_, data, indices):
+            return f"{_name(name)}: {type_} = gather({_name(data)}, {_name(indices)})"
+        case Scatter(name, type_, updates, indices):
+            return f"{_name(name)}: {type_} = scatter({_name(updates)}, {_name(indices)})"
+        case Prng(value, state, type_, seed):
+            return f"{_name(value)}, {_name(state)}: {type_} = prng_step({_name(seed)})"
+        case ConstantTensor(name, type_, data):
+            return f'{_name(name)}: {type_} = constant("{data.hex()}")'
+
+
+def _contraction(op: Contraction) -> str:
+    shape = ", ".join(map(str, op.type.shape))
+    head = f"{_name(op.name)}[{', '.join(map(str, op.output))} : {shape}]: {op.type.dtype}"
+    domain = f"over [{', '.join(op.indexes)}] where {', '.join(f'{c.formula} < {c.size}' for c in op.constraints)}"
+    lines = [f"{head} = {op.agg.symbol}({_operand(op.result)}: {op.acc}) {domain} {{"]
+    lines += [f"    {x.dst} = {_operand(x.tensor)}[{', '.join(map(str, x.formulas))}];" for x in op.loads]
+    lines += [f"    {s.dst}: {s.dtype} = {s.fn}({_list(s.args)});" for s in op.body]
+    tail = "  }"
+    if op.default is not None:
+        tail += f" default {_name(op.default)}"
+    tail += " no_defract" if op.no_defract else ""
+    tail += f" {json.dumps(op.text)}" if op.text else ""
+    return "\n".join([*lines, tail])
+
+
+def _name(name: str) -> str:
+    return name if _NAME.fullmatch(name) and name not in _SPECIAL else json.dumps(name)
+
+
+def _number(value: int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _operand(operand: Operand) -> str:
+    return _name(operand) if isinstance(operand, str) else f"{_number(operand.value)}: {operand.dtype}"
+
+
+def _list(operands: tuple[Operand, ...]) -> str:
+    return ", ".join(map(_operand, operands))
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+
+
+_TOKENS = re.compile(
+    r"(?P<space>\s+|//[^\n]*)"
+    r"|(?P<string>\"(?:[^\"\\\n]|\\.)*\")"
+    r"|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+    r"|(?P<name>[A-Za-z_$][\w$.']*)"
+    r"|(?P<mark>->|[-+*/<>=()\[\]{}:;,])"
+)
+
+
+def parse_program(text: str | Source) -> Program:
+    """Read the text form; TileSyntaxError (TILE-E150) says what is expected where."""
+    source = text if isinstance(text, Source) else Source(text, "<program>")
+    reader = _Reader(source)
+    program = reader.program()
+    reader.take("end")
+    return program
+
+
+class _Reader:
+    """A cursor over the tokens with one method per rule."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.tokens = list(self._lex())
+        self.at = 0
+
+    def _lex(self) -> list[_Token]:
+        tokens: list[_Token] = []
+        position, text = 0, self.source.text
+        while position < len(text):
+            match = _TOKENS.match(text, position)
+            if match is None:
+                raise self._error(f"unexpected character {text[position]!r}", position, position + 1)
+            if match.lastgroup != "space":
+                tokens.append(_Token(str(match.lastgroup), match.group(), position))
+            position = match.end()
+        return [*tokens, _Token("end", "", len(text))]
+
+    def _error(self, message: str, start: int, end: int) -> TileSyntaxError:
+        return TileSyntaxError(Diagnostic("TILE-E150", message, Span(self.source, start, end)))
+
+    # --- tokens ---
+
+    @property
+    def next(self) -> _Token:
+        return self.tokens[self.at]
+
+    def fail(self, wanted: str) -> TileSyntaxError:
+        """The error that something else is expected here."""
+        token = self.next
+        found = token.text or "the end"
+        return self._error(f"expected {wanted}, found {found}", token.start, token.start + max(1, len(token.text)))
+
+    def take(self, kind: str) -> str:
+        """The text of the next token, which must be of a kind or be a mark or word."""
+        token = self.next
+        if kind not in (token.kind, token.text):
+            raise self.fail({"end": "the end"}.get(kind, kind))
+        self.at += 1
+        return token.text
+
+    def skip(self, text: str) -> bool:
+        """Whether the next token is this one, which is then consumed."""
+        if self.next.text != text or self.next.kind == "string":
+            return False
+        self.at += 1
+        return True
+
+    def sequence(self, item: Callable[[], T], closing: str) -> tuple[T, ...]:
+        """Items separated by commas up to a closing mark, which is consumed."""
+        items: list[T] = []
+        while not self.skip(closing):
+            if items:
+                self.take(",")
+            items.append(item())
+        return tuple(items)
+
+    # --- parts ---
+
+    def name(self) -> str:
+        return str(json.loads(self.take("string"))) if self.next.kind == "string" else self.take("name")
+
+    def integer(self) -> int:
+        sign = -1 if self.skip("-") else 1
+        if not self.next.text.isdecimal():
+            raise self.fail("an integer")
+        return sign * int(self.take("number"))
+
+    def number(self) -> int | float | bool:
+        negative = self.skip("-")
+        token = self.next
+        if token.kind == "name" and token.text in _SPECIAL:
+            value = _SPECIAL[self.take("name")]
+        elif token.text.isdecimal():
+            value = int(self.take("number"))
+        else:
+            value = float(self.take("number"))
+        return -value if negative else value
+
+    def dtype(self) -> DType:
+        if self.next.text not in _DTYPES:
+            raise self.fail("a dtype")
+        return _DTYPES[self.take("name")]
+
+    def type(self) -> TensorType:
+        dtype = self.dtype()
+        self.take("[")
+        return TensorType(dtype, self.sequence(self.integer, "]"))
+
+    def operand(self) -> Operand:
+        token = self.next
+        if token.kind == "string" or (token.kind == "name" and token.text not in _SPECIAL):
+            return self.name()
+        value = self.number()
+        self.take(":")
+        return Literal(value, self.dtype())
+
+    def poly(self) -> Poly:
+        total = self._term(-1 if self.skip("-") else 1)
+        while self.next.text in ("+", "-"):
+            total = total + self._term(-1 if self.take("mark") == "-" else 1)
+        return total
+
+    def _term(self, sign: int) -> Poly:
+        if self.next.kind == "name":
+            return Poly.of({self.take("name"): sign})
+        value = Fraction(self.integer())
+        if self.skip("/"):
+            value /= self.integer()
+        return Poly.of({self.take("name"): sign * value}) if self.skip("*") else Poly(const=sign * value)
+
+    def constraint(self) -> Constraint:
+        formula = self.poly()
+        self.take("<")
+        return Constraint(formula, self.integer())
+
+    # --- program and statements ---
+
+    def program(self) -> Program:
+        self.take("program")
+        name = self.name()
+        self.take("(")
+        inputs = self.sequence(self._param, ")")
+        self.take("->")
+        self.take("(")
+        outputs = self.sequence(self._output, ")")
+        self.take("{")
+        ops: list[Op] = []
+        gradients: list[CustomGradient] = []
+        while not self.skip("}"):
+            if self.next.text == "gradient" and self.tokens[self.at + 1].text == "of":
+                gradients.append(self._gradient())
+            else:
+                ops.append(self._statement())
+            self.take(";")
+        return Program(name, inputs, tuple(ops), outputs, tuple(gradients))
+
+    def _gradient(self) -> CustomGradient:
+        names: list[tuple[str, ...]] = []
+        for word in ("gradient", "of", "(", "by", "("):
+            self.take(word)
+            if word == "(":
+                names.append(self.sequence(self.name, ")"))
+        return CustomGradient(names[1], names[0], self.program())
+
+    def _param(self) -> Param:
+        name = self.name()
+        self.take(":")
+        return Param(name, self.type())
+
+    def _output(self) -> tuple[str, str]:
+        public = self.name()
+        self.take("=")
+        return public, self.name()
+
+    def _statement(self) -> Op:
+        name = self.name()
+        if self.skip("["):
+            return self._contraction(name)
+        state = self.name() if self.skip(",") else None
+        self.take(":")
+        type_ = self.type()
+        self.take("=")
+        fn = self.take("name")
+        self.take("(")
+        if state is not None:
+            op: Op = Prng(name, state, type_, self.name())
+        elif fn in self._special():
+            op = self._special()[fn](name, type_)
+        else:
+            return self._elementwise(name, type_, fn)
+        self.take(")")
+        return op
+
+    def _special(self) -> dict[str, Callable[[str, TensorType], Op]]:
+        return {
+            "index": lambda name, type_: IndexOf(name, type_, self.integer()),
+            "reshape": lambda name, type_: Reshape(name, type_, self.name()),
+            "gather": lambda name, type_: Gather(name, type_, *self._pair()),
+            "scatter": lambda name, type_: Scatter(name, type_, *self._pair()),
+            "constant": lambda name, type_: ConstantTensor(name, type_, self._bytes()),
+        }
+
+    def _pair(self) -> tuple[str, str]:
+        first = self.name()
+        self.take(",")
+        return first, self.name()
+
+    def _bytes(self) -> bytes:
+        try:
+            return bytes.fromhex(json.loads(self.next.text))
+        except ValueError:
+            raise self.fail("hexadecimal digits in quotes") from None
+        finally:
+            self.at += 1
+
+    def _elementwise(self, name: str, type_: TensorType, fn: str) -> Elementwise:
+        args: list[Operand] = []
+        params: list[int | float] = []
+        while not self.skip(")"):
+            if self.skip(";"):
+                params.append(self.number())
+                continue
+            if args:
+                self.take(",")
+            args.append(self.operand())
+        return Elementwise(name, type_, fn, tuple(args), tuple(params))
+
+    def _contraction(self, name: str) -> Contraction:
+        output = self.sequence(self.poly, ":")
+        shape = self.sequence(self.integer, "]")
+        self.take(":")
+        dtype = self.dtype()
+        self.take("=")
+        agg = self._aggregation()
+        self.take("(")
+        result = self.operand()
+        self.take(":")
+        acc = self.dtype()
+        self.take(")")
+        self.take("over")
+        self.take("[")
+        indexes = self.sequence(lambda: self.take("name"), "]")
+        self.take("where")
+        constraints = self.sequence(self.constraint, "{")
+        loads, body = self._body()
+        default = self.name() if self.skip("default") else None
+        no_defract = self.skip("no_defract")
+        text = self.name() if self.next.kind == "string" else ""
+        return Contraction(
+            name,
+            TensorType(dtype, shape),
+            agg,
+            indexes,
+            output,
+            constraints,
+            loads,
+            body,
+            result,
+            acc,
+            default,
+            no_defract,
+            text,
+        )
+
+    def _aggregation(self) -> Aggregation:
+        if self.next.text not in _AGGREGATIONS:
+            raise self.fail("an aggregation: + * > < or =")
+        return _AGGREGATIONS[self.take("mark")]
+
+    def _body(self) -> tuple[tuple[TensorLoad, ...], tuple[ScalarStatement, ...]]:
+        loads: list[TensorLoad] = []
+        body: list[ScalarStatement] = []
+        while not self.skip("}"):
+            dst = self.name()
+            if self.skip(":"):
+                dtype = self.dtype()
+                self.take("=")
+                fn = self.take("name")
+                self.take("(")
+                body.append(ScalarStatement(dst, fn, self.sequence(self.operand, ")"), dtype))
+            else:
+                self.take("=")
+                tensor = self.operand()
+                self.take("[")
+                loads.append(TensorLoad(dst, tensor, self.sequence(self.poly, "]")))
+            self.take(";")
+        return tuple(loads), tuple(body)
+
+
+_DTYPES = {d.value: d for d in DType}
+_AGGREGATIONS = {a.symbol: a for a in Aggregation}

@@ -1,0 +1,1 @@
+"""Nested blocks of Stripe: walking, splitting, swapping, and where buffers live."""

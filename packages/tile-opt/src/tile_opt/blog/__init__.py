@@ -1,8 +1,0 @@
-"""The blog's algorithms, exact: flatten table, tile cost and search, read plans, thread plans, grid packing.
-
-These are views over the kernels that the optimizer fuses (`schedule.view`); `report` prints them as the
-article "Tile to kernel" does. Sources: seed blog; facts sections 3 to 5.
-"""
-
-from tile_opt.blog.report import BlogReport as BlogReport
-from tile_opt.blog.report import blog_report as blog_report

@@ -1,0 +1,91 @@
+"""Building a kernel view around given shared loops, and taking one apart again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tile_ir.names import claim
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Layout, Refinement, TensorType, row_major_strides
+
+from tile_opt.kernel.unify import SharedLoop
+from tile_opt.kernel.view import KernelView, Stage, Use
+
+
+def share(view: KernelView, shared: tuple[SharedLoop, ...]) -> KernelView:
+    """`view` (all loops in its stages) with the shared loops moved around the stages; local buffers lose their dimensions."""
+    names = {loop.index.name for loop in shared}
+    stages = tuple(_with_shared(stage, k, shared, names) for k, stage in enumerate(view.stages))
+    shrunk = tuple(_shrink(alloc, stages, names) for alloc in view.allocs)
+    local = {a.into: d for a, d in shrunk}
+    return replace(
+        view,
+        loops=tuple(loop.index for loop in shared),
+        stages=tuple(_drop_dims(s, local) for s in stages),
+        allocs=tuple(a for a, _ in shrunk),
+    )
+
+
+def _with_shared(stage: Stage, k: int, shared: tuple[SharedLoop, ...], names: set[str]) -> Stage:
+    mine = {loop.members[k]: loop.index.name for loop in shared}
+    own = tuple(i for i in stage.loops if i.name not in mine)
+    assert not names & {i.name for i in own}, "loop names are unique within a kernel"
+    if not mine:
+        return stage
+    return replace(stage.substitute({a: Affine.var(b) for a, b in mine.items()}), loops=own)
+
+
+def _shrink(alloc: Refinement, stages: tuple[Stage, ...], shared: set[str]) -> tuple[Refinement, set[int]]:
+    """The allocation without the dimensions that shared loops subscript."""
+    uses = [u for s in stages for u in s.uses if u.buffer == alloc.into]
+    dims = {d for u in uses for d, form in enumerate(u.forms) if set(form.names) & shared}
+    sizes = tuple(1 if d in dims else size for d, size in enumerate(alloc.type.sizes))
+    return replace(alloc, type=packed(alloc.type, sizes)), dims
+
+
+def _drop_dims(stage: Stage, local: dict[str, set[int]]) -> Stage:
+    def shrunk(use: Use) -> Use:
+        dims = local.get(use.buffer)
+        if not dims:
+            return use
+        return replace(use, forms=tuple(Affine() if d in dims else f for d, f in enumerate(use.forms)))
+
+    if not any(local.get(u.buffer) for u in stage.uses):
+        return stage
+    return replace(stage, uses=tuple(shrunk(u) for u in stage.uses))
+
+
+def packed(old: TensorType, sizes: tuple[int, ...]) -> TensorType:
+    """The same element type, row-major over `sizes`."""
+    return TensorType(old.dtype, sizes, Layout(row_major_strides(sizes), old.layout.align))
+
+
+def drop_unit_loops(view: KernelView) -> KernelView:
+    """Loops of one iteration vanish: their name becomes 0."""
+    stages: list[Stage] = []
+    for stage in view.stages:
+        unit = {i.name: Affine() for i in stage.loops if i.range == 1}
+        loops = tuple(i for i in stage.loops if i.range != 1)
+        stages.append(replace(stage.substitute(unit), loops=loops) if unit else stage)
+    return replace(view, stages=tuple(stages))
+
+
+def fresh_all(names: Iterable[str], taken: set[str]) -> dict[str, str]:
+    """A new name for each of `names`, all different; they are `taken` from then on."""
+    return {name: claim(name, taken) for name in names}
+
+
+def unique_loops(view: KernelView) -> KernelView:
+    """Stages whose loop names are all different, so that a name has one range in the whole kernel."""
+    taken: set[str] = {i.name for i in view.loops}
+    stages: list[Stage] = []
+    for stage in view.stages:
+        clashes = [n for n in stage.loop_names if n in taken]
+        if clashes:
+            renamed = fresh_all(clashes, taken | set(stage.loop_names))
+            loops = tuple(replace(i, name=renamed.get(i.name, i.name)) for i in stage.loops)
+            stage = replace(stage.substitute({a: Affine.var(b) for a, b in renamed.items()}), loops=loops)
+        stages.append(stage)
+        taken.update(stage.loop_names)
+    return replace(view, stages=tuple(stages))

@@ -1,0 +1,48 @@
+"""How far apart in memory neighbouring iterations of a loop touch a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tile_ir.dtype import DType
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Const, Op
+
+from tile_opt.kernel.view import KernelView, Use
+
+
+def flat_stride(view: KernelView, use: Use, loop: str) -> int:
+    """Elements between the accesses of consecutive iterations of `loop`."""
+    strides = view.type_of(use.buffer).strides
+    return sum(form.coefficient(loop) * s for form, s in zip(use.forms, strides, strict=True))
+
+
+def flat_offset(view: KernelView, use: Use) -> int:
+    """Element that the access touches when all loops are at 0."""
+    strides = view.type_of(use.buffer).strides
+    return sum(form.const * s for form, s in zip(use.forms, strides, strict=True))
+
+
+def limits_inside(
+    forms: tuple[Affine, ...], sizes: tuple[int, ...], extents: Mapping[str, int]
+) -> tuple[Affine, ...]:
+    """Constraints (each >= 0) that keep subscripts inside a buffer; none where the loops' extents already do."""
+    ranges = {n: (0, e - 1) for n, e in extents.items()}
+    limits: list[Affine] = []
+    for form, size in zip(forms, sizes, strict=True):
+        low, high = form.bounds(ranges)
+        limits += [form] if low < 0 else []
+        limits += [form * -1 + (size - 1)] if high >= size else []
+    return tuple(limits)
+
+
+def scalar_bytes(view: KernelView) -> int:
+    """Width of the widest scalar the kernel works with, in bytes."""
+    dtypes = {view.type_of(u.buffer).dtype for s in view.stages for u in s.uses}
+    dtypes |= {b.dtype for s in view.stages for b in s.body if isinstance(b, Const | Op)}
+    return max((_working_bytes(d) for d in dtypes), default=4)
+
+
+def _working_bytes(dtype: DType) -> int:
+    """Half-precision floats are computed in single precision."""
+    return 4 if dtype in (DType.FLOAT16, DType.BFLOAT16) else dtype.bytes

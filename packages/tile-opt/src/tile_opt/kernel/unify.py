@@ -1,0 +1,165 @@
+"""Which loops of several stages may run as one shared loop around all of them.
+
+Two loops are the same when a buffer that passes between the stages is subscripted by them, plainly and
+over its full extent, in the same dimension. A class of equal loops may be shared when every buffer that
+the group writes is private to one iteration of it: then its iterations are independent, and a temporary
+loses that dimension.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Index, Load, Order, Store, TensorType
+
+from tile_opt.kernel.view import Stage, Use
+
+Loop = tuple[int, str]
+"""A loop of a stage: (stage number, loop name)."""
+Uses = dict[str, list[tuple[int, Use]]]
+"""Accesses to each buffer: (stage number, use)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLoop:
+    """Equal loops, one per stage, that may become one loop around all stages."""
+
+    index: Index
+    members: tuple[str, ...]
+    """The loop's name in each stage."""
+
+
+def shared_loops(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> tuple[SharedLoop, ...]:
+    """The loops that may be shared by all stages, in the order of the widest stage."""
+    uses = _written_uses(stages)
+    if any(is_indirect(stages[k], use) for accesses in uses.values() for k, use in accesses):
+        return ()
+    classes, poisoned = _classes(stages, types, uses)
+    widest = max(range(len(stages)), key=lambda k: len(stages[k].loops))
+    found: list[SharedLoop] = []
+    for loop in stages[widest].loops:
+        root = classes.find((widest, loop.name))
+        members = _one_per_stage(classes.members(root), stages)
+        if members is None or root in poisoned or not _alike(members, stages):
+            continue
+        if _private_to_each_iteration(members, stages, types, uses):
+            found.append(SharedLoop(loop, members))
+    return tuple(found)
+
+
+class _Classes:
+    """Union-find over loops."""
+
+    def __init__(self, loops: Iterable[Loop]) -> None:
+        self._parent: dict[Loop, Loop] = {loop: loop for loop in loops}
+
+    def find(self, loop: Loop) -> Loop:
+        while self._parent[loop] != loop:
+            loop = self._parent[loop]
+        return loop
+
+    def union(self, a: Loop, b: Loop) -> None:
+        self._parent[self.find(a)] = self.find(b)
+
+    def members(self, root: Loop) -> list[Loop]:
+        return [loop for loop in self._parent if self.find(loop) == root]
+
+
+def _classes(stages: tuple[Stage, ...], types: Mapping[str, TensorType], written: Uses) -> tuple[_Classes, set[Loop]]:
+    classes = _Classes((k, loop.name) for k, stage in enumerate(stages) for loop in stage.loops)
+    broken: list[Loop] = []
+    for buffer, uses in written.items():
+        if len(uses) == 1:
+            continue
+        for d, size in enumerate(types[buffer].sizes):
+            if size == 1:
+                continue
+            plain = [(k, plain_loop(use.forms[d], stages[k], size)) for k, use in uses]
+            names = [(k, name) for k, name in plain if name is not None]
+            for a, b in pairwise(names):
+                classes.union(a, b)
+            if len(names) < len(plain):
+                broken += [(k, n) for k, use in uses for n in use.forms[d].names if (k, n) in classes._parent]  # pyright: ignore[reportPrivateUsage]
+    return classes, {classes.find(loop) for loop in broken}
+
+
+def _written_uses(stages: tuple[Stage, ...]) -> Uses:
+    """Every use of every buffer that some stage writes."""
+    written = {u.buffer for s in stages for u in s.uses if u.writes}
+    table: dict[str, list[tuple[int, Use]]] = defaultdict(list)
+    for k, stage in enumerate(stages):
+        for use in stage.uses:
+            if use.buffer in written:
+                table[use.buffer].append((k, use))
+    return table
+
+
+def plain_loop(form: Affine, stage: Stage, size: int) -> str | None:
+    """The loop that alone, unscaled and over its full extent, forms this subscript."""
+    if form.const or len(form.terms) != 1 or form.terms[0][1] != 1:
+        return None
+    name = form.terms[0][0]
+    return next((loop.name for loop in stage.loops if loop.name == name and loop.range == size), None)
+
+
+def _one_per_stage(members: list[Loop], stages: tuple[Stage, ...]) -> tuple[str, ...] | None:
+    if sorted(k for k, _ in members) != list(range(len(stages))):
+        return None
+    return tuple(name for _, name in sorted(members))
+
+
+def _alike(members: tuple[str, ...], stages: tuple[Stage, ...]) -> bool:
+    loops = [next(i for i in s.loops if i.name == n) for s, n in zip(stages, members, strict=True)]
+    first = loops[0]
+    return all(i.range == first.range and i.order is Order.FREE and i.bind is Bind.NONE for i in loops)
+
+
+def _private_to_each_iteration(
+    members: tuple[str, ...], stages: tuple[Stage, ...], types: Mapping[str, TensorType], written: Uses
+) -> bool:
+    """Each written buffer is subscripted by the class, the same way wherever it is used."""
+    for buffer, uses in written.items():
+        if len(uses) == 1:
+            if not _moves_alone(uses[0][1], members[uses[0][0]], stages[uses[0][0]]):
+                return False
+            continue
+        dims = {_dims(use, members[k], types[buffer]) for k, use in uses}
+        if len(dims) != 1 or not next(iter(dims)):
+            return False
+    return True
+
+
+def _moves_alone(use: Use, name: str, stage: Stage) -> bool:
+    """Iterations of the loop touch cells of their own: a dimension that it subscripts has a form that never repeats."""
+    ranges = {i.name: i.range for i in stage.loops}
+    return any(name in form.names and never_repeats(form, ranges) for form in use.forms)
+
+
+def never_repeats(form: Affine, ranges: Mapping[str, int]) -> bool:
+    """A mixed-radix number, such as ``y0 + 2*y1`` with y0 below 2: every combination of loops gives another value."""
+    reach = 1
+    for coefficient, name in sorted((abs(c), n) for n, c in form.terms):
+        if coefficient < reach or name not in ranges:
+            return False
+        reach = coefficient * ranges[name]
+    return True
+
+
+def _dims(use: Use, name: str, whole: TensorType) -> tuple[int, ...]:
+    """Dimensions that `name` alone subscripts; a dimension it shares with other loops disqualifies it."""
+    found = [d for d, form in enumerate(use.forms) if name in form.names]
+    if any(len(use.forms[d].terms) != 1 for d in found):
+        return ()
+    return tuple(found)
+
+
+def is_indirect(stage: Stage, use: Use) -> bool:
+    """The body adds subscripts of its own to this access."""
+    return any(
+        (isinstance(s, Load) and s.at and s.src == use.name) or (isinstance(s, Store) and s.at and s.dst == use.name)
+        for s in stage.body
+    )

@@ -1,0 +1,245 @@
+"""KernelView: a kernel block opened flat, so that a scheduling pass can rewrite it in a few lines.
+
+In Stripe a kernel is ``kernel [shared loops] { stage [own loops] {…}; stage … }``: every iteration of the
+shared loops runs the stages in order. A stage names the shared loops it uses as passed-down indexes, and
+sees whole buffers, so each of its accesses is one affine form per dimension over shared and own loops.
+`open_kernel` reads that normal form (None when a block is not in it), `close_kernel` writes it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tile_ir.diagnostics import Span
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import (
+    Block,
+    Direction,
+    Index,
+    Init,
+    Refinement,
+    Special,
+    Statement,
+    TensorType,
+)
+
+from tile_opt.blocks.tree import statement_names, substitute_statement
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A stage's access to a buffer: `forms[d]` is the subscript of dimension d."""
+
+    name: str
+    """Local name in the stage body."""
+    buffer: str
+    forms: tuple[Affine, ...]
+    dir: Direction
+    agg: Aggregation | None = None
+    hint: str = ""
+    extent: tuple[int, ...] = ()
+    """Sizes of the view that the body subscripts further; () means one element."""
+
+    @property
+    def reads(self) -> bool:
+        return self.dir in (Direction.IN, Direction.INOUT)
+
+    @property
+    def writes(self) -> bool:
+        return self.dir in (Direction.OUT, Direction.INOUT)
+
+    def substitute(self, values: dict[str, Affine]) -> Use:
+        forms = tuple(f.substitute(values) for f in self.forms)
+        return Use(self.name, self.buffer, forms, self.dir, self.agg, self.hint, self.extent)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: its own loops (outermost first), constraints (each >= 0) and flat body."""
+
+    name: str
+    loops: tuple[Index, ...]
+    constraints: tuple[Affine, ...]
+    uses: tuple[Use, ...]
+    body: tuple[Statement, ...]
+    guard: tuple[Affine, ...] = ()
+    tags: frozenset[str] = frozenset()
+    comment: str = ""
+    origin: Span | None = None
+
+    def use(self, name: str) -> Use:
+        return next(u for u in self.uses if u.name == name)
+
+    @property
+    def loop_names(self) -> tuple[str, ...]:
+        return tuple(loop.name for loop in self.loops)
+
+    def substitute(self, values: dict[str, Affine]) -> Stage:
+        """Replace loop names by forms in every access, constraint and `load_index`."""
+        if not values:
+            return self
+        return replace(
+            self,
+            constraints=tuple(c.substitute(values) for c in self.constraints),
+            guard=tuple(c.substitute(values) for c in self.guard),
+            uses=tuple(u.substitute(values) for u in self.uses),
+            body=tuple(substitute_statement(s, values) for s in self.body),
+        )
+
+    def names(self) -> set[str]:
+        """Every loop name that the stage's forms mention."""
+        found = {n for u in self.uses for f in u.forms for n in f.names}
+        found |= {n for c in self.constraints for n in c.names}
+        found |= {n for c in self.guard for n in c.names}
+        for statement in self.body:
+            found |= statement_names(statement)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """A kernel in normal form. `refs` are whole buffers of main, `allocs` the kernel's own."""
+
+    name: str
+    loops: tuple[Index, ...]
+    stages: tuple[Stage, ...]
+    refs: tuple[Refinement, ...]
+    allocs: tuple[Refinement, ...] = ()
+    tags: frozenset[str] = frozenset()
+    comment: str = ""
+    origin: Span | None = None
+
+    def type_of(self, buffer: str) -> TensorType:
+        return next(r.type for r in (*self.refs, *self.allocs) if r.into == buffer)
+
+    def is_local(self, buffer: str) -> bool:
+        return any(r.into == buffer for r in self.allocs)
+
+    @property
+    def ranges(self) -> dict[str, int]:
+        """Range of every loop, shared and own."""
+        table = {loop.name: loop.range for loop in self.loops}
+        for stage in self.stages:
+            table |= {loop.name: loop.range for loop in stage.loops}
+        return table
+
+    def reads(self) -> set[str]:
+        """Buffers of main that some stage reads."""
+        return {u.buffer for s in self.stages for u in s.uses if u.reads and not self.is_local(u.buffer)}
+
+    def writes(self) -> set[str]:
+        return {u.buffer for s in self.stages for u in s.uses if u.writes and not self.is_local(u.buffer)}
+
+
+# --- opening ---------------------------------------------------------------------------------------
+
+
+def open_kernel(block: Block) -> KernelView | None:
+    """The view of a kernel in normal form; None when it is scheduled already or uses other constructs."""
+    if "kernel" not in block.tags or "scheduled" in block.tags or block.constraints or block.guard:
+        return None
+    if any(loop.value is not None for loop in block.indexes):
+        return None
+    refs = tuple(r for r in block.refs if r.dir is not Direction.ALLOC)
+    allocs = tuple(r for r in block.refs if r.dir is Direction.ALLOC)
+    if not all(_is_whole(r) for r in refs):
+        return None
+    stages: list[Stage] = []
+    for statement in block.body:
+        stage = _open_stage(statement) if isinstance(statement, Block) else None
+        if stage is None:
+            return None
+        stages.append(stage)
+    if not stages:
+        return None
+    return KernelView(block.name, block.indexes, tuple(stages), refs, allocs, block.tags, block.comment, block.origin)
+
+
+def _is_whole(ref: Refinement) -> bool:
+    return all(isinstance(a, Affine) and a.is_const and a.const == 0 for a in ref.access) and ref.versions == 1
+
+
+def _open_stage(block: Block) -> Stage | None:
+    if block.instr or any(isinstance(s, (Block, Special)) for s in block.body):
+        return None
+    passed = [i for i in block.indexes if i.value is not None]
+    if any(i.value != Affine.var(i.name) for i in passed):
+        return None
+    uses: list[Use] = []
+    for ref in block.refs:
+        forms = tuple(a for a in ref.access if isinstance(a, Affine))
+        if ref.dir is Direction.ALLOC or len(forms) != len(ref.access) or ref.init is not Init.KEEP:
+            return None
+        extent = () if all(size == 1 for size in ref.type.sizes) else ref.type.sizes
+        uses.append(Use(ref.into, ref.source, forms, ref.dir, ref.agg, ref.hint, extent))
+    constraints = tuple(c for c in block.constraints if isinstance(c, Affine))
+    guard = tuple(c for c in block.guard if isinstance(c, Affine))
+    if len(constraints) != len(block.constraints) or len(guard) != len(block.guard):
+        return None
+    loops = tuple(i for i in block.indexes if i.value is None)
+    return Stage(
+        block.name, loops, constraints, tuple(uses), block.body, guard, block.tags, block.comment, block.origin
+    )
+
+
+# --- closing ---------------------------------------------------------------------------------------
+
+
+def close_kernel(view: KernelView) -> Block:
+    """The Stripe block of a view."""
+    buffers = {r.into: r for r in (*view.refs, *view.allocs)}
+    shared = tuple(loop.name for loop in view.loops)
+    body = tuple(close_stage(stage, buffers, shared) for stage in view.stages)
+    return Block(
+        view.name,
+        indexes=view.loops,
+        refs=_directed(view.refs, view.stages) + view.allocs,
+        body=body,
+        tags=view.tags,
+        comment=view.comment,
+        origin=view.origin,
+    )
+
+
+def close_stage(stage: Stage, buffers: dict[str, Refinement], outer: tuple[str, ...]) -> Block:
+    """The Stripe block of a stage whose parent has the loops `outer`."""
+    used = stage.names()
+    passed = tuple(Index(n, 1, Affine.var(n)) for n in outer if n in used)
+    refs = tuple(_stage_ref(u, buffers[u.buffer]) for u in stage.uses)
+    return Block(
+        stage.name,
+        indexes=passed + stage.loops,
+        constraints=stage.constraints,
+        guard=stage.guard,
+        refs=refs,
+        body=stage.body,
+        tags=stage.tags,
+        comment=stage.comment,
+        origin=stage.origin,
+    )
+
+
+def _stage_ref(use: Use, whole: Refinement) -> Refinement:
+    rank = len(whole.type.sizes)
+    type = replace(whole.type, sizes=use.extent + (1,) * (rank - len(use.extent)))
+    return Refinement(use.dir, use.name, use.buffer, use.forms, type, agg=use.agg, loc=whole.loc, hint=use.hint)
+
+
+def _directed(refs: tuple[Refinement, ...], stages: tuple[Stage, ...]) -> tuple[Refinement, ...]:
+    """Only the buffers that stages use, with the direction of their uses."""
+    uses = [u for s in stages for u in s.uses]
+    out: list[Refinement] = []
+    for ref in refs:
+        mine = [u for u in uses if u.buffer == ref.into]
+        if mine:
+            out.append(replace(ref, dir=direction_of(mine)))
+    return tuple(out)
+
+
+def direction_of(uses: list[Use]) -> Direction:
+    """IN, OUT or INOUT of a buffer with these uses; reads of what an earlier use wrote still count as reads."""
+    reads, writes = any(u.reads for u in uses), any(u.writes for u in uses)
+    if reads and writes:
+        return Direction.INOUT
+    return Direction.OUT if writes else Direction.IN

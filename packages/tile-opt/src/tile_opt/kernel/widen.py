@@ -1,0 +1,76 @@
+"""Stages that write part of a buffer, rewritten to run over all of it under constraints.
+
+``U[i, j : H, W] = +(A[i - 1, j])`` starts every cell of U, then adds to all rows but the first. Over the whole of U,
+with ``i >= 1`` as a constraint, the second stage has the loops of the first, and of whatever else walks U: they can
+be shared, and U need not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Index, Order
+
+from tile_opt.kernel.segments import interior
+from tile_opt.kernel.view import KernelView, Stage
+
+
+def writes_each_point(stage: Stage) -> bool:
+    """Every loop moves what the stage writes: nothing is reduced."""
+    return set(stage.loop_names) <= {n for u in stage.uses if u.writes for f in u.forms for n in f.names}
+
+
+def widen(view: KernelView, loops: Container[str] | None = None) -> KernelView:
+    """`view` with its stages widened along `loops` (None: along all that they can be); reductions stay as they are."""
+    stages = tuple(_widened(view, s, loops) if writes_each_point(s) else s for s in view.stages)
+    changed = any(a is not b for a, b in zip(stages, view.stages, strict=True))
+    return replace(view, stages=stages) if changed else view
+
+
+def narrow(view: KernelView) -> KernelView:
+    """The inverse of `widen`: loops of stages run where the constraints on them alone hold."""
+    stages = tuple(_narrowed(s) if s.constraints else s for s in view.stages)
+    changed = any(a is not b for a, b in zip(stages, view.stages, strict=True))
+    return replace(view, stages=stages) if changed else view
+
+
+def _narrowed(stage: Stage) -> Stage:
+    for loop in stage.loops:
+        own = tuple(c for c in stage.constraints if c.names == (loop.name,))
+        low, high = interior(loop.name, own, {loop.name: loop.range}) if own else (0, 0)
+        if low < high:
+            kept = replace(stage, constraints=tuple(c for c in stage.constraints if c not in own))
+            loops = tuple(replace(i, range=high - low) if i.name == loop.name else i for i in stage.loops)
+            stage = replace(kept.substitute({loop.name: Affine.var(loop.name) + low}), loops=loops)
+    return stage
+
+
+def _widened(view: KernelView, stage: Stage, loops: Container[str] | None) -> Stage:
+    for loop in stage.loops:
+        whole = _whole(view, stage, loop) if loops is None or loop.name in loops else None
+        if whole is not None:
+            stage = _along(stage, loop, *whole)
+    return stage
+
+
+def _whole(view: KernelView, stage: Stage, loop: Index) -> tuple[int, int] | None:
+    """(first cell, cells of the dimension) of what the loop alone walks by ones and in part; None when it does not."""
+    if loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+        return None
+    for use in stage.uses:
+        for form, size in zip(use.forms, view.type_of(use.buffer).sizes, strict=True) if use.writes else ():
+            if form == Affine.var(loop.name) + form.const and loop.range < size:
+                return form.const, size
+    return None
+
+
+def _along(stage: Stage, loop: Index, first: int, size: int) -> Stage:
+    """`loop` as one over `size` cells, of which the stage writes those from `first` on."""
+    cell = Affine.var(loop.name)
+    limits = (cell + -first, cell * -1 + (first + loop.range - 1))
+    needed = tuple(c for c in limits if c.bounds({loop.name: (0, size - 1)})[0] < 0)
+    moved = stage.substitute({loop.name: cell + -first})
+    wide = tuple(replace(i, range=size) if i.name == loop.name else i for i in stage.loops)
+    return replace(moved, loops=wide, constraints=moved.constraints + needed)

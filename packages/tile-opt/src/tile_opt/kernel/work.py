@@ -1,0 +1,64 @@
+"""What a stage does, in numbers: points, operations, reuse of its operands."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tile_ir.ops import OPS, Aggregation, Signature
+from tile_ir.stripe.nodes import Op, TensorType
+
+from tile_opt.kernel.view import KernelView, Stage, Use
+
+MERGING = (Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN)
+
+
+def points(stage: Stage, ranges: dict[str, int]) -> int:
+    """Iterations of the stage over all its loops, shared ones included, before constraints."""
+    return prod(ranges[n] for n in stage.names() | set(stage.loop_names))
+
+
+def elements(whole: TensorType) -> int:
+    return prod(whole.sizes)
+
+
+def nbytes(whole: TensorType) -> int:
+    return elements(whole) * whole.dtype.bytes
+
+
+def merged_use(stage: Stage) -> Use | None:
+    """The access into which the stage aggregates, when it has exactly one."""
+    found = [u for u in stage.uses if u.agg in MERGING and u.writes]
+    return found[0] if len(found) == 1 else None
+
+
+def is_elementwise(stage: Stage) -> bool:
+    """Every iteration stands alone: no aggregation and no in-out access."""
+    return all(u.agg not in MERGING and not (u.reads and u.writes) for u in stage.uses)
+
+
+def op_cost(stage: Stage) -> int:
+    """Arithmetic of one iteration in adds; a math function counts as twelve."""
+    return sum(_weight(s) for s in stage.body if isinstance(s, Op))
+
+
+def _weight(op: Op) -> int:
+    if op.name in ("ident",):
+        return 0
+    if op.name in ("div", "sqrt", "recip"):
+        return 4
+    return 12 if OPS[op.name].signature is Signature.MATH and op.name not in ("ceil", "floor", "round") else 1
+
+
+def is_heavy(view: KernelView, stage: Stage) -> bool:
+    """A contraction whose operands are each reused across some output loop (matmul, convolution)."""
+    out = merged_use(stage)
+    if out is None:
+        return False
+    out_names = {n for f in out.forms for n in f.names} | {i.name for i in view.loops}
+    reads = [u for u in stage.uses if u.reads and not u.writes]
+    missing = [u for u in reads if out_names - {n for f in u.forms for n in f.names}]
+    return len(reads) >= 2 and len(missing) == len(reads)
+
+
+def view_is_heavy(view: KernelView) -> bool:
+    return any(is_heavy(view, s) for s in view.stages)

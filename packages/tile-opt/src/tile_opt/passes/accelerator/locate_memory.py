@@ -1,0 +1,45 @@
+"""locate_memory: say which memory holds the allocations of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from tile_ir.stripe.nodes import Block, Direction, Location, Program, Scope, Statement
+from tile_ir.target import Target
+
+from tile_opt.blocks.tree import rebase, rewrite_matching
+from tile_opt.passes.base import Pass, unit_name
+
+
+@dataclass(frozen=True)
+class LocateMemory(Pass):
+    """Allocations of every block with all tags `reqs` (only those tagged `tags`, when given) go to memory `loc`.
+
+    `thread` makes them private to whoever runs the block, such as registers.
+    """
+
+    name: ClassVar[str] = "locate_memory"
+    reqs: tuple[str, ...] = ()
+    loc: str = ""
+    tags: tuple[str, ...] = ()
+    thread: bool = False
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> LocateMemory:
+        given: dict[str, Any] = {**options, "loc": unit_name(options.get("loc", ""))}
+        return cls(**given)
+
+    def apply(self, program: Program, target: Target) -> Program:
+        return rewrite_matching(program, self.reqs, lambda block, _: self._located(block), inner_first=True)
+
+    def _located(self, block: Block) -> Block:
+        where = Location(self.loc, scope=Scope.THREAD if self.thread else Scope.DEVICE)
+        body: tuple[Statement, ...] = block.body
+        refs = list(block.refs)
+        for number, ref in enumerate(refs):
+            if ref.dir is Direction.ALLOC and ref.tags.issuperset(self.tags) and ref.loc != where:
+                refs[number] = moved = replace(ref, loc=where)
+                body = tuple(rebase(s, ref.into, moved) for s in body)
+        return replace(block, refs=tuple(refs), body=body)

@@ -1,0 +1,117 @@
+"""prune: remove what changes nothing: loops of one iteration, unused views, dead buffers, blocks around one block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Block, Direction, Load, Program, Refinement, Special, Statement, Store, Transfer
+from tile_ir.target import Target
+
+from tile_opt.blocks.split import collapse
+from tile_opt.blocks.tree import rewrite_matching, statement_names, substitute_statement
+from tile_opt.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class Prune(Pass):
+    """In every block with all tags `reqs` and the blocks within; each kind can be kept."""
+
+    name: ClassVar[str] = "prune"
+    reqs: tuple[str, ...] = ("main",)
+    indexes: bool = True
+    refinements: bool = True
+    dead_code: bool = True
+    nests: bool = True
+
+    def apply(self, program: Program, target: Target) -> Program:
+        return rewrite_matching(program, self.reqs, lambda block, _: self._pruned(block))
+
+    def _pruned(self, block: Block) -> Block:
+        body = tuple(self._pruned(s) if isinstance(s, Block) else s for s in block.body)
+        kernels = "main" in block.tags or "program" in block.tags
+        if self.nests and "program" not in block.tags:
+            body = tuple(collapse(s) if isinstance(s, Block) else s for s in body)
+        block = replace(block, body=body) if any(a is not b for a, b in zip(body, block.body, strict=True)) else block
+        if self.indexes:
+            block = without_unit_indexes(block)
+        if self.dead_code:
+            block = without_dead_stores(block)
+        return without_unused_refs(block) if self.refinements and not kernels else block
+
+
+def without_unit_indexes(block: Block) -> Block:
+    """Indexes of range 1 become zero; passed-down ones that nothing names vanish."""
+    units = {i.name: Affine() for i in block.indexes if i.value is None and i.range == 1}
+    if units:
+        block = replace(
+            block,
+            indexes=tuple(i for i in block.indexes if i.name not in units),
+            constraints=tuple(c.substitute(units) for c in block.constraints),
+            refs=tuple(replace(r, access=tuple(f.substitute(units) for f in r.access)) for r in block.refs),
+            body=tuple(substitute_statement(s, units) for s in block.body),
+        )
+    used = {n for c in block.constraints for n in c.names} | {n for r in block.refs for f in r.access for n in f.names}
+    used |= {n for s in block.body for n in statement_names(s)} | {n for r in block.refs for f in r.loc.at for n in f.names}
+    used |= {n for f in (block.loc.at if block.loc else ()) for n in f.names}
+    constraints = tuple(c for c in block.constraints if c.names or c.evaluate({}) < 0)
+    indexes = tuple(i for i in block.indexes if i.value is None or i.name in used)
+    if len(indexes) == len(block.indexes) and len(constraints) == len(block.constraints):
+        return block
+    return replace(block, indexes=indexes, constraints=constraints)
+
+
+def touched(statement: Statement, *, reading: bool = False) -> set[str]:
+    """Buffers that a statement names; with `reading`, those whose contents it may need."""
+    match statement:
+        case Load(_, src):
+            return {src}
+        case Store(dst):
+            return set() if reading else {dst}
+        case Transfer(dst, src):
+            return {src} if reading else {dst, src}
+        case Special(_, outs, ins):
+            return {*ins, *outs}
+        case Block():
+            return {r.source for r in statement.refs if r.source and not (reading and r.dir is Direction.OUT and not _read_within(statement, r))}
+        case _:
+            return set()
+
+
+def _read_within(block: Block, ref: Refinement) -> bool:
+    """An OUT view may be read by inner blocks after it was written."""
+    return any(ref.into in touched(s, reading=True) for s in block.body)
+
+
+def without_unused_refs(block: Block) -> Block:
+    used = {n for s in block.body for n in touched(s)}
+    used |= {r.into for r in block.refs if r.init.value == "identity"}
+    if all(r.into in used for r in block.refs):
+        return block
+    return replace(block, refs=tuple(r for r in block.refs if r.into in used))
+
+
+def without_dead_stores(block: Block) -> Block:
+    """Allocations that nothing reads vanish with the statements that only write them."""
+    while True:
+        read = {n for s in block.body for n in touched(s, reading=True)}
+        dead = {r.into for r in block.refs if r.dir is Direction.ALLOC and r.into not in read and "user" not in r.tags}
+        kept = [s for s in block.body if not _only_writes(s, dead)]
+        named = {n for s in kept for n in touched(s)}
+        gone = dead - named
+        if not gone and len(kept) == len(block.body):
+            return block
+        body = tuple(kept) if len(kept) == len(block.body) else tuple(replace(s, deps=()) for s in kept)
+        block = replace(block, refs=tuple(r for r in block.refs if r.into not in gone), body=body)
+
+
+def _only_writes(statement: Statement, dead: set[str]) -> bool:
+    match statement:
+        case Store(dst) | Transfer(dst):
+            return dst in dead
+        case Block():
+            written = {r.source for r in statement.refs if r.source and r.dir is not Direction.IN}
+            return bool(written) and written <= dead
+        case _:
+            return False

@@ -1,0 +1,55 @@
+"""scalarize: local buffers of one element that pass a value within one statement list become scalars."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.stripe.nodes import Block, Direction, Load, Program, Statement, Store
+from tile_ir.target import Target
+
+from tile_opt.blocks.tree import rewrite_matching
+from tile_opt.passes.base import Pass
+from tile_opt.passes.kernels.inline import renamed_operands
+
+
+@dataclass(frozen=True)
+class Scalarize(Pass):
+    """In every block with all tags `reqs` and in the blocks within."""
+
+    name: ClassVar[str] = "scalarize"
+    reqs: tuple[str, ...] = ()
+
+    def apply(self, program: Program, target: Target) -> Program:
+        return rewrite_matching(program, self.reqs, lambda block, _: _scalarized(block))
+
+
+def _scalarized(block: Block) -> Block:
+    body = tuple(_scalarized(s) if isinstance(s, Block) else s for s in block.body)
+    block = block if all(a is b for a, b in zip(body, block.body, strict=True)) else replace(block, body=body)
+    names = {r.into for r in block.refs if r.dir is Direction.ALLOC and all(s == 1 for s in r.type.sizes) and r.agg is None}
+    names -= {r.source for s in block.body if isinstance(s, Block) for r in s.refs}
+    names = {n for n in names if _stored_first(block, n)}
+    return _without(block, names) if names else block
+
+
+def _stored_first(block: Block, name: str) -> bool:
+    """The statement list only loads and stores the buffer, and stores before it loads."""
+    uses = [s for s in block.body if name in (getattr(s, "src", None), getattr(s, "dst", None))]
+    return bool(uses) and isinstance(uses[0], Store) and all(isinstance(s, Load | Store) for s in uses)
+
+
+def _without(block: Block, names: set[str]) -> Block:
+    held: dict[str, str] = {}
+    alias: dict[str, str] = {}
+    body: list[Statement] = []
+    for statement in block.body:
+        statement = renamed_operands(statement, alias) if not isinstance(statement, Block) else replace(statement, deps=())
+        match statement:
+            case Store(dst, src) if dst in names:
+                held[dst] = src
+            case Load(dst, src) if src in names:
+                alias[dst] = held[src]
+            case _:
+                body.append(replace(statement, deps=()))
+    return replace(block, refs=tuple(r for r in block.refs if r.into not in names), body=tuple(body))

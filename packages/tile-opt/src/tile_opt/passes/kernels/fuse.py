@@ -1,0 +1,285 @@
+"""fuse: gather operations into kernels that share their outer loops.
+
+A kernel joins the kernel that computes its operand when some loops can be shared (`kernel.unify`): an
+elementwise tail joins its contraction with all loops shared; softmax and layer norm become one kernel over
+rows whose stages exchange rows through local buffers. Contractions that reduce nothing (shifts, paddings,
+concatenations) run over all of what they write where loops can be shared then (`kernel.widen`), and join what
+reads them. Temporaries used by one kernel only become local to an iteration of its shared loops.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Scope, Statement, TensorType
+from tile_ir.target import Target
+
+from tile_opt.blocks.buffers import temporaries, with_main_refs
+from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.merge_stages import merge_stages
+from tile_opt.kernel.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.unify import SharedLoop, shared_loops
+from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
+from tile_opt.kernel.widen import narrow, widen, writes_each_point
+from tile_opt.kernel.work import is_heavy, nbytes, points, view_is_heavy
+from tile_opt.passes.base import Pass
+
+LOCAL = Location("LOCAL", scope=Scope.THREAD)
+SPLIT_GAIN = 4
+"""Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
+
+
+@dataclass(frozen=True)
+class Fuse(Pass):
+    """Group kernels; `max_local_bytes` bounds what one iteration of the shared loops keeps in local buffers.
+
+    `min_shared` is the least number of shared iterations a fused kernel keeps, unless the parts had fewer;
+    `min_parallel` is the same for kernels whose stages do not walk memory in rows of their own, so that
+    nothing but the shared loops can run in parallel. Parts of at most `small` points need no parallel loops.
+    A fused kernel has at most `max_stages` stages: every part that joins costs time in proportion to them.
+    Producers other than the latest join from at most `reach` kernels back.
+    """
+
+    name: ClassVar[str] = "fuse"
+    max_local_bytes: int = 1 << 17
+    min_shared: int = 8
+    min_parallel: int = 8
+    small: int = 1 << 12
+    max_stages: int = 48
+    reach: int = 64
+
+    def apply(self, program: Program, target: Target) -> Program:
+        group = _Groups(program, self)
+        for kernel in main_of(program).body:
+            group.add(kernel)
+        return group.finish()
+
+
+class _Groups:
+    """Kernels gathered so far, each a flat view (all loops in the stages) or an opaque statement."""
+
+    def __init__(self, program: Program, options: Fuse) -> None:
+        self.program = program
+        self.options = options
+        self.items: list[KernelView | Statement | None] = []
+        """None where an item has joined a later one."""
+        self.reads: list[set[str]] = []
+        self.writes: list[set[str]] = []
+        """What each item reads and writes."""
+        self.writer: dict[str, int] = {}
+        """The last item that writes each buffer: looking through all items for each kernel takes long in long programs."""
+        self.reader: dict[str, int] = {}
+        self.shared: dict[int, tuple[KernelView, tuple[SharedLoop, ...]]] = {}
+        """By the view's identity, which lasts as long as it is kept here: a group is asked about for each part that may join."""
+        self.temps = temporaries(program)
+        self.types = {r.into: r.type for r in main_of(program).refs}
+
+    def add(self, kernel: Statement) -> None:
+        view = open_kernel(kernel) if isinstance(kernel, Block) else None
+        if view is None or view.loops or any(r.type.sizes != self.types[r.into].sizes for r in view.refs):
+            self._append(kernel)
+            return
+        for part in self._parts(self._fitted(unique_loops(drop_unit_loops(view)))):
+            self._place(part)
+
+    def _parts(self, view: KernelView) -> tuple[KernelView, ...]:
+        """A kernel is split into its stages when those share far more loops each on their own."""
+        if len(view.stages) == 1 or view.allocs:
+            return (view,)
+        halves = tuple(
+            replace(view, name=f"{view.name}_{k}", stages=(s,), refs=_named(view, {u.buffer for u in s.uses}))
+            for k, s in enumerate(view.stages)
+        )
+        alone = max(_iterations(self._shared(h)) for h in halves[1:])
+        return halves if alone >= SPLIT_GAIN * _iterations(self._shared(view)) else (view,)
+
+    def _place(self, view: KernelView) -> None:
+        home = self._latest_producer(view)
+        fused = None if home is None else self._fused(self.items[home], view)
+        if home is None or fused is None:
+            self._append(view)
+        else:
+            self._put(home, fused)
+
+    def _put(self, home: int, fused: KernelView) -> None:
+        """Item `home` is `fused` now; its other producers join it where they can."""
+        self._set(home, fused)
+        producers = {self.writer.get(b, home) for b in self.reads[home]}
+        for k in sorted((k for k in producers if home - self.options.reach <= k < home), reverse=True):
+            self._absorb(k, home)
+
+    def _absorb(self, k: int, home: int) -> None:
+        """Item `k` joins the later item `home`, when one of them reduces nothing and nothing between them is in the way."""
+        early, late = self.items[k], self.items[home]
+        if not (_reduces_nothing(early) or _reduces_nothing(late)) or not self._may_move(k, home):
+            return
+        fused = self._fused(early, late)
+        if fused is not None:
+            self._set(k, None)
+            self._set(home, fused)
+
+    def _fused(self, early: KernelView | Statement | None, late: KernelView | Statement | None) -> KernelView | None:
+        """Both as one kernel; None where they are not kernels in normal form, or it would not pay."""
+        if not (isinstance(early, KernelView) and isinstance(late, KernelView)):
+            return None
+        if len(early.stages) + len(late.stages) > self.options.max_stages:
+            return None
+        fused = self._fitted(_joined(early, late))
+        return fused if self._pays(early, late, fused) else None
+
+    def _may_move(self, k: int, home: int) -> bool:
+        """Nothing between the two items reads what item `k` writes, or writes what it touches."""
+        touched = self.reads[k] | self.writes[k]
+        return not any(self.writes[j] & touched or self.reads[j] & self.writes[k] for j in range(k + 1, home))
+
+    def _fitted(self, view: KernelView) -> KernelView:
+        """`view` with stages widened along the loops that can be shared then, and along no others."""
+        exact = narrow(view)
+        wide = widen(exact)
+        if wide is exact:
+            return view
+        shared = self._shared(wide)
+        if _iterations(shared) <= _iterations(self._shared(exact)):
+            return exact
+        return widen(exact, {name for loop in shared for name in loop.members})
+
+    def _append(self, item: KernelView | Statement) -> None:
+        self.items.append(None)
+        self.reads.append(set())
+        self.writes.append(set())
+        if isinstance(item, KernelView):
+            self._put(len(self.items) - 1, item)
+        else:
+            self._set(len(self.items) - 1, item)
+
+    def _set(self, number: int, item: KernelView | Statement | None) -> None:
+        """Item `number` is `item` now."""
+        self.items[number], self.reads[number], self.writes[number] = item, _read(item), _written(item)
+        for last, names in ((self.writer, self.writes[number]), (self.reader, self.reads[number])):
+            last.update((name, max(number, last.get(name, 0))) for name in names)
+
+    def _latest_producer(self, view: KernelView) -> int | None:
+        """The last item whose results the view reads; nothing after it may touch what the view touches."""
+        written = view.writes()
+        last = {self.writer.get(b, -1) for b in view.reads() | written} | {self.reader.get(b, -1) for b in written}
+        return max((k for k in last if k >= 0), default=None)
+
+    def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
+        known = self.shared.get(id(view))
+        if known is None:
+            loops = shared_loops(view.stages, {r.into: r.type for r in (*view.refs, *view.allocs)})
+            known = self.shared[id(view)] = (view, loops)
+        return known[1]
+
+    def _pays(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
+        parts = (self._shared(a), self._shared(b))
+        heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
+        if len(heavy) > 1 or (heavy and any(s.constraints and not is_heavy(fused, s) for s in fused.stages)):
+            # Two contractions would share little, and a guard's edges would be computed without vectors in all of one.
+            return False
+        both = self._shared(fused)
+        if any(len(p) != len(both) for p in heavy):
+            return False
+        needed = [_iterations(p) for p, v in zip(parts, (a, b), strict=True) if _total_points(v) > self.options.small]
+        local = share(self._localised(fused, set()), both)
+        if _iterations(both) < self._wanted(needed, local):
+            return False
+        return sum(nbytes(r.type) for r in local.allocs) <= self.options.max_local_bytes
+
+    def _wanted(self, needed: list[int], fused: KernelView) -> int:
+        """Shared iterations that fusing must keep: rows also run in parallel along themselves, columns do not."""
+        if _walks_rows(fused):
+            return min(self.options.min_shared, min(needed, default=0))
+        return min(self.options.min_parallel, max(needed, default=0))
+
+    def _localised(self, view: KernelView, elsewhere: set[str]) -> KernelView:
+        """Temporaries of main that only this view uses become its own allocations."""
+        written = {u.buffer for s in view.stages for u in s.uses if u.writes}
+        mine = [r for r in view.refs if r.into in written and r.into in self.temps and r.into not in elsewhere]
+        if not mine:
+            return view
+        names = {r.into for r in mine}
+        allocs = tuple(_allocation(r.into, r.type) for r in mine)
+        return replace(view, refs=tuple(r for r in view.refs if r.into not in names), allocs=view.allocs + allocs)
+
+    def finish(self) -> Program:
+        kernels: list[Statement] = []
+        local: set[str] = set()
+        touched = [r | w for r, w in zip(self.reads, self.writes, strict=True)]
+        users = Counter(name for names in touched for name in names)
+        for item, mine in zip(self.items, touched, strict=True):
+            if not isinstance(item, KernelView):
+                kernels += [] if item is None else [item]
+                continue
+            elsewhere = {r.into for r in item.refs if users[r.into] > (r.into in mine)}
+            view = self._localised(item, elsewhere)
+            local |= {a.into for a in view.allocs}
+            kernels.append(close_kernel(merge_stages(share(view, self._shared(view)))))
+        program = with_kernels(self.program, tuple(kernels))
+        refs = tuple(r for r in main_of(program).refs if r.dir is not Direction.ALLOC or r.into not in local)
+        return with_main_refs(program, refs)
+
+
+def _allocation(name: str, type: TensorType) -> Refinement:
+    from tile_ir.stripe.affine import Affine
+
+    return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), packed(type, type.sizes), loc=LOCAL)
+
+
+def _iterations(shared: tuple[SharedLoop, ...]) -> int:
+    return prod(loop.index.range for loop in shared)
+
+
+def _walks_rows(view: KernelView) -> bool:
+    """The stage with the most points has a loop of its own along contiguous memory."""
+    ranges = view.ranges
+    stage = max(view.stages, key=lambda s: points(s, ranges))
+    reads = [u for u in stage.uses if u.reads and not view.is_local(u.buffer)]
+    return any(flat_stride(view, u, i.name) == 1 for i in stage.loops for u in reads)
+
+
+def _total_points(view: KernelView) -> int:
+    ranges = view.ranges
+    return sum(points(s, ranges) for s in view.stages)
+
+
+def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
+    return tuple(r for r in view.refs if r.into in names)
+
+
+def _reduces_nothing(item: KernelView | Statement | None) -> bool:
+    return isinstance(item, KernelView) and all(writes_each_point(s) for s in item.stages)
+
+
+def _written(item: KernelView | Statement | None) -> set[str]:
+    if isinstance(item, KernelView):
+        return item.writes()
+    return {r.source for r in item.refs if r.dir in (Direction.OUT, Direction.INOUT)} if isinstance(item, Block) else set()
+
+
+def _read(item: KernelView | Statement | None) -> set[str]:
+    if isinstance(item, KernelView):
+        return item.reads()
+    return {r.source for r in item.refs if r.dir in (Direction.IN, Direction.INOUT)} if isinstance(item, Block) else set()
+
+
+def _joined(a: KernelView, b: KernelView) -> KernelView:
+    """Stages of `a`, then of `b`, whose allocations are renamed where they clash."""
+    taken = {r.into for r in (*a.refs, *a.allocs, *b.refs)}
+    rename = fresh_all((r.into for r in b.allocs), taken)
+    stages = tuple(
+        replace(s, uses=tuple(replace(u, buffer=rename.get(u.buffer, u.buffer)) for u in s.uses)) for s in b.stages
+    )
+    refs = {r.into: r for r in b.refs} | {r.into: r for r in a.refs}
+    joined = replace(
+        a,
+        stages=a.stages + stages,
+        refs=tuple(refs.values()),
+        allocs=a.allocs + tuple(replace(r, into=rename[r.into]) for r in b.allocs),
+        comment="\n".join(c for c in (a.comment, b.comment) if c),
+    )
+    return unique_loops(joined)

@@ -1,0 +1,136 @@
+"""merge: turn two loops that walk memory as one into a single longer loop.
+
+Loops a and b merge when every buffer that one of them subscripts has them, plainly and in full, in
+neighbouring dimensions. The two dimensions become one, so a whole contiguous tensor ends up as one loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import ClassVar
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Index, Layout, Order, Refinement, TensorType
+from tile_ir.target import Target
+
+from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
+from tile_opt.passes.base import KernelPass
+
+
+@dataclass(frozen=True)
+class Merge(KernelPass):
+    """Merge shared loops with each other, and each stage's own loops with each other, while possible."""
+
+    name: ClassVar[str] = "merge"
+
+    def rewrite(self, kernel: Block, target: Target) -> Block:
+        view = open_kernel(kernel)
+        if view is None:
+            return kernel
+        merged = view
+        while (step := _merge_once(merged)) is not None:
+            merged = step
+        return kernel if merged is view else close_kernel(merged)
+
+
+def _merge_once(view: KernelView) -> KernelView | None:
+    for a, b in combinations(view.loops, 2):
+        dims = _merge_dims(view, view.stages, a, b)
+        if dims is not None:
+            return _merged(view, a, b, dims, None)
+    for stage in view.stages:
+        for a, b in combinations(stage.loops, 2):
+            dims = _merge_dims(view, (stage,), a, b)
+            if dims is not None and not _shared_elsewhere(view, stage, dims):
+                return _merged(view, a, b, dims, stage)
+    return None
+
+
+def _shared_elsewhere(view: KernelView, stage: Stage, dims: dict[str, tuple[int, int]]) -> bool:
+    """Another stage uses one of the buffers, whose type the merge would change."""
+    return any(u.buffer in dims for s in view.stages if s is not stage for u in s.uses)
+
+
+def _merge_dims(
+    view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index
+) -> dict[str, tuple[int, int]] | None:
+    """The two dimensions of each buffer that a and b subscript; None when the loops cannot merge."""
+    if not (_free(a) and _free(b)):
+        return None
+    dims: dict[str, tuple[int, int]] = {}
+    for stage in stages:
+        if _tied(stage, a.name) or _tied(stage, b.name):
+            return None
+        for use in stage.uses:
+            found = _neighbours(use, view.type_of(use.buffer), a, b)
+            if found is None or dims.setdefault(use.buffer, found) != found:
+                return None
+    touched = {k: v for k, v in dims.items() if v != (-1, -1)}
+    return touched or None
+
+
+def _free(index: Index) -> bool:
+    return index.order is Order.FREE and index.bind is Bind.NONE and index.value is None
+
+
+def _tied(stage: Stage, name: str) -> bool:
+    """The loop appears outside of subscripts: in a constraint, a guard, an index value or an indirect access."""
+    outside = replace(stage, uses=())
+    return name in outside.names()
+
+
+def _neighbours(use: Use, whole: TensorType, a: Index, b: Index) -> tuple[int, int] | None:
+    """Dimensions of a and b when they are plain, full and adjacent; (-1, -1) when neither occurs; else None."""
+    at = [d for d, f in enumerate(use.forms) if a.name in f.names or b.name in f.names]
+    if not at:
+        return (-1, -1)
+    if len(at) != 2:
+        return None
+    first, second = at
+    plain = use.forms[first] == Affine.var(a.name) and use.forms[second] == Affine.var(b.name)
+    full = whole.sizes[first] == a.range and whole.sizes[second] == b.range
+    packed = whole.strides[first] == whole.strides[second] * b.range
+    between = all(whole.sizes[d] == 1 for d in range(first + 1, second))
+    return (first, second) if plain and full and packed and between else None
+
+
+def _merged(
+    view: KernelView, a: Index, b: Index, dims: dict[str, tuple[int, int]], stage: Stage | None
+) -> KernelView:
+    loop = replace(b, name=b.name, range=a.range * b.range)
+
+    def joined(loops: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(loop if i.name == b.name else i for i in loops if i.name != a.name)
+
+    def moved(s: Stage) -> Stage:
+        uses = tuple(_merged_use(u, dims.get(u.buffer)) for u in s.uses)
+        return replace(s, uses=uses, loops=joined(s.loops) if stage is not None else s.loops)
+
+    stages = tuple(moved(s) if stage is None or s is stage else s for s in view.stages)
+    return replace(
+        view,
+        loops=joined(view.loops) if stage is None else view.loops,
+        stages=stages,
+        refs=tuple(_merged_ref(r, dims.get(r.into)) for r in view.refs),
+        allocs=tuple(_merged_ref(r, dims.get(r.into)) for r in view.allocs),
+    )
+
+
+def _merged_use(use: Use, dims: tuple[int, int] | None) -> Use:
+    if dims is None:
+        return use
+    return replace(use, forms=tuple(Affine() if d == dims[0] else f for d, f in enumerate(use.forms)))
+
+
+def _merged_ref(ref: Refinement, dims: tuple[int, int] | None) -> Refinement:
+    if dims is None:
+        return ref
+    first, second = dims
+    sizes = list(ref.type.sizes)
+    strides = list(ref.type.strides)
+    sizes[second] *= sizes[first]
+    sizes[first] = 1
+    strides[first] = sizes[second] * strides[second]
+    layout = Layout(tuple(strides), ref.type.layout.align)
+    return replace(ref, type=TensorType(ref.type.dtype, tuple(sizes), layout))

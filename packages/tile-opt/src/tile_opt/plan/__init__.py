@@ -1,0 +1,1 @@
+"""Schedules as data, and the blocks that are built from them."""

@@ -1,0 +1,182 @@
+"""Staging operands in local memory: what a tile of work reads of a buffer, and how items copy it.
+
+The part of a buffer that a group reads during one step is a box: per dimension, the subscript's outer part
+is the corner and its inner loops give the extent. Items copy the box together: consecutive items along the
+dimension that is contiguous in memory, four elements at a time where that divides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
+from tile_ir.stripe.nodes import Bind, Index, Layout, TensorType
+
+from tile_opt.kernel.view import KernelView, Stage, Use
+
+LANES = 4
+"""Elements of one wide access (16 bytes of float32)."""
+WORD_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A staged part of a buffer, dimensions in the buffer's order."""
+
+    corner: tuple[Affine, ...]
+    extents: tuple[int, ...]
+    inside: tuple[Affine, ...]
+    """The subscript inside the box, over inner loops."""
+
+
+def box_of(forms: tuple[Affine, ...], inner: Mapping[str, int]) -> Box:
+    """The box that forms cover while each inner loop runs over [0, its range)."""
+    corner: list[Affine] = []
+    extents: list[int] = []
+    inside: list[Affine] = []
+    for form in forms:
+        inner_terms = [(n, c) for n, c in form.terms if n in inner]
+        low = sum(c * (inner[n] - 1) for n, c in inner_terms if c < 0)
+        high = sum(c * (inner[n] - 1) for n, c in inner_terms if c > 0)
+        corner.append(Affine.of([(n, c) for n, c in form.terms if n not in inner], form.const + low))
+        inside.append(Affine.of(inner_terms, -low))
+        extents.append(high - low + 1)
+    return Box(tuple(corner), tuple(extents), tuple(inside))
+
+
+def local_type(box: Box, whole: TensorType, innermost: int, pad: int | None = None) -> TensorType:
+    """Layout of the staged box: dimension `innermost` contiguous with a pitch padded by `pad`, the others in order.
+
+    The padding, when None, suits items that walk the rows.
+    """
+    order = [d for d in range(len(box.extents)) if d != innermost] + [innermost]
+    strides = [0] * len(order)
+    step = 1
+    pitch = _padded(box.extents[innermost]) if pad is None else box.extents[innermost] + pad
+    for position, d in enumerate(reversed(order)):
+        strides[d] = step
+        step *= box.extents[d] if position else pitch
+    return TensorType(whole.dtype, box.extents, Layout(tuple(strides), 16))
+
+
+def _padded(extent: int) -> int:
+    """A multiple of four that is no multiple of the number of banks."""
+    rounded = -(-extent // LANES) * LANES
+    return rounded + LANES if rounded % 32 == 0 else rounded
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """Loops of an item's share of a copy: box subscripts per dimension, and what keeps them inside the box."""
+
+    loops: tuple[Index, ...]
+    subscripts: tuple[Quasi, ...]
+    """Position in the box per dimension."""
+    parts: tuple[tuple[Affine, Quasi | None], ...]
+    """The same as a plain form plus at most one quotient or remainder of the item number."""
+    constraints: tuple[Quasi, ...]
+    lanes: int
+
+
+def copy_plan(
+    name: str, box: Box, whole: TensorType, contiguous: int, item: Affine, items: int, lanes: int | None = None
+) -> CopyPlan:
+    """Spread the box over `items` work items, numbered by the form `item`, `lanes` elements at a time.
+
+    Without `lanes` it is 16 bytes at a time where rows of four-byte elements start and end so.
+    """
+    if lanes is None:
+        lanes = LANES if whole.dtype.bytes == WORD_BYTES and in_pieces(box, whole, contiguous, LANES) else 1
+    counts = list(box.extents)
+    counts[contiguous] //= lanes
+    order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
+    shares = _shares([counts[d] for d in order], items)
+    loops: list[Index] = []
+    parts: list[tuple[Affine, Quasi | None]] = [(Affine(), None)] * len(counts)
+    constraints: list[Quasi] = []
+    below = 1
+    for d, share in zip(order, shares, strict=True):
+        index = Index(f"{name}_{d}", -(-counts[d] // share), bind=Bind.UNROLL)
+        plain = Affine.var(index.name, share) if index.range > 1 else Affine()
+        digit = _digit(item, below, share, items)
+        below *= share
+        if index.range > 1:
+            loops.append(index)
+        if index.range * share > counts[d]:
+            constraints.append(_minus(counts[d] - 1, plain, digit))
+        parts[d] = (plain, digit)
+    if below < items:
+        constraints.append(DivMod(item, below, DivModOp.DIV, -1))
+    if lanes > 1:
+        vector = Index(f"{name}_e", lanes, bind=Bind.VECTOR, lanes=lanes)
+        loops.append(vector)
+        plain, digit = parts[contiguous]
+        scaled = None if digit is None else _scaled(digit, lanes)
+        parts[contiguous] = (plain * lanes + Affine.var(vector.name), scaled)
+    subscripts = tuple(_sum(Affine(), p, q) for p, q in parts)
+    return CopyPlan(tuple(loops), subscripts, tuple(parts), tuple(constraints), lanes)
+
+
+def in_pieces(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
+    """Whether rows of the box are neighbours in memory that start and end on multiples of `lanes` elements."""
+    aligned = all(s % lanes == 0 for d, s in enumerate(whole.strides) if d != contiguous)
+    corner = box.corner[contiguous]
+    starts = corner.const % lanes == 0 and all(c % lanes == 0 for _, c in corner.terms)
+    return whole.strides[contiguous] == 1 and box.extents[contiguous] % lanes == 0 and aligned and starts
+
+
+def _shares(counts: list[int], items: int) -> list[int]:
+    """Items along each dimension: powers of two, at most two dimensions share them."""
+    shares: list[int] = []
+    left, used = items, 0
+    for count in counts:
+        share = min(left, 1 << (count - 1).bit_length()) if count > 1 and used < 2 else 1
+        used += share > 1
+        left //= share
+        shares.append(share)
+    return shares
+
+
+def _digit(item: Affine, below: int, share: int, items: int) -> Quasi | None:
+    """The part of the item number that counts along one dimension."""
+    if share == 1:
+        return None
+    if below == 1:
+        return item if share == items else DivMod(item, share, DivModOp.MOD)
+    # Numbers beyond below * share idle: the caller's constraint holds them back.
+    return DivMod(item, below, DivModOp.DIV)
+
+
+def _scaled(digit: Quasi, factor: int) -> Quasi:
+    if isinstance(digit, Affine):
+        return digit * factor
+    return DivMod(digit.num, digit.den, digit.op, digit.scale * factor, digit.plus * factor)
+
+
+def _sum(base: Affine, plain: Affine, digit: Quasi | None) -> Quasi:
+    if digit is None:
+        return base + plain
+    if isinstance(digit, Affine):
+        return base + plain + digit
+    return DivMod(digit.num, digit.den, digit.op, digit.scale, digit.plus + plain + base)
+
+
+def _minus(limit: int, plain: Affine, digit: Quasi | None) -> Quasi:
+    """``limit - plain - digit``."""
+    rest = plain * -1 + limit
+    if digit is None:
+        return rest
+    if isinstance(digit, Affine):
+        return rest - digit
+    return DivMod(digit.num, digit.den, digit.op, -digit.scale, rest - digit.plus)
+
+
+def global_subscripts(box: Box, plan: CopyPlan) -> tuple[Quasi, ...]:
+    """Positions in the whole buffer of what a copy touches."""
+    return tuple(_sum(c, p, q) for c, (p, q) in zip(box.corner, plan.parts, strict=True))
+
+
+def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
+    """The operands that the items of a group share."""
+    return tuple(u for u in main.uses if u.reads and not u.writes and not view.is_local(u.buffer))

@@ -1,0 +1,28 @@
+"""Program to Program clean-ups before scheduling; each is a frozen dataclass whose fields are its options."""
+
+from collections.abc import Iterable
+
+from tile_ir.program.nodes import Program
+from tile_ir.target import HardwareSettings
+
+from tile_opt.program.base import Rewrite as Rewrite
+from tile_opt.program.dead import DropDead as DropDead
+from tile_opt.program.share import ShareCommon as ShareCommon
+from tile_opt.program.split_reduction import SplitReduction as SplitReduction
+
+STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), SplitReduction())
+"""What a compilation for a CPU applies, in order."""
+
+
+def rewrites_for(settings: HardwareSettings) -> tuple[Rewrite, ...]:
+    """What a compilation for this hardware applies, in order."""
+    if settings.threads == 1:
+        return STANDARD
+    return (ShareCommon(), DropDead(), SplitReduction(parallel=16 * settings.threads * settings.cores))
+
+
+def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:
+    """`program` after each rewrite in turn: the same inputs, outputs and results."""
+    for each in rewrites:
+        program = each.apply(program)
+    return program

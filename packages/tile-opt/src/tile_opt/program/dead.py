@@ -1,0 +1,22 @@
+"""Drop operations that no output needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.program.liveness import live_ops
+from tile_ir.program.nodes import Program
+
+from tile_opt.program.base import Rewrite
+
+
+@dataclass(frozen=True)
+class DropDead(Rewrite):
+    """Liveness from the outputs backwards (facts 1.12); inputs stay, they are the program's signature."""
+
+    name: ClassVar[str] = "drop_dead"
+
+    def apply(self, program: Program) -> Program:
+        kept = live_ops(program.ops, [value for _, value in program.outputs])
+        return program if len(kept) == len(program.ops) else replace(program, ops=kept)

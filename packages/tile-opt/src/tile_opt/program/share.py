@@ -1,0 +1,115 @@
+"""Common subexpressions: compute equal operations once; copies take no operation at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.program.liveness import defined_by
+from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Operand, Poly, Prng, Program, TensorType
+from tile_ir.program.rename import renamed
+
+from tile_opt.program.base import Rewrite
+
+_COPIES = frozenset(("ident", "stop_gradient", "reverse_grad"))
+
+
+@dataclass(frozen=True)
+class ShareCommon(Rewrite):
+    """Value numbering in one pass: an operation equal to an earlier one, names and spans aside, is replaced by it.
+
+    Operations are functions of their operands (a generator's draw too, given its seed), so this is always
+    legal. `bypass_copies` also replaces the result of an identity by its operand.
+    """
+
+    name: ClassVar[str] = "share_common"
+    bypass_copies: bool = True
+
+    def apply(self, program: Program) -> Program:
+        types = program.types()
+        same: dict[str, str] = {}
+        first: dict[object, tuple[str, ...]] = {}
+        kept: list[Op] = []
+        for op in program.ops:
+            moved = renamed(op, same)
+            source = _copied(moved, types) if self.bypass_copies else None
+            names = defined_by(op)
+            earlier = (source,) if source is not None else first.setdefault(_key(moved), names)
+            if earlier == names:
+                kept.append(moved)
+            else:
+                same.update(zip(names, earlier, strict=True))
+        if not same:
+            return program
+        outputs = tuple((public, same.get(value, value)) for public, value in program.outputs)
+        return replace(program, ops=tuple(kept), outputs=outputs)
+
+
+def _copied(op: Op, types: dict[str, TensorType]) -> str | None:
+    """The value that an operation only copies, when it changes neither shape nor dtype."""
+    if not isinstance(op, Elementwise) or op.fn not in _COPIES:
+        return None
+    arg = op.args[0]
+    return arg if isinstance(arg, str) and types[arg] == op.type else None
+
+
+def _key(op: Op) -> object:
+    """What the operation computes: everything but its name, text and place."""
+    plain: Op
+    match op:
+        case Prng():
+            plain = replace(op, value="", state="", origin=None)
+        case Contraction():
+            return _contraction_key(op)
+        case _:
+            plain = replace(op, name="", origin=None)
+    if isinstance(plain, Elementwise):
+        return (replace(plain, args=()), tuple(_operand_key(a) for a in plain.args))
+    return plain
+
+
+def _operand_key(operand: Operand) -> object:
+    """Literals by type and text, since ``0.0 == -0.0`` and ``1 == 1.0 == True`` in Python."""
+    if isinstance(operand, Literal):
+        return (type(operand.value), repr(operand.value), operand.dtype)
+    return operand
+
+
+def _contraction_key(op: Contraction) -> object:
+    """Equal up to the names of indexes and of scalars, numbered by their place."""
+    index = _Numbering("i")
+    scalar = _Numbering("$")
+    for name in op.indexes:
+        index(name)
+
+    def form(poly: Poly) -> object:
+        return tuple(sorted((index(n), c) for n, c in poly.terms)), poly.const
+
+    return (
+        op.type,
+        op.agg,
+        op.acc,
+        op.default,
+        op.no_defract,
+        tuple(form(f) for f in op.output),
+        tuple((form(c.formula), c.size) for c in op.constraints),
+        tuple((scalar(x.dst), _operand_key(x.tensor), tuple(form(f) for f in x.formulas)) for x in op.loads),
+        tuple((tuple(_scalar_key(a, scalar) for a in s.args), s.fn, s.dtype, scalar(s.dst)) for s in op.body),
+        _scalar_key(op.result, scalar),
+    )
+
+
+def _scalar_key(operand: Operand, scalar: Callable[[str], str]) -> object:
+    return scalar(operand) if isinstance(operand, str) else _operand_key(operand)
+
+
+class _Numbering:
+    """Names by order of first appearance."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.table: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        return self.table.setdefault(name, f"{self.prefix}{len(self.table)}")

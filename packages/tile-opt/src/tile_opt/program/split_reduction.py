@@ -1,0 +1,200 @@
+"""Share a long reduction into few cells among work groups: partial results per chunk, then their aggregate.
+
+A sum of sixteen million numbers into one cell has no parallel output index. The rewrite gives it one: the
+outermost reduction index is cut into chunks whose number depends on sizes only, never on threads, so that the
+result has the same bits on any number of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from tile_ir.diagnostics import TileTypeError
+from tile_ir.names import claim, fresh
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
+from tile_opt.program.base import Rewrite
+
+MIN_ROWS = 64
+"""Fewer rows per chunk are not worth a kernel of their own to combine them."""
+
+
+@dataclass(frozen=True)
+class SplitReduction(Rewrite):
+    """Split contractions with at most `max_outputs` cells, each of which some tuple writes.
+
+    Chunks hold at least `chunk_points` points each, and there are at most `max_chunks`. Contractions with up
+    to `long_outputs` cells are split, too, when each takes `long` points or more: their operands are far
+    larger than their result, and a chunk's share of them stays in cache.
+    """
+
+    name: ClassVar[str] = "split_reduction"
+    max_outputs: int = 256
+    chunk_points: int = 32768
+    max_chunks: int = 64
+    long: int = 1 << 14
+    long_outputs: int = 1 << 17
+    parallel: int = 0
+    """Work items that the device keeps busy: reductions across rows (no operand contiguous along any
+    reduced index) with fewer cells than this are split, too. 0 leaves them whole."""
+
+    def apply(self, program: Program) -> Program:
+        sets = Sets()
+        types = program.types()
+        taken = set(types)
+        ops: list[Op] = []
+        for op in program.ops:
+            pair = self._split(op, types, sets, taken) if isinstance(op, Contraction) else None
+            ops += (op,) if pair is None else pair
+        return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+
+    def _split(
+        self, op: Contraction, types: dict[str, TensorType], sets: Sets, taken: set[str]
+    ) -> tuple[Contraction, Contraction] | None:
+        most = max(self.max_outputs, self.parallel // 2, self.long_outputs)
+        if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= most:
+            return None
+        domain = _covering(op, sets)
+        if domain is None:
+            return None
+        wanted = self._chunks(op, domain, types)
+        index = _outermost_reduction(op, domain, types, wanted)
+        if wanted < 2 or index is None:
+            return None
+        size = _chunk_size(dict(zip(domain.names, domain.ranges, strict=True))[index], wanted)
+        return _partial(op, domain, index, size, claim(f"{op.name}_partial", taken))
+
+
+    def _chunks(self, op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
+        """How many chunks the reduction is worth; 0 or 1 to leave it whole."""
+        points = prod(domain.ranges)
+        if op.type.size <= self.max_outputs:
+            return min(self.max_chunks, points // self.chunk_points)
+        each = points // op.type.size
+        if len(op.loads) == 1 and self.parallel and not _contiguous_reduction(op, domain, types):
+            return min(self.max_chunks, self.parallel // op.type.size, each // MIN_ROWS)
+        return self.max_chunks if each >= self.long and not self.parallel else 0
+
+
+def _covering(op: Contraction, sets: Sets) -> FlatDomain | None:
+    """The domain when it is not empty and writes every cell; None else, or when it is an error."""
+    try:
+        domain = analyze(op, sets)
+    except TileTypeError:  # reported with the other errors by the translation
+        return None
+    if domain.empty or uncovered(domain, op.type.shape, sets) != ():
+        return None
+    return domain
+
+
+def _contiguous_reduction(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> bool:
+    """Some operand is read with stride 1 along a reduced index."""
+    outputs = {name for form in domain.output for name in form.names}
+    for load, access in zip(op.loads, domain.accesses, strict=True):
+        if isinstance(load.tensor, str):
+            steps, _ = domain.strides(access, types[load.tensor].shape)
+            if any(abs(s) == 1 and n not in outputs for n, s in zip(domain.names, steps, strict=True)):
+                return True
+    return False
+
+
+def _outermost_reduction(
+    op: Contraction, domain: FlatDomain, types: dict[str, TensorType], wanted: int
+) -> str | None:
+    """The reduction index with the largest stride that has enough iterations, else the longest one."""
+    outputs = {name for form in domain.output for name in form.names}
+    tied = {name for constraint in domain.constraints for name in constraint.names}
+    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n not in outputs | tied}
+    if not ranges:
+        return None
+    reach: dict[str, int] = dict.fromkeys(ranges, 0)
+    for load, access in zip(op.loads, domain.accesses, strict=True):
+        if isinstance(load.tensor, str):
+            steps, _ = domain.strides(access, types[load.tensor].shape)
+            for name, step in zip(domain.names, steps, strict=True):
+                if name in reach:
+                    reach[name] = max(reach[name], abs(step))
+    return max(ranges, key=lambda n: (min(ranges[n], wanted), reach[n], n))
+
+
+def _chunk_size(extent: int, wanted: int) -> int:
+    """Iterations per chunk: a divisor of the extent where one is near, so that no chunk is ragged."""
+    least = -(-extent // wanted)
+    return next((size for size in range(least, min(2 * least, extent) + 1) if extent % size == 0), least)
+
+
+def _partial(
+    op: Contraction, domain: FlatDomain, index: str, size: int, name: str
+) -> tuple[Contraction, Contraction]:
+    outer, inner = _names(index, domain)
+    extent = dict(zip(domain.names, domain.ranges, strict=True))[index]
+    chunks = -(-extent // size)
+    split = {index: Affine.of({outer: size, inner: 1})}
+
+    def form(affine: Affine) -> Poly:
+        moved = affine.substitute(split)
+        return Poly.of(dict(moved.terms), moved.const)
+
+    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n != index}
+    ranges |= {outer: chunks, inner: size}
+    limits = [Constraint(Poly.of({n: 1}), r, op.origin) for n, r in ranges.items() if r > 1]
+    bounds = {n: (0, r - 1) for n, r in zip(domain.names, domain.ranges, strict=True)}
+    limits += [Constraint(form(c), c.bounds(bounds)[1] + 1, op.origin) for c in domain.constraints]
+    if extent % size:
+        limits.append(Constraint(form(Affine.var(index)), extent, op.origin))
+    first = replace(
+        op,
+        name=name,
+        type=TensorType(op.acc, (chunks, *op.type.shape)),
+        indexes=tuple(sorted(n for n, r in ranges.items() if r > 1)),
+        output=(Poly.of({outer: 1}), *(form(f) for f in domain.output)),
+        constraints=tuple(limits),
+        loads=tuple(
+            replace(load, formulas=tuple(form(f) for f in access))
+            for load, access in zip(op.loads, domain.accesses, strict=True)
+        ),
+        default=None,
+        no_defract=True,
+    )
+    return _without_single(first, {n for n, r in ranges.items() if r == 1}), _combine(op, name, chunks)
+
+
+def _without_single(op: Contraction, single: set[str]) -> Contraction:
+    """Indexes of one value are 0 and leave the forms."""
+
+    def form(poly: Poly) -> Poly:
+        return Poly.of({n: c for n, c in poly.terms if n not in single}, poly.const)
+
+    return replace(
+        op,
+        output=tuple(form(f) for f in op.output),
+        constraints=tuple(replace(c, formula=form(c.formula)) for c in op.constraints),
+        loads=tuple(replace(load, formulas=tuple(form(f) for f in load.formulas)) for load in op.loads),
+    )
+
+
+def _combine(op: Contraction, partial: str, chunks: int) -> Contraction:
+    """``op.name[d0, …] = agg(partial[c, d0, …])``."""
+    cells = tuple(Poly.of({f"d{k}": 1}) for k in range(len(op.type.shape)))
+    everywhere = (Poly.of({"c": 1}), *cells)
+    sizes = (chunks, *op.type.shape)
+    return replace(
+        op,
+        indexes=tuple(sorted(f.names[0] for f in everywhere)),
+        output=cells,
+        constraints=tuple(Constraint(f, s, op.origin) for f, s in zip(everywhere, sizes, strict=True)),
+        loads=(TensorLoad("$partial", partial, everywhere),),
+        body=(),
+        result="$partial",
+        default=None,
+        no_defract=True,
+    )
+
+
+def _names(index: str, domain: FlatDomain) -> tuple[str, str]:
+    return fresh(f"{index}_chunk", domain.names), index

@@ -1,1 +1,0 @@
-"""Kernels as flat views (loops, stages, accesses) that scheduling passes read and rewrite."""

@@ -1,8 +1,0 @@
-"""Semtree rewriting after lowering: simplification and legalisation."""
-
-from __future__ import annotations
-
-from tile_opt.semopt.legalise import LegaliseError, legalise
-from tile_opt.semopt.simplify import simplify
-
-__all__ = ["LegaliseError", "legalise", "simplify"]

@@ -1,0 +1,8 @@
+"""Semtree rewriting after lowering: simplification and legalisation."""
+
+from __future__ import annotations
+
+from tile_opt.semtree.legalise import LegaliseError, legalise
+from tile_opt.semtree.simplify import simplify
+
+__all__ = ["LegaliseError", "legalise", "simplify"]

@@ -1,0 +1,136 @@
+"""Rewriting optional semtree nodes that a target does not list into the core.
+
+`legalise(function, nodes)` returns an equal function whose nodes are the core and those in `nodes`:
+Fma becomes a product and a sum (it is only ever a contraction); a target that lacks any vector node gets
+scalars, one per lane; barriers of a group of one vanish; an asynchronous copy becomes a loop; rounding to fewer
+bits becomes arithmetic, and a matrix product across lanes, where there are barriers, an exchange through local
+memory (`tile_opt.semtree.matrix`). What has no meaning in the core (barriers between threads, atomics, sub-groups)
+is a LegaliseError. So is a `MatrixLoad`: schedules have it only for targets that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+from tile_ir.diagnostics import TileInternalError
+from tile_ir.emit.names import sanitize
+from tile_ir.emit.walker import children, map_block, walk_all, walk_statements
+from tile_ir.semtree.nodes import (
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
+    Binary,
+    Block,
+    Const,
+    Expr,
+    Fma,
+    For,
+    Function,
+    If,
+    Load,
+    Round,
+    Statement,
+    Store,
+    Type,
+    Var,
+)  # fmt: skip
+from tile_ir.semtree.verify import CORE_NODES
+
+from tile_opt.semtree.matrix import rounded, through_local_memory
+from tile_opt.semtree.scalarise import scalarise
+
+VECTOR_NODES = frozenset({"Splat", "Extract", "Insert", "Shuffle", "Iota", "ReduceLanes"})
+"""A target that takes vectors takes all of these."""
+
+
+class LegaliseError(TileInternalError):
+    """A kernel needs a node that the target lacks and that the core cannot express."""
+
+
+def legalise(function: Function, nodes: frozenset[str]) -> Function:
+    """`function` with only core nodes and `nodes`; itself when nothing had to change."""
+    missing = used_nodes(function) - nodes - CORE_NODES
+    if "Mma" in missing and "Barrier" in nodes:
+        function = through_local_memory(function)
+        missing = used_nodes(function) - nodes - CORE_NODES
+    if not missing and (nodes >= VECTOR_NODES or not _has_vectors(function)):
+        return function
+    helpers = tuple(legalise(h, nodes) for h in function.helpers)
+    rewriter = _Rewriter(function, missing)
+    body = map_block(function.body, rewriter.expression, rewriter.statement)
+    result = replace(function, body=body, helpers=helpers)
+    if not nodes >= VECTOR_NODES and _has_vectors(result):
+        result = scalarise(result)
+    left = used_nodes(result) - nodes - CORE_NODES
+    if left:
+        raise LegaliseError(f"kernel {function.name!r} needs {', '.join(sorted(left))}, which the target lacks")
+    return result
+
+
+def used_nodes(function: Function) -> frozenset[str]:
+    """Class names of all nodes in a function's body."""
+    kinds: set[type] = set()
+    seen: set[int] = set()
+    for statement in walk_statements(function.body):
+        kinds.add(type(statement))
+        stack = [*children(statement)]
+        while stack:
+            expr = stack.pop()
+            kinds.add(type(expr))
+            if id(expr) not in seen:
+                seen.add(id(expr))
+                stack += children(expr)
+    return frozenset(kind.__name__ for kind in kinds)
+
+
+def _has_vectors(function: Function) -> bool:
+    return any(e.type.lanes > 1 for e in walk_all(function))
+
+
+class _Rewriter:
+    def __init__(self, function: Function, missing: frozenset[str]) -> None:
+        self.missing = missing
+        self.alone = prod(function.group_size) == 1
+        self.loops = 0
+        self.prefix = sanitize(f"{function.name}_copy")
+
+    def expression(self, expr: Expr) -> Expr:
+        if isinstance(expr, Fma) and "Fma" in self.missing:
+            return Binary("add", Binary("mul", expr.a, expr.b, expr.type), expr.c, expr.type)
+        if isinstance(expr, Round) and "Round" in self.missing:
+            return rounded(expr)
+        return expr
+
+    def statement(self, statement: Statement) -> Sequence[Statement]:
+        rewrite = _STATEMENTS.get(type(statement).__name__) if type(statement).__name__ in self.missing else None
+        return (statement,) if rewrite is None else rewrite(self, statement)
+
+    def barrier(self, statement: Statement) -> Sequence[Statement]:
+        """Nothing to wait for in a group of one."""
+        return () if self.alone else (statement,)
+
+    def wait(self, statement: Statement) -> Sequence[Statement]:
+        """Copies that were made at once are complete."""
+        return ()
+
+    def copy(self, statement: Statement) -> Sequence[Statement]:
+        """A loop over the elements."""
+        assert isinstance(statement, AsyncCopy)
+        name = f"{self.prefix}{self.loops}"
+        self.loops += 1
+        type = statement.dst_index.type
+        var = Var(name, type)
+        element = Type(statement.src.type.dtype, statement.src.type.lanes)
+        value = Load(statement.src, Binary("add", statement.src_index, var, type), element)
+        store = Store(statement.dst, Binary("add", statement.dst_index, var, type), value)
+        loop = For(name, Const(0, type), Const(statement.count, type), 1, Block((store,)))
+        return (loop,) if statement.guard is None else (If(statement.guard, Block((loop,))),)
+
+
+_STATEMENTS: dict[str, Callable[[_Rewriter, Statement], Sequence[Statement]]] = {
+    Barrier.__name__: _Rewriter.barrier,
+    AsyncWait.__name__: _Rewriter.wait,
+    AsyncCopy.__name__: _Rewriter.copy,
+}
