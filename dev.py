@@ -1,9 +1,9 @@
 """Set up a private environment and run one of the repository's jobs: needs Python 3.11 and nothing else.
 
-    python3 dev.py demo      the main job, on the default CPU device
-    python3 dev.py test      every check
-    python3 dev.py SESSION   any other nox session, such as bench or "tests(tile-lang)"
-    python3 dev.py --list    all sessions
+python3 dev.py demo      the main job, on the default CPU device
+python3 dev.py test      every check
+python3 dev.py SESSION   any other nox session, such as bench or "tests(tile-lang)"
+python3 dev.py --list    all sessions
 """
 
 from __future__ import annotations

@@ -17,7 +17,11 @@ import nox
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "build" / "wheels"
-FOLDERS = {p.parent.name: p.parent for pattern in ("packages/*/src", "integration/plugins/*/src") for p in sorted(ROOT.glob(pattern))}
+FOLDERS = {
+    p.parent.name: p.parent
+    for pattern in ("packages/*/src", "integration/plugins/*/src")
+    for p in sorted(ROOT.glob(pattern))
+}
 """Every distribution of the repository: the packages, then the sample plugins."""
 PACKAGES = [name for name, folder in FOLDERS.items() if folder.parent.name == "packages"]
 BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith("hal-")), "sample", "sim", "oclgrind"]
@@ -96,13 +100,17 @@ def _wheel(session: nox.Session, package: str) -> Path:
     """The package's wheel, rebuilt when a source is newer; hatchling stands beside nox (see dev.py)."""
     folder = FOLDERS[package]
     pattern = f"{package.replace('-', '_')}-*.whl"
-    newest = max(f.stat().st_mtime for f in (*folder.glob("src/**/*"), *folder.glob("*.*")) if "__pycache__" not in f.parts)
+    newest = max(
+        f.stat().st_mtime for f in (*folder.glob("src/**/*"), *folder.glob("*.*")) if "__pycache__" not in f.parts
+    )
     old = list(WHEELS.glob(pattern))
     if not old or old[0].stat().st_mtime < newest:
         for wheel in old:
             wheel.unlink()
         with session.chdir(folder):
-            session.run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(WHEELS), external=True, silent=True)
+            session.run(
+                sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(WHEELS), external=True, silent=True
+            )
     (wheel,) = WHEELS.glob(pattern)
     return wheel
 
@@ -121,9 +129,10 @@ def _install_everything(session: nox.Session, *tools: str) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Ruff over everything."""
+    """Ruff over everything: its rules, and its format."""
     session.install("-q", "ruff>=0.6")
     session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
 
 
 @nox.session
@@ -162,7 +171,18 @@ def conformance(session: nox.Session, backend: str) -> None:
     if backend == "oclgrind":
         _on_oclgrind(session, report, *examples, *outputs, *session.posargs)
         return
-    session.run("python", "-m", "tile_hal.conformance", "--backend", backend, *examples, *outputs, *session.posargs, "--", *PARALLEL)
+    session.run(
+        "python",
+        "-m",
+        "tile_hal.conformance",
+        "--backend",
+        backend,
+        *examples,
+        *outputs,
+        *session.posargs,
+        "--",
+        *PARALLEL,
+    )
 
 
 def _on_oclgrind(session: nox.Session, folder: Path, *arguments: str) -> None:
@@ -170,14 +190,29 @@ def _on_oclgrind(session: nox.Session, folder: Path, *arguments: str) -> None:
     (folder / "oclgrind.icd").write_text(f"{OCLGRIND}\n")
     suite = ("python", "-m", "tile_hal.conformance", "--backend")
     checked = partial(_run_oclgrind, session, folder)
-    checked(*suite, "scalar", "--plugin", "scalar_opencl", "--examples", "4", "--", "-k", OCLGRIND_SCALAR, uninitialized=True)
+    checked(
+        *suite,
+        "scalar",
+        "--plugin",
+        "scalar_opencl",
+        "--examples",
+        "4",
+        "--",
+        "-k",
+        OCLGRIND_SCALAR,
+        uninitialized=True,
+    )
     checked(*suite, "opencl", *arguments, "--", "-k", OCLGRIND_LEFT_OUT)
 
 
 def _run_oclgrind(session: nox.Session, folder: Path, *command: str, uninitialized: bool = False) -> None:
     log = folder / "oclgrind.log"
     log.unlink(missing_ok=True)
-    env = OCLGRIND_CHECKS | {"OCL_ICD_VENDORS": str(folder), "OCLGRIND_LOG": str(log), "PYTHONPATH": str(ROOT / "integration")}
+    env = OCLGRIND_CHECKS | {
+        "OCL_ICD_VENDORS": str(folder),
+        "OCLGRIND_LOG": str(log),
+        "PYTHONPATH": str(ROOT / "integration"),
+    }
     # One process, for several would share the log.
     session.run(*command, env=env | ({"OCLGRIND_UNINITIALIZED": "1"} if uninitialized else {}))
     complaints = log.read_text("utf-8", "replace") if log.exists() else ""
@@ -230,7 +265,17 @@ def nightly(session: nox.Session) -> None:
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
     _install_photograph(session)
     for folder in ("integration/tests", *(f"packages/{p}/tests" for p in PACKAGES)):
-        session.run("pytest", "-q", *PARALLEL, folder, "-m", "slow or hypothesis", *NIGHTLY, *session.posargs, success_codes=[0, NO_TESTS])
+        session.run(
+            "pytest",
+            "-q",
+            *PARALLEL,
+            folder,
+            "-m",
+            "slow or hypothesis",
+            *NIGHTLY,
+            *session.posargs,
+            success_codes=[0, NO_TESTS],
+        )
 
 
 def _install_photograph(session: nox.Session) -> None:

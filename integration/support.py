@@ -42,10 +42,18 @@ def summaries(report: Summary) -> Iterable[Summary]:
     for device in report["devices"]:
         cases = [case for case in report["cases"] if case["device"] == device["id"]]
         counts = {
-            str(level): {o: sum(c["level"] == level and c["outcome"] == o for c in cases) for o in OUTCOMES} for level in LEVELS
+            str(level): {o: sum(c["level"] == level and c["outcome"] == o for c in cases) for o in OUTCOMES}
+            for level in LEVELS
         }
-        failed = sorted({d.value for d in DType for c in cases if c["outcome"] == "failed" and _mentions(c["name"], d.value)})
-        yield device | {"counts": counts, "failed_dtypes": failed, "versions": report["versions"], "hal_api": report["hal_api"]}
+        failed = sorted(
+            {d.value for d in DType for c in cases if c["outcome"] == "failed" and _mentions(c["name"], d.value)}
+        )
+        yield device | {
+            "counts": counts,
+            "failed_dtypes": failed,
+            "versions": report["versions"],
+            "hal_api": report["hal_api"],
+        }
 
 
 def _mentions(case: str, dtype: str) -> bool:
@@ -53,7 +61,14 @@ def _mentions(case: str, dtype: str) -> bool:
 
 
 def page(devices: Sequence[Summary]) -> str:
-    parts = [HEAD, "\n".join(_overview(devices)), "## Dtypes\n", "\n".join(_dtypes(devices)), "## Tests\n", "\n".join(_tests(devices))]
+    parts = [
+        HEAD,
+        "\n".join(_overview(devices)),
+        "## Dtypes\n",
+        "\n".join(_dtypes(devices)),
+        "## Tests\n",
+        "\n".join(_tests(devices)),
+    ]
     notes = [f"- `{d['name']}`, `{name}`: {reason}" for d in devices for name, reason in d["quirks"].items()]
     return "\n".join([*parts, *(["## Quirks\n", *notes, ""] if notes else [])]) + "\n"
 
@@ -76,7 +91,9 @@ def _dtypes(devices: Sequence[Summary]) -> Iterable[str]:
     yield "| device | " + " | ".join(d.value for d in DType) + " |"
     yield "|---|" + "---|" * len(DType)
     for d in devices:
-        marks = ["–" if t.value not in d["dtypes"] else "fails" if t.value in d["failed_dtypes"] else "yes" for t in DType]
+        marks = [
+            "–" if t.value not in d["dtypes"] else "fails" if t.value in d["failed_dtypes"] else "yes" for t in DType
+        ]
         yield f"| {d['name']} | " + " | ".join(marks) + " |"
     yield ""
 

@@ -88,12 +88,20 @@ def torch_cases(torch: Any) -> dict[str, Case]:
         "matmul 4096": Case(MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is),
         "matmul 1024": Case(MATMUL, [(1024, 1024)] * 2, 2.0 * 1024**3, torch.matmul, as_is),
         "matmul 4096 tf32": Case(MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is, reduced=True),
-        "matmul 4096 bf16": Case(MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is, "bfloat16", reduced=True),
-        "matmul 4096 f16": Case(MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is, "float16", reduced=True),
-        "conv + relu": Case(CONV, [image, weights], 2.0 * 32 * 224 * 224 * 64 * 64 * 9, conv, [channels_last, channels_first]),
+        "matmul 4096 bf16": Case(
+            MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is, "bfloat16", reduced=True
+        ),
+        "matmul 4096 f16": Case(
+            MATMUL, [(4096, 4096)] * 2, 2.0 * 4096**3, torch.matmul, as_is, "float16", reduced=True
+        ),
+        "conv + relu": Case(
+            CONV, [image, weights], 2.0 * 32 * 224 * 224 * 64 * 64 * 9, conv, [channels_last, channels_first]
+        ),
         "chain 2^27": Case(CHAIN, [(big,)], -8.0 * big, chain, as_is),
         "softmax rows": Case(SOFTMAX, [(n, n)], -2 * plane, lambda x: torch.softmax(x, 1), as_is),
-        "layer norm rows": Case(LAYER_NORM, [(n, n)], -2 * plane, lambda x: torch.nn.functional.layer_norm(x, (n,)), as_is),
+        "layer norm rows": Case(
+            LAYER_NORM, [(n, n)], -2 * plane, lambda x: torch.nn.functional.layer_norm(x, (n,)), as_is
+        ),
         "sum of rows": Case(ROWS, [(n, n)], -plane, lambda x: x.sum(1), as_is),
         "sum of columns": Case(COLUMNS, [(n, n)], -plane, lambda x: x.sum(0), as_is),
         "transpose": Case(TRANSPOSE, [(n, n)], -2 * plane, lambda x: x.t().contiguous(), as_is),

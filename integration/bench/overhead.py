@@ -49,14 +49,19 @@ def scaling(small: bool) -> Mapping[str, Contestant]:
     """CPU seconds per kernel of compiling one program of 60 distinct layers (tile) and one of 15 (15 kernels)."""
     fewer, more = (3, 12) if small else (15, 60)
     turn = count()
-    return {"tile": lambda: _compiled(more, next(turn)) / more, f"{fewer} kernels": lambda: _compiled(fewer, next(turn)) / fewer}
+    return {
+        "tile": lambda: _compiled(more, next(turn)) / more,
+        f"{fewer} kernels": lambda: _compiled(fewer, next(turn)) / fewer,
+    }
 
 
 def _compiled(layers: int, turn: int) -> float:
     """CPU seconds from Tile text to machine code; the widths span the same range for every number of layers."""
     widths = [64 + turn % 16 + 60 * i // layers for i in range(layers + 1)]
     heads = ", ".join(f"W{i}[N{i}, N{i + 1}]" for i in range(layers))
-    body = " ".join(f"H{i}[b, o : B, N{i + 1}] = +(R{i}[b, k] * W{i}[k, o]); R{i + 1} = relu(H{i} + {i}.5);" for i in range(layers))
+    body = " ".join(
+        f"H{i}[b, o : B, N{i + 1}] = +(R{i}[b, k] * W{i}[k, o]); R{i + 1} = relu(H{i} + {i}.5);" for i in range(layers)
+    )
     function = tile.Function(f"function (R0[B, N0], {heads}) -> (R{layers}) {{ {body} }}")
     shapes = {"R0": (8, widths[0]), **{f"W{i}": (widths[i], widths[i + 1]) for i in range(layers)}}
     inputs = [tile.placeholder("float32", shape, name) for name, shape in shapes.items()]
@@ -92,7 +97,9 @@ def _import_seconds(name: str) -> float:
 
 
 def _fresh(code: str, **environment: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment, check=False
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return done.stdout

@@ -45,9 +45,7 @@ class Timing:
         return (high - low) / 2 / abs(middle) if middle else 0.0
 
 
-def measure(
-    contestants: Mapping[str, Contestant], probe: Callable[[], float], wanted: int, patience: float
-) -> Timing:
+def measure(contestants: Mapping[str, Contestant], probe: Callable[[], float], wanted: int, patience: float) -> Timing:
     """Rounds until `wanted` of them passed the gate or `patience` seconds are over.
 
     A contestant that returns a float has measured itself, in seconds. With no round through the gate, the

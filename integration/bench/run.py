@@ -11,7 +11,9 @@ import os
 
 THREADS = 2
 # Before anything is imported: libraries read these once. The last one puts OpenBLAS's workers to sleep between runs.
-os.environ |= {n: str(THREADS) for n in ("TILE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+os.environ |= {
+    n: str(THREADS) for n in ("TILE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+}
 os.environ |= {"OPENBLAS_THREAD_TIMEOUT": "22"}
 
 import argparse  # noqa: E402

@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _photograph(device, options.output),
     ]
     good = all(verdicts)
-    colour, text = ("green", "every answer agrees with NumPy") if good else ("red", "some answers do not agree with NumPy")
+    colour, text = (
+        ("green", "every answer agrees with NumPy") if good else ("red", "some answers do not agree with NumPy")
+    )
     console.print(f"\n[bold {colour}]{text}[/], after {perf_counter() - start:.1f} s")
     return 0 if good else 1
 
@@ -67,7 +69,9 @@ def _convolution(device: Any, shape: tuple[int, int, int, int]) -> bool:
     channels = min(convolution.CHANNELS, shape[3])
     size = "×".join(map(str, shape))
     _head(f'3×3 "same" convolution + ReLU, {size} → {channels}, float32')
-    console.print(Path(convolution.__file__).with_name("conv_relu.tile").read_text().strip(), style="cyan", markup=False)
+    console.print(
+        Path(convolution.__file__).with_name("conv_relu.tile").read_text().strip(), style="cyan", markup=False
+    )
     with console.status("compiling and running …"):
         outcome = convolution.run(device, shape, channels)
     _stages(outcome.stages)
@@ -112,7 +116,9 @@ def _stages(stages: Stages) -> None:
 
 def _verdict(error: float, limit: float) -> bool:
     good = error <= limit
-    console.print(f"largest error {_error(error, limit)} {'[green]agrees' if good else '[red]does not agree'} with NumPy[/]")
+    console.print(
+        f"largest error {_error(error, limit)} {'[green]agrees' if good else '[red]does not agree'} with NumPy[/]"
+    )
     return good
 
 

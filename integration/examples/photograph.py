@@ -55,7 +55,9 @@ def run(device: Any, image: Array) -> Outcome:
         expected = reference(image)
         error = max(float(np.abs(r - e).max()) for r, e in zip(results, expected, strict=True))
     names = ("blurred", "edges", "pooled")
-    return Outcome(stages, {"photograph": image, **dict(zip(names, results, strict=True))}, len(lowered.kernels.steps), error)
+    return Outcome(
+        stages, {"photograph": image, **dict(zip(names, results, strict=True))}, len(lowered.kernels.steps), error
+    )
 
 
 def compose(shape: tuple[int, ...]) -> Any:
@@ -99,7 +101,9 @@ def save(pictures: Mapping[str, Array], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     for number, (name, picture) in enumerate(pictures.items()):
-        bytes_ = picture if picture.dtype == np.uint8 else (255 * picture / max(float(picture.max()), 1e-9)).astype(np.uint8)
+        bytes_ = (
+            picture if picture.dtype == np.uint8 else (255 * picture / max(float(picture.max()), 1e-9)).astype(np.uint8)
+        )
         paths.append(folder / f"{number}-{name}.png")
         Image.fromarray(bytes_).save(paths[-1])
     return paths

@@ -133,7 +133,12 @@ def train(trainer: Trainer, epochs: int, data: tuple[Array, Array, Array, Array]
     rng = np.random.default_rng(1)
     losses: list[float] = []
     accuracies: list[float] = []
-    columns = (TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("training", total=epochs * (len(images) // BATCH), epoch=0, note="")
         for epoch in range(epochs):
@@ -182,7 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     device = tile.device(options.device)
     data = digits()
-    console.print(f"\n[bold]device[/]   {device.id}  {device.name}\n[bold]digits[/]   {len(data[0])} to learn, {TESTED} to test")
+    console.print(
+        f"\n[bold]device[/]   {device.id}  {device.name}\n[bold]digits[/]   {len(data[0])} to learn, {TESTED} to test"
+    )
     trainer = Trainer(device)
     start = perf_counter()
     losses, accuracies = train(trainer, options.epochs, data)
@@ -191,7 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     good = accuracies[-1] >= GOAL
     console.print(
         f"{len(losses)} steps in {seconds:.1f} s, loss {np.mean(losses[-20:]):.4f}, "
-        f"test accuracy [bold {'green' if good else 'red'}]{accuracies[-1]:.2%}[/]" + (f"; saved {path}" if path else "")
+        f"test accuracy [bold {'green' if good else 'red'}]{accuracies[-1]:.2%}[/]"
+        + (f"; saved {path}" if path else "")
     )
     return 0 if good else 1
 

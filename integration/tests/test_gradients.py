@@ -29,7 +29,6 @@ FAST = pytest.mark.parametrize("fast", DEVICES, ids=[d.id for d in DEVICES])
 """Compiling devices: the interpreter takes long for convolutions."""
 
 
-
 def random_inputs(shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> Arrays:
     """float32 numbers between -2 and 2, all different."""
     rng = np.random.default_rng([seed, len(shapes)])
@@ -78,7 +77,10 @@ for _agg in AGGREGATIONS:
             _used = {n: s for n, s in SIZES.items() if f"{n}[" in _body or f"default {n}" in _default}
             _header = ", ".join(f"{n}[N{n}]" for n in _used)
             _key = f"{_agg}_{_name}{'_default' if _default else ''}"
-            OTHERS[_key] = (f"function ({_header}) -> (O) {{ O[i : 5] = {_agg}({_body}), j < 3, i < 3{_default}; }}", _used)
+            OTHERS[_key] = (
+                f"function ({_header}) -> (O) {{ O[i : 5] = {_agg}({_body}), j < 3, i < 3{_default}; }}",
+                _used,
+            )
 
 
 def on_evaluator(function: tile.Function, wrt: Sequence[str], values: Arrays, order: int = 1) -> list[Array]:
@@ -95,7 +97,10 @@ def with_cotangents(function: Any, inputs: Arrays) -> Arrays:
     shapes = tile.eval_shape(function, **inputs)
     shapes = [shapes] if len(function.outputs) == 1 else list(shapes)
     rng = np.random.default_rng(9)
-    seeds = {f"d_{o}": rng.uniform(-1, 1, s.shape).astype(s.dtype.numpy) for o, s in zip(function.outputs, shapes, strict=True)}
+    seeds = {
+        f"d_{o}": rng.uniform(-1, 1, s.shape).astype(s.dtype.numpy)
+        for o, s in zip(function.outputs, shapes, strict=True)
+    }
     return {**inputs, **seeds}
 
 
@@ -148,6 +153,7 @@ def test_gradient_of_gradient(device: Any) -> None:
 # --- random programs -----------------------------------------------------------------------------------
 
 TOLERANCES = {DType.FLOAT64: 1e-9, DType.FLOAT32: 1e-5, DType.FLOAT16: 4e-3}
+
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(case=st.sampled_from(list(TOLERANCES)).flatmap(lambda d: strategies.contractions([d])), data=st.data())

@@ -70,12 +70,16 @@ def test_the_plugin_of_the_page_conforms(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     document = json.loads(report.read_text("utf-8"))
-    passed = {level: sum(c["level"] == level and c["outcome"] == "passed" for c in document["cases"]) for level in range(6)}
+    passed = {
+        level: sum(c["level"] == level and c["outcome"] == "passed" for c in document["cases"]) for level in range(6)
+    }
     assert document["passed"] and document["devices"][0]["name"] == "Python functions"
     assert passed[0] >= 7 and passed[1] >= 15 and passed[3] >= 20 and passed[4] >= 10, passed
 
 
 def test_the_support_page_is_that_of_the_reports() -> None:
     """`nox -s support` writes both; neither is edited by hand."""
-    made = subprocess.run([sys.executable, str(ROOT / "integration" / "support.py"), "--print"], capture_output=True, check=True)
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "integration" / "support.py"), "--print"], capture_output=True, check=True
+    )
     assert made.stdout.decode("utf-8") == (ROOT / "docs" / "support.md").read_text("utf-8")

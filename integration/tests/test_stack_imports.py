@@ -62,7 +62,9 @@ def test_imports_follow_the_needs(package: Path) -> None:
     wrong: list[str] = []
     for path in package.glob("src/**/*.py"):
         more = CONFORMANCE if "conformance" in path.parts else set()
-        wrong += [f"{path.relative_to(package)}:{line} imports {m}" for line, m in imported(path) if m not in allowed | more]
+        wrong += [
+            f"{path.relative_to(package)}:{line} imports {m}" for line, m in imported(path) if m not in allowed | more
+        ]
     assert not wrong
 
 

@@ -49,7 +49,9 @@ def layer_norm(x: np.ndarray, g: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", [(64, 1000), (7, 13), (1, 1), (256, 64)], ids=str)
-@pytest.mark.parametrize(("source", "meaning"), [(SOFTMAX, softmax), (LAYER_NORM, layer_norm)], ids=["softmax", "layer_norm"])
+@pytest.mark.parametrize(
+    ("source", "meaning"), [(SOFTMAX, softmax), (LAYER_NORM, layer_norm)], ids=["softmax", "layer_norm"]
+)
 def test_is_one_kernel(source: str, meaning: Any, shape: tuple[int, int]) -> None:
     function = tile.Function(source)
     rng = np.random.default_rng(0)

@@ -37,7 +37,9 @@ def test_versions_agree(package: Path) -> None:
     assert stated is None or stated[1] == version
 
 
-@pytest.mark.parametrize("readme", [ROOT / "README.md", *(p / "README.md" for p in PACKAGES)], ids=lambda p: p.parent.name)
+@pytest.mark.parametrize(
+    "readme", [ROOT / "README.md", *(p / "README.md" for p in PACKAGES)], ids=lambda p: p.parent.name
+)
 def test_readme_examples_run(readme: Path, tmp_path: Path) -> None:
     """All Python examples of a README, one after the other."""
     examples = EXAMPLE.findall(readme.read_text("utf-8"))
@@ -56,7 +58,9 @@ def test_examples_of_the_documentation_run(page: Path, tmp_path: Path) -> None:
 
 def tracked() -> list[Path]:
     listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    return [ROOT / line for line in listing.splitlines() if line.endswith((".py", ".md", ".toml", ".json", ".tile", "run"))]
+    return [
+        ROOT / line for line in listing.splitlines() if line.endswith((".py", ".md", ".toml", ".json", ".tile", "run"))
+    ]
 
 
 def test_no_file_names_a_package_registry() -> None:

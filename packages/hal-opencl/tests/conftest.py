@@ -35,7 +35,9 @@ def launch() -> Callable[..., list[Array]]:
     from tile_ir.kernels import Kernel, KernelList
     from tile_ir.stripe.nodes import Block
 
-    def run(device: Any, function: Any, arrays: Sequence[Array], groups: tuple[int, int, int] = (1, 1, 1)) -> list[Array]:
+    def run(
+        device: Any, function: Any, arrays: Sequence[Array], groups: tuple[int, int, int] = (1, 1, 1)
+    ) -> list[Array]:
         kernels = KernelList((Kernel(function.name, Block(function.name), function, groups),), (), (), device.target)
         kernel = device.executor.prepare(device.compiler.build(kernels), 0)
         buffers = [device.memory.allocate(a.nbytes) for a in arrays]

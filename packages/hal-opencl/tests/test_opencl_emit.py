@@ -84,17 +84,25 @@ def emit(
 
 def value_line(value: Expr, dtype: DType | None = None, **params: DType) -> str:
     """The line that stores a value."""
-    text = emit(Store(pointer("out", value.type.dtype), Const(0, INT), value), params={"out": value.type.dtype, **params}).text
+    text = emit(
+        Store(pointer("out", value.type.dtype), Const(0, INT), value), params={"out": value.type.dtype, **params}
+    ).text
     return text.strip().splitlines()[-2].strip()
 
 
 def test_a_whole_kernel() -> None:
     wide = Type(F32, 8)
     total = Fma(load("a", F32, I, 8, 32), Splat(load("b", F32, I), wide), Const(1.5, wide), wide)
-    loop = For("i", Const(0, INT), Const(64, INT), 8, Block((Store(pointer("out", F32), I, total, None, 32),)), Unroll.FULL)
-    source = emit(loop, params={"out": F32, "a": F32, "b": F32}, comment="C = A * B;\n  Range  out\ni 64 1", size=(4, 1, 1))
+    loop = For(
+        "i", Const(0, INT), Const(64, INT), 8, Block((Store(pointer("out", F32), I, total, None, 32),)), Unroll.FULL
+    )
+    source = emit(
+        loop, params={"out": F32, "a": F32, "b": F32}, comment="C = A * B;\n  Range  out\ni 64 1", size=(4, 1, 1)
+    )
     assert source.entry == "f"
-    assert source.text == """#pragma OPENCL FP_CONTRACT OFF
+    assert (
+        source.text
+        == """#pragma OPENCL FP_CONTRACT OFF
 
 // C = A * B;
 //   Range  out
@@ -107,6 +115,7 @@ void f(global float* restrict out, global const float* restrict a, global const 
     }
 }
 """
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,7 +165,9 @@ def test_math_by_lane() -> None:
     wide = Type(F32, 4)
     store = Store(pointer("out", F32), Const(0, INT), Call("exp", (load("a", F32, Const(0, INT), 4),), wide))
     assert "exp(a.s0), exp(a.s1), exp(a.s2), exp(a.s3)" in emit(store, dialect=Dialect(math_by_lane=True)).text
-    assert "= exp(vload4(0, a))" in emit(store).text.replace("vstore4(exp(vload4(0, a)), 0, out)", "= exp(vload4(0, a))")
+    assert "= exp(vload4(0, a))" in emit(store).text.replace(
+        "vstore4(exp(vload4(0, a)), 0, out)", "= exp(vload4(0, a))"
+    )
 
 
 def test_local_arrays_move_to_the_outermost_scope() -> None:
@@ -186,7 +197,11 @@ def test_wide_vectors_are_split() -> None:
     wide = Type(F32, 32)
     total = Let("v", Binary("add", load("a", F32, Const(0, INT), 32), Const(1.0, wide), wide))
     reduced = ReduceLanes(Aggregation.SUM, Var("v", wide), Type(F32))
-    text = emit(total, Store(pointer("out", F32), Const(0, INT), Var("v", wide)), Store(pointer("out", F32), Const(40, INT), reduced)).text
+    text = emit(
+        total,
+        Store(pointer("out", F32), Const(0, INT), Var("v", wide)),
+        Store(pointer("out", F32), Const(40, INT), reduced),
+    ).text
     assert text.count("const float16 ") == 4 and "float32" not in re.sub(r"tile_\w+", "", text)
 
 
@@ -225,9 +240,14 @@ def test_names_are_plain_identifiers_that_mean_nothing(name: str) -> None:
     assert not re.match(r"(tile_|convert_|as_|vload|get_|native_)", hint)
 
 
-@pytest.mark.parametrize("name", ["exp", "kernel", "float4", "get_global_id", "tile_round_float16", "M_PI", "CLK_LOCAL_MEM_FENCE", "uint", "linux"])
+@pytest.mark.parametrize(
+    "name",
+    ["exp", "kernel", "float4", "get_global_id", "tile_round_float16", "M_PI", "CLK_LOCAL_MEM_FENCE", "uint", "linux"],
+)
 def test_names_of_the_language_are_avoided(name: str) -> None:
-    text = emit(Let(name, Const(1, INT)), Store(pointer("out", I32), Const(0, INT), Var(name, INT)), params={"out": I32}).text
+    text = emit(
+        Let(name, Const(1, INT)), Store(pointer("out", I32), Const(0, INT), Var(name, INT)), params={"out": I32}
+    ).text
     (declared,) = re.findall(r"const int (\w+) = 1;", text)
     assert declared != name and f"out[0] = {declared};" in text
 
@@ -249,7 +269,13 @@ def test_what_cannot_be_written_is_an_error() -> None:
     with pytest.raises(SemtreeError):
         emit(Store(pointer("out", F32), Const(0, INT), Var("nowhere", Type(F32))))
     with pytest.raises(SemtreeError):
-        emit(Store(pointer("out", F32), Const(0, INT), Binary("frobnicate", Const(1, Type(F32)), Const(1, Type(F32)), Type(F32))))
+        emit(
+            Store(
+                pointer("out", F32),
+                Const(0, INT),
+                Binary("frobnicate", Const(1, Type(F32)), Const(1, Type(F32)), Type(F32)),
+            )
+        )
 
 
 def test_rounding_of_literals() -> None:

@@ -66,7 +66,9 @@ def test_matrix_instructions_are_the_devices_own(info: binding.DeviceInfo, ptx: 
     target = target_of(info)
     assert info.ptx is ptx and target.nodes >= {"Round"}
     assert (target.nodes >= {"Mma", "MatrixLoad"}) is ptx
-    assert target.model.get("matrix", []) == (["mma_m16n8k8_tf32", "mma_m16n8k16_bf16", "mma_m16n8k16_f16"] if ptx else [])
+    assert target.model.get("matrix", []) == (
+        ["mma_m16n8k8_tf32", "mma_m16n8k16_bf16", "mma_m16n8k16_f16"] if ptx else []
+    )
     assert not ptx or target.model["subgroup"] == 32
 
 
@@ -93,7 +95,10 @@ def test_every_document_is_used_and_valid() -> None:
 
 
 def test_doctor_lists_devices_and_what_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [binding.PlatformInfo("P", "v1", (device(extensions="cl_khr_fp64"),)), binding.PlatformInfo("Q", "v2", (), "broken")]
+    found = [
+        binding.PlatformInfo("P", "v1", (device(extensions="cl_khr_fp64"),)),
+        binding.PlatformInfo("Q", "v2", (), "broken"),
+    ]
     monkeypatch.setattr(binding, "platforms", lambda: found)
     text = "\n".join(OpenCLDriver().doctor())
     assert "opencl:0 Thing" in text and "fp64" in text and "gpu-default" in text and "platform Q, v2: broken" in text

@@ -80,7 +80,9 @@ def made(*body: Statement, dtype: DType = F32, threads: int = 32, subgroup: int 
 
 
 def emit(*body: Statement, dialect: Dialect = PTX, dtype: DType = F32, subgroup: int = 32) -> str:
-    return emit_kernel(Kernel("f", stripe.Block("f"), made(*body, dtype=dtype, subgroup=subgroup), (1, 1, 1)), dialect).text
+    return emit_kernel(
+        Kernel("f", stripe.Block("f"), made(*body, dtype=dtype, subgroup=subgroup), (1, 1, 1)), dialect
+    ).text
 
 
 def lines(text: str) -> list[str]:
@@ -107,7 +109,9 @@ def bf16(a: Expr = BF_A, b: Expr = BF_B) -> Mma:
 def test_a_product_of_bfloat16() -> None:
     a, b = Var("a0", BF_A.type), Var("b0", BF_B.type)
     body = (ALLOC, START, Let("a0", BF_A), Let("b0", BF_B), Assign("acc", bf16(a, b)), out(ACC))
-    assert emit(*body) == """#pragma OPENCL FP_CONTRACT OFF
+    assert (
+        emit(*body)
+        == """#pragma OPENCL FP_CONTRACT OFF
 
 float8 tile_load_matrices_bfloat16x8(local const void* row) {
     uint r0, r1, r2, r3;
@@ -143,6 +147,7 @@ void f(global float* restrict out, global const float* restrict a) {
     vstore4(acc, 0, out);
 }
 """
+    )
 
 
 def test_a_product_of_float16_converts_its_operands() -> None:
@@ -154,14 +159,19 @@ def test_a_product_of_float16_converts_its_operands() -> None:
     assert "float4 tile_load_matrices_float16x4(local const void* row) {" in text
     assert "    return (float4)(tile_unpack_halves(r0), tile_unpack_halves(r1));" in text
     assert '"r"(tile_pack_halves(b.s0, b.s1)), "r"(tile_pack_halves(b.s2, b.s3)),' in text
-    assert text.count("float2 tile_unpack_halves(uint word) {") == text.count("uint tile_pack_halves(float low, float high) {") == 1
+    assert (
+        text.count("float2 tile_unpack_halves(uint word) {")
+        == text.count("uint tile_pack_halves(float low, float high) {")
+        == 1
+    )
 
 
 def test_a_product_of_float32_from_parts() -> None:
     """Operands are the parts one after another."""
     halves = tuple(load("a", 2, Const(n, INT)) for n in (0, 8))
     text = emit(Let("d", Mma((16, 8, 8), halves, (load("a"), load("a")), (Const(0.0, F4),), F4)))
-    assert """float4 tile_mma_m16n8k8_tf32(float4 a, float2 b, float4 c) {
+    assert (
+        """float4 tile_mma_m16n8k8_tf32(float4 a, float2 b, float4 c) {
     float d0, d1, d2, d3;
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
         : "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3)
@@ -170,13 +180,18 @@ def test_a_product_of_float32_from_parts() -> None:
           "f"(c.s0), "f"(c.s1), "f"(c.s2), "f"(c.s3));
     return (float4)(d0, d1, d2, d3);
 }
-""" in text
-    assert lines(text)[-1].endswith("= tile_mma_m16n8k8_tf32((float4)(vload2(0, a), vload2(0, a + 8)), (float2)(a[0], a[0]), (float4)(0.0f));")
+"""
+        in text
+    )
+    assert lines(text)[-1].endswith(
+        "= tile_mma_m16n8k8_tf32((float4)(vload2(0, a), vload2(0, a + 8)), (float2)(a[0], a[0]), (float4)(0.0f));"
+    )
 
 
 def test_rounding_by_the_instruction() -> None:
     text = emit(out(Round(load("a", 2), 10, Type(F32, 2))), out(Round(load("a"), 10, Type(F32))))
-    assert """float2 tile_round_10_float32x2(float2 x) {
+    assert (
+        """float2 tile_round_10_float32x2(float2 x) {
     uint r0, r1;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r0) : "f"(x.s0));
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r1) : "f"(x.s1));
@@ -188,15 +203,24 @@ float tile_round_10_float32(float x) {
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r0) : "f"(x));
     return as_float(r0);
 }
-""" in text
-    assert lines(text) == ["vstore2(tile_round_10_float32x2(vload2(0, a)), 0, out);", "out[0] = tile_round_10_float32(a[0]);"]
+"""
+        in text
+    )
+    assert lines(text) == [
+        "vstore2(tile_round_10_float32x2(vload2(0, a)), 0, out);",
+        "out[0] = tile_round_10_float32(a[0]);",
+    ]
 
 
 @pytest.mark.parametrize("dialect", [PLAIN, PTX])
 def test_rounding_by_bits(dialect: Dialect) -> None:
-    text = emit(out(Round(load("a", 2), 7, Type(F32, 2))), out(Round(load("a"), 7, Type(F32))), dialect=dialect, subgroup=0)
+    text = emit(
+        out(Round(load("a", 2), 7, Type(F32, 2))), out(Round(load("a"), 7, Type(F32))), dialect=dialect, subgroup=0
+    )
     wide = "as_float2((as_uint2(x) + (uint2)(0x8000u)) & (uint2)(0xffff0000u))"
-    assert f"float2 tile_round_7_float32x2(float2 x) {{ return select(x, {wide}, fabs(x) < (float2)(INFINITY)); }}" in text
+    assert (
+        f"float2 tile_round_7_float32x2(float2 x) {{ return select(x, {wide}, fabs(x) < (float2)(INFINITY)); }}" in text
+    )
     one = "as_float((as_uint(x) + 0x8000u) & 0xffff0000u)"
     assert f"float tile_round_7_float32(float x) {{ return fabs(x) < INFINITY ? {one} : x; }}" in text
     assert "asm" not in text
@@ -221,7 +245,9 @@ WHOLE = Var("tile", array(F32))
         ((out(Round(Load(pointer("a", F16), ZERO, Type(F16)), 4, Type(F16))),), {"dtype": F16}, "float16 is not rounded"),
     ],
 )  # fmt: skip
-def test_what_has_no_instruction_is_an_error(body: tuple[Statement, ...], options: dict[str, Any], message: str) -> None:
+def test_what_has_no_instruction_is_an_error(
+    body: tuple[Statement, ...], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SemtreeError, match=message):
         emit(*body, **options)
 
@@ -246,7 +272,11 @@ ELEMENT = Extract(bf16(), 1, Type(F32))
 def test_all_lanes_execute_a_collective_once_where_it_stands(use: Statement) -> None:
     """Texts like a masked store or ``?:`` evaluate their operands in some lanes only."""
     body = lines(emit(ALLOC, START, use))
-    for name in ("tile_load_matrices_bfloat16x8(", "tile_load_matrices_bfloat16x4_transposed(", "tile_mma_m16n8k16_bf16("):
+    for name in (
+        "tile_load_matrices_bfloat16x8(",
+        "tile_load_matrices_bfloat16x4_transposed(",
+        "tile_mma_m16n8k16_bf16(",
+    ):
         (line,) = [line for line in body if name in line]
         assert re.match(r"(const float\d|acc\b).* = tile_\w+\([^?]*\);$", line)
 
@@ -255,7 +285,16 @@ def test_all_lanes_execute_a_collective_once_where_it_stands(use: Statement) -> 
 
 
 def copy(count: int = 4, align: int = 16, group: int = 0, guard: Expr | None = None, dtype: DType = F32) -> AsyncCopy:
-    return AsyncCopy(Var("tile", array(dtype)), ITEM, pointer("a", dtype), Binary("mul", ITEM, Const(4, INT), INT), count, guard, group, align)
+    return AsyncCopy(
+        Var("tile", array(dtype)),
+        ITEM,
+        pointer("a", dtype),
+        Binary("mul", ITEM, Const(4, INT), INT),
+        count,
+        guard,
+        group,
+        align,
+    )
 
 
 def copied(*body: Statement, dtype: DType = F32, dialect: Dialect = PTX) -> list[str]:
@@ -277,7 +316,9 @@ def wait(groups: int) -> str:
         (F32, 4, 8, 0), (F32, 4, 0, 0), (F32, 3, 16, 0), (F32, 8, 32, 0), (BF16, 1, 16, 0), (BF16, 2, 0, 0),
     ],
 )  # fmt: skip
-def test_copies_of_fitting_size_and_alignment_are_asynchronous(dtype: DType, count: int, align: int, nbytes: int) -> None:
+def test_copies_of_fitting_size_and_alignment_are_asynchronous(
+    dtype: DType, count: int, align: int, nbytes: int
+) -> None:
     body = copied(copy(count, align, dtype=dtype), AsyncWait(), dtype=dtype)
     if not nbytes:
         assert len(body) == 1 and body[0].startswith("for (")
@@ -287,18 +328,30 @@ def test_copies_of_fitting_size_and_alignment_are_asynchronous(dtype: DType, cou
 
 def test_the_copying_functions() -> None:
     text = emit(Alloc("tile", array(F32)), copy(2), copy())
-    assert """void tile_copy_async_8(local void* to, global const void* from) {
+    assert (
+        """void tile_copy_async_8(local void* to, global const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" :: "r"((uint)(size_t)to), "l"((ulong)(size_t)from) : "memory");
 }
 
 void tile_copy_async_16(local void* to, global const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((uint)(size_t)to), "l"((ulong)(size_t)from) : "memory");
 }
-""" in text
+"""
+        in text
+    )
 
 
 def test_a_wait_commits_the_batch_before_it_and_no_copy_does() -> None:
-    body = copied(copy(), Comment("x"), copy(), Barrier(), If(FIRST, Block((copy(),))), AsyncWait(0, 2), copy(guard=FIRST), AsyncWait(0, 1))
+    body = copied(
+        copy(),
+        Comment("x"),
+        copy(),
+        Barrier(),
+        If(FIRST, Block((copy(),))),
+        AsyncWait(0, 2),
+        copy(guard=FIRST),
+        AsyncWait(0, 1),
+    )
     head = "if ((int)get_local_id(0) == 0) {"
     barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
     guarded = f"if ((int)get_local_id(0) == 0) {CP16}"
@@ -366,9 +419,21 @@ def test_asynchronous_copies_on_a_device(device: Any, launch: Launch) -> None:
     then = Binary("add", at, Const(32, INT), INT)
     odd = Compare("cmp_eq", Binary("mod", ITEM, Const(2, INT), INT), Const(1, INT), BOOL)
     clear = [Store(tile, index, Const(-1.0, F4), None, 16) for index in (at, then)]
-    stages = [AsyncCopy(tile, index, pointer("a", F32), index, 4, guard, 0, 16) for index, guard in ((at, None), (then, odd))]
+    stages = [
+        AsyncCopy(tile, index, pointer("a", F32), index, 4, guard, 0, 16) for index, guard in ((at, None), (then, odd))
+    ]
     moves = [Store(pointer("out", F32), index, Load(tile, index, F4, None, 16), None, 16) for index in (at, then)]
-    body = (Alloc("tile", tile.type), *clear, stages[0], AsyncWait(0, 1), stages[1], AsyncWait(0, 1), moves[0], AsyncWait(), moves[1])
+    body = (
+        Alloc("tile", tile.type),
+        *clear,
+        stages[0],
+        AsyncWait(0, 1),
+        stages[1],
+        AsyncWait(0, 1),
+        moves[0],
+        AsyncWait(),
+        moves[1],
+    )
     data = np.arange(64, dtype=np.float32)
     found, _ = launch(device, made(*body, threads=threads, subgroup=0, elements=64), [np.zeros_like(data), data])
     guarded = np.where(np.arange(32) // 4 % 2 == 1, data[32:], -1)

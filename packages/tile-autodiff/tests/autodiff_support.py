@@ -64,7 +64,9 @@ def differences(program: Program, inputs: Mapping[str, Array], weights: Mapping[
     return result
 
 
-def check(program: Program, inputs: Mapping[str, Array], wrt: Sequence[str] | None = None, tolerance: float = 1e-6) -> Arrays:
+def check(
+    program: Program, inputs: Mapping[str, Array], wrt: Sequence[str] | None = None, tolerance: float = 1e-6
+) -> Arrays:
     """Compare the gradient with central differences; gives the gradients."""
     names = list(wrt or floats(program))
     weights = cotangents(program)
@@ -75,7 +77,9 @@ def check(program: Program, inputs: Mapping[str, Array], wrt: Sequence[str] | No
     return results
 
 
-def check_source(source: str, inputs: Mapping[str, Array], wrt: Sequence[str] | None = None, tolerance: float = 1e-6) -> Arrays:
+def check_source(
+    source: str, inputs: Mapping[str, Array], wrt: Sequence[str] | None = None, tolerance: float = 1e-6
+) -> Arrays:
     return check(bound(source, inputs), inputs, wrt, tolerance)
 
 

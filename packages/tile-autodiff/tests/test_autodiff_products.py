@@ -63,7 +63,9 @@ def test_jvp_against_differences(name: str) -> None:
     step = 1e-6
     up, down = (tile_lang.evaluate(program, {**inputs, "B": inputs["B"] + s * tangent}) for s in (step, -step))
     for public, _ in program.outputs:
-        np.testing.assert_allclose(pushed[f"t_{public}"], (up[public] - down[public]) / (2 * step), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            pushed[f"t_{public}"], (up[public] - down[public]) / (2 * step), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_jvp_does_not_ask_for_cotangents() -> None:
@@ -98,7 +100,9 @@ def test_hessian_vector_product(name: str) -> None:
 
 
 def test_tangents_must_not_have_the_names_of_inputs() -> None:
-    program = bound("function (A, t_A) -> (O) { O = A * t_A; }".replace("t_A", "#t_A"), {"A": spread(3), "t_A": spread(3)})
+    program = bound(
+        "function (A, t_A) -> (O) { O = A * t_A; }".replace("t_A", "#t_A"), {"A": spread(3), "t_A": spread(3)}
+    )
     with pytest.raises(TileTypeError, match="TILE-E803"):
         tile_autodiff.jvp(program, ["A"])
 
@@ -107,7 +111,9 @@ def test_tangents_must_not_have_the_names_of_inputs() -> None:
 
 
 def _with_rule(backward: str) -> tuple[Program, CustomGradient]:
-    program = bound("function (A, B) -> (O) { X = A * B; Y = round(X) + X - X; O = Y * Y; }", {"A": spread(4), "B": spread(4)})
+    program = bound(
+        "function (A, B) -> (O) { X = A * B; Y = round(X) + X - X; O = Y * Y; }", {"A": spread(4), "B": spread(4)}
+    )
     y = next(op.name for op in program.ops if op.name == "Y")  # pyright: ignore
     inputs = {n: spread(4) for n in ("X", "Y", "DY")}
     return program, CustomGradient(("X",), (y,), bound(backward, inputs))
@@ -156,7 +162,9 @@ def sources(draw: st.DrawFn) -> str:
     for k in range(draw(st.integers(1, 6))):
         picked = {key: draw(st.sampled_from(names)) for key in "ab"}
         pattern = draw(st.sampled_from(SMOOTH + CONTRACTED))
-        lines.append(pattern.format(v=f"V{k}", **picked) if pattern in CONTRACTED else f"V{k} = {pattern.format(**picked)};")
+        lines.append(
+            pattern.format(v=f"V{k}", **picked) if pattern in CONTRACTED else f"V{k} = {pattern.format(**picked)};"
+        )
         names.append(f"V{k}")
     outputs = [names[-1], *draw(st.lists(st.sampled_from(names[2:]), max_size=1))]
     return f"function (A, B, Q, I) -> ({', '.join(dict.fromkeys(outputs))}) {{ {' '.join(lines)} }}"
@@ -209,7 +217,9 @@ def test_random_programs_pushed_and_pulled(source: str, seed: int) -> None:
 def test_gradients_have_a_text_form() -> None:
     program, _ = _case("pool")
     gradient = tile_autodiff.gradient(program, NAMES)
-    assert tile_lang.parse_program(tile_lang.print_program(gradient)).inputs[-1] == Param("d_O", gradient.inputs[-1].type)
+    assert tile_lang.parse_program(tile_lang.print_program(gradient)).inputs[-1] == Param(
+        "d_O", gradient.inputs[-1].type
+    )
 
 
 def _carrying_rule() -> tuple[Program, Arrays]:

@@ -41,7 +41,9 @@ def test_the_slides_program_computes_the_gradient() -> None:
     seed = spread(2, 3, 4, 4)
     theirs = bound(SLIDE_GRADIENT, {"DO": seed, "K": inputs["K"]})
     got = tile_lang.evaluate(ours, {**inputs, "d_O": seed})["d_I"]
-    np.testing.assert_allclose(got, tile_lang.evaluate(theirs, {"DO": seed, "K": inputs["K"]})["DI"], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        got, tile_lang.evaluate(theirs, {"DO": seed, "K": inputs["K"]})["DI"], rtol=1e-12, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize(

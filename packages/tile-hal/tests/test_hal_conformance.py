@@ -18,7 +18,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction
 from tile_lang import evaluate, format_source, parse
 
-QUIRKY = '''
+QUIRKY = """
 from dataclasses import replace
 import tile_hal
 from tile_hal.builtin.interp import InterpDriver, InterpExecutor
@@ -42,7 +42,7 @@ class Quirky(InterpDriver):
 @tile_hal.hookimpl
 def tile_hal_driver():
     return Quirky()
-'''
+"""
 
 
 def conformance(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -55,7 +55,14 @@ def quirky(folder: Path, quirks: dict[str, str]) -> tuple[int, dict[str, str]]:
     """Exit code and outcomes of the cases about wrapping on a device whose wrapping is broken."""
     (folder / "quirky.py").write_text(f"QUIRKS = {quirks!r}\n{QUIRKY}")
     done = conformance(
-        "--backend=quirky", "--plugin=quirky", "--level=1", "--json=report.json", "--", "-k", "wrap or views", cwd=folder
+        "--backend=quirky",
+        "--plugin=quirky",
+        "--level=1",
+        "--json=report.json",
+        "--",
+        "-k",
+        "wrap or views",
+        cwd=folder,
     )
     report = json.loads((folder / "report.json").read_text())
     return done.returncode, {c["name"]: c["outcome"] for c in report["cases"]}
@@ -99,10 +106,18 @@ def test_without_a_backend_nothing_is_collected():
 
 
 def test_a_lenient_run_skips_a_missing_backend():
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--pyargs", "tile_hal.conformance"]
-    done = subprocess.run(
-        [*command, "--backend", "imaginary", "--tile-level", "0"], capture_output=True, text=True
-    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "--pyargs",
+        "tile_hal.conformance",
+    ]
+    done = subprocess.run([*command, "--backend", "imaginary", "--tile-level", "0"], capture_output=True, text=True)
     assert done.returncode == 0
     assert "backend 'imaginary' has no device here" in done.stdout
 

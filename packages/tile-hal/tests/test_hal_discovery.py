@@ -157,7 +157,9 @@ def test_two_plugins_with_one_name_are_an_error_naming_both():
 
 
 def test_failing_probe_is_one_warning_and_the_reason_of_the_later_error():
-    registry = Registry(lambda: [point("a", FakeDriver("hw", error=OSError("no ICD")), "d"), point("b", FakeDriver("ok"))])
+    registry = Registry(
+        lambda: [point("a", FakeDriver("hw", error=OSError("no ICD")), "d"), point("b", FakeDriver("ok"))]
+    )
     with pytest.warns(TilePluginWarning, match="no ICD") as caught:
         assert [d.id for d in registry.devices()] == ["ok:0"]
     assert len(caught) == 1
@@ -165,7 +167,10 @@ def test_failing_probe_is_one_warning_and_the_reason_of_the_later_error():
         registry.device("hw")
 
 
-@pytest.mark.parametrize(("given", "hint"), [("INTERP", "did you mean 'interp'"), ("nope", "`tile devices`"), (" null ", "did you mean 'null'")])
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [("INTERP", "did you mean 'interp'"), ("nope", "`tile devices`"), (" null ", "did you mean 'null'")],
+)
 def test_device_hints_are_about_close_names_only(given, hint):
     with pytest.raises(TileDeviceError, match=hint):
         tile_hal.device(given)

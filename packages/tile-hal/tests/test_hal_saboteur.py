@@ -9,9 +9,11 @@ from importlib.util import find_spec
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not all(map(find_spec, ("hypothesis", "tile_lang", "tile_opt"))), reason="needs the extra")
+pytestmark = pytest.mark.skipif(
+    not all(map(find_spec, ("hypothesis", "tile_lang", "tile_opt"))), reason="needs the extra"
+)
 
-PLUGIN = '''
+PLUGIN = """
 import contextlib
 
 import numpy as np
@@ -110,7 +112,7 @@ class Driver(InterpDriver):
 @tile_hal.hookimpl
 def tile_hal_driver():
     return Driver()
-'''
+"""
 CAUGHT = {
     "hasty": {"test_work_waits_for_its_dependency[kernel]", "test_copy_of_an_output_waits_for_its_kernel"},
     "forgiving": {"test_a_failed_dependency_fails_the_work_without_running_it"},
@@ -131,7 +133,9 @@ SELECTION = (
 def test_every_defect_is_caught(tmp_path):
     (tmp_path / "saboteur.py").write_text(PLUGIN)
     command = [sys.executable, "-m", "tile_hal.conformance", "--backend=saboteur", "--plugin=saboteur", "--json=r.json"]
-    done = subprocess.run([*command, "--", "--tile-timeout=2", "-k", SELECTION], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [*command, "--", "--tile-timeout=2", "-k", SELECTION], capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     report = json.loads((tmp_path / "r.json").read_text())
     names = {d["id"]: d["name"] for d in report["devices"]}

@@ -63,7 +63,9 @@ class Driver(InterpDriver):
 def tile_hal_driver():
     return Driver()
 '''
-SELECTION = "level2 or (level5 and not large and not thousand) or libraries or (level3 and (max or test_for)) or matmul_of"
+SELECTION = (
+    "level2 or (level5 and not large and not thousand) or libraries or (level3 and (max or test_for)) or matmul_of"
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,10 @@ def report(tmp_path_factory):
     (folder / "striped.py").write_text(PLUGIN)
     command = [sys.executable, "-m", "tile_hal.conformance", "--backend=striped", "--plugin=striped", "--json=r.json"]
     done = subprocess.run(
-        [*command, "--markdown=r.md", "--", "-k", SELECTION, "-p", "no:xdist"], capture_output=True, text=True, cwd=folder
+        [*command, "--markdown=r.md", "--", "-k", SELECTION, "-p", "no:xdist"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     return json.loads((folder / "r.json").read_text()) | {"text": (folder / "r.md").read_text()}
@@ -101,7 +106,10 @@ def test_the_table_tells_what_does_not_apply_from_what_is_skipped(report):
 
 def test_wrong_operations_and_unverified_kernels_are_caught(report):
     assert {f"test_operation[max-{d.value}]" for d in (DType.FLOAT32, DType.INT8)} <= failed(report, "striped:1")
-    malformed = {"test_a_malformed_kernel_fails_to_build[undeclared]", "test_a_malformed_kernel_fails_to_build[unknown_operation]"}
+    malformed = {
+        "test_a_malformed_kernel_fails_to_build[undeclared]",
+        "test_a_malformed_kernel_fails_to_build[unknown_operation]",
+    }
     assert malformed <= failed(report, "striped:2")
     assert [d["level"] for d in report["devices"]][1:] == [2, 4]
 

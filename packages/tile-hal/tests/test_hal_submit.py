@@ -33,7 +33,9 @@ class PyKernel(tile_hal.Kernel):
 
     def run(self, params, dependencies=(), *, profile=False):
         return self.queue.run(
-            lambda: self.function(*[p.as_array(np.float32) for p in params]), dependencies, profile=profile,
+            lambda: self.function(*[p.as_array(np.float32) for p in params]),
+            dependencies,
+            profile=profile,
             inline=self.queue.inline,
         )
 

@@ -40,7 +40,12 @@ def test_paths_take_the_fewest_hops_through_transfer_units_only() -> None:
     assert model.path(("DRAM", 0), ("CONV", 0)) is None, "a memory on the way would need a buffer"
 
 
-BASE: dict[str, Any] = {"clock_mhz": 1, "mem_units": {"M": {"count": 2, "size_KiB": 1}}, "exec_units": {}, "tx_units": {}}
+BASE: dict[str, Any] = {
+    "clock_mhz": 1,
+    "mem_units": {"M": {"count": 2, "size_KiB": 1}},
+    "exec_units": {},
+    "tx_units": {},
+}
 
 
 @pytest.mark.parametrize(
@@ -78,6 +83,6 @@ def test_every_mistake_is_told_at_once() -> None:
 def test_json_with_comments_and_trailing_commas() -> None:
     assert read_json('{ "a//b": [1, 2, ], // text, "quoted"\n "c": ",}", // last\n }') == {"a//b": [1, 2], "c": ",}"}
     with pytest.raises(TileDeviceError, match='use "'):
-        read_json("{ ”DSP\": 1 }")
+        read_json('{ ”DSP": 1 }')
     with pytest.raises(TileDeviceError, match="line 2"):
         read_json('{ "a": 1\n "b": 2 }')

@@ -107,7 +107,9 @@ def test_matrices_side_by_side_keep_their_lanes(operand: Operand, count: int) ->
 @pytest.mark.parametrize(
     ("instruction", "shape"), [(TF32, (16, 8, 8)), (BF16, (16, 8, 16)), (F16, (16, 8, 16))], ids=["tf32", "bf16", "f16"]
 )
-def test_an_instruction_is_found_by_shape_and_dtype(instruction: MatrixInstruction, shape: tuple[int, int, int]) -> None:
+def test_an_instruction_is_found_by_shape_and_dtype(
+    instruction: MatrixInstruction, shape: tuple[int, int, int]
+) -> None:
     assert instruction.shape == shape
     assert instruction_of(shape, instruction.dtype) is instruction
     m, n, k = shape

@@ -40,7 +40,9 @@ def test_a_tiled_matmul():
 def test_a_missing_barrier_is_reported():
     # Without the barrier the first work item reads what the others have not written yet.
     function = parse_function(MATMUL.replace('barrier("group", "local");', ""))
-    with pytest.raises(SemtreeRuntimeError, match=r"nothing has written.* at tile\[2\] by work item \(0, 0, 0\) of group \(0, 0, 0\)"):
+    with pytest.raises(
+        SemtreeRuntimeError, match=r"nothing has written.* at tile\[2\] by work item \(0, 0, 0\) of group \(0, 0, 0\)"
+    ):
         launch(function, (8, 1, 1), arrays(64, 64, 64))
 
 
@@ -56,7 +58,10 @@ def run(body, buffers, groups=(1, 1, 1), threads=1, check_races=True, subgroup=0
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("b0[global_id(0)] = 1.0; let x = b0[3 - global_id(0)];", r"write after read by work item 1 .*its group.* at b0\[2\] by work item \(2, 0, 0\)"),
+        (
+            "b0[global_id(0)] = 1.0; let x = b0[3 - global_id(0)];",
+            r"write after read by work item 1 .*its group.* at b0\[2\] by work item \(2, 0, 0\)",
+        ),
         ("b0[0] = 1.0;", r"write after write by work item 0 .* at b0\[0\] by work item \(1, 0, 0\)"),
         ("let x = b0[0]; if (local_id(0) == 3) { b0[0] = 2.0; }", r"write after read by several work items"),
         ("alloc local float32[4] t; t[0] = 1.0;", r"write after write .* at t\[0\]"),
@@ -84,7 +89,9 @@ def test_what_is_no_race(body):
     run(body, [np.zeros(8, np.float32)], threads=4)
 
 
-@pytest.mark.parametrize("body", ["b0[0] = 1.0;", "b0[group_id(0)] = b0[1];", "atomic add b0[0] = b0[1 - group_id(0)];"])
+@pytest.mark.parametrize(
+    "body", ["b0[0] = 1.0;", "b0[group_id(0)] = b0[1];", "atomic add b0[0] = b0[1 - group_id(0)];"]
+)
 def test_races_between_groups(body):
     with pytest.raises(SemtreeRuntimeError, match=r"data race.*another group"):
         run(body, [np.zeros(2, np.float32)], groups=(2, 1, 1))
@@ -100,14 +107,20 @@ def test_aliased_buffers_race_too():
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("let x = b0[4];", r"read out of bounds \(4 elements\) at b0\[4\] by work item \(0, 0, 0\) of group \(0, 0, 0\)"),
+        (
+            "let x = b0[4];",
+            r"read out of bounds \(4 elements\) at b0\[4\] by work item \(0, 0, 0\) of group \(0, 0, 0\)",
+        ),
         ("b0[-1] = 1.0;", r"write out of bounds .* at b0\[-1\]"),
         ("let x = b0[1]:float32x4;", r"read out of bounds .* at b0\[4\]"),
         ("b0[3] = splat(1.0, 2);", r"at b0\[4\]"),
         ("atomic add b0[7] = 1.0;", r"atomic update out of bounds .* at b0\[7\]"),
         ("alloc private float32[4] p; let x = p[2];", r"nothing has written .* at p\[2\]"),
         ("alloc private float32[4] p; p[0] = 1.0; let x = p[0]:float32x2;", r"at p\[1\]"),
-        ("for (i = 0; i < 2; i += 1) { alloc private float32[1] p; if (i == 1) { let x = p[0]; } p[0] = 1.0; }", "nothing"),
+        (
+            "for (i = 0; i < 2; i += 1) { alloc private float32[1] p; if (i == 1) { let x = p[0]; } p[0] = 1.0; }",
+            "nothing",
+        ),
         ("alloc local float32[4] t; async_copy t[0] = b0[0], count=4; let x = t[0];", "a copy still fills"),
         ("alloc local float32[4] t; async_copy t[0] = b0[1], count=4;", r"read out of bounds .* at b0\[4\]"),
     ],
@@ -159,9 +172,27 @@ def test_collectives():
 def test_statements():
     x = np.arange(8, dtype=np.int32)
     assert run("var m = 0; while (b0[m] < 5) { m = m + 1; } b0[0] = m;", [x.copy()])[0] == 5
-    assert run("for (i = 0; i < 8; i += 3) { b0[i] = i * 10; if (i == 3) { return; } }", [x.copy()]).tolist() == [0, 1, 2, 30, 4, 5, 6, 7]
+    assert run("for (i = 0; i < 8; i += 3) { b0[i] = i * 10; if (i == 3) { return; } }", [x.copy()]).tolist() == [
+        0,
+        1,
+        2,
+        30,
+        4,
+        5,
+        6,
+        7,
+    ]
     assert run("if (b0[0] > 0) { b0[1] = 5; } else { b0[1] = 6; }", [x.copy()])[1] == 6
-    assert run("atomic max b0[3] = 9; atomic assign b0[4] = 8; atomic mul b0[2] = -3;", [x.copy()]).tolist() == [0, 1, -6, 9, 8, 5, 6, 7]
+    assert run("atomic max b0[3] = 9; atomic assign b0[4] = 8; atomic mul b0[2] = -3;", [x.copy()]).tolist() == [
+        0,
+        1,
+        -6,
+        9,
+        8,
+        5,
+        6,
+        7,
+    ]
 
 
 # --- copies that run ahead ---------------------------------------------------------------------------
@@ -301,7 +332,13 @@ def test_launch_names_the_wrong_buffer():
 def literal_pool(dtype):
     if dtype.is_float:
         return [0.0, -0.0, 1.5, -2.25, 3.0, 1e30, float("inf"), float("-inf"), float("nan")]
-    return sorted({v for v in (dtype.min_value, dtype.max_value, 0, 1, 2, 3, 7, 40, -1, -5) if dtype.min_value <= v <= dtype.max_value})
+    return sorted(
+        {
+            v
+            for v in (dtype.min_value, dtype.max_value, 0, 1, 2, 3, 7, 40, -1, -5)
+            if dtype.min_value <= v <= dtype.max_value
+        }
+    )
 
 
 def node_of(op, operands, t):
@@ -367,7 +404,9 @@ def test_every_operation_agrees_with_numerics_in_scalars_and_lanes(op, dtype):
         columns = [np.arange(lanes) % 2 == 0, left, right]
     if op.signature is Signature.SHIFT and dtype is DType.BOOL:
         columns[1] = columns[1].astype(np.int32)
-    targets = list(DType) if op.signature is Signature.CAST else [DType.BOOL if op.signature is Signature.COMPARE else dtype]
+    targets = (
+        list(DType) if op.signature is Signature.CAST else [DType.BOOL if op.signature is Signature.COMPARE else dtype]
+    )
     for target in targets:
         want = np.broadcast_to(numerics.apply(op.name, columns, target), lanes)
         result = s.Type(dtype if op.signature is not Signature.CAST else target, lanes)
@@ -381,7 +420,10 @@ def test_every_operation_agrees_with_numerics_in_scalars_and_lanes(op, dtype):
 def same_bits(got, want):
     assert got.dtype == want.dtype
     nan = (got != got) & (want != want)
-    assert (nan | (got.view(f"u{got.itemsize}") == np.ascontiguousarray(want).view(f"u{got.itemsize}"))).all(), (got, want)
+    assert (nan | (got.view(f"u{got.itemsize}") == np.ascontiguousarray(want).view(f"u{got.itemsize}"))).all(), (
+        got,
+        want,
+    )
 
 
 def floats(width):

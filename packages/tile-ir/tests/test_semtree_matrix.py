@@ -35,7 +35,9 @@ def floats(count, seed):
     rng = np.random.default_rng(seed)
     bits = rng.integers(0, 1 << 32, count, dtype=np.uint32)
     bits[::5] &= np.uint32(0x80FFFFFF)
-    bits[1::5] = bits[1::5] & np.uint32(0xFFFFE000) | rng.choice(np.array([0xFFF, 0x1000, 0x1001], np.uint32), len(bits[1::5]))
+    bits[1::5] = bits[1::5] & np.uint32(0xFFFFE000) | rng.choice(
+        np.array([0xFFF, 0x1000, 0x1001], np.uint32), len(bits[1::5])
+    )
     edges = [0.0, -0.0, np.inf, -np.inf, np.nan, 3.4028235e38, -3.4028235e38, 1e-45]
     return np.concatenate([np.array(edges, np.float32), bits.view(np.float32)])
 
@@ -143,7 +145,9 @@ def matrices(instruction, seed, make):
 @pytest.mark.parametrize("instruction", MATRIX_INSTRUCTIONS.values(), ids=lambda i: i.name)
 def test_product_across_lanes(instruction):
     """Two sub-groups, each with matrices of its own, of small whole numbers."""
-    pairs = [matrices(instruction, seed, lambda rng, shape: rng.integers(-8, 8, shape).astype(np.float32)) for seed in (1, 2)]
+    pairs = [
+        matrices(instruction, seed, lambda rng, shape: rng.integers(-8, 8, shape).astype(np.float32)) for seed in (1, 2)
+    ]
     operands = (instruction.c, instruction.a, instruction.b)
     dtypes = (np.float32, instruction.dtype.numpy, instruction.dtype.numpy)
     buffers = [
@@ -198,7 +202,7 @@ RULES = [
     ("let z = matrix_load(t, l):float16x2;", 32, err.TypeMismatch),
     ("let z = matrix_load(t, 1.0):bfloat16x2;", 32, err.IndexTypeError),
     ("let z = matrix_load(half, l):bfloat16x2;", 32, err.IllegalDtype),
-    ("if (extract(mma(16, 8, 8, [a], [b], [a]), 0) > 1.0) { barrier(\"group\", \"local\"); }", 32, err.DivergentBarrier),
+    ('if (extract(mma(16, 8, 8, [a], [b], [a]), 0) > 1.0) { barrier("group", "local"); }', 32, err.DivergentBarrier),
 ]
 
 
@@ -214,7 +218,9 @@ def test_rules(body, subgroup, error):
 
 
 def test_a_part_of_a_subgroup_multiplies_nothing():
-    kernel = function("write global float32* out", f"{FRAGMENTS} out[l * 4] = mma(16, 8, 8, [a], [b], [a]);", "48, 1, 1")
+    kernel = function(
+        "write global float32* out", f"{FRAGMENTS} out[l * 4] = mma(16, 8, 8, [a], [b], [a]);", "48, 1, 1"
+    )
     with pytest.raises(err.SemtreeRuntimeError, match="meets 16 lanes"):
         launch(kernel, (1, 1, 1), [np.zeros(192, np.float32)])
 

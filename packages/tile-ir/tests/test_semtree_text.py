@@ -19,7 +19,12 @@ WORDS = [*sorted(KEYWORDS), *sorted(FUNCTIONS), "float32", "int8x4", "a", "i", "
 names = st.sampled_from(WORDS)
 types = st.builds(s.Type, st.sampled_from(DType), st.sampled_from([1, 1, 2, 8]))
 memory_types = st.builds(
-    s.Type, st.sampled_from(DType), st.sampled_from([1, 4]), st.sampled_from([0, 16]), st.sampled_from(s.Space), st.booleans()
+    s.Type,
+    st.sampled_from(DType),
+    st.sampled_from([1, 4]),
+    st.sampled_from([0, 16]),
+    st.sampled_from(s.Space),
+    st.booleans(),
 )
 any_types = types | types | memory_types
 numbers = (
@@ -73,7 +78,11 @@ def natural(expr):
     from tile_ir.semtree.typing import natural_type
 
     t = natural_type(expr)
-    return expr if t is None or not hasattr(expr, "type") else type(expr)(**{f: getattr(expr, f) for f in expr.__slots__} | {"type": t})
+    return (
+        expr
+        if t is None or not hasattr(expr, "type")
+        else type(expr)(**{f: getattr(expr, f) for f in expr.__slots__} | {"type": t})
+    )
 
 
 mixed = exprs | exprs.map(natural)
@@ -84,7 +93,15 @@ def simple_statements():
     return (
         st.builds(s.Let, names, mixed, st.booleans())
         | st.builds(s.Assign, names, mixed)
-        | st.builds(s.Store, mixed, mixed, mixed, st.none() | mixed, st.sampled_from([0, 4]), st.sampled_from(["", "streaming", '"']))
+        | st.builds(
+            s.Store,
+            mixed,
+            mixed,
+            mixed,
+            st.none() | mixed,
+            st.sampled_from([0, 4]),
+            st.sampled_from(["", "streaming", '"']),
+        )
         | st.builds(s.Alloc, names, any_types, st.sampled_from([4, 64]))
         | st.builds(s.Barrier, texts, texts)
         | st.builds(s.Atomic, st.sampled_from(Aggregation), mixed, mixed, mixed)
@@ -204,7 +221,7 @@ def test_variables_need_a_declaration_or_a_type():
         ("function f() size(1,1,1) { }", "makes no sense"),
         ("function f() group(1,1,1) { let a = splat(1.0); }", "2 arguments belong here, not 1"),
         ("function f() group(1,1,1) { for (i = 0; j < 3; i += 1) {} }", "a loop has one variable"),
-        ("function f() group(1,1,1) { barrier(\"group\", \"local\") }", "does not fit"),
+        ('function f() group(1,1,1) { barrier("group", "local") }', "does not fit"),
     ],
 )
 def test_bad_text_is_a_diagnostic(text, message):

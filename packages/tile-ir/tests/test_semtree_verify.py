@@ -30,7 +30,7 @@ GOOD = [
     "let b = c + c; let k = int8(x); let h = float16x4(v); let z = pow(x, x); let f = 5u8 / 2u8;",
     "alloc local float32[8] t; async_copy t[0] = in[i], count=8, guard=c; async_wait(0, 0);",
     "let z = round_bits(v, 1) + round_bits(v, 22); alloc local float32[8] t; async_copy t[0] = in[i], count=8, align=16;",
-    "let s = subgroup(\"broadcast\", x, 0); let l = limit_min(int8x4); let a = mma(1, 1, 4, [v], [v], [x]);",
+    'let s = subgroup("broadcast", x, 0); let l = limit_min(int8x4); let a = mma(1, 1, 4, [v], [v], [x]);',
 ]
 
 
@@ -75,9 +75,9 @@ BAD = [
     ("let z = exp(x, x);", err.UnknownOperation),
     ("let z = add(x, x);", err.UnknownOperation),
     ("let z = reduce_assign(v);", err.UnknownOperation),
-    ("out[i, hint=\"later\"] = x;", err.UnknownOperation),
-    ("barrier(\"grid\", \"local\");", err.UnknownOperation),
-    ("let z = subgroup(\"scan\", x);", err.UnknownOperation),
+    ('out[i, hint="later"] = x;', err.UnknownOperation),
+    ('barrier("grid", "local");', err.UnknownOperation),
+    ('let z = subgroup("scan", x);', err.UnknownOperation),
     ("async_wait(0, 0); let z = float32x4(x);", err.IllegalCast),
     ("let z = x[i];", err.PointerExpected),
     ("let z = out;", err.PointerExpected),
@@ -85,7 +85,7 @@ BAD = [
     ("let z = in[2i8];", err.IndexTypeError),
     ("for (k = 0.0; k < 1.0; k += 1) { }", err.IndexTypeError),
     ("let z = in[iota(int32x4)];", err.IndexTypeError),
-    ("let z = subgroup(\"shuffle\", x, x);", err.IndexTypeError),
+    ('let z = subgroup("shuffle", x, x);', err.IndexTypeError),
     ("let z = in[i, mask=c]:float32x4;", err.MaskMismatch),
     ("out[i, mask=v < v] = x;", err.MaskMismatch),
     ("let z = select(v < v, x, x);", err.MaskMismatch),
@@ -173,17 +173,17 @@ def test_helpers():
 
 
 DIVERGENT = [
-    "if (local_id(0) < 4) { barrier(\"group\", \"local\"); }",
-    "for (k = 0; k < global_id(0); k += 1) { barrier(\"group\", \"local\"); }",
-    "if (local_id(0) == 0) { m = 1; } if (m == 1) { barrier(\"group\", \"local\"); }",
-    "if (local_id(0) == 0) { return; } barrier(\"group\", \"local\");",
-    "alloc private int32[1] p; p[0] = local_id(0); if (p[0] == 0) { { barrier(\"group\", \"local\"); } }",
-    "let a = local_id(0); let b = a + 1; while (b < 3) { barrier(\"group\", \"local\"); }",
+    'if (local_id(0) < 4) { barrier("group", "local"); }',
+    'for (k = 0; k < global_id(0); k += 1) { barrier("group", "local"); }',
+    'if (local_id(0) == 0) { m = 1; } if (m == 1) { barrier("group", "local"); }',
+    'if (local_id(0) == 0) { return; } barrier("group", "local");',
+    'alloc private int32[1] p; p[0] = local_id(0); if (p[0] == 0) { { barrier("group", "local"); } }',
+    'let a = local_id(0); let b = a + 1; while (b < 3) { barrier("group", "local"); }',
 ]
 UNIFORM = [
-    "if (group_id(0) < 4) { barrier(\"group\", \"local\"); }",
-    "if (n[group_id(0)] == 0) { barrier(\"group\", \"local\"); }",
-    "for (k = 0; k < 8; k += 1) { m = m + k; if (m < 9) { barrier(\"group\", \"local\"); } }",
+    'if (group_id(0) < 4) { barrier("group", "local"); }',
+    'if (n[group_id(0)] == 0) { barrier("group", "local"); }',
+    'for (k = 0; k < 8; k += 1) { m = m + k; if (m < 9) { barrier("group", "local"); } }',
 ]
 
 
@@ -201,7 +201,7 @@ def test_uniform_barriers(body):
 
 def test_a_helper_with_a_barrier_counts_as_one():
     for outer, legal in [("call two(out);", True), ("if (local_id(0) < 1) { call two(out); }", False)]:
-        helped = parse_function(HELPED % (8, "barrier(\"group\", \"local\");", outer))
+        helped = parse_function(HELPED % (8, 'barrier("group", "local");', outer))
         if legal:
             verify(helped)
         else:

@@ -27,7 +27,9 @@ def program(inputs: str, outputs: str, buffers: str, kernels: str) -> nodes.Prog
     allocs = "\n".join(f"none new@0x0<DRAM> {name}[{zeros[name]}] {type_}" for name, type_ in items)
     views = "\n".join(f"inout<DRAM> {name}[{zeros[name]}] {type_}" for name, type_ in items)
     header = (f"inputs {inputs}\n" if inputs else "") + f"outputs {outputs}\n"
-    return parse_program(f"{header}0: block [] ( // program\n{allocs} ) {{ 0: block [] ( // main\n{views} ) {{ {kernels} }} }}")
+    return parse_program(
+        f"{header}0: block [] ( // program\n{allocs} ) {{ 0: block [] ( // main\n{views} ) {{ {kernels} }} }}"
+    )
 
 
 def both(p: nodes.Program, **inputs: Any) -> dict[str, Any]:
@@ -424,7 +426,8 @@ PASSED_ON = """0: block [] (
 
 
 @pytest.mark.parametrize(
-    ("first", "rows"), [("k", [0, 1, 2, 0, 1]), ("k + 1", [2, 0, 1, 2, 0]), ("2 - k", [2, 1, 0, 2, 1]), ("k + 5", [1, 2, 0, 1, 2])]
+    ("first", "rows"),
+    [("k", [0, 1, 2, 0, 1]), ("k + 1", [2, 0, 1, 2, 0]), ("2 - k", [2, 1, 0, 2, 1]), ("k + 5", [1, 2, 0, 1, 2])],
 )
 def test_a_view_with_its_sources_versions_passes_all_of_them_on(first: str, rows: list[int]) -> None:
     p = program("A", "B", "A int32(5:2, 2:1); B int32(5:2, 2:1)", PASSED_ON.replace("FIRST", first))
@@ -433,8 +436,12 @@ def test_a_view_with_its_sources_versions_passes_all_of_them_on(first: str, rows
 
 
 def test_versions_are_passed_on_through_any_depth() -> None:
-    inner = "block [] ( inout T[0] int32(2:1) {versions=3} in A[0, 0] int32(5:2, 2:1) inout B[0, 0] int32(5:2, 2:1) ) { 0: "
-    text = PASSED_ON.replace("FIRST", "k").replace("{ 0: block [] (\n            inout", f"{{ 0: {inner}block [] (\n            inout")
+    inner = (
+        "block [] ( inout T[0] int32(2:1) {versions=3} in A[0, 0] int32(5:2, 2:1) inout B[0, 0] int32(5:2, 2:1) ) { 0: "
+    )
+    text = PASSED_ON.replace("FIRST", "k").replace(
+        "{ 0: block [] (\n            inout", f"{{ 0: {inner}block [] (\n            inout"
+    )
     p = program("A", "B", "A int32(5:2, 2:1); B int32(5:2, 2:1)", text.rstrip() + " }")
     a = np.arange(10, dtype=np.int32).reshape(5, 2)
     assert (both(p, A=a)["B"] == a[[0, 1, 2, 0, 1]]).all()

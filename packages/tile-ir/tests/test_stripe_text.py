@@ -20,7 +20,25 @@ from tile_ir.stripe.printer import print_block, print_program, print_statement
 # --- random trees over every field of nodes.py ---------------------------------------------------
 
 NAMES = st.sampled_from(
-    ["i", "x", "K1", "_T0", "O.1", "in", "block", "load", "axis", "inf", "nan", "true", "align", "odd name", "O!", "if", "new"]
+    [
+        "i",
+        "x",
+        "K1",
+        "_T0",
+        "O.1",
+        "in",
+        "block",
+        "load",
+        "axis",
+        "inf",
+        "nan",
+        "true",
+        "align",
+        "odd name",
+        "O!",
+        "if",
+        "new",
+    ]
 )
 SCALARS = st.sampled_from(["$x", "$1", "$a.b", "$odd name", "$in"])
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=8)
@@ -38,7 +56,14 @@ def tuples(items: st.SearchStrategy[Any], size: int = 3) -> st.SearchStrategy[tu
 
 
 INDEXES = st.builds(
-    nodes.Index, NAMES, NATURAL, st.none() | AFFINES, st.sampled_from(nodes.Order), st.sampled_from(nodes.Bind), NATURAL, NATURAL
+    nodes.Index,
+    NAMES,
+    NATURAL,
+    st.none() | AFFINES,
+    st.sampled_from(nodes.Order),
+    st.sampled_from(nodes.Bind),
+    NATURAL,
+    NATURAL,
 )
 SWIZZLES = st.builds(nodes.Swizzle, NATURAL, NATURAL, NATURAL)
 FRAGMENTS = st.builds(nodes.Fragment, tuples(FORMS), tuples(FORMS))
@@ -52,7 +77,9 @@ def types(draw: st.DrawFn) -> nodes.TensorType:
     return nodes.TensorType(draw(st.sampled_from(DType)), sizes, layout)
 
 
-LOCATIONS = st.builds(nodes.Location, st.sampled_from(["", "DRAM", "SRAM", "LO CAL"]), tuples(FORMS, 2), st.sampled_from(nodes.Scope))
+LOCATIONS = st.builds(
+    nodes.Location, st.sampled_from(["", "DRAM", "SRAM", "LO CAL"]), tuples(FORMS, 2), st.sampled_from(nodes.Scope)
+)
 TAGS = st.frozensets(st.sampled_from(["tmp", "user", "agg_op_add", "a=b c"]))
 REFINEMENTS = st.builds(
     nodes.Refinement,
@@ -75,7 +102,9 @@ REFINEMENTS = st.builds(
 AT = tuples(FORMS | SCALARS)
 FLOATS = st.floats(allow_nan=False)
 LITERALS = st.booleans() | st.integers(-(2**63), 2**64) | FLOATS
-PARAMS = tuples(st.tuples(NAMES, st.integers(-9, 9) | FLOATS | TEXT), 2).filter(lambda p: len({k for k, _ in p}) == len(p))
+PARAMS = tuples(st.tuples(NAMES, st.integers(-9, 9) | FLOATS | TEXT), 2).filter(
+    lambda p: len({k for k, _ in p}) == len(p)
+)
 LEAVES = st.one_of(
     st.builds(nodes.Load, SCALARS, NAMES, AT, st.booleans()),
     st.builds(nodes.Store, NAMES, SCALARS, AT, st.booleans(), st.booleans()),
@@ -328,7 +357,11 @@ EVERYTHING = """0: #t block<CONV[0]> [i:32, j = 4*k #ordered, v:8 #vector(lanes=
 
 
 @settings(max_examples=300)
-@given(st.lists(st.tuples(st.integers(0, len(EVERYTHING)), st.integers(0, 12), st.sampled_from(TOKENS)), min_size=1, max_size=3))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(EVERYTHING)), st.integers(0, 12), st.sampled_from(TOKENS)), min_size=1, max_size=3
+    )
+)
 def test_damaged_text_gives_a_diagnostic_or_a_block(edits: list[tuple[int, int, str]]) -> None:
     text = EVERYTHING
     for start, length, token in edits:
@@ -341,14 +374,34 @@ def test_damaged_text_gives_a_diagnostic_or_a_block(edits: list[tuple[int, int, 
         assert parse_block(print_block(block)) == block
 
 
-VALUES = ["3", "x", "0.5", '"s"', "[x]", "[]", "[1, 2]", "{lane=3}", "{lane=3, register=[$x]}", "{}", "A[x]", "$x", "x + 1", "i%2"]
+VALUES = [
+    "3",
+    "x",
+    "0.5",
+    '"s"',
+    "[x]",
+    "[]",
+    "[1, 2]",
+    "{lane=3}",
+    "{lane=3, register=[$x]}",
+    "{}",
+    "A[x]",
+    "$x",
+    "x + 1",
+    "i%2",
+]
 
 
 @pytest.mark.parametrize("option", re.findall(r"(\w+)=(?:\[[^]]*\]|{.*?}(?!])|[^,)}{\[]+)[,)}]", EVERYTHING))
 def test_an_option_of_the_wrong_kind_is_diagnosed(option: str) -> None:
     refused = 0
     for value in VALUES:
-        text = re.sub(rf"\b{option}=(\[[^]]*\]|{{.*?}}(?=[,)])|[^,)}}{{\[]+)", lambda _, v=value: f"{option}={v}", EVERYTHING, count=1)
+        text = re.sub(
+            rf"\b{option}=(\[[^]]*\]|{{.*?}}(?=[,)])|[^,)}}{{\[]+)",
+            lambda _, v=value: f"{option}={v}",
+            EVERYTHING,
+            count=1,
+        )
         assert text != EVERYTHING
         try:
             parse_block(text)

@@ -33,9 +33,7 @@ EXPRESSIONS = st.recursive(st.one_of(NAMES, INTS, FLOATS), _expressions, max_lea
 FORMULAS = st.recursive(st.one_of(NAMES, INTS, st.builds(ast.IndexName, LOWER)), _formulas, max_leaves=5)
 FORMULA_LISTS = st.lists(FORMULAS, max_size=3).map(tuple)
 REFS = st.builds(ast.Ref, NAMES, FORMULA_LISTS)
-ATTRIBUTES = st.lists(
-    st.builds(ast.Attribute, LOWER, st.lists(WORDS, max_size=2).map(tuple)), max_size=2
-).map(tuple)
+ATTRIBUTES = st.lists(st.builds(ast.Attribute, LOWER, st.lists(WORDS, max_size=2).map(tuple)), max_size=2).map(tuple)
 
 
 @st.composite

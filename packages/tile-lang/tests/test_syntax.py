@@ -159,7 +159,9 @@ def test_limits_are_diagnosed_quickly(statement: str, limit: str) -> None:
         parse(wrap(statement))
     assert time.perf_counter() - start < 5
     (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.code == "TILE-E050" and limit in diagnostic.message and f"Limits({limit}=" in (diagnostic.hint or "")
+    assert (
+        diagnostic.code == "TILE-E050" and limit in diagnostic.message and f"Limits({limit}=" in (diagnostic.hint or "")
+    )
 
 
 def test_limits_can_be_raised() -> None:
@@ -176,12 +178,74 @@ def test_reports_are_cut_at_max_errors() -> None:
 
 
 PIECES = st.sampled_from(
-    ["function", "(", ")", "[", "]", "[[", "]]", "{", "}", "->", ",", ";", ":", "?", "=", "==", "!=", "<", "<=", ">", ">=", "<<", ">>", "+", "-", "*", "/", "&", "|", "^", "~", "A", "B", "N", "i", "j", "exp", "max", "1", "2.5", ".5", "0x1", "default", "no_defract", "polynomial", "&&", "%", "!", "_x", "@", "//", "#", "$", ".", "O[i:N]", "=+(", "A[i])", "\n"]
+    [
+        "function",
+        "(",
+        ")",
+        "[",
+        "]",
+        "[[",
+        "]]",
+        "{",
+        "}",
+        "->",
+        ",",
+        ";",
+        ":",
+        "?",
+        "=",
+        "==",
+        "!=",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "<<",
+        ">>",
+        "+",
+        "-",
+        "*",
+        "/",
+        "&",
+        "|",
+        "^",
+        "~",
+        "A",
+        "B",
+        "N",
+        "i",
+        "j",
+        "exp",
+        "max",
+        "1",
+        "2.5",
+        ".5",
+        "0x1",
+        "default",
+        "no_defract",
+        "polynomial",
+        "&&",
+        "%",
+        "!",
+        "_x",
+        "@",
+        "//",
+        "#",
+        "$",
+        ".",
+        "O[i:N]",
+        "=+(",
+        "A[i])",
+        "\n",
+    ]
 )
 
 
 @settings(max_examples=300)
-@given(st.lists(PIECES, max_size=25), st.sampled_from(["", "function (A) -> (O) {", "function (A[N]) -> (O) { O[i : N] = +("]))
+@given(
+    st.lists(PIECES, max_size=25),
+    st.sampled_from(["", "function (A) -> (O) {", "function (A[N]) -> (O) { O[i : N] = +("]),
+)
 def test_any_text_parses_or_is_diagnosed(pieces: list[str], start: str) -> None:
     try:
         parse(start + " ".join(pieces))

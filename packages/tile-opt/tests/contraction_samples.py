@@ -87,7 +87,9 @@ def _valid(c: Contraction, point: dict[str, int]) -> bool:
     return all(value.denominator == 1 and 0 <= value < size for value, size in values)
 
 
-_COEFFICIENTS = st.sampled_from([Fraction(v) for v in (["1", "1", "1", "1", "-1", "2", "2", "3", "-2", "1/2", "1/2", "1/3", "-1/2", "2/3"])])
+_COEFFICIENTS = st.sampled_from(
+    [Fraction(v) for v in (["1", "1", "1", "1", "-1", "2", "2", "3", "-2", "1/2", "1/2", "1/3", "-1/2", "2/3"])]
+)
 _SIZES = st.sampled_from([6, 5, 7, 4, 6, 5, 3, 2, 7, 4, 3, 2, 1, 0])
 _CONSTANTS = st.sampled_from([Fraction(v) for v in ["0", "0", "0", "0", "1", "-1", "2", "-3", "5", "1/2", "-1/3"]])
 

@@ -93,6 +93,7 @@ def check(
 
 def wrap(header: str, buffers: Mapping[str, str], kernels: str, temps: Mapping[str, str] | None = None) -> str:
     """A program text: `buffers` maps "in A" or "out C" to a type; `kernels` are statements of main."""
+
     def zeros(type: str) -> str:
         return ", ".join("0" for _ in type[type.index("(") + 1 : type.index(")")].split(",") if _.strip())
 

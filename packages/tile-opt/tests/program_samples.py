@@ -175,7 +175,20 @@ def _constant(d: _Draft) -> None:
     d.add(ConstantTensor(d.fresh(), t, random_array(t, np.random.default_rng(1)).tobytes()))
 
 
-_KINDS = (_contract, _contract, _binary, _binary, _unary, _cast, _select, _reshape, _index, _gather, _scatter, _constant)
+_KINDS = (
+    _contract,
+    _contract,
+    _binary,
+    _binary,
+    _unary,
+    _cast,
+    _select,
+    _reshape,
+    _index,
+    _gather,
+    _scatter,
+    _constant,
+)
 
 
 @st.composite

@@ -16,8 +16,18 @@ from tile_lang import bind, parse
 from tile_opt.pipeline import optimize
 
 STENCILS = [
-    {"idxs": [{"name": "i1", "size": 4, "outs": [-1], "ins": [-1, 0]}, {"name": "c", "size": -1, "outs": [0], "ins": [-1, -1]}]},
-    {"idxs": [{"name": "i1", "size": 2, "outs": [-1], "ins": [-1, 0]}, {"name": "i2", "size": 2, "outs": [-1], "ins": [0, -1]}]},
+    {
+        "idxs": [
+            {"name": "i1", "size": 4, "outs": [-1], "ins": [-1, 0]},
+            {"name": "c", "size": -1, "outs": [0], "ins": [-1, -1]},
+        ]
+    },
+    {
+        "idxs": [
+            {"name": "i1", "size": 2, "outs": [-1], "ins": [-1, 0]},
+            {"name": "i2", "size": 2, "outs": [-1], "ins": [0, -1]},
+        ]
+    },
 ]
 
 
@@ -26,8 +36,20 @@ def config(name: str, **options: Any) -> PassConfig:
 
 
 CONTRACTION = ("agg_op_add", "comb_op_mul")
-TILE = {"reqs": CONTRACTION, "outer_set": ("conv", "tiled"), "inner_set": ("conv_inner",), "memory": "SRAM", "mem_KiB": 0.25}
-SCHEDULE = {"mem_loc": {"name": "SRAM"}, "mem_KiB": 0.5, "alignment": 16, "xfer_loc": {"name": "DMA"}, "allow_out_of_range_accesses": True}
+TILE = {
+    "reqs": CONTRACTION,
+    "outer_set": ("conv", "tiled"),
+    "inner_set": ("conv_inner",),
+    "memory": "SRAM",
+    "mem_KiB": 0.25,
+}
+SCHEDULE = {
+    "mem_loc": {"name": "SRAM"},
+    "mem_KiB": 0.5,
+    "alignment": 16,
+    "xfer_loc": {"name": "DMA"},
+    "allow_out_of_range_accesses": True,
+}
 STEPS: dict[str, PassConfig] = {
     "unstage": config("unstage"),
     "unstage_plain": config("unstage", fold_init=False),
@@ -39,9 +61,21 @@ STEPS: dict[str, PassConfig] = {
     "fuse_inside": config("fusion", parent_reqs=("tiled",), fused_set=("inner",)),
     "autotile": config("autotile", **TILE),
     "autotile_po2": config("autotile", **{**TILE, "only_po2": True, "acc_idxs": False}),
-    "autotile_rest": config("autotile", **{**TILE, "reqs": ("kernel",), "exclude": ("tiled",), "outer_set": ("tiled",), "inner_set": ("inner",)}),
-    "tensorize": config("tensorize", reqs=CONTRACTION, outer_set=("CONV",), inner_set=("CONV_inner",), stencils=STENCILS),
-    "tensorize_tile": config("tensorize", reqs=("conv_inner",), outer_set=("CONV",), inner_set=("CONV_inner",), stencils=STENCILS, whole=False),
+    "autotile_rest": config(
+        "autotile",
+        **{**TILE, "reqs": ("kernel",), "exclude": ("tiled",), "outer_set": ("tiled",), "inner_set": ("inner",)},
+    ),
+    "tensorize": config(
+        "tensorize", reqs=CONTRACTION, outer_set=("CONV",), inner_set=("CONV_inner",), stencils=STENCILS
+    ),
+    "tensorize_tile": config(
+        "tensorize",
+        reqs=("conv_inner",),
+        outer_set=("CONV",),
+        inner_set=("CONV_inner",),
+        stencils=STENCILS,
+        whole=False,
+    ),
     "localize": config("localize", reqs=("main",)),
     "scalarize": config("scalarize", reqs=("main",)),
     "prune": config("prune"),
@@ -69,7 +103,9 @@ def bound(text: str, **types: tuple[int, ...]) -> Program:
 
 def run_passes(program: Stripe, labels: Sequence[str]) -> Stripe:
     """The program after the steps, verified before and after each."""
-    return optimize(program, TARGET, passes=[PassConfig(STEPS[n].name, n, STEPS[n].options) for n in labels], verify=True)
+    return optimize(
+        program, TARGET, passes=[PassConfig(STEPS[n].name, n, STEPS[n].options) for n in labels], verify=True
+    )
 
 
 def same_results(before: Stripe, after: Stripe, inputs: Mapping[str, Any]) -> None:

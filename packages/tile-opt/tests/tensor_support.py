@@ -136,7 +136,9 @@ def run_kernels(stripe: Stripe, target: Target, inputs: Mapping[str, Array]) -> 
     return execute(kernels, inputs)["R"]
 
 
-def near(got: Array, sample: Sample, inputs: Mapping[str, Array], rounding: Callable[[Array], Array], share: float) -> None:
+def near(
+    got: Array, sample: Sample, inputs: Mapping[str, Array], rounding: Callable[[Array], Array], share: float
+) -> None:
     """`got` is the sample's meaning for rounded operands.
 
     Within a share of ``|left| @ |right|``, and roundings of the product and the result.

@@ -27,8 +27,7 @@ def flat(c: Contraction) -> FlatDomain:
 
 def strides(domain: FlatDomain, *shapes: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
     return [
-        domain.strides(access, shape)
-        for access, shape in zip((domain.output, *domain.accesses), shapes, strict=True)
+        domain.strides(access, shape) for access, shape in zip((domain.output, *domain.accesses), shapes, strict=True)
     ]
 
 
@@ -145,7 +144,9 @@ def test_coupled_fractions() -> None:
 def test_implied_constraints_exclude_no_point_of_the_others() -> None:
     """Every point of the three is one of the four, and without the last two the fourth would exclude some."""
     domain = flat(
-        contraction(([p(i=F(1, 5), j=1)], [150]), ([p(i=F(1, 3), j=1), p(i=F(1, 2))], [150, 150]), ([p(i=F(1, 18))], [150]))
+        contraction(
+            ([p(i=F(1, 5), j=1)], [150]), ([p(i=F(1, 3), j=1), p(i=F(1, 2))], [150, 150]), ([p(i=F(1, 18))], [150])
+        )
     )
     from test_analysis_properties import points
 

@@ -40,7 +40,15 @@ def report() -> BlogReport:
 
 def test_the_flatten_table(report: BlogReport) -> None:
     flat = report.flat
-    assert dict(zip(flat.names, flat.ranges, strict=True)) == {"ci": 64, "co": 64, "i": 3, "j": 3, "n": 32, "x": 224, "y": 224}
+    assert dict(zip(flat.names, flat.ranges, strict=True)) == {
+        "ci": 64,
+        "co": 64,
+        "i": 3,
+        "j": 3,
+        "n": 32,
+        "x": 224,
+        "y": 224,
+    }
     strides = {a.name: a.strides for a in flat.accesses}
     assert strides == {
         "O": (0, 1, 0, 0, 3211264, 14336, 64),
@@ -122,7 +130,13 @@ def small_matmul() -> FlatKernel:
 )
 def test_public_log_points(tile: tuple[int, ...], line: str, score: float) -> None:
     settings = HardwareSettings(
-        threads=32, use_global=False, mem_width=64, max_mem=32768, max_regs=16384, goal_groups=16, goal_flops_per_byte=50
+        threads=32,
+        use_global=False,
+        mem_width=64,
+        max_mem=32768,
+        max_regs=16384,
+        goal_groups=16,
+        goal_flops_per_byte=50,
     )
     cost = tile_cost(small_matmul(), tile, settings)
     assert line in cost.text()

@@ -76,7 +76,9 @@ def test_gpu_plans_are_those_of_the_schedule(source: str, shapes: dict[str, tupl
     ("source", "kind"), [(COPY, "squares"), (MATMUL, "register tile"), (SOFTMAX, "rows"), (COPY.replace("B[n, m : N, M]", "B[m, n : M, N]"), "register tile")]
 )  # fmt: skip
 def test_cpu_plans_follow_what_operands_run_along(source: str, kind: str) -> None:
-    (kernel,) = report(compiled(source, CPU, **({"A": (512, 512), "B": (512, 512)} if "B[K" in source else {"A": (512, 512)}))).kernels
+    (kernel,) = report(
+        compiled(source, CPU, **({"A": (512, 512), "B": (512, 512)} if "B[K" in source else {"A": (512, 512)}))
+    ).kernels
     assert kernel.plan.kind == kind
 
 

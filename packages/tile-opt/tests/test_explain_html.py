@@ -29,7 +29,9 @@ def conv() -> str:
     [(CONV, CONV_SHAPES), (SOFTMAX, {"A": (8, 256)}), (MATMUL, {"A": (128, 64), "B": (64, 128)}), ("function (A) -> (B) { B = A; }", {"A": (7,)})],
     ids=["conv", "softmax", "matmul", "copy"],
 )  # fmt: skip
-def test_pages_are_well_formed_and_self_contained(source: str, shapes: dict[str, tuple[int, ...]], target: Target) -> None:
+def test_pages_are_well_formed_and_self_contained(
+    source: str, shapes: dict[str, tuple[int, ...]], target: Target
+) -> None:
     made = compiled(source, target, **shapes)
     text = explain_html(made)
     root = ElementTree.fromstring(text)

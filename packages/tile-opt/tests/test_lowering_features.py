@@ -24,12 +24,16 @@ def copy(indexes: str, head: str, access_in: str, access_out: str, n: str = "24:
     """A kernel that copies A to B through one block."""
     rank = n.count(":")
     zeros, ones = ",".join("0" * rank), ", ".join(f"1:{d.split(':')[1]}" for d in n.split(","))
-    return wrap("inputs A\noutputs B", {"in A": f"f32({n})", "out B": f"f32({n})"}, f"""
+    return wrap(
+        "inputs A\noutputs B",
+        {"in A": f"f32({n})", "out B": f"f32({n})"},
+        f"""
 block [{options.get("outer", "")}] ( in A[{zeros}] f32({n}) out B[{zeros}] f32({n}) ) {{
   block [{indexes}] ( {head} in A[{access_in}] f32({ones}) out B[{access_out}] f32({ones}) ) {{
     $a = load(A) $b = neg($a) B = store($b)
   }}
-}}""")
+}}""",
+    )
 
 
 def test_grid_indexes_share_axes_last_one_fastest() -> None:
@@ -83,7 +87,12 @@ def test_constraint_of_static_indexes_leaves_no_condition() -> None:
 
 
 def test_bounds_divide_with_floor_and_ceiling() -> None:
-    function = only(check(wrap("inputs A\noutputs B", {"in A": "f32(200:1)", "out B": "f32(200:1)"}, """
+    function = only(
+        check(
+            wrap(
+                "inputs A\noutputs B",
+                {"in A": "f32(200:1)", "out B": "f32(200:1)"},
+                """
 block [] ( in A[0] f32(200:1) out B[0] f32(200:1) ) {
   block [i:200] ( out B[i] f32(1:1) ) { $z = (f32)1.0 B = store($z) }
   block [i:4, j:30] (
@@ -92,31 +101,51 @@ block [] ( in A[0] f32(200:1) out B[0] f32(200:1) ) {
     in A[i + 4*j] f32(1:1)
     out B[i + 4*j] f32(1:1)
   ) { $a = load(A) B = store($a) }
-}""")))
+}""",
+            )
+        )
+    )
     assert not any(isinstance(s, If) for s in walk_statements(function.body))
 
 
 def test_guards_of_siblings() -> None:
-    check(wrap("inputs A\noutputs B", {"in A": "f32(10:1)", "out B": "f32(10:1)"}, """
+    check(
+        wrap(
+            "inputs A\noutputs B",
+            {"in A": "f32(10:1)", "out B": "f32(10:1)"},
+            """
 block [g:5 #grid] ( in A[0] f32(10:1) out B[0] f32(10:1) ) {
   block [g = g, i:2] if [2 - g >= 0] ( in A[2*g+i] f32(1:1) out B[2*g+i] f32(1:1) ) { $a = load(A) B = store($a) }
   block [g = g, i:2] if [g - 3 >= 0] ( in A[2*g+i] f32(1:1) out B[2*g+i] f32(1:1) ) {
     $a = load(A) $b = add($a, $a) B = store($b) }
-}"""))
+}""",
+        )
+    )
 
 
 def test_guard_that_lanes_disagree_on() -> None:
-    check(wrap("inputs A\noutputs B", {"in A": "f32(8:1)", "out B": "f32(8:1)"}, """
+    check(
+        wrap(
+            "inputs A\noutputs B",
+            {"in A": "f32(8:1)", "out B": "f32(8:1)"},
+            """
 block [] ( in A[0] f32(8:1) out B[0] f32(8:1) ) {
   block [v:8 #vector(lanes=4)] ( in A[v] f32(1:1) out B[v] f32(1:1) ) {
     block [] if [v - 2 >= 0] ( in A[0] f32(1:1) out B[0] f32(1:1) ) { $a = load(A) B = store($a) }
     block [] if [1 - v >= 0] ( in A[0] f32(1:1) out B[0] f32(1:1) ) { $a = load(A) $b = neg($a) B = store($b) }
   }
-}"""))
+}""",
+        )
+    )
 
 
 def test_blocks_inside_unrolled_and_vector_blocks_have_their_own_registers() -> None:
-    function = only(check(wrap("inputs A\noutputs S", {"in A": "f32(7:16, 16:1)", "out S": "f32(16:1)"}, """
+    function = only(
+        check(
+            wrap(
+                "inputs A\noutputs S",
+                {"in A": "f32(7:16, 16:1)", "out S": "f32(16:1)"},
+                """
 block [] ( in A[0,0] f32(7:16, 16:1) out S[0] f32(16:1) ) {
   block [u:2 #unroll, v:8 #vector(lanes=8)] (
     in A[0, 8*u + v] f32(7:16, 1:1)
@@ -127,13 +156,20 @@ block [] ( in A[0,0] f32(7:16, 16:1) out S[0] f32(16:1) ) {
     block [k:7] ( in A[k, 0] f32(1:16, 1:1) inout sum[0]:add f32(1:1) ) { $a = load(A) sum = store($a) }
     block [] ( in sum[0] f32(1:1) out S[0] f32(1:1) ) { $a = load(sum) S = store($a) }
   }
-}""")))
+}""",
+            )
+        )
+    )
     mutable = [s for s in walk_statements(function.body) if isinstance(s, Let) and s.mutable]
     assert [s.value.type.lanes for s in mutable] == [8, 8]
 
 
 def test_lanes_with_loops_of_different_length_share_a_vector_register() -> None:
-    check(wrap("inputs A\noutputs S", {"in A": "f32(8:9, 9:1)", "out S": "f32(8:1)"}, """
+    check(
+        wrap(
+            "inputs A\noutputs S",
+            {"in A": "f32(8:9, 9:1)", "out S": "f32(8:1)"},
+            """
 block [] ( in A[0,0] f32(8:9, 9:1) out S[0] f32(8:1) ) {
   block [v:8 #vector(lanes=4)] (
     in A[v,0] f32(1:9, 9:1)
@@ -147,13 +183,19 @@ block [] ( in A[0,0] f32(8:9, 9:1) out S[0] f32(8:1) ) {
     block [v = v] ( in sum[0] f32(1:1) in seen[v] f32(1:1) out S[0] f32(1:1) ) {
       $a = load(sum) $b = load(seen) $c = mul($a, $b) S = store($c) }
   }
-}"""))
+}""",
+        )
+    )
 
 
 @pytest.mark.parametrize("unit", ["REG", "LOCAL"])
 def test_fresh_allocations_in_every_iteration(unit: str) -> None:
     """A loop around an allocation, an unrolled one around that, and views of views with offsets."""
-    check(wrap("inputs A\noutputs B", {"in A": "f32(4:12, 12:1)", "out B": "f32(4:12, 12:1)"}, f"""
+    check(
+        wrap(
+            "inputs A\noutputs B",
+            {"in A": "f32(4:12, 12:1)", "out B": "f32(4:12, 12:1)"},
+            f"""
 block [] ( in A[0,0] f32(4:12, 12:1) out B[0,0] f32(4:12, 12:1) ) {{
   block [r:4] ( in A[r,0] f32(1:12, 12:1) out B[3 - r,0] f32(1:12, 12:1) ) {{
     block [u:3 #unroll] ( in A[0,4*u] f32(1:12, 4:1) out B[0,8 - 4*u] f32(1:12, 4:1) none<{unit}:thread> t[0,0] f32(2:2, 2:1) ) {{
@@ -163,35 +205,55 @@ block [] ( in A[0,0] f32(4:12, 12:1) out B[0,0] f32(4:12, 12:1) ) {{
         $a = load(t[j/2, (j)%2]) B = store($a) }}
     }}
   }}
-}}"""))
+}}""",
+        )
+    )
 
 
 def test_registers_with_moving_positions_become_an_array() -> None:
-    function = only(check(wrap("inputs A\noutputs B", {"in A": "f32(6:1)", "out B": "f32(6:1)"}, """
+    function = only(
+        check(
+            wrap(
+                "inputs A\noutputs B",
+                {"in A": "f32(6:1)", "out B": "f32(6:1)"},
+                """
 block [] ( in A[0] f32(6:1) out B[0] f32(6:1) none<REG:thread> r[0] f32(6:1) ) {
   block [i:6] ( in A[i] f32(1:1) out r[i] f32(1:1) ) { $a = load(A) r = store($a) }
   block [i:6] ( in r[5 - i] f32(1:1) out B[i] f32(1:1) ) { $a = load(r) B = store($a) }
-}""")))
+}""",
+            )
+        )
+    )
     (array,) = [s for s in walk_statements(function.body) if isinstance(s, Alloc)]
     assert array.type.count == 6 and array.type.space is Space.PRIVATE
 
 
 def test_registers_read_at_other_widths() -> None:
-    check(wrap("inputs A\noutputs B", {"in A": "f32(8:1)", "out B": "f32(8:1)"}, """
+    check(
+        wrap(
+            "inputs A\noutputs B",
+            {"in A": "f32(8:1)", "out B": "f32(8:1)"},
+            """
 block [] ( in A[0] f32(8:1) out B[0] f32(8:1) none<REG:thread> r[0] f32(8:1) ) {
   block [v:8 #vector(lanes=8)] ( in A[v] f32(1:1) out r[v] f32(1:1) ) { $a = load(A) r = store($a) }
   block [v:4 #vector(lanes=4)] ( inout r[v]:add f32(1:1) ) { $a = (f32)1.0 r = store($a) }
   block [i:2 #unroll, v:4 #vector(lanes=4)] ( in r[2*v + 1 - i] f32(1:1) out B[2*v + i] f32(1:1) ) {
     $a = load(r) B = store($a) }
-}"""))
+}""",
+        )
+    )
 
 
-LOCAL = wrap("inputs A\noutputs B", {"in A": "f32(3:8, 8:1)", "out B": "f32(3:8, 8:1)"}, """
+LOCAL = wrap(
+    "inputs A\noutputs B",
+    {"in A": "f32(3:8, 8:1)", "out B": "f32(3:8, 8:1)"},
+    """
 block [g:3 #grid] ( in A[g,0] f32(1:8, 8:1) out B[g,0] f32(1:8, 8:1) none<LOCAL:group> t[0] f32(8:1) ) {
   block [i:8 #group] ( in A[0,i] f32(1:8, 1:1) out t[i] f32(1:1) ) { $a = load(A) t = store($a) }
   sync(scope=group)
   block [i:8 #group] ( in t[7 - i] f32(1:1) out B[0,i] f32(1:8, 1:1) ) { $a = load(t) B = store($a) }
-}""")
+}""",
+)
 
 
 def test_group_arrays_and_barriers() -> None:
@@ -209,7 +271,11 @@ def test_one_thread_needs_no_barrier() -> None:
 
 
 def test_idle_threads_and_blocks_without_threads() -> None:
-    check(wrap("inputs A\noutputs B, C", {"in A": "f32(6:1)", "out B": "f32(6:1)", "out C": "f32(1:1)"}, """
+    check(
+        wrap(
+            "inputs A\noutputs B, C",
+            {"in A": "f32(6:1)", "out B": "f32(6:1)", "out C": "f32(1:1)"},
+            """
 block [] ( in A[0] f32(6:1) out B[0] f32(6:1) out C[0] f32(1:1) none<LOCAL:group> t[0] f32(6:1) ) {
   block [i:2 #group, j:3 #group] ( in A[3*i+j] f32(1:1) out t[3*i+j] f32(1:1) ) { $a = load(A) t = store($a) }
   sync(scope=group)
@@ -217,21 +283,33 @@ block [] ( in A[0] f32(6:1) out B[0] f32(6:1) out C[0] f32(1:1) none<LOCAL:group
   block [i:2 #group] ( in t[i] f32(1:1) out B[i + 4] f32(1:1) ) { $a = load(t) B = store($a) }
   block [] ( out C[0] f32(1:1) ) { $z = (f32)0.0 C = store($z) }
   block [k:6] ( in t[k] f32(1:1) inout C[0]:add f32(1:1) ) { $a = load(t) C = store($a) }
-}"""))
+}""",
+        )
+    )
 
 
 @pytest.mark.parametrize("agg", ["add", "mul", "max", "min"])
 @pytest.mark.parametrize("lanes", [4, 6])
 def test_lanes_of_one_cell_combine_first(agg: str, lanes: int) -> None:
-    check(wrap("inputs A\noutputs S", {"in A": "f32(12:1)", "out S": "f32(1:1)"}, f"""
+    check(
+        wrap(
+            "inputs A\noutputs S",
+            {"in A": "f32(12:1)", "out S": "f32(1:1)"},
+            f"""
 block [] ( in A[0] f32(12:1) out S[0] f32(1:1) ) {{
   block [] ( out S[0] f32(1:1) ) {{ $z = (f32)0.5 S = store($z) }}
   block [v:12 #vector(lanes={lanes})] ( in A[v] f32(1:1) inout S[0]:{agg} f32(1:1) ) {{ $a = load(A) S = store($a) }}
-}}"""))
+}}""",
+        )
+    )
 
 
 def test_reduce_statement_over_lanes_and_unrolled_indexes() -> None:
-    check(wrap("inputs A\noutputs B", {"in A": "f32(3:12, 12:1)", "out B": "f32(3:12, 12:1)"}, """
+    check(
+        wrap(
+            "inputs A\noutputs B",
+            {"in A": "f32(3:12, 12:1)", "out B": "f32(3:12, 12:1)"},
+            """
 block [] ( in A[0,0] f32(3:12, 12:1) out B[0,0] f32(3:12, 12:1) ) {
   block [r:3, u:3 #unroll, one:1, v:4 #vector(lanes=4)] (
     in A[r, 4*u + v + one] f32(1:12, 1:1)
@@ -245,12 +323,19 @@ block [] ( in A[0,0] f32(3:12, 12:1) out B[0,0] f32(3:12, 12:1) ) {
     $q = div($e, $s)
     B = store($q)
   }
-}"""))
+}""",
+        )
+    )
 
 
 @pytest.mark.parametrize("over", ["i", "j", "i, j", "i, j, u"])
 def test_reduce_statement_over_threads(over: str) -> None:
-    function = only(check(wrap("inputs A\noutputs B", {"in A": "f32(5:24, 24:1)", "out B": "f32(5:24, 24:1)"}, f"""
+    function = only(
+        check(
+            wrap(
+                "inputs A\noutputs B",
+                {"in A": "f32(5:24, 24:1)", "out B": "f32(5:24, 24:1)"},
+                f"""
 block [g:5 #grid] ( in A[g,0] f32(1:24, 24:1) out B[g,0] f32(1:24, 24:1) ) {{
   block [i:3 #group, j:4 #group, u:2 #unroll] (
     in A[0, 8*i + 2*j + u] f32(1:24, 1:1)
@@ -263,27 +348,40 @@ block [g:5 #grid] ( in A[g,0] f32(1:24, 24:1) out B[g,0] f32(1:24, 24:1) ) {{
     $r = mul($m, $a)
     B = store($r)
   }}
-}}""")))
+}}""",
+            )
+        )
+    )
     assert function.group_size == (12, 1, 1)
 
 
 def test_identity_is_stored_before_the_first_iteration() -> None:
-    check(wrap("inputs A\noutputs S", {"in A": "f32(5:7, 7:1)", "out S": "f32(5:1)"}, """
+    check(
+        wrap(
+            "inputs A\noutputs S",
+            {"in A": "f32(5:7, 7:1)", "out S": "f32(5:1)"},
+            """
 block [] ( in A[0,0] f32(5:7, 7:1) out S[0] f32(5:1) ) {
   block [k:7, i:5] ( in A[i,k] f32(1:7, 1:1) inout S[i]:max f32(1:1) {init=identity} ) { $a = load(A) S = store($a) }
-}"""))
+}""",
+        )
+    )
 
 
 def test_gather_clamps_and_scatter_merges() -> None:
     buffers = {"in A": "f32(6:1)", "in I": "i64(9:1)", "out B": "f32(9:1)", "out C": "f32(4:1)"}
-    text = wrap("inputs A, I\noutputs B, C", buffers, """
+    text = wrap(
+        "inputs A, I\noutputs B, C",
+        buffers,
+        """
 block [] ( in A[0] f32(6:1) in I[0] i64(9:1) out B[0] f32(9:1) out C[0] f32(4:1) ) {
   block [i:9 BIND] ( in A[0] f32(6:1) in I[i] i64(1:1) out B[i] f32(1:1) ) {
     $i = load(I) $a = load(A[$i], clamp=true) B = store($a) }
   block [i:4] ( out C[i] f32(1:1) ) { $z = (f32)0.0 C = store($z) }
   block [i:9 BIND] ( in A[0] f32(6:1) in I[i] i64(1:1) inout C[0]:add f32(4:1) ) {
     $i = load(I) $a = load(A[i - 1], clamp=true) C[$i] = store($a, clamp=true) }
-}""")
+}""",
+    )
     inputs = {"A": np.arange(6.0), "I": np.array([3, -7, 2, 2, 1 << 40, 5, 0, 3, -(1 << 62)])}
     for bind in ("", "#unroll", "#vector(lanes=3)"):
         for bits in (32, 64):
@@ -292,23 +390,36 @@ block [] ( in A[0] f32(6:1) in I[0] i64(9:1) out B[0] f32(9:1) out C[0] f32(4:1)
 
 def test_atomic_scatter() -> None:
     buffers = {"in I": "i32(8:1)", "out C": "i32(4:1)"}
-    check(wrap("inputs I\noutputs C", buffers, """
+    check(
+        wrap(
+            "inputs I\noutputs C",
+            buffers,
+            """
 block [] ( out C[0] i32(4:1) ) { block [i:4] ( out C[i] i32(1:1) ) { $z = (i32)0 C = store($z) } }
 block [g:8 #grid] ( in I[0] i32(8:1) out C[0] i32(4:1) ) {
   block [g = g] ( in I[g] i32(1:1) inout C[0]:add i32(4:1) ) {
     $i = load(I) $o = (i32)1 C[$i] = store($o, clamp=true, atomic=true) }
-}"""), {"I": np.array([0, 1, 1, 3, 9, -2, 1, 0])})
+}""",
+        ),
+        {"I": np.array([0, 1, 1, 3, 9, -2, 1, 0])},
+    )
 
 
 @pytest.mark.parametrize("bind", ["", "#unroll", "#vector(lanes=4)", "#vector(lanes=3)"])
 def test_quasi_affine_accesses(bind: str) -> None:
-    check(wrap("inputs A\noutputs B, C", {"in A": "f32(4:6, 6:1)", "out B": "f32(24:1)", "out C": "i32(24:1)"}, f"""
+    check(
+        wrap(
+            "inputs A\noutputs B, C",
+            {"in A": "f32(4:6, 6:1)", "out B": "f32(24:1)", "out C": "i32(24:1)"},
+            f"""
 block [] ( in A[0,0] f32(4:6, 6:1) out B[0] f32(24:1) out C[0] i32(24:1) ) {{
   block [o:2, i:12 {bind}] ( in A[(12*o + i)/6, (i)%6] f32(1:6, 1:1) out B[12*o + i] f32(1:1) ) {{
     $a = load(A) B = store($a) }}
   block [o:2, i:12 {bind}] ( out C[12*o + i] i32(1:1) ) {{
     $n = load_index(2*((i - 7)/3) + o):i32  C = store($n) }}
-}}"""))
+}}""",
+        )
+    )
 
 
 DTYPES = [d for d in DType if d is not DType.BOOL]
@@ -319,7 +430,11 @@ DTYPES = [d for d in DType if d is not DType.BOOL]
 def test_every_dtype_loads_computes_and_stores(dtype: DType, bind: str) -> None:
     if dtype is DType.BFLOAT16:
         pytest.importorskip("ml_dtypes")
-    check(wrap("inputs A\noutputs B, C", {"in A": f"{dtype}(8:1)", "out B": f"{dtype}(8:1)", "out C": "bool(8:1)"}, f"""
+    check(
+        wrap(
+            "inputs A\noutputs B, C",
+            {"in A": f"{dtype}(8:1)", "out B": f"{dtype}(8:1)", "out C": "bool(8:1)"},
+            f"""
 block [] ( in A[0] {dtype}(8:1) out B[0] {dtype}(8:1) out C[0] bool(8:1) ) {{
   block [i:8 {bind}] ( in A[i] {dtype}(1:1) out B[i] {dtype}(1:1) out C[i] bool(1:1) ) {{
     $a = load(A)
@@ -331,27 +446,44 @@ block [] ( in A[0] {dtype}(8:1) out B[0] {dtype}(8:1) out C[0] bool(8:1) ) {{
     B = store($r)
     C = store($c)
   }}
-}}"""), exact=True)
+}}""",
+        ),
+        exact=True,
+    )
 
 
 def test_shift_counts_of_another_dtype() -> None:
     buffers = {"in A": "u8(6:1)", "in N": "i32(6:1)", "out B": "u8(6:1)"}
-    check(wrap("inputs A, N\noutputs B", buffers, """
+    check(
+        wrap(
+            "inputs A, N\noutputs B",
+            buffers,
+            """
 block [] ( in A[0] u8(6:1) in N[0] i32(6:1) out B[0] u8(6:1) ) {
   block [i:6] ( in A[i] u8(1:1) in N[i] i32(1:1) out B[i] u8(1:1) ) {
     $a = load(A) $n = load(N) $b = bit_left($a, $n) B = store($b) }
-}"""), {"A": np.full(6, 3), "N": np.array([0, 1, 300, 257, -1, 7])})
+}""",
+        ),
+        {"A": np.full(6, 3), "N": np.array([0, 1, 300, 257, -1, 7])},
+    )
 
 
 def test_bool_shifts_are_those_of_a_byte() -> None:
     buffers = {"in A": "bool(6:1)", "in N": "i8(6:1)", "out B": "bool(6:1)", "out C": "bool(6:1)"}
-    check(wrap("inputs A, N\noutputs B, C", buffers, """
+    check(
+        wrap(
+            "inputs A, N\noutputs B, C",
+            buffers,
+            """
 block [] ( in A[0] bool(6:1) in N[0] i8(6:1) out B[0] bool(6:1) out C[0] bool(6:1) ) {
   block [i:6] ( in A[i] bool(1:1) in N[i] i8(1:1) out B[i] bool(1:1) out C[i] bool(1:1) ) {
     $a = load(A) $n = load(N)
     $b = bit_left($a, $n):bool B = store($b)
     $c = bit_right($a, $n):bool C = store($c) }
-}"""), {"A": np.array([1, 1, 1, 1, 1, 0]), "N": np.array([0, 1, 7, 8, -1, 1])})
+}""",
+        ),
+        {"A": np.array([1, 1, 1, 1, 1, 0]), "N": np.array([0, 1, 7, 8, -1, 1])},
+    )
 
 
 def test_streaming_hint_reaches_the_store() -> None:
@@ -378,13 +510,19 @@ def test_temporaries_share_bytes_and_equal_kernels_are_made_once() -> None:
 
 
 def test_zeroing_and_copying_need_no_kernel() -> None:
-    kernels = check(wrap("inputs A\noutputs B, C", {"in A": "f32(3:4, 4:1)", "out B": "f32(3:4, 4:1)", "out C": "f32(12:1)"}, """
+    kernels = check(
+        wrap(
+            "inputs A\noutputs B, C",
+            {"in A": "f32(3:4, 4:1)", "out B": "f32(3:4, 4:1)", "out C": "f32(12:1)"},
+            """
 block [] ( in A[0,0] f32(3:4, 4:1) out B[0,0] f32(3:4, 4:1) ) {
   block [i:3, j:4] ( in A[i,j] f32(1:4, 1:1) out B[i,j] f32(1:4, 1:1) ) { $a = load(A) B = store($a) }
 }
 block [] ( out C[0] f32(12:1) ) {
   block [i:3, j:4] ( out C[4*i + j] f32(1:1) ) { $z = (f32)0.0 C = store($z) }
-}"""))
+}""",
+        )
+    )
     assert [s.kind for s in kernels.steps] == [StepKind.COPY, StepKind.FILL]
     assert not kernels.kernels
 
@@ -398,12 +536,16 @@ block [] ( out C[0] f32(12:1) ) {{ block [i:{size}] ( out C[i] f32(1:1) ) {{ $z 
 
 
 def test_device_temporaries_of_kernels_become_parameters() -> None:
-    text = wrap("inputs A\noutputs B", {"in A": "f16(4:6, 6:1)", "out B": "f16(4:1)"}, """
+    text = wrap(
+        "inputs A\noutputs B",
+        {"in A": "f16(4:6, 6:1)", "out B": "f16(4:1)"},
+        """
 block [GRID] ( in A[0,0] f16(4:6, 6:1) out B[0] f16(4:1) none sum[0] f32(4:1) ) {
   block [i:4] ( out sum[i] f32(1:1) ) { $z = (f32)0.0 sum = store($z) }
   block [i:4, k:6] ( in A[i,k] f16(1:6, 1:1) inout sum[i]:add f32(1:1) ) { $a = load(A) $w = cast($a):f32 sum = store($w) }
   block [i:4] ( in sum[i] f32(1:1) out B[i] f16(1:1) ) { $s = load(sum) $h = cast($s):f16 B = store($h) }
-}""")
+}""",
+    )
     kernels = check(text.replace("GRID", ""))
     (temp,) = [b for b in kernels.buffers if b.kind is BufferKind.TEMP]
     assert (temp.dtype, temp.bytes) == (DType.FLOAT32, 16)
@@ -411,11 +553,17 @@ block [GRID] ( in A[0,0] f16(4:6, 6:1) out B[0] f16(4:1) none sum[0] f32(4:1) ) 
 
 
 def test_each_group_has_its_own_device_temporary() -> None:
-    kernels = check(wrap("inputs A\noutputs B", {"in A": "f32(3:2, 2:1)", "out B": "f32(3:2, 2:1)"}, """
+    kernels = check(
+        wrap(
+            "inputs A\noutputs B",
+            {"in A": "f32(3:2, 2:1)", "out B": "f32(3:2, 2:1)"},
+            """
 block [g:3 #grid] ( in A[g,0] f32(1:2, 2:1) out B[g,0] f32(1:2, 2:1) none t[0] f32(2:1) ) {
   block [i:2] ( in A[0,i] f32(1:2, 1:1) out t[i] f32(1:1) ) { $a = load(A) t = store($a) }
   block [i:2] ( in t[1-i] f32(1:1) out B[0,i] f32(1:2, 1:1) ) { $a = load(t) B = store($a) }
-}"""))
+}""",
+        )
+    )
     (temp,) = [b for b in kernels.buffers if b.kind is BufferKind.TEMP]
     assert temp.bytes == 3 * 64
 

@@ -13,7 +13,10 @@ MATMUL_REFS = """
   in B[0,0] f32(20:40, 40:1)
   out C[0,0] f32(13:40, 40:1)
 """
-MATMUL = wrap("inputs A, B\noutputs C", MATMUL_BUFFERS, f"""
+MATMUL = wrap(
+    "inputs A, B\noutputs C",
+    MATMUL_BUFFERS,
+    f"""
 block [] ( // mm
 {MATMUL_REFS}
 ) {{
@@ -24,7 +27,8 @@ block [] ( // mm
     inout C[i,j]:add f32(1:40, 1:1)
   ) {{ $a = load(A) $b = load(B) $p = mul($a, $b) C = store($p) }}
 }}
-""")
+""",
+)
 
 
 def tile(name: str, rows: int, i: str, guard: str, lanes: int, cols: int) -> str:
@@ -48,14 +52,18 @@ def tile(name: str, rows: int, i: str, guard: str, lanes: int, cols: int) -> str
   }}"""
 
 
-TILED = wrap("inputs A, B\noutputs C", MATMUL_BUFFERS, f"""
+TILED = wrap(
+    "inputs A, B\noutputs C",
+    MATMUL_BUFFERS,
+    f"""
 block [ig:4 #grid, jg:5 #grid] ( // mm
 {MATMUL_REFS}
 ) {{
   {tile("whole", 4, "4*ig", "if [2 - ig >= 0]", 4, 8)}
   {tile("rest", 1, "4*ig", "if [ig - 3 >= 0]", 4, 8)}
 }}
-""")
+""",
+)
 
 
 def test_unscheduled_matmul_is_one_kernel_with_fused_multiply_add() -> None:
@@ -82,7 +90,10 @@ def test_register_tiles_share_loads_and_keep_accumulators_in_variables() -> None
     assert len(lets) == 8 + 2, loads
 
 
-ROWS = wrap("inputs X\noutputs S", {"in X": "f32(5:24, 24:1)", "out S": "f32(5:1)"}, """
+ROWS = wrap(
+    "inputs X\noutputs S",
+    {"in X": "f32(5:24, 24:1)", "out S": "f32(5:1)"},
+    """
 block [i:5 #grid] ( // rows
   in X[i,0] f32(1:24, 24:1)
   out S[i] f32(1:1)
@@ -103,7 +114,8 @@ block [i:5 #grid] ( // rows
     block [] ( in total[0] f32(1:1) out S[0] f32(1:1) ) { $x = load(total) S = store($x) }
   }
 }
-""")
+""",
+)
 
 
 def test_row_sum_adds_lanes_once_at_the_end() -> None:
@@ -112,7 +124,10 @@ def test_row_sum_adds_lanes_once_at_the_end() -> None:
     assert sum(isinstance(e, ReduceLanes) for e in walk_all(kernel.function)) == 1
 
 
-CONV = wrap("inputs D, K\noutputs O", {"in D": "f32(10:3, 3:1)", "in K": "f32(3:3, 3:1)", "out O": "f32(10:1)"}, """
+CONV = wrap(
+    "inputs D, K\noutputs O",
+    {"in D": "f32(10:3, 3:1)", "in K": "f32(3:3, 3:1)", "out O": "f32(10:1)"},
+    """
 block [] ( // conv
   in D[0,0] f32(10:3, 3:1)
   in K[0,0] f32(3:3, 3:1)
@@ -127,7 +142,8 @@ block [] ( // conv
     inout O[x]:add f32(1:1)
   ) { $d = load(D) $k = load(K) $p = mul($d, $k) O = store($p) }
 }
-""")
+""",
+)
 
 
 def test_boundary_constraints_become_loop_bounds() -> None:

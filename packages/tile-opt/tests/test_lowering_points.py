@@ -42,7 +42,11 @@ def affines(names: list[str]) -> st.SearchStrategy[Affine]:
 
 def forms(names: list[str]) -> st.SearchStrategy[Quasi]:
     plain = affines(names)
-    return plain | plain | st.builds(DivMod, plain, st.integers(2, 3), st.sampled_from(DivModOp), st.sampled_from([-1, 1]), plain)
+    return (
+        plain
+        | plain
+        | st.builds(DivMod, plain, st.integers(2, 3), st.sampled_from(DivModOp), st.sampled_from([-1, 1]), plain)
+    )
 
 
 @st.composite

@@ -80,9 +80,7 @@ def conv(n: int, x: int, y: int, ci: int, co: int) -> Contraction:
 
 
 def matmul(m: int, n: int, k: int) -> Contraction:
-    return contraction(
-        ([p(i=1), p(j=1)], (m, n)), ([p(i=1), p(k=1)], (m, k)), ([p(k=1), p(j=1)], (k, n))
-    )
+    return contraction(([p(i=1), p(j=1)], (m, n)), ([p(i=1), p(k=1)], (m, k)), ([p(k=1), p(j=1)], (k, n)))
 
 
 CASES = {
@@ -183,12 +181,15 @@ def test_transposes_go_through_local_memory(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "groups"), [(2, 9, [2]), (64, 64, [4, 4]), (70, 130, [5, 3]), (8, 600, [10]), (600, 600, [3, 3])]
+    ("rows", "columns", "groups"),
+    [(2, 9, [2]), (64, 64, [4, 4]), (70, 130, [5, 3]), (8, 600, [10]), (600, 600, [3, 3])],
 )
 def test_transposes_on_cpus_walk_squares(rows: int, columns: int, groups: list[int]) -> None:
     """Squares of 256 by 256, smaller where there would be fewer than two for each of four cores."""
     c = contraction(([p(i=1), p(j=1)], (rows, columns)), ([p(j=1), p(i=1)], (columns, rows)), agg=Aggregation.ASSIGN)
-    cpu = replace(target("inline", "fuse", "merge", "accumulate", "autotile"), settings=replace(TINY, cores=4, vector_bytes=32))
+    cpu = replace(
+        target("inline", "fuse", "merge", "accumulate", "autotile"), settings=replace(TINY, cores=4, vector_bytes=32)
+    )
     stripe = to_stripe(program(c, [], c.name))
     scheduled = optimize(stripe, cpu, verify=True)
     assert [i.range for i in kernels(scheduled)[0].indexes if i.bind is Bind.GRID] == groups

@@ -25,12 +25,16 @@ from tile_opt.compiler import compile
 from tile_opt.passes import PASSES, KernelPass, Pass, create, pass_class
 from tile_opt.pipeline import PassError, optimize
 
-TEXT = wrap("inputs A\noutputs B, C", {"in A": "f32(4:1)", "out B": "f32(4:1)", "out C": "f32(4:1)"}, """
+TEXT = wrap(
+    "inputs A\noutputs B, C",
+    {"in A": "f32(4:1)", "out B": "f32(4:1)", "out C": "f32(4:1)"},
+    """
 block [] ( in A[0] f32(4:1) out B[0] f32(4:1) ) {
   block [i:4] ( in A[i] f32(1:1) out B[i] f32(1:1) ) { $a = load(A) $b = neg($a) B = store($b) } }
 block [] ( in A[0] f32(4:1) out C[0] f32(4:1) ) {
   block [i:4] ( in A[i] f32(1:1) out C[i] f32(1:1) ) { $a = load(A) C = store($a) } }
-""")
+""",
+)
 TARGET = Target("plain")
 
 
@@ -137,7 +141,9 @@ def test_equal_kernels_are_rewritten_once() -> None:
 
 def test_compile_gives_every_stage() -> None:
     t = TensorType(DType.FLOAT32, (4,))
-    program = TileProgram("p", (Param("A", t),), (Elementwise("B", t, "add", ("A", Literal(1.0, DType.FLOAT32))),), (("R", "B"),))
+    program = TileProgram(
+        "p", (Param("A", t),), (Elementwise("B", t, "add", ("A", Literal(1.0, DType.FLOAT32))),), (("R", "B"),)
+    )
     compiled = compile(program, TARGET, passes=[Rename("x_")], verify=True)
     assert list(compiled.timings) == ["rewrite", "stripe", "pass:rename", "lower", "legalise", "simplify", "verify"]
     assert [k.name for k in kernels_of(compiled.stripe_initial) if isinstance(k, Block)] != [

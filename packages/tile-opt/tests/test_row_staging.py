@@ -73,7 +73,9 @@ def test_a_long_row_comes_in_pieces() -> None:
     assert isinstance(kernel, Block) and locals_of(kernel) == {"A_local": (32,), "B_local": (32,)}
     (loop,) = [i for i in steps_of(kernel)[0].indexes if i.value is None]
     assert (loop.range, loop.order) == (32, Order.ORDERED)
-    assert plan(DOT, staging(), A=(3, 1001), B=(3, 1001)).lines[-1] == "through local memory, 32 elements at a time: A, B"
+    assert (
+        plan(DOT, staging(), A=(3, 1001), B=(3, 1001)).lines[-1] == "through local memory, 32 elements at a time: A, B"
+    )
 
 
 def test_scalar_accesses_are_what_the_target_asks_for() -> None:
@@ -83,7 +85,9 @@ def test_scalar_accesses_are_what_the_target_asks_for() -> None:
 
 
 def test_an_operand_read_twice_at_one_place_is_staged_once() -> None:
-    (kernel,) = kernels_of(compiled("function (A[X, Y]) -> (T) { T[x : X] = +(A[x, y] * A[x, y]); }", staging(), A=(4, 40)).stripe)
+    (kernel,) = kernels_of(
+        compiled("function (A[X, Y]) -> (T) { T[x : X] = +(A[x, y] * A[x, y]); }", staging(), A=(4, 40)).stripe
+    )
     assert isinstance(kernel, Block) and list(locals_of(kernel)) == ["A_local"]
 
 
@@ -159,7 +163,10 @@ def samples(draw: st.DrawFn) -> Sample:
     away = "/" if dtype.is_float else "-"
     heads = ["P = A;", "P = A + B;", "P = A * A;", f"P = A {away} M;", *(["P = exp(A) * V;"] if dtype.is_float else [])]
     tails = ["R = -T;", "R = T * T + M;", f"R = A {away} T;", "U[x, 0 : X, 1] = >(B[x, y]); R = T + U;"]
-    first, second = draw(st.sampled_from(["A", "P"])), draw(st.sampled_from(["", "B[x, y]", "V[y]", "W[x, y + 1]", "M[x, 0]"]))
+    first, second = (
+        draw(st.sampled_from(["A", "P"])),
+        draw(st.sampled_from(["", "B[x, y]", "V[y]", "W[x, y + 1]", "M[x, 0]"])),
+    )
     reduced = f"{first}[x, y]" + (f" * {second}" if second else "")
     agg = draw(st.sampled_from("+*><"))
     source = f"""function (A[X, Y], B[X, Y], V[Y], M[X, Q], W[X, Z]) -> (R) {{

@@ -48,7 +48,15 @@ def _tree(kernel: Kernel) -> list[tuple[int, int]]:
         match statement:
             case If(
                 Compare("cmp_lt", _, Const(value=lower)),
-                Block((Store(Var(into), _, Binary("add", Load(Var(first)), Load(Var(second), Binary("add", _, Const(value=far))))),)),
+                Block(
+                    (
+                        Store(
+                            Var(into),
+                            _,
+                            Binary("add", Load(Var(first)), Load(Var(second), Binary("add", _, Const(value=far)))),
+                        ),
+                    )
+                ),
             ):
                 assert into == first == second
                 steps.append((int(lower), int(far)))
@@ -94,7 +102,9 @@ def test_the_sum_has_a_group_per_row_and_rolls_up_32_partial_sums_of_staged_prod
     got = execute(made.kernels, {"A": rows, "B": np.ones_like(rows)})["R"]
     np.testing.assert_array_equal(got, -rows.sum(axis=1))
     (explained,) = report(made).kernels
-    assert explained.plan.kind == "rows" and explained.plan.lines[0].startswith("a group per row of 26 elements: 32 items")
+    assert explained.plan.kind == "rows" and explained.plan.lines[0].startswith(
+        "a group per row of 26 elements: 32 items"
+    )
     assert explained.plan.lines[1] == "through local memory, 26 elements at a time: A, B"
     assert explained.output_operations == ("R = neg(T)",)
 

@@ -22,7 +22,9 @@ def floats(count: int, seed: int) -> Array:
     """Every exponent, ties and their neighbours, and what is no ordinary number."""
     rng = np.random.default_rng(seed)
     bits = rng.integers(0, 1 << 32, count, dtype=np.uint32)
-    bits[::3] = bits[::3] & np.uint32(0xFFFFE000) | rng.choice(np.array([0xFFF, 0x1000, 0x1001], np.uint32), len(bits[::3]))
+    bits[::3] = bits[::3] & np.uint32(0xFFFFE000) | rng.choice(
+        np.array([0xFFF, 0x1000, 0x1001], np.uint32), len(bits[::3])
+    )
     bits[1::7] &= np.uint32(0x81FFFFFF)
     edges = [0.0, -0.0, np.inf, -np.inf, np.nan, 3.4028235e38, -3.4028235e38, 1e-45, -1e-45, 2.0**64, 2.0**-126]
     return np.concatenate([np.array(edges, np.float32), bits.view(np.float32)])
@@ -131,7 +133,9 @@ def test_without_fma_a_product_is_a_multiplication_and_an_addition() -> None:
     legal = legalise(function, nodes)
     assert used_nodes(legal) & OPTIONAL_NODES <= nodes
     rng = np.random.default_rng(4)
-    given = [rng.normal(0, 1, 64 * o.registers).astype(np.float32) for o in (instruction.c, instruction.a, instruction.b)]
+    given = [
+        rng.normal(0, 1, 64 * o.registers).astype(np.float32) for o in (instruction.c, instruction.a, instruction.b)
+    ]
     given[1:] = [x.astype(instruction.dtype.numpy) for x in given[1:]]
     results = [[given[0].copy(), *given[1:]] for _ in range(2)]
     for each, buffers in zip((function, legal), results, strict=True):
@@ -158,7 +162,11 @@ function f(write global float32* out) group(32, 1, 1) subgroup(32) {
     [
         ("let v = mma(16, 8, 8, [1f32x4], [1f32x2], [0f32x4]);", OPTIONAL_NODES - {"Mma", "Barrier"}, "Mma"),
         ("while (extract(mma(16, 8, 8, [1f32x4], [1f32x2], [0f32x4]), 0) < 1.0) { }", OPTIONAL_NODES - {"Mma"}, "Mma"),
-        ("alloc local float16[64] t; let v = matrix_load(t, 0):float16x2;", OPTIONAL_NODES - {"MatrixLoad"}, "MatrixLoad"),
+        (
+            "alloc local float16[64] t; let v = matrix_load(t, 0):float16x2;",
+            OPTIONAL_NODES - {"MatrixLoad"},
+            "MatrixLoad",
+        ),
     ],
 )
 def test_what_stays_is_an_error(body: str, nodes: frozenset[str], message: str) -> None:

@@ -28,7 +28,20 @@ def domain(dtype: DType) -> list[Any]:
         return [False, True]
     if dtype.is_float:
         return [0.0, -0.0, 1.0, -1.0, 1.5, float("inf"), float("-inf"), float("nan"), 3e-8]
-    return sorted({dtype.min_value, dtype.max_value, 0, 1, 2, 3, 7, 8, dtype.max_value - 1, *((-1, -3) if dtype.is_signed else ())})
+    return sorted(
+        {
+            dtype.min_value,
+            dtype.max_value,
+            0,
+            1,
+            2,
+            3,
+            7,
+            8,
+            dtype.max_value - 1,
+            *((-1, -3) if dtype.is_signed else ()),
+        }
+    )
 
 
 def names_of(pattern: Pattern) -> list[str]:

@@ -70,7 +70,10 @@ def stripe_of(program: Program) -> Stripe:
 
 
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
-@given(programs(), st.one_of(st.just(PIPELINE), st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=8).map(tuple)))
+@given(
+    programs(),
+    st.one_of(st.just(PIPELINE), st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=8).map(tuple)),
+)
 def test_random_programs_keep_their_meaning(program: Program, labels: tuple[str, ...]) -> None:
     before = stripe_of(program)
     same_results(before, run_passes(before, labels), random_inputs(program))

@@ -84,7 +84,10 @@ SMALL: dict[str, dict[str, int]] = {
 def test_the_pass_keeps_the_meaning_of_a_small_twin(case: str) -> None:
     program = shrunk(CASES[case][0], SMALL[case])
     rng = np.random.default_rng(0)
-    data = {n: rng.integers(-3, 4, program.entry.ref(n).type.sizes).astype(program.entry.ref(n).type.dtype.numpy) for n in program.inputs}
+    data = {
+        n: rng.integers(-3, 4, program.entry.ref(n).type.sizes).astype(program.entry.ref(n).type.dtype.numpy)
+        for n in program.inputs
+    }
     passes = CASES[case][1].replace('"memory" : "SRAM"', '"memory" : "SRAM", "mem_KiB": 0.5')
     made = optimize(program, slides_target(passes), verify=True)
     assert made != program
@@ -181,7 +184,9 @@ OPTIMIZER = """
 """
 
 
-@pytest.mark.parametrize("passes", [OPTIMIZER, TENSORIZE, AUTOTILE % "true", FUSION], ids=["optimizer", "tensorize", "autotile", "fusion"])
+@pytest.mark.parametrize(
+    "passes", [OPTIMIZER, TENSORIZE, AUTOTILE % "true", FUSION], ids=["optimizer", "tensorize", "autotile", "fusion"]
+)
 def test_the_slides_configurations_are_read_as_printed(passes: str) -> None:
     target = slides_target(passes)
     for entry in target.passes:
@@ -200,5 +205,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-

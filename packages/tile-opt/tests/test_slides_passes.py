@@ -30,7 +30,10 @@ def passed(program: Program | str, *passes: Any) -> Program:
     before = parse_program(program) if isinstance(program, str) else program
     after = optimize(before, Target("t"), passes=passes, verify=True)
     rng = np.random.default_rng(1)
-    data = {n: rng.integers(-3, 4, before.entry.ref(n).type.sizes).astype(before.entry.ref(n).type.dtype.numpy) for n in before.inputs}
+    data = {
+        n: rng.integers(-3, 4, before.entry.ref(n).type.sizes).astype(before.entry.ref(n).type.dtype.numpy)
+        for n in before.inputs
+    }
     same_results(before, after, data)
     return after
 
@@ -50,7 +53,9 @@ def chain(count: int, size: int = 64) -> str:
     kernels = "\n".join(unary(f"k{k}", names[k + 1], names[k], size=size) for k in range(count))
     temps = dict.fromkeys(names[1:-1], f"f32({size}:1)")
     text = wrap("inputs A\noutputs B", {"in A": f"f32({size}:1)", "out B": f"f32({size}:1)"}, kernels, temps)
-    return text.replace("block [] ( // program", "#program block [] ( // program").replace("block [] ( // main", "#main block [] ( // main")
+    return text.replace("block [] ( // program", "#program block [] ( // program").replace(
+        "block [] ( // main", "#main block [] ( // main"
+    )
 
 
 def main_text(kernels: str, *temps: str, inputs: str = "A") -> str:
@@ -58,7 +63,9 @@ def main_text(kernels: str, *temps: str, inputs: str = "A") -> str:
     names = inputs.split()
     buffers = {**{f"in {n}": "f32(64:1)" for n in names}, "out B": "f32(64:1)"}
     text = wrap(f"inputs {', '.join(names)}\noutputs B", buffers, kernels, dict.fromkeys(temps, "f32(64:1)"))
-    return text.replace("block [] ( // program", "#program block [] ( // program").replace("block [] ( // main", "#main block [] ( // main")
+    return text.replace("block [] ( // program", "#program block [] ( // program").replace(
+        "block [] ( // main", "#main block [] ( // main"
+    )
 
 
 # --- unstage, fusion, localize, scalarize ------------------------------------------------------------
@@ -83,7 +90,9 @@ def test_elementwise_blocks_fuse_into_one_body_and_pass_scalars() -> None:
 
 
 def test_a_consumer_joins_the_tiles_of_its_producer() -> None:
-    tile = config("tile", reqs=("agg_op_add",), sizes={"x": 4, "y": 3, "d": 8}, outer_set=("conv",), inner_set=("tile",))
+    tile = config(
+        "tile", reqs=("agg_op_add",), sizes={"x": 4, "y": 3, "d": 8}, outer_set=("conv",), inner_set=("tile",)
+    )
     eltwise = config("fusion", a_reqs=("eltwise",), b_reqs=("eltwise",), fused_set=("eltwise",))
     made = passed(to_stripe(CONV), config("unstage"), tile, config("prune"), eltwise,
                   config("fusion", a_reqs=("conv",), b_reqs=("eltwise",), fused_set=("fused",)), config("localize", reqs=("main",)))  # fmt: skip
@@ -166,7 +175,12 @@ def test_autotile_knows_its_memory() -> None:
     tile = config("autotile", reqs=("agg_op_add",), memory="SRAN")
     with pytest.raises(TileDeviceError, match=r"no memory unit 'SRAN'(.|\n)*give mem_KiB"):
         passed(to_stripe(CONV), tile)
-    model: dict[str, Any] = {"clock_mhz": 1, "mem_units": {"SRAM": {"count": 1, "size_KiB": 2}}, "exec_units": {}, "tx_units": {}}
+    model: dict[str, Any] = {
+        "clock_mhz": 1,
+        "mem_units": {"SRAM": {"count": 1, "size_KiB": 2}},
+        "exec_units": {},
+        "tx_units": {},
+    }
     with pytest.raises(TileDeviceError, match="memories: SRAM"):
         optimize(to_stripe(CONV), Target("t", model=model), passes=[tile])
     for depth in (1, 2):
@@ -232,7 +246,9 @@ def test_halos_need_leave_to_reach_outside() -> None:
     steps = (config("unstage"), config("locate_block", reqs=("kernel",), loc="DSP"),
              config("tile", reqs=("agg_op_add",), sizes={"x": 4}, outer_set=("tiled",)), config("prune"))  # fmt: skip
     tiles = {**SCHEDULE, "mem_KiB": 8, "resident": False}
-    strict = passed(to_stripe(CONV), *steps, config("schedule", reqs=("tiled",), **{**tiles, "allow_out_of_range_accesses": False}))
+    strict = passed(
+        to_stripe(CONV), *steps, config("schedule", reqs=("tiled",), **{**tiles, "allow_out_of_range_accesses": False})
+    )
     assert local_allocations(main_of(strict)) == []
     made = passed(to_stripe(CONV), *steps, config("schedule", reqs=("tiled",), **tiles))
     nest = blocks(kernels_of(made))[0]
@@ -242,7 +258,11 @@ def test_halos_need_leave_to_reach_outside() -> None:
 
 
 def test_cache_copies_in_and_out_once_per_iteration() -> None:
-    steps = (config("unstage"), config("tile", reqs=("eltwise",), sizes={"i0": 4}, outer_set=("tiled",)), config("prune"))
+    steps = (
+        config("unstage"),
+        config("tile", reqs=("eltwise",), sizes={"i0": 4}, outer_set=("tiled",)),
+        config("prune"),
+    )
     made = passed(to_stripe(CONV), *steps, config("cache", reqs=("tiled",)))
     nest = blocks(kernels_of(made))[-1]
     assert [(s.src, s.dst) for s in nest.body if isinstance(s, Transfer)][-1][1] == "R"
@@ -297,8 +317,13 @@ def test_locations() -> None:
 
 
 def test_prune_removes_unit_loops_dead_buffers_and_wrappers() -> None:
-    text = chain(2).replace("block<DSP> [i:64] ( in T1[i]", "block [u:1] ( in T1[0] f32(64:1) out B[0] f32(64:1) ) { block [i:64, p = u] ( in T1[i]")
-    text = text.replace("{ $a = load(T1) $b = neg($a) B = store($b) }", "{ $a = load(T1) $b = neg($a) B = store($b) } }")
+    text = chain(2).replace(
+        "block<DSP> [i:64] ( in T1[i]",
+        "block [u:1] ( in T1[0] f32(64:1) out B[0] f32(64:1) ) { block [i:64, p = u] ( in T1[i]",
+    )
+    text = text.replace(
+        "{ $a = load(T1) $b = neg($a) B = store($b) }", "{ $a = load(T1) $b = neg($a) B = store($b) } }"
+    )
     made = passed(text, config("prune"))
     assert [[i.name for i in b.indexes] for b in blocks(kernels_of(made))] == [["i"], ["i"]]
     dead = chain(2).replace("in T1[i]", "in A[i]").replace("load(T1)", "load(A)")

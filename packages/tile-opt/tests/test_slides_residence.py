@@ -64,9 +64,15 @@ def transfers(program: Program) -> Counter[str]:
     for point in product(*loops.values()):
         env = dict(zip(loops, point, strict=True))
         for statement in nest.body:
-            unit = getattr(statement, "unit", "") or (statement.loc.unit if isinstance(statement, Block) and statement.loc else "")
+            unit = getattr(statement, "unit", "") or (
+                statement.loc.unit if isinstance(statement, Block) and statement.loc else ""
+            )
             if unit in ("DMA", "NOC") and all(g.evaluate(env) >= 0 for g in getattr(statement, "guard", ())):
-                source = statement.src if hasattr(statement, "src") else next(r.source for r in statement.refs if r.dir is Direction.IN)
+                source = (
+                    statement.src
+                    if hasattr(statement, "src")
+                    else next(r.source for r in statement.refs if r.dir is Direction.IN)
+                )
                 counts[source if unit == "DMA" else f"{source} by {unit}"] += 1
     return counts
 
@@ -75,7 +81,11 @@ def test_an_operand_that_no_loop_moves_comes_to_each_bank_once() -> None:
     always, kept = tiled({"i": 2}, resident=False), tiled({"i": 2})
     assert transfers(always) == {"A": 6, "B": 6, "R_SRAM": 6}
     assert transfers(kept) == {"A": 6, "B": 2, "R_SRAM": 6}
-    (home,) = [r for r in local_allocations(main_of(kept)) if r.into not in {x.into for x in nest_of(kept).refs if not x.source}]
+    (home,) = [
+        r
+        for r in local_allocations(main_of(kept))
+        if r.into not in {x.into for x in nest_of(kept).refs if not x.source}
+    ]
     assert home.versions == 2, "one copy in each of two banks: nothing is loaded behind it"
     assert all(i.order is Order.ORDERED for i in nest_of(kept).indexes), "iterations leave it to later ones"
 
@@ -146,10 +156,14 @@ def test_a_model_with_other_banks_than_the_schedule_keeps_every_load() -> None:
     st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=4),
     st.integers(1, 8), st.integers(1, 3), st.booleans(),
 )  # fmt: skip
-def test_every_iteration_finds_its_view_in_its_own_bank(dims: list[tuple[int, bool]], banks: int, depth: int, near: bool) -> None:
+def test_every_iteration_finds_its_view_in_its_own_bank(
+    dims: list[tuple[int, bool]], banks: int, depth: int, near: bool
+) -> None:
     loops = [Index(f"i{k}", n) for k, (n, _) in enumerate(dims)]
     names = [i.name for i, (_, named) in zip(loops, dims, strict=True) if named]
-    ref = Refinement(Direction.IN, "A", "A", tuple(map(Affine.var, names)), TensorType.row_major(DType.INT8, (1,) * len(names)))
+    ref = Refinement(
+        Direction.IN, "A", "A", tuple(map(Affine.var, names)), TensorType.row_major(DType.INT8, (1,) * len(names))
+    )
     roads = Roads(banks, "NOC", 0.1) if near else Roads(banks)
     found = stay(ref, loops, roads, depth)
     if found is None:

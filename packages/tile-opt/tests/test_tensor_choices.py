@@ -100,7 +100,12 @@ def _address(ref: Refinement, point: dict[str, int]) -> int:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
     ("sizes", "tile"),
-    [((4096, 4096, 4096), (128, 128)), ((1024, 1024, 1024), (128, 64)), ((512, 512, 512), (64, 64)), ((256, 256, 4096), (32, 32))],
+    [
+        ((4096, 4096, 4096), (128, 128)),
+        ((1024, 1024, 1024), (128, 64)),
+        ((512, 512, 512), (64, 64)),
+        ((256, 256, 4096), (32, 32)),
+    ],
     ids=str,
 )
 def test_tiles_keep_the_multiprocessors_busy(dtype: DType, sizes: tuple[int, int, int], tile: tuple[int, int]) -> None:

@@ -157,8 +157,14 @@ def test_a_matrix_times_itself() -> None:
 OWN_KERNELS: dict[str, tuple[str, Callable[[Array, Array], Array]]] = {
     "computed": ("X = exp(A); R[i, j : M, N] = +(X[i, k] * B[k, j]);", lambda a, b: np.exp(a) @ b),
     "shifted": ("X = A + 0.5; R[i, j : M, N] = +(X[i, k] * B[k, j]);", lambda a, b: (a + 0.5) @ b),
-    "rows before the first": ("R[i, j : M, N] = +(A[i - 1, k] * B[k, j]);", lambda a, b: np.pad(a @ b, ((1, 0), (0, 0)))[:-1]),
-    "a sum beside": ("P[i, j : M, N] = +(A[i, k] * B[k, j]); S[j : N] = +(B[k, j]); R = P + S;", lambda a, b: a @ b + b.sum(0)),
+    "rows before the first": (
+        "R[i, j : M, N] = +(A[i - 1, k] * B[k, j]);",
+        lambda a, b: np.pad(a @ b, ((1, 0), (0, 0)))[:-1],
+    ),
+    "a sum beside": (
+        "P[i, j : M, N] = +(A[i, k] * B[k, j]); S[j : N] = +(B[k, j]); R = P + S;",
+        lambda a, b: a @ b + b.sum(0),
+    ),
 }
 
 
@@ -284,7 +290,9 @@ def test_which_blocks_are_instructions(dtype: DType, nodes: frozenset[str], expe
 
 
 @pytest.mark.parametrize(("layout", "transposed"), [("nn", "B"), ("tn", "AB"), ("nt", ""), ("tt", "A")])
-def test_matrices_whose_neighbours_are_no_neighbours_in_depth_are_loaded_transposed(layout: str, transposed: str) -> None:
+def test_matrices_whose_neighbours_are_no_neighbours_in_depth_are_loaded_transposed(
+    layout: str, transposed: str
+) -> None:
     stripe = scheduled(matmul(layout, BF16, 64, 64, 64).program, SMALL)
     loads = {b.name: b.instr for b in walk_instr(stripe, "matrix_load")}
     assert {n for n, instr in loads.items() if "_transposed" in instr} == {f"load_{n}" for n in transposed}
@@ -310,7 +318,9 @@ def test_each_operand_has_one_allocation_of_fragments(dtype: DType) -> None:
     multiplies = [b for b in blocks_of(stripe) if b.name == "multiply"]
     for block in multiplies:
         assert [r.into for r in block.refs if r.dir is Direction.ALLOC] == ["A_fragments", "B_fragments"]
-    fragments = [r for b in blocks_of(stripe) for r in b.refs if r.dir is Direction.ALLOC and r.loc.scope is Scope.SUBGROUP]
+    fragments = [
+        r for b in blocks_of(stripe) for r in b.refs if r.dir is Direction.ALLOC and r.loc.scope is Scope.SUBGROUP
+    ]
     assert all(r.type.layout.fragment is not None for r in fragments)
     assert len(fragments) == 2 * len(multiplies) + 1
     assert {r.type.dtype for r in fragments if r.into not in ("A_fragments", "B_fragments")} == {F32}

@@ -39,7 +39,13 @@ CONCAT = "function (A[H, W], B[H, W]) -> (R) { X[i, j : 2 * H, W] = +(A[i, j]); 
 BESIDE = "function (A[H, W], B[H, W]) -> (R) { X[i, j : H, 2 * W] = +(A[i, j]); Y[i, j + W : H, 2 * W] = +(B[i, j]); R = X + Y; }"
 LARGEST = "function (A[H, W]) -> (R) { U[i, j : H, W] = >(A[i - 1, j]); L[i, j : H, W] = >(A[i, j - 1]); R = U + L; }"
 PADDED = "function (A[H, W]) -> (R) { R[i + 2, j + 3 : H + 4, W + 6] = =(A[i, j]); }"
-ONE_KERNEL = {"laplace": LAPLACE, "rows after rows": CONCAT, "columns beside columns": BESIDE, "largest": LARGEST, "padded": PADDED}
+ONE_KERNEL = {
+    "laplace": LAPLACE,
+    "rows after rows": CONCAT,
+    "columns beside columns": BESIDE,
+    "largest": LARGEST,
+    "padded": PADDED,
+}
 
 
 def program(source: str, rows: int, columns: int) -> Stripe:
@@ -268,7 +274,15 @@ def test_random_stencils_keep_their_meaning(source: str, target: Target, rows: i
 @st.composite
 def products(draw: st.DrawFn) -> str:
     """A product with shifted, repeated and plain tensors in any order beside it, and their sum."""
-    sums = ["+(A[i + 1, j]);", "+(B[i, j - 2]);", "+(A[i, j]);", "+(B[j, i]);", "+(S[i]);", "+(S[j]);", "+(A[i, j]), i < 5;"]
+    sums = [
+        "+(A[i + 1, j]);",
+        "+(B[i, j - 2]);",
+        "+(A[i, j]);",
+        "+(B[j, i]);",
+        "+(S[i]);",
+        "+(S[j]);",
+        "+(A[i, j]), i < 5;",
+    ]
     names = [f"T{k}" for k in range(draw(st.integers(1, 3)))]
     lines = [f"{name}[i, j : H, W] = {draw(st.sampled_from(sums))}" for name in names]
     lines = draw(st.permutations([*lines, "P[i, j : H, W] = +(A[i, k] * B[k, j]);"]))

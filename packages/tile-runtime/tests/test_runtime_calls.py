@@ -214,7 +214,9 @@ def test_given_outputs_of_any_layout(matmul: tile.Function, make: Any) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 4, 8])
-def test_kernels_write_what_numpy_allocates_in_place(matmul: tile.Function, monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
+def test_kernels_write_what_numpy_allocates_in_place(
+    matmul: tile.Function, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
     """Arrays that start on 16 bytes; nothing else is allocated."""
     a, out = np.eye(3, dtype=np.float32), _aligned((5, 4)).reshape(-1)[offset : offset + 9].reshape(3, 3)
     matmul(a, a, out=out)

@@ -193,8 +193,12 @@ def test_closed_over_tensors_decide_the_device_and_are_named() -> None:
     x = tile.placeholder("float32", (3,), name="x")
     f = tile.compose([x], [ADD(x, tile.asarray(np.ones(3, np.float32), "interp"))])
     np.testing.assert_array_equal(f(np.ones(3, np.float32)), 2)
-    with pytest.raises(tile.TileDeviceError, match="the composition's tensor 'W' is on device interp:0, the call runs on llvm:0"):
+    with pytest.raises(
+        tile.TileDeviceError, match="the composition's tensor 'W' is on device interp:0, the call runs on llvm:0"
+    ):
         f(np.ones(3, np.float32), device="llvm")
-    mixed = tile.compose([x], [ADD(ADD(x, tile.Tensor("interp", (3,), "float32")), tile.Tensor("llvm", (3,), "float32"))])
+    mixed = tile.compose(
+        [x], [ADD(ADD(x, tile.Tensor("interp", (3,), "float32")), tile.Tensor("llvm", (3,), "float32"))]
+    )
     with pytest.raises(tile.TileDeviceError, match=r"the composition's tensor 'W(_1)?' is on device"):
         mixed(np.ones(3, np.float32))

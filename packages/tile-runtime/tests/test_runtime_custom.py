@@ -48,7 +48,9 @@ def test_a_tile_function_as_gradient() -> None:
 
 
 def test_none_is_a_zero_gradient_and_an_output_may_be_an_input() -> None:
-    still = tile.custom_vjp(tile.Function("function (A, B) -> (O, P) { O = A; P = B * A; }"), lambda a, b, o, p, do, dp: (None, dp))
+    still = tile.custom_vjp(
+        tile.Function("function (A, B) -> (O, P) { O = A; P = B * A; }"), lambda a, b, o, p, do, dp: (None, dp)
+    )
     da, db = tile.vjp(still, ("A", "B"))(X, X, ONE, 2 * ONE)
     np.testing.assert_array_equal(da, 0 * ONE)
     np.testing.assert_array_equal(db, 2 * ONE)

@@ -52,6 +52,8 @@ def test_candidates_and_json(file: Path) -> None:
 
 def test_lowered_reports() -> None:
     function = tile.Function(MATMUL)
-    low = function.lower(tile.placeholder("float32", (8, 8), name="A"), tile.placeholder("float32", (8, 8), name="B"), device="interp")
+    low = function.lower(
+        tile.placeholder("float32", (8, 8), name="A"), tile.placeholder("float32", (8, 8), name="B"), device="interp"
+    )
     assert low.report().kernels[0].name in low.explain()
     assert low.report().kernels[0].name in low.explain_html()

@@ -52,7 +52,9 @@ def test_mapping(device: Any) -> None:
     assert repr(t) == f"Tensor('{device.id}', shape=(2, 3), dtype='float32')"
 
 
-@pytest.mark.parametrize("value", [np.float64(3), np.zeros((0, 4), np.int8), np.arange(6).reshape(2, 3).T, [True, False]])
+@pytest.mark.parametrize(
+    "value", [np.float64(3), np.zeros((0, 4), np.int8), np.arange(6).reshape(2, 3).T, [True, False]]
+)
 def test_conversions(value: Any) -> None:
     t = tile.asarray(value, device="interp")
     want = np.asarray(value)

@@ -26,7 +26,9 @@ def halve(out, class_1, group_x, group_y, group_z):
 def kernel(body: ir.Statement) -> kernels.KernelList:
     params = (ir.Param("out", POINTER, ir.Access.WRITE, 4, 4), ir.Param("class", POINTER, ir.Access.READ, 4, 4))
     function = ir.Function("halve", params, ir.Block((body,)))
-    return kernels.KernelList((kernels.Kernel("halve", Block("halve"), function, (4, 1, 1)),), (), (), SampleDevice().target)
+    return kernels.KernelList(
+        (kernels.Kernel("halve", Block("halve"), function, (4, 1, 1)),), (), (), SampleDevice().target
+    )
 
 
 def halve() -> kernels.KernelList:

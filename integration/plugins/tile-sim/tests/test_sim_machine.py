@@ -105,7 +105,7 @@ def test_what_the_machine_cannot_do_is_refused(old: str, new: str, message: str)
 
 
 def test_bytes_that_another_buffer_took_are_refused() -> None:
-    clobbered = GOOD.replace("0x60", "0x20").replace("B = transfer(T", "T = transfer(S, unit=\"DMA\") B = transfer(T")
+    clobbered = GOOD.replace("0x60", "0x20").replace("B = transfer(T", 'T = transfer(S, unit="DMA") B = transfer(T')
     with pytest.raises(TileDeviceError, match=r"S in SRAM\[0\] was overwritten before it was read"):
         simulate(listed(clobbered), {"A": np.zeros(64, np.int8)})
 
@@ -149,7 +149,14 @@ def scheduled(**design: Any) -> Block:
 def test_the_schedule_follows_the_machine() -> None:
     small, large = scheduled(SRAM_SIZE_KIB=2), scheduled(SRAM_SIZE_KIB=64)
     assert small != large
-    shape = [{"idxs": [{"name": "i", "size": 8, "outs": [-1], "ins": [-1, 0]}, {"name": "c", "size": 8, "outs": [0], "ins": [-1, -1]}]}]
+    shape = [
+        {
+            "idxs": [
+                {"name": "i", "size": 8, "outs": [-1], "ins": [-1, 0]},
+                {"name": "c", "size": 8, "outs": [0], "ins": [-1, -1]},
+            ]
+        }
+    ]
     assert scheduled(SRAM_SIZE_KIB=64, CONV_STENCILS=shape) != large
     assert measure(CONV, Design(4, 2.0)).cycles > measure(CONV, Design(4, 64.0)).cycles
 
@@ -171,7 +178,7 @@ def test_twice_the_units_is_faster_until_it_stops_paying(tmp_path: Path) -> None
     assert "stop paying" in table(results)
     plot(results, tmp_path / "sweep.svg")
     text = (tmp_path / "sweep.svg").read_text(encoding="utf-8")
-    assert text.count("<g id=\"axes_") == 2 and "</svg>" in text
+    assert text.count('<g id="axes_') == 2 and "</svg>" in text
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def test_copies_that_stay_lie_in_every_sram() -> None:
 
 
 @pytest.mark.parametrize("sram", [0.5, 1, 2, 4, 16])
-@pytest.mark.parametrize("design", [{"NUM_SRAM": 1, "NUM_CONV": 1}, {"NUM_SRAM": 2}, {"NUM_SRAM": 8, "NUM_CONV": 8}, {"PIPELINE_DEPTH": 1}])
+@pytest.mark.parametrize(
+    "design", [{"NUM_SRAM": 1, "NUM_CONV": 1}, {"NUM_SRAM": 2}, {"NUM_SRAM": 8, "NUM_CONV": 8}, {"PIPELINE_DEPTH": 1}]
+)
 def test_nothing_moves_more_than_without(sram: float, design: dict[str, Any]) -> None:
     made = target(SRAM_SIZE_KIB=sram, **design)
     small = convolution(12, 12, 8, 8)

@@ -229,9 +229,7 @@ def map_buffer(
     """Block until the events are done and the bytes are in host memory (with `discard`: any bytes)."""
     flags = cl.map_flags
     mode = flags.READ if readonly else flags.WRITE_INVALIDATE_REGION if discard else flags.READ | flags.WRITE
-    array, _ = cl.enqueue_map_buffer(
-        queue, raw, mode, 0, (nbytes,), np.uint8, wait_for=waits or None, is_blocking=True
-    )
+    array, _ = cl.enqueue_map_buffer(queue, raw, mode, 0, (nbytes,), np.uint8, wait_for=waits or None, is_blocking=True)
     return cast("npt.NDArray[np.uint8]", array)
 
 

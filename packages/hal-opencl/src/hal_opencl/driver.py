@@ -101,7 +101,9 @@ class OpenCLDriver(Driver):
         lines = [f"pyopencl {binding.version()}"]
         number = 0
         for platform in platforms:
-            lines.append(f"platform {platform.name}, {platform.version}" + (f": {platform.problem}" if platform.problem else ""))
+            lines.append(
+                f"platform {platform.name}, {platform.version}" + (f": {platform.problem}" if platform.problem else "")
+            )
             for info in platform.devices:
                 lines.append(f"  opencl:{number} {_describe(info)}")
                 number += 1

@@ -224,5 +224,7 @@ class Lanes:
 def failure(problem: Exception) -> TileDeviceError:
     """An OpenCL error as a device error."""
     text = str(problem)
-    memory = any(word in text for word in ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "INVALID_BUFFER_SIZE"))
+    memory = any(
+        word in text for word in ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "INVALID_BUFFER_SIZE")
+    )
     return device_error(Code.MEMORY if memory else Code.EXECUTION, f"OpenCL: {text}")

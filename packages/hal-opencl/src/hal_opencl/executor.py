@@ -113,7 +113,9 @@ class OpenCLExecutor(Executor):
     def prepare(self, library: Library, index: int) -> OpenCLKernel:
         """Waits for the kernel's build; its errors are raised here."""
         if not isinstance(library, OpenCLLibrary) or library.context is not self._context:
-            raise device_error(Code.PARAMETERS, f"a {type(library).__name__} was not built for {self._context.info.name}")
+            raise device_error(
+                Code.PARAMETERS, f"a {type(library).__name__} was not built for {self._context.info.name}"
+            )
         count = len(library.kernels.kernels)
         if not 0 <= index < count:
             raise device_error(Code.PARAMETERS, f"the library has {count} kernels, none is number {index}")

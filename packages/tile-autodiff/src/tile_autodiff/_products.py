@@ -27,7 +27,9 @@ def jvp(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomGradient]
     types = program.types()
     floats = [public for public, value in program.outputs if types[value].dtype.is_float]
     cotangents = [f"d_{public}" for public, _ in program.outputs]
-    pushed = gradient(pulled, [f"d_{n}" for n in floats]) if floats else replace(pulled, ops=(), outputs=(), gradients=())
+    pushed = (
+        gradient(pulled, [f"d_{n}" for n in floats]) if floats else replace(pulled, ops=(), outputs=(), gradients=())
+    )
     graph = Graph(pushed)
     results = {public.removeprefix("d_d_"): value for public, value in pushed.outputs}
     outputs = {p: results.get(p) or graph.zeros(types[value]) for p, value in program.outputs}

@@ -90,9 +90,7 @@ _MODULES = {
     "events": "CompletedEvent FailedEvent JoinedEvent flatten join",
     "hooks": "hookimpl",
     "host": "HostBuffer HostEvent HostMemory HostQueue",
-    "interfaces": (
-        "HAL_API Buffer Compiler Device DeviceSet Driver Event Executor Kernel Library Memory Result"
-    ),
+    "interfaces": ("HAL_API Buffer Compiler Device DeviceSet Driver Event Executor Kernel Library Memory Result"),
     "submission": "Prepared Submission prepare release_finished submit",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

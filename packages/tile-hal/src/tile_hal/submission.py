@@ -145,7 +145,9 @@ class Prepared:
         if len(steps) != 1 or steps[0].kind is not StepKind.KERNEL or not set(steps[0].buffers) <= set(order):
             return None
         positions = [order.index(b) for b in steps[0].buffers]
-        pick: Callable[[Any], Any] = itemgetter(*positions) if len(positions) > 1 else lambda b: tuple(b[p] for p in positions)
+        pick: Callable[[Any], Any] = (
+            itemgetter(*positions) if len(positions) > 1 else lambda b: tuple(b[p] for p in positions)
+        )
         return self._kernels[steps[0].kernel].run, pick
 
     def _run_steps(self, bindings: Sequence[Buffer], dependencies: Sequence[Event], profile: bool) -> Event:
@@ -180,9 +182,7 @@ class Prepared:
 
     def _wrong_count(self, count: int) -> TileDeviceError:
         names = ", ".join(b.name for b in self._user)
-        return device_error(
-            Code.PARAMETERS, f"this kernel list takes {len(self._user)} buffers ({names}), not {count}"
-        )
+        return device_error(Code.PARAMETERS, f"this kernel list takes {len(self._user)} buffers ({names}), not {count}")
 
     def _too_small(self, bindings: Sequence[Buffer]) -> TileDeviceError:
         info, buffer = next((i, b) for i, b in zip(self._user, bindings, strict=True) if b.nbytes < i.bytes)

@@ -110,7 +110,9 @@ _EXCERPT_WIDTH = 120
 def _excerpt(span: Span) -> list[str]:
     number, column = span.source.position(span.start)
     # One cell a character, or the carets stand elsewhere; control characters must not reach a terminal.
-    text = "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in span.source.line(number).rstrip("\r"))
+    text = "".join(
+        c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in span.source.line(number).rstrip("\r")
+    )
     shift = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0
     shown = text[shift : shift + _EXCERPT_WIDTH]
     width = max(1, min(span.end - span.start, shift + len(shown) - column + 1))

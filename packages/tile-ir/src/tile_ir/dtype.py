@@ -90,9 +90,12 @@ class DType(Enum):
 
 
 _KINDS: dict[DType, Kind] = {
-    d: Kind.BOOL if d.value == "bool"
-    else Kind.FLOAT if "float" in d.value
-    else Kind.UNSIGNED if d.value.startswith("uint")
+    d: Kind.BOOL
+    if d.value == "bool"
+    else Kind.FLOAT
+    if "float" in d.value
+    else Kind.UNSIGNED
+    if d.value.startswith("uint")
     else Kind.SIGNED
     for d in DType
 }

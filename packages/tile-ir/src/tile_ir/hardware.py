@@ -96,14 +96,19 @@ def hardware_model(document: Mapping[str, Any]) -> HardwareModel:
     """Parse and check a model; TileDeviceError TILE-E411 lists everything that is wrong with it."""
     problems: list[Diagnostic] = []
     reader = _Reader(problems)
-    reader.known(document, {"clock_mhz", "mem_units", "exec_units", "tx_units", "buses", "energy"}, "the hardware model")
+    reader.known(
+        document, {"clock_mhz", "mem_units", "exec_units", "tx_units", "buses", "energy"}, "the hardware model"
+    )
     mem = reader.units(document, "mem_units", MemUnit, {"count", "size_KiB"})
     execs = reader.units(document, "exec_units", ExecUnit, {"count", "ops_per_cycle", "pipeline_depth"})
     tx = reader.units(document, "tx_units", TxUnit, {"count"})
     counts = {name: unit.count for table in (mem, execs, tx) for name, unit in table.items()}
     buses = reader.buses(document, counts)
     clock = reader.number(document, "clock_mhz", "the hardware model", positive=True)
-    energy = {str(k): reader.number(reader.table(document, "energy"), str(k), "energy") for k in reader.table(document, "energy")}
+    energy = {
+        str(k): reader.number(reader.table(document, "energy"), str(k), "energy")
+        for k in reader.table(document, "energy")
+    }
     if len(counts) < len(mem) + len(execs) + len(tx):
         reader.bad("a unit name stands in more than one of mem_units, exec_units and tx_units")
     if problems:
@@ -134,7 +139,9 @@ class _Reader:
         self.bad(f"{key} is {type(value).__name__}, not a table of names")
         return {}
 
-    def number(self, table: Mapping[str, Any], key: str, where: str, *, positive: bool = False, whole: bool = False) -> Any:
+    def number(
+        self, table: Mapping[str, Any], key: str, where: str, *, positive: bool = False, whole: bool = False
+    ) -> Any:
         value: Any = table.get(key)
         kind = "a whole number" if whole else "a number"
         if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
@@ -158,7 +165,8 @@ class _Reader:
             self.known(table, names, where)
             values = {
                 n: self.number(table, n, where, positive=True, whole=n != "size_KiB")
-                for n in sorted(names) if n in table or n != "pipeline_depth"
+                for n in sorted(names)
+                if n in table or n != "pipeline_depth"
             }
             made[name] = cls(**values)
         return made

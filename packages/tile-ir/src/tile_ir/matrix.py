@@ -47,7 +47,9 @@ class Operand:
 
     def place(self, row: int, column: int) -> tuple[int, int]:
         """(lane, register) of an element."""
-        parts = [(d, at // d.step % d.size) for at, digits in ((row, self.rows), (column, self.columns)) for d in digits]
+        parts = [
+            (d, at // d.step % d.size) for at, digits in ((row, self.rows), (column, self.columns)) for d in digits
+        ]
         lane = sum(d.weight * value for d, value in parts if d.lane)
         return lane, sum(d.weight * value for d, value in parts if not d.lane)
 
@@ -98,6 +100,8 @@ _TF32 = MatrixInstruction(
     Operand((_lanes(4, 1, 1), _registers(2, 4, 1)), (_lanes(8, 1, 4),)),
     _C,
 )
+
+
 def _half(name: str, dtype: DType) -> MatrixInstruction:
     """The instruction for 16-bit elements, two in a register of 32 bits."""
     return MatrixInstruction(

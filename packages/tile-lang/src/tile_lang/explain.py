@@ -88,7 +88,11 @@ def _strange_start(c: Context) -> Diagnostic | None:
 
 
 def _lower_case_target(c: Context) -> Diagnostic | None:
-    if c.fault.position != len(_attributes(c)) or c.token.kind != "IDX" or c.at(1).kind not in ("EQUAL", "LSQB", "EQEQ"):
+    if (
+        c.fault.position != len(_attributes(c))
+        or c.token.kind != "IDX"
+        or c.at(1).kind not in ("EQUAL", "LSQB", "EQEQ")
+    ):
         return None
     return lower_case(c, c.token, "tensor")
 
@@ -127,7 +131,9 @@ def _indexed_tensor(c: Context) -> Diagnostic | None:
     symbol = {"max": ">", "min": "<", "sum": "+", "prod": "*"}.get(before.text)
     if symbol:
         hint = f"for an aggregation write 'O[n : N] = {symbol}(…)'"
-        return c.report("TILE-E011", f"'{before.text}' of an indexed tensor is a contraction, written '{symbol}'", hint, before)
+        return c.report(
+            "TILE-E011", f"'{before.text}' of an indexed tensor is a contraction, written '{symbol}'", hint, before
+        )
     hint = "elementwise statements name whole tensors; to pick elements write 'O[n : N] = =(A[n + 1]);'"
     return c.report("TILE-E021", "a tensor can be indexed in a contraction only", hint)
 
@@ -166,7 +172,12 @@ def _chained(c: Context) -> Diagnostic | None:
 def _single_equal(c: Context) -> Diagnostic | None:
     if c.token.kind != "EQUAL" or not {"EQEQ", "AMP"} & c.expected:
         return None
-    if c.region == "assign" and not c.open_brackets and sum(t.kind == "EQUAL" for t in c.before) == 1 and c.at(-2).kind == "EQUAL":
+    if (
+        c.region == "assign"
+        and not c.open_brackets
+        and sum(t.kind == "EQUAL" for t in c.before) == 1
+        and c.at(-2).kind == "EQUAL"
+    ):
         return c.report("TILE-E015", "a statement assigns one tensor", "write two statements, or '==' to compare")
     return c.report("TILE-E015", "'=' assigns; a comparison is '=='", "write '=='")
 
@@ -181,7 +192,9 @@ def _number_suffix(c: Context) -> Diagnostic | None:
 
 
 def _no_arguments(c: Context) -> Diagnostic | None:
-    call = c.at(-1).kind == "LPAR" and c.at(-2).kind in ("ID", "IDX") and c.region in ("assign", "target", "constraints")
+    call = (
+        c.at(-1).kind == "LPAR" and c.at(-2).kind in ("ID", "IDX") and c.region in ("assign", "target", "constraints")
+    )
     if not call or c.token.kind != "RPAR":
         return None
     return c.report("TILE-E020", f"'{c.at(-2).text}' is called without arguments", None, c.at(-2))
@@ -209,7 +222,9 @@ def _keyword(c: Context) -> Diagnostic | None:
     if token.kind == "FUNCTION" and c.start == "statement" and c.fault.position == 0:
         hint = "close the first function with '}' and put each function into a text of its own"
         return c.report("TILE-E004", "a function inside a function", hint)
-    return c.report("TILE-E017", f"'{token.text}' is a keyword", f"write '#{token.text}' or '${token.text}' to use it as a name")
+    return c.report(
+        "TILE-E017", f"'{token.text}' is a keyword", f"write '#{token.text}' or '${token.text}' to use it as a name"
+    )
 
 
 def _unclosed(c: Context) -> Diagnostic | None:

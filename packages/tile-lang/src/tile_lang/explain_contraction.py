@@ -24,7 +24,9 @@ def _formula(c: Context) -> Diagnostic | None:
     if kind == "LSQB" and previous.kind == "ID":
         return c.report("TILE-E022", "a tensor cannot index a tensor", "use gather(Data, Indices)", previous)
     if kind == "LPAR" and previous.kind in ("ID", "IDX"):
-        return c.report("TILE-E022", "index formulas call no functions", "they are sums of indices with constant factors", previous)
+        return c.report(
+            "TILE-E022", "index formulas call no functions", "they are sums of indices with constant factors", previous
+        )
     if kind == "FLOAT":
         return c.report("TILE-E022", "index formulas hold integers only", "a fraction is written as i / 2")
     if kind in ("TILDE", "SHL", "SHR", "AMP", "BAR", "CARET", "QUESTION"):
@@ -43,13 +45,20 @@ def _target(c: Context) -> Diagnostic | None:
     kind, previous = c.token.kind, c.at(-1)
     in_sizes = any(t.kind == "COLON" for t in c.before)
     if in_sizes and previous.kind == "IDX" and kind == "COLON":
-        return c.report("TILE-E014", "indices and sizes are two lists", "write all indices, then all sizes: O[i, j : N, M]", previous)
+        return c.report(
+            "TILE-E014",
+            "indices and sizes are two lists",
+            "write all indices, then all sizes: O[i, j : N, M]",
+            previous,
+        )
     if kind == "COLON" and previous.kind == "COMMA":
         return c.report("TILE-E014", "expected an index formula before ':'", "remove the ','", previous)
     if not in_sizes and kind in COMPARISONS:
         return c.report("TILE-E012", "constraints stand behind the contraction", "write 'O[i : N] = +(A[i]), i < 3;'")
     if previous.kind == "COLON" and c.only("RSQB"):
-        return c.report("TILE-E014", "the indices before ':' are missing", "write one index for each size: O[i, j : N, M]")
+        return c.report(
+            "TILE-E014", "the indices before ':' are missing", "write one index for each size: O[i, j : N, M]"
+        )
     if previous.kind == "COLON" and kind == "RSQB":
         return c.report("TILE-E014", "the sizes after ':' are missing", "write one size for each index: O[i, j : N, M]")
     if previous.kind == "RSQB" and not c.open_brackets:
@@ -60,13 +69,21 @@ def _target(c: Context) -> Diagnostic | None:
 def _after_target(c: Context) -> Diagnostic | None:
     kind = c.token.kind
     if kind == "EQEQ":
-        return c.report("TILE-E015", "'==' compares; a contraction assigns", "write '= =(…)' with a blank for the assign aggregation")
+        return c.report(
+            "TILE-E015",
+            "'==' compares; a contraction assigns",
+            "write '= =(…)' with a blank for the assign aggregation",
+        )
     if kind in ("LSQB", "LDSQB"):
         return c.report("TILE-E014", "all indices stand in one pair of brackets", "write O[i, j : N, M]")
     if kind in ("LE", "GE"):
         symbol = c.token.text[0]
         return c.report("TILE-E011", f"'{c.token.text}' is a comparison", f"write '= {symbol}(…)'")
-    return c.report("TILE-E001", f"expected '=', not '{c.token.text or 'the end of the text'}'", "a contraction is written O[i : N] = +(A[i, j]);")
+    return c.report(
+        "TILE-E001",
+        f"expected '=', not '{c.token.text or 'the end of the text'}'",
+        "a contraction is written O[i : N] = +(A[i, j]);",
+    )
 
 
 # --- aggregation and body --------------------------------------------------------------------------------------
@@ -79,14 +96,26 @@ def _aggregation(c: Context) -> Diagnostic | None:
     if previous.kind != "EQUAL" or c.only("LPAR"):
         return c.report("TILE-E011", "the body of a contraction stands in parentheses", f"write '{previous.text}(…)'")
     if kind == "IDX" and text in _AGGREGATIONS:
-        return c.report("TILE-E011", f"the aggregation '{text}' is written '{_AGGREGATIONS[text]}'", f"write '= {_AGGREGATIONS[text]}(…)'")
+        return c.report(
+            "TILE-E011",
+            f"the aggregation '{text}' is written '{_AGGREGATIONS[text]}'",
+            f"write '= {_AGGREGATIONS[text]}(…)'",
+        )
     if kind == "ID" and c.at(1).kind == "LSQB":
-        return c.report("TILE-E011", "the aggregation is missing", f"write '= +({text}[…])', or '= =({text}[…])' to copy; {_SYMBOLS}")
+        return c.report(
+            "TILE-E011",
+            "the aggregation is missing",
+            f"write '= +({text}[…])', or '= =({text}[…])' to copy; {_SYMBOLS}",
+        )
     if kind == "LPAR":
         return c.report("TILE-E011", "the aggregation before '(' is missing", _SYMBOLS)
     if kind in ("ID", "INT", "FLOAT", "IDX"):
         target = next((t.text for t in c.tokens if t.kind == "ID"), "O")
-        return c.report("TILE-E011", "expected an aggregation after '='", f"an elementwise statement has no brackets on the left: {target} = …; {_SYMBOLS}")
+        return c.report(
+            "TILE-E011",
+            "expected an aggregation after '='",
+            f"an elementwise statement has no brackets on the left: {target} = …; {_SYMBOLS}",
+        )
     return c.report("TILE-E011", f"'{text}' is not an aggregation", _SYMBOLS)
 
 
@@ -117,20 +146,35 @@ def _between(c: Context) -> Diagnostic | None:
     if previous.kind == "ID" and c.only("LSQB"):
         if kind == "LPAR":
             return c.report("TILE-E013", "a contraction body calls no functions", _OWN_STATEMENT, previous)
-        return c.report("TILE-E013", f"'{previous.text}' needs its indices here", f"write '{previous.text}[i]', or '{previous.text}[]' for a scalar", previous)
+        return c.report(
+            "TILE-E013",
+            f"'{previous.text}' needs its indices here",
+            f"write '{previous.text}[i]', or '{previous.text}[]' for a scalar",
+            previous,
+        )
     operands = _refs(c)
     if kind in ("LSQB", "LDSQB") and previous.kind == "RSQB":
         return c.report("TILE-E014", "all indices stand in one pair of brackets", "write A[i, j]")
     if kind == "EQUAL" and "EQEQ" in c.expected:
         return c.report("TILE-E015", "'=' assigns; a comparison is '=='", "write '=='")
     if kind == "COLON" and operands == 3:
-        return c.report("TILE-E013", "the conditional body has no ':' part", "where the comparison fails, 0 is contributed")
+        return c.report(
+            "TILE-E013", "the conditional body has no ':' part", "where the comparison fails, 0 is contributed"
+        )
     if kind == "COMMA":
-        return c.report("TILE-E013", "tensors in a body are combined by '*', '+' or '=='", "constraints stand behind ')'")
+        return c.report(
+            "TILE-E013", "tensors in a body are combined by '*', '+' or '=='", "constraints stand behind ')'"
+        )
     if kind in OPERATORS | {"COLON"} and operands == 1:
-        return c.report("TILE-E013", f"'{text}' cannot combine two tensors in a body: only '*', '+' and '==' can", _OWN_STATEMENT)
+        return c.report(
+            "TILE-E013", f"'{text}' cannot combine two tensors in a body: only '*', '+' and '==' can", _OWN_STATEMENT
+        )
     if kind in OPERATORS and operands >= 2:
-        return c.report("TILE-E013", "a contraction body combines at most two tensors", "combine two of them in a contraction of their own")
+        return c.report(
+            "TILE-E013",
+            "a contraction body combines at most two tensors",
+            "combine two of them in a contraction of their own",
+        )
     return None
 
 
@@ -150,10 +194,18 @@ def _access(c: Context) -> Diagnostic | None:
     if c.region != "access":
         return None
     if c.token.kind == "COLON":
-        hint = "write every index, as in A[i, j]" if c.at(-1).kind in ("LSQB", "COMMA") else "remove ':' and what follows it"
+        hint = (
+            "write every index, as in A[i, j]"
+            if c.at(-1).kind in ("LSQB", "COMMA")
+            else "remove ':' and what follows it"
+        )
         return c.report("TILE-E014", "sizes are given for the output only", hint)
     if c.token.kind in COMPARISONS | {"EQUAL"} and not _bracket_is_open_to_the_end(c):
-        return c.report("TILE-E022", f"index formulas have no '{c.token.text}'", "constraints stand behind the contraction: +(A[i]), i < 3")
+        return c.report(
+            "TILE-E022",
+            f"index formulas have no '{c.token.text}'",
+            "constraints stand behind the contraction: +(A[i]), i < 3",
+        )
     return None
 
 
@@ -186,7 +238,9 @@ def _between_clauses(c: Context) -> Diagnostic | None:
     if not after_comma and kind in ("IDX", "INT", "LPAR") and "COMMA" in c.expected:
         return c.report("TILE-E012", "a ',' is missing before the constraint", "write '+(A[i]), i < 3'")
     if not after_comma and kind in OPERATORS and "COMMA" in c.expected:
-        return c.report("TILE-E013", "a contraction stands alone in its statement", "compute with its result in the next statement")
+        return c.report(
+            "TILE-E013", "a contraction stands alone in its statement", "compute with its result in the next statement"
+        )
     return None
 
 
@@ -195,7 +249,9 @@ def _clause(c: Context) -> Diagnostic | None:
     if c.at(-1).kind == "DEFAULT":
         return c.report("TILE-E018", "'default' takes the name of a tensor", "write 'default D' and define D before")
     if c.open_brackets and c.token.kind == "LT" and all(t.kind != "LT" for t in clause):
-        return c.report("TILE-E012", "a constraint stands without parentheses", "write '+(A[i]), i < 3'", c.open_brackets[-1])
+        return c.report(
+            "TILE-E012", "a constraint stands without parentheses", "write '+(A[i]), i < 3'", c.open_brackets[-1]
+        )
     if any(t.kind == "LT" for t in clause):
         return _bound(c, [t.text for t in clause[1:]])
     hints = {
@@ -217,12 +273,20 @@ def _clause(c: Context) -> Diagnostic | None:
 def _bound(c: Context, clause: list[str]) -> Diagnostic | None:
     if c.token.kind in COMPARISONS | {"EQUAL"} and c.at(-1).kind != "LT":
         low = clause[:2] == ["0", "<"]
-        hint = "the lower bound 0 is implied: write 'i < N' alone" if low else "write one constraint after another: i < N, j < M"
+        hint = (
+            "the lower bound 0 is implied: write 'i < N' alone"
+            if low
+            else "write one constraint after another: i < N, j < M"
+        )
         return c.report("TILE-E012", "a constraint has one '<'", hint)
     if c.token.kind in ("AMP", "BAR", "CARET"):
-        return c.report("TILE-E012", f"constraints are not joined by '{c.token.text}'", "separate them by ',': all of them hold")
+        return c.report(
+            "TILE-E012", f"constraints are not joined by '{c.token.text}'", "separate them by ',': all of them hold"
+        )
     if c.token.kind in ("SHL", "SHR", "QUESTION"):
-        return c.report("TILE-E012", f"'{c.token.text}' in a bound needs parentheses", f"write 'i < (N {c.token.text} …)'")
+        return c.report(
+            "TILE-E012", f"'{c.token.text}' in a bound needs parentheses", f"write 'i < (N {c.token.text} …)'"
+        )
     if c.token.kind == "EQUAL":
         return c.report("TILE-E012", "expected a bound after '<'", f"expected {in_words(c.expected)}")
     return None

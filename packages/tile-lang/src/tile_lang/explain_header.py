@@ -44,13 +44,19 @@ def _no_arrow(c: Context) -> Diagnostic | None:
 def _bare_output(c: Context) -> Diagnostic | None:
     if c.at(-1).kind != "ARROW" or c.token.kind == "LPAR":
         return None
-    return c.report("TILE-E016", "outputs stand in parentheses", f"write '-> ({c.token.text})'" if c.token.kind == "ID" else None)
+    return c.report(
+        "TILE-E016", "outputs stand in parentheses", f"write '-> ({c.token.text})'" if c.token.kind == "ID" else None
+    )
 
 
 def _sized_output(c: Context) -> Diagnostic | None:
     if not _among_outputs(c) or c.token.kind not in ("LSQB", "LDSQB"):
         return None
-    return c.report("TILE-E016", "outputs have no dimensions in the header", "sizes are given where the output is assigned: O[n : N] = …")
+    return c.report(
+        "TILE-E016",
+        "outputs have no dimensions in the header",
+        "sizes are given where the output is assigned: O[n : N] = …",
+    )
 
 
 def _typed(c: Context) -> Diagnostic | None:
@@ -70,13 +76,25 @@ def _lower_case(c: Context) -> Diagnostic | None:
 def _numeric_dimension(c: Context) -> Diagnostic | None:
     if c.token.kind != "INT" or not c.open_brackets or c.open_brackets[-1].kind != "LSQB":
         return None
-    return c.report("TILE-E016", "a dimension in the header is a name, not a number", "write a name such as N; its value comes with the argument")
+    return c.report(
+        "TILE-E016",
+        "a dimension in the header is a name, not a number",
+        "write a name such as N; its value comes with the argument",
+    )
 
 
 def _computed_dimension(c: Context) -> Diagnostic | None:
-    if c.token.kind not in ("PLUS", "MINUS", "STAR", "SLASH") or not c.open_brackets or c.open_brackets[-1].kind != "LSQB":
+    if (
+        c.token.kind not in ("PLUS", "MINUS", "STAR", "SLASH")
+        or not c.open_brackets
+        or c.open_brackets[-1].kind != "LSQB"
+    ):
         return None
-    return c.report("TILE-E016", "a dimension in the header is a name, not a formula", "name it, and compute with the name in the body")
+    return c.report(
+        "TILE-E016",
+        "a dimension in the header is a name, not a formula",
+        "name it, and compute with the name in the body",
+    )
 
 
 def _no_brace(c: Context) -> Diagnostic | None:

@@ -145,7 +145,9 @@ class Context:
     def report(self, code: str, message: str, hint: str | None = None, at: Token | None = None) -> Diagnostic:
         token = at or self.token
         end = token.end if token.end > token.start else token.start + 1
-        return Diagnostic(code, message, Span(self.lexed.source, token.start, min(end, len(self.lexed.source.text))), hint)
+        return Diagnostic(
+            code, message, Span(self.lexed.source, token.start, min(end, len(self.lexed.source.text))), hint
+        )
 
 
 def last_clause(tokens: list[Token]) -> list[Token]:

@@ -148,7 +148,9 @@ def _grouped(lexed: Lexed, token: Token) -> Token:
 def _bare_point(lexed: Lexed, token: Token) -> Token:
     text = token.text
     fixed = "0" + text if text[0] == "." else text + "0"
-    _report(lexed, token, "TILE-E009", f"{_quote(text)} needs digits on both sides of the point", f"write {_short(fixed)}")
+    _report(
+        lexed, token, "TILE-E009", f"{_quote(text)} needs digits on both sides of the point", f"write {_short(fixed)}"
+    )
     return token._replace(kind="FLOAT", text=fixed)
 
 
@@ -168,7 +170,13 @@ def _underscore(lexed: Lexed, token: Token) -> Token:
 
 
 def _block_comment(lexed: Lexed, token: Token) -> None:
-    _report(lexed, token._replace(end=token.start + 2), "TILE-E002", "Tile has no /* */ comments", "start each line of the comment with //")
+    _report(
+        lexed,
+        token._replace(end=token.start + 2),
+        "TILE-E002",
+        "Tile has no /* */ comments",
+        "start each line of the comment with //",
+    )
 
 
 def _string(lexed: Lexed, token: Token) -> Token:

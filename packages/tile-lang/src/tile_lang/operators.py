@@ -69,9 +69,7 @@ def compare(scope: Scope, fn: str, left: Tensor | Const, right: Tensor | Const, 
     return scope.apply("bit_not", (result,), (DType.BOOL, DType.BOOL), span) if negate else result
 
 
-def select(
-    scope: Scope, args: Sequence[Tensor | Const], span: Span, spans: Sequence[Span] = ()
-) -> Tensor | Const:
+def select(scope: Scope, args: Sequence[Tensor | Const], span: Span, spans: Sequence[Span] = ()) -> Tensor | Const:
     """``test ? then : otherwise``; a constant test picks one side."""
     test, then, otherwise = args
     if isinstance(test, Const):

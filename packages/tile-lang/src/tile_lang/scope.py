@@ -246,4 +246,3 @@ def suggest(name: str, known: Sequence[str] | dict[str, Value]) -> str | None:
 def plural(count: int, noun: str) -> str:
     """``1 argument``, ``2 arguments``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-

@@ -86,7 +86,9 @@ def _plain_copy(name: str, array: Array) -> Array:
     try:
         return np.require(array, native, ["C", "A", "E"]).reshape(array.shape)
     except MemoryError:
-        message = f"argument {name!r} must be copied into C order, and host memory is out: {array.nbytes} bytes are needed"
+        message = (
+            f"argument {name!r} must be copied into C order, and host memory is out: {array.nbytes} bytes are needed"
+        )
         raise TileDeviceError(Diagnostic("TILE-E705", message)) from None
 
 

@@ -219,7 +219,9 @@ class DiskCache:
             status = self.folder.stat()
         except OSError:
             return True  # nothing there yet
-        if os.name != "posix" or (status.st_uid in (os.getuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        if os.name != "posix" or (
+            status.st_uid in (os.getuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        ):
             return True
         warnings.warn(
             f"the kernel cache {self.folder} is not used: others may write it (chmod go-w mends that)", stacklevel=4

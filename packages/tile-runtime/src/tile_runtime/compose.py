@@ -76,13 +76,18 @@ def _check_arguments(inputs: Any, outputs: Any, updates: Any) -> None:
     """TileTypeError for anything that is not what `compose` takes."""
     for what, given in (("inputs", inputs), ("outputs", outputs), ("updates", updates)):
         if not isinstance(given, Collection):
-            raise wrong_kind(f"the {what} of a composition are a list", given, f"put a single one in brackets: {what}=[…]")
+            raise wrong_kind(
+                f"the {what} of a composition are a list", given, f"put a single one in brackets: {what}=[…]"
+            )
     if not outputs and not updates:
         raise composition_error("a composition needs an output or an update")
     seen: set[int] = set()
     for symbol in inputs:
         if not isinstance(symbol, Symbol) or symbol.source is not None:
-            raise composition_error(f"input {described(symbol)} is not a placeholder", "make one with tile.placeholder(dtype, shape, name=…)")
+            raise composition_error(
+                f"input {described(symbol)} is not a placeholder",
+                "make one with tile.placeholder(dtype, shape, name=…)",
+            )
         if id(symbol) in seen:
             raise composition_error(f"placeholder {symbol.name!r} is listed twice among the inputs")
         seen.add(id(symbol))

@@ -39,7 +39,9 @@ class Gradient(BaseFunction):
             want, got = known[value], types[f"d_{public}"]
             if want != got:
                 message = f"cotangent d_{public} is {got}, output {public} is {want}"
-                raise TileTypeError(Diagnostic("TILE-E508", message, hint="a cotangent has its output's shape and dtype"))
+                raise TileTypeError(
+                    Diagnostic("TILE-E508", message, hint="a cotangent has its output's shape and dtype")
+                )
 
     def __reduce__(self) -> tuple[type[Gradient], tuple[BaseFunction, tuple[str, ...]]]:
         return (Gradient, (self.function, self.wrt))

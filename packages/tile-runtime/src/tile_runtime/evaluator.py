@@ -55,7 +55,9 @@ class Evaluator:
         next. TileDeviceError for an unknown device.
         """
         if not isinstance(tile_trials, int) or tile_trials < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TileTypeError(Diagnostic("TILE-E512", f"tile_trials is an integer of at least 1, not {tile_trials!r:.40}"))
+            raise TileTypeError(
+                Diagnostic("TILE-E512", f"tile_trials is an integer of at least 1, not {tile_trials!r:.40}")
+            )
         self.device = find_device(device)
         self.fast_math = fast_math
         self.tile_trials = tile_trials
@@ -111,7 +113,9 @@ class Evaluator:
         """Arguments that are not all plain arrays: symbols, tensors, or what NumPy makes arrays of."""
         if any(isinstance(v, Symbol) for v in values):
             if out is not None:
-                raise TileTypeError(Diagnostic("TILE-E505", "a call on placeholders computes nothing yet: it takes no out"))
+                raise TileTypeError(
+                    Diagnostic("TILE-E505", "a call on placeholders computes nothing yet: it takes no out")
+                )
             return apply(function, dict(zip(function.inputs, values, strict=True)))
         named = list(zip(function.inputs, values, strict=True))
         if not any(isinstance(v, Tensor) for v in values):
@@ -141,7 +145,9 @@ class Evaluator:
         tensors = [asarray(v, self.device) for v in values]
         given: dict[str, Any] = dict(zip(function.results, out, strict=True)) if out is not None else {}
         used = {id(t.buffer) for t in tensors}
-        direct = [o if isinstance(o := given.get(n), Tensor) and id(o.buffer) not in used else None for n in function.outputs]
+        direct = [
+            o if isinstance(o := given.get(n), Tensor) and id(o.buffer) not in used else None for n in function.outputs
+        ]
         if function.updates:
             with self._updating:
                 fresh = dict(zip(function.outputs, executable.run_tensors(tensors, direct), strict=True))
@@ -225,5 +231,3 @@ def _shared(device: Device) -> Evaluator:
         with _lock:
             found = _evaluators.setdefault(device, made)
     return found
-
-

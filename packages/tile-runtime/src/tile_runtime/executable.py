@@ -110,7 +110,9 @@ class Executable:
 
     def run_tensors(self, tensors: Sequence[Tensor], out: Sequence[Tensor | None]) -> list[Tensor]:
         """Tensors in, Tensors out; returns at once, the results are pending. `out` shares memory with no input."""
-        results = [Tensor(self.device, b.shape, b.dtype) if o is None else o for o, b in zip(out, self.outputs, strict=True)]
+        results = [
+            Tensor(self.device, b.shape, b.dtype) if o is None else o for o, b in zip(out, self.outputs, strict=True)
+        ]
         bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
         for k, n in self._inputs:
             bindings[k] = tensors[n].buffer

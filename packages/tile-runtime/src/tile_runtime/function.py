@@ -99,7 +99,9 @@ class Function(BaseFunction):
             hint = "save it as UTF-8; Tile itself is ASCII outside comments"
             raise TileSyntaxError(Diagnostic("TILE-E513", f"{path} is not UTF-8 text: {problem}", hint=hint)) from None
         except (TypeError, ValueError):  # ValueError: a zero byte in the path
-            raise wrong_kind("a file is named by a string or a Path, without zero bytes", path, "such as 'conv.tile'") from None
+            raise wrong_kind(
+                "a file is named by a string or a Path, without zero bytes", path, "such as 'conv.tile'"
+            ) from None
         return Function(text, str(path))
 
     @property

@@ -74,9 +74,7 @@ class Lowered:
         import tile_opt
 
         seen: dict[str, StripeProgram] = {}
-        tile_opt.compile(
-            self.program, self.target, callback=lambda _, label, stripe: seen.__setitem__(label, stripe)
-        )
+        tile_opt.compile(self.program, self.target, callback=lambda _, label, stripe: seen.__setitem__(label, stripe))
         if name not in seen:
             message = f"device {self.device.id} has no pass {name!r}"
             raise TileTypeError(Diagnostic("TILE-E511", message, hint=f"its passes are {', '.join(seen)}"))

@@ -50,7 +50,9 @@ def given_outputs(
         for other, x in kept:
             if overlaps(value, x):
                 donate_it = f"pass a copy of the input, or donate=({other!r},) to let it be overwritten"
-                hint = "tile.compose(…, updates=…) writes tensors that it reads" if other in function.bound else donate_it
+                hint = (
+                    "tile.compose(…, updates=…) writes tensors that it reads" if other in function.bound else donate_it
+                )
                 raise _bad(f"the memory given for output {name!r} overlaps input {other!r}", hint)
         for other, x in zip(names[:k], given, strict=False):
             if overlaps(value, x):
@@ -87,7 +89,9 @@ def _check_array(name: str, given: Array) -> None:
     if isinstance(given, np.ma.MaskedArray):
         raise _bad(f"the array given for output {name!r} is masked, and results have no masks", "give a.data, or none")
     if overlaps_itself(given):
-        message = f"the array given for output {name!r} overlaps itself: its strides {given.strides} put several elements"
+        message = (
+            f"the array given for output {name!r} overlaps itself: its strides {given.strides} put several elements"
+        )
         raise _bad(f"{message} of {list(given.shape)} at one place", "give np.empty_like(a), or none")
 
 

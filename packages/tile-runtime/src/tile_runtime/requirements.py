@@ -14,7 +14,9 @@ def check_dtypes(program: Program, device: Device, spans: Mapping[str, Span]) ->
     """TileDeviceError naming every tensor (with its line) whose element type `device` lacks; `spans` has those of the inputs."""
     have = device.capabilities.dtypes
     found = [
-        Diagnostic("TILE-E506", f"tensor {name!r} is {dtype}, which device {device.id} does not have", span, _hint(have))
+        Diagnostic(
+            "TILE-E506", f"tensor {name!r} is {dtype}, which device {device.id} does not have", span, _hint(have)
+        )
         for name, dtype, span in _needs(program, spans)
         if dtype not in have
     ]

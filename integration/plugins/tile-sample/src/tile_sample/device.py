@@ -93,7 +93,9 @@ class SampleKernel(Kernel):
         if not isinstance(buffer, HostBuffer):
             raise device_error(Code.PARAMETERS, f"{where} is a {type(buffer).__name__}, not a buffer of this device")
         if buffer.nbytes < param.elements * dtype.bytes:
-            raise device_error(Code.SIZE_MISMATCH, f"{where} needs {param.elements * dtype.bytes} bytes, not {buffer.nbytes}")
+            raise device_error(
+                Code.SIZE_MISMATCH, f"{where} needs {param.elements * dtype.bytes} bytes, not {buffer.nbytes}"
+            )
         if buffer.readonly and param.access is not Access.READ:
             raise device_error(Code.READ_ONLY, f"{where} is written, but its buffer is read-only")
         return elements(buffer.as_array(dtype.numpy))

@@ -43,9 +43,15 @@ def _parser() -> argparse.ArgumentParser:
     sweep.set_defaults(run=_sweep)
     for command in (run, sweep):
         command.add_argument("--size", type=_size, default=(64, 64, 16, 32), help="X x Y x CI x CO of the convolution")
-        command.add_argument("--file", type=Path, help="a Tile file instead of the slides' convolution; give --input too")
-        command.add_argument("--input", action="append", default=[], metavar="NAME=DTYPE[2x3]", help="type of an input of --file")
-        command.add_argument("--set", action="append", default=[], metavar="NAME=JSON", help="another value of the template")
+        command.add_argument(
+            "--file", type=Path, help="a Tile file instead of the slides' convolution; give --input too"
+        )
+        command.add_argument(
+            "--input", action="append", default=[], metavar="NAME=DTYPE[2x3]", help="type of an input of --file"
+        )
+        command.add_argument(
+            "--set", action="append", default=[], metavar="NAME=JSON", help="another value of the template"
+        )
         command.add_argument("--target", type=Path, help="a target template instead of the shipped one")
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -33,7 +33,9 @@ def expand(template: str, values: Mapping[str, Any]) -> str:
         line = getattr(error, "lineno", None)
         where = f" at line {line}" if line else ""
         hint = f"values given: {', '.join(sorted(values))}"
-        raise TileDeviceError(Diagnostic("TILE-E413", f"the target's template{where}: {error.message}", hint=hint)) from error
+        raise TileDeviceError(
+            Diagnostic("TILE-E413", f"the target's template{where}: {error.message}", hint=hint)
+        ) from error
 
 
 def target(template: str | None = None, **values: Any) -> Target:

@@ -48,7 +48,9 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{self.cycles} cycles, {self.microseconds:.1f} us, {self.energy_per_op_pj:.2f} pJ per operation"]
         lines += ["", "kernel                            start        end      time us   operations"]
-        lines += [f"{k.name[:30]:30} {k.start:>9} {k.end:>10} {k.microseconds:>12.2f} {k.ops:>12}" for k in self.kernels]
+        lines += [
+            f"{k.name[:30]:30} {k.start:>9} {k.end:>10} {k.microseconds:>12.2f} {k.ops:>12}" for k in self.kernels
+        ]
         lines += ["", *(f"{name:10} {share:7.1%} busy" for name, share in self.utilisation.items())]
         lines += ["", *(f"{name:40} {n:>12} bytes" for name, n in self.bus_bytes.items())]
         lines += ["", *(f"{name:10} {pj / 1e6:12.3f} uJ" for name, pj in self.energy_pj.items())]
@@ -56,7 +58,9 @@ class Report:
         return "\n".join(lines)
 
 
-def make_report(model: HardwareModel, timeline: Timeline, memories: Sequence[Memory], kernels: Sequence[KernelReport]) -> Report:
+def make_report(
+    model: HardwareModel, timeline: Timeline, memories: Sequence[Memory], kernels: Sequence[KernelReport]
+) -> Report:
     """The report of a finished timeline."""
     cycles = timeline.end
     return Report(

@@ -81,7 +81,9 @@ def simulate(kernels: KernelList, inputs: Mapping[str, npt.ArrayLike] | None = N
     report = Simulator(hardware_model(kernels.target.model)).run(
         [kernels.kernels[s.kernel].stripe for s in kernels.steps], buffers if inputs is not None else None
     )
-    return {b.name: buffers[b.name] for b in kernels.buffers if b.kind is BufferKind.OUTPUT and inputs is not None}, report
+    return {
+        b.name: buffers[b.name] for b in kernels.buffers if b.kind is BufferKind.OUTPUT and inputs is not None
+    }, report
 
 
 def _initial(info: BufferInfo, inputs: Mapping[str, npt.ArrayLike], constants: Mapping[str, bytes]) -> Array:
@@ -200,7 +202,9 @@ class Simulator:
             parent = replace(parent, allocation=parent.copies[access.pop(0) % len(parent.copies)])
         if len(access) != len(parent.origin):
             return View(ref, parent.allocation, parent.origin, ref.type.sizes)
-        return View(ref, parent.allocation, tuple(o + a for o, a in zip(parent.origin, access, strict=True)), ref.type.sizes)
+        return View(
+            ref, parent.allocation, tuple(o + a for o, a in zip(parent.origin, access, strict=True)), ref.type.sizes
+        )
 
     def _allocate(self, ref: Refinement, point: Mapping[str, int]) -> View:
         if ref.versions > 1 and not ref.loc.at and ref.loc.unit in self.model.mem_units:
@@ -253,7 +257,9 @@ class Simulator:
             raise refuse(f"{unit} copies one buffer to another; block {block.name!r} does something else")
         return self._moved(parents[dst[0].source], parents[src[0].source], unit, lambda: self._run(block, env, parents))
 
-    def _fill(self, block: Block, ref: Refinement, point: Mapping[str, int], parents: Mapping[str, View]) -> tuple[int, int]:
+    def _fill(
+        self, block: Block, ref: Refinement, point: Mapping[str, int], parents: Mapping[str, View]
+    ) -> tuple[int, int]:
         """Set a whole result to its identity: the transfer unit writes it."""
         assert ref.agg is not None
         view = self._refine(ref, point, parents)
@@ -328,7 +334,9 @@ class Simulator:
                 assert array is not None
                 arrays[ref.source] = array
                 if len(ref.access) == len(parent.origin):
-                    ref = replace(ref, access=tuple(_shifted(f, o) for f, o in zip(ref.access, parent.origin, strict=True)))
+                    ref = replace(
+                        ref, access=tuple(_shifted(f, o) for f, o in zip(ref.access, parent.origin, strict=True))
+                    )
             refs.append(ref)
         run_block(replace(block, indexes=indexes, guard=(), loc=None, refs=tuple(refs)), arrays)
 

@@ -105,7 +105,10 @@ def table(results: Sequence[Result]) -> str:
         )
     for sram in dict.fromkeys(r.design.sram for r in results):
         knee = stops_paying([r for r in results if r.design.sram == sram])
-        lines.append(f"SRAM of {sram:g} KiB: " + (f"more than {knee} CONV units stop paying" if knee else "more CONV units still pay"))
+        lines.append(
+            f"SRAM of {sram:g} KiB: "
+            + (f"more than {knee} CONV units stop paying" if knee else "more CONV units still pay")
+        )
     return "\n".join(lines)
 
 
@@ -137,7 +140,9 @@ def plot(results: Sequence[Result], path: Path) -> None:
     for axis, label in ((time, "simulated time, us"), (energy, "energy per operation, pJ")):
         axis.set_xlabel("CONV units")
         axis.set_ylabel(label)
-        axis.set_xticks(sorted({r.design.conv for r in results}), [str(n) for n in sorted({r.design.conv for r in results})])
+        axis.set_xticks(
+            sorted({r.design.conv for r in results}), [str(n) for n in sorted({r.design.conv for r in results})]
+        )
         axis.minorticks_off()
         axis.grid(True, alpha=0.3)
     spent = [r.report.microseconds for r in results]

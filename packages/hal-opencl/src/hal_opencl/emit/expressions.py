@@ -55,9 +55,24 @@ from hal_opencl.emit.types import (
     unsigned,
 )  # fmt: skip
 
-_MATH = (
-    ["exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "ceil", "floor", "round", "pow"]
-)
+_MATH = [
+    "exp",
+    "log",
+    "sqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "ceil",
+    "floor",
+    "round",
+    "pow",
+]
 _EXACT = frozenset({"max", "min", "neg", "abs", "ceil", "floor", "round"})
 """Operations that give a value of the operand's dtype without rounding."""
 _SAME_IN_VECTORS = _EXACT | {"sqrt", "mad"}
@@ -170,7 +185,11 @@ class OpenCLExpressions(CLikePrinter):
         if t.dtype is DType.FLOAT16:
             return ATOM, [f"vload_half{t.lanes}(0, ", *where, ")"]
         if node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
-            pointer = f"*({' '.join(w for w in (self.spaces[space], 'const') if w)} {memory(t.dtype, t.lanes)}*)".replace("*( ", "*(")
+            pointer = (
+                f"*({' '.join(w for w in (self.spaces[space], 'const') if w)} {memory(t.dtype, t.lanes)}*)".replace(
+                    "*( ", "*("
+                )
+            )
             return self._from_memory((PREFIX, [pointer, "(", *where, ")"]), t)
         return self._from_memory((ATOM, [f"vload{t.lanes}(0, ", *where, ")"]), t)
 
@@ -181,7 +200,9 @@ class OpenCLExpressions(CLikePrinter):
 
     def _address(self, ptr: Expr, index: Expr) -> list[Piece]:
         """``p + index`` as a pointer to elements in memory."""
-        base: list[Piece] = self._half_pointer(ptr, ptr.type.space) if ptr.type.dtype is DType.FLOAT16 else [(ptr, ADDITIVE)]
+        base: list[Piece] = (
+            self._half_pointer(ptr, ptr.type.space) if ptr.type.dtype is DType.FLOAT16 else [(ptr, ADDITIVE)]
+        )
         if isinstance(index, Const) and index.value == 0:
             return base
         return [*base, " + ", (index, ADDITIVE + 1)]
@@ -215,16 +236,27 @@ class OpenCLExpressions(CLikePrinter):
     def _unary(self, node: Unary) -> Expansion:
         t, value = node.type, node.value
         if t.dtype is DType.BOOL:
-            return (PREFIX, ["!" if t.lanes == 1 else "~", (value, PREFIX)]) if node.op == "bit_not" else self.expand(value)
+            return (
+                (PREFIX, ["!" if t.lanes == 1 else "~", (value, PREFIX)])
+                if node.op == "bit_not"
+                else self.expand(value)
+            )
         if node.op == "abs":
             return self._abs(value, t)
         if node.op == "bit_not":
-            return PREFIX, ["~", (value, PREFIX)] if t.lanes > 1 or t.dtype.bits >= 32 else [f"({self.type_name(t)})~", (value, PREFIX)]
+            return PREFIX, ["~", (value, PREFIX)] if t.lanes > 1 or t.dtype.bits >= 32 else [
+                f"({self.type_name(t)})~",
+                (value, PREFIX),
+            ]
         if t.dtype.is_float:
             return PREFIX, ["-", (value, POSTFIX)]
         if t.lanes > 1:
             return self._through_unsigned(t, [f"({unsigned(t.dtype, t.lanes)})(0) - ", *self._as_unsigned(value)])
-        return PREFIX, [f"({self.type_name(t)})(0{'u' if t.dtype.bits <= 32 else 'UL'} - ({_wide(t)})", (value, PREFIX), ")"]
+        return PREFIX, [
+            f"({self.type_name(t)})(0{'u' if t.dtype.bits <= 32 else 'UL'} - ({_wide(t)})",
+            (value, PREFIX),
+            ")",
+        ]
 
     def _abs(self, value: Expr, t: Type) -> Expansion:
         if t.dtype.is_float:
@@ -297,12 +329,22 @@ class OpenCLExpressions(CLikePrinter):
         if t.lanes > 1:
             if not t.dtype.is_signed:
                 return infix(symbol, precedence, node.left, node.right)
-            return self._through_unsigned(t, [*self._as_unsigned(node.left), f" {symbol} ", *self._as_unsigned(node.right)])
+            return self._through_unsigned(
+                t, [*self._as_unsigned(node.left), f" {symbol} ", *self._as_unsigned(node.right)]
+            )
         plain = t.dtype is DType.UINT32 or t.dtype is DType.UINT64
         if plain or (t.dtype.bits >= 32 and self._intervals.fits(node, self.lookup)):
             return infix(symbol, precedence, node.left, node.right)
         wide = f"({_wide(t)})"
-        pieces: list[Piece] = [f"({self.type_name(t)})(", wide, (node.left, PREFIX), f" {symbol} ", wide, (node.right, PREFIX), ")"]
+        pieces: list[Piece] = [
+            f"({self.type_name(t)})(",
+            wide,
+            (node.left, PREFIX),
+            f" {symbol} ",
+            wide,
+            (node.right, PREFIX),
+            ")",
+        ]
         return PREFIX, pieces
 
     def _as_unsigned(self, value: Expr) -> list[Piece]:
@@ -434,7 +476,9 @@ class OpenCLExpressions(CLikePrinter):
         sign = "-" if t.dtype is DType.BOOL else ""
         for lane in range(t.lanes):
             pieces.append(", " if lane else "")
-            pieces += [sign, (values[lane], PREFIX if sign else 0)] if lane in values else [(base, POSTFIX), f".s{lane:x}"]
+            pieces += (
+                [sign, (values[lane], PREFIX if sign else 0)] if lane in values else [(base, POSTFIX), f".s{lane:x}"]
+            )
         return PREFIX, [*pieces, ")"]
 
     def _shuffle(self, node: Shuffle) -> Expansion:

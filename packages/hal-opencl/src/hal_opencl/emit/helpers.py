@@ -190,7 +190,10 @@ def atomic(name: str, space: str, t: Type, merged: str) -> str:
     head = f"void {name}(volatile {space} {memory(t.dtype)}* p, {T} x) {{"
     word, exchange = ("ulong", "atom_cmpxchg") if bits == 64 else ("uint", "atomic_cmpxchg")
     if bits >= 32:
-        body = [f"    volatile {space} {word}* w = (volatile {space} {word}*)p;", f"    {word} seen = {exchange}(w, 0, 0), next;"]
+        body = [
+            f"    volatile {space} {word}* w = (volatile {space} {word}*)p;",
+            f"    {word} seen = {exchange}(w, 0, 0), next;",
+        ]
         old, new, shift_ = f"as_{T}(seen)", f"as_{word}({merged})", ""
         update = f"        next = {new};"
     else:

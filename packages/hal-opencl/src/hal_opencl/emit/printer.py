@@ -232,7 +232,9 @@ class OpenCLPrinter(MatrixExpressions):
         target = self.pieces([(node.dst, POSTFIX), "[", (node.dst_index, ADDITIVE), f" + {name}]"])
         source = self.pieces([(node.src, POSTFIX), "[", (node.src_index, ADDITIVE), f" + {name}]"])
         if node.dst.type.dtype is DType.FLOAT16:
-            source = source.replace(self.expression(node.src, POSTFIX), f"((global const ushort*){self.expression(node.src, POSTFIX)})", 1)
+            source = source.replace(
+                self.expression(node.src, POSTFIX), f"((global const ushort*){self.expression(node.src, POSTFIX)})", 1
+            )
         self.line(f"{guard}for (int {name} = 0; {name} < {node.count}; ++{name}) {target} = {source};")
 
     def write_asyncwait(self, node: AsyncWait) -> None:

@@ -53,7 +53,9 @@ def pieces(lanes: int) -> tuple[Piece, ...]:
 
 def split_vectors(function: Function) -> Block:
     """The function's body with vectors of 1, 2, 4, 8 and 16 lanes only."""
-    if not any(node.type.lanes not in WIDTHS for s in walk_statements(function.body) for node in walk_expr(*children(s))):
+    if not any(
+        node.type.lanes not in WIDTHS for s in walk_statements(function.body) for node in walk_expr(*children(s))
+    ):
         return function.body
     return map_block(function.body, None, _statement)
 
@@ -66,7 +68,10 @@ def _statement(statement: Statement) -> Sequence[Statement]:
         case Assign(name, value) if len(parts[id(value)]) > 1:
             values = parts[id(value)]
             temps = [Let(f"{_name(name, n)} new", v) for n, v in enumerate(values)]
-            return [*temps, *(Assign(_name(name, n), Var(f"{_name(name, n)} new", v.type)) for n, v in enumerate(values))]
+            return [
+                *temps,
+                *(Assign(_name(name, n), Var(f"{_name(name, n)} new", v.type)) for n, v in enumerate(values)),
+            ]
         case Store(_, _, value, mask) if len(parts[id(value)]) > 1:
             return _stores(statement, parts[id(value)], parts[id(mask)] if mask is not None else None)
         case _:

@@ -121,7 +121,10 @@ def check_parameter(kernel: str, parameter: KernelParameter, buffer: Buffer) -> 
 
 
 def _function_params(function: Function) -> list[KernelParameter]:
-    return [KernelParameter(p.name, p.type.dtype, p.elements * p.type.lanes, p.access is not Access.READ) for p in function.params]
+    return [
+        KernelParameter(p.name, p.type.dtype, p.elements * p.type.lanes, p.access is not Access.READ)
+        for p in function.params
+    ]
 
 
 def _stripe_params(info: KernelInfo) -> list[KernelParameter]:
@@ -173,9 +176,7 @@ def _text(kernels: KernelList) -> str:
     from tile_ir.semtree.printer import print_function
     from tile_ir.stripe.printer import print_block
 
-    parts = [
-        print_function(k.function) if k.function is not None else print_block(k.stripe) for k in kernels.kernels
-    ]
+    parts = [print_function(k.function) if k.function is not None else print_block(k.stripe) for k in kernels.kernels]
     return "\n".join(parts)
 
 

@@ -85,9 +85,7 @@ def function(params: Sequence[Param], *body: Statement, name: str = "kernel", **
     return Function(name, tuple(params), Block(body), **more)
 
 
-def elementwise(
-    expr: Formula, out: DType, inputs: Sequence[DType], count: int, *, lanes: int = 1
-) -> Function:
+def elementwise(expr: Formula, out: DType, inputs: Sequence[DType], count: int, *, lanes: int = 1) -> Function:
     """``out[i] = expr(in0[i], in1[i], …)`` for `count` elements (a multiple of `lanes`), `lanes` at a time."""
     params = [param("out", out, count, Access.WRITE)]
     params += [param(f"in{n}", dtype, count) for n, dtype in enumerate(inputs)]

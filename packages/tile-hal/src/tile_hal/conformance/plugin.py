@@ -162,7 +162,11 @@ def _device(item: pytest.Item) -> Device | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     """A device that never finishes fails its test instead of hanging the run (where the system has alarms)."""
-    if _level(item) is None or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if (
+        _level(item) is None
+        or not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
         return (yield)
     limit = cast(float, item.config.getoption("tile_timeout"))
 

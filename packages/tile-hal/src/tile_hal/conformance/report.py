@@ -134,7 +134,15 @@ class Report:
         if not self.devices:
             lines += ["No device of this backend was found.", ""]
         for device in self.devices:
-            lines += [*_facts(device), "", *self._levels(device.id), "", *self._dtypes(device), "", *self._notes(device)]
+            lines += [
+                *_facts(device),
+                "",
+                *self._levels(device.id),
+                "",
+                *self._dtypes(device),
+                "",
+                *self._notes(device),
+            ]
         lines.append(f"Host: {self.host}. " + ", ".join(f"{n} {v}" for n, v in sorted(self.versions.items())) + ".")
         return "\n".join(lines) + "\n"
 

@@ -181,7 +181,13 @@ def _rank(polys: Sequence[Poly], names: Sequence[str]) -> int:
 
 # --- contractions ------------------------------------------------------------------------------------
 
-_BODIES = {"one": "{0}", "product": "{0} * {1}", "sum": "{0} + {1}", "equal": "{0} == {1}", "select": "{0} == {1} ? {2}"}
+_BODIES = {
+    "one": "{0}",
+    "product": "{0} * {1}",
+    "sum": "{0} + {1}",
+    "equal": "{0} == {1}",
+    "select": "{0} == {1} ? {2}",
+}
 
 
 @st.composite

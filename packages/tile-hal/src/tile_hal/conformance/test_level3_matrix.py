@@ -35,7 +35,9 @@ def rounding_values(bits: int, count: int) -> Array:
     tie = 1 << (22 - bits)
     rng = np.random.default_rng(bits)
     normal = rng.integers(0, 1 << 32, count // 2, dtype=np.uint32) & np.uint32(0xFFFFFFFF & -(2 * tie))
-    values[count // 2 :] = (normal + rng.choice(np.array([tie - 1, tie, tie + 1], np.uint32), count // 2)).view(np.float32)
+    values[count // 2 :] = (normal + rng.choice(np.array([tie - 1, tie, tie + 1], np.uint32), count // 2)).view(
+        np.float32
+    )
     return values
 
 

@@ -114,7 +114,9 @@ def test_for(tile_device: Device, dtype: DType, start: int, stop: int, step: int
 @pytest.mark.parametrize("unroll", list(Unroll))
 def test_nested_loops_with_a_computed_bound(tile_device: Device, unroll: Unroll) -> None:
     j = var("j")
-    inner = For("j", number(0), add(I, number(1)), 1, Block((store("out", add(mul(I, number(8)), j), mul(I, j)),)), unroll)
+    inner = For(
+        "j", number(0), add(I, number(1)), 1, Block((store("out", add(mul(I, number(8)), j), mul(I, j)),)), unroll
+    )
     check(tile_device, simple(loop("i", 8, inner)), [blank()])
 
 
@@ -248,7 +250,9 @@ def test_vector_load_store_splat(tile_device: Device, dtype: DType) -> None:
     """Unaligned vectors too: `align` 0 promises an element's alignment only."""
     lanes = vector_width(tile_device, dtype, "Splat")
     scalar = load("a", dtype, I)
-    body = loop("i", N - lanes, Store(pointer("out", dtype), add(I, number(1)), Splat(scalar, Type(dtype, lanes))), step=lanes)
+    body = loop(
+        "i", N - lanes, Store(pointer("out", dtype), add(I, number(1)), Splat(scalar, Type(dtype, lanes))), step=lanes
+    )
     item = function([out(dtype), param("a", dtype, N)], body)
     check(tile_device, item, [values(dtype, N), values(dtype, N, 1)])
     item = elementwise(lambda v: v, dtype, [dtype], N, lanes=lanes)
@@ -402,7 +406,9 @@ def test_atomics(tile_device: Device, dtype: DType, agg: Aggregation) -> None:
     need(tile_device, "Atomic", dtype)
     group = WorkId(IdKind.GROUP, 0)
     at = Binary("mod", group, number(3), INT)
-    item = function([out(dtype, 3), param("a", dtype, N)], Atomic(agg, pointer("out", dtype), at, load("a", dtype, group)))
+    item = function(
+        [out(dtype, 3), param("a", dtype, N)], Atomic(agg, pointer("out", dtype), at, load("a", dtype, group))
+    )
     data = (np.arange(N) * 7 % 23).astype(dtype.numpy)
     check(tile_device, item, [np.ones(3, dtype.numpy), data], (N, 1, 1))
 

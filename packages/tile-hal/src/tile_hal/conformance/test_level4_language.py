@@ -20,7 +20,9 @@ from tile_hal.interfaces import Device
 F32, I32, U32 = DType.FLOAT32, DType.INT32, DType.UINT32
 
 
-def compare(device: Device, source: str, types: dict[str, TensorType], inputs: dict[str, np.ndarray] | None = None) -> None:
+def compare(
+    device: Device, source: str, types: dict[str, TensorType], inputs: dict[str, np.ndarray] | None = None
+) -> None:
     """Bit for bit; for programs that are exact on the given (or exact random) data."""
     program = bind(source, types)
     inputs = inputs or {n: fill(t, strategies.Data.EXACT, k) for k, (n, t) in enumerate(types.items())}
@@ -102,7 +104,9 @@ def test_aggregation_with_cells_left_out(tile_device: Device, dtype: DType, agg:
     need(tile_device, dtype)
     reduced = "" if agg is Aggregation.ASSIGN else ", j"
     shape = (6,) if agg is Aggregation.ASSIGN else (6, 3)
-    source = f"function (A[{', '.join('NM'[: len(shape)])}]) -> (O) {{ O[2*i + 1 : 15] = {agg.symbol}(A[i{reduced}]); }}"
+    source = (
+        f"function (A[{', '.join('NM'[: len(shape)])}]) -> (O) {{ O[2*i + 1 : 15] = {agg.symbol}(A[i{reduced}]); }}"
+    )
     types = {"A": t(dtype, *shape)}
     data = fill(types["A"], strategies.Data.SIGNS, 1)
     if agg in (Aggregation.MAX, Aggregation.MIN) and dtype is not DType.BOOL:
@@ -193,8 +197,6 @@ def test_random_elementwise(tile_device: Device, tile_examples: tuple[int, int |
 
 
 @pytest.mark.parametrize("dtype", list(DType))
-def test_random_programs_of_one_dtype(
-    tile_device: Device, tile_examples: tuple[int, int | None], dtype: DType
-) -> None:
+def test_random_programs_of_one_dtype(tile_device: Device, tile_examples: tuple[int, int | None], dtype: DType) -> None:
     need(tile_device, dtype)
     explore(tile_device, tile_examples, 0.5, strategies.contractions([dtype]))

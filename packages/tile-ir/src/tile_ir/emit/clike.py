@@ -97,7 +97,24 @@ class CLikePrinter:
         "cmp_ge": (">=", RELATIONAL), "cmp_eq": ("==", EQUALITY), "cmp_ne": ("!=", EQUALITY),
     }  # fmt: skip
     functions: ClassVar[Mapping[Any, str]] = {"fma": "fma"} | {
-        name: name for name in ["exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "ceil", "floor", "pow"]
+        name: name
+        for name in [
+            "exp",
+            "log",
+            "sqrt",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "ceil",
+            "floor",
+            "pow",
+        ]
     }
     spaces: ClassVar[Mapping[Space, str]] = dict.fromkeys(Space, "")
     suffixes: ClassVar[Mapping[DType, str]] = {

@@ -22,6 +22,7 @@ from tile_ir.program.nodes import (
 
 def renamed(op: Op, names: Mapping[str, str]) -> Op:
     """`op` with every value it defines or reads renamed; names that `names` lacks stay."""
+
     def new(name: str) -> str:
         return names.get(name, name)
 

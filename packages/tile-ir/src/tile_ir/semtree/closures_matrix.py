@@ -22,7 +22,6 @@ Collective = SubgroupOp | MatrixLoad | Mma
 """An expression for whose value the lanes of a sub-group meet."""
 
 
-
 def collective(node: Expr, subgroup: int) -> Collective | None:
     """`node` when lanes meet for it; a product does so only in a function with sub-groups."""
     if isinstance(node, (SubgroupOp, MatrixLoad)) or (isinstance(node, Mma) and subgroup > 1):
@@ -55,7 +54,9 @@ def load_matrices(node: MatrixLoad, threads: Sequence[Thread], args: Sequence[tu
             memory.fail("a matrix row that is not aligned to 16 bytes is read", start, thread)
     parts: list[Any] = []
     for lane, (thread, (memory, _)) in enumerate(zip(threads, args, strict=True)):
-        places = [(args[first + row][1], column) for first in range(0, rows, LINES) for row, column in _cells(node, lane)]
+        places = [
+            (args[first + row][1], column) for first in range(0, rows, LINES) for row, column in _cells(node, lane)
+        ]
         parts.append(np.array([_read(memory, start + column, thread) for start, column in places], dtype))
     return parts
 

@@ -45,9 +45,7 @@ from tile_ir.semtree.verify import verify
 Triple = tuple[int, int, int]
 
 
-def launch(
-    function: Function, groups: Triple, buffers: Sequence[Any], check_races: bool = True
-) -> None:
+def launch(function: Function, groups: Triple, buffers: Sequence[Any], check_races: bool = True) -> None:
     """Run `groups` work groups of a kernel on NumPy buffers, in place.
 
     `buffers` are one-dimensional arrays, one per parameter and of its dtype. A parameter has

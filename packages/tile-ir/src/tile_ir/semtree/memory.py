@@ -41,7 +41,9 @@ class Thread:
     """When it is, as accesses of global memory see it."""
     local: Stamp
     """And as accesses of local memory do."""
-    copies: dict[int, list[list[Callable[[], None]]]] = field(default_factory=dict[int, "list[list[Callable[[], None]]]"])
+    copies: dict[int, list[list[Callable[[], None]]]] = field(
+        default_factory=dict[int, "list[list[Callable[[], None]]]"]
+    )
     """Batches of unfinished copies by group, the last one open."""
 
     def __str__(self) -> str:

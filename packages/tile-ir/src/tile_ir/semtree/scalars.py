@@ -25,7 +25,6 @@ Value = Any
 Operation = Callable[..., Value]
 
 
-
 def unary(function: Callable[[Value], Value]) -> Operation:
     """States the type of a lambda."""
     return function

@@ -64,14 +64,10 @@ from tile_ir.semtree.uniformity import divergent_barriers
 from tile_ir.semtree.verify_common import check_access, check_align, check_equal, check_index, fail
 from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_bits
 
-_CORE = (
-    "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
-)
+_CORE = "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
 CORE_NODES: frozenset[str] = frozenset(_CORE.split())
 """Nodes that every backend takes."""
-OPTIONAL_NODES: frozenset[str] = (
-    frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES
-)
+OPTIONAL_NODES: frozenset[str] = frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES
 """Nodes that a target lists in `Target.nodes`, or that are rewritten away."""
 SUBGROUP_OPS: dict[str, int] = {
     "reduce_add": 1, "reduce_mul": 1, "reduce_max": 1, "reduce_min": 1,
@@ -120,7 +116,9 @@ class _Verifier:
             self._declare(param.name, param)
         for param in function.params:
             if param.alias_of is not None and param.alias_of not in self._scopes[0]:
-                fail(err.SignatureError, f"parameter {param.name!r} may alias {param.alias_of!r}, which is no parameter")
+                fail(
+                    err.SignatureError, f"parameter {param.name!r} may alias {param.alias_of!r}, which is no parameter"
+                )
 
     # --- scopes
 

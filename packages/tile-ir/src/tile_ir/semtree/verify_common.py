@@ -35,9 +35,7 @@ def check_equal(exprs: Iterable[Expr], where: Expr) -> None:
         fail(err.TypeMismatch, f"operand types differ: {', '.join(sorted(map(str, types)))}", where)
 
 
-def check_access(
-    ptr: Expr, index: Expr, value: Type, mask: Expr | None, align: int, where: Expr | Statement
-) -> None:
+def check_access(ptr: Expr, index: Expr, value: Type, mask: Expr | None, align: int, where: Expr | Statement) -> None:
     what = type(where).__name__
     if not isinstance(ptr, Var) or not is_memory(ptr.type):
         fail(err.PointerExpected, f"{what} goes through a pointer variable or an array", ptr)

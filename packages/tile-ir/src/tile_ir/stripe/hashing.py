@@ -173,4 +173,3 @@ def _effect(statement: Statement, names: _Names) -> str:
             return f"special {name!r} {[names.ref(o) for o in outs]} {[names.ref(i) for i in ins]} {params!r}"
         case _:
             raise TypeError(f"not a Stripe statement: {statement!r}")
-

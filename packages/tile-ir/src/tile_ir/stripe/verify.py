@@ -106,7 +106,10 @@ def nesting(site: Site) -> Iterator[str]:
 
 def unique_names(site: Site) -> Iterator[str]:
     """Indexes and refinements of a block have distinct, printable names."""
-    for kind, names in (("index", [i.name for i in site.block.indexes]), ("refinement", [r.into for r in site.block.refs])):
+    for kind, names in (
+        ("index", [i.name for i in site.block.indexes]),
+        ("refinement", [r.into for r in site.block.refs]),
+    ):
         seen: set[str] = set()
         for name in names:
             if name in seen:

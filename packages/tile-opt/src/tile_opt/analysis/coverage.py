@@ -92,9 +92,7 @@ def _components(domain: FlatDomain) -> list[_Component]:
     groups: dict[str, list[int]] = {}
     for dim, form in enumerate(domain.output):
         groups.setdefault(find(form.names[0]) if form.terms else f"={dim}", []).append(dim)
-    return [
-        _Component(tuple(n for n in domain.names if find(n) == root), tuple(dims)) for root, dims in groups.items()
-    ]
+    return [_Component(tuple(n for n in domain.names if find(n) == root), tuple(dims)) for root, dims in groups.items()]
 
 
 def _component_parts(

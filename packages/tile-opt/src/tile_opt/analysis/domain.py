@@ -174,9 +174,7 @@ def leftover(sides: Iterable[Affine], bounds: Bounds) -> list[Affine]:
     return [form for form in sides if form.bounds(bounds)[0] < 0]
 
 
-def _without_equalities(
-    sides: list[Affine], bounds: Bounds, system: System
-) -> tuple[list[Affine], dict[str, Affine]]:
+def _without_equalities(sides: list[Affine], bounds: Bounds, system: System) -> tuple[list[Affine], dict[str, Affine]]:
     """Solve constraints that allow one value (a diagonal, say) for an index with coefficient +-1.
 
     Gives the remaining constraints and, in order of substitution, a form for each index that went. Its
@@ -189,7 +187,7 @@ def _without_equalities(
         if not units:
             break
         name = min(units, key=lambda n: (n in outputs, n))
-        value = (Affine.var(name) - equality * equality.coefficient(name))
+        value = Affine.var(name) - equality * equality.coefficient(name)
         values[name] = value
         low, high = bounds[name]
         sides = [f.substitute({name: value}) for f in sides] + [value - low, value * -1 + high]

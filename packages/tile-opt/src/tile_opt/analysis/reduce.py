@@ -36,9 +36,7 @@ def reduce_output(system: System) -> System:
         basis.add(row_of(form, system.indexes))
     names = [f"v{k}" for k in range(basis.columns)]
     back = inverse(basis.rows)
-    values = {
-        old: Poly.of(dict(zip(names, row, strict=True))) for old, row in zip(system.indexes, back, strict=True)
-    }
+    values = {old: Poly.of(dict(zip(names, row, strict=True))) for old, row in zip(system.indexes, back, strict=True)}
     return system.substituted(names, values)
 
 

@@ -151,9 +151,7 @@ class Sets:
             relation = relation.add_constraint(self._constraint(local, form, position, isl.dim_type.in_))
         for k, form in enumerate(image):
             equal = self._constraint(local, form, position, isl.dim_type.in_, equality=True)
-            relation = relation.add_constraint(
-                equal.set_coefficient_val(isl.dim_type.out, k, self._number(-1))
-            )
+            relation = relation.add_constraint(equal.set_coefficient_val(isl.dim_type.out, k, self._number(-1)))
         return isl.Map.from_basic_map(relation)
 
     def _constraint(

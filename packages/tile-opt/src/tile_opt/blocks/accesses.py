@@ -103,7 +103,9 @@ def _block(block: Block, outer: _Scope, own: int) -> Iterator[Access]:
 
 def _entered(block: Block, outer: _Scope, own: int) -> _Scope:
     path = f"{outer.path}{own}."
-    env = {i.name: Affine.var(path + i.name) if i.value is None else i.value.substitute(outer.env) for i in block.indexes}
+    env = {
+        i.name: Affine.var(path + i.name) if i.value is None else i.value.substitute(outer.env) for i in block.indexes
+    }
     ranges = outer.ranges + tuple((path + i.name, i.range) for i in block.indexes if i.value is None)
     forms = [c for c in block.constraints if isinstance(c, Affine)]
     guards = [g for g in block.guard if isinstance(g, Affine)]
@@ -141,7 +143,9 @@ def _access(
 
 def _whole(scope: _Scope, ref: Refinement, own: int, *, reads: bool = False, writes: bool = False) -> Access:
     view = scope.views[ref.into]
-    return Access(view.buffer, reads, writes, view.forms, ref.type.sizes, scope.ranges, scope.constraints, scope.certain, own)
+    return Access(
+        view.buffer, reads, writes, view.forms, ref.type.sizes, scope.ranges, scope.constraints, scope.certain, own
+    )
 
 
 def _unknown(scope: _Scope, name: str, own: int, *, reads: bool = False, writes: bool = False) -> Access:

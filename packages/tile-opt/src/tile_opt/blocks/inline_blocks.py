@@ -23,14 +23,23 @@ def flattened(block: Block) -> Block:
     for inner in block.body:
         assert isinstance(inner, Block)
         body += _statements(inner, taken)
-    loaded, stored = ({getattr(s, key) for s in body if isinstance(s, kind)} for kind, key in ((Load, "src"), (Store, "dst")))
+    loaded, stored = (
+        {getattr(s, key) for s in body if isinstance(s, kind)} for kind, key in ((Load, "src"), (Store, "dst"))
+    )
     both = loaded & stored
     refs = tuple(replace(r, dir=Direction.INOUT) if r.into in both and r.source else r for r in block.refs)
-    return replace(block, refs=refs, body=tuple(body), loc=block.loc or next((s.loc for s in block.body if isinstance(s, Block)), None))
+    return replace(
+        block,
+        refs=refs,
+        body=tuple(body),
+        loc=block.loc or next((s.loc for s in block.body if isinstance(s, Block)), None),
+    )
 
 
 def _trivial(block: Block, outer: dict[str, Refinement]) -> bool:
-    single = all(i.value is not None or i.range == 1 for i in block.indexes) and not block.constraints and not block.guard
+    single = (
+        all(i.value is not None or i.range == 1 for i in block.indexes) and not block.constraints and not block.guard
+    )
     simple = all(isinstance(s, _SIMPLE) for s in block.body) and not block.instr
     return single and simple and all(_same(r, outer) for r in block.refs)
 

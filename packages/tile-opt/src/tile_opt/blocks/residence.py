@@ -203,10 +203,15 @@ def view_of(home: Refinement, name: str, copy: Quasi, direction: Direction) -> R
 
 def wrapped(block: Block, parents: Sequence[Block], homes: Sequence[Refinement]) -> Block:
     """The block in one that owns what its iterations, from now on one after another, leave to each other."""
-    used = {r.source: _whole(parents[-1].ref(r.source), block) for r in block.refs if r.source not in {h.into for h in homes} and r.source}
+    used = {
+        r.source: _whole(parents[-1].ref(r.source), block)
+        for r in block.refs
+        if r.source not in {h.into for h in homes} and r.source
+    }
     passed = tuple(i for i in block.indexes if i.value is not None)
     indexes = tuple(
-        replace(i, value=Affine.var(i.name)) if i.value is not None else replace(i, order=Order.ORDERED) for i in block.indexes
+        replace(i, value=Affine.var(i.name)) if i.value is not None else replace(i, order=Order.ORDERED)
+        for i in block.indexes
     )
     inside = replace(block, indexes=indexes, guard=(), deps=())
     tags = block.tags & {"kernel"} | {"resident"}
@@ -219,7 +224,9 @@ def _whole(source: Refinement, block: Block) -> Refinement:
     views = [r.dir for r in block.refs if r.source == source.into]
     direction = views[0] if len(set(views)) == 1 else Direction.INOUT
     zeros = (Affine(),) * len(source.type.sizes)
-    return Refinement(direction, source.into, source.into, zeros, source.type, loc=source.loc, const=source.const, hint=source.hint)
+    return Refinement(
+        direction, source.into, source.into, zeros, source.type, loc=source.loc, const=source.const, hint=source.hint
+    )
 
 
 def _can_wrap(block: Block, parents: Sequence[Block]) -> bool:

@@ -56,7 +56,9 @@ def can_split(block: Block) -> bool:
     return plain and all(len(r.access) == len(r.type.sizes) and r.versions == 1 for r in block.refs)
 
 
-def split(block: Block, sizes: Mapping[str, int], outer_tags: Iterable[str] = (), inner_tags: Iterable[str] = ()) -> Block:
+def split(
+    block: Block, sizes: Mapping[str, int], outer_tags: Iterable[str] = (), inner_tags: Iterable[str] = ()
+) -> Block:
     """`block` as tiles of the given sizes; the result is the outer block, or one around it that initialises.
 
     Outer and inner indexes keep their names; the inner block gets ``x_o = x`` where a constraint or the body
@@ -173,7 +175,9 @@ def _initialising(block: Block, outer: Block) -> Block:
         ),
     )
     passed = tuple(i for i in block.indexes if i.value is not None)
-    kept = replace(body, indexes=tuple(replace(i, value=Affine.var(i.name)) if i.value is not None else i for i in body.indexes))
+    kept = replace(
+        body, indexes=tuple(replace(i, value=Affine.var(i.name)) if i.value is not None else i for i in body.indexes)
+    )
     tags = frozenset(block.tags & {"kernel"}) | {"initialise"}
     return Block(block.name, passed, guard=block.guard, refs=tuple(refs), body=(kept,), tags=tags, deps=block.deps)
 
@@ -188,7 +192,10 @@ def collapse(block: Block) -> Block:
     if len(block.body) != 1 or not isinstance(block.body[0], Block) or block.constraints or block.guard or block.instr:
         return block
     (child,) = block.body
-    plain = all(r.dir is not Direction.ALLOC and r.agg is None and all(isinstance(f, Affine) for f in r.access) for r in block.refs)
+    plain = all(
+        r.dir is not Direction.ALLOC and r.agg is None and all(isinstance(f, Affine) for f in r.access)
+        for r in block.refs
+    )
     if not plain or any(i.value is None and i.range != 1 for i in block.indexes):
         return block
     env = {i.name: i.value if i.value is not None else Affine() for i in block.indexes}

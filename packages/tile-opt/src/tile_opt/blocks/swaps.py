@@ -55,7 +55,7 @@ def clip(ref: Refinement, block: Block, parents: Sequence[Block]) -> Clip | None
             at = form + Affine.var(cell)
             inside += [at] if low < 0 else []
             inside += [at * -1 + (limit - 1)] if high + size > limit else []
-        if source.dir is Direction.ALLOC or _stays_inside(source, parents[:number + 1]):
+        if source.dir is Direction.ALLOC or _stays_inside(source, parents[: number + 1]):
             return Clip(cells, tuple(dict.fromkeys(inside)))
         forms = tuple(shifted(f, g) for f, g in zip(forms, source.access, strict=True) if isinstance(g, Affine))
         view = source
@@ -78,7 +78,9 @@ def _stays_inside(ref: Refinement, parents: Sequence[Block]) -> bool:
     return source.dir is Direction.ALLOC or _stays_inside(source, outer)
 
 
-def local_copy(ref: Refinement, name: str, loc: Location, offset: int = 0, versions: int = 1, align: int = 1) -> Refinement:
+def local_copy(
+    ref: Refinement, name: str, loc: Location, offset: int = 0, versions: int = 1, align: int = 1
+) -> Refinement:
     """An allocation that holds the cells of view `ref`, packed."""
     type_ = TensorType.row_major(ref.type.dtype, ref.type.sizes, align)
     zero = (Affine(),) * len(ref.type.sizes)

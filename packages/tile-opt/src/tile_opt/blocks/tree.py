@@ -18,7 +18,9 @@ def matches(block: Block, reqs: Iterable[str]) -> bool:
     return bool(wanted) and all(tag == "all" or tag in block.tags for tag in wanted)
 
 
-def rewrite_matching(program: Program, reqs: tuple[str, ...], rewrite: Rewrite, *, inner_first: bool = False) -> Program:
+def rewrite_matching(
+    program: Program, reqs: tuple[str, ...], rewrite: Rewrite, *, inner_first: bool = False
+) -> Program:
     """Every outermost (or, with `inner_first`, every) block that has all tags of `reqs`, rewritten."""
 
     def visit(block: Block, parents: tuple[Block, ...]) -> Block:
@@ -58,7 +60,9 @@ def substitute_statement(statement: Statement, values: dict[str, Affine]) -> Sta
         case Load() | Store() if statement.at:
             return replace(statement, at=tuple(a if isinstance(a, str) else a.substitute(values) for a in statement.at))
         case Block():
-            indexes = tuple(i if i.value is None else replace(i, value=i.value.substitute(values)) for i in statement.indexes)
+            indexes = tuple(
+                i if i.value is None else replace(i, value=i.value.substitute(values)) for i in statement.indexes
+            )
             guard = tuple(g.substitute(values) for g in statement.guard)
             return replace(statement, indexes=indexes, guard=guard, loc=located(statement, values))
         case _:
@@ -100,7 +104,9 @@ def rebase(statement: Statement, name: str, to: Refinement) -> Statement:
     loc = to.loc if fixed else replace(to.loc, at=())
     for ref in statement.refs:
         if ref.source == name and ref.dir is not Direction.ALLOC:
-            layout = replace(ref.type.layout, strides=to.type.strides, align=to.type.layout.align, swizzle=None, fragment=None)
+            layout = replace(
+                ref.type.layout, strides=to.type.strides, align=to.type.layout.align, swizzle=None, fragment=None
+            )
             ref = replace(ref, source=to.into, type=replace(ref.type, layout=layout), loc=loc)
             body = tuple(rebase(s, ref.into, ref) for s in body)
         refs.append(ref)

@@ -61,7 +61,12 @@ def _implied(compiled: Compiled) -> Implied:
 
 
 def _kernel(
-    kernel: Kernel, launches: int, flat: list[KernelView], plan: PlanReport, settings: HardwareSettings, implied: Implied
+    kernel: Kernel,
+    launches: int,
+    flat: list[KernelView],
+    plan: PlanReport,
+    settings: HardwareSettings,
+    implied: Implied,
 ) -> KernelReport:
     """`flat` are the kernels in normal form from which this one was scheduled."""
     size = kernel.function.group_size if kernel.function is not None else (1, 1, 1)
@@ -76,7 +81,8 @@ def _kernel(
         bytes=kernel.bytes,
         tables=tuple(
             flatten_table(view, stage, implied.get((stage.origin or view.origin, stage.constraints), ()))
-            for view in flat for stage in view.stages
+            for view in flat
+            for stage in view.stages
         ),
         plan=plan,
         schedule=schedule_of(kernel.stripe),
@@ -96,5 +102,9 @@ def _memory(kernels: KernelList) -> MemoryReport:
     for buffer in kernels.buffers:
         total[buffer.kind] += buffer.bytes
     return MemoryReport(
-        total[BufferKind.INPUT], total[BufferKind.OUTPUT], total[BufferKind.CONST], sum(kernels.arenas), total[BufferKind.TEMP]
+        total[BufferKind.INPUT],
+        total[BufferKind.OUTPUT],
+        total[BufferKind.CONST],
+        sum(kernels.arenas),
+        total[BufferKind.TEMP],
     )

@@ -45,7 +45,9 @@ def legend(kernel: Block) -> str:
     """The colours that the kernel's nest has, by name."""
     used = {i.bind for b in blocks_in(kernel) for i in b.indexes if i.value is None}
     keys = "".join(
-        f'<span class="key"><i class="bind-{b.value}"></i>{escape(what)}</span>' for b, what in BINDS.items() if b in used
+        f'<span class="key"><i class="bind-{b.value}"></i>{escape(what)}</span>'
+        for b, what in BINDS.items()
+        if b in used
     )
     return f'<div class="legend">{keys}</div>'
 
@@ -78,7 +80,9 @@ def _frames(block: Block) -> tuple[str, str]:
     closed = ["</div>"]
     for bind, loops in groupby(own, key=lambda index: index.bind):
         names = " ".join(f"<b>{escape(i.name)}</b>:{i.range}{_axis(i)}" for i in loops)
-        opened.append(f'<div class="box bind-{bind.value}"><div class="head">{names}<em>{escape(BINDS[bind])}</em></div>')
+        opened.append(
+            f'<div class="box bind-{bind.value}"><div class="head">{names}<em>{escape(BINDS[bind])}</em></div>'
+        )
         closed.append("</div>")
     return "".join(opened), "".join(closed)
 

@@ -51,7 +51,9 @@ def _ticks(axes: _Axes) -> list[str]:
         y = axes.y(10.0**power)
         parts.append(f'<line class="tick" x1="{LEFT}" y1="{y}" x2="{right}" y2="{y}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{100 * 10.0**power:g} %</text>')
-    parts.append(f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 6}" text-anchor="middle">operations per byte of memory traffic</text>')
+    parts.append(
+        f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 6}" text-anchor="middle">operations per byte of memory traffic</text>'
+    )
     return parts
 
 
@@ -78,10 +80,14 @@ def _mark(axes: _Axes, number: int, kernel: KernelReport, roof: Roofline, place:
     parts = [f"<title>{escape(title)}</title>"]
     if reached is not None and reached < roof.attainable:
         low = axes.y(reached)
-        parts.append(f'<line class="gap" x1="{x}" y1="{y}" x2="{x}" y2="{low}"/><circle class="ring" cx="{x}" cy="{low}" r="5"/>')
+        parts.append(
+            f'<line class="gap" x1="{x}" y1="{y}" x2="{x}" y2="{low}"/><circle class="ring" cx="{x}" cy="{low}" r="5"/>'
+        )
     parts.append(f'<circle class="dot" cx="{x}" cy="{y}" r="5"/>')
     # Beside the slope labels go below it; on the flat part neighbours alternate sides.
     end = x > WIDTH - 130
     dy = -9 if place % 2 == 0 and roof.bound == "compute" else 18
-    parts.append(f'<text class="name" x="{x - 8 if end else x + 8}" y="{y + dy}" text-anchor="{"end" if end else "start"}">{escape(kernel.name)}</text>')
+    parts.append(
+        f'<text class="name" x="{x - 8 if end else x + 8}" y="{y + dy}" text-anchor="{"end" if end else "start"}">{escape(kernel.name)}</text>'
+    )
     return f'<a href="#k{number}" data-k="{number}" class="mark">{"".join(parts)}</a>'

@@ -21,13 +21,27 @@ def facts(report: ProgramReport) -> str:
         "device buffers": size(report.memory.peak),
         "compile time": f"{sum(report.seconds.values()) * 1e3:.0f} ms",
     }
-    return '<div class="facts">' + "".join(f"<div><b>{v}</b><span>{k}</span></div>" for k, v in pairs.items()) + "</div>"
+    return (
+        '<div class="facts">' + "".join(f"<div><b>{v}</b><span>{k}</span></div>" for k, v in pairs.items()) + "</div>"
+    )
 
 
 def overview(report: ProgramReport) -> str:
     """A row per kernel."""
     left = ("kernel", "plan")
-    heads = ("kernel", "plan", "groups", "items", "launches", "operations", "bytes", "ops/byte", "bound", "roof", "predicted")
+    heads = (
+        "kernel",
+        "plan",
+        "groups",
+        "items",
+        "launches",
+        "operations",
+        "bytes",
+        "ops/byte",
+        "bound",
+        "roof",
+        "predicted",
+    )
     head = "".join(f'<th class="t">{h}</th>' if h in left else f"<th>{h}</th>" for h in heads)
     rows = "".join(_overview_row(n, k) for n, k in enumerate(report.kernels))
     return f'<div class="scroll"><table class="wide"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
@@ -41,7 +55,9 @@ def _overview_row(place: int, kernel: KernelReport) -> str:
         roof.bound if roof else "–", f"{roof.attainable:.0%}" if roof else "–",
         "–" if kernel.plan.predicted is None else f"{kernel.plan.predicted:.0%}",
     ]  # fmt: skip
-    name = f'<td class="t"><a href="#k{place}">{escape(kernel.name)}</a></td><td class="t">{escape(kernel.plan.kind)}</td>'
+    name = (
+        f'<td class="t"><a href="#k{place}">{escape(kernel.name)}</a></td><td class="t">{escape(kernel.plan.kind)}</td>'
+    )
     return f'<tr data-k="{place}">{name}{"".join(f"<td>{escape(c)}</td>" for c in cells)}</tr>'
 
 

@@ -54,7 +54,9 @@ def statement_lines(body: tuple[Statement, ...], buffers: dict[str, str], merges
             case Load():
                 values[statement.dst] = _place(statement, buffers.get(statement.src, statement.src), values)
             case Const():
-                values[statement.dst] = f"{statement.value:g}" if isinstance(statement.value, float) else str(statement.value)
+                values[statement.dst] = (
+                    f"{statement.value:g}" if isinstance(statement.value, float) else str(statement.value)
+                )
             case LoadIndex():
                 values[statement.dst] = f"({print_form(statement.value)})"
             case Op():

@@ -87,7 +87,10 @@ def candidate_text(candidate: TileCandidate) -> str:
 
 def schedule_lines(schedule: ScheduleReport, groups: tuple[int, int, int]) -> list[str]:
     """Grid packing, work items, vectors, memory of a group."""
-    lines = [f"Grid {'×'.join(map(str, groups))}: " + ("; ".join(f"{g.name} = {g.form}" for g in schedule.grid) or "one group")]
+    lines = [
+        f"Grid {'×'.join(map(str, groups))}: "
+        + ("; ".join(f"{g.name} = {g.form}" for g in schedule.grid) or "one group")
+    ]
     if schedule.items:
         lines.append("Work items: " + "; ".join(f"{i.name}: {i.range} on axis {i.axis}" for i in schedule.items))
     facts = [f"vectors of {schedule.lanes}"] if schedule.lanes > 1 else []

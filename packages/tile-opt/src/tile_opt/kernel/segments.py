@@ -129,9 +129,7 @@ def _undecided(name: str, constraint: Affine, extents: Mapping[str, int]) -> tup
     return first, last
 
 
-def split_edges(
-    segments: tuple[Segment, ...], low: int, high: int
-) -> tuple[tuple[Segment, bool], ...]:
+def split_edges(segments: tuple[Segment, ...], low: int, high: int) -> tuple[tuple[Segment, bool], ...]:
     """Segments cut so that each lies inside [low, high) or not; edge tiles stand alone. The flag says "edge"."""
     parts: list[tuple[Segment, bool]] = []
     for s in segments:

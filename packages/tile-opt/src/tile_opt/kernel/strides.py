@@ -23,9 +23,7 @@ def flat_offset(view: KernelView, use: Use) -> int:
     return sum(form.const * s for form, s in zip(use.forms, strides, strict=True))
 
 
-def limits_inside(
-    forms: tuple[Affine, ...], sizes: tuple[int, ...], extents: Mapping[str, int]
-) -> tuple[Affine, ...]:
+def limits_inside(forms: tuple[Affine, ...], sizes: tuple[int, ...], extents: Mapping[str, int]) -> tuple[Affine, ...]:
     """Constraints (each >= 0) that keep subscripts inside a buffer; none where the loops' extents already do."""
     ranges = {n: (0, e - 1) for n, e in extents.items()}
     limits: list[Affine] = []

@@ -31,7 +31,9 @@ def lower_whole(program: Program, target: Target) -> KernelList:
     for ref in outer:
         if ref.source not in numbers:
             raise LoweringError(f"main sees {ref.source!r}, which is neither input, output nor constant")
-    kernel = Kernel(program.entry.comment or "program", main, None, (1, 1, 1), flops(main), sum(b.bytes for b in buffers))
+    kernel = Kernel(
+        program.entry.comment or "program", main, None, (1, 1, 1), flops(main), sum(b.bytes for b in buffers)
+    )
     steps = (Step(StepKind.KERNEL, 0, tuple(numbers[r.source] for r in ordered)),) if main.body else ()
     return KernelList((kernel,), buffers, steps, target, program.constants)
 

@@ -54,12 +54,12 @@ class Allocator:
         zero = Const(0.0 if type.dtype.is_float else 0, type)
         elements = ref.type.extent
         variables = [self.builder.mutable(ref.into, zero) for _ in range(elements // fragments.elements)]
-        root = Root(ref.into, type.dtype, Home.FRAGMENT, elements, chunk=type.lanes, variables=variables, fragments=fragments)
+        root = Root(
+            ref.into, type.dtype, Home.FRAGMENT, elements, chunk=type.lanes, variables=variables, fragments=fragments
+        )
         return View(root, Affine(), (), ref.type.sizes, ref.type.strides, ref.hint, ref.agg)
 
-    def _root(
-        self, ref: stripe.Refinement, block: stripe.Block, lanes: Lanes, elements: int
-    ) -> tuple[Root, Affine]:
+    def _root(self, ref: stripe.Refinement, block: stripe.Block, lanes: Lanes, elements: int) -> tuple[Root, Affine]:
         loc = ref.loc
         chunk = self._chunk(block, ref.into) if loc.unit == "REG" else 0
         if chunk:
@@ -145,9 +145,7 @@ def _symbol(index: stripe.Index) -> Affine:
     return Affine.var(f"{'u' if index.bind in (Bind.UNROLL, Bind.VECTOR) else 'd'}:{index.name}")
 
 
-def _enter(
-    block: stripe.Block, values: Env, views: Mapping[str, Affine]
-) -> tuple[Env, Mapping[str, Affine]] | None:
+def _enter(block: stripe.Block, values: Env, views: Mapping[str, Affine]) -> tuple[Env, Mapping[str, Affine]] | None:
     """Index values and views of the registers inside a nested block; None for an access that is not affine."""
     env = {i.name: _symbol(i) if i.value is None else resolve(i.value, values) for i in block.indexes}
     inner: dict[str, Affine] = {}
@@ -160,9 +158,7 @@ def _enter(
     return env, inner
 
 
-def _position(
-    block: stripe.Block, ref: str, at: tuple[object, ...], values: Env, view: Affine
-) -> Affine | None:
+def _position(block: stripe.Block, ref: str, at: tuple[object, ...], values: Env, view: Affine) -> Affine | None:
     forms = [form for form in at if isinstance(form, Affine)]
     if len(forms) != len(at):
         return None
@@ -182,4 +178,3 @@ def _width(form: Affine) -> int:
         if kind == "v" and coefficient == 1:
             width = max(width, int(rest.partition(":")[0]))
     return width
-

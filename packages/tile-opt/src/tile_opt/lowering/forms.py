@@ -52,7 +52,9 @@ def resolve_quasi(form: Quasi, env: Env, ranges: Ranges) -> tuple[Affine, tuple[
 
 def fold(form: DivMod, ranges: Ranges) -> tuple[Affine, tuple[Scaled, ...]]:
     """Split ``num = den * q + r``; when r stays in [0, den), the quotient is q and the remainder r."""
-    quotient = Affine(tuple((n, c // form.den) for n, c in form.num.terms if c % form.den == 0), form.num.const // form.den)
+    quotient = Affine(
+        tuple((n, c // form.den) for n, c in form.num.terms if c % form.den == 0), form.num.const // form.den
+    )
     rest = Affine(tuple((n, c) for n, c in form.num.terms if c % form.den), form.num.const % form.den)
     low, high = rest.bounds(ranges)
     if low >= 0 and high < form.den:

@@ -138,7 +138,11 @@ def _group_size(block: stripe.Block) -> tuple[int, int, int]:
 
 def _subgroup(block: stripe.Block) -> int:
     """Lanes of a sub-group: what the indexes bound to lanes span; 0 where there are none."""
-    spans = (prod(i.range for i in b.indexes if i.bind is Bind.LANE) for b in blocks_of(block) if any(i.bind is Bind.LANE for i in b.indexes))
+    spans = (
+        prod(i.range for i in b.indexes if i.bind is Bind.LANE)
+        for b in blocks_of(block)
+        if any(i.bind is Bind.LANE for i in b.indexes)
+    )
     return max(spans, default=0)
 
 
@@ -253,4 +257,3 @@ class _Finish:
         if self.cond is not None:
             body = (*body[: self.head], If(self.cond, Block(body[self.head :])))
         return Block((*self.builder.allocations, *body))
-

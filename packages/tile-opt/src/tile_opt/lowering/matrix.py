@@ -133,7 +133,10 @@ def _part(builder: Builder, block: stripe.Block, view: View, operand: Operand) -
     held = elements(operand)
     registers: list[int] = []
     for register in range(operand.registers):
-        places = [fragments.place[first + row * pitch + column] for row, column in (held[lane, register] for lane in range(LANES))]
+        places = [
+            fragments.place[first + row * pitch + column]
+            for row, column in (held[lane, register] for lane in range(LANES))
+        ]
         if [lane for lane, _ in places] != list(range(LANES)) or len({r for _, r in places}) > 1:
             raise LoweringError(f"{block.instr}: the fragments {view.root.name!r} do not hold such an operand")
         registers.append(places[0][1])

@@ -276,9 +276,7 @@ class Memory:
         left, right = (self.builder.splat(f, lanes) for f in product)
         return self.builder.pure("mul", (left, right), Binary("mul", left, right, left.type))
 
-    def _fold(
-        self, root: Root, position: Position, agg: Aggregation, value: Expr, lanes: Lanes, hint: str
-    ) -> None:
+    def _fold(self, root: Root, position: Position, agg: Aggregation, value: Expr, lanes: Lanes, hint: str) -> None:
         """All lanes go to one cell: combine them first."""
         reduced = self.reduce_lanes(agg, self.builder.splat(value, lanes.count))
         where = Position(without(position.affine, lanes.symbol), position.quasi, position.dynamic, position.step)
@@ -352,9 +350,7 @@ class Memory:
         assert stride is not None
         return self._assemble([self._slot(root, offset + stride * n) for n in range(lanes.count)], hint)
 
-    def _write_registers(
-        self, root: Root, position: Position, value: Expr, lanes: Lanes, stride: int | None
-    ) -> None:
+    def _write_registers(self, root: Root, position: Position, value: Expr, lanes: Lanes, stride: int | None) -> None:
         variable = self._register(root, position, lanes)
         if variable is not None:
             self.builder.assign(variable, self.builder.splat(value, lanes.count))

@@ -427,9 +427,6 @@ class _Run:
         block = stripe.Block(f"{statement.dst}_copy", indexes, (), (), refs, body)
         self.nest.block(block, Context(at.env, at.views, at.lanes, point.axes))
 
-    def _element(
-        self, name: str, source: str, view: View, dir: Direction, at: tuple[Affine, ...]
-    ) -> stripe.Refinement:
+    def _element(self, name: str, source: str, view: View, dir: Direction, at: tuple[Affine, ...]) -> stripe.Refinement:
         type = stripe.TensorType(view.root.dtype, tuple(1 for _ in view.sizes), stripe.Layout(view.strides))
         return stripe.Refinement(dir, name, source, at, type)
-

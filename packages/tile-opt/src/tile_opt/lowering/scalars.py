@@ -58,7 +58,9 @@ def shift_count(builder: Builder, count: Expr, dtype: DType) -> Expr:
         count = low
         if source.is_signed:
             zero = Const(0, count.type)
-            negative = builder.pure("cmp_lt", (low, zero), Compare("cmp_lt", low, zero, Type(DType.BOOL, low.type.lanes)))
+            negative = builder.pure(
+                "cmp_lt", (low, zero), Compare("cmp_lt", low, zero, Type(DType.BOOL, low.type.lanes))
+            )
             count = builder.pure("cond", (negative, width, low), Select(negative, width, low, low.type))
     return builder.cast(count, dtype)
 

@@ -110,8 +110,12 @@ class CpuModel:
                 best = (rate, rows, vectors)
         rate, rows, vectors = best
         packed = tuple(
-            u.buffer for u in main.uses
-            if u.reads and not u.writes and flat_stride(view, u, vector) not in (0, 1) and self._packable(view, main, u, vector)
+            u.buffer
+            for u in main.uses
+            if u.reads
+            and not u.writes
+            and flat_stride(view, u, vector) not in (0, 1)
+            and self._packable(view, main, u, vector)
         )
         plans = self._loop_plans(view, vector, unroll if rows > 1 else None, rows, vectors * lanes, lanes)
         return TilePlan(plans, (), packed, rate, "register tile")
@@ -134,7 +138,11 @@ class CpuModel:
             return ()
         unroll = self._unroll_loop(view, main, vector)
         return tuple(
-            Candidate((*(((unroll, rows),) if unroll else ()), (vector, vectors * lanes)), rate, "" if rate else "over registers")
+            Candidate(
+                (*(((unroll, rows),) if unroll else ()), (vector, vectors * lanes)),
+                rate,
+                "" if rate else "over registers",
+            )
             for rows, vectors, rate in self._register_tiles(view, main, vector, unroll, lanes)
         )
 
@@ -175,9 +183,7 @@ class CpuModel:
             shape *= min(1.0, view.ranges[vector] / (vectors * lanes) / self.settings.cores)
         return inner * shape
 
-    def _loads(
-        self, view: KernelView, use: Use, vector: str, unroll: str | None, rows: int, vectors: int
-    ) -> int:
+    def _loads(self, view: KernelView, use: Use, vector: str, unroll: str | None, rows: int, vectors: int) -> int:
         names = {n for f in use.forms for n in f.names}
         return (vectors if vector in names else 1) * (rows if unroll in names else 1)
 
@@ -188,7 +194,9 @@ class CpuModel:
         extents = view.ranges
         constraints = tuple(c for s in view.stages for c in s.constraints)
         plans = [_outer(view, i.name) for i in view.loops if i.name not in (vector, unroll)]
-        overlap = all(u.dir is Direction.OUT for s in view.stages for u in s.uses if u.writes and not view.is_local(u.buffer))
+        overlap = all(
+            u.dir is Direction.OUT for s in view.stages for u in s.uses if u.writes and not view.is_local(u.buffer)
+        )
         plans.append(_vector_plan(vector, constraints, extents, width, lanes, overlap))
         if unroll:
             plans.append(_unroll_plan(unroll, constraints, extents, rows))
@@ -272,7 +280,8 @@ class CpuModel:
         """Tiles along the unrolled loop whose operand rows fill at most a third of the second-level cache."""
         rows = [
             nbytes(view.type_of(u.buffer)) // view.ranges[loop.name]
-            for s in view.stages for u in s.uses
+            for s in view.stages
+            for u in s.uses
             if u.reads and loop.name in {n for f in u.forms for n in f.names} and not view.is_local(u.buffer)
         ]
         per_tile = max(1, max(rows, default=1) * loop.tile)
@@ -290,7 +299,9 @@ def _main_stage(view: KernelView) -> Stage:
 
 def _is_recurrence(stage: Stage) -> bool:
     """Steps in order from state to state: what one step writes should be long, and independent chains hide its latency."""
-    return any(i.order is Order.ORDERED for i in stage.loops) and any(u.reads and u.writes and not u.agg for u in stage.uses)
+    return any(i.order is Order.ORDERED for i in stage.loops) and any(
+        u.reads and u.writes and not u.agg for u in stage.uses
+    )
 
 
 def _vector_ops(stage: Stage) -> int:

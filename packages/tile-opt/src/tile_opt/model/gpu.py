@@ -121,13 +121,15 @@ class GpuModel:
         others = [i.name for i in view.loops if i.name != across.loop]
         found = self._squares(view.ranges, down.loop, across.loop, others)
         return tuple(
-            Candidate(tuple((t.loop, t.size) for t in tiles), share, note=" by ".join(f"{t.items} items x {t.each}" for t in tiles))
+            Candidate(
+                tuple((t.loop, t.size) for t in tiles),
+                share,
+                note=" by ".join(f"{t.items} items x {t.each}" for t in tiles),
+            )
             for share, tiles in found
         )
 
-    def _windowed(
-        self, extents: dict[str, int], across: GroupTile, reused: list[str]
-    ) -> tuple[GroupTile, ...] | None:
+    def _windowed(self, extents: dict[str, int], across: GroupTile, reused: list[str]) -> tuple[GroupTile, ...] | None:
         """A convolution: an item keeps a run along the innermost spatial loop, items spread over the next one."""
         if len(reused) < 2:
             return None

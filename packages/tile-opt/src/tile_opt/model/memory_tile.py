@@ -62,7 +62,9 @@ class TileSearch:
         self.names, self.ranges = tuple(i.name for i in loops), tuple(i.range for i in loops)
         outputs = {n for r in self._outs() for f in r.access for n in f.names}
         fixed = {n for n in self.names if not self.rules.acc_idxs and n not in outputs}
-        self.steps = [[r] if n in fixed else _steps(r, self.rules) for n, r in zip(self.names, self.ranges, strict=True)]
+        self.steps = [
+            [r] if n in fixed else _steps(r, self.rules) for n, r in zip(self.names, self.ranges, strict=True)
+        ]
 
     def best(self) -> Candidate | None:
         """The cheapest tile that fits; None when not even the smallest does."""
@@ -104,7 +106,10 @@ class TileSearch:
         return Candidate(sizes, total, self._cost(sizes, counts, views))
 
     def _cost(
-        self, sizes: tuple[int, ...], counts: Mapping[str, tuple[int, int]], views: list[tuple[Refinement, tuple[int, ...]]]
+        self,
+        sizes: tuple[int, ...],
+        counts: Mapping[str, tuple[int, int]],
+        views: list[tuple[Refinement, tuple[int, ...]]],
     ) -> float:
         rules = self.rules
         moved = 1.0

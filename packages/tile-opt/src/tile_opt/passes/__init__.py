@@ -45,7 +45,9 @@ def pass_class(name: str) -> type[Pass]:
     """The class registered as `name`; TileDeviceError TILE-E401 when there is none."""
     path = PASSES.get(name)
     if path is None:
-        raise TileDeviceError(Diagnostic("TILE-E401", f"there is no Stripe pass named {name!r}", hint=_hint(name, PASSES)))
+        raise TileDeviceError(
+            Diagnostic("TILE-E401", f"there is no Stripe pass named {name!r}", hint=_hint(name, PASSES))
+        )
     module, _, attribute = path.partition(":")
     found: type[Pass] = getattr(import_module(module), attribute)
     return found

@@ -1,14 +1,14 @@
 """A contraction on work items: group tiles, operands staged in local memory step by step, register tiles.
 
-    kernel [grid] {                           one group per output tile
-      local boxes
-      item [items of the group] {
-        registers; init
-        load step 0 into registers
-        step loop { Sync; registers -> local; Sync; load the next step; accumulate }
-        output stages
-      }
-    }
+kernel [grid] {                           one group per output tile
+  local boxes
+  item [items of the group] {
+    registers; init
+    load step 0 into registers
+    step loop { Sync; registers -> local; Sync; load the next step; accumulate }
+    output stages
+  }
+}
 """
 
 from __future__ import annotations
@@ -206,10 +206,15 @@ class _Group:
         return at * self.plan.step + Affine.var(self.within.name)
 
     def _stage(self, use: Use) -> Staged:
-        forms = tuple(f.substitute(self.forms | {self.plan.reduction: self._reduced(Affine.var(self.step.name))}) for f in use.forms)
+        forms = tuple(
+            f.substitute(self.forms | {self.plan.reduction: self._reduced(Affine.var(self.step.name))})
+            for f in use.forms
+        )
         box = box_of(forms, self._inner_ranges())
         whole = self.view.type_of(use.buffer)
-        contiguous = min((d for d, e in enumerate(box.extents) if e > 1), key=lambda d: whole.strides[d], default=len(forms) - 1)
+        contiguous = min(
+            (d for d, e in enumerate(box.extents) if e > 1), key=lambda d: whole.strides[d], default=len(forms) - 1
+        )
         innermost = self._innermost(use, contiguous)
         item, count = self._item_number()
         copy = copy_plan(f"{use.name}_c", box, whole, contiguous, item, count)
@@ -245,7 +250,10 @@ class _Group:
             self.name,
             indexes=outer + tuple(replace(i, axis=0) for i in self.items),
             guard=tuple(g for p in self.parts for g in p.guard),
-            refs=whole_refs(self.view, self.view.stages) + tuple(inout(b) for b in boxes) + tuple(self.allocs.values()) + held,
+            refs=whole_refs(self.view, self.view.stages)
+            + tuple(inout(b) for b in boxes)
+            + tuple(self.allocs.values())
+            + held,
             body=tuple(body),
         )
         return block, boxes
@@ -263,7 +271,14 @@ class _Group:
 
     def _held_alloc(self, s: Staged) -> Refinement:
         sizes = tuple(i.range for i in s.copy.loops)
-        return Refinement(Direction.ALLOC, s.held, "", (Affine(),) * len(sizes), TensorType.row_major(s.type.dtype, sizes, align=16), loc=REGISTER)
+        return Refinement(
+            Direction.ALLOC,
+            s.held,
+            "",
+            (Affine(),) * len(sizes),
+            TensorType.row_major(s.type.dtype, sizes, align=16),
+            loc=REGISTER,
+        )
 
     def _steps(self) -> list[Statement]:
         first = [self._fetch(s, None) for s in self.staged]
@@ -276,7 +291,11 @@ class _Group:
         names = self._passable()
         passed = tuple(Index(n, 1, Affine.var(n)) for n in names if n in self._mentioned(inside))
         reads = tuple(self._whole(u.buffer, Direction.IN) for u in (s.use for s in self.staged))
-        refs = (*_unique(reads), *(inout(self._local_alloc(s)) for s in self.staged), *(inout(self._held_alloc(s)) for s in self.staged))
+        refs = (
+            *_unique(reads),
+            *(inout(self._local_alloc(s)) for s in self.staged),
+            *(inout(self._held_alloc(s)) for s in self.staged),
+        )
         refs += tuple(inout(a) for a in self.allocs.values())
         loop = Block(f"{self.name}_steps", indexes=(*passed, self.step), refs=refs, body=tuple(inside))
         return [*first, loop]
@@ -310,7 +329,9 @@ class _Group:
     def _put(self, s: Staged) -> Block:
         """Registers into local memory."""
         target = Refinement(Direction.OUT, "dst", s.local, s.copy.subscripts, element(s.type), loc=GROUP_MEMORY)
-        return self._copy_block("put", s, s.copy.constraints, self._held(s, Direction.IN, "src"), target, Load("$x", "src"))
+        return self._copy_block(
+            "put", s, s.copy.constraints, self._held(s, Direction.IN, "src"), target, Load("$x", "src")
+        )
 
     def _held(self, s: Staged, direction: Direction, name: str) -> Refinement:
         alloc = self._held_alloc(s)

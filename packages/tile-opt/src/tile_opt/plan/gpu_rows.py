@@ -127,7 +127,11 @@ def _aligned(view: KernelView) -> bool:
             if whole.dtype.bytes != 4:
                 return False
             for loop in view.loops:
-                if flat_stride(view, use, loop.name) % WIDE and stage.loops and flat_stride(view, use, stage.loops[0].name):
+                if (
+                    flat_stride(view, use, loop.name) % WIDE
+                    and stage.loops
+                    and flat_stride(view, use, stage.loops[0].name)
+                ):
                     return False
     return True
 
@@ -153,8 +157,13 @@ def build_gpu_rows(whole: KernelView, split: RowSplit) -> Block:
     used = {n for p in moved if not isinstance(p, Total) for n in p.names()}
     item = Block(
         f"{view.name}_item",
-        indexes=(*tuple(Index(n, 1, Affine.var(n)) for n in names if n in used), Index(ITEM, split.items, bind=Bind.GROUP)),
-        refs=whole_refs(view, view.stages) + tuple(replace(a, dir=Direction.INOUT, source=a.into) for a in shared) + private,
+        indexes=(
+            *tuple(Index(n, 1, Affine.var(n)) for n in names if n in used),
+            Index(ITEM, split.items, bind=Bind.GROUP),
+        ),
+        refs=whole_refs(view, view.stages)
+        + tuple(replace(a, dir=Direction.INOUT, source=a.into) for a in shared)
+        + private,
         body=tuple(s for p in moved for s in _statements(p, view, allocs, (*names, ITEM))),
     )
     return scheduled(view, grid, (item,), shared)
@@ -172,7 +181,9 @@ def _parts(view: KernelView, split: RowSplit) -> tuple[list[Part], tuple[Refinem
     return made, tuple(allocs)
 
 
-def _statements(part: Part, view: KernelView, allocs: tuple[Refinement, ...], outer: tuple[str, ...]) -> list[Statement]:
+def _statements(
+    part: Part, view: KernelView, allocs: tuple[Refinement, ...], outer: tuple[str, ...]
+) -> list[Statement]:
     buffers = {r.into: r for r in (*view.refs, *allocs)}
     match part:
         case Total():
@@ -216,7 +227,13 @@ def _row_kept(view: KernelView, users: list[tuple[int, Stage, Use]]) -> KernelVi
         (Load("$x", "src"), Store("dst", "$x")),
     )  # fmt: skip
     stages = [
-        replace(s, uses=tuple(replace(u, buffer=name, forms=(Affine.var(s.loops[0].name),)) if u.buffer == use.buffer else u for u in s.uses))
+        replace(
+            s,
+            uses=tuple(
+                replace(u, buffer=name, forms=(Affine.var(s.loops[0].name),)) if u.buffer == use.buffer else u
+                for u in s.uses
+            ),
+        )
         for s in view.stages
     ]
     stages.insert(first, load)

@@ -61,7 +61,9 @@ class _Squares:
         squares = tuple(self._square(u) for u in turned)
         body: list[Statement] = [self._fetch(u, s) for u, s in zip(turned, squares, strict=True)]
         body += [Sync(), self._store(turned, squares)]
-        used = {n for s in body if isinstance(s, Block) for i in s.indexes if i.value is not None for n in i.value.names}
+        used = {
+            n for s in body if isinstance(s, Block) for i in s.indexes if i.value is not None for n in i.value.names
+        }
         passed = tuple(Index(g.name, 1, Affine.var(g.name)) for g in self.grid if g.name in used)
         item = Block(
             f"{self.view.name}_item",
@@ -85,9 +87,7 @@ class _Squares:
         """Loop iterations for a position in the square, and what keeps it inside the tensors and the square."""
         offsets = {self.plan.across: across, self.plan.along: along}
         forms = {n: b + offsets.get(n, Affine()) for n, b in self.base.items()}
-        limits = [
-            forms[n] * -1 + (self.view.ranges[n] - 1) for n in offsets if self.view.ranges[n] % SIDE
-        ]
+        limits = [forms[n] * -1 + (self.view.ranges[n] - 1) for n in offsets if self.view.ranges[n] % SIDE]
         if self.rows * self.step.range > SIDE:
             limits.append(self._inside() * -1 + (SIDE - 1))
         return forms, tuple(limits)

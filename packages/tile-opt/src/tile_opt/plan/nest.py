@@ -245,4 +245,3 @@ def _ordered(view: KernelView, stage: Stage) -> tuple[Index, ...]:
         return max((abs(flat_stride(view, u, index.name)) for u in reads), default=0)
 
     return tuple(sorted(stage.loops, key=reach, reverse=True))
-

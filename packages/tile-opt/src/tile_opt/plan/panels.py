@@ -82,7 +82,16 @@ def _copies(
     for segment, _ in vector.segments:
         stage, loops = _copy_stage(view, buffer, panel, segment, before)
         name = f"{view.name}_pack_{buffer}" + (f"_{len(copies)}" if copies else "")
-        copies.append(KernelView(name, loops, (stage,), (replace(source, dir=Direction.IN), target), tags=frozenset({"kernel", "pack"}), comment=f"pack {buffer} into panels"))
+        copies.append(
+            KernelView(
+                name,
+                loops,
+                (stage,),
+                (replace(source, dir=Direction.IN), target),
+                tags=frozenset({"kernel", "pack"}),
+                comment=f"pack {buffer} into panels",
+            )
+        )
         before += segment.count
     return copies
 
@@ -113,4 +122,3 @@ def _copy_stage(
         (Load("$x", "src"), Store("dst", "$x")),
     )  # fmt: skip
     return stage, tuple(loops)
-

@@ -1,6 +1,6 @@
 """Rows on their way through local memory: step by step a group copies a piece, and reduces it from there.
 
-    steps [step] { piece of A -> local; piece of B -> local; Sync; merge into the item's partial result; Sync }
+steps [step] { piece of A -> local; piece of B -> local; Sync; merge into the item's partial result; Sync }
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class StagedSteps:
         return {n for s in self.stages for n in s.names()}
 
     def substitute(self, values: dict[str, Affine]) -> StagedSteps:
-        return replace(self, copies=tuple(c.substitute(values) for c in self.copies), merge=self.merge.substitute(values))
+        return replace(
+            self, copies=tuple(c.substitute(values) for c in self.copies), merge=self.merge.substitute(values)
+        )
 
     def block(self, view: KernelView, buffers: Mapping[str, Refinement], outer: tuple[str, ...]) -> Block:
         """The loop in a parent that has the loops `outer` and sees `buffers`."""

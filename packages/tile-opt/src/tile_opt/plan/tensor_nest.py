@@ -276,7 +276,9 @@ class _Nest:
     def _inputs(self) -> tuple[Refinement, ...]:
         """The operands' whole buffers, each once."""
         named = {r.into: r for r in self.view.refs}
-        return tuple(replace(inout(named[b]), dir=Direction.IN) for b in dict.fromkeys(s.use.buffer for s in self.staged))
+        return tuple(
+            replace(inout(named[b]), dir=Direction.IN) for b in dict.fromkeys(s.use.buffer for s in self.staged)
+        )
 
     def _accumulators(self) -> tuple[Refinement, ...]:
         written = {u.buffer for u in self.main.uses if u.writes}
@@ -298,7 +300,9 @@ class _Nest:
         loops = tuple(i for i in s.copy.loops if i.bind is not Bind.VECTOR)
         passed = tuple(_passed(n) for n in names)
         body = (Transfer("dst", "src"),)
-        return Block(f"copy_{s.use.name}", passed + LANE_INDEXES + loops, (*s.copy.constraints, *limits), refs=refs, body=body)
+        return Block(
+            f"copy_{s.use.name}", passed + LANE_INDEXES + loops, (*s.copy.constraints, *limits), refs=refs, body=body
+        )
 
     def _line(self, s: Staged, of: TensorType) -> TensorType:
         sizes = tuple(s.copy.lanes if d == s.contiguous else 1 for d in range(len(of.sizes)))
@@ -346,15 +350,31 @@ class _Nest:
         if self.collective:
             indexes = tuple(Index(n, size) for n, size in zip(("row", "column"), s.operand.sizes, strict=True))
             row, column = (Affine.var(i.name) for i in indexes)
-            instr = f"matrix_load{'_transposed' if s.transposed else ''}(row:{indexes[0].range}, column:{indexes[1].range})"
+            instr = (
+                f"matrix_load{'_transposed' if s.transposed else ''}(row:{indexes[0].range}, column:{indexes[1].range})"
+            )
         else:
             steps = walk(s.operand, s.use.name)
             indexes, row, column = LANE_INDEXES + steps.registers, steps.row, steps.column
             instr = f"round({TF32_BITS})" if self.instruction.dtype is DType.FLOAT32 else ""
         fragments = self._fragments(s)
         refs = (
-            Refinement(Direction.IN, "src", s.local, s.inside(*self._corner(s, first, row, column)), element(s.type), loc=GROUP_MEMORY),
-            Refinement(Direction.OUT, "dst", s.fragments, (Affine.var(s.index.name), row, column), element(fragments.type), loc=FRAGMENT),
+            Refinement(
+                Direction.IN,
+                "src",
+                s.local,
+                s.inside(*self._corner(s, first, row, column)),
+                element(s.type),
+                loc=GROUP_MEMORY,
+            ),
+            Refinement(
+                Direction.OUT,
+                "dst",
+                s.fragments,
+                (Affine.var(s.index.name), row, column),
+                element(fragments.type),
+                loc=FRAGMENT,
+            ),
         )
         load = Block(f"load_{s.use.name}", refs=refs, body=(Load("$x", "src"), Store("dst", "$x")), instr=instr)
         if self.collective:
@@ -369,7 +389,9 @@ class _Nest:
         return Block(f"{leaf.name}_all", (*(_passed(n) for n in names), *tiles), refs=outer, body=(inner,))
 
     def _sources(self, leaf: Block) -> list[Refinement]:
-        known = {r.into: r for s in self.staged for r in (self._fragments(s), replace(self._local(s), versions=1))} | self.allocs
+        known = {
+            r.into: r for s in self.staged for r in (self._fragments(s), replace(self._local(s), versions=1))
+        } | self.allocs
         return [replace(known[r.source], dir=r.dir) for r in leaf.refs]
 
     def _instructions(self) -> Block:
@@ -384,14 +406,28 @@ class _Nest:
         }
         if self.right.index.name != MMA_COLUMN:
             pair, second = (DivMod(column, PAIR, op) for op in (DivModOp.DIV, DivModOp.MOD))
-            places[self.right.use.name] = self.right.fragments, (pair, k, replace(second, scale=self.instruction.shape[1], plus=n))
-        types = {s.fragments: self._fragments(s).type for s in self.staged} | {a: r.type for a, r in self.allocs.items()}
+            places[self.right.use.name] = (
+                self.right.fragments,
+                (pair, k, replace(second, scale=self.instruction.shape[1], plus=n)),
+            )
+        types = {s.fragments: self._fragments(s).type for s in self.staged} | {
+            a: r.type for a, r in self.allocs.items()
+        }
         refs: list[Refinement] = []
         for use in self.main.uses:
             source, access = places.get(use.name, (use.buffer, (*use.forms, row, column, m, n)))
-            refs.append(Refinement(use.dir, use.name, source, access, element(types[source]), agg=use.agg, loc=FRAGMENT))
+            refs.append(
+                Refinement(use.dir, use.name, source, access, element(types[source]), agg=use.agg, loc=FRAGMENT)
+            )
         instr = f"{self.instruction.name}({', '.join(f'{i.name}:{i.range}' for i in indexes)})"
-        leaf = Block(self.main.name, refs=tuple(refs), body=self.main.body, instr=instr, tags=self.main.tags, origin=self.main.origin)
+        leaf = Block(
+            self.main.name,
+            refs=tuple(refs),
+            body=self.main.body,
+            instr=instr,
+            tags=self.main.tags,
+            origin=self.main.origin,
+        )
         return self._repeated(leaf, self.tiles, indexes)
 
     def _output(self, stage: Stage) -> Block:

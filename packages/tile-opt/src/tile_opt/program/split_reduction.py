@@ -69,7 +69,6 @@ class SplitReduction(Rewrite):
         size = _chunk_size(dict(zip(domain.names, domain.ranges, strict=True))[index], wanted)
         return _partial(op, domain, index, size, claim(f"{op.name}_partial", taken))
 
-
     def _chunks(self, op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
         """How many chunks the reduction is worth; 0 or 1 to leave it whole."""
         points = prod(domain.ranges)
@@ -103,9 +102,7 @@ def _contiguous_reduction(op: Contraction, domain: FlatDomain, types: dict[str, 
     return False
 
 
-def _outermost_reduction(
-    op: Contraction, domain: FlatDomain, types: dict[str, TensorType], wanted: int
-) -> str | None:
+def _outermost_reduction(op: Contraction, domain: FlatDomain, types: dict[str, TensorType], wanted: int) -> str | None:
     """The reduction index with the largest stride that has enough iterations, else the longest one."""
     outputs = {name for form in domain.output for name in form.names}
     tied = {name for constraint in domain.constraints for name in constraint.names}
@@ -128,9 +125,7 @@ def _chunk_size(extent: int, wanted: int) -> int:
     return next((size for size in range(least, min(2 * least, extent) + 1) if extent % size == 0), least)
 
 
-def _partial(
-    op: Contraction, domain: FlatDomain, index: str, size: int, name: str
-) -> tuple[Contraction, Contraction]:
+def _partial(op: Contraction, domain: FlatDomain, index: str, size: int, name: str) -> tuple[Contraction, Contraction]:
     outer, inner = _names(index, domain)
     extent = dict(zip(domain.names, domain.ranges, strict=True))[index]
     chunks = -(-extent // size)

@@ -119,4 +119,3 @@ def _advance(stage: Stage, old: str, component: Sequence[int]) -> str:
 
 def _bits(stage: Stage, name: str, a: str, b: str) -> str:
     return stage.op(name, (a, b), DType.UINT32)
-

@@ -42,9 +42,7 @@ def _add_rows(context: Context, op: Scatter, kernel: Kernel, accumulator: str) -
     stage = kernel.stage("scatter", ordered)
     cell = cell_of(updates)
     row = stage.load(context.buffers[op.indices], cell[:count])
-    value = cast_to(
-        stage, stage.load(context.buffers[op.updates], cell), op.type.dtype, op.type.dtype.accumulator
-    )
+    value = cast_to(stage, stage.load(context.buffers[op.updates], cell), op.type.dtype, op.type.dtype.accumulator)
     stage.store(
         accumulator,
         (Affine(), *cell[count:]),

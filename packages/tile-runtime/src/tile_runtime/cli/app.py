@@ -24,7 +24,9 @@ from tile_runtime.cli import (
 )
 from tile_runtime.cli.errors import reported
 
-EXIT_CODES = "Exit codes: 0 nothing to report, 1 findings or an error in what was given, 2 wrong usage or unreadable file."
+EXIT_CODES = (
+    "Exit codes: 0 nothing to report, 1 findings or an error in what was given, 2 wrong usage or unreadable file."
+)
 
 app = typer.Typer(
     name="tile",
@@ -36,7 +38,9 @@ app = typer.Typer(
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-cache_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The kernel cache on disk.", epilog=EXIT_CODES)
+cache_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The kernel cache on disk.", epilog=EXIT_CODES
+)
 
 
 def _version(value: bool) -> None:
@@ -49,7 +53,9 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def tile(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Compile, run and look into Tile functions."""
 

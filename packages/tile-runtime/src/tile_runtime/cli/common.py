@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Tile source; '-' is standard input.")]
-Device = Annotated[str | None, typer.Option("--device", "-d", help="Device id, such as llvm:0; $TILE_DEVICE or the best otherwise.")]
+Device = Annotated[
+    str | None, typer.Option("--device", "-d", help="Device id, such as llvm:0; $TILE_DEVICE or the best otherwise.")
+]
 Shapes = Annotated[list[str], typer.Option("--shape", "-s", metavar="NAME=DTYPE[SIZES]", help="Type of an input, such as A=float32[3,4]; the dtype is float32 when left out.")]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Reduced = Annotated[bool, typer.Option("--reduced-precision", help="Allow matrix instructions: TF32, bfloat16 products.")]
+Reduced = Annotated[
+    bool, typer.Option("--reduced-precision", help="Allow matrix instructions: TF32, bfloat16 products.")
+]
 Wrt = Annotated[list[str], typer.Option("--wrt", metavar="NAME", help="Input to differentiate by; may be repeated.")]
 
 _SHAPE = re.compile(r"\s*(?P<name>\w+'?)\s*=\s*(?P<dtype>[a-z]\w*)?\s*(\[(?P<sizes>[\d\s,]*)\])?\s*")
@@ -56,7 +60,9 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
         try:
             sizes = tuple(int(n) for n in (found["sizes"] or "").split(",") if n.strip())
         except ValueError as problem:  # a blank inside a number, or thousands of digits
-            raise CommandError(f"--shape {text[:60]!r} has a size that is no number: {str(problem)[:80]}", USAGE) from None
+            raise CommandError(
+                f"--shape {text[:60]!r} has a size that is no number: {str(problem)[:80]}", USAGE
+            ) from None
         types[found["name"]] = TensorType(dtype_of(found["dtype"] or "float32"), sizes)
     return types
 

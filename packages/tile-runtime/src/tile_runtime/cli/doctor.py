@@ -36,7 +36,9 @@ def doctor(json: Json = False) -> None:
             }
         )  # fmt: skip
     else:
-        print(" ".join(f"{name} {number or '(not installed)'}" + "," for name, number in _versions().items()).rstrip(","))
+        print(
+            " ".join(f"{name} {number or '(not installed)'}" + "," for name, number in _versions().items()).rstrip(",")
+        )
         for report in reports:
             print(f"{report.plugin.entry_point}: {', '.join(report.devices) or 'no device'}")
             print("\n".join(f"  {line}" for line in report.lines))

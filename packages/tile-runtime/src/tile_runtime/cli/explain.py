@@ -15,8 +15,12 @@ def explain(
     file: File,
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
-    candidates: Annotated[bool, typer.Option("--candidates", help="Also every tile that the cost model weighed.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", metavar="OUT", help="Write one self-contained HTML page instead.")] = None,
+    candidates: Annotated[
+        bool, typer.Option("--candidates", help="Also every tile that the cost model weighed.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="OUT", help="Write one self-contained HTML page instead.")
+    ] = None,
     reduced: Reduced = False,
     json: Json = False,
 ) -> None:

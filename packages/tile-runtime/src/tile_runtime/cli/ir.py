@@ -31,7 +31,10 @@ class Stage(StrEnum):
 def ir(
     file: File,
     stage: Annotated[Stage, typer.Option("--stage", help="What to print.")] = Stage.STRIPE,
-    after: Annotated[str | None, typer.Option("--after", metavar="PASS", help="Stripe right after this pass; 'initial' is before all.")] = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="PASS", help="Stripe right after this pass; 'initial' is before all."),
+    ] = None,
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
     reduced: Reduced = False,

@@ -22,7 +22,17 @@ def plugins(json: Json = False) -> None:
     if json:
         print_json(rows)
     else:
-        cells = [(r["name"], f"{r['distribution']} {r['version']}", r["module"], ".".join(map(str, r["api"])), r["status"], r["message"]) for r in rows]
+        cells = [
+            (
+                r["name"],
+                f"{r['distribution']} {r['version']}",
+                r["module"],
+                ".".join(map(str, r["api"])),
+                r["status"],
+                r["message"],
+            )
+            for r in rows
+        ]
         print_table(("Plugin", "Distribution", "Module", "HAL API", "Status", ""), cells)
     if any(p.status is not PluginStatus.OK for p in found):
         raise typer.Exit(FINDINGS)

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 def run(
     file: File,
-    inputs: Annotated[list[str], typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="An input: a .npy file or a number.")] = [],  # noqa: B006
-    outputs: Annotated[list[str], typer.Option("--output", "-o", metavar="NAME=FILE.npy", help="Where to save an output.")] = [],  # noqa: B006
+    inputs: Annotated[
+        list[str], typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="An input: a .npy file or a number.")
+    ] = [],  # noqa: B006
+    outputs: Annotated[
+        list[str], typer.Option("--output", "-o", metavar="NAME=FILE.npy", help="Where to save an output.")
+    ] = [],  # noqa: B006
     device: Device = None,
     reduced: Reduced = False,
     json: Json = False,
@@ -68,7 +72,9 @@ def _load(name: str, text: str) -> Any:
     except (ValueError, EOFError, BadZipFile) as problem:
         raise CommandError(f"input {name!r}: {text} is no .npy file: {problem}", USAGE) from None
     if not isinstance(found, np.ndarray):
-        raise CommandError(f"input {name!r}: {text} holds several arrays; save the one that is meant with numpy.save", USAGE)
+        raise CommandError(
+            f"input {name!r}: {text} holds several arrays; save the one that is meant with numpy.save", USAGE
+        )
     return cast(object, found)
 
 

@@ -31,7 +31,9 @@ def tune(
         raise CommandError(f"device {base.device.id} runs nothing, so nothing can be measured")
     rows = _measured(base, trials)
     if json:
-        print_json([{"changed": dict(t.changed), "seconds": t.seconds if t.seconds < UNMEASURED else None} for t in rows])
+        print_json(
+            [{"changed": dict(t.changed), "seconds": t.seconds if t.seconds < UNMEASURED else None} for t in rows]
+        )
         return
     if len(rows) == 1:
         print("there is only one schedule to choose from")

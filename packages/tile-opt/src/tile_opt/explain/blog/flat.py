@@ -93,9 +93,7 @@ def flatten(view: KernelView) -> FlatKernel | None:
     names = tuple(i.name for i in loops)
     reads = [u for u in stage.uses if u.reads and not u.writes and u.buffer != out.buffer]
     accesses = (_output(view, stage, names), *(_access(view, u, names) for u in reads))
-    constraints = tuple(
-        Constraint(tuple(-c.coefficient(n) for n in names), c.const) for c in stage.constraints
-    )
+    constraints = tuple(Constraint(tuple(-c.coefficient(n) for n in names), c.const) for c in stage.constraints)
     return FlatKernel(names, tuple(i.range for i in loops), accesses, constraints, comment=view.comment)
 
 

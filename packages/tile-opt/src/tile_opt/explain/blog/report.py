@@ -143,7 +143,9 @@ def _post_ops(program: Program, view: KernelView) -> tuple[str, ...]:
     for op in program.ops:
         if isinstance(op, Contraction):
             reached = reached or {op.name}
-        elif isinstance(op, Elementwise) and reached & {a for a in op.args if isinstance(a, str)} and len(lines) < fused:
+        elif (
+            isinstance(op, Elementwise) and reached & {a for a in op.args if isinstance(a, str)} and len(lines) < fused
+        ):
             reached.add(op.name)
             lines.append(f"{op.name} = {op.fn}({', '.join(map(_operand, op.args))})")
     return tuple(lines)

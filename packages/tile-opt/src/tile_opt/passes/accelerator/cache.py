@@ -39,7 +39,9 @@ class Cache(Pass):
 
     def apply(self, program: Program, target: Target) -> Program:
         sets = Sets()
-        return rewrite_matching(program, self.reqs, lambda block, parents: self._cached(block, parents, sets), inner_first=True)
+        return rewrite_matching(
+            program, self.reqs, lambda block, parents: self._cached(block, parents, sets), inner_first=True
+        )
 
     def _cached(self, block: Block, parents: tuple[Block, ...], sets: Sets) -> Block:
         taken = {r.into for r in block.refs}

@@ -40,7 +40,9 @@ class Fusion(Pass):
     max_refs: int = 1024
 
     def apply(self, program: Program, target: Target) -> Program:
-        return rewrite_matching(program, self.parent_reqs or ("main",), lambda block, _: self._fused(block), inner_first=True)
+        return rewrite_matching(
+            program, self.parent_reqs or ("main",), lambda block, _: self._fused(block), inner_first=True
+        )
 
     def _fused(self, block: Block) -> Block:
         body: list[Statement] = list(block.body)
@@ -68,7 +70,9 @@ class Fusion(Pass):
             second = body[number]
             if not isinstance(second, Block):
                 return None
-            if self._fits(second, self.b_reqs) and not any(_conflict(body[k], second) for k in range(place + 1, number)):
+            if self._fits(second, self.b_reqs) and not any(
+                _conflict(body[k], second) for k in range(place + 1, number)
+            ):
                 fused = fuse_blocks(first, second, self)
                 if fused is not None and len(fused.refs) <= self.max_refs:
                     return number, fused
@@ -85,7 +89,10 @@ def buffers(block: Statement, *, written: bool) -> set[str]:
 
 def _conflict(a: Statement, b: Statement) -> bool:
     writes = buffers(a, written=True)
-    return bool(writes & (buffers(b, written=False) | buffers(b, written=True)) or buffers(b, written=True) & buffers(a, written=False))
+    return bool(
+        writes & (buffers(b, written=False) | buffers(b, written=True))
+        or buffers(b, written=True) & buffers(a, written=False)
+    )
 
 
 def fuse_blocks(a: Block, b: Block, options: Fusion) -> Block | None:
@@ -93,12 +100,21 @@ def fuse_blocks(a: Block, b: Block, options: Fusion) -> Block | None:
     writes_a, writes_b = buffers(a, written=True), buffers(b, written=True)
     shared = writes_a & buffers(b, written=False)
     touched_a = writes_a | {r.source for r in a.refs}
-    if not shared or shared & writes_b or writes_b & touched_a or a.guard or b.guard or not (can_split(a) and can_split(b)):
+    if (
+        not shared
+        or shared & writes_b
+        or writes_b & touched_a
+        or a.guard
+        or b.guard
+        or not (can_split(a) and can_split(b))
+    ):
         return None
     pairs = _pairs(a, b, shared)
     if not pairs:
         return None
-    outer_a = split(a, {i.name: 1 for i in a.indexes if i.name in {x for x, _ in pairs.values()}}, (), options.a_inner_set)
+    outer_a = split(
+        a, {i.name: 1 for i in a.indexes if i.name in {x for x, _ in pairs.values()}}, (), options.a_inner_set
+    )
     outer_b = split(b, {name: q for name, (_, q) in pairs.items()}, (), options.b_inner_set)
     if "initialise" in outer_a.tags:
         return None
@@ -177,7 +193,13 @@ def _pair(
 
 
 def _joined(
-    a: Block, b: Block, outer_a: Block, outer_b: Block, names: dict[str, str], initial: dict[str, Refinement], options: Fusion
+    a: Block,
+    b: Block,
+    outer_a: Block,
+    outer_b: Block,
+    names: dict[str, str],
+    initial: dict[str, Refinement],
+    options: Fusion,
 ) -> Block | None:
     order = {names[i.name]: i.order for i in outer_b.indexes if i.name in names}
     common = [i for i in outer_a.indexes if i.value is None and i.name in order]
@@ -220,7 +242,11 @@ def _place(ref: Refinement, refs: dict[str, Refinement], taken: set[str]) -> tup
     for name, other in refs.items():
         if other.source != ref.source or len(other.access) != len(ref.access):
             continue
-        offset = tuple(f - g for f, g in zip(ref.access, other.access, strict=True) if isinstance(f, Affine) and isinstance(g, Affine))
+        offset = tuple(
+            f - g
+            for f, g in zip(ref.access, other.access, strict=True)
+            if isinstance(f, Affine) and isinstance(g, Affine)
+        )
         inside = all(
             o.is_const and o.const >= 0 and o.const + s <= t
             for o, s, t in zip(offset, ref.type.sizes, other.type.sizes, strict=True)
@@ -245,5 +271,3 @@ def _redirected(block: Statement, moved: dict[str, tuple[str, tuple[Affine, ...]
         for r in block.refs
     )  # fmt: skip
     return replace(block, refs=refs)
-
-

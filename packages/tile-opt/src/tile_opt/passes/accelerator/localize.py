@@ -77,8 +77,6 @@ def _owner(user: Block, view: Refinement, source: Refinement) -> Block:
     if any(f.terms or f.const for f in view.access if isinstance(f, Affine)):
         sizes = view.type.sizes
     type_ = TensorType.row_major(view.type.dtype, sizes, view.type.layout.align)
-    own = Refinement(
-        Direction.ALLOC, view.into, "", (Affine(),) * len(sizes), type_, loc=source.loc, tags=source.tags
-    )
+    own = Refinement(Direction.ALLOC, view.into, "", (Affine(),) * len(sizes), type_, loc=source.loc, tags=source.tags)
     refs = tuple(own if r is view else r for r in user.refs)
     return replace(user, refs=refs, body=tuple(rebase(s, view.into, own) for s in user.body))

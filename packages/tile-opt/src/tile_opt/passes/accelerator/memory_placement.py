@@ -60,7 +60,11 @@ def place(
     tops = dict(base)
     done: list[Refinement] = []
     for ref in sorted(allocs, key=lambda r: (-size_of(r), r.into)):
-        blocked = [(offsets[o.into], offsets[o.into] + size_of(o)) for o in done if o.loc == ref.loc and _together(ref, o, users, after)]
+        blocked = [
+            (offsets[o.into], offsets[o.into] + size_of(o))
+            for o in done
+            if o.loc == ref.loc and _together(ref, o, users, after)
+        ]
         align = max(alignment, ref.type.layout.align)
         offset = first_fit(size_of(ref), blocked, align, base.get(ref.loc, 0))
         offsets[ref.into] = offset
@@ -104,5 +108,3 @@ def _closure(deps: Sequence[Sequence[int]]) -> list[set[int]]:
             found |= result[earlier]
         result.append(found)
     return result
-
-

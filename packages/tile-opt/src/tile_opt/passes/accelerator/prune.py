@@ -53,7 +53,9 @@ def without_unit_indexes(block: Block) -> Block:
             body=tuple(substitute_statement(s, units) for s in block.body),
         )
     used = {n for c in block.constraints for n in c.names} | {n for r in block.refs for f in r.access for n in f.names}
-    used |= {n for s in block.body for n in statement_names(s)} | {n for r in block.refs for f in r.loc.at for n in f.names}
+    used |= {n for s in block.body for n in statement_names(s)} | {
+        n for r in block.refs for f in r.loc.at for n in f.names
+    }
     used |= {n for f in (block.loc.at if block.loc else ()) for n in f.names}
     constraints = tuple(c for c in block.constraints if c.names or c.evaluate({}) < 0)
     indexes = tuple(i for i in block.indexes if i.value is None or i.name in used)
@@ -74,7 +76,11 @@ def touched(statement: Statement, *, reading: bool = False) -> set[str]:
         case Special(_, outs, ins):
             return {*ins, *outs}
         case Block():
-            return {r.source for r in statement.refs if r.source and not (reading and r.dir is Direction.OUT and not _read_within(statement, r))}
+            return {
+                r.source
+                for r in statement.refs
+                if r.source and not (reading and r.dir is Direction.OUT and not _read_within(statement, r))
+            }
         case _:
             return set()
 

@@ -27,7 +27,9 @@ class Scalarize(Pass):
 def _scalarized(block: Block) -> Block:
     body = tuple(_scalarized(s) if isinstance(s, Block) else s for s in block.body)
     block = block if all(a is b for a, b in zip(body, block.body, strict=True)) else replace(block, body=body)
-    names = {r.into for r in block.refs if r.dir is Direction.ALLOC and all(s == 1 for s in r.type.sizes) and r.agg is None}
+    names = {
+        r.into for r in block.refs if r.dir is Direction.ALLOC and all(s == 1 for s in r.type.sizes) and r.agg is None
+    }
     names -= {r.source for s in block.body if isinstance(s, Block) for r in s.refs}
     names = {n for n in names if _stored_first(block, n)}
     return _without(block, names) if names else block
@@ -44,7 +46,9 @@ def _without(block: Block, names: set[str]) -> Block:
     alias: dict[str, str] = {}
     body: list[Statement] = []
     for statement in block.body:
-        statement = renamed_operands(statement, alias) if not isinstance(statement, Block) else replace(statement, deps=())
+        statement = (
+            renamed_operands(statement, alias) if not isinstance(statement, Block) else replace(statement, deps=())
+        )
         match statement:
             case Store(dst, src) if dst in names:
                 held[dst] = src

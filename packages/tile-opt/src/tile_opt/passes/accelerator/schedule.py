@@ -68,7 +68,9 @@ class Schedule(Pass):
     def apply(self, program: Program, target: Target) -> Program:
         model = hardware_model(target.model) if target.model else None
         sets = Sets()
-        return rewrite_matching(program, self.reqs, lambda b, parents: self._scheduled(b, parents, model, sets), inner_first=True)
+        return rewrite_matching(
+            program, self.reqs, lambda b, parents: self._scheduled(b, parents, model, sets), inner_first=True
+        )
 
     def _scheduled(self, block: Block, parents: tuple[Block, ...], model: HardwareModel | None, sets: Sets) -> Block:
         """The walk that leaves the fewest statements to far memory and moves the least; what stays may take too much room."""
@@ -194,7 +196,12 @@ class _Backward:
         """Local bytes that an inner block has for itself in every bank."""
         if not isinstance(statement, Block):
             return 0
-        allocs = [r for b in walk(statement) for r in b.refs if r.dir is Direction.ALLOC and r.loc.unit == self.options.mem_loc]
+        allocs = [
+            r
+            for b in walk(statement)
+            for r in b.refs
+            if r.dir is Direction.ALLOC and r.loc.unit == self.options.mem_loc
+        ]
         return max((r.offset + size_of(r) for r in allocs), default=0)
 
     def _clip(self, name: str) -> Clip | None:
@@ -244,7 +251,11 @@ class _Backward:
 
     def _copy(self, name: str, bank: int, offset: int) -> Refinement:
         """The buffer's copy in local memory, as the block sees it."""
-        ref, wanted, stay = self.block.ref(name), claim(f"{name}_{self.options.mem_loc}", self.taken), self.stays.get(name)
+        ref, wanted, stay = (
+            self.block.ref(name),
+            claim(f"{name}_{self.options.mem_loc}", self.taken),
+            self.stays.get(name),
+        )
         if stay is None:
             self.copies.append(local_copy(ref, wanted, self._bank(bank), offset, self.depth, self.options.alignment))
             return self.copies[-1]
@@ -339,7 +350,8 @@ class _Backward:
     def _finished(self) -> Block:
         used = {n for s in self.made for n in touched(s)}
         refs = [
-            replace(r, dir=Direction.INOUT) if r.dir is Direction.OUT and r.into in self.loaded else r for r in self.block.refs
+            replace(r, dir=Direction.INOUT) if r.dir is Direction.OUT and r.into in self.loaded else r
+            for r in self.block.refs
         ]
         kept = [r for r in refs if r.dir is not Direction.ALLOC or r.into in used]
         copies = [c for c in reversed(self.copies) if c.into in used]

@@ -157,6 +157,7 @@ def _stencil(entry: Any) -> Stencil:
     if isinstance(entry, Stencil):
         return entry
     idxs = tuple(
-        StencilIndex(str(i["name"]), int(i["size"]), tuple(i.get("outs", ())), tuple(i.get("ins", ()))) for i in entry["idxs"]
+        StencilIndex(str(i["name"]), int(i["size"]), tuple(i.get("outs", ())), tuple(i.get("ins", ())))
+        for i in entry["idxs"]
     )
     return Stencil(idxs, int(entry.get("startup_cost", 0)))

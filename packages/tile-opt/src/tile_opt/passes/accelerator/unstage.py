@@ -104,7 +104,13 @@ def _kernel(view: KernelView, stage: Stage, *, alone: bool) -> Block:
 def _tags(view: KernelView, stage: Stage, alone: bool) -> frozenset[str]:
     if "contraction" not in view.tags or alone or stage.name in ("acc", "assign"):
         return view.tags
-    return frozenset(("kernel", _STAGE_TAGS.get(stage.name, "eltwise"), *(() if stage.name in _STAGE_TAGS else (f"eltwise_{stage.name}",))))
+    return frozenset(
+        (
+            "kernel",
+            _STAGE_TAGS.get(stage.name, "eltwise"),
+            *(() if stage.name in _STAGE_TAGS else (f"eltwise_{stage.name}",)),
+        )
+    )
 
 
 def _with_init(block: Block, folded: bool) -> Block:

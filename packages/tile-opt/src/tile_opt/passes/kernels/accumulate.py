@@ -72,6 +72,7 @@ def _cell(name: str, whole: TensorType) -> Refinement:
 
 def _replaced(view: KernelView, use: Use, name: str, local: Refinement) -> KernelView:
     """Every use of the cell becomes a use of the accumulator; a last stage stores it."""
+
     def moved(u: Use) -> Use:
         return replace(u, buffer=name, forms=(Affine(),)) if u.buffer == use.buffer else u
 
@@ -109,4 +110,3 @@ def _store_stage(view: KernelView, use: Use, name: str, agg: Aggregation | None)
     # Shared iterations without a valid tuple may lie outside the buffer.
     inside = limits_inside(use.forms, view.type_of(use.buffer).sizes, view.ranges)
     return Stage(f"{use.buffer}_store", (), inside, uses, body)
-

@@ -258,13 +258,17 @@ def _reduces_nothing(item: KernelView | Statement | None) -> bool:
 def _written(item: KernelView | Statement | None) -> set[str]:
     if isinstance(item, KernelView):
         return item.writes()
-    return {r.source for r in item.refs if r.dir in (Direction.OUT, Direction.INOUT)} if isinstance(item, Block) else set()
+    return (
+        {r.source for r in item.refs if r.dir in (Direction.OUT, Direction.INOUT)} if isinstance(item, Block) else set()
+    )
 
 
 def _read(item: KernelView | Statement | None) -> set[str]:
     if isinstance(item, KernelView):
         return item.reads()
-    return {r.source for r in item.refs if r.dir in (Direction.IN, Direction.INOUT)} if isinstance(item, Block) else set()
+    return (
+        {r.source for r in item.refs if r.dir in (Direction.IN, Direction.INOUT)} if isinstance(item, Block) else set()
+    )
 
 
 def _joined(a: KernelView, b: KernelView) -> KernelView:

@@ -160,7 +160,9 @@ def _widened(view: KernelView, vector: tuple[Index, ...]) -> KernelView:
         return replace(stage, loops=stage.loops + vector, uses=uses)
 
     allocs = tuple(
-        replace(a, type=TensorType.row_major(a.type.dtype, (*a.type.sizes, WIDE), align=16), access=(*a.access, Affine()))
+        replace(
+            a, type=TensorType.row_major(a.type.dtype, (*a.type.sizes, WIDE), align=16), access=(*a.access, Affine())
+        )
         for a in view.allocs
     )
     return replace(view, stages=tuple(moved(s) for s in view.stages), allocs=allocs)
@@ -193,5 +195,7 @@ def _mentioned(stages: tuple[Stage, ...], constraints: tuple[Affine, ...]) -> se
 
 
 def _private(alloc: Refinement) -> Refinement:
-    one = all(size == 1 for size in alloc.type.sizes) or alloc.type.sizes == (1,) * (len(alloc.type.sizes) - 1) + (WIDE,)
+    one = all(size == 1 for size in alloc.type.sizes) or alloc.type.sizes == (1,) * (len(alloc.type.sizes) - 1) + (
+        WIDE,
+    )
     return replace(alloc, loc=REGISTER if one else ARRAY)

@@ -132,9 +132,7 @@ def _producer(view: KernelView, temps: frozenset[str]) -> Use | None:
 def _flat_elementwise(stage: Stage) -> bool:
     if stage.constraints or stage.guard or not is_elementwise(stage):
         return False
-    return all(
-        isinstance(s, Const | Op | LoadIndex) or (isinstance(s, Load | Store) and not s.at) for s in stage.body
-    )
+    return all(isinstance(s, Const | Op | LoadIndex) or (isinstance(s, Load | Store) and not s.at) for s in stage.body)
 
 
 def _plain_loads(stage: Stage, name: str) -> bool:
@@ -158,11 +156,7 @@ def _inline_stage(stage: Stage, producer: Stage, out: Use) -> Stage:
 
 def _inline_use(stage: Stage, use: Use, producer: Stage, out: Use) -> Stage:
     """Replace the loads through `use` by the producer's body at the point the use subscripts."""
-    point = {
-        name: theirs
-        for mine, theirs in zip(out.forms, use.forms, strict=True)
-        for name in mine.names
-    }
+    point = {name: theirs for mine, theirs in zip(out.forms, use.forms, strict=True) for name in mine.names}
     point |= {i.name: Affine() for i in producer.loops if i.name not in point}
     moved = producer.substitute(point)
     scalars = {s.dst for s in stage.body if isinstance(s, (Load, Const, Op, LoadIndex))}
@@ -174,9 +168,7 @@ def _inline_use(stage: Stage, use: Use, producer: Stage, out: Use) -> Stage:
     return replace(stage, uses=uses + kept, body=_spliced(stage.body, use.name, body, stored))
 
 
-def _renamed_body(
-    stage: Stage, uses: dict[str, str], taken: set[str]
-) -> tuple[tuple[Statement, ...], str]:
+def _renamed_body(stage: Stage, uses: dict[str, str], taken: set[str]) -> tuple[tuple[Statement, ...], str]:
     """The producer's statements under new scalar names, and the scalar that it would have stored."""
     scalars: dict[str, str] = {}
     out: list[Statement] = []
@@ -228,5 +220,3 @@ def renamed_operands(statement: Statement, alias: dict[str, str]) -> Statement:
             return replace(statement, at=at, deps=())
         case _:
             return statement
-
-

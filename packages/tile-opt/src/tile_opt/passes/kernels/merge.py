@@ -52,9 +52,7 @@ def _shared_elsewhere(view: KernelView, stage: Stage, dims: dict[str, tuple[int,
     return any(u.buffer in dims for s in view.stages if s is not stage for u in s.uses)
 
 
-def _merge_dims(
-    view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index
-) -> dict[str, tuple[int, int]] | None:
+def _merge_dims(view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index) -> dict[str, tuple[int, int]] | None:
     """The two dimensions of each buffer that a and b subscript; None when the loops cannot merge."""
     if not (_free(a) and _free(b)):
         return None
@@ -95,9 +93,7 @@ def _neighbours(use: Use, whole: TensorType, a: Index, b: Index) -> tuple[int, i
     return (first, second) if plain and full and packed and between else None
 
 
-def _merged(
-    view: KernelView, a: Index, b: Index, dims: dict[str, tuple[int, int]], stage: Stage | None
-) -> KernelView:
+def _merged(view: KernelView, a: Index, b: Index, dims: dict[str, tuple[int, int]], stage: Stage | None) -> KernelView:
     loop = replace(b, name=b.name, range=a.range * b.range)
 
     def joined(loops: tuple[Index, ...]) -> tuple[Index, ...]:
