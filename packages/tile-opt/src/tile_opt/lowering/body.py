@@ -26,7 +26,7 @@ from tile_opt.lowering.forms import (
     resolve_divmod,
     resolve_quasi,
 )  # fmt: skip
-from tile_opt.lowering.memory import MERGE, SCALAR, Lanes, Memory, Position, Root
+from tile_opt.lowering.memory import SCALAR, Lanes, Memory, Position, Root
 from tile_opt.lowering.scalars import clamped, operation
 
 
@@ -246,7 +246,7 @@ class Body:
     def _combine(self, agg: Aggregation, left: Expr, right: Expr) -> Expr:
         lanes = max(left.type.lanes, right.type.lanes)
         left, right = self.builder.splat(left, lanes), self.builder.splat(right, lanes)
-        return self.builder.let("r", Binary(MERGE[agg], left, right, left.type))
+        return self.builder.let("r", Binary(agg.op, left, right, left.type))
 
 
 def view_of(
