@@ -9,8 +9,7 @@ from math import prod
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement, TensorType
-
-from tile_opt.blocks.tree import statement_names, substitute_statement
+from tile_ir.stripe.walk import index_names, with_indexes
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def _inner(
     pushed: bool,
     tags: Iterable[str],
 ) -> Block:
-    used = {n for c in block.constraints for n in c.names} | {n for s in block.body for n in statement_names(s)}
+    used = {n for c in block.constraints for n in c.names} | {n for s in block.body for n in index_names(s)}
     uneven = {i.name for i in block.indexes if i.value is None and counts[i.name][0] * counts[i.name][1] != i.range}
     passed = [i.name for i in block.indexes if i.value is not None and i.name in used]
     taken = {i.name for i in block.indexes}
@@ -130,7 +129,7 @@ def _inner(
         tuple(indexes),
         (*(c.substitute(values) for c in block.constraints), *edges),
         refs=refs,
-        body=tuple(substitute_statement(s, values) for s in block.body),
+        body=tuple(with_indexes(s, values) for s in block.body),
         loc=block.loc,
         tags=frozenset(tags),
         origin=block.origin,
@@ -199,7 +198,7 @@ def collapse(block: Block) -> Block:
     if not plain or any(i.value is None and i.range != 1 for i in block.indexes):
         return block
     env = {i.name: i.value if i.value is not None else Affine() for i in block.indexes}
-    moved = substitute_statement(child, env)
+    moved = with_indexes(child, env)
     assert isinstance(moved, Block)
     outer = {r.into: r for r in block.refs}
     refs: list[Refinement] = []

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement, TensorType
+from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Special, Statement, TensorType
+from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
@@ -61,7 +62,7 @@ def _only_user(block: Block, name: str) -> int | None:
             if len(views) > 1 or any(not isinstance(f, Affine) for r in views for f in r.access):
                 return None
             users += [number] * len(views)
-        elif name in (getattr(statement, "src", None), getattr(statement, "dst", None)) or hasattr(statement, "outs"):
+        elif name in buffers_named(statement) or isinstance(statement, Special):
             return None
     source = next(r for r in block.refs if r.into == name)
     if len(users) != 1:

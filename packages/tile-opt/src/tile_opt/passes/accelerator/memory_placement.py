@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Statement
+from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.blocks.swaps import nbytes
 from tile_opt.blocks.tree import rewrite_matching
 from tile_opt.passes.accelerator.compute_deps import dependencies
-from tile_opt.passes.accelerator.prune import touched
 from tile_opt.passes.base import Pass, unit_name
 
 
@@ -54,7 +54,7 @@ def place(
     block: Block, allocs: Sequence[Refinement], alignment: int, base: Mapping[Location, int]
 ) -> tuple[dict[str, int], dict[Location, int]]:
     """Offsets by name, and the first free byte of each memory above everything placed."""
-    users = {r.into: [k for k, s in enumerate(block.body) if r.into in touched(s)] for r in allocs}
+    users = {r.into: [k for k, s in enumerate(block.body) if r.into in buffers_named(s)] for r in allocs}
     after = _closure(dependencies(block, {})) if len(allocs) > 1 else []
     offsets: dict[str, int] = {}
     tops = dict(base)

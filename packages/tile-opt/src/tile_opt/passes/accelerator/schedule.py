@@ -21,6 +21,7 @@ from tile_ir.hardware import HardwareModel, hardware_model
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.nodes import Block, Direction, Location, Order, Program, Refinement, Statement
+from tile_ir.stripe.walk import blocks_in, buffers_named
 from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
@@ -28,10 +29,10 @@ from tile_opt.blocks.accesses import writes_all
 from tile_opt.blocks.residence import Plan, Roads, Stay, candidates, number_of, plans, roads_of, view_of, wrapped
 from tile_opt.blocks.split import iterations
 from tile_opt.blocks.swaps import Clip, clip, local_copy, move, nbytes
-from tile_opt.blocks.tree import rebase, rewrite_matching, walk
+from tile_opt.blocks.tree import rebase, rewrite_matching
 from tile_opt.passes.accelerator.compute_deps import with_deps
 from tile_opt.passes.accelerator.memory_placement import first_fit, size_of
-from tile_opt.passes.accelerator.prune import touched, without_dead_stores
+from tile_opt.passes.accelerator.prune import contents_needed, without_dead_stores
 from tile_opt.passes.base import Pass, unit_name
 
 
@@ -198,7 +199,7 @@ class _Backward:
             return 0
         allocs = [
             r
-            for b in walk(statement)
+            for b in blocks_in(statement)
             for r in b.refs
             if r.dir is Direction.ALLOC and r.loc.unit == self.options.mem_loc
         ]
@@ -229,7 +230,7 @@ class _Backward:
     def _distance(self, name: str, number: int) -> int:
         """Statements back to the next use of a buffer, in the direction of the walk."""
         for back in range(number - 1, -1, -1):
-            if name in touched(self.block.body[back]):
+            if name in buffers_named(self.block.body[back]):
                 return number - back
         return number + 1
 
@@ -278,8 +279,8 @@ class _Backward:
     def _remote(self, statement: Statement) -> None:
         """The statement works on far memory, and on the local bytes of its own blocks."""
         need = self._inner_bytes(statement)
-        names = touched(statement)
-        reads = touched(statement, reading=True)
+        names = buffers_named(statement)
+        reads = contents_needed(statement)
         self.remote += isinstance(statement, Block) and statement.loc is not None and "transfer" not in statement.tags
         # Bytes of an inner block's own that lie on what stays make the plan worse than any.
         self.remote += len(self.block.body) * any(self.slots[n].offset < need for n in self.stays)
@@ -348,7 +349,7 @@ class _Backward:
         self.home.add(name)
 
     def _finished(self) -> Block:
-        used = {n for s in self.made for n in touched(s)}
+        used = {n for s in self.made for n in buffers_named(s)}
         refs = [
             replace(r, dir=Direction.INOUT) if r.dir is Direction.OUT and r.into in self.loaded else r
             for r in self.block.refs
