@@ -193,6 +193,11 @@ class Machine:
     instructions: tuple[InstructionRate, ...] = ()
 
     @property
+    def subgroup(self) -> int:
+        """Items that execute one instruction together; 1 on a processor."""
+        return self.occupancy.subgroup if self.occupancy else 1
+
+    @property
     def is_gpu(self) -> bool:
         """Runs groups of many items at once on each core, and hides latency by that."""
         return self.occupancy is not None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.target import Options
 
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
@@ -65,10 +66,8 @@ class Evaluator:
         self._updating = threading.Lock()
         """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
         self.reduced_precision = reduced_precision
-        choices = {"fast_math": fast_math, "reduced_precision": reduced_precision}
-        allowed = {name: True for name, value in choices.items() if checked_flag(name, value)}
-        target = self.device.target
-        self._target = replace(target, model={**target.model, **allowed}) if allowed else target
+        options = Options(checked_flag("fast_math", fast_math), checked_flag("reduced_precision", reduced_precision))
+        self._target = replace(self.device.target, options=options)
 
     def __call__(
         self, function: Signature, *args: Any, out: Any = None, donate: str | Sequence[str] = (), **named: Any
