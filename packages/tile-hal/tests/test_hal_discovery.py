@@ -26,8 +26,8 @@ class FakeSet(tile_hal.DeviceSet):
 
 
 class FakeDriver(tile_hal.Driver):
-    def __init__(self, name, count=1, api=tile_hal.HAL_API, error=None):
-        self.name, self.api = name, api
+    def __init__(self, name, count=1, api=tile_hal.HAL_API, error=None, priority=0):
+        self.name, self.api, self.priority = name, api, priority
         self.count, self.error, self.probes = count, error, 0
 
     def device_sets(self):
@@ -180,23 +180,24 @@ def test_unknown_device_lists_what_exists_and_hints():
     registry = Registry(lambda: [point("a", FakeDriver("llvm", 2))])
     with pytest.raises(TileDeviceError, match=r"(?s)'llvn:1'.*llvm:0, llvm:1.*did you mean 'llvm:1'"):
         registry.device("llvn:1")
-    with pytest.raises(TileDeviceError, match="pip install hal-opencl"):
+    with pytest.raises(TileDeviceError, match="'opencl' devices come from a backend package"):
         registry.device("opencl:0")
     with pytest.raises(TileDeviceError, match="has no such device"):
         registry.device("llvm:7")
 
 
-def test_default_device_prefers_hardware_and_follows_the_settings():
-    points = [point(n, FakeDriver(n)) for n in ("interp", "null", "other", "llvm")]
+def test_default_device_follows_priorities_and_the_settings():
+    priorities = {"null": None, "interp": -10, "other": 0, "beside": 0, "cpu": 10}
+    points = [point(n, FakeDriver(n, priority=p)) for n, p in priorities.items()]
     none = Settings()
-    assert Registry(lambda: points).default_device(none).id == "llvm:0"
-    assert Registry(lambda: points[:3]).default_device(none).id == "other:0"
+    assert Registry(lambda: points).default_device(none).id == "cpu:0"
+    assert Registry(lambda: points[:4]).default_device(none).id == "beside:0", "names decide between equals"
     assert Registry(lambda: points[:2]).default_device(none).id == "interp:0"
     assert Registry(lambda: points).default_device(Settings(device="null")).id == "null:0"
-    empty = [point("llvm", FakeDriver("llvm", 0)), point("interp", FakeDriver("interp"))]
+    empty = [point("cpu", FakeDriver("cpu", 0, priority=10)), *points[:2]]
     assert Registry(lambda: empty).default_device(none).id == "interp:0"
-    with pytest.raises(TileDeviceError, match="pip install hal-llvm"):
-        Registry(lambda: points[1:2]).default_device(none)
+    with pytest.raises(TileDeviceError, match="no device is installed"):
+        Registry(lambda: points[:1]).default_device(none)
 
 
 def test_register_adds_a_plugin_and_refuses_a_broken_one():

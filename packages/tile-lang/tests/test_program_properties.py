@@ -69,7 +69,7 @@ def by_trial(op: Contraction, inputs: dict[str, Any]) -> Any:
         contribution = body(op, inputs, at)
         cell = tuple(int(f.evaluate(at)) for f in op.output)
         if cell in cells:
-            name = numerics.AGGREGATION_OPS[op.agg]
+            name = op.agg.op
             cells[cell] = numerics.apply(name, [cells[cell], contribution], op.acc)
         else:
             cells[cell] = contribution

@@ -19,9 +19,9 @@ from tile_ir.semtree.verify import verify as verify_function
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import PassConfig, Target
 from tile_opt.compiler import lower_kernels
-from tile_opt.explain.structure import blocks_in
 from tile_opt.kernel.view import open_kernel
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile

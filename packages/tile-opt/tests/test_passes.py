@@ -17,9 +17,9 @@ from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Param, 
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Bind, Block, Order
 from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import main_of
-from tile_opt.explain.structure import blocks_in
 from tile_opt.passes import PASSES
 from tile_opt.pipeline import optimize
 from tile_opt.translate import to_stripe

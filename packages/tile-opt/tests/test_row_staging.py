@@ -18,11 +18,11 @@ from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block, Order, Sync
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.explain import report
 from tile_opt.explain.data import PlanReport
-from tile_opt.explain.structure import blocks_in
 from tile_opt.pipeline import optimize
 from tile_opt.translate import to_stripe
 

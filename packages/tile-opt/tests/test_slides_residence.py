@@ -16,9 +16,10 @@ from tile_ir.dtype import DType
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Index, Order, Program, Refinement, TensorType
 from tile_ir.stripe.parser import parse_program
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 from tile_opt.blocks.residence import Roads, stay
-from tile_opt.blocks.tree import main_of, walk
+from tile_opt.blocks.tree import main_of
 from tile_opt.passes.accelerator.memory_placement import size_of
 from tile_opt.pipeline import optimize
 from tile_opt.translate import to_stripe
@@ -54,7 +55,7 @@ def tiled(sizes: dict[str, int], model: dict[str, Any] | None = None, **options:
 
 
 def nest_of(program: Program) -> Block:
-    return next(b for b in walk(main_of(program)) if "tiled" in b.tags)
+    return next(b for b in blocks_in(main_of(program)) if "tiled" in b.tags)
 
 
 def transfers(program: Program) -> Counter[str]:
@@ -114,7 +115,7 @@ def test_what_stays_must_fit_beside_the_rest() -> None:
     for room, resident, loads in ((448, True, 2), (448, False, 6), (320, True, 2), (320, False, 0), (304, True, 0)):
         made = tiled({"i": 2}, mem_KiB=room / 1024, resident=resident)
         assert transfers(made)["B"] == loads
-        homes = {r.into for b in walk(main_of(made)) if "resident" in b.tags for r in b.refs}
+        homes = {r.into for b in blocks_in(main_of(made)) if "resident" in b.tags for r in b.refs}
         spans = [r.offset + size_of(r) // (2 if r.into in homes else 1) for r in local_allocations(main_of(made))]
         assert max(spans, default=0) <= room and bool(spans) is bool(loads)
 
@@ -129,7 +130,7 @@ def test_an_operand_that_iterations_write_does_not_stay(source: str) -> None:
     text = main_text(kernel.replace(f"{source} as X", f"in X = {source[3:]}"), "T", "U")
     before = parse_program(text)
     after = optimize(before, Target("t"), passes=[config("schedule", reqs=("tiled",), **SCHEDULE)], verify=True)
-    assert any("resident" in b.tags for b in walk(after.entry)) is (source == "in U[0]")
+    assert any("resident" in b.tags for b in blocks_in(after.entry)) is (source == "in U[0]")
 
 
 @pytest.mark.parametrize(("network", "shared"), [(64, True), (8, False), (4, False)])

@@ -17,7 +17,7 @@ from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import Kernel, KernelList, Step, StepKind
 from tile_ir.stripe.nodes import Block, Direction
 from tile_ir.stripe.parser import parse_block
-from tile_opt.blocks.tree import walk
+from tile_ir.stripe.walk import blocks_in
 from tile_sim import simulate, target
 from tile_sim.__main__ import main
 from tile_sim.design import expand, machine
@@ -162,7 +162,7 @@ def test_the_schedule_follows_the_machine() -> None:
 
 
 def test_every_iteration_takes_a_bank_and_a_unit_in_turn() -> None:
-    (nest,) = [b for b in walk(scheduled(SRAM_SIZE_KIB=4)) if "tiled" in b.tags]
+    (nest,) = [b for b in blocks_in(scheduled(SRAM_SIZE_KIB=4)) if "tiled" in b.tags]
     allocs = [r for r in nest.refs if r.dir is Direction.ALLOC]
     assert allocs and all(r.loc.unit == "SRAM" and r.loc.at[0].names for r in allocs)
     units = [b.loc for b in nest.body if isinstance(b, Block) and b.loc is not None]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tile_opt
 from tile_ir.stripe.nodes import Block, Direction
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 from tile_lang import evaluate
-from tile_opt.blocks.tree import walk
 from tile_sim import Report, simulate, target
 from tile_sim.sweep import convolution
 
@@ -35,7 +35,7 @@ def run(made: Target) -> tuple[Report, Block]:
     outputs, report = simulate(kernels, data)
     np.testing.assert_array_equal(outputs["R"], evaluate(CONV, data)["R"])
     assert all(peak <= made.settings.max_mem for name, peak in report.peak_bytes.items() if name.startswith("SRAM"))
-    return report, next(b for b in walk(kernels.kernels[0].stripe) if "tiled" in b.tags)
+    return report, next(b for b in blocks_in(kernels.kernels[0].stripe) if "tiled" in b.tags)
 
 
 def bytes_of(report: Report, bus: str) -> int:

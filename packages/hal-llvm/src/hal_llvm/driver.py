@@ -58,6 +58,7 @@ class LlvmDriver(Driver):
 
     name = "llvm"
     api = (1, 0)
+    priority = 10
 
     def device_sets(self) -> Sequence[DeviceSet]:
         return (LlvmDeviceSet(),)

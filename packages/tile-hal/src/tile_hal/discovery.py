@@ -24,12 +24,6 @@ from tile_hal.interfaces import HAL_API, Device, Driver
 
 GROUP = "tile_hal"
 """Entry point group of plugins."""
-PREFERRED = ("llvm",)
-"""Drivers that the default device comes from before any other; `interp` comes last, `null` never."""
-_LAST_RESORT = "interp"
-_NEVER_DEFAULT = "null"
-_KNOWN_DISTRIBUTIONS = {"llvm": "hal-llvm", "opencl": "hal-opencl"}
-"""Where a device that is not installed may come from (for hints only)."""
 
 
 class TilePluginWarning(UserWarning):
@@ -192,15 +186,16 @@ class Registry:
         raise self._unknown(id, plugin)
 
     def default_device(self, settings: Settings) -> Device:
-        """TILE_DEVICE, else the first device of the preferred drivers, of any other, of `interp`."""
+        """TILE_DEVICE, else the first device of the driver with the highest priority that has one."""
         if settings.device:
             return self.device(settings.device)
-        names = self.drivers()
-        others = [n for n in sorted(names) if n not in (*PREFERRED, _LAST_RESORT, _NEVER_DEFAULT)]
-        for name in (*PREFERRED, *others, _LAST_RESORT):
-            if name in names and (found := self.devices(name)):
+        ranked = [(-driver.priority, name) for name, driver in self.drivers().items() if driver.priority is not None]
+        for _, name in sorted(ranked):
+            if found := self.devices(name):
                 return found[0]
-        raise device_error(Code.NO_DEVICE, "no device is installed", "pip install hal-llvm adds this machine's CPU")
+        raise device_error(
+            Code.NO_DEVICE, "no device is installed", "install a backend package, such as this machine's CPU"
+        )
 
     def _unknown(self, id: str, plugin: _Plugin | None) -> TileDeviceError:
         name = id.partition(":")[0]
@@ -226,11 +221,12 @@ class Registry:
 
 
 def _hint(id: str, name: str, known: Sequence[str]) -> str:
-    distribution = _KNOWN_DISTRIBUTIONS.get(name)
-    if distribution and not any(k.startswith(f"{name}:") for k in known):
-        return f"pip install {distribution} adds {name!r} devices; `tile doctor` says what else is missing"
-    close = get_close_matches(id.strip().lower(), [*known, *(k.partition(":")[0] for k in known)], n=1, cutoff=0.7)
-    return f"did you mean {close[0]!r}?" if close else "`tile devices` lists them, `tile doctor` says what is missing"
+    drivers = {k.partition(":")[0] for k in known}
+    close = get_close_matches(id.strip().lower(), [*known, *sorted(drivers)], n=1, cutoff=0.7)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    listed = "`tile devices` lists them, `tile doctor` says what is missing"
+    return listed if name in drivers else f"{listed}; {name!r} devices come from a backend package of their own"
 
 
 # --- loading one plugin --------------------------------------------------------------------------
@@ -346,7 +342,7 @@ def device(id: str | Device | None = None) -> Device:
 
 
 def default_device(settings: Settings | None = None) -> Device:
-    """``settings.device`` (TILE_DEVICE), else real hardware (`PREFERRED` drivers first), else ``interp:0``."""
+    """``settings.device`` (TILE_DEVICE), else the first device of the driver with the highest `priority`."""
     return _registry.default_device(settings or Settings.from_environment())
 
 

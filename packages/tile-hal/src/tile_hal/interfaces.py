@@ -184,6 +184,9 @@ class Driver(ABC):
 
     name: str
     api: tuple[int, int] = HAL_API
+    priority: int | None = 0
+    """The default device is the first one of the driver with the highest number, names deciding between equals;
+    a driver with None is never asked. Whoever runs on real hardware states 0 or more."""
 
     @abstractmethod
     def device_sets(self) -> Sequence[DeviceSet]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tile_ir.kernels import KernelList as KernelList
     from tile_ir.kernels import Step as Step
     from tile_ir.kernels import StepKind as StepKind
+    from tile_ir.machine import Machine as Machine
     from tile_ir.ops import OPS as OPS
     from tile_ir.ops import Aggregation as Aggregation
     from tile_ir.ops import ScalarOp as ScalarOp
@@ -50,6 +51,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     ),
     "tile_ir.dtype": ("DType", "Kind", "from_numpy", "promote"),
     "tile_ir.kernels": ("BufferInfo", "BufferKind", "Kernel", "KernelList", "Step", "StepKind"),
+    "tile_ir.machine": ("Machine",),
     "tile_ir.ops": ("OPS", "Aggregation", "ScalarOp", "Signature"),
     "tile_ir.target": ("Capabilities", "HardwareSettings", "PassConfig", "Target"),
 }

@@ -15,7 +15,7 @@ this one table, so that the stages agree by construction. Source: ARCHITECTURE, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,13 @@ from tile_ir.ops import OPS, Aggregation, Signature
 
 Array = npt.NDArray[Any]
 
-AGGREGATION_OPS: dict[Aggregation, str] = {
-    Aggregation.SUM: "add",
-    Aggregation.PROD: "mul",
-    Aggregation.MAX: "max",
-    Aggregation.MIN: "min",
+AGGREGATION_UFUNCS: Mapping[Aggregation, np.ufunc] = {
+    Aggregation.SUM: np.add,
+    Aggregation.PROD: np.multiply,
+    Aggregation.MAX: np.maximum,
+    Aggregation.MIN: np.minimum,
 }
-"""The scalar operation that merges two values, for every aggregation but ASSIGN."""
+"""The NumPy function that merges two values, for every aggregation but ASSIGN."""
 
 
 def apply(name: str, args: Sequence[npt.ArrayLike], dtype: DType) -> Array:
@@ -65,7 +65,7 @@ def merge(agg: Aggregation | None, old: npt.ArrayLike, new: npt.ArrayLike, dtype
     """One aggregation step in `dtype`: ``old + new`` and so on; ASSIGN and None give `new`."""
     if agg is None or agg is Aggregation.ASSIGN:
         return np.broadcast_to(cast_array(new, dtype), np.broadcast_shapes(np.shape(old), np.shape(new)))
-    return apply(AGGREGATION_OPS[agg], (old, new), dtype)
+    return apply(agg.op, (old, new), dtype)
 
 
 def aggregate(
@@ -89,17 +89,9 @@ def _reduce(agg: Aggregation, array: Array, axis: int | tuple[int, ...] | None, 
     if dtype is DType.BOOL:
         widest = agg in (Aggregation.SUM, Aggregation.MAX)
         return np.asarray(np.any(array, axis=axis) if widest else np.all(array, axis=axis))
-    ufunc = _REDUCERS[agg]
+    ufunc = AGGREGATION_UFUNCS[agg]
     kwargs: dict[str, Any] = {} if agg in (Aggregation.MAX, Aggregation.MIN) else {"dtype": dtype.numpy}
     return np.asarray(ufunc.reduce(array, axis=axis, initial=agg.identity(dtype), **kwargs))
-
-
-_REDUCERS: dict[Aggregation, np.ufunc] = {
-    Aggregation.SUM: np.add,
-    Aggregation.PROD: np.multiply,
-    Aggregation.MAX: np.maximum,
-    Aggregation.MIN: np.minimum,
-}
 
 
 def _last(array: Array, axis: int | tuple[int, ...] | None) -> Array:

@@ -90,6 +90,13 @@ class Aggregation(Enum):
         """The Tile spelling: ``+ * > < =``."""
         return _AGG_SYMBOLS[self]
 
+    @property
+    def op(self) -> str:
+        """The scalar operation of `OPS` that merges two values; ASSIGN merges nothing: ValueError."""
+        if self is Aggregation.ASSIGN:
+            raise ValueError("assign keeps one value and merges none")
+        return self.value
+
     def identity(self, dtype: DType) -> int | float | bool:
         """The value partial results start from: 0, 1, or the dtype's extreme."""
         if self is Aggregation.PROD:

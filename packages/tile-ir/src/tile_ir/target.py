@@ -1,17 +1,19 @@
 """Targets: what the compiler knows of a device, as data.
 
-A target is a JSON document: hardware settings, the slides' hardware model, the code generator the
-backend wants, and the ordered pass list. Backends ship one; `Target.resolved` fills in probed values.
+A target is a JSON document: hardware settings, the machine as the cost model sees it, the slides' hardware model, the
+code generator the backend wants, and the ordered pass list. Backends ship one; `Target.resolved` fills in probed values.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tile_ir.document import from_document, to_document
 from tile_ir.dtype import DType
+from tile_ir.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class Target:
 
     name: str
     settings: HardwareSettings = HardwareSettings()
+    machine: Machine = field(default_factory=Machine)
+    """What the cost model knows: caches, ports, latencies, bandwidths."""
     codegen: str = "semtree"
     """"semtree" or "stripe": what the backend's compiler takes."""
     passes: tuple[PassConfig, ...] = ()
@@ -97,14 +101,16 @@ class Target:
 
     def resolved(self, **settings: Any) -> Target:
         """This target with probed hardware settings filled in."""
-        return replace(self, settings=replace(self.settings, **settings))
+        cores = settings.get("cores", self.machine.cores)
+        return replace(self, settings=replace(self.settings, **settings), machine=replace(self.machine, cores=cores))
 
     def to_json(self) -> str:
         """Canonical JSON text; `from_json(to_json()) == self`."""
         document = {
             "name": self.name,
             "codegen": self.codegen,
-            "settings": asdict(self.settings),
+            "settings": to_document(self.settings),
+            "machine": to_document(self.machine),
             "model": dict(self.model),
             "nodes": sorted(self.nodes),
             "passes": [{"name": p.label or p.name, p.name: dict(p.options)} for p in self.passes],
@@ -113,14 +119,15 @@ class Target:
 
     @staticmethod
     def from_json(text: str) -> Target:
-        """Read a target document; a pass entry is ``{"name": label, "<pass>": {options}}`` as on the slides."""
+        """Read a target document; a pass entry is ``{"name": label, "<pass>": {options}}`` as on the slides.
+
+        TileDeviceError TILE-E414 names every field of settings and machine that is unknown or of a wrong type.
+        """
         data: dict[str, Any] = json.loads(text)
-        settings: dict[str, Any] = dict(data.get("settings", {}))
-        if "dim_sizes" in settings:
-            settings["dim_sizes"] = tuple(settings["dim_sizes"])
         return Target(
             name=data["name"],
-            settings=HardwareSettings(**settings),
+            settings=from_document(HardwareSettings(), data.get("settings", {}), "settings"),
+            machine=from_document(Machine(), data.get("machine", {}), "machine"),
             codegen=data.get("codegen", "semtree"),
             passes=tuple(_pass_config(entry) for entry in data.get("passes", ())),
             model=data.get("model", {}),

@@ -174,16 +174,8 @@ def _merge(agg: Aggregation, acc: DType, contributions: Array, cells: Array, siz
         if agg is Aggregation.ASSIGN:
             total[cells] = contributions
         else:
-            _UFUNCS[agg].at(total, cells, contributions)
+            numerics.AGGREGATION_UFUNCS[agg].at(total, cells, contributions)
     return numerics.cast_array(total, acc)
-
-
-_UFUNCS: dict[Aggregation, np.ufunc] = {
-    Aggregation.SUM: np.add,
-    Aggregation.PROD: np.multiply,
-    Aggregation.MAX: np.maximum,
-    Aggregation.MIN: np.minimum,
-}
 
 
 def _check_written_once(op: Contraction, cells: Array) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ir.ops import Aggregation
 
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import literal, register, spread, suffix
@@ -354,12 +353,3 @@ def _saturate(code: Code, value: str, source: DType, target: DType, lanes: int) 
         return result
     over = code.let(f"fcmp ogt {t} {value}, {literal(float(top), source, lanes)}")
     return select(code, over, literal(high, target, lanes), result, to, lanes)
-
-
-AGGREGATION_OPS = {
-    Aggregation.SUM: "add",
-    Aggregation.PROD: "mul",
-    Aggregation.MAX: "max",
-    Aggregation.MIN: "min",
-}
-"""The binary operation that merges two values."""

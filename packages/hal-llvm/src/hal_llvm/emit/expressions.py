@@ -208,7 +208,7 @@ class Expressions:
             left = self._lanes(value, dtype, lanes, range(low))
             right = self._lanes(value, dtype, lanes, range(low, 2 * low))
             rest = [self._lanes(value, dtype, lanes, range(2 * low, lanes))] if lanes % 2 else []
-            value = arith.binary(code, arith.AGGREGATION_OPS[node.agg], left, right, dtype, low)
+            value = arith.binary(code, node.agg.op, left, right, dtype, low)
             if rest:
                 value = self._append(value, dtype, low, rest[0])
             lanes = high

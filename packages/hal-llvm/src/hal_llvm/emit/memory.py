@@ -115,7 +115,7 @@ def _merge(code: Code, agg: Aggregation, old_bits: str, value: str, dtype: DType
         current = _from_memory(code, old_bits, dtype, 1)
     elif dtype.is_float and dtype is not DType.BFLOAT16:
         current = code.let(f"bitcast i{dtype.bits} {old_bits} to {register(dtype)}")
-    return arith.binary(code, arith.AGGREGATION_OPS[agg], current, value, dtype, 1)
+    return arith.binary(code, agg.op, current, value, dtype, 1)
 
 
 def _as_bits(code: Code, value: str, dtype: DType) -> str:

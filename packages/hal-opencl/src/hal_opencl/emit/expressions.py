@@ -40,7 +40,6 @@ from tile_ir.semtree.nodes import (
 from hal_opencl.emit import helpers
 from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.intervals import Intervals
-from hal_opencl.emit.split import AGGREGATION_OPS
 from hal_opencl.emit.types import (
     HALVES,
     REGISTERS,
@@ -503,7 +502,7 @@ class OpenCLExpressions(CLikePrinter):
     def _reduce_lanes(self, node: ReduceLanes) -> Expansion:
         if node.value.type.lanes == 1:
             return self.expand(node.value)
-        op = AGGREGATION_OPS[node.agg]
+        op = node.agg.op
         name = self.helper(f"reduce_{op}_{tag(node.value.type)}", self._reduction, op, node.value.type)
         return call(name, (node.value,))
 

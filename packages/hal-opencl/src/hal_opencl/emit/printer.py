@@ -35,7 +35,6 @@ from tile_ir.semtree.nodes import (
 from hal_opencl.emit import helpers, ptx
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups
 from hal_opencl.emit.matrix import MatrixExpressions
-from hal_opencl.emit.split import AGGREGATION_OPS
 from hal_opencl.emit.types import MEMORY, comment_text, memory, safe_hint, tag, unsigned
 
 _FENCES = {"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE", "none": "0"}
@@ -213,7 +212,7 @@ class OpenCLPrinter(MatrixExpressions):
         if agg is Aggregation.ASSIGN:
             return helpers.atomic(name, self.spaces[space], t, "x")
         self._scopes.append({"old": "old", "x": "x"})
-        merged = self.expression(Binary(AGGREGATION_OPS[agg], Var("old", t), Var("x", t), t))
+        merged = self.expression(Binary(agg.op, Var("old", t), Var("x", t), t))
         self._scopes.pop()
         return helpers.atomic(name, self.spaces[space], t, merged)
 

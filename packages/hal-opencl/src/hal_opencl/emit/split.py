@@ -8,7 +8,6 @@ from functools import cache
 
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import children, map_block, walk_expr, walk_statements, with_children
-from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import (
     Assign,
     Binary,
@@ -31,9 +30,6 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 
 from hal_opencl.emit.types import WIDTHS
-
-AGGREGATION_OPS = {Aggregation.SUM: "add", Aggregation.PROD: "mul", Aggregation.MAX: "max", Aggregation.MIN: "min"}
-"""The binary operation that merges two values."""
 
 Piece = tuple[int, int]
 """First lane and number of lanes of a part."""
@@ -188,7 +184,7 @@ def _whole(node: Expr, below: list[list[Expr]]) -> Expr:
             sources = [*_lanes(below[0]), *_lanes(below[1])]
             return _collect([sources[lane] for lane in lanes])
         case ReduceLanes(agg):
-            return _tree(AGGREGATION_OPS[agg], _lanes(below[0]))
+            return _tree(agg.op, _lanes(below[0]))
         case _:
             raise TypeError(f"{type(node).__name__} of {node.type.lanes} lanes on wider operands")
 

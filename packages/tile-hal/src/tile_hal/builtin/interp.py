@@ -150,6 +150,7 @@ class InterpExecutor(HostExecutor):
 class InterpDriver(Driver):
     name = "interp"
     api = (1, 0)
+    priority = -10
 
     def device_sets(self) -> Sequence[DeviceSet]:
         target = load_target("interp")

@@ -41,6 +41,7 @@ class NullExecutor(Executor):
 class NullDriver(Driver):
     name = "null"
     api = (1, 0)
+    priority = None
 
     def device_sets(self) -> Sequence[DeviceSet]:
         target = load_target("null")

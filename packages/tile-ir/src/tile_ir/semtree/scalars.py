@@ -204,7 +204,7 @@ def _fma64_one(a: float, b: float, c: float) -> float:
 
 def reduce_lanes(agg: Aggregation, t: Type) -> Operation:
     """Combine the lanes of a vector of type `t` in the documented tree order."""
-    name = numerics.AGGREGATION_OPS[agg]
+    name = agg.op
 
     def run(vector: Value) -> Value:
         lanes = np.asarray(vector).reshape(t.lanes)
@@ -220,4 +220,4 @@ def merge(agg: Aggregation, t: Type) -> Operation:
     """``old agg new`` on scalars; assign gives the new value."""
     if agg is Aggregation.ASSIGN:
         return binary(lambda old, new: new)
-    return operation(numerics.AGGREGATION_OPS[agg], (t, t), t)
+    return operation(agg.op, (t, t), t)

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tile_ir import numerics
-from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Order, Refinement, Store
 from tile_ir.stripe.view import View
@@ -78,12 +77,6 @@ def _at(form: Quasi, values: Mapping[str, Array]) -> Any:
 
 
 _FLAT = (Load, Store, Const, LoadIndex, Op)
-_UFUNCS: dict[Aggregation, np.ufunc] = {
-    Aggregation.SUM: np.add,
-    Aggregation.PROD: np.multiply,
-    Aggregation.MAX: np.maximum,
-    Aggregation.MIN: np.minimum,
-}
 
 
 def run_leaf(block: Block, parents: Mapping[str, View], domain: Domain) -> str | None:
@@ -107,7 +100,7 @@ def _supported(block: Block, parents: Mapping[str, View]) -> bool:
     refs = {ref.into: ref for ref in block.refs}
     loaded = [parents[refs[s.src].source].data for s in block.body if isinstance(s, Load)]
     stores = [(refs[s.dst], parents[refs[s.dst].source]) for s in block.body if isinstance(s, Store)]
-    if any(ref.agg in _UFUNCS and view.dtype is not view.dtype.accumulator for ref, view in stores):
+    if any(ref.agg in numerics.AGGREGATION_UFUNCS and view.dtype is not view.dtype.accumulator for ref, view in stores):
         return False
     stored = [view.data for _, view in stores]
     others = [(data, other) for i, data in enumerate(stored) for other in (*loaded, *stored[i + 1 :])]
@@ -182,7 +175,7 @@ class _Chunk:
     def _store(self, ref: Refinement, where: tuple[Array, ...], value: Array) -> None:
         data = self.parents[ref.source].data
         value = numerics.cast_array(value, self.parents[ref.source].dtype)
-        ufunc = _UFUNCS.get(ref.agg) if ref.agg is not None else None
+        ufunc = numerics.AGGREGATION_UFUNCS.get(ref.agg) if ref.agg is not None else None
         with np.errstate(all="ignore"):
             if not where:
                 _store_scalar(data, ufunc, value)

@@ -28,7 +28,6 @@ from tile_ir.stripe.nodes import (
     Program,
     Reduce,
     Refinement,
-    Special,
     Statement,
     Store,
     Sync,
@@ -36,6 +35,7 @@ from tile_ir.stripe.nodes import (
     Wait,
 )
 from tile_ir.stripe.printer import block_head, print_form, print_refinement, print_statement
+from tile_ir.stripe.walk import buffers_read, buffers_written, defined, forms_in, scalars_used
 
 MAX_DEPTH = 100
 """Deepest nesting of blocks."""
@@ -149,8 +149,8 @@ def known_index_names(site: Site) -> Iterator[str]:
     for ref in site.block.refs:
         forms += [(f"access of {ref.into}", form, own) for form in ref.access]
         forms += [(f"location of {ref.into}", form, own) for form in ref.loc.at]
-    for number, statement in enumerate(site.block.body):
-        forms += [(f"statement {number}", form, own) for form in _statement_forms(statement)]
+    for number, statement in _flat(site.block):
+        forms += [(f"statement {number}", form, own) for form in forms_in(statement)]
     for what, form, scope in forms:
         unknown = sorted(set(form.names) - scope)
         if unknown:
@@ -159,14 +159,9 @@ def known_index_names(site: Site) -> Iterator[str]:
             yield f"the {what}, {print_form(form)}, divides by {form.den}"
 
 
-def _statement_forms(statement: Statement) -> Iterator[Quasi]:
-    match statement:
-        case Load(_, _, at) | Store(_, _, at):
-            yield from (form for form in at if not isinstance(form, str))
-        case LoadIndex(_, value):
-            yield value
-        case _:
-            pass
+def _flat(block: Block) -> Iterator[tuple[int, Statement]]:
+    """The numbered statements of a block less its inner blocks, each of which is a site of its own."""
+    return ((n, s) for n, s in enumerate(block.body) if not isinstance(s, Block))
 
 
 # --- refinements ---------------------------------------------------------------------------------
@@ -258,39 +253,17 @@ def scalars(site: Site) -> Iterator[str]:
     refs = {ref.into: ref for ref in site.block.refs}
     for number, statement in enumerate(site.block.body):
         prefix = f"statement {number}"
-        missing = [name for name in _uses(statement) if name not in types]
+        missing = [name for name in scalars_used(statement) if name not in types]
         if missing:
             yield f"{prefix} uses {missing[0]} before its definition"
             continue
         yield from (f"{prefix}: {m}" for m in _typing(statement, types, refs))
-        dst = _definition(statement)
+        dst = defined(statement)
         if dst is None:
             continue
         if dst in types or not dst.startswith("$") or "`" in dst:
             yield f"{prefix} defines {dst!r}, which is defined already or is no scalar's name"
         types[dst] = _result(statement, types, refs)
-
-
-def _uses(statement: Statement) -> tuple[str, ...]:
-    match statement:
-        case Load(_, _, at):
-            return tuple(a for a in at if isinstance(a, str))
-        case Store(_, src, at):
-            return (src, *(a for a in at if isinstance(a, str)))
-        case Op(_, _, args):
-            return args
-        case Reduce(_, src):
-            return (src,)
-        case _:
-            return ()
-
-
-def _definition(statement: Statement) -> str | None:
-    match statement:
-        case Load(dst) | Const(dst) | LoadIndex(dst) | Op(dst) | Reduce(dst):
-            return dst
-        case _:
-            return None
 
 
 def _result(statement: Statement, types: dict[str, DType], refs: dict[str, Refinement]) -> DType:
@@ -362,8 +335,8 @@ _SIGNATURES: dict[Signature, Callable[[tuple[DType, ...], DType], bool]] = {
 def buffers(site: Site) -> Iterator[str]:
     """Statements name refinements of their block, with the right rank, read what is readable and write what is not IN."""
     refs = {ref.into: ref for ref in site.block.refs}
-    for number, statement in enumerate(site.block.body):
-        reads, writes = _touched(statement)
+    for number, statement in _flat(site.block):
+        reads, writes = buffers_read(statement), buffers_written(statement)
         prefix = f"statement {number}, {print_statement(statement, number)!r},"
         for name in (*reads, *writes):
             if name not in refs:
@@ -375,20 +348,6 @@ def buffers(site: Site) -> Iterator[str]:
             if name in refs and (refs[name].dir is Direction.IN or refs[name].const):
                 yield f"{prefix} writes {name}, which is read-only here"
         yield from (f"{prefix} {m}" for m in _shapes(statement, refs))
-
-
-def _touched(statement: Statement) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    match statement:
-        case Load(_, src):
-            return (src,), ()
-        case Store(dst):
-            return (), (dst,)
-        case Transfer(dst, src):
-            return (src,), (dst,)
-        case Special(_, outs, ins):
-            return ins, outs
-        case _:
-            return (), ()
 
 
 def _shapes(statement: Statement, refs: dict[str, Refinement]) -> Iterator[str]:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Refinement, Statement, Store
-
-from tile_opt.blocks.tree import substitute_statement
+from tile_ir.stripe.walk import buffers_read, buffers_written, with_indexes
 
 _SIMPLE = (Load, Const, Op, LoadIndex, Store)
 
@@ -23,10 +22,7 @@ def flattened(block: Block) -> Block:
     for inner in block.body:
         assert isinstance(inner, Block)
         body += _statements(inner, taken)
-    loaded, stored = (
-        {getattr(s, key) for s in body if isinstance(s, kind)} for kind, key in ((Load, "src"), (Store, "dst"))
-    )
-    both = loaded & stored
+    both = {n for s in body for n in buffers_read(s)} & {n for s in body for n in buffers_written(s)}
     refs = tuple(replace(r, dir=Direction.INOUT) if r.into in both and r.source else r for r in block.refs)
     return replace(
         block,
@@ -62,7 +58,7 @@ def _statements(inner: Block, taken: set[str]) -> list[Statement]:
     alias: dict[str, str] = {}
     made: list[Statement] = []
     for statement in inner.body:
-        statement = replace(substitute_statement(statement, env), deps=())
+        statement = replace(with_indexes(statement, env), deps=())
         match statement:
             case Load(_, src, at):
                 at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in at)

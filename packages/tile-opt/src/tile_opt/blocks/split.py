@@ -9,8 +9,7 @@ from math import prod
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block, Direction, Index, Init, Order, Refinement, TensorType
-
-from tile_opt.blocks.tree import statement_names, substitute_statement
+from tile_ir.stripe.walk import index_names, with_indexes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,7 @@ def split(
         deps=block.deps,
         origin=block.origin,
     )
-    initialised = any(r.init is Init.IDENTITY for r in block.refs)
-    return outer if pushed or not initialised else _initialising(block, outer)
+    return outer if pushed or not initialises(block) else _initialising(block, outer)
 
 
 def _names(ref: Refinement, name: str) -> bool:
@@ -112,7 +110,7 @@ def _inner(
     pushed: bool,
     tags: Iterable[str],
 ) -> Block:
-    used = {n for c in block.constraints for n in c.names} | {n for s in block.body for n in statement_names(s)}
+    used = {n for c in block.constraints for n in c.names} | {n for s in block.body for n in index_names(s)}
     uneven = {i.name for i in block.indexes if i.value is None and counts[i.name][0] * counts[i.name][1] != i.range}
     passed = [i.name for i in block.indexes if i.value is not None and i.name in used]
     taken = {i.name for i in block.indexes}
@@ -130,7 +128,7 @@ def _inner(
         tuple(indexes),
         (*(c.substitute(values) for c in block.constraints), *edges),
         refs=refs,
-        body=tuple(substitute_statement(s, values) for s in block.body),
+        body=tuple(with_indexes(s, values) for s in block.body),
         loc=block.loc,
         tags=frozenset(tags),
         origin=block.origin,
@@ -182,6 +180,11 @@ def _initialising(block: Block, outer: Block) -> Block:
     return Block(block.name, passed, guard=block.guard, refs=tuple(refs), body=(kept,), tags=tags, deps=block.deps)
 
 
+def initialises(block: Block) -> bool:
+    """Whether the block sets what it aggregates into to the identity first."""
+    return any(r.init is Init.IDENTITY for r in block.refs)
+
+
 def iterations(block: Block) -> int:
     """Points of the block's index box."""
     return prod(i.range for i in block.indexes)
@@ -199,7 +202,7 @@ def collapse(block: Block) -> Block:
     if not plain or any(i.value is None and i.range != 1 for i in block.indexes):
         return block
     env = {i.name: i.value if i.value is not None else Affine() for i in block.indexes}
-    moved = substitute_statement(child, env)
+    moved = with_indexes(child, env)
     assert isinstance(moved, Block)
     outer = {r.into: r for r in block.refs}
     refs: list[Refinement] = []

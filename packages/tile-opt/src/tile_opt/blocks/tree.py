@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from tile_ir.stripe.affine import Affine, Quasi
-from tile_ir.stripe.nodes import Block, Direction, Load, LoadIndex, Location, Program, Refinement, Statement, Store
+from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 
 Rewrite = Callable[[Block, tuple[Block, ...]], Block]
 """``rewrite(block, parents)``: the block that takes its place; the blocks around it, outermost first."""
@@ -35,62 +34,12 @@ def rewrite_matching(
     return program if entry is program.entry else replace(program, entry=entry)
 
 
-def walk(block: Block) -> Iterator[Block]:
-    """The block and every block in it, outermost first."""
-    stack = [block]
-    while stack:
-        block = stack.pop()
-        yield block
-        stack += [s for s in reversed(block.body) if isinstance(s, Block)]
-
-
 def blocks_of(block: Block) -> tuple[Block, ...]:
     return tuple(s for s in block.body if isinstance(s, Block))
 
 
 def is_leaf(block: Block) -> bool:
     return not any(isinstance(s, Block) for s in block.body)
-
-
-def substitute_statement(statement: Statement, values: dict[str, Affine]) -> Statement:
-    """The statement with names of its enclosing block's indexes replaced by forms."""
-    match statement:
-        case LoadIndex():
-            return replace(statement, value=statement.value.substitute(values))
-        case Load() | Store() if statement.at:
-            return replace(statement, at=tuple(a if isinstance(a, str) else a.substitute(values) for a in statement.at))
-        case Block():
-            indexes = tuple(
-                i if i.value is None else replace(i, value=i.value.substitute(values)) for i in statement.indexes
-            )
-            guard = tuple(g.substitute(values) for g in statement.guard)
-            return replace(statement, indexes=indexes, guard=guard, loc=located(statement, values))
-        case _:
-            return statement
-
-
-def located(block: Block, values: dict[str, Affine]) -> Location | None:
-    """A block's location after its parent's indexes became forms; its own indexes hide the parent's."""
-    if block.loc is None or not block.loc.at:
-        return block.loc
-    outer = {n: f for n, f in values.items() if n not in {i.name for i in block.indexes}}
-    return replace(block.loc, at=tuple(f.substitute(outer) for f in block.loc.at))
-
-
-def statement_names(statement: Statement) -> set[str]:
-    """Names of the enclosing block's indexes that a statement mentions."""
-    match statement:
-        case LoadIndex(_, value):
-            return set(value.names)
-        case Load(_, _, at) | Store(_, _, at):
-            return {n for a in at if not isinstance(a, str) for n in a.names}
-        case Block():
-            forms: list[Quasi] = [*statement.guard, *(i.value for i in statement.indexes if i.value is not None)]
-            own = {i.name for i in statement.indexes}
-            forms += [f for f in (statement.loc.at if statement.loc else ()) if not own.issuperset(f.names)]
-            return {n for f in forms for n in f.names}
-        case _:
-            return set()
 
 
 def rebase(statement: Statement, name: str, to: Refinement) -> Statement:
@@ -111,6 +60,11 @@ def rebase(statement: Statement, name: str, to: Refinement) -> Statement:
             body = tuple(rebase(s, ref.into, ref) for s in body)
         refs.append(ref)
     return replace(statement, refs=tuple(refs), body=body)
+
+
+def outside_names(program: Program) -> frozenset[str]:
+    """Buffers of the entry block that somebody outside sees: inputs, outputs and constants."""
+    return frozenset((*program.inputs, *program.outputs, *(c.name for c in program.constants)))
 
 
 def main_of(program: Program) -> Block:

@@ -20,8 +20,8 @@ from tile_ir.stripe.nodes import (
     Wait,
 )
 from tile_ir.stripe.printer import print_form
+from tile_ir.stripe.walk import blocks_in
 
-from tile_opt.explain.structure import blocks_in
 from tile_opt.explain.tables import statement_lines
 from tile_opt.explain.text import size
 

@@ -8,6 +8,7 @@ from functools import singledispatch
 from tile_ir.dtype import DType
 from tile_ir.matrix import TF32_BITS
 from tile_ir.stripe.nodes import Block, Transfer
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 
 from tile_opt.blocks.tree import main_of
@@ -15,7 +16,6 @@ from tile_opt.compiler import Compiled
 from tile_opt.explain.blog.flat import flatten
 from tile_opt.explain.blog.search import search
 from tile_opt.explain.data import PlanReport, TileCandidate
-from tile_opt.explain.structure import blocks_in
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.model.candidate import Candidate
 from tile_opt.model.cpu import CpuModel

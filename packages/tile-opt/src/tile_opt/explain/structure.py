@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 
 from tile_ir.diagnostics import Span
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Reduce, Scope, Sync
+from tile_ir.stripe.walk import blocks_in
 
 from tile_opt.explain.data import LoopReport, ScheduleReport
-
-
-def blocks_in(block: Block) -> Iterator[Block]:
-    """`block` and all blocks inside, outermost first."""
-    stack = [block]
-    while stack:
-        found = stack.pop()
-        yield found
-        stack += [s for s in reversed(found.body) if isinstance(s, Block)]
 
 
 def schedule_of(kernel: Block) -> ScheduleReport:

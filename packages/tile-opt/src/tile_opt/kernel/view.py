@@ -23,8 +23,7 @@ from tile_ir.stripe.nodes import (
     Statement,
     TensorType,
 )
-
-from tile_opt.blocks.tree import statement_names, substitute_statement
+from tile_ir.stripe.walk import index_names, with_indexes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Stage:
             constraints=tuple(c.substitute(values) for c in self.constraints),
             guard=tuple(c.substitute(values) for c in self.guard),
             uses=tuple(u.substitute(values) for u in self.uses),
-            body=tuple(substitute_statement(s, values) for s in self.body),
+            body=tuple(with_indexes(s, values) for s in self.body),
         )
 
     def names(self) -> set[str]:
@@ -93,7 +92,7 @@ class Stage:
         found |= {n for c in self.constraints for n in c.names}
         found |= {n for c in self.guard for n in c.names}
         for statement in self.body:
-            found |= statement_names(statement)
+            found |= index_names(statement)
         return found
 
 

@@ -13,6 +13,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import Binary, Const, Expr, Round, Type
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
+from tile_ir.stripe.walk import scalars_used
 
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.forms import (
@@ -26,7 +27,7 @@ from tile_opt.lowering.forms import (
     resolve_divmod,
     resolve_quasi,
 )  # fmt: skip
-from tile_opt.lowering.memory import MERGE, SCALAR, Lanes, Memory, Position, Root
+from tile_opt.lowering.memory import SCALAR, Lanes, Memory, Position, Root
 from tile_opt.lowering.scalars import clamped, operation
 
 
@@ -74,7 +75,7 @@ def products_of(body: Sequence[stripe.Statement], refs: Sequence[stripe.Refineme
     uses: Counter[str] = Counter()
     added: set[str] = set()
     for statement in body:
-        uses.update(_scalars_read(statement))
+        uses.update(scalars_used(statement))
         if isinstance(statement, stripe.Store) and statement.dst in sums and not statement.atomic:
             added.add(statement.src)
     wide = (DType.FLOAT32, DType.FLOAT64)
@@ -83,20 +84,6 @@ def products_of(body: Sequence[stripe.Statement], refs: Sequence[stripe.Refineme
         for s in body
         if isinstance(s, stripe.Op) and s.name == "mul" and s.dtype in wide and s.dst in added and uses[s.dst] == 1
     )
-
-
-def _scalars_read(statement: stripe.Statement) -> list[str]:
-    match statement:
-        case stripe.Op(args=args):
-            return list(args)
-        case stripe.Store(src=src, at=at):
-            return [src, *(a for a in at if isinstance(a, str))]
-        case stripe.Load(at=at):
-            return [a for a in at if isinstance(a, str)]
-        case stripe.Reduce(src=src):
-            return [src]
-        case _:
-            return []
 
 
 class Body:
@@ -246,7 +233,7 @@ class Body:
     def _combine(self, agg: Aggregation, left: Expr, right: Expr) -> Expr:
         lanes = max(left.type.lanes, right.type.lanes)
         left, right = self.builder.splat(left, lanes), self.builder.splat(right, lanes)
-        return self.builder.let("r", Binary(MERGE[agg], left, right, left.type))
+        return self.builder.let("r", Binary(agg.op, left, right, left.type))
 
 
 def view_of(

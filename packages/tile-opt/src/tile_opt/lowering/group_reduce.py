@@ -25,7 +25,6 @@ from tile_ir.semtree.nodes import (
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.lowering.builder import Builder
-from tile_opt.lowering.memory import MERGE
 
 Digit = tuple[Affine, int, int]
 """A reduced GROUP index: its value, range, and the distance in linear thread number between neighbours."""
@@ -61,7 +60,7 @@ def _tree(builder: Builder, agg: Aggregation, array: Var, thread: Affine, thread
     half = threads // 2
     while half:
         other = Load(array, Binary("add", me, builder.literal(half), builder.index_type), type)
-        joined = Binary(MERGE[agg], Load(array, me, type), other, type)
+        joined = Binary(agg.op, Load(array, me, type), other, type)
         lower = Compare("cmp_lt", me, builder.literal(half), Type(DType.BOOL))
         builder.emit(If(lower, Block((Store(array, me, joined),))))
         builder.emit(Barrier("group", "local"))
@@ -88,5 +87,5 @@ def _merge_all(
         index = Binary("add", index, offset, step.type)
         rest = Binary("div", rest, builder.literal(size), step.type)
     value = Load(array, index, total.type)
-    merge = Assign(total.name, Binary(MERGE[agg], total, value, total.type))
+    merge = Assign(total.name, Binary(agg.op, total, value, total.type))
     return For(step.name, builder.literal(1), builder.literal(count), 1, Block((merge,)))

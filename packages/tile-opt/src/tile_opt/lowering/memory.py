@@ -32,13 +32,6 @@ from tile_opt.lowering.builder import Builder, Scope, atom_key
 from tile_opt.lowering.forms import Scaled, alignment, at_lane, without
 from tile_opt.lowering.fragments import FragmentMap, slot
 
-MERGE: dict[Aggregation, str] = {
-    Aggregation.SUM: "add",
-    Aggregation.PROD: "mul",
-    Aggregation.MAX: "max",
-    Aggregation.MIN: "min",
-}
-"""The binary operation by which an aggregation merges two values."""
 _MERGED = {
     Aggregation.SUM: "sum", Aggregation.PROD: "prod", Aggregation.MAX: "largest", Aggregation.MIN: "smallest"
 }  # fmt: skip
@@ -295,7 +288,7 @@ class Memory:
             for chosen in (range(head), range(head, count))
         ]
         left, right = (self._lane_sum(agg, part) for part in parts)
-        return self.builder.let("r", Binary(MERGE[agg], left, right, left.type))
+        return self.builder.let("r", Binary(agg.op, left, right, left.type))
 
     def _lane_sum(self, agg: Aggregation, value: Expr) -> Expr:
         return value if value.type.lanes == 1 else self.reduce_lanes(agg, value)
@@ -317,7 +310,7 @@ class Memory:
             left, right = (self.builder.splat(f, count) for f in product)
             new: Expr = Fma(left, right, old, old.type)
         else:
-            new = Binary(MERGE[agg], old, self.builder.splat(value, count), old.type)
+            new = Binary(agg.op, old, self.builder.splat(value, count), old.type)
         if variable is not None:
             root.read = root.written = True
             self._forget(root)

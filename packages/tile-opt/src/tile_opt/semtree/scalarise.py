@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tile_ir.emit.walker import children, map_block, variables, with_children
-from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import (
     Assign,
     Binary,
@@ -28,8 +27,6 @@ from tile_ir.semtree.nodes import (
     Store,
     Var,
 )  # fmt: skip
-
-_MERGE = {Aggregation.SUM: "add", Aggregation.PROD: "mul", Aggregation.MAX: "max", Aggregation.MIN: "min"}
 
 
 def scalarise(function: Function) -> Function:
@@ -172,7 +169,7 @@ class _Lanes:
         parts = [self.lane(expr.value, n) for n in range(expr.value.type.lanes)]
         while len(parts) > 1:
             half = len(parts) // 2
-            parts = [Binary(_MERGE[expr.agg], parts[n], parts[n + half], expr.type) for n in range(half)]
+            parts = [Binary(expr.agg.op, parts[n], parts[n + half], expr.type) for n in range(half)]
         return parts[0]
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from tile_ir.names import claim
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Statement
+from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
@@ -70,7 +71,7 @@ class Cache(Pass):
     def _wanted(self, block: Block, ref: Refinement, parents: tuple[Block, ...]) -> Clip | None:
         """Where the view lies, when it is one to copy: only inner blocks use it."""
         named = self.ref in ("", ref.into) and ref.dir.value in self.dirs and ref.dir is not Direction.ALLOC
-        direct = any(ref.into in (getattr(s, "src", ""), getattr(s, "dst", "")) for s in block.body)
+        direct = any(ref.into in buffers_named(s) for s in block.body if not isinstance(s, Block))
         used = any(r.source == ref.into for s in blocks_of(block) for r in s.refs)
         if not named or direct or not used or ref.init.value != "keep" or ref.loc.unit == self.mem_loc:
             return None

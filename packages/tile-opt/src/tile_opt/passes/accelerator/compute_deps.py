@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tile_ir.stripe.nodes import Block, Const, Load, LoadIndex, Op, Program, Reduce, Store, Sync, Wait
+from tile_ir.stripe.nodes import Block, Program, Sync, Wait
+from tile_ir.stripe.walk import defined, scalars_used
 from tile_ir.target import Target
 
 from tile_opt.blocks.accesses import Access, accesses, hull
@@ -56,7 +57,7 @@ def _ordered(
     first, second = block.body[a], block.body[b]
     if isinstance(first, Sync | Wait) or isinstance(second, Sync | Wait):
         return True
-    if _defined(first) & _used(second):
+    if defined(first) in scalars_used(second):
         return True
     return any(_conflict(x, y, shares) for x in touched[a] for y in touched[b])
 
@@ -70,21 +71,3 @@ def _conflict(a: Access, b: Access, shares: Mapping[str, frozenset[str]]) -> boo
     if boxes[0] is None or boxes[1] is None:
         return True
     return all(x[0] <= y[1] and y[0] <= x[1] for x, y in zip(boxes[0], boxes[1], strict=True))
-
-
-def _defined(statement: object) -> set[str]:
-    return {statement.dst} if isinstance(statement, Load | Const | LoadIndex | Op | Reduce) else set()
-
-
-def _used(statement: object) -> set[str]:
-    match statement:
-        case Op():
-            return set(statement.args)
-        case Reduce():
-            return {statement.src}
-        case Store():
-            return {statement.src, *(a for a in statement.at if isinstance(a, str))}
-        case Load():
-            return {a for a in statement.at if isinstance(a, str)}
-        case _:
-            return set()

@@ -14,11 +14,12 @@ from typing import ClassVar
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Index, Order, Program, Refinement, Statement
+from tile_ir.stripe.walk import with_indexes
 from tile_ir.target import Target
 
 from tile_opt.blocks.inline_blocks import flattened
-from tile_opt.blocks.split import can_split, collapse, initialise_around, shifted, split
-from tile_opt.blocks.tree import matches, rewrite_matching, substitute_statement
+from tile_opt.blocks.split import can_split, collapse, initialise_around, initialises, shifted, split
+from tile_opt.blocks.tree import matches, rewrite_matching
 from tile_opt.passes.base import Pass
 
 
@@ -116,9 +117,9 @@ def fuse_blocks(a: Block, b: Block, options: Fusion) -> Block | None:
         a, {i.name: 1 for i in a.indexes if i.name in {x for x, _ in pairs.values()}}, (), options.a_inner_set
     )
     outer_b = split(b, {name: q for name, (_, q) in pairs.items()}, (), options.b_inner_set)
-    if "initialise" in outer_a.tags:
+    if initialises(outer_a):
         return None
-    initial = {r.into: r for r in b.refs if r.agg is not None} if "initialise" in outer_b.tags else {}
+    initial = {r.into: r for r in b.refs if r.agg is not None} if initialises(outer_b) else {}
     if initial:
         (nest,) = outer_b.body
         assert isinstance(nest, Block)
@@ -216,7 +217,7 @@ def _joined(
         moved[ref.into] = _place(replace(ref, access=access), refs, taken)
     (inner_a,), (inner_b,) = outer_a.body, outer_b.body
     assert isinstance(inner_a, Block) and isinstance(inner_b, Block)
-    inner_b = _redirected(substitute_statement(inner_b, renaming), moved)
+    inner_b = _redirected(with_indexes(inner_b, renaming), moved)
     tags = frozenset(options.fused_set) | ((a.tags | b.tags) & {"kernel"})
     body = (_tagged(collapse(inner_a), a, options.a_inner_set), _tagged(collapse(inner_b), b, options.b_inner_set))
     comment = "\n".join(c for c in (a.comment, b.comment) if c)
@@ -234,7 +235,7 @@ def _stricter(a: Order, b: Order) -> Order:
 
 def _tagged(inner: Block, whole: Block, tags: Sequence[str]) -> Block:
     """Inner blocks keep what selects passes, but are no kernels of main any more."""
-    return replace(inner, tags=inner.tags | (frozenset(tags) or frozenset()), name=inner.name or whole.name)
+    return replace(inner, tags=inner.tags | frozenset(tags), name=inner.name or whole.name)
 
 
 def _place(ref: Refinement, refs: dict[str, Refinement], taken: set[str]) -> tuple[str, tuple[Affine, ...]]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Direction, Load, Program, Refinement, Special, Statement, Store, Transfer
+from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Special, Statement, Store, Transfer
+from tile_ir.stripe.walk import buffers_named, buffers_read, index_names, with_indexes
 from tile_ir.target import Target
 
 from tile_opt.blocks.split import collapse
-from tile_opt.blocks.tree import rewrite_matching, statement_names, substitute_statement
+from tile_opt.blocks.tree import outside_names, rewrite_matching
 from tile_opt.passes.base import Pass
 
 
@@ -26,19 +27,20 @@ class Prune(Pass):
     nests: bool = True
 
     def apply(self, program: Program, target: Target) -> Program:
-        return rewrite_matching(program, self.reqs, lambda block, _: self._pruned(block))
+        seen = outside_names(program)
+        return rewrite_matching(program, self.reqs, lambda block, parents: self._pruned(block, len(parents), seen))
 
-    def _pruned(self, block: Block) -> Block:
-        body = tuple(self._pruned(s) if isinstance(s, Block) else s for s in block.body)
-        kernels = "main" in block.tags or "program" in block.tags
-        if self.nests and "program" not in block.tags:
+    def _pruned(self, block: Block, depth: int, seen: frozenset[str]) -> Block:
+        """`depth` counts the blocks around it: 0 is the entry, 1 holds the kernels; `seen` are buffers of the user's."""
+        body = tuple(self._pruned(s, depth + 1, seen) if isinstance(s, Block) else s for s in block.body)
+        if self.nests and depth:
             body = tuple(collapse(s) if isinstance(s, Block) else s for s in body)
         block = replace(block, body=body) if any(a is not b for a, b in zip(body, block.body, strict=True)) else block
         if self.indexes:
             block = without_unit_indexes(block)
         if self.dead_code:
-            block = without_dead_stores(block)
-        return without_unused_refs(block) if self.refinements and not kernels else block
+            block = without_dead_stores(block, seen)
+        return without_unused_refs(block) if self.refinements and depth > 1 else block
 
 
 def without_unit_indexes(block: Block) -> Block:
@@ -50,12 +52,10 @@ def without_unit_indexes(block: Block) -> Block:
             indexes=tuple(i for i in block.indexes if i.name not in units),
             constraints=tuple(c.substitute(units) for c in block.constraints),
             refs=tuple(replace(r, access=tuple(f.substitute(units) for f in r.access)) for r in block.refs),
-            body=tuple(substitute_statement(s, units) for s in block.body),
+            body=tuple(with_indexes(s, units) for s in block.body),
         )
     used = {n for c in block.constraints for n in c.names} | {n for r in block.refs for f in r.access for n in f.names}
-    used |= {n for s in block.body for n in statement_names(s)} | {
-        n for r in block.refs for f in r.loc.at for n in f.names
-    }
+    used |= {n for s in block.body for n in index_names(s)} | {n for r in block.refs for f in r.loc.at for n in f.names}
     used |= {n for f in (block.loc.at if block.loc else ()) for n in f.names}
     constraints = tuple(c for c in block.constraints if c.names or c.evaluate({}) < 0)
     indexes = tuple(i for i in block.indexes if i.value is None or i.name in used)
@@ -64,47 +64,37 @@ def without_unit_indexes(block: Block) -> Block:
     return replace(block, indexes=indexes, constraints=constraints)
 
 
-def touched(statement: Statement, *, reading: bool = False) -> set[str]:
-    """Buffers that a statement names; with `reading`, those whose contents it may need."""
+def contents_needed(statement: Statement) -> frozenset[str]:
+    """Buffers whose contents a statement may need; foreign code may leave parts of what it writes as they were."""
     match statement:
-        case Load(_, src):
-            return {src}
-        case Store(dst):
-            return set() if reading else {dst}
-        case Transfer(dst, src):
-            return {src} if reading else {dst, src}
         case Special(_, outs, ins):
-            return {*ins, *outs}
+            return frozenset((*ins, *outs))
         case Block():
-            return {
-                r.source
-                for r in statement.refs
-                if r.source and not (reading and r.dir is Direction.OUT and not _read_within(statement, r))
-            }
+            return frozenset(r.source for r in statement.refs if r.source and _needs(statement, r))
         case _:
-            return set()
+            return frozenset(buffers_read(statement))
 
 
-def _read_within(block: Block, ref: Refinement) -> bool:
+def _needs(block: Block, ref: Refinement) -> bool:
     """An OUT view may be read by inner blocks after it was written."""
-    return any(ref.into in touched(s, reading=True) for s in block.body)
+    return ref.dir is not Direction.OUT or any(ref.into in contents_needed(s) for s in block.body)
 
 
 def without_unused_refs(block: Block) -> Block:
-    used = {n for s in block.body for n in touched(s)}
+    used = {n for s in block.body for n in buffers_named(s)}
     used |= {r.into for r in block.refs if r.init.value == "identity"}
     if all(r.into in used for r in block.refs):
         return block
     return replace(block, refs=tuple(r for r in block.refs if r.into in used))
 
 
-def without_dead_stores(block: Block) -> Block:
-    """Allocations that nothing reads vanish with the statements that only write them."""
+def without_dead_stores(block: Block, seen: frozenset[str] = frozenset()) -> Block:
+    """Allocations that nothing reads, and nobody outside sees, vanish with the statements that only write them."""
     while True:
-        read = {n for s in block.body for n in touched(s, reading=True)}
-        dead = {r.into for r in block.refs if r.dir is Direction.ALLOC and r.into not in read and "user" not in r.tags}
+        read = {n for s in block.body for n in contents_needed(s)}
+        dead = {r.into for r in block.refs if r.dir is Direction.ALLOC and r.into not in read | seen}
         kept = [s for s in block.body if not _only_writes(s, dead)]
-        named = {n for s in kept for n in touched(s)}
+        named = {n for s in kept for n in buffers_named(s)}
         gone = dead - named
         if not gone and len(kept) == len(block.body):
             return block

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.stripe.nodes import Block, Direction, Load, Program, Statement, Store
+from tile_ir.stripe.walk import buffers_named, with_scalars
 from tile_ir.target import Target
 
 from tile_opt.blocks.tree import rewrite_matching
 from tile_opt.passes.base import Pass
-from tile_opt.passes.kernels.inline import renamed_operands
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def _scalarized(block: Block) -> Block:
 
 def _stored_first(block: Block, name: str) -> bool:
     """The statement list only loads and stores the buffer, and stores before it loads."""
-    uses = [s for s in block.body if name in (getattr(s, "src", None), getattr(s, "dst", None))]
+    uses = [s for s in block.body if name in buffers_named(s)]
     return bool(uses) and isinstance(uses[0], Store) and all(isinstance(s, Load | Store) for s in uses)
 
 
@@ -46,14 +46,12 @@ def _without(block: Block, names: set[str]) -> Block:
     alias: dict[str, str] = {}
     body: list[Statement] = []
     for statement in block.body:
-        statement = (
-            renamed_operands(statement, alias) if not isinstance(statement, Block) else replace(statement, deps=())
-        )
+        statement = with_scalars(statement, alias)
         match statement:
             case Store(dst, src) if dst in names:
                 held[dst] = src
             case Load(dst, src) if src in names:
                 alias[dst] = held[src]
             case _:
-                body.append(replace(statement, deps=()))
+                body.append(statement)
     return replace(block, refs=tuple(r for r in block.refs if r.into not in names), body=tuple(body))

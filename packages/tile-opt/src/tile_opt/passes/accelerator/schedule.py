@@ -21,6 +21,7 @@ from tile_ir.hardware import HardwareModel, hardware_model
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 from tile_ir.stripe.nodes import Block, Direction, Location, Order, Program, Refinement, Statement
+from tile_ir.stripe.walk import blocks_in, buffers_named
 from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
@@ -28,10 +29,10 @@ from tile_opt.blocks.accesses import writes_all
 from tile_opt.blocks.residence import Plan, Roads, Stay, candidates, number_of, plans, roads_of, view_of, wrapped
 from tile_opt.blocks.split import iterations
 from tile_opt.blocks.swaps import Clip, clip, local_copy, move, nbytes
-from tile_opt.blocks.tree import rebase, rewrite_matching, walk
+from tile_opt.blocks.tree import rebase, rewrite_matching
 from tile_opt.passes.accelerator.compute_deps import with_deps
 from tile_opt.passes.accelerator.memory_placement import first_fit, size_of
-from tile_opt.passes.accelerator.prune import touched, without_dead_stores
+from tile_opt.passes.accelerator.prune import contents_needed, without_dead_stores
 from tile_opt.passes.base import Pass, unit_name
 
 
@@ -68,9 +69,12 @@ class Schedule(Pass):
     def apply(self, program: Program, target: Target) -> Program:
         model = hardware_model(target.model) if target.model else None
         sets = Sets()
-        return rewrite_matching(
-            program, self.reqs, lambda b, parents: self._scheduled(b, parents, model, sets), inner_first=True
-        )
+
+        def scheduled(block: Block, parents: tuple[Block, ...]) -> Block:
+            # What the entry block holds are the user's buffers: they are the far memory.
+            return self._scheduled(block, parents, model, sets) if parents else block
+
+        return rewrite_matching(program, self.reqs, scheduled, inner_first=True)
 
     def _scheduled(self, block: Block, parents: tuple[Block, ...], model: HardwareModel | None, sets: Sets) -> Block:
         """The walk that leaves the fewest statements to far memory and moves the least; what stays may take too much room."""
@@ -175,9 +179,15 @@ class _Backward:
 
     # --- which statements, which views ---------------------------------------------------------------
 
+    def _computes(self, block: Block) -> bool:
+        """Whether an execution unit does the block; transfer units move data for others."""
+        if block.loc is None or block.loc.unit == self.options.xfer_loc:
+            return False
+        return not self.counts or block.loc.unit in self.counts
+
     def _operands(self, statement: Statement) -> list[str]:
         """Buffers to have in local memory for a statement; none when it works on far memory."""
-        if not isinstance(statement, Block) or statement.loc is None or "transfer" in statement.tags:
+        if not isinstance(statement, Block) or not self._computes(statement):
             return []
         if self._inner_bytes(statement):
             return []
@@ -198,7 +208,7 @@ class _Backward:
             return 0
         allocs = [
             r
-            for b in walk(statement)
+            for b in blocks_in(statement)
             for r in b.refs
             if r.dir is Direction.ALLOC and r.loc.unit == self.options.mem_loc
         ]
@@ -229,7 +239,7 @@ class _Backward:
     def _distance(self, name: str, number: int) -> int:
         """Statements back to the next use of a buffer, in the direction of the walk."""
         for back in range(number - 1, -1, -1):
-            if name in touched(self.block.body[back]):
+            if name in buffers_named(self.block.body[back]):
                 return number - back
         return number + 1
 
@@ -278,9 +288,9 @@ class _Backward:
     def _remote(self, statement: Statement) -> None:
         """The statement works on far memory, and on the local bytes of its own blocks."""
         need = self._inner_bytes(statement)
-        names = touched(statement)
-        reads = touched(statement, reading=True)
-        self.remote += isinstance(statement, Block) and statement.loc is not None and "transfer" not in statement.tags
+        names = buffers_named(statement)
+        reads = contents_needed(statement)
+        self.remote += isinstance(statement, Block) and self._computes(statement)
         # Bytes of an inner block's own that lie on what stays make the plan worse than any.
         self.remote += len(self.block.body) * any(self.slots[n].offset < need for n in self.stays)
         for name in [n for n, s in self.slots.items() if n not in self.stays and (n in names or s.offset < need)]:
@@ -348,7 +358,7 @@ class _Backward:
         self.home.add(name)
 
     def _finished(self) -> Block:
-        used = {n for s in self.made for n in touched(s)}
+        used = {n for s in self.made for n in buffers_named(s)}
         refs = [
             replace(r, dir=Direction.INOUT) if r.dir is Direction.OUT and r.into in self.loaded else r
             for r in self.block.refs

@@ -1,0 +1,206 @@
+"""A machine as numbers: every constant that the cost model uses, typed, with its unit.
+
+One description serves processors and graphics processors. A *core* is a processor's core or a multiprocessor; a *vector*
+is a vector register or the registers of a sub-group. Times inside a core are in cycles of `clock_ghz`, those of memory
+and of launches in seconds. Backends ship documents, fill in what the system tells, and `tile calibrate` measures the rest;
+a number that is off costs accuracy, never correctness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One level of cache, data or unified."""
+
+    level: int
+    bytes: int
+    ways: int = 8
+    line: int = 64
+    """Bytes of a line."""
+    sector: int = 0
+    """Bytes that are fetched at least; 0 = a whole line."""
+    latency: float = 4
+    """Cycles from a load to its use when this level has the line."""
+    bandwidth: float = 64
+    """Bytes per cycle that one core reads from this level, in sequence."""
+    write: float = 0
+    """Bytes per cycle that one core writes to this level; 0 = as it reads."""
+    shared: int = 1
+    """Cores that share it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tlb:
+    """One level of page translations."""
+
+    entries: int
+    latency: float = 7
+    """Cycles that a page not found here costs beyond a hit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Pages of memory and what translates them, nearest first."""
+
+    bytes: int = 4096
+    huge_from: int = 0
+    """Bytes from which a buffer usually lies on huge pages; 0 = never."""
+    huge_bytes: int = 2 << 20
+    tlbs: tuple[Tlb, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Vector instructions that a core starts per cycle, by kind, and the cycles until a result can be used."""
+
+    fma: float = 2
+    """Multiplications, fused multiply-adds and polynomial steps."""
+    add: float = 2
+    """Additions, comparisons, minima, conversions."""
+    load: float = 2
+    store: float = 1
+    shuffle: float = 1
+    """Permutations across lanes; an element fetched or stored on its own costs one as well."""
+    issue: float = 4
+    """Instructions of all kinds, scalar ones (addresses, loop control) included."""
+    fma_latency: float = 4
+    add_latency: float = 4
+
+
+@dataclass(frozen=True, slots=True)
+class VectorUnit:
+    """Registers that one thread, or one work item, computes in."""
+
+    registers: int = 16
+    bytes: int = 16
+    """Bytes of one register; of a work item's widest access on a graphics processor."""
+    native: int = 0
+    """Bytes that the `Ports` count as one instruction; 0 = one register."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidths:
+    """Bytes per nanosecond (GB/s) between the last cache and memory."""
+
+    read: float = 15
+    write: float = 10
+    """With the read of each line before it is written, as plain stores do; counted in bytes written."""
+    non_temporal: float = 15
+    """Of stores that pass the caches by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Device memory."""
+
+    latency: float = 100
+    """Nanoseconds of a load that no cache has."""
+    one_core: Bandwidths = Bandwidths()
+    all_cores: Bandwidths = Bandwidths()
+    outstanding: int = 16
+    """Lines that one core can wait for at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalMemory:
+    """Memory that the items of a group share."""
+
+    bytes: int = 48 << 10
+    """Of one core, shared by the groups that reside there."""
+    banks: int = 32
+    bank_bytes: int = 4
+    """Bytes that a bank delivers per cycle."""
+    latency: float = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """What bounds the groups that reside on one core (multiprocessor) at once."""
+
+    subgroup: int = 32
+    """Items that execute one instruction together."""
+    registers: int = 65536
+    """32-bit registers of a core."""
+    item_registers: int = 255
+    """32-bit registers that one item may use before it spills."""
+    items: int = 2048
+    groups: int = 32
+    slots: int = 4
+    """Sub-groups that issue an instruction in the same cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Seconds that do not depend on the work."""
+
+    kernel: float = 1e-6
+    """Start and end of one kernel."""
+    handoff: float = 2e-6
+    """Waking the other cores and meeting again; only for kernels of more than one group."""
+    group: float = 1e-7
+    """One work group's start."""
+    barrier: float = 30
+    """Cycles of a barrier within a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Instructions of the multiply port that one elementary function of a vector of float32 takes."""
+
+    div: float = 10
+    sqrt: float = 14
+    exp: float = 14
+    log: float = 18
+    tanh: float = 24
+    trigonometric: float = 30
+    """sin, cos and tan."""
+    inverse: float = 30
+    """asin, acos, atan, sinh and cosh."""
+    pow: float = 45
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionRate:
+    """A matrix instruction or dot product by its name, and how many a core starts per cycle."""
+
+    name: str
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """See the module's text. Only a graphics processor has an `occupancy`."""
+
+    clock_ghz: float = 3.0
+    cores: int = 1
+    vector: VectorUnit = VectorUnit()
+    ports: Ports = Ports()
+    caches: tuple[Cache, ...] = (
+        Cache(1, 32 << 10),
+        Cache(2, 1 << 20, latency=14, bandwidth=32),
+        Cache(3, 16 << 20, 16, latency=50, bandwidth=16),
+    )
+    """Nearest first."""
+    pages: Pages = Pages()
+    memory: Memory = Memory()
+    local: LocalMemory | None = None
+    occupancy: Occupancy | None = None
+    launch: Launch = Launch()
+    functions: Functions = Functions()
+    instructions: tuple[InstructionRate, ...] = ()
+
+    @property
+    def is_gpu(self) -> bool:
+        """Runs groups of many items at once on each core, and hides latency by that."""
+        return self.occupancy is not None
+
+    def cache(self, level: int) -> Cache | None:
+        """The cache of that level, if there is one."""
+        return next((c for c in self.caches if c.level == level), None)
+
+    def cycles(self, seconds: float) -> float:
+        """Seconds as cycles of a core."""
+        return seconds * self.clock_ghz * 1e9

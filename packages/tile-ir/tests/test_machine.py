@@ -1,0 +1,87 @@
+"""Machines as documents: they round-trip, and what is wrong with one is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tile_ir.diagnostics import TileDeviceError
+from tile_ir.document import from_document, to_document
+from tile_ir.machine import Bandwidths, Cache, LocalMemory, Machine, Memory, Occupancy, Ports
+from tile_ir.target import Target
+
+RATES = st.floats(0.25, 1e4)
+CACHES = st.builds(Cache, st.integers(1, 4), st.integers(0, 1 << 30), st.integers(1, 32), latency=RATES)
+MACHINES = st.builds(
+    Machine,
+    clock_ghz=RATES,
+    cores=st.integers(1, 256),
+    ports=st.builds(Ports, fma=RATES, load=RATES),
+    caches=st.lists(CACHES, max_size=4).map(tuple),
+    memory=st.builds(Memory, one_core=st.builds(Bandwidths, read=RATES)),
+    local=st.none() | st.just(LocalMemory(banks=16)),
+    occupancy=st.none() | st.just(Occupancy(subgroup=64)),
+)
+
+
+@given(MACHINES)
+def test_a_machine_round_trips_through_its_target_document(machine: Machine) -> None:
+    target = Target("t", machine=machine)
+    assert Target.from_json(target.to_json()) == target
+    assert from_document(Machine(), json.loads(json.dumps(to_document(machine))), "machine") == machine
+
+
+def test_a_document_states_only_what_differs() -> None:
+    machine = from_document(Machine(), {"ports": {"fma": 1}, "caches": [{"level": 1, "bytes": 4096}]}, "machine")
+    assert machine == Machine(ports=Ports(fma=1), caches=(Cache(1, 4096),))
+
+
+@pytest.mark.parametrize(
+    ("document", "message", "hint"),
+    [
+        ({"portz": {}}, "machine has no field 'portz'", "did you mean 'ports'?"),
+        ({"ports": {"fna": 1}}, "machine.ports has no field 'fna'", "did you mean 'fma'?"),
+        ({"ports": {"load": True}}, "machine.ports.load is True, not a number", None),
+        ({"ports": 2}, "machine.ports is 2, not a table of fields", None),
+        ({"cores": 1.5}, "machine.cores is 1.5, not a whole number", None),
+        ({"clock_ghz": -1}, "machine.clock_ghz is -1; it must be finite and at least 0", None),
+        ({"clock_ghz": float("nan")}, "machine.clock_ghz is nan; it must be finite and at least 0", None),
+        ({"caches": {}}, "machine.caches is {}, not a list", None),
+        ({"caches": [{"level": 1}]}, "machine.caches[0] needs bytes", None),
+        ({"caches": [3]}, "machine.caches[0] needs level, bytes", None),
+        ({"caches": [{"level": 1, "bytes": 1, "way": 2}]}, "machine.caches[0] has no field 'way'", "did you mean 'ways'?"),
+        ({"caches": [{"level": "L1", "bytes": 1}]}, "machine.caches[0].level is 'L1', not a whole number", None),
+        ({"local": {"banks": "32"}}, "machine.local.banks is '32', not a whole number", None),
+        ([], "machine is [], not a table of fields", None),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named(document: Any, message: str, hint: str | None) -> None:
+    with pytest.raises(TileDeviceError) as caught:
+        from_document(Machine(), document, "machine")
+    (problem,) = caught.value.diagnostics
+    assert (problem.code, problem.message, problem.hint) == ("TILE-E414", message, hint)
+
+
+def test_every_wrong_field_is_named_at_once() -> None:
+    with pytest.raises(TileDeviceError) as caught:
+        Target.from_json('{"name": "t", "machine": {"portz": 1, "memory": {"one_core": {"reed": 1}}, "cores": "two"}}')
+    assert [d.message for d in caught.value.diagnostics] == [
+        "machine has no field 'portz'",
+        "machine.memory.one_core has no field 'reed'",
+        "machine.cores is 'two', not a whole number",
+    ]
+
+
+def test_settings_are_read_with_the_same_care() -> None:
+    with pytest.raises(TileDeviceError, match="settings has no field 'corez'"):
+        Target.from_json('{"name": "t", "settings": {"corez": 1}}')
+    with pytest.raises(TileDeviceError, match=r"settings.dim_sizes has 2 values, not 3"):
+        Target.from_json('{"name": "t", "settings": {"dim_sizes": [1, 2]}}')
+
+
+def test_resolved_cores_reach_the_machine() -> None:
+    target = Target("t").resolved(cores=7, l1_bytes=1)
+    assert target.settings.cores == target.machine.cores == 7
