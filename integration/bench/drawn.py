@@ -4,64 +4,73 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import tile_runtime as tile
-from classes import Case
-from contest import Prepared, WrongResult, bytes_moved
-from machine import Probe
+from classes import Case, Class
+from contest import NoPeer, WrongResult
 from report import Row
 from roofline import Roofline
-from rounds import Round, Timing, measure
+from rounds import Contestant, Round, measure
 from rows import OURS
+
+
+class Ready(Protocol):
+    """A case on one device."""
+
+    @property
+    def compile_seconds(self) -> float: ...
+    @property
+    def lowered(self) -> tile.Lowered: ...
+    @property
+    def moved(self) -> float: ...
+    def contestants(self, class_: Class) -> tuple[dict[str, Contestant], list[str]]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
     """How cases are measured."""
 
-    evaluator: tile.Evaluator
-    probe: Probe
+    ready: Callable[[Case], Ready]
+    probe: Callable[[], float]
     roofline: Roofline
     rounds: int
     patience: float
     """Seconds after which a case takes the rounds that it has."""
 
-    def rows(self, cases: Iterable[tuple[str, Case, Sequence[str]]], budget: float) -> Iterator[Row]:
-        """A row per (class, case, peers), until `budget` seconds are over."""
+    def rows(self, cases: Iterable[tuple[str, Class, Case]], budget: float) -> Iterator[Row]:
+        """A row for each case, until `budget` seconds are over."""
         end = time.monotonic() + budget
-        for class_, case, peers in cases:
+        for name, class_, case in cases:
             if time.monotonic() > end:
                 return
-            yield self.row(class_, case, peers)
+            yield self.row(name, class_, case)
 
-    def row(self, class_: str, case: Case, peers: Sequence[str]) -> Row:
+    def row(self, name: str, class_: Class, case: Case) -> Row:
         """One case; what goes wrong is the row's problem."""
-        prepared = Prepared(case, self.evaluator)
         try:
-            compile_seconds = prepared.compile_seconds
-            contestants, missing = prepared.contestants(peers)
-        except (tile.TileError, WrongResult, MemoryError) as problem:
+            return self._measured(name, class_, case)
+        except (tile.TileError, WrongResult, NoPeer, MemoryError) as problem:
             first = str(problem).partition("\n")[0]
-            return Row(class_, case.name, 0.0, "", 0, 0, 0, 0, 0, 0, 0, problem=f"{type(problem).__name__}: {first}")
+            return Row(name, case.name, problem=f"{type(problem).__name__}: {first}")
+
+    def _measured(self, name: str, class_: Class, case: Case) -> Row:
+        ready = self.ready(case)
+        compile_seconds = ready.compile_seconds
+        contestants, missing = ready.contestants(class_)
         timing = measure(contestants, self.probe, self.rounds, self.patience)
-        ours = timing.median(OURS)
-        best = min((n for n in contestants if n != OURS), key=timing.median)
-        floor = self.roofline.seconds(case.work.operations, bytes_moved(prepared))
+        ours, best = timing.median(OURS), min((n for n in contestants if n != OURS), key=timing.median, default=OURS)
+        share = self.roofline.seconds(case.work.slots, ready.moved) / ours
+        value = _against(best)
+        ratio = share if class_.against == "issue slots" else statistics.median(map(value, timing.rounds))
         return Row(
-            class_, case.name, _ratio(timing, best), best, ours, timing.median(best), timing.spread(_against(best)),
-            floor / ours, prepared.kernels, compile_seconds, len(timing.rounds), missing=missing,
+            name, case.name, ratio, best, ours, timing.median(best), timing.spread(value), share, ready.moved,
+            len(ready.lowered.kernels.kernels), compile_seconds, len(timing.rounds), missing=missing,
         )  # fmt: skip
 
 
-def _against(peer: str):  # noqa: ANN202
-    def value(round_: Round) -> float:
-        return round_.seconds[peer] / round_.seconds[OURS]
-
-    return value
-
-
-def _ratio(timing: Timing, peer: str) -> float:
-    """The median of the rounds' ratios: what disturbs a round disturbs both."""
-    return statistics.median(_against(peer)(r) for r in timing.rounds)
+def _against(peer: str) -> Callable[[Round], float]:
+    """A round's ratio: what disturbs a round disturbs both."""
+    return lambda round_: round_.seconds[peer] / round_.seconds[OURS]

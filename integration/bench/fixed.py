@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import compute
@@ -11,6 +11,7 @@ import gradients
 import memory
 import overhead
 from machine import Probe
+from report import console
 from rich.table import Table
 from rounds import measure
 from rows import Contest, Limit, Result
@@ -33,7 +34,18 @@ ROWS: dict[str, Contest | Limit] = {
 }
 
 
-def run(row: Contest | Limit, probe: Probe, options: argparse.Namespace) -> Result:
+def results(probe: Probe, options: argparse.Namespace) -> Iterator[Result]:
+    """Of the rows whose names begin or end as asked."""
+    for key, row in ROWS.items():
+        if options.rows and not any(key.startswith(r) or key.endswith(r) for r in options.rows.split(",")):
+            continue
+        with console.status(f"{row.name} …"):
+            result = _run(row, probe, options)
+        console.print(f"[dim]{row.name}: {result.measured:.3g} {result.unit}[/]")
+        yield result
+
+
+def _run(row: Contest | Limit, probe: Probe, options: argparse.Namespace) -> Result:
     try:
         contestants = row.prepare(options.small)
     except ModuleNotFoundError as missing:

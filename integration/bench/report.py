@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from classes import Class
+from classes.table import LARGE
+from continuity import Finding
+from rich.console import Console
 from rich.table import Table
+
+console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 180)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,18 +22,20 @@ class Row:
 
     class_: str
     name: str
-    ratio: float
-    """Seconds of the best peer over ours."""
-    peer: str
-    seconds: float
-    peer_seconds: float
-    spread: float
+    ratio: float = 0.0
+    """Seconds of the best peer over ours, or whatever else the class is judged by."""
+    peer: str = ""
+    seconds: float = 0.0
+    peer_seconds: float = 0.0
+    spread: float = 0.0
     """Half the distance of the quartiles of the ratio, relative to its median."""
-    share: float
+    share: float = 0.0
     """Of the roofline: floor over our seconds."""
-    kernels: int
-    compile_seconds: float
-    rounds: int
+    moved: float = 0.0
+    """Bytes."""
+    kernels: int = 0
+    compile_seconds: float = 0.0
+    rounds: int = 0
     predicted: float | None = None
     """Estimated over measured seconds."""
     problem: str = ""
@@ -44,19 +52,25 @@ class Verdict:
     floor: float
     mean: float
     required_mean: float | None
+    share: float = 1.0
+    """Smallest of the roofline among rows that move much."""
+    required_share: float | None = None
 
     @property
     def passed(self) -> bool:
-        return self.worst >= self.floor and (self.required_mean is None or self.mean >= self.required_mean)
+        pairs = (self.worst, self.floor), (self.mean, self.required_mean), (self.share, self.required_share)
+        return all(required is None or measured >= required for measured, required in pairs)
 
 
 def verdicts(rows: Sequence[Row], classes: Mapping[str, Class]) -> list[Verdict]:
     """Of each class that has rows; a row with a problem counts as 0."""
     result: list[Verdict] = []
     for name, class_ in classes.items():
-        ratios = [0.0 if r.problem else r.ratio for r in rows if r.class_ == name]
-        if ratios:
-            result.append(Verdict(name, len(ratios), min(ratios), class_.floor, geometric(ratios), class_.mean))
+        found = [r for r in rows if r.class_ == name]
+        ratios, shares = [r.ratio for r in found], [r.share for r in found if r.moved > LARGE]
+        if found:
+            means = geometric(ratios), class_.mean, min(shares, default=1.0), class_.share
+            result.append(Verdict(name, len(found), min(ratios), class_.floor, *means))
     return result
 
 
@@ -88,10 +102,30 @@ def row_table(rows: Iterable[Row], title: str) -> Table:
 def verdict_table(found: Sequence[Verdict]) -> Table:
     """One line per class."""
     made = Table(title="classes", title_justify="left")
-    for heading in ("class", "rows", "worst", "required", "geometric mean", "required", ""):
+    for heading in ("class", "rows", "worst", "required", "geometric mean", "required", "roofline", "required", ""):
         made.add_column(heading, justify="left" if heading in ("class", "") else "right")
     for v in found:
-        required = "" if v.required_mean is None else f"{v.required_mean:g}"
+        share = "" if v.required_share is None else f"{v.share:.0%}"
         verdict = "[green]pass[/]" if v.passed else "[bold red]fail[/]"
-        made.add_row(v.class_, str(v.rows), f"{v.worst:.2f}", f"{v.floor:g}", f"{v.mean:.2f}", required, verdict)
+        made.add_row(
+            v.class_, str(v.rows), f"{v.worst:.2f}", _required(v.floor), f"{v.mean:.2f}", _required(v.required_mean),
+            share, _required(v.required_share), verdict,
+        )  # fmt: skip
+    return made
+
+
+def _required(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}"
+
+
+def finding_table(findings: Sequence[Finding]) -> Table:
+    """Of each curve what fails, or else the worst."""
+    made = Table(title="continuity", title_justify="left")
+    for heading in ("curve", "factor", "at most", "slower", "than", ""):
+        made.add_column(heading, justify="right" if heading in ("factor", "at most") else "left", overflow="fold")
+    for name in dict.fromkeys(f.name for f in findings):
+        worst = sorted((f for f in findings if f.name == name), key=lambda f: -f.factor)
+        for f in [f for f in worst if not f.passed] or worst[:1]:
+            verdict = "[green]pass[/]" if f.passed else "[bold red]fail[/]"
+            made.add_row(f.name, f"{f.factor:.2f}", f"{f.allowed:g}", f.slow, f.fast, verdict)
     return made

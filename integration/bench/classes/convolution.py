@@ -14,7 +14,7 @@ T = TypeVar("T")
 @program
 def conv(
     n: int, size: str, ci: int, co: int, kernel: int = 3, stride: int = 1, dilation: int = 1, groups: int = 1,
-    layout: str = "last",
+    layout: str = "last", dtype: str = "float32",
 ) -> Work:  # fmt: skip
     """A "same" convolution of images of `size` (such as 56x56): ci -> co channels; `layout` is last or first."""
     image, pad = sizes(size), dilation * (kernel - 1) // 2
@@ -31,7 +31,9 @@ def conv(
         arranged={"D": f"D{data}", "K": f"K{weights}"},
         names={"stride": stride, "pad": pad, "dilation": dilation, "groups": groups},
         operations=2.0 * n * product(out) * co * inside * kernel**rank,
+        fused=True,
         length=inside * kernel**rank,
+        dtype=dtype,
     )
 
 

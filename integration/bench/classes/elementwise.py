@@ -21,13 +21,13 @@ def chain(shape: str, dtype: str = "float32") -> Work:
 
 
 @program
-def math_chain(shape: str) -> Work:
+def math_chain(shape: str, dtype: str = "float32") -> Work:
     """Exponentials, logarithms, roots and tangents."""
     text = "function (X) -> (Y) { E = exp(X * 0.5); L = log(E + 1.0); S = sqrt(L); Y = tanh(S - X); }"
     numpy = "np.tanh(np.sqrt(np.log(np.exp(X * 0.5) + 1)) - X)"
     torch = numpy.replace("np.", "torch.")
     given = sizes(shape)
-    return Work(text, {"X": given}, numpy, torch, operations=60.0 * product(given))
+    return Work(text, {"X": given}, numpy, torch, dtype=dtype, operations=60.0 * product(given))
 
 
 @program
@@ -72,8 +72,8 @@ def permute(shape: str, order: str, dtype: str = "float32") -> Work:
     places, lengths = ", ".join(INDEXES[a] for a in moved), ", ".join(f"N{a}" for a in moved)
     source = ", ".join(INDEXES[: len(given)])
     text = f"function (A[{heads}]) -> (O) {{ O[{places} : {lengths}] = =(A[{source}]); }}"
-    numpy = f"np.ascontiguousarray(A.transpose({moved}))"
-    return Work(text, {"A": given}, numpy, f"A.permute({moved}).contiguous()", dtype=dtype)
+    torch = f"A.permute({moved}).clone(memory_format=torch.contiguous_format)"
+    return Work(text, {"A": given}, f"A.transpose({moved}).copy()", torch, dtype=dtype)
 
 
 @program
@@ -116,7 +116,8 @@ def slice_(shape: str, start: int, step: int) -> Work:
     text = f"function (A[{heads}]) -> (O) {{ O[{places} : {', '.join(map(str, left))}] = =(A[{source}]); }}"
     cut = f"A[{', '.join([f'{start}::{step}'] * len(given))}]"
     moved = 4.0 * product(left) * (2 if step == 1 else 1 + min(step, 16))
-    return Work(text, {"A": given}, f"np.ascontiguousarray({cut})", f"{cut}.contiguous()", touched=moved)
+    torch = f"{cut}.clone(memory_format=torch.contiguous_format)"
+    return Work(text, {"A": given}, f"{cut}.copy()", torch, touched=moved)
 
 
 @program

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
+from typing import Literal
 
 from classes.draw import Draw
-from classes.work import Case, Value, Work, instance, product
+from classes.work import Case, Value, Work, instance
 
 Drawn = tuple[str, Mapping[str, Value]]
 """A program's name and its sizes."""
+Against = Literal["peers", "float32", "issue slots"]
+"""What a row is compared with: other libraries, ourselves in float32, or as many instructions as the machine can issue."""
+LARGE = 64e6
+"""Bytes from which on a row must reach the class's share of the roofline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +27,12 @@ class Limits:
     """Of all inputs together."""
 
     def allow(self, work: Work) -> bool:
-        elements = sum(product(s) for s in work.inputs.values())
-        return work.operations <= self.operations and elements <= self.elements
+        return work.operations <= self.operations and work.elements <= self.elements
 
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """Draws that are judged together: peer seconds over ours, for every row and in the geometric mean."""
+    """Draws that are judged together: `floor` is for every row's ratio, `mean` for the geometric mean."""
 
     floor: float
     mean: float | None
@@ -37,6 +41,9 @@ class Class:
     limits: Limits
     peers: Sequence[str] = ("numpy", "torch", "compile", "onnx", "numba")
     """Who is asked; a peer that cannot express a case is left out."""
+    against: Against = "peers"
+    share: float | None = None
+    """Of the roofline, that rows which move more than `LARGE` bytes must reach."""
 
     def cases(self, name: str, seed: int) -> Iterator[Case]:
         """An endless supply; the n-th case depends on the class, the seed and n alone."""

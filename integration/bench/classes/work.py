@@ -22,10 +22,12 @@ class Work:
     """NumPy's expression; empty where NumPy has no reasonable one."""
     torch: str = ""
     """PyTorch's expression, also compiled and through ONNX Runtime; `F` is torch.nn.functional."""
+    eager: str = ""
+    """PyTorch's expression uncompiled, where `torch` would build all pairs in memory."""
     loop: str = ""
     """The function of peers.loops that Numba compiles; it takes the inputs in order."""
     arranged: Mapping[str, str] = field(default_factory=dict[str, str])
-    """How PyTorch sees an input, as an expression; made contiguous in each memory format it has before the clock starts."""
+    """How PyTorch sees an input, as an expression; put into each memory format before the clock starts."""
     names: Mapping[str, Any] = field(default_factory=dict[str, Any])
     dtype: str = "float32"
     dtypes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -36,6 +38,8 @@ class Work:
     """When given, the gradients for these inputs are wanted; the last input is the cotangent."""
     operations: float = 0
     """Arithmetic of one run."""
+    fused: bool = False
+    """Whether two operations make one multiply-add."""
     touched: float | None = None
     """Bytes that must move, where that is not every input and every output once."""
     length: int = 1
@@ -43,6 +47,21 @@ class Work:
 
     def dtype_of(self, name: str) -> str:
         return self.dtypes.get(name, self.dtype)
+
+    @property
+    def slots(self) -> float:
+        """Arithmetic instructions, if each handled one element."""
+        return self.operations / 2 if self.fused else self.operations
+
+    @property
+    def size(self) -> float:
+        """What time is divided by when sizes are compared: operations, or elements where nothing is calculated."""
+        return self.operations or float(self.elements)
+
+    @property
+    def elements(self) -> int:
+        """Of all inputs."""
+        return sum(map(product, self.inputs.values()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,15 @@
-"""The same work through other libraries: each file makes contestants of a case's expression."""
+"""The same work through other libraries: each makes contestants of a case's expression."""
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from classes.work import Work
+from classes import Work
 from numpy.typing import NDArray
 
 Arrays = Sequence[NDArray[Any]]
@@ -14,37 +17,52 @@ Arrays = Sequence[NDArray[Any]]
 Contestants = Mapping[str, Callable[[], Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A library, and what must be installed for it."""
+
+    contestants: Callable[[Work, Arrays], Contestants]
+    """Empty where the work has no expression for it."""
+    modules: Sequence[str]
+    programs: Sequence[str] = ()
+
+    def lacking(self) -> str:
+        """What is not installed; empty when nothing is."""
+        missing = [m for m in self.modules if importlib.util.find_spec(m) is None]
+        return ", ".join([*missing, *(p for p in self.programs if shutil.which(p) is None)])
+
+
 def expression(text: str, work: Work, **modules: Any) -> Callable[..., Any]:
     """A function of the work's inputs, in order."""
     return eval(f"lambda {', '.join(work.inputs)}: {text}", {**modules, **work.names})  # noqa: S307
 
 
-def with_numpy(work: Work, arrays: Arrays) -> Contestants:
+def _numpy(work: Work, arrays: Arrays) -> Contestants:
     if not work.numpy:
         return {}
     run = expression(work.numpy, work, np=np)
     return {"NumPy": lambda: run(*arrays)}
 
 
-def with_torch(work: Work, arrays: Arrays) -> Contestants:
+def _torch(work: Work, arrays: Arrays) -> Contestants:
     from peers import pytorch
 
-    return pytorch.eager(work, arrays)
+    return pytorch.eager(work, pytorch.on_host(arrays))
 
 
-def with_compiled_torch(work: Work, arrays: Arrays) -> Contestants:
+def _compiled(work: Work, arrays: Arrays) -> Contestants:
     from peers import pytorch
 
-    return pytorch.compiled(work, arrays)
+    return pytorch.compiled(work, pytorch.on_host(arrays))
 
 
-def with_onnx_runtime(work: Work, arrays: Arrays) -> Contestants:
+def _onnx_runtime(work: Work, arrays: Arrays) -> Contestants:
     from peers import onnx
 
     return onnx.contestants(work, arrays)
 
 
-def with_numba(work: Work, arrays: Arrays) -> Contestants:
+def _numba(work: Work, arrays: Arrays) -> Contestants:
     if not work.loop:
         return {}
     from peers import loops
@@ -53,10 +71,10 @@ def with_numba(work: Work, arrays: Arrays) -> Contestants:
     return {"Numba": lambda: run(*arrays)}
 
 
-PEERS: Mapping[str, Callable[[Work, Arrays], Contestants]] = {
-    "numpy": with_numpy,
-    "torch": with_torch,
-    "compile": with_compiled_torch,
-    "onnx": with_onnx_runtime,
-    "numba": with_numba,
+PEERS: Mapping[str, Peer] = {
+    "numpy": Peer(_numpy, ["numpy"]),
+    "torch": Peer(_torch, ["torch"]),
+    "compile": Peer(_compiled, ["torch"], ["g++"]),
+    "onnx": Peer(_onnx_runtime, ["torch", "onnx", "onnxruntime"]),
+    "numba": Peer(_numba, ["numba"]),
 }

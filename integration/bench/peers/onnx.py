@@ -10,7 +10,7 @@ from typing import Any
 
 import onnxruntime
 import torch
-from classes.work import Work
+from classes import Work
 
 from peers import Arrays, Contestants, pytorch
 
@@ -25,10 +25,10 @@ class _Module(torch.nn.Module):
 
 
 def contestants(work: Work, arrays: Arrays) -> Contestants:
-    """One contestant, or none where the exporter or the runtime does not know an operation."""
-    if not work.torch or work.gradients:
+    """One contestant. Raises what the exporter and the runtime do where they do not know an operation."""
+    if not work.torch or work.gradients or work.eager:
         return {}
-    tensors = next(iter(pytorch.operands(work, arrays).values()))
+    tensors = next(iter(pytorch.operands(work, pytorch.on_host(arrays)).values()))
     session = onnxruntime.InferenceSession(_exported(work, tensors), _options(), providers=["CPUExecutionProvider"])
     given = {i.name: t.numpy() for i, t in zip(session.get_inputs(), tensors, strict=True)}
     return {"ONNX Runtime": lambda: session.run(None, given)[0]}
