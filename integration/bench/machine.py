@@ -1,4 +1,4 @@
-"""How fast the machine multiplies right now: a loop of independent fused multiply-adds on every thread.
+"""How fast the machine multiplies and copies right now.
 
 Neighbours on a shared host take processors for minutes at a time, and every library loses differently then.
 So each round of a comparison stands between two probes, and only rounds at nearly full speed count.
@@ -7,10 +7,12 @@ So each round of a comparison stands between two probes, and only rounds at near
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
 import tile_hal
+import tile_runtime as tile
 from tile_hal.interfaces import Device, Kernel
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel as KernelInfo
@@ -39,37 +41,37 @@ from tile_ir.stripe.nodes import Block as StripeBlock
 
 CHAINS = 12
 """Independent sums: enough to hide the latency of a multiply-add on two units, few enough for 16 registers."""
-STEPS = 60_000
 F32, I64 = Type(DType.FLOAT32), Type(DType.INT64)
 POINTER = Type(DType.FLOAT32, ptr=True)
 
 
 class Probe:
-    """Measures GFLOP/s of multiply-adds on all threads of the CPU device."""
+    """Measures GFLOP/s of independent multiply-adds: a loop of them on every thread of the CPU, or all over a GPU."""
 
-    def __init__(self, threads: int) -> None:
-        self.device: Device = tile_hal.device("llvm")
-        self.threads = threads
-        self.lanes = self.device.target.settings.vector_bytes // 4
+    def __init__(self, device: Device, groups: int, *, items: int = 1, lanes: int = 1, steps: int = 60_000) -> None:
+        """`groups` of `items` work items, each with vectors of `lanes`, for `steps` rounds."""
+        self.device = device
+        self.groups, self.items, self.lanes, self.steps = groups, items, lanes, steps
+
+    @classmethod
+    def of_cpu(cls, threads: int) -> Probe:
+        """A run of a millisecond or two."""
+        device = tile_hal.device("llvm")
+        return cls(device, threads, lanes=device.target.settings.vector_bytes // 4)
 
     @property
     def flops(self) -> int:
-        return 2 * CHAINS * self.lanes * STEPS * self.threads
+        return 2 * CHAINS * self.lanes * self.steps * self.groups * self.items
 
     def __call__(self) -> float:
-        """GFLOP/s of one run of a millisecond or two, the better of two."""
+        """GFLOP/s of one run, the better of two; by the device's clock where it has one."""
         kernel, buffers = self._ready
-        best = float("inf")
-        for _ in range(2):
-            start = time.perf_counter()
-            kernel.run(buffers).wait()
-            best = min(best, time.perf_counter() - start)
-        return self.flops / best / 1e9
+        return self.flops / min(_seconds(kernel, buffers) for _ in range(2)) / 1e9
 
     @cached_property
     def _ready(self) -> tuple[Kernel, list[tile_hal.Buffer]]:
         function = self._function()
-        info = KernelInfo("probe", StripeBlock("probe"), function, (self.threads, 1, 1), self.flops)
+        info = KernelInfo("probe", StripeBlock("probe"), function, (self.groups, 1, 1), self.flops)
         library = self.device.compiler.build(KernelList((info,), (), (), self.device.target))
         buffers = [self.device.memory.allocate(4 * p.elements) for p in function.params]
         for buffer in buffers:
@@ -83,16 +85,39 @@ class Probe:
         factor = Let("m", Load(Var("B", POINTER), _number(0), vector))
         first: list[Statement] = [Let(n, Load(Var("B", POINTER), _number(0), vector), mutable=True) for n in names]
         step = tuple(Assign(n, Fma(Var(n, vector), Var("m", vector), Var("m", vector), vector)) for n in names)
-        group = Cast(WorkId(IdKind.GROUP, 0), I64)
-        place = Let("at", Binary("mul", group, _number(CHAINS * self.lanes), I64))
+        item = Cast(WorkId(IdKind.GLOBAL, 0), I64)
+        place = Let("at", Binary("mul", item, _number(CHAINS * self.lanes), I64))
         last = [
             Store(Var("C", POINTER), Binary("add", Var("at", I64), _number(k * self.lanes), I64), Var(n, vector))
             for k, n in enumerate(names)
         ]
-        body = Block((factor, *first, For("k", _number(0), _number(STEPS), 1, Block(step)), place, *last))
-        size = CHAINS * self.lanes * self.threads
+        body = Block((factor, *first, For("k", _number(0), _number(self.steps), 1, Block(step)), place, *last))
+        size = CHAINS * self.lanes * self.groups * self.items
         params = (Param("C", POINTER, Access.WRITE, 64, size), Param("B", POINTER, Access.READ, 64, self.lanes))
-        return Function("probe", params, body)
+        return Function("probe", params, body, (self.items, 1, 1))
+
+
+def copied(size: int, evaluator: tile.Evaluator) -> float:
+    """Bytes a second of a copy on the CPU that reads and writes `size` bytes in all; the best of several."""
+    copy = tile.Function("function (A) -> (O) { O = A + 1.0; }")
+    source = np.ones(size // 8, np.float32)
+    target = np.empty_like(source)
+    times = max(1, (1 << 23) // size)
+    return size * times / min(_elapsed(lambda: evaluator(copy, source, out=target), times) for _ in range(9))
+
+
+def _elapsed(run: Callable[[], object], times: int) -> float:
+    run()
+    start = time.perf_counter()
+    for _ in range(times):
+        run()
+    return time.perf_counter() - start
+
+
+def _seconds(kernel: Kernel, buffers: Sequence[tile_hal.Buffer]) -> float:
+    start = time.perf_counter()
+    measured = kernel.run(buffers, profile=True).wait().seconds
+    return measured or time.perf_counter() - start
 
 
 def _number(value: int) -> Const:

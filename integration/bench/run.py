@@ -1,8 +1,13 @@
 """Speed against the peers, as ratios: interleaved, gated on the machine's own speed, on two threads.
 
-    python integration/bench/run.py [--rows matmul,sum] [--rounds 9] [--json FILE]
+    python integration/bench/run.py                        a sample of every class, and the fixed rows
+    python integration/bench/run.py --classes matmul,conv  of these classes alone
+    python integration/bench/run.py --case NAME            one case again, by its name in the table
+    python integration/bench/run.py --rows matmul,call     fixed rows alone
+    python integration/bench/run.py --continuity matmul    no cliffs from size to size and layout to layout
 
-Exit code 0 when every row holds what is required, otherwise 1.
+Shapes are drawn by a seed that changes every day; --seed repeats a run. Exit code 0 when every row and class holds
+what is required, otherwise 1.
 """
 
 from __future__ import annotations
@@ -14,69 +19,58 @@ THREADS = 2
 os.environ |= {
     n: str(THREADS) for n in ("TILE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 }
-os.environ |= {"OPENBLAS_THREAD_TIMEOUT": "22"}
+os.environ |= {"OPENBLAS_THREAD_TIMEOUT": "22", "TILE_CACHE": "off"}
+for forced in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # would make NumPy slower than it is
+    os.environ.pop(forced, None)
 
 import argparse  # noqa: E402
-import json  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
-from dataclasses import asdict, replace  # noqa: E402
-from pathlib import Path  # noqa: E402
+from functools import partial  # noqa: E402
 
-import compute  # noqa: E402
-import gradients  # noqa: E402
-import memory  # noqa: E402
-import overhead  # noqa: E402
-from machine import Probe  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-from rounds import measure  # noqa: E402
-from rows import Contest, Limit, Result  # noqa: E402
-
-ROWS: dict[str, Contest | Limit] = {
-    "matmul": Contest("matmul 1024³ float32", 0.85, compute.matmul),
-    "conv": Contest("conv 3×3 + ReLU 32×56×56×64 → 64", 0.85, compute.convolution),
-    "chain": Contest("8 elementwise operations, 16 M floats", 2.0, memory.chain),
-    "row-sum": Contest("row sums of 4096²", 0.8, memory.sums("row")),
-    "column-sum": Contest("column sums of 4096²", 0.8, memory.sums("column")),
-    "full-sum": Contest("full sum of 4096²", 0.8, memory.sums("full")),
-    "transpose": Contest("transpose of 2048²", 0.8, memory.transpose),
-    "stencil": Contest("Laplace operator of four shifts over 2048²", 1.0, memory.stencil),
-    "mlp-gradient": Contest("MLP 784-512-512-10, batch 128, forward + backward", 0.6, gradients.mlp),
-    "conv-gradient": Contest("conv 3×3 32×56×56×64, forward + backward", 0.6, gradients.convolution),
-    "compile": Limit("cold compile of conv + ReLU", 0.4, "s", overhead.cold_compile),
-    "scaling": Contest("compiling 60 distinct kernels, per kernel, against 15", 0.84, overhead.scaling),
-    "call": Limit("warm call on eight elements", 15, "us", overhead.warm_call),
-    "import": Limit("import tile_runtime beyond import numpy", 60, "ms", overhead.importing),
-}
-console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
+import continuity  # noqa: E402
+import fixed  # noqa: E402
+import session  # noqa: E402
+import tile_runtime as tile  # noqa: E402
+from classes.cpu import CLASSES  # noqa: E402
+from contest import OnHost, repeated  # noqa: E402
+from drawn import Bench  # noqa: E402
+from machine import Probe, copied  # noqa: E402
+from report import console  # noqa: E402
+from roofline import probed  # noqa: E402
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     _two_threads_of_torch()
-    probe = Probe(THREADS)
-    results: list[Result] = []
-    for key, row in ROWS.items():
-        if options.rows and not any(key.startswith(r) or key.endswith(r) for r in options.rows.split(",")):
-            continue
-        with console.status(f"{row.name} …"):
-            results.append(_run(row, probe, options))
-        console.print(f"[dim]{row.name}: {results[-1].measured:.3g} {results[-1].unit}[/]")
-    console.print(table(results))
-    if options.json:
-        text = json.dumps([asdict(r) for r in results], indent=2, ensure_ascii=False)
-        Path("/dev/stdout" if options.json == "-" else options.json).write_text(text + "\n", encoding="utf-8")
-    return 0 if all(r.passed for r in results) else 1
+    probe, evaluator = Probe.of_cpu(THREADS), tile.Evaluator("llvm")
+    found = session.Found(options.seed)
+    if options.continuity is not None:
+        found.findings = continuity.found(
+            options.continuity, continuity.CPU_CURVES, continuity.CPU_LAYOUTS, partial(_seconds, evaluator)
+        )
+    elif options.rows is None:
+        roofline = probed(probe, partial(copied, evaluator=evaluator))
+        bench = Bench(lambda case: OnHost(case, evaluator), probe, roofline, options.rounds, options.patience)
+        session.measure(found, bench, CLASSES, options)
+    if options.continuity is None and options.classes is None and not options.case:
+        found.fixed = list(fixed.results(probe, options))
+        console.print(fixed.table(found.fixed, THREADS))
+    return session.finish(found, CLASSES, options)
+
+
+def _seconds(evaluator: tile.Evaluator, case: continuity.Case) -> float:
+    """The best of a few samples."""
+    sample = repeated(OnHost(case, evaluator).run)
+    return min(sample() for _ in range(5))
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", help=f"comma-separated beginnings or ends of row names: {', '.join(ROWS)}")
-    parser.add_argument("--rounds", type=int, default=9, help="rounds at full machine speed that each row needs")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    session.add_options(parser, CLASSES)
+    parser.add_argument("--rows", help=f"comma-separated beginnings or ends of fixed rows: {', '.join(fixed.ROWS)}")
     parser.add_argument("--patience", type=float, default=60, help="seconds after which a row takes what it has")
-    parser.add_argument("--small", action="store_true", help="small data: to try the benchmark itself")
-    parser.add_argument("--json", metavar="FILE", help="also write the results here (- for standard output)")
+    parser.add_argument("--small", action="store_true", help="small data in the fixed rows: to try the benchmark itself")
     return parser.parse_args(arguments)
 
 
@@ -86,32 +80,6 @@ def _two_threads_of_torch() -> None:
     except ImportError:
         return
     torch.set_num_threads(THREADS)
-
-
-def _run(row: Contest | Limit, probe: Probe, options: argparse.Namespace) -> Result:
-    try:
-        contestants = row.prepare(options.small)
-    except ModuleNotFoundError as missing:
-        return Result(row.name, "", float("nan"), "", False, f"{missing}; nox -s bench installs it")
-    timing = measure(contestants, probe, options.rounds, options.patience)
-    return replace(
-        row.result(timing), spread=timing.spread(row.value), rounds=len(timing.rounds),
-        discarded=timing.discarded, peak=timing.peak,
-    )  # fmt: skip
-
-
-def table(results: Sequence[Result]) -> Table:
-    """One line per row: what is required and what was measured."""
-    made = Table(title=f"medians on {THREADS} threads", title_justify="left")
-    for heading in ("row", "required", "measured", "spread", "rounds", "", "medians"):
-        made.add_column(heading, justify="right" if heading in ("required", "measured", "spread", "rounds") else "left")
-    for r in results:
-        verdict = "[green]pass[/]" if r.passed else "[bold red]fail[/]"
-        rounds = f"{r.rounds}" + (f" of {r.rounds + r.discarded}" if r.discarded else "")
-        made.add_row(r.name, r.required, f"{r.measured:.3g} {r.unit}", f"± {r.spread:.0%}", rounds, verdict, r.note)
-    if results:
-        made.caption = f"fastest probe {max(r.peak for r in results):.0f} GFLOP/s of float32 multiply-adds"
-    return made
 
 
 if __name__ == "__main__":
