@@ -60,6 +60,8 @@ class Ports:
     """Multiplications, fused multiply-adds and polynomial steps."""
     add: float = 2
     """Additions, comparisons, minima, conversions."""
+    vector: float = 3
+    """Of the two kinds above and permutations together."""
     load: float = 2
     store: float = 1
     shuffle: float = 1
@@ -68,6 +70,10 @@ class Ports:
     """Instructions of all kinds, scalar ones (addresses, loop control) included."""
     fma_latency: float = 4
     add_latency: float = 4
+    window: int = 320
+    """Instructions among which independent ones are found; 0 where they run in order."""
+    mispredict: float = 15
+    """Cycles lost where a loop ends unexpectedly."""
 
 
 @dataclass(frozen=True, slots=True)
