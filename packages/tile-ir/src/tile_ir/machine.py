@@ -156,16 +156,18 @@ class Launch:
 class Functions:
     """Instructions of the multiply port that one elementary function of a vector of float32 takes."""
 
-    div: float = 10
-    sqrt: float = 14
+    div: float = 9
+    sqrt: float = 11
     exp: float = 14
-    log: float = 18
-    tanh: float = 24
-    trigonometric: float = 30
+    log: float = 20
+    tanh: float = 26
+    trigonometric: float = 34
     """sin, cos and tan."""
-    inverse: float = 30
+    inverse: float = 28
     """asin, acos, atan, sinh and cosh."""
-    pow: float = 45
+    pow: float = 120
+    double: float = 8
+    """How many times as many for a vector of float64, division and roots apart."""
 
 
 @dataclass(frozen=True, slots=True)

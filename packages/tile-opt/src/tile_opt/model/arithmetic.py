@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import log2, prod
 
 from tile_ir.dtype import DType, Kind
@@ -19,8 +19,6 @@ _FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("sin", "cos", "tan"), "trigonometric"),
     **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh"), "inverse"),
 }  # fmt: skip
-_DOUBLE = 1.6
-"""A float64 polynomial is longer by so much than one of float32."""
 _INTEGER_DIVISION = 12
 """Instructions for each element: there is none for vectors."""
 _INTEGER_PRODUCT = 2
@@ -36,15 +34,19 @@ LOOP = 2
 
 @dataclass(slots=True)
 class Work:
-    """Instructions by port, and `chain`: cycles that must pass because each result waits for one before it."""
+    """Instructions by port, in units of what a port starts at once, and the time that results wait for each other."""
 
     fma: float = 0
     add: float = 0
     load: float = 0
     store: float = 0
     shuffle: float = 0
-    scalar: float = 0
+    issue: float = 0
+    """Instructions of all kinds, however wide."""
     chain: float = 0
+    """Cycles that must pass because each pass needs results of the one before."""
+    depth: float = 0
+    """Cycles from a pass's first instruction to its last, where passes do not wait for each other."""
 
     def plus(self, other: Work, times: float = 1) -> None:
         """Add `other`, done `times` times in a row."""
@@ -53,13 +55,9 @@ class Work:
         self.load += other.load * times
         self.store += other.store * times
         self.shuffle += other.shuffle * times
-        self.scalar += other.scalar * times
+        self.issue += other.issue * times
         self.chain += other.chain * times
-
-    @property
-    def total(self) -> float:
-        """Instructions of all kinds."""
-        return sum(astuple(self)) - self.chain
+        self.depth += other.depth * times
 
     def cycles(self, ports: Ports) -> dict[str, float]:
         """Cycles that each port, and the dependence, needs by itself."""
@@ -70,7 +68,7 @@ class Work:
             "load": self.load / ports.load,
             "store": self.store / ports.store,
             "shuffle": self.shuffle / ports.shuffle,
-            "issue": self.total / ports.issue,
+            "issue": self.issue / ports.issue,
             "latency": self.chain,
         }
 
@@ -83,18 +81,19 @@ def straight_line(tree: Tree, machine: Machine) -> Work:
 class _Counter:
     def __init__(self, tree: Tree, machine: Machine) -> None:
         self.tree, self.machine = tree, machine
-        self.native = machine.vector.native or machine.vector.bytes
-        self.static = tree.static
+        vector = machine.vector
+        self.native = vector.native or vector.bytes
+        self.wide = self.native if machine.is_gpu else vector.bytes
         self.vector = next((i for i in tree.static if i.bind is Bind.VECTOR and i.lanes > 1), None)
-        self.inner = tree.serial[-1] if tree.serial else None
+        self.lanes = self.vector.lanes if self.vector else 1
+        self.inner = next((i for i in reversed(tree.path) if i.bind is Bind.NONE and i.extent > 1), None)
         self.moves: dict[str, frozenset[str]] = {}
         self.dtypes: dict[str, DType] = {}
         self.work = Work()
 
     def count(self) -> Work:
-        body = self.tree.block.body
         products = self._products()
-        for statement in body:
+        for statement in self.tree.block.body:
             match statement:
                 case Load(dst=dst, src=src):
                     self._load(dst, self.tree.accesses[src])
@@ -108,20 +107,20 @@ class _Counter:
                     self.moves[dst], self.dtypes[dst] = self.moves[src], self.dtypes[src]
                 case _:
                     pass
-        if self.inner is not None:
-            self.work.scalar += LOOP
-            if self.inner.ordered:
-                self._recurrence()
+        if self.tree.serial:
+            self.work.issue += LOOP
+        if self.inner is not None and self.inner.ordered:
+            self._recurrence()
         return self.work
 
     # how often, and how wide
 
     def _of(self, access: Access) -> frozenset[str]:
-        return frozenset(i.name for i in self.static if access.moved_by(i.name))
+        return frozenset(i.name for i in self.tree.static if access.moved_by(i.name))
 
     def _instances(self, names: frozenset[str]) -> int:
         """Different values among the points of the static loops, a vector of lanes counting as one."""
-        return prod(self._count(i) for i in self.static if i.name in names)
+        return prod(self._count(i) for i in self.tree.static if i.name in names)
 
     def _count(self, loop: Loop) -> int:
         return -(-loop.extent // loop.lanes) if loop is self.vector else loop.extent
@@ -129,49 +128,63 @@ class _Counter:
     def _is_vector(self, names: frozenset[str]) -> bool:
         return self.vector is not None and self.vector.name in names
 
-    def _registers(self, dtype: DType, names: frozenset[str], width: int) -> float:
-        """Registers of `width` bytes that a value fills."""
-        if self.vector is None or self.vector.name not in names:
-            return 1
-        return max(1.0, self.vector.lanes * _width(dtype) / width)
+    def _bytes(self, dtype: DType, names: frozenset[str]) -> int:
+        """Bytes of one value that moves with `names`, as it is computed."""
+        return _width(dtype) * (self.lanes if self._is_vector(names) else 1)
+
+    def _compute(self, port: str, times: float, bytes_: float) -> None:
+        """Spend `times` operations on values of so many bytes."""
+        self._spend(port, times * max(1.0, bytes_ / self.native))
+        self.work.issue += times * max(1.0, bytes_ / self.wide)
+
+    def _spend(self, port: str, slots: float) -> None:
+        setattr(self.work, port, getattr(self.work, port) + slots)
 
     # statements
 
     def _load(self, dst: str, access: Access) -> None:
         names = self._of(access)
         self.moves[dst], self.dtypes[dst] = names, access.dtype
-        if not access.buffer.in_registers:
-            self.work.load += self._instances(names) * self._memory(access, names)
+        if access.buffer.in_registers:
+            self._rearrange(access, names)
+        else:
+            self._move("load", access, names)
             self._widen(access, names)
-        elif self._is_vector(names) and self._lane_stride(access) != 1:
-            self.work.shuffle += self._instances(names) * log2(self._lanes)
 
     def _widen(self, access: Access, names: frozenset[str]) -> None:
         if access.dtype in _NARROW:
-            registers = self._registers(access.dtype, names, self.native)
-            self.work.shuffle += self._instances(names) * registers * _NARROW[access.dtype]
+            times = self._instances(names) * _NARROW[access.dtype]
+            self._compute("shuffle", times, self._bytes(access.dtype, names))
 
-    @property
-    def _lanes(self) -> int:
-        return self.vector.lanes if self.vector else 1
+    def _rearrange(self, access: Access, names: frozenset[str]) -> None:
+        """Lanes that are gathered from, or scattered to, several registers."""
+        if self._is_vector(names) and not self._side_by_side(access):
+            self._compute("shuffle", self._instances(names) * log2(self.lanes), self._bytes(access.dtype, names))
 
-    def _lane_stride(self, access: Access) -> float:
-        """Elements between neighbouring lanes; a fraction where they differ."""
-        assert self.vector is not None
-        stride = access.stride(self.vector.name)
-        return 0.5 if stride is None or access.scattered else stride / access.dtype.bytes
+    def _side_by_side(self, access: Access) -> bool:
+        """Neighbouring lanes are neighbours in memory."""
+        return (
+            self.vector is not None
+            and not access.scattered
+            and access.stride(self.vector.name) == access.dtype.bytes
+        )  # fmt: skip
 
-    def _memory(self, access: Access, names: frozenset[str]) -> float:
-        """Instructions that fetch, or store, one value; those that cross a line count twice."""
+    def _move(self, port: str, access: Access, names: frozenset[str]) -> None:
+        """Fetch or store every value of the access; what crosses a line counts twice, lanes apart each on their own."""
+        times = self._instances(names)
         if not self._is_vector(names):
-            return 1
-        if self._lane_stride(access) != 1:
-            self.work.shuffle += self._instances(names) * self._lanes
-            return self._lanes
-        assert self.vector is not None
-        bytes_ = self._lanes * access.dtype.bytes
-        wide = min(bytes_, self.machine.vector.bytes)
-        return max(1.0, bytes_ / self.machine.vector.bytes) * (1 + crossing(access, self.vector, wide, self.machine))
+            self._spend(port, times)
+            self.work.issue += times
+        elif self.vector is None or not self._side_by_side(access):
+            self._spend(port, times * self.lanes)
+            self._spend("shuffle", times * self.lanes)
+            self.work.issue += 2 * times * self.lanes
+        else:
+            bytes_ = self.lanes * access.dtype.bytes
+            wide = min(bytes_, self.machine.vector.bytes)
+            twice = 1 + crossing(access, self.vector, wide, self.machine)
+            self._spend(port, times * twice * max(1.0, bytes_ / self.native))
+            self.work.issue += times * max(1.0, bytes_ / self.machine.vector.bytes)
 
     def _op(self, op: Op, fused: bool) -> None:
         names = frozenset[str]().union(*(self.moves[a] for a in op.args))
@@ -179,72 +192,65 @@ class _Counter:
         if op.name in FREE or fused:
             return
         operand = self.dtypes[op.args[0]] if op.args else op.dtype
-        wide = op.dtype if _width(op.dtype) >= _width(operand) else operand
-        times = self._instances(names) * self._registers(wide, names, self.native)
-        multiply, cost = _cost(op.name, wide, self.machine.functions)
-        if op.name in ("div", "recip") and not wide.is_float:
-            cost *= self._lanes if self._is_vector(names) else 1
-        if multiply:
-            self.work.fma += times * cost
-        else:
-            self.work.add += times * cost
-        self.work.add += times * _ROUNDING.get(op.dtype, 0)
+        dtype = op.dtype if _width(op.dtype) >= _width(operand) else operand
+        times, bytes_ = self._instances(names), self._bytes(dtype, names)
+        port, cost = _cost(op.name, dtype, self.machine.functions)
+        if op.name in ("div", "recip") and not dtype.is_float:
+            times *= self.lanes if self._is_vector(names) else 1
+        self._compute(port, times * cost, bytes_)
+        if op.dtype in _ROUNDING:
+            self._compute("add", times * _ROUNDING[op.dtype], bytes_)
 
     def _store(self, access: Access, src: str, fused: bool) -> None:
         names = self._of(access)
         if access.agg is not None:
             self._merge(access, names, self.moves[src], fused)
-        elif not access.buffer.in_registers:
-            self.work.store += self._instances(names) * self._memory(access, names)
+        elif access.buffer.in_registers:
+            self._rearrange(access, names)
+        else:
+            self._move("store", access, names)
             self._widen(access, names)
-        elif self._is_vector(names) and self._lane_stride(access) != 1:
-            self.work.shuffle += self._instances(names) * self._lanes
 
     def _merge(self, access: Access, target: frozenset[str], value: frozenset[str], fused: bool) -> None:
-        """An aggregating store: by port, in memory where the cell is there, and its chain of dependent updates."""
+        """An aggregating store: its operations, the cell's way from memory and back, and the chain of updates."""
         names = target | value
-        across = self._is_vector(value) and not self._is_vector(target)
-        times = self._instances(names) * self._registers(access.dtype, names, self.native)
-        steps = log2(self._lanes) if across else 0.0
+        times, bytes_ = self._instances(names), self._bytes(access.dtype, names)
+        across = log2(self.lanes) if self._is_vector(value) and not self._is_vector(target) else 0.0
         multiply = fused or access.agg is Aggregation.PROD
-        self._count_merge(times * (1 + steps), multiply)
-        self.work.shuffle += times * steps
-        self.work.add += times * _ROUNDING.get(access.dtype, 0)
-        latency = self.machine.ports.fma_latency if multiply else self.machine.ports.add_latency
-        in_memory = not access.buffer.in_registers
-        if in_memory:
-            each = self._memory(access, target)
-            self.work.load += self._instances(target) * each
-            self.work.store += self._instances(target) * each
-        self._chain(access, latency, steps, self._instances(names) / self._instances(target), in_memory)
+        self._compute("fma" if multiply else "add", times * (1 + across), bytes_)
+        self._compute("shuffle", times * across, bytes_)
+        if access.dtype in _ROUNDING:
+            self._compute("add", times * _ROUNDING[access.dtype], bytes_)
+        if not access.buffer.in_registers:
+            self._move("load", access, target)
+            self._move("store", access, target)
+        ports = self.machine.ports
+        latency = ports.fma_latency if multiply else ports.add_latency
+        self._chain(access, latency * times / self._instances(target), latency * 2 * across)
 
-    def _count_merge(self, times: float, multiply: bool) -> None:
-        if multiply:
-            self.work.fma += times
+    def _chain(self, access: Access, updates: float, across: float) -> None:
+        """Cycles of the updates that a cell gets in one pass; the next pass goes on with it, or has cells of its own."""
+        memory = 0.0 if access.buffer.in_registers else FORWARD + self._near()
+        if self.inner is None or self.inner.name in access.buffer.around or access.moved_by(self.inner.name):
+            self.work.depth = max(self.work.depth, updates + across + memory)
         else:
-            self.work.add += times
+            self.work.chain = max(self.work.chain, updates + memory)
 
-    def _chain(self, access: Access, latency: float, steps: float, updates: float, in_memory: bool) -> None:
-        """Each pass updates a cell `updates` times; the next pass too, unless the innermost loop moves on to others."""
-        again = self.inner is None or not access.moved_by(self.inner.name)
-        if not again and updates <= 1:
-            return
-        through = FORWARD + self.machine.caches[0].latency if in_memory and self.machine.caches else 0.0
-        self.work.chain = max(self.work.chain, updates * latency + through)
-        if steps:  # lanes are combined beside the chain, but the last result waits for them
-            self.work.chain = max(self.work.chain, updates * latency)
+    def _near(self) -> float:
+        return self.machine.caches[0].latency if self.machine.caches else 0.0
 
     def _recurrence(self) -> None:
         """A loop in order that reads what it wrote: every operation on the way waits for the one before."""
-        kept = {a.buffer for a in self.tree.accesses.values() if a.writes and a.agg is None}
-        again = [a for a in self.tree.accesses.values() if a.reads and a.buffer in kept]
+        accesses = self.tree.accesses.values()
+        kept = {a.buffer for a in accesses if a.writes and a.agg is None}
+        again = [a for a in accesses if a.reads and a.buffer in kept]
         if not again:
             return
-        ports = self.machine.ports
+        functions, ports = self.machine.functions, self.machine.ports
         ops = [s for s in self.tree.block.body if isinstance(s, Op) and s.name not in FREE]
-        latency = sum(ports.add_latency * max(1.0, _cost(o.name, o.dtype, self.machine.functions)[1]) for o in ops)
+        latency = sum(ports.add_latency * max(1.0, _cost(o.name, o.dtype, functions)[1] / 4) for o in ops)
         if any(not a.buffer.in_registers for a in again):
-            latency += FORWARD + (self.machine.caches[0].latency if self.machine.caches else 0)
+            latency += FORWARD + self._near()
         self.work.chain = max(self.work.chain, latency)
 
     def _products(self) -> frozenset[str]:
@@ -280,16 +286,17 @@ def _width(dtype: DType) -> int:
     return 4 if dtype in _NARROW or dtype.kind is Kind.BOOL else dtype.bytes
 
 
-def _cost(name: str, dtype: DType, functions: Functions) -> tuple[bool, float]:
-    """(by the multiply port, instructions of one vector)."""
+def _cost(name: str, dtype: DType, functions: Functions) -> tuple[str, float]:
+    """(port, instructions of one vector)."""
     if name == "mul":
-        return True, 1 if dtype.is_float else _INTEGER_PRODUCT
+        return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
     field = _FUNCTION.get(name)
     if field is None:
-        return False, 1
+        return "add", 1
     if not dtype.is_float:
-        return True, _INTEGER_DIVISION
-    return True, getattr(functions, field) * (_DOUBLE if dtype is DType.FLOAT64 else 1)
+        return "fma", _INTEGER_DIVISION
+    longer = functions.double if dtype is DType.FLOAT64 and field not in ("div", "sqrt") else 1
+    return "fma", getattr(functions, field) * longer
 
 
 def crossing(access: Access, vector: Loop, bytes_: float, machine: Machine) -> float:

@@ -16,6 +16,8 @@ from tile_opt.model.scheduled import Tree
 
 HORIZON = 2000
 """Cycles of work that a core overlaps with what stands before and after it."""
+FORESEEN = 30
+"""Trips of a loop up to which its end is predicted."""
 VISIBLE = 0.15
 """Share of a resource's time that shows although another one takes longer."""
 
@@ -79,9 +81,9 @@ def _own(phase: Phase, tree: Tree, machine: Machine, lines: Lines, registers: in
     _spill(work, tree, machine, registers)
     _overlap(work, passes / max(1, tree.entries), machine)
     phase.work.plus(work, passes)
-    if tree.serial and tree.serial[-1].extent > 1 and tree.serial[-1].bind is not Bind.GRID:
+    if tree.serial and tree.serial[-1].bind is not Bind.GRID:
         trips = tree.serial[-1].extent
-        phase.delay += passes / trips * machine.ports.mispredict
+        phase.delay += passes / trips * (machine.ports.mispredict if trips > FORESEEN else 0)
     written = {a.buffer: a for a in tree.accesses.values() if a.writes}
     read = {a.buffer for a in tree.accesses.values() if a.reads}
     for buffer, levels in lines.items():
@@ -105,10 +107,10 @@ def _spill(work: Work, tree: Tree, machine: Machine, registers: int) -> None:
 
 
 def _overlap(work: Work, passes: float, machine: Machine) -> None:
-    """Short chains overlap with those of the next entry, as far as the core looks ahead."""
-    ahead = machine.ports.window / max(1.0, passes * work.total)
-    if ahead > 1:
-        work.chain /= ahead
+    """What waits overlaps with later entries, and passes that do not wait for each other overlap, within the window."""
+    window = max(1, machine.ports.window)
+    work.chain /= max(1.0, window / max(1.0, passes * work.issue))
+    work.chain = max(work.chain, work.depth / max(1.0, window / max(1.0, work.issue)))
 
 
 def _merge(phase: Phase, part: Phase) -> None:

@@ -53,6 +53,8 @@ class Buffer:
     bytes: int
     align: int
     swizzled: bool = False
+    around: frozenset[str] = frozenset()
+    """Loops whose every iteration has it anew."""
 
     @property
     def in_registers(self) -> bool:
@@ -144,8 +146,9 @@ def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[
         for i in block.indexes
         if i.value is None
     )
-    views = {r.into: _view(r, parents.get(r.source), nest) for r in block.refs}
     whole = (*path, *loops)
+    around = frozenset(i.name for i in whole)
+    views = {r.into: _view(r, parents.get(r.source), nest, around) for r in block.refs}
     constrained = nest.empty or nest.constraints != outside.constraints
     points = nest.points() if constrained else entries * prod(i.extent for i in loops)
     tree = Tree(block, loops, whole, points, entries, _accesses(block, views, nest))
@@ -156,22 +159,23 @@ def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[
     return tree
 
 
-def _view(ref: Refinement, parent: _View | None, nest: Nest) -> _View:
+def _view(ref: Refinement, parent: _View | None, nest: Nest, around: frozenset[str]) -> _View:
     strides = tuple(s * ref.type.dtype.bytes for s in ref.type.strides)
-    if parent is None or ref.dir is Direction.ALLOC:
-        layout = ref.type.layout
-        loc = ref.loc
-        name = ref.into if ref.dir is Direction.ALLOC else ref.source
-        align = max(layout.align, ref.type.dtype.bytes)
-        size = ref.type.nbytes * ref.versions
-        parent = _View(Buffer(name, loc.unit, loc.scope, size, align, layout.swizzle is not None), Affine(), (), ())
-        if ref.dir is Direction.ALLOC:
-            return _View(parent.buffer, Affine(), (), strides)
+    if ref.dir is Direction.ALLOC:
+        return _View(_buffer(ref, ref.into, around), Affine(), (), strides)
+    if parent is None:
+        parent = _View(_buffer(ref, ref.source, frozenset()), Affine(), (), ())
     access = ref.access[len(ref.access) - len(strides) :]
     if all(form == _ZERO for form in access):
         return _View(parent.buffer, parent.affine, parent.quasi, strides)
     affine, quasi = _address(access, strides, nest)
     return _View(parent.buffer, parent.affine + affine, (*parent.quasi, *quasi), strides)
+
+
+def _buffer(ref: Refinement, name: str, around: frozenset[str]) -> Buffer:
+    layout, bytes_ = ref.type.layout, ref.type.nbytes * ref.versions
+    align = max(layout.align, ref.type.dtype.bytes)
+    return Buffer(name, ref.loc.unit, ref.loc.scope, bytes_, align, layout.swizzle is not None, around)
 
 
 def _address(forms: tuple[Quasi, ...], strides: tuple[int, ...], nest: Nest) -> tuple[Affine, tuple[Term, ...]]:
