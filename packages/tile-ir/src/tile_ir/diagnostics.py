@@ -142,6 +142,10 @@ class TileTypeError(TileError):
     """Shapes, dtypes, names or indices do not fit together."""
 
 
+class TilePlanError(TileError):
+    """A plan does not fit its kernel or the device."""
+
+
 class TileLimitError(TileError):
     """A program exceeds one of the documented limits."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,14 @@ from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import PassConfig, Target
 
-from tile_opt.pipeline import Callback, optimize
+from tile_opt.pipeline import Callback, schedule
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program
 
     from tile_opt.passes import Pass
+    from tile_opt.passes.scheduling import Decision
+    from tile_opt.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,13 @@ class Compiled:
     """Seconds per stage, in order; passes as ``pass:<label>``."""
     passes: tuple[PassConfig | Pass, ...] = ()
     """What was run on the unscheduled program, in order."""
+    decisions: Mapping[str, Decision] = field(default_factory=dict[str, "Decision"])
+    """What was decided for each kernel, by the name of its block."""
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        """The plan of each kernel by its name, as `compile` takes them."""
+        return {name: decision.plan for name, decision in self.decisions.items()}
 
 
 def compile(
@@ -45,17 +54,24 @@ def compile(
     target: Target,
     *,
     passes: Iterable[PassConfig | Pass] | None = None,
+    plans: Mapping[str, Plan] | None = None,
     callback: Callback | None = None,
     verify: bool | None = None,
 ) -> Compiled:
-    """Compile `program` for `target`; `passes`, `callback` and `verify` as in `pipeline.optimize`."""
+    """Compile `program` for `target`; `passes`, `plans`, `callback` and `verify` as in `pipeline.schedule`."""
     check = Settings.from_environment().verify if verify is None else verify
+    steps = tuple(target.passes if passes is None else passes)
     with uncollected():
-        return _compiled(program, target, tuple(target.passes if passes is None else passes), callback, check)
+        return _compiled(program, target, steps, plans, callback, check)
 
 
 def _compiled(
-    program: Program, target: Target, steps: tuple[PassConfig | Pass, ...], callback: Callback | None, check: bool
+    program: Program,
+    target: Target,
+    steps: tuple[PassConfig | Pass, ...],
+    plans: Mapping[str, Plan] | None,
+    callback: Callback | None,
+    check: bool,
 ) -> Compiled:
     timings: dict[str, float] = {}
     with _timed(timings, "rewrite"):
@@ -63,10 +79,10 @@ def _compiled(
     with _timed(timings, "stripe"):
         initial = _to_stripe(program)
     each: dict[str, float] = {}
-    scheduled = optimize(initial, target, passes=steps, callback=callback, verify=check, timings=each)
+    scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=check, timings=each)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
-    kernels = lower_kernels(scheduled, target, check, timings)
-    return Compiled(program, initial, scheduled, kernels, timings, steps)
+    kernels = lower_kernels(scheduled.program, target, check, timings)
+    return Compiled(program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions)
 
 
 def lower_kernels(
