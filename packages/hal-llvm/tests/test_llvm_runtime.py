@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hal_llvm import pool
 from hal_llvm.compiler import machine_for
-from hal_llvm.cpu import cache_sizes, cgroup_quota, thread_count
+from hal_llvm.cpu import cgroup_quota, thread_count
 from hal_llvm.emit.module import emit_modules
 from hal_llvm.objects import object_files
 from hal_llvm.pool import ThreadPool
@@ -405,7 +405,7 @@ def test_thread_count_follows_the_setting() -> None:
     assert done.stdout == "4 3\n", done.stderr
 
 
-def test_quota_and_caches_are_read_from_the_system(tmp_path: Path) -> None:
+def test_quota_is_read_from_the_system(tmp_path: Path) -> None:
     assert cgroup_quota(tmp_path) is None
     (tmp_path / "sys/fs/cgroup/box").mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -415,8 +415,3 @@ def test_quota_and_caches_are_read_from_the_system(tmp_path: Path) -> None:
     (tmp_path / "sys/fs/cgroup/box/cpu.max").write_text("50000 100000\n")
     assert cgroup_quota(tmp_path) == 0.5
     assert thread_count(tmp_path) == 1
-    cache = tmp_path / "sys/devices/system/cpu/cpu0/cache/index0"
-    cache.mkdir(parents=True)
-    for name, text in (("level", "2"), ("type", "Unified"), ("size", "512K")):
-        (cache / name).write_text(text + "\n")
-    assert cache_sizes(tmp_path) == {"l2_bytes": 512 << 10}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -132,3 +133,31 @@ def test_readme_example() -> None:
     text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert "[0.0067" in run(example)
+
+
+@pytest.mark.parametrize(
+    ("capability", "fma", "items", "local"),
+    [((9, 0), 4, 2048, 228), ((8, 9), 4, 1536, 100), ((8, 6), 4, 1536, 100), ((8, 0), 2, 2048, 164), ((7, 5), 2, 1024, 64), ((0, 0), 2, 1024, 64)],
+)  # fmt: skip
+def test_machines_of_one_vendor_differ_by_capability(
+    capability: tuple[int, int], fma: int, items: int, local: int
+) -> None:
+    machine = target_of(device(**NVIDIA, capability=capability)).machine
+    assert machine.occupancy is not None and machine.local is not None and machine.is_gpu
+    assert (machine.ports.fma, machine.occupancy.items, machine.local.bytes >> 10) == (fma, items, local)
+
+
+def test_a_machine_has_what_the_device_says() -> None:
+    machine = target_of(replace(device(vendor="AMD", units=52), clock_mhz=2100)).machine
+    family = family_target("gpu-amd").machine
+    assert (machine.cores, machine.clock_ghz, machine.caches[-1].bytes) == (52, 2.1, 1 << 20)
+    assert machine.memory.all_cores.read == family.memory.all_cores.read / 2  # half the units
+    assert machine.memory.one_core == family.memory.one_core and machine.caches[-1].shared == 52
+
+
+def test_processors_have_the_register_file_of_their_settings() -> None:
+    target = target_of(
+        device("cpu", platform="Portable Computing Language", version="OpenCL 3.0 PoCL 3.1+debian", lanes=16)
+    )
+    assert (target.machine.vector.registers, target.machine.vector.bytes) == (32, 64) and not target.machine.is_gpu
+    assert target.machine.clock_ghz == family_target("cpu-pocl").machine.clock_ghz

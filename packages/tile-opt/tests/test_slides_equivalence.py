@@ -8,10 +8,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from program_samples import programs, random_inputs
-from slides_support import PIPELINE, STEPS, bound, run_passes, same_results, untagged
+from slides_support import PIPELINE, STEPS, TARGET, bound, run_passes, same_results, untagged
 from tile_ir.diagnostics import TileError
 from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.target import PassConfig
+from tile_opt.pipeline import optimize
 from tile_opt.translate import to_stripe
 
 PROGRAMS = {
@@ -46,6 +48,20 @@ def check(program: Program, labels: tuple[str, ...], inputs: dict[str, Any] | No
 def test_the_pipeline_keeps_the_meaning(name: str) -> None:
     after = check(PROGRAMS[name], PIPELINE)
     same_results(to_stripe(PROGRAMS[name]), untagged(after), random_inputs(PROGRAMS[name]))
+
+
+UNTAGGED = ("prune", "place", "deps", "scalarize", "localize", "fuse_any", "schedule_main", "schedule_banks")
+
+
+@pytest.mark.parametrize("step", UNTAGGED)
+@pytest.mark.parametrize("name", ["conv_relu", "two_convs", "softmax", "chain"])
+def test_a_pass_on_every_block_needs_no_tags(step: str, name: str) -> None:
+    """Tags only select: without any of them a pass that is asked for all blocks keeps the meaning too."""
+    config = STEPS[step]
+    everywhere = {**config.options, **({"reqs": ("all",)} if "reqs" in config.options or step == "prune" else {})}
+    before = untagged(run_passes(to_stripe(PROGRAMS[name]), ("unstage", "locate", "autotile", "autotile_rest")))
+    after = optimize(before, TARGET, passes=[PassConfig(config.name, step, everywhere)], verify=True)
+    same_results(to_stripe(PROGRAMS[name]), after, random_inputs(PROGRAMS[name]))
 
 
 @pytest.mark.parametrize("step", STEPS)

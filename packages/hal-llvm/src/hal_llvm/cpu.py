@@ -1,14 +1,23 @@
-"""What the machine offers: processors this process may use, cache sizes, register files."""
+"""What the machine offers: processors this process may use, register files, the target made of them."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from tile_ir.document import from_document
+from tile_ir.machine import Machine
 from tile_ir.target import Target
+
+from hal_llvm.caches import probed, read
 
 
 def available_cpus() -> list[int]:
@@ -30,46 +39,25 @@ def cgroup_quota(root: Path = Path("/")) -> float | None:
     own = _own_cgroup(root)
     quotas: list[float] = []
     for folder in {base, *(base / own / up for up in (".", "..", "../..") if own)}:
-        fields = _read(folder / "cpu.max").split()
+        fields = read(folder / "cpu.max").split()
         if len(fields) == 2 and fields[0].isdigit():
             quotas.append(int(fields[0]) / int(fields[1]))
-    limit, period = _read(base / "cpu/cpu.cfs_quota_us").strip(), _read(base / "cpu/cpu.cfs_period_us").strip()
+    limit, period = read(base / "cpu/cpu.cfs_quota_us").strip(), read(base / "cpu/cpu.cfs_period_us").strip()
     if limit.isdigit() and period.isdigit() and int(limit) > 0:
         quotas.append(int(limit) / int(period))
     return min(quotas, default=None)
 
 
 def _own_cgroup(root: Path) -> str:
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in read(root / "proc/self/cgroup").splitlines():
         if line.startswith("0::"):
             return line[3:].strip("/")
     return ""
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "": 1}
-
-
-def cache_sizes(root: Path = Path("/")) -> dict[str, int]:
-    """`l1_bytes`, `l2_bytes` and `l3_bytes` (data or unified) of processor 0, as far as the system tells."""
-    sizes: dict[str, int] = {}
-    for folder in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        level, kind = _read(folder / "level").strip(), _read(folder / "type").strip()
-        size = re.fullmatch(r"(\d+)([KMG]?)", _read(folder / "size").strip())
-        if size and kind in ("Data", "Unified") and level in ("1", "2", "3"):
-            sizes[f"l{level}_bytes"] = int(size[1]) * _UNITS[size[2]]
-    return sizes
-
-
 def processor_name() -> str:
     """What a person calls the processor."""
-    found = re.search(r"^model name\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
+    found = re.search(r"^model name\s*:\s*(.+)$", read(Path("/proc/cpuinfo")), re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
@@ -92,8 +80,25 @@ def family_target(name: str) -> Target:
     return Target.from_json(files("hal_llvm").joinpath("targets", f"{name}.json").read_text(encoding="utf-8"))
 
 
-def host_target(triple: str, features: str, cores: int) -> Target:
-    """The family's target with this machine's caches and cores."""
-    sizes = cache_sizes()
-    first = {"max_mem": sizes["l1_bytes"]} if "l1_bytes" in sizes else {}
-    return family_target(family(triple, features)).resolved(cores=cores, **sizes, **first)
+@cache
+def _rules() -> tuple[Mapping[str, Any], ...]:
+    return tuple(json.loads(files("hal_llvm").joinpath("targets", "machines.json").read_text(encoding="utf-8")))
+
+
+def known_machine(machine: Machine, features: str) -> Machine:
+    """`machine` with the numbers of the first rule of `machines.json` whose features fit; names of processors may lie."""
+    present = {f[1:] for f in features.split(",") if f.startswith("+")}
+    for rule in _rules():
+        if present.issuperset(rule["features"]) and present.isdisjoint(rule.get("without", ())):
+            return from_document(machine, rule["machine"], "machine")
+    return machine
+
+
+def host_target(
+    triple: str, features: str, cores: int, cpus: Sequence[int] | None = None, root: Path = Path("/")
+) -> Target:
+    """The family's target with this machine's features, caches and cores; `cpus` are the processors it may use."""
+    base = family_target(family(triple, features))
+    machine = probed(known_machine(base.machine, features), available_cpus() if cpus is None else cpus, root)
+    sizes = {f"l{c.level}_bytes": c.bytes for c in machine.caches if c.level <= 3}
+    return replace(base, machine=machine).resolved(cores=cores, max_mem=sizes["l1_bytes"], **sizes)

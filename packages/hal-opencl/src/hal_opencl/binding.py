@@ -57,6 +57,8 @@ class DeviceInfo:
     address_bits: int
     capability: tuple[int, int] = (0, 0)
     """NVIDIA's compute capability; (0, 0) elsewhere."""
+    clock_mhz: int = 0
+    """Highest clock; 0 where the device does not say."""
 
     @property
     def fp64(self) -> bool:
@@ -133,6 +135,7 @@ def _device(raw: Any, platform: str, platform_version: str) -> DeviceInfo:
         raw.local_mem_type == cl.device_local_mem_type.LOCAL, int(raw.global_mem_size), int(raw.max_mem_alloc_size),
         int(raw.global_mem_cache_size), int(raw.global_mem_cacheline_size), int(raw.preferred_vector_width_float),
         max(64, int(raw.mem_base_addr_align) // 8), bool(raw.host_unified_memory), int(raw.address_bits), _capability(raw),
+        int(raw.max_clock_frequency),
     )  # fmt: skip
 
 

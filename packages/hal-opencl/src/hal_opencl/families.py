@@ -10,6 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from tile_ir.document import from_document, to_document
+from tile_ir.machine import Bandwidths, Machine
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.target import Target
 
@@ -32,13 +34,13 @@ def family_target(family: str) -> Target:
 
 
 def _matches(rule: Mapping[str, Any], info: DeviceInfo) -> bool:
-    """Type equal; platform, vendor, name by regular expression; least float lanes."""
+    """Type equal; platform, vendor, name by regular expression; least float lanes and capability."""
     texts = {"platform": f"{info.platform} {info.platform_version}", "vendor": info.vendor, "name": info.name}
     if "type" in rule and rule["type"] != info.kind:
         return False
     if any(key in rule and not re.search(rule[key], text, re.IGNORECASE) for key, text in texts.items()):
         return False
-    return info.float_lanes >= rule.get("float_lanes", 0)
+    return info.float_lanes >= rule.get("float_lanes", 0) and info.capability >= tuple(rule.get("capability", ()))
 
 
 def family_of(info: DeviceInfo) -> str:
@@ -59,7 +61,29 @@ def target_of(info: DeviceInfo) -> Target:
         probed["threads"] = min(target.settings.threads, info.max_group)
         probed["l2_bytes"] = info.cache_bytes or target.settings.l2_bytes
     resolved = target.resolved(**{**probed, **rule.get("settings", {})})
+    resolved = replace(resolved, machine=_machine(rule, resolved, info))
     return _with_matrices(resolved, info) if info.ptx else resolved
+
+
+def _machine(rule: Mapping[str, Any], target: Target, info: DeviceInfo) -> Machine:
+    """The family's machine with the rule's numbers and what the device says: clock, cache, local memory, units."""
+    machine = from_document(family_target(rule["family"]).machine, rule.get("machine", {}), "machine")
+    clock, units = info.clock_mhz / 1e3, max(1, info.units)
+    if info.kind == "cpu":  # these report their base clock, and caches of the whole chip
+        vector = replace(machine.vector, registers=target.settings.registers, bytes=target.settings.vector_bytes)
+        return replace(machine, vector=vector, cores=units, clock_ghz=max(clock, machine.clock_ghz))
+    *near, last = machine.caches
+    last = replace(last, bytes=info.cache_bytes or last.bytes, shared=units)
+    local = machine.local and replace(machine.local, bytes=max(machine.local.bytes, info.local_bytes))
+    memory = replace(machine.memory, all_cores=_scaled(machine.memory.all_cores, units / machine.cores))
+    return replace(
+        machine, cores=units, caches=(*near, last), local=local, memory=memory, clock_ghz=clock or machine.clock_ghz
+    )
+
+
+def _scaled(bandwidths: Bandwidths, factor: float) -> Bandwidths:
+    """Chips of one family have memory about in proportion to their units."""
+    return from_document(bandwidths, {k: v * factor for k, v in to_document(bandwidths).items()}, "bandwidths")
 
 
 def _with_matrices(target: Target, info: DeviceInfo) -> Target:

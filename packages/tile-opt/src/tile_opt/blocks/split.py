@@ -82,8 +82,7 @@ def split(
         deps=block.deps,
         origin=block.origin,
     )
-    initialised = any(r.init is Init.IDENTITY for r in block.refs)
-    return outer if pushed or not initialised else _initialising(block, outer)
+    return outer if pushed or not initialises(block) else _initialising(block, outer)
 
 
 def _names(ref: Refinement, name: str) -> bool:
@@ -179,6 +178,11 @@ def _initialising(block: Block, outer: Block) -> Block:
     )
     tags = frozenset(block.tags & {"kernel"}) | {"initialise"}
     return Block(block.name, passed, guard=block.guard, refs=tuple(refs), body=(kept,), tags=tags, deps=block.deps)
+
+
+def initialises(block: Block) -> bool:
+    """Whether the block sets what it aggregates into to the identity first."""
+    return any(r.init is Init.IDENTITY for r in block.refs)
 
 
 def iterations(block: Block) -> int:

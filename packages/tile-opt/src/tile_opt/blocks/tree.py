@@ -62,6 +62,11 @@ def rebase(statement: Statement, name: str, to: Refinement) -> Statement:
     return replace(statement, refs=tuple(refs), body=body)
 
 
+def outside_names(program: Program) -> frozenset[str]:
+    """Buffers of the entry block that somebody outside sees: inputs, outputs and constants."""
+    return frozenset((*program.inputs, *program.outputs, *(c.name for c in program.constants)))
+
+
 def main_of(program: Program) -> Block:
     """The ``main`` block: the only statement of the entry block."""
     (main,) = program.entry.body

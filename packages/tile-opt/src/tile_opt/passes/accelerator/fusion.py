@@ -18,7 +18,7 @@ from tile_ir.stripe.walk import with_indexes
 from tile_ir.target import Target
 
 from tile_opt.blocks.inline_blocks import flattened
-from tile_opt.blocks.split import can_split, collapse, initialise_around, shifted, split
+from tile_opt.blocks.split import can_split, collapse, initialise_around, initialises, shifted, split
 from tile_opt.blocks.tree import matches, rewrite_matching
 from tile_opt.passes.base import Pass
 
@@ -117,9 +117,9 @@ def fuse_blocks(a: Block, b: Block, options: Fusion) -> Block | None:
         a, {i.name: 1 for i in a.indexes if i.name in {x for x, _ in pairs.values()}}, (), options.a_inner_set
     )
     outer_b = split(b, {name: q for name, (_, q) in pairs.items()}, (), options.b_inner_set)
-    if "initialise" in outer_a.tags:
+    if initialises(outer_a):
         return None
-    initial = {r.into: r for r in b.refs if r.agg is not None} if "initialise" in outer_b.tags else {}
+    initial = {r.into: r for r in b.refs if r.agg is not None} if initialises(outer_b) else {}
     if initial:
         (nest,) = outer_b.body
         assert isinstance(nest, Block)
@@ -235,7 +235,7 @@ def _stricter(a: Order, b: Order) -> Order:
 
 def _tagged(inner: Block, whole: Block, tags: Sequence[str]) -> Block:
     """Inner blocks keep what selects passes, but are no kernels of main any more."""
-    return replace(inner, tags=inner.tags | (frozenset(tags) or frozenset()), name=inner.name or whole.name)
+    return replace(inner, tags=inner.tags | frozenset(tags), name=inner.name or whole.name)
 
 
 def _place(ref: Refinement, refs: dict[str, Refinement], taken: set[str]) -> tuple[str, tuple[Affine, ...]]:

@@ -12,7 +12,7 @@ from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
 from tile_opt.blocks.accesses import written_before_read
-from tile_opt.blocks.tree import rebase, rewrite_matching
+from tile_opt.blocks.tree import outside_names, rebase, rewrite_matching
 from tile_opt.passes.base import Pass
 
 
@@ -30,11 +30,16 @@ class Localize(Pass):
 
     def apply(self, program: Program, target: Target) -> Program:
         sets = Sets()
-        return rewrite_matching(program, self.reqs, lambda block, _: self._localized(block, sets))
+        seen = outside_names(program)
+        return rewrite_matching(
+            program, self.reqs, lambda b, parents: self._localized(b, sets, frozenset() if parents else seen)
+        )
 
-    def _localized(self, block: Block, sets: Sets) -> Block:
+    def _localized(self, block: Block, sets: Sets, seen: frozenset[str] = frozenset()) -> Block:
+        """`seen` are buffers of the user's, which stay where they are."""
         for ref in block.refs:
-            if ref.dir is Direction.ALLOC and ref.versions == 1 and ref.tags.issuperset(self.ref_reqs):
+            own = ref.dir is Direction.ALLOC and ref.into not in seen
+            if own and ref.versions == 1 and ref.tags.issuperset(self.ref_reqs):
                 block = self._moved(block, ref, sets)
         body = tuple(self._localized(s, sets) if isinstance(s, Block) else s for s in block.body)
         return replace(block, body=body) if any(a is not b for a, b in zip(body, block.body, strict=True)) else block

@@ -11,7 +11,7 @@ from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.blocks.swaps import nbytes
-from tile_opt.blocks.tree import rewrite_matching
+from tile_opt.blocks.tree import outside_names, rewrite_matching
 from tile_opt.passes.accelerator.compute_deps import dependencies
 from tile_opt.passes.base import Pass, unit_name
 
@@ -37,11 +37,15 @@ class MemoryPlacement(Pass):
         return cls(**given)
 
     def apply(self, program: Program, target: Target) -> Program:
-        return rewrite_matching(program, self.reqs, lambda block, _: self._placed(block, {}))
+        seen = outside_names(program)
+        return rewrite_matching(
+            program, self.reqs, lambda b, parents: self._placed(b, {}, frozenset() if parents else seen)
+        )
 
-    def _placed(self, block: Block, base: Mapping[Location, int]) -> Block:
+    def _placed(self, block: Block, base: Mapping[Location, int], seen: frozenset[str] = frozenset()) -> Block:
+        """`seen` are buffers of the user's: they share their bytes with none."""
         mine = [r for r in block.refs if self._wanted(r)]
-        offsets, tops = place(block, mine, self.alignment, base)
+        offsets, tops = place(block, mine, self.alignment, base, seen)
         refs = tuple(replace(r, offset=offsets[r.into]) if r.into in offsets else r for r in block.refs)
         body: tuple[Statement, ...] = tuple(self._placed(s, tops) if isinstance(s, Block) else s for s in block.body)
         return replace(block, refs=refs, body=body)
@@ -51,7 +55,11 @@ class MemoryPlacement(Pass):
 
 
 def place(
-    block: Block, allocs: Sequence[Refinement], alignment: int, base: Mapping[Location, int]
+    block: Block,
+    allocs: Sequence[Refinement],
+    alignment: int,
+    base: Mapping[Location, int],
+    seen: frozenset[str] = frozenset(),
 ) -> tuple[dict[str, int], dict[Location, int]]:
     """Offsets by name, and the first free byte of each memory above everything placed."""
     users = {r.into: [k for k, s in enumerate(block.body) if r.into in buffers_named(s)] for r in allocs}
@@ -63,7 +71,7 @@ def place(
         blocked = [
             (offsets[o.into], offsets[o.into] + size_of(o))
             for o in done
-            if o.loc == ref.loc and _together(ref, o, users, after)
+            if o.loc == ref.loc and (seen & {ref.into, o.into} or _together(ref, o, users, after))
         ]
         align = max(alignment, ref.type.layout.align)
         offset = first_fit(size_of(ref), blocked, align, base.get(ref.loc, 0))
@@ -89,8 +97,6 @@ def first_fit(size: int, blocked: Sequence[tuple[int, int]], alignment: int, sta
 
 def _together(a: Refinement, b: Refinement, users: Mapping[str, list[int]], after: Sequence[set[int]]) -> bool:
     """False when every user of one waits, directly or not, for every user of the other."""
-    if "user" in a.tags | b.tags or "const" in a.tags | b.tags:
-        return True
     first, second = users[a.into], users[b.into]
     return not (_precedes(first, second, after) or _precedes(second, first, after))
 

@@ -11,7 +11,7 @@ from tile_ir.stripe.walk import buffers_named, buffers_read, index_names, with_i
 from tile_ir.target import Target
 
 from tile_opt.blocks.split import collapse
-from tile_opt.blocks.tree import rewrite_matching
+from tile_opt.blocks.tree import outside_names, rewrite_matching
 from tile_opt.passes.base import Pass
 
 
@@ -27,19 +27,20 @@ class Prune(Pass):
     nests: bool = True
 
     def apply(self, program: Program, target: Target) -> Program:
-        return rewrite_matching(program, self.reqs, lambda block, _: self._pruned(block))
+        seen = outside_names(program)
+        return rewrite_matching(program, self.reqs, lambda block, parents: self._pruned(block, len(parents), seen))
 
-    def _pruned(self, block: Block) -> Block:
-        body = tuple(self._pruned(s) if isinstance(s, Block) else s for s in block.body)
-        kernels = "main" in block.tags or "program" in block.tags
-        if self.nests and "program" not in block.tags:
+    def _pruned(self, block: Block, depth: int, seen: frozenset[str]) -> Block:
+        """`depth` counts the blocks around it: 0 is the entry, 1 holds the kernels; `seen` are buffers of the user's."""
+        body = tuple(self._pruned(s, depth + 1, seen) if isinstance(s, Block) else s for s in block.body)
+        if self.nests and depth:
             body = tuple(collapse(s) if isinstance(s, Block) else s for s in body)
         block = replace(block, body=body) if any(a is not b for a, b in zip(body, block.body, strict=True)) else block
         if self.indexes:
             block = without_unit_indexes(block)
         if self.dead_code:
-            block = without_dead_stores(block)
-        return without_unused_refs(block) if self.refinements and not kernels else block
+            block = without_dead_stores(block, seen)
+        return without_unused_refs(block) if self.refinements and depth > 1 else block
 
 
 def without_unit_indexes(block: Block) -> Block:
@@ -87,11 +88,11 @@ def without_unused_refs(block: Block) -> Block:
     return replace(block, refs=tuple(r for r in block.refs if r.into in used))
 
 
-def without_dead_stores(block: Block) -> Block:
-    """Allocations that nothing reads vanish with the statements that only write them."""
+def without_dead_stores(block: Block, seen: frozenset[str] = frozenset()) -> Block:
+    """Allocations that nothing reads, and nobody outside sees, vanish with the statements that only write them."""
     while True:
         read = {n for s in block.body for n in contents_needed(s)}
-        dead = {r.into for r in block.refs if r.dir is Direction.ALLOC and r.into not in read and "user" not in r.tags}
+        dead = {r.into for r in block.refs if r.dir is Direction.ALLOC and r.into not in read | seen}
         kept = [s for s in block.body if not _only_writes(s, dead)]
         named = {n for s in kept for n in buffers_named(s)}
         gone = dead - named

@@ -69,9 +69,12 @@ class Schedule(Pass):
     def apply(self, program: Program, target: Target) -> Program:
         model = hardware_model(target.model) if target.model else None
         sets = Sets()
-        return rewrite_matching(
-            program, self.reqs, lambda b, parents: self._scheduled(b, parents, model, sets), inner_first=True
-        )
+
+        def scheduled(block: Block, parents: tuple[Block, ...]) -> Block:
+            # What the entry block holds are the user's buffers: they are the far memory.
+            return self._scheduled(block, parents, model, sets) if parents else block
+
+        return rewrite_matching(program, self.reqs, scheduled, inner_first=True)
 
     def _scheduled(self, block: Block, parents: tuple[Block, ...], model: HardwareModel | None, sets: Sets) -> Block:
         """The walk that leaves the fewest statements to far memory and moves the least; what stays may take too much room."""
@@ -176,9 +179,15 @@ class _Backward:
 
     # --- which statements, which views ---------------------------------------------------------------
 
+    def _computes(self, block: Block) -> bool:
+        """Whether an execution unit does the block; transfer units move data for others."""
+        if block.loc is None or block.loc.unit == self.options.xfer_loc:
+            return False
+        return not self.counts or block.loc.unit in self.counts
+
     def _operands(self, statement: Statement) -> list[str]:
         """Buffers to have in local memory for a statement; none when it works on far memory."""
-        if not isinstance(statement, Block) or statement.loc is None or "transfer" in statement.tags:
+        if not isinstance(statement, Block) or not self._computes(statement):
             return []
         if self._inner_bytes(statement):
             return []
@@ -281,7 +290,7 @@ class _Backward:
         need = self._inner_bytes(statement)
         names = buffers_named(statement)
         reads = contents_needed(statement)
-        self.remote += isinstance(statement, Block) and statement.loc is not None and "transfer" not in statement.tags
+        self.remote += isinstance(statement, Block) and self._computes(statement)
         # Bytes of an inner block's own that lie on what stays make the plan worse than any.
         self.remote += len(self.block.body) * any(self.slots[n].offset < need for n in self.stays)
         for name in [n for n, s in self.slots.items() if n not in self.stays and (n in names or s.offset < need)]:

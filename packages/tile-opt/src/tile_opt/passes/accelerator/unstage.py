@@ -19,6 +19,7 @@ from tile_opt.analysis.domain import FlatDomain
 from tile_opt.blocks.buffers import with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
+from tile_opt.kernel.work import MERGING
 from tile_opt.passes.base import Pass
 
 _STAGE_TAGS = {"init": "init", "init_hit": "init", "zero": "zero", "default": "default"}
@@ -74,10 +75,9 @@ def _hoisted(view: KernelView, taken: set[str]) -> tuple[KernelView, list[Refine
 def _initialises(first: Stage, second: Stage) -> str | None:
     """The buffer that `first` fills with the identity of what `second` aggregates into it."""
     match first.body, [u for u in second.uses if u.writes]:
-        case (Const(dst), Store(_, src)), [Use() as out] if dst == src and out.agg is not None:
-            # The translation calls a stage "init" when it stores the identity; a default or a zero is called so.
+        case (Const(dst, value, dtype), Store(_, src)), [Use() as out] if dst == src and out.agg in MERGING:
             alone = not any(u.buffer == out.buffer and u is not out for u in second.uses)
-            same = first.uses[0].buffer == out.buffer and first.name == "init" and not first.constraints
+            same = first.uses[0].buffer == out.buffer and value == out.agg.identity(dtype) and not first.constraints
             return out.buffer if same and alone else None
         case _:
             return None
