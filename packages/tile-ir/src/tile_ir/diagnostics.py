@@ -146,6 +146,10 @@ class TilePlanError(TileError):
     """A plan does not fit its kernel or the device."""
 
 
+class TilePlanWarning(UserWarning):
+    """A plan that works, and will be slow."""
+
+
 class TileLimitError(TileError):
     """A program exceeds one of the documented limits."""
 

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 from tile_ir.names import claim
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
-from tile_ir.stripe.verify import verify_block
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.passes.base import Pass
-from tile_opt.plan.check import checked
+from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, renamed
 from tile_opt.plan.plan import Plan
 
@@ -157,10 +156,12 @@ class _Run:
         return decided
 
     def _as_given(self, view: KernelView, plan: Plan) -> Built:
-        with checked(view, plan, self.target, self.given):
+        check = PlanCheck(view, plan, self.target, self.given)
+        check.before()
+        with check.building():
             built = self.scheduler.build(view, plan, self.target)
-            verify_block(built.kernel)
-            return built
+        check.after(built.kernel)
+        return built
 
     def _with_free_names(self, built: Built) -> Built:
         """Buffers of main that two kernels would call the same get names of their own."""

@@ -1,47 +1,70 @@
-"""Plans that do not fit: refused with a sentence and the place before anything is built.
+"""Plans of a user's, or from a damaged store: refused with sentences and places before a wrong kernel is built.
 
-`findings` runs the named checks of `plan.checks` over a plan; `checked` raises what they found, and turns whatever
-building such a plan runs into into the same kind of error. A plan that a scheduling pass chose is not checked.
+A plan that a scheduling pass chose is not checked.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from tile_ir.diagnostics import Diagnostic, Source, Span, TileError, TilePlanError
+from tile_ir.diagnostics import Diagnostic, Severity, Source, Span, TileError, TilePlanError, TilePlanWarning
+from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.verify import verify_block
 from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
-from tile_opt.plan.checks import CHECKS, Finding, did_you_mean
+from tile_opt.plan.checks import BUILT, CHECKS, Finding, did_you_mean
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.text import Entry, PlanText, parse_plans, print_plans
 
 
-@contextmanager
-def checked(view: KernelView, plan: Plan, target: Target, given: Mapping[str, Plan]) -> Generator[None]:
-    """Check `plan`, then let it be built; TilePlanError with all findings, or with what building it failed of.
+@dataclass(frozen=True, slots=True)
+class PlanCheck:
+    """What is done before, while and after a plan is built. Each raises TilePlanError with all that it finds.
 
-    Places are those of the text that `given` was read from, or of the plan as it prints.
+    Places are those of the text that `given` was read from, or else of the plan as it prints.
     """
-    found = findings(view, plan, target)
-    if found:
-        places = _places(view.name, plan, given)
-        raise TilePlanError([_diagnostic(f, view.name, places) for f in found])
-    try:
-        yield
-    except TileError:
-        raise
-    except Exception as problem:
-        # Whatever no step foresaw is still the plan's mistake, and a sentence.
-        message = f"the plan of {view.name!r} cannot be built: {str(problem) or type(problem).__name__}"
-        finding = Finding("TILE-E649", message)
-        raise TilePlanError(_diagnostic(finding, view.name, _places(view.name, plan, given))) from problem
 
+    view: KernelView
+    plan: Plan
+    target: Target
+    given: Mapping[str, Plan]
 
-def findings(view: KernelView, plan: Plan, target: Target) -> list[Finding]:
-    """Every mistake of a plan for a kernel on a target."""
-    return [finding for check in CHECKS for finding in check(view, plan, target)]
+    def before(self) -> None:
+        """The plan against its kernel and the target."""
+        self._report([f for check in CHECKS for f in check(self.view, self.plan, self.target)])
+
+    @contextmanager
+    def building(self) -> Generator[None]:
+        """Whatever building trips over is the plan's mistake too, and a sentence."""
+        try:
+            yield
+        except TileError:
+            raise
+        except Exception as problem:
+            reason = str(problem).partition("\n")[0] or type(problem).__name__
+            message = f"the plan of {self.view.name!r} cannot be built: {reason}"
+            raise TilePlanError(self._diagnostic(Finding("TILE-E649", message))) from problem
+
+    def after(self, kernel: Block) -> None:
+        """The scheduled kernel: valid Stripe, within the target's memory. TilePlanWarning for what only costs time."""
+        with self.building():
+            verify_block(kernel)
+        self._report([f for check in BUILT for f in check(kernel, self.plan, self.target)])
+
+    def _report(self, findings: list[Finding]) -> None:
+        found = [self._diagnostic(f) for f in findings]
+        errors = [d for d in found if d.severity is Severity.ERROR]
+        if errors:
+            raise TilePlanError(errors)
+        for diagnostic in found:
+            warnings.warn(diagnostic.render(), TilePlanWarning, stacklevel=2)
+
+    def _diagnostic(self, finding: Finding) -> Diagnostic:
+        return _placed(finding, self.view.name, _places(self.view.name, self.plan, self.given))
 
 
 def refuse_unused(given: Mapping[str, Plan], kernels: Iterable[str]) -> None:
@@ -50,10 +73,9 @@ def refuse_unused(given: Mapping[str, Plan], kernels: Iterable[str]) -> None:
     problems: list[Diagnostic] = []
     for name in given:
         if name not in known:
-            finding = Finding(
-                "TILE-E630", f"no kernel {name!r} is planned here", hint=did_you_mean(name, known, "kernels")
-            )
-            problems.append(_diagnostic(finding, name, _places(name, given[name], given)))
+            hint = did_you_mean(name, known, "kernels")
+            finding = Finding("TILE-E630", f"no kernel {name!r} is planned here", hint=hint)
+            problems.append(_placed(finding, name, _places(name, given[name], given)))
     if problems:
         raise TilePlanError(problems)
 
@@ -64,9 +86,9 @@ def _places(name: str, plan: Plan, given: Mapping[str, Plan]) -> Mapping[Entry, 
     return parse_plans(Source(print_plans({name: plan}), f"<plan {name}>")).places
 
 
-def _diagnostic(finding: Finding, kernel: str, places: Mapping[Entry, Span]) -> Diagnostic:
+def _placed(finding: Finding, kernel: str, places: Mapping[Entry, Span]) -> Diagnostic:
     span = places[Entry(kernel, finding.kind, finding.number)]
-    at = span.text.find(finding.word)
+    at = span.text.rfind(finding.word)
     if finding.word and at >= 0:
         span = Span(span.source, span.start + at, span.start + at + len(finding.word))
-    return Diagnostic(finding.code, finding.message, span, finding.hint)
+    return Diagnostic(finding.code, finding.message, span, finding.hint, severity=finding.severity)
