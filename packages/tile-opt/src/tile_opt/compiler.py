@@ -16,6 +16,7 @@ from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import PassConfig, Target
 
 from tile_opt.pipeline import Callback, schedule
+from tile_opt.plan.check import refuse_unused
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tile_opt.passes import Pass
     from tile_opt.passes.scheduling import Decision
     from tile_opt.plan.plan import Plan
+    from tile_opt.plan.text import Plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,11 @@ class Compiled:
     """What was decided for each kernel, by the name of its block."""
 
     @property
-    def plans(self) -> Mapping[str, Plan]:
-        """The plan of each kernel by its name, as `compile` takes them."""
-        return {name: decision.plan for name, decision in self.decisions.items()}
+    def plans(self) -> Plans:
+        """The plan of each kernel by its name, as `compile` takes them; prints as text."""
+        from tile_opt.plan.text import Plans
+
+        return Plans({name: decision.plan for name, decision in self.decisions.items()})
 
 
 def compile(
@@ -58,7 +62,10 @@ def compile(
     callback: Callback | None = None,
     verify: bool | None = None,
 ) -> Compiled:
-    """Compile `program` for `target`; `passes`, `plans`, `callback` and `verify` as in `pipeline.schedule`."""
+    """Compile `program` for `target`; `passes`, `plans`, `callback` and `verify` as in `pipeline.schedule`.
+
+    TilePlanError for plans of kernels that the program does not have, too.
+    """
     check = Settings.from_environment().verify if verify is None else verify
     steps = tuple(target.passes if passes is None else passes)
     with uncollected():
@@ -80,9 +87,29 @@ def _compiled(
         initial = _to_stripe(program)
     each: dict[str, float] = {}
     scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=check, timings=each)
+    if plans:
+        refuse_unused(plans, scheduled.decisions)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
     kernels = lower_kernels(scheduled.program, target, check, timings)
     return Compiled(program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions)
+
+
+def stripe_after(
+    program: Program, target: Target, label: str, plans: Mapping[str, Plan] | None = None
+) -> StripeProgram:
+    """Stripe right after the pass called `label` ("initial": before all), the last of that name; KeyError for none."""
+    labels = ("initial", *pass_labels(target))
+    if label not in labels:
+        raise KeyError(label)
+    number = max(n for n, found in enumerate(labels) if found == label)
+    with uncollected():
+        initial = _to_stripe(_rewritten(program, target))
+        return schedule(initial, target, passes=target.passes[:number], plans=plans).program
+
+
+def pass_labels(target: Target) -> tuple[str, ...]:
+    """What the passes of a target are called, in order."""
+    return tuple(entry.label or entry.name for entry in target.passes)
 
 
 def lower_kernels(

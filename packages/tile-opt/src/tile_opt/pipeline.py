@@ -13,7 +13,6 @@ from tile_ir.target import PassConfig, Target
 
 from tile_opt.passes import Pass, create
 from tile_opt.passes.scheduling import Decision, Scheduled, SchedulingPass
-from tile_opt.plan.check import refuse_unused
 from tile_opt.plan.plan import Plan
 
 Callback = Callable[[int, str, Program], None]
@@ -71,8 +70,6 @@ def schedule(
         if timings is not None:
             timings[label] = timings.get(label, 0.0) + perf_counter() - start
         _observe(number, label, program, watch, check)
-    if given:
-        refuse_unused(given, decisions)
     return Scheduled(program, decisions)
 
 

@@ -18,7 +18,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.checks import BUILT, CHECKS, Finding, did_you_mean
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.text import Entry, PlanText, parse_plans, print_plans
+from tile_opt.plan.text import Entry, Plans, parse_plans, print_plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def refuse_unused(given: Mapping[str, Plan], kernels: Iterable[str]) -> None:
 
 
 def _places(name: str, plan: Plan, given: Mapping[str, Plan]) -> Mapping[Entry, Span]:
-    if isinstance(given, PlanText):
+    if isinstance(given, Plans) and given.places:
         return given.places
     return parse_plans(Source(print_plans({name: plan}), f"<plan {name}>")).places
 

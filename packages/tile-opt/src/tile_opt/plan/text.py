@@ -71,12 +71,17 @@ class Entry:
     number: int = 0
 
 
-class PlanText(dict[str, Plan]):
-    """Plans by kernel name as a text has them; `places` says where."""
+class Plans(dict[str, Plan]):
+    """Plans by kernel name, which print as their text; `places` says where each entry stands in what they were read from."""
 
-    def __init__(self, plans: Mapping[str, Plan], places: Mapping[Entry, Span]) -> None:
+    def __init__(self, plans: Mapping[str, Plan], places: Mapping[Entry, Span] | None = None) -> None:
         super().__init__(plans)
-        self.places = places
+        self.places = places or {}
+
+    def __str__(self) -> str:
+        return print_plans(self)
+
+    __repr__ = __str__
 
 
 # --- printing --------------------------------------------------------------------------------------
@@ -153,7 +158,7 @@ def _quoted(text: str) -> str:
 # --- parsing ---------------------------------------------------------------------------------------
 
 
-def parse_plans(text: str | Source) -> PlanText:
+def parse_plans(text: str | Source) -> Plans:
     """The plans of a text by kernel name; TileSyntaxError with the place where it is not plan text."""
     source = text if isinstance(text, Source) else Source(text, "<plan>")
     read = _read(source)
@@ -165,7 +170,7 @@ def parse_plans(text: str | Source) -> PlanText:
         for line in placed.lines:
             places[Entry(name, line.kind, count[line.kind])] = Span(source, line.start, line.end)
             count[line.kind] += 1
-    return PlanText({str(placed.name): placed.plan for placed in read}, places)
+    return Plans({str(placed.name): placed.plan for placed in read}, places)
 
 
 def _read(source: Source) -> tuple[PlacedPlan, ...]:
