@@ -18,7 +18,7 @@ from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
-from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.passes.base import Pass
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, renamed
@@ -50,6 +50,17 @@ class Decision:
     scheduler: SchedulingPass
     given: bool = False
     """It was the caller's, not the pass's own."""
+    parent: str = ""
+    """The kernel whose plan added this one, if one did."""
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels that do the same to other buffers."""
+        return structural_hash(close_kernel(self.view))
+
+    def others(self, target: Target) -> Iterator[Plan]:
+        """What else the scheduler would consider, best first."""
+        return (plan for plan in self.scheduler.candidates(self.view, target) if plan != self.plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,15 @@ class SchedulingPass(Pass):
         """The pass's own choice, built; None leaves the kernel to the passes that follow."""
         plan = next(iter(self.candidates(view, target)), None)
         return None if plan is None else (plan, self.build(view, plan, target))
+
+    def checked(self, view: KernelView, plan: Plan, target: Target, given: Mapping[str, Plan] | None = None) -> Built:
+        """What a plan from outside makes of a kernel; TilePlanError, with places in `given`, where it does not fit."""
+        check = PlanCheck(view, plan, target, given or {})
+        check.before()
+        with check.building():
+            built = self.build(view, plan, target)
+        check.after(built.kernel)
+        return built
 
     def apply(self, program: Program, target: Target) -> Program:
         return self.schedule(program, target).program
@@ -117,18 +137,19 @@ class _Run:
     known: dict[str, tuple[Names, Plan]] = field(default_factory=dict[str, tuple[Names, Plan]])
     """What was chosen for kernels so far, by structure."""
 
-    def kernels(self, statements: Iterable[Statement]) -> Iterator[Statement]:
+    def kernels(self, statements: Iterable[Statement], parent: str = "") -> Iterator[Statement]:
         """The kernels that take the place of `statements`; those that get no plan stay as they are."""
         for statement in statements:
-            built = self._built(statement) if isinstance(statement, Block) else None
+            built = self._built(statement, parent) if isinstance(statement, Block) else None
             if built is None:
                 yield statement
                 continue
-            yield from self.kernels(built.before)
+            family = parent or built.kernel.name
+            yield from self.kernels(built.before, family)
             yield built.kernel
-            yield from self.kernels(built.after)
+            yield from self.kernels(built.after, family)
 
-    def _built(self, kernel: Block) -> Built | None:
+    def _built(self, kernel: Block, parent: str) -> Built | None:
         name = claim(kernel.name, self.names)
         view = open_kernel(kernel)
         if view is None:
@@ -138,13 +159,14 @@ class _Run:
         if decided is None:
             return None
         plan, built = decided
-        self.decisions[name] = Decision(view, plan, self.scheduler, name in self.given)
+        self.decisions[name] = Decision(view, plan, self.scheduler, name in self.given, parent)
         return self._with_free_names(built)
 
     def _decided(self, view: KernelView, key: str) -> tuple[Plan, Built] | None:
         given = self.given.get(view.name)
         if given is not None:
-            return (given, self._as_given(view, given)) if self.scheduler.accepts(given) else None
+            accepted = self.scheduler.accepts(given)
+            return (given, self.scheduler.checked(view, given, self.target, self.given)) if accepted else None
         names = Names.of(view)
         known = self.known.get(key)
         again = None if known is None else renamed(known[1], known[0], names)
@@ -154,14 +176,6 @@ class _Run:
         if decided is not None:
             self.known[key] = names, decided[0]
         return decided
-
-    def _as_given(self, view: KernelView, plan: Plan) -> Built:
-        check = PlanCheck(view, plan, self.target, self.given)
-        check.before()
-        with check.building():
-            built = self.scheduler.build(view, plan, self.target)
-        check.after(built.kernel)
-        return built
 
     def _with_free_names(self, built: Built) -> Built:
         """Buffers of main that two kernels would call the same get names of their own."""
