@@ -50,7 +50,8 @@ class Compiled:
         """The plan of each kernel by its name, as `compile` takes them; prints as text."""
         from tile_opt.plan.text import Plans
 
-        return Plans({name: decision.plan for name, decision in self.decisions.items()})
+        plans = {name: decision.plan for name, decision in self.decisions.items()}
+        return Plans(plans, remarks={name: decision.remarks for name, decision in self.decisions.items()})
 
 
 def compile(

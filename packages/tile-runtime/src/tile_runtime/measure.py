@@ -20,6 +20,10 @@ ROUNDS = 5
 """Timed runs; the best one counts."""
 
 
+Buffers = dict[tuple[str, int], Buffer]
+"""By name and bytes; compilations that run one after the other may share them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One step of a program, made ready to run alone."""
@@ -36,11 +40,17 @@ class Launch:
         return time.perf_counter() - start if measured is None else measured
 
 
-def launches(low: Lowered) -> list[Launch]:
-    """The steps of a program in order, on inputs of ones; each leaves what the following ones read."""
-    kernels = low.kernels
+def launches(low: Lowered, shared: Buffers | None = None) -> list[Launch]:
+    """The steps of a program in order, on inputs of ones; each leaves what the following ones read.
+
+    Buffers are taken from `shared` where it has them, else put there.
+    """
+    kernels, known = low.kernels, {} if shared is None else shared
     constants = {c.name: c.data for c in kernels.constants}
-    buffers = {info.id: _filled(low, info, constants) for info in kernels.buffers}
+    for info in kernels.buffers:
+        if (info.name, info.bytes) not in known:
+            known[info.name, info.bytes] = _filled(low, info, constants)
+    buffers = {info.id: known[info.name, info.bytes] for info in kernels.buffers}
     listed = {info.id: replace(info, kind=BufferKind.OUTPUT, offset=0) for info in kernels.buffers}
 
     def launch(step: Step) -> Launch:

@@ -21,7 +21,7 @@ from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.passes.base import Pass
 from tile_opt.plan.check import PlanCheck
-from tile_opt.plan.names import Names, renamed
+from tile_opt.plan.names import Names, operands, renamed
 from tile_opt.plan.plan import Plan
 
 
@@ -57,6 +57,16 @@ class Decision:
     def key(self) -> str:
         """Equal for kernels that do the same to other buffers."""
         return structural_hash(close_kernel(self.view))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the kernel computes, and the names that a plan of it may use."""
+        loops = ", ".join(f"{name}: {extent}" for name, extent in self.view.ranges.items())
+        return (
+            *self.view.comment.splitlines(),
+            f"loops {loops or 'none'}",
+            f"operands {', '.join(operands(self.view))}",
+        )
 
     def others(self, target: Target) -> Iterator[Plan]:
         """What else the scheduler would consider, best first."""

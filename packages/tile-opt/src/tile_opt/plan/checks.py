@@ -21,6 +21,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
 from tile_opt.kernel.work import MERGING
+from tile_opt.plan.names import operands
 from tile_opt.plan.plan import Across, Edge, Plan
 
 MOST_UNROLLED = 4096
@@ -85,7 +86,7 @@ def _named_loops(plan: Plan) -> Iterator[tuple[str, int, str]]:
 
 def operands_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
     """What is staged is a buffer that some stage of the kernel uses."""
-    known = list(dict.fromkeys(u.buffer for s in view.stages for u in s.uses))
+    known = operands(view)
     for number, staging in enumerate(plan.stagings):
         if staging.operand not in known:
             message = f"the kernel {view.name!r} has no operand {staging.operand!r}"

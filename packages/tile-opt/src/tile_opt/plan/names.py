@@ -23,6 +23,11 @@ class Names:
         return Names((*(loop.name for loop in view.loops), *own), tuple(used))
 
 
+def operands(view: KernelView) -> tuple[str, ...]:
+    """The buffers that a plan of the kernel may stage, each once."""
+    return tuple(dict.fromkeys(Names.of(view).buffers))
+
+
 def numbered(names: Names) -> Names:
     """Names that only say which loop and which buffer, the same for all equal kernels."""
     return Names(_numbered(names.loops, "loop{}"), _numbered(names.buffers, "buffer{}"))
