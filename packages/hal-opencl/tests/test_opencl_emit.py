@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from hal_opencl.emit.dialect import Dialect
+from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.prepare import MAX_DEPTH, prepare
 from hal_opencl.emit.source import Source, emit_kernel
 from hal_opencl.emit.split import pieces
@@ -205,6 +205,13 @@ def test_wide_vectors_are_split() -> None:
     assert text.count("const float16 ") == 4 and "float32" not in re.sub(r"tile_\w+", "", text)
 
 
+@pytest.mark.parametrize(("dtype", "lanes"), [(F32, 8), (DType.FLOAT64, 4), (DType.INT8, 16)], ids=str)
+def test_vectors_are_no_wider_than_the_compiler_takes(dtype: DType, lanes: int) -> None:
+    store = Store(pointer("out", dtype), Const(0, INT), load("a", dtype, Const(0, INT), 16))
+    text = emit(store, params={"out": dtype, "a": dtype}, dialect=Dialect(vector_bytes=32)).text
+    assert {int(w) for w in re.findall(r"vload(\d+)", text)} == {lanes}
+
+
 def test_deep_and_shared_expressions_become_variables() -> None:
     value: Expr = load("a", I32, Const(0, INT))
     for _ in range(200):
@@ -219,7 +226,7 @@ def test_a_loop_condition_is_computed_every_time() -> None:
     for n in range(60):
         cond = Binary("bit_or", cond, Const(n, INT), INT)
     function = Function("f", (), Block((While(Cast(cond, Type(DType.BOOL)), Block()),)))
-    loops = [s for s in walk_statements(prepare(function, False).body) if isinstance(s, While)]
+    loops = [s for s in walk_statements(prepare(function, PLAIN).body) if isinstance(s, While)]
     assert len(loops) == 1 and isinstance(loops[0].cond, Var)
     assert any(isinstance(e, Load) for s in walk_statements(loops[0].body) for c in children(s) for e in walk_expr(c))
 

@@ -7,7 +7,7 @@ turn into device errors. pyopencl's source-level build cache is left out: the ru
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, cast
 
@@ -59,6 +59,8 @@ class DeviceInfo:
     """NVIDIA's compute capability; (0, 0) elsewhere."""
     clock_mhz: int = 0
     """Highest clock; 0 where the device does not say."""
+    vector_bytes: int = 128
+    """Bytes of the widest vector that its compiler can be given."""
 
     @property
     def fp64(self) -> bool:
@@ -116,9 +118,7 @@ def _platform(raw: Any) -> PlatformInfo:
     for device in candidates:
         try:
             if device.available and device.compiler_available:
-                info = _device(device, name, text)
-                _probe(info)
-                devices.append(info)
+                devices.append(_probed(_device(device, name, text)))
         except (cl_error, BuildError) as problem:
             problems.append(" ".join(str(problem).split()))
     return PlatformInfo(name, text, tuple(devices), "; ".join(problems))
@@ -147,14 +147,31 @@ def _capability(raw: Any) -> tuple[int, int]:
         return 0, 0
 
 
-def _probe(info: DeviceInfo) -> None:
-    """BuildError when the device cannot compile at all.
+_WIDE_REGISTERS = """
+#if !defined(__AVX512F__)
+#error
+#endif
+kernel void probe(void) {}
+"""
 
-    PoCL 3.0, the one from PyPI, knows no processors newer than its LLVM 14 and lists them all the same.
-    Other devices are believed: a trial costs up to half a second.
+
+def _probed(info: DeviceInfo) -> DeviceInfo:
+    """What a trial finds out; BuildError when the device cannot compile at all. Other devices are believed: a trial costs up to half a second.
+
+    PoCL 3.0, the one from PyPI, knows no processors newer than its LLVM 14. It lists them all the same, may compile for them as
+    for an older one, and then aborts or hangs the process over vectors of the 64 bytes that it claims to prefer.
     """
-    if "PoCL 3.0" in info.platform_version:
-        build_source(make_context(info.raw), info.raw, "kernel void probe(void) {}", ())
+    if "PoCL 3.0" not in info.platform_version:
+        return info
+    context = make_context(info.raw)
+    build_source(context, info.raw, "kernel void probe(void) {}", ())
+    if info.float_lanes < 16 or info.kind != "cpu":
+        return info
+    try:
+        build_source(context, info.raw, _WIDE_REGISTERS, ())
+    except BuildError:
+        return replace(info, float_lanes=8, vector_bytes=32)
+    return info
 
 
 # --- programs --------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ class OpenCLCompiler(Compiler):
 
     def _emit(self, kernels: KernelList) -> list[Source]:
         info = self._context.info
-        dialect = Dialect(kernels.target.options.fast_math, info.kind == "cpu", info.ptx)
+        dialect = Dialect(kernels.target.options.fast_math, info.kind == "cpu", info.vector_bytes, info.ptx)
         check = Settings.from_environment().verify
         sources: list[Source] = []
         for kernel in kernels.kernels:

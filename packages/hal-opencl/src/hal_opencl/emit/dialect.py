@@ -14,6 +14,8 @@ class Dialect:
     math_by_lane: bool = False
     """Call math functions lane by lane: on CPUs the vector versions give other bits than the scalar ones, and in
     PoCL one lane with a large argument spoils the others."""
+    vector_bytes: int = 128
+    """Bytes of the widest vector that the compiler can be given."""
     ptx: bool = False
     """Write asynchronous copies and matrix instructions as inline PTX, which NVIDIA's compiler alone takes."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tile_ir.dtype import DType
-from tile_ir.emit.walker import assigned, children, map_block, walk_expr, with_children
+from tile_ir.emit.walker import assigned, children, map_block, walk_all, walk_expr, with_children
 from tile_ir.semtree.nodes import (
     Alloc,
     Assign,
@@ -33,7 +33,9 @@ from tile_ir.semtree.nodes import (
     WorkId,
 )  # fmt: skip
 
+from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.split import split_vectors
+from hal_opencl.emit.types import register_bits
 
 MAX_DEPTH = 20
 """Levels of an expression in one statement: compilers limit nested brackets (clang: 256), readers earlier."""
@@ -42,12 +44,18 @@ _COLLECTIVES = frozenset({MatrixLoad, Mma, SubgroupOp})
 """All lanes of a sub-group execute these together, and some texts around them (masks, guards, ``?:``) are conditional."""
 
 
-def prepare(function: Function, fast_math: bool) -> Function:
+def prepare(function: Function, dialect: Dialect) -> Function:
     """The function as the printer takes it: vectors of OpenCL's widths, patterns replaced, expressions shallow."""
-    helpers = tuple(prepare(helper, fast_math) for helper in function.helpers)
-    block = split_vectors(function)
-    block = map_block(block, _fast if fast_math else _exact)
+    helpers = tuple(prepare(helper, dialect) for helper in function.helpers)
+    block = split_vectors(function, dialect.vector_bytes // _widest_element(function))
+    block = map_block(block, _fast if dialect.fast_math else _exact)
     return replace(function, body=_Hoister(function, block).run(), helpers=helpers)
+
+
+def _widest_element(function: Function) -> int:
+    """Bytes of the widest element of any vector, as a register holds it."""
+    vectors = {node.type.dtype for node in walk_all(function) if node.type.lanes > 1}
+    return max((register_bits(dtype) // 8 for dtype in vectors), default=1)
 
 
 # --- patterns --------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def emit_kernel(kernel: Kernel, dialect: Dialect = PLAIN) -> Source:
     function = kernel.function
     assert function is not None
     printer = OpenCLPrinter(kernel.groups, dialect)
-    body = printer.program(prepare(function, dialect.fast_math))
+    body = printer.program(prepare(function, dialect))
     head = [*_extensions(function), "#pragma OPENCL FP_CONTRACT OFF", ""]
     comments = [f"// {line}".rstrip() for line in comment_text(kernel.stripe.comment)]
     parts = ["\n".join(head), *(f"{text}\n" for text in printer.preamble.values()), *_joined(comments), body]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import children, map_block, walk_expr, walk_statements, with_children
@@ -36,28 +36,30 @@ Piece = tuple[int, int]
 
 
 @cache
-def pieces(lanes: int) -> tuple[Piece, ...]:
-    """How a vector is cut: as few parts of OpenCL's widths as possible."""
+def pieces(lanes: int, most: int = WIDTHS[0]) -> tuple[Piece, ...]:
+    """How a vector is cut: as few parts of OpenCL's widths, of at most `most` lanes, as possible."""
     result: list[Piece] = []
     start = 0
     while start < lanes:
-        width = next(w for w in WIDTHS if w <= lanes - start)
+        width = next(w for w in WIDTHS if w <= min(most, lanes - start))
         result.append((start, width))
         start += width
     return tuple(result)
 
 
-def split_vectors(function: Function) -> Block:
-    """The function's body with vectors of 1, 2, 4, 8 and 16 lanes only."""
-    if not any(
-        node.type.lanes not in WIDTHS for s in walk_statements(function.body) for node in walk_expr(*children(s))
-    ):
+def split_vectors(function: Function, most: int = WIDTHS[0]) -> Block:
+    """The function's body with vectors of 1, 2, 4, 8 and 16 lanes only, and of at most `most`."""
+    if not any(_wide(node, most) for s in walk_statements(function.body) for node in walk_expr(*children(s))):
         return function.body
-    return map_block(function.body, None, _statement)
+    return map_block(function.body, None, partial(_statement, most))
 
 
-def _statement(statement: Statement) -> Sequence[Statement]:
-    parts = {id(child): _parts(child) for child in children(statement)}
+def _wide(node: Expr, most: int) -> bool:
+    return node.type.lanes > most or node.type.lanes not in WIDTHS
+
+
+def _statement(most: int, statement: Statement) -> Sequence[Statement]:
+    parts = {id(child): _parts(child, most) for child in children(statement)}
     match statement:
         case Let(name, value) if len(parts[id(value)]) > 1:
             return [replace(statement, name=_name(name, n), value=v) for n, v in enumerate(parts[id(value)])]
@@ -69,14 +71,14 @@ def _statement(statement: Statement) -> Sequence[Statement]:
                 *(Assign(_name(name, n), Var(f"{_name(name, n)} new", v.type)) for n, v in enumerate(values)),
             ]
         case Store(_, _, value, mask) if len(parts[id(value)]) > 1:
-            return _stores(statement, parts[id(value)], parts[id(mask)] if mask is not None else None)
+            cut = pieces(value.type.lanes, most)
+            return _stores(statement, cut, parts[id(value)], parts[id(mask)] if mask is not None else None)
         case _:
             return (with_children(statement, [parts[id(child)][0] for child in children(statement)]),)
 
 
-def _stores(node: Store, values: Sequence[Expr], masks: Sequence[Expr] | None) -> list[Statement]:
+def _stores(node: Store, cut: Sequence[Piece], values: Sequence[Expr], masks: Sequence[Expr] | None) -> list[Statement]:
     result: list[Statement] = [Let(f"store {n}", v) for n, v in enumerate(values)]
-    cut = pieces(node.value.type.lanes)
     for n, (value, (start, _)) in enumerate(zip(values, cut, strict=True)):
         align = _align(node.align, start, node.value.type.dtype)
         result.append(
@@ -98,13 +100,13 @@ def _align(align: int, start: int, dtype: DType) -> int:
     return align if align and start * dtype.bytes % align == 0 else 0
 
 
-def _parts(root: Expr) -> list[Expr]:
-    """The parts of an expression; one for a width that OpenCL has."""
+def _parts(root: Expr, most: int) -> list[Expr]:
+    """The parts of an expression; one for a width that is kept."""
     done: dict[int, list[Expr]] = {}
     for node in walk_expr(root):
         below = [done[id(child)] for child in children(node)]
-        if node.type.lanes not in WIDTHS:
-            done[id(node)] = _cut(node, below)
+        if _wide(node, most):
+            done[id(node)] = _cut(node, pieces(node.type.lanes, most), below)
         elif any(len(parts) > 1 for parts in below):
             done[id(node)] = [_whole(node, below)]
         else:
@@ -112,9 +114,8 @@ def _parts(root: Expr) -> list[Expr]:
     return done[id(root)]
 
 
-def _cut(node: Expr, below: list[list[Expr]]) -> list[Expr]:
+def _cut(node: Expr, cut: Sequence[Piece], below: list[list[Expr]]) -> list[Expr]:
     """The parts of a node that has too many lanes."""
-    cut = pieces(node.type.lanes)
     match node:
         case Var(name):
             return [Var(_name(name, n), Type(node.type.dtype, width)) for n, (_, width) in enumerate(cut)]
