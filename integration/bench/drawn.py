@@ -6,27 +6,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import tile_runtime as tile
 from classes import Case, Class
-from contest import NoPeer, WrongResult
+from contest import NoPeer, Ready, WrongResult
 from report import Row
 from roofline import Roofline
-from rounds import Contestant, Round, measure
+from rounds import Round, measure
 from rows import OURS
-
-
-class Ready(Protocol):
-    """A case on one device."""
-
-    @property
-    def compile_seconds(self) -> float: ...
-    @property
-    def lowered(self) -> tile.Lowered: ...
-    @property
-    def moved(self) -> float: ...
-    def contestants(self, class_: Class) -> tuple[dict[str, Contestant], list[str]]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,11 @@ def _concatenate(d: Draw) -> Drawn:
 
 
 def _pad(d: Draw) -> Drawn:
-    return "pad", {"shape": d.shape(d.pick(2, 3), 10_000, 8_000_000), "before": d.pick(0, 1, 3), "after": d.pick(1, 2, 8)}
+    return "pad", {
+        "shape": d.shape(d.pick(2, 3), 10_000, 8_000_000),
+        "before": d.pick(0, 1, 3),
+        "after": d.pick(1, 2, 8),
+    }
 
 
 def _slice(d: Draw) -> Drawn:

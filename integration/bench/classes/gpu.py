@@ -160,7 +160,9 @@ CLASSES: Mapping[str, Class] = {
     "half precision": Class(
         1 / 1.1,
         None,
-        tuple(_half(k) for k in (_square, _conv(kernel=(1, 3)), _rows("softmax"), _permute, _chain, _batched, _laplace)),
+        tuple(
+            _half(k) for k in (_square, _conv(kernel=(1, 3)), _rows("softmax"), _permute, _chain, _batched, _laplace)
+        ),
         LIMITS,
         against="float32",
     ),
