@@ -20,7 +20,7 @@ from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel
 from tile_ir.program.nodes import TensorType
-from tile_ir.target import PassConfig, Target
+from tile_ir.target import Options, PassConfig, Target
 from tile_opt.compiler import Compiled
 
 LOG = "function (I) -> (L) { L = log(I); }"
@@ -32,7 +32,7 @@ def seed_target() -> Target:
     base = family_target("gpu-default")
     passes = (*base.passes[:-1], PassConfig("gpu_tile", options={"stage_rows": True}))
     hardware = replace(base.settings, threads=32, vec_size=1)
-    return replace(base, settings=hardware, passes=passes, model={**base.model, "fast_math": True})
+    return replace(base, settings=hardware, passes=passes, options=Options(fast_math=True))
 
 
 def compiled(source: str, *names: str, shape: tuple[int, int] = (10, 26)) -> Compiled:
@@ -42,7 +42,7 @@ def compiled(source: str, *names: str, shape: tuple[int, int] = (10, 26)) -> Com
 
 def text_of(made: Compiled) -> tuple[Kernel, str]:
     (kernel,) = made.kernels.kernels
-    return kernel, emit_kernel(kernel, Dialect(fast_math=bool(made.kernels.target.model["fast_math"]))).text
+    return kernel, emit_kernel(kernel, Dialect(fast_math=made.kernels.target.options.fast_math)).text
 
 
 def test_log_is_native_in_nine_groups_of_32() -> None:

@@ -13,9 +13,10 @@ import tile_runtime as tile
 from stack import Array, bind, on_device
 from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
+from tile_ir.machine import Machine, Occupancy
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.program.nodes import TensorType
-from tile_ir.target import PassConfig, Target
+from tile_ir.target import Options, PassConfig, Target
 
 MATMUL = {
     "nn": "function (A[M, K], B[K, N]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[k, j]); }",
@@ -30,8 +31,8 @@ DTYPES = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
 ITEMS = 128
 """Work items of a group of four warps."""
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "tensor_tile", "gpu_tile"))
-MODEL = {"subgroup": 32, "reduced_precision": True, "matrix": list(MATRIX_INSTRUCTIONS), "static_local_bytes": 18432}
-"""Local memory for the smallest tile, of 32 by 32, so that small products have several groups."""
+LOCAL = 18432
+"""Bytes of local memory for the smallest tile, of 32 by 32, so that small products have several groups."""
 
 
 def gpu(device: Device) -> Target:
@@ -39,8 +40,19 @@ def gpu(device: Device) -> Target:
     able = device.capabilities
     if "Barrier" not in able.nodes or able.max_group_size < ITEMS:
         pytest.skip(f"device has no groups of {ITEMS} work items")
-    hardware = replace(device.target.settings, threads=256, vec_size=4, use_global=False, max_regs=65536, index_bits=32)
-    return Target("gpu", hardware, model=MODEL, nodes=able.nodes, passes=PASSES)
+    hardware = replace(
+        device.target.settings,
+        threads=256,
+        vec_size=4,
+        use_global=False,
+        max_regs=65536,
+        index_bits=32,
+        static_local_bytes=LOCAL,
+    )
+    return Target(
+        "gpu", hardware, Machine(occupancy=Occupancy()), passes=PASSES, nodes=able.nodes,
+        matrix=tuple(MATRIX_INSTRUCTIONS), options=Options(reduced_precision=True),
+    )  # fmt: skip
 
 
 def need(device: Device, dtype: DType) -> None:

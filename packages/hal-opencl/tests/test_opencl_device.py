@@ -40,6 +40,7 @@ from tile_ir.semtree.nodes import (
     WorkId,
 )  # fmt: skip
 from tile_ir.stripe import nodes as stripe
+from tile_ir.target import Options
 
 Launch = Callable[..., list[Any]]
 INT, F32 = Type(DType.INT32), DType.FLOAT32
@@ -226,7 +227,7 @@ def test_fast_math_is_close(device: OpenCLDevice) -> None:
     value = Binary("add", Binary("mul", vector, vector, wide), Call("exp", (vector,), wide), wide)
     data, out = np.linspace(-2, 2, 4, dtype=np.float32), np.zeros(4, np.float32)
     item = function({"out": out, "a": data}, Store(pointer("out", F32), Const(0, INT), value))
-    target = replace(device.target, model={**device.target.model, "fast_math": True})
+    target = replace(device.target, options=Options(fast_math=True))
     library = device.compiler.build(replace(kernels(device, item), target=target))
     assert "mad(" in library.source() and "native_exp(" in library.source()
     buffers = [device.memory.allocate(16) for _ in range(2)]

@@ -67,10 +67,8 @@ def test_matrix_instructions_are_the_devices_own(info: binding.DeviceInfo, ptx: 
     target = target_of(info)
     assert info.ptx is ptx and target.nodes >= {"Round"}
     assert (target.nodes >= {"Mma", "MatrixLoad"}) is ptx
-    assert target.model.get("matrix", []) == (
-        ["mma_m16n8k8_tf32", "mma_m16n8k16_bf16", "mma_m16n8k16_f16"] if ptx else []
-    )
-    assert not ptx or target.model["subgroup"] == 32
+    assert target.matrix == (("mma_m16n8k8_tf32", "mma_m16n8k16_bf16", "mma_m16n8k16_f16") if ptx else ())
+    assert not ptx or target.machine.subgroup == 32
 
 
 def test_a_device_that_refuses_the_question_has_no_capability() -> None:

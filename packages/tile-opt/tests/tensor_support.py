@@ -12,6 +12,7 @@ from explain_support import FRONT, GPU
 from lowering_support import execute
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.machine import Machine, Occupancy
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.semtree.verify import OPTIONAL_NODES
@@ -20,7 +21,7 @@ from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.stripe.walk import blocks_in
-from tile_ir.target import PassConfig, Target
+from tile_ir.target import Options, PassConfig, Target
 from tile_opt.compiler import lower_kernels
 from tile_opt.kernel.view import open_kernel
 from tile_opt.passes.base import kernels_of
@@ -30,25 +31,26 @@ from tile_opt.plan.plans import TensorPlan
 from tile_opt.translate import to_stripe
 
 Array = np.ndarray[Any, Any]
-MODEL = {"subgroup": 32, "reduced_precision": True, "matrix": list(MATRIX_INSTRUCTIONS), "static_local_bytes": 98304}
+
+
+def with_local(target: Target, nbytes: int) -> Target:
+    """The target with so many bytes of local memory for a kernel."""
+    return replace(target, settings=replace(target.settings, static_local_bytes=nbytes))
+
+
 TENSOR = replace(
-    GPU, name="tensor", nodes=OPTIONAL_NODES, model=MODEL,
+    GPU, name="tensor", nodes=OPTIONAL_NODES, matrix=tuple(MATRIX_INSTRUCTIONS), options=Options(reduced_precision=True),
+    settings=replace(GPU.settings, static_local_bytes=98304), machine=Machine(occupancy=Occupancy()),
     passes=(*FRONT, PassConfig("tensor_tile"), PassConfig("gpu_tile")),
 )  # fmt: skip
 """One multiprocessor, so that tiles are as large as the problem allows."""
 BUSY = replace(TENSOR, settings=replace(TENSOR.settings, cores=132))
-SMALL = replace(TENSOR, model=MODEL | {"static_local_bytes": 18432})
+SMALL = with_local(TENSOR, 18432)
 """Local memory for three steps of the smallest tile, of 32 by 32: quick to interpret, and soon more than one group."""
 PORTABLE = OPTIONAL_NODES - {"Mma", "MatrixLoad", "Round", "AsyncCopy", "AsyncWait"}
 LAYOUTS = ("nn", "tn", "nt", "tt")
 """Whether A and B are transposed."""
 DTYPES = (DType.FLOAT32, DType.BFLOAT16)
-
-
-def modelled(target: Target, **model: Any) -> Target:
-    """The target with other entries in its model; those that are None are left out."""
-    entries = {**target.model, **model}
-    return replace(target, model={n: v for n, v in entries.items() if v is not None})
 
 
 def bound(source: str, dtype: DType | Mapping[str, DType], **shapes: tuple[int, ...]) -> Program:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tile_ir.diagnostics import Source, TileSyntaxError
 from tile_ir.stripe.nodes import Bind, Scope, Swizzle
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
-from tile_opt.plan.text import WORDS, Entry, parse_plans, print_plans
+from tile_opt.plan.text import WORDS, Entry, Plans, parse_plans, print_plans
 
 NAMES = st.sampled_from([*sorted(WORDS), "m", "n_1", "C'", "x16", "x", "a.b", "", "é", "two words", 'q"\\']) | st.text()
 COUNTS = st.integers(-3, 1 << 40)
@@ -106,6 +106,12 @@ def test_comments_and_spaces_mean_nothing() -> None:
     assert parse_plans(loose) == parse_plans(MATMUL)
     assert parse_plans("") == parse_plans("// nothing") == {}
     assert parse_plans("plan C {}") == {"C": Plan(())}
+
+
+def test_remarks_stand_above_a_plan() -> None:
+    plans = Plans(parse_plans("plan C {}"), remarks={"C": ["C = A\n + B;", "loops i: 8"]})
+    assert str(plans) == "// C = A + B;\n// loops i: 8\nplan C {\n}\n"
+    assert parse_plans(str(plans)) == plans
 
 
 def test_every_entry_has_a_place() -> None:

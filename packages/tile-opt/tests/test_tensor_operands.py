@@ -37,7 +37,7 @@ def test_a_batch_may_lie_closest_in_memory(dtype: DType) -> None:
     rng = np.random.default_rng(0)
     inputs = {p.name: rng.integers(-4, 5, p.type.shape).astype(p.type.dtype.numpy) for p in program.inputs}
     stripe = scheduled(program, SMALL)
-    assert on_matrix(stripe) and local_bytes(stripe) <= SMALL.model["static_local_bytes"]
+    assert on_matrix(stripe) and local_bytes(stripe) <= SMALL.settings.static_local_bytes
     want = np.einsum("ikb,kjb->ijb", *(x.astype(np.float64) for x in inputs.values()))
     np.testing.assert_array_equal(run_kernels(stripe, SMALL, inputs).astype(np.float64), want)
 

@@ -33,7 +33,6 @@ from tensor_support import (
     inputs_of,
     instructions,
     matmul,
-    modelled,
     near,
     on_matrix,
     plan_of,
@@ -42,8 +41,10 @@ from tensor_support import (
     tf32,
     walk_instr,
     whole,
+    with_local,
 )
 from tile_ir.dtype import DType
+from tile_ir.machine import Machine, Occupancy
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.affine import Affine
@@ -51,7 +52,7 @@ from tile_ir.stripe.nodes import Block, Direction, Order, Refinement, Scope, Syn
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
-from tile_ir.target import Target
+from tile_ir.target import Options, Target
 from tile_opt.compiler import lower_kernels
 from tile_opt.passes.base import kernels_of
 from tile_opt.semtree.legalise import used_nodes
@@ -213,7 +214,7 @@ def samples(draw: st.DrawFn) -> tuple[Sample, Target]:
     k = deep * draw(st.integers(1, 64 // deep))
     m, n = draw(st.integers(16, 70)), draw(st.integers(8, 40))
     tail = draw(st.sampled_from([*TAILS]))
-    target = draw(st.sampled_from([SMALL, SMALL, TENSOR, LIGHT, modelled(SMALL, static_local_bytes=12288)]))
+    target = draw(st.sampled_from([SMALL, SMALL, TENSOR, LIGHT, with_local(SMALL, 12288)]))
     return matmul(layout, dtype, m, n, k, tail), target
 
 
@@ -240,19 +241,19 @@ def test_a_step_is_two_instructions_deep_and_three_steps_are_in_flight(k: int, s
 
 def test_stages_are_as_many_as_fit_in_local_memory() -> None:
     sample = matmul("nn", F32, 64, 64, 256)
-    full = plan_of(sample, modelled(SMALL, static_local_bytes=15360))
-    less = plan_of(sample, modelled(SMALL, static_local_bytes=15359))
+    full = plan_of(sample, with_local(SMALL, 15360))
+    less = plan_of(sample, with_local(SMALL, 15359))
     assert full is not None and less is not None
     assert (full.rows, full.columns, full.stages) == (less.rows, less.columns, 3)
     assert less.stages == 2
-    assert plan_of(sample, modelled(SMALL, static_local_bytes=10239)) is None
+    assert plan_of(sample, with_local(SMALL, 10239)) is None
 
 
 def test_the_target_says_how_much_local_memory_there_is() -> None:
     """`static_local_bytes` where a device gives a group more than others; else `max_mem`."""
     sample = matmul("nn", F32, 64, 64, 256)
     small = replace(SMALL, settings=replace(BUSY.settings, max_mem=12000))
-    found = [plan_of(sample, t) for t in (small, modelled(small, static_local_bytes=None))]
+    found = [plan_of(sample, t) for t in (small, with_local(small, 0))]
     assert [p.stages for p in found if p is not None] == [3, 2]
 
 
@@ -264,7 +265,7 @@ def test_the_kernel_keeps_to_its_local_memory(dtype: DType, layout: str, target:
     sample = matmul(layout, dtype, 512, 512, 512)
     stages, needed = _local_memory(sample, target)
     assert stages == 3 and needed <= 98304
-    assert _local_memory(sample, modelled(target, static_local_bytes=needed - 1))[0] < 3
+    assert _local_memory(sample, with_local(target, needed - 1))[0] < 3
 
 
 def _local_memory(sample: Sample, target: Target) -> tuple[int, int]:
@@ -441,14 +442,13 @@ def test_what_no_instruction_computes_is_left_alone(case: str) -> None:
 
 
 TARGETS = {
-    "precision is not to be reduced": modelled(SMALL, reduced_precision=None),
-    "precision is explicitly to be kept": modelled(SMALL, reduced_precision=False),
-    "no instructions are listed": modelled(SMALL, matrix=None),
-    "another instruction is listed": modelled(SMALL, matrix=["mma_m16n8k16_bf16"]),
-    "sub-groups of 64 lanes": modelled(SMALL, subgroup=64),
-    "no sub-groups": modelled(SMALL, subgroup=None),
+    "precision is not to be reduced": replace(SMALL, options=Options()),
+    "no instructions are listed": replace(SMALL, matrix=()),
+    "another instruction is listed": replace(SMALL, matrix=("mma_m16n8k16_bf16",)),
+    "sub-groups of 64 lanes": replace(SMALL, machine=Machine(occupancy=Occupancy(subgroup=64))),
+    "no sub-groups": replace(SMALL, machine=Machine()),
     "groups of 64": replace(SMALL, settings=replace(SMALL.settings, threads=64)),
-    "little local memory": modelled(SMALL, static_local_bytes=4096),
+    "little local memory": with_local(SMALL, 4096),
 }
 
 

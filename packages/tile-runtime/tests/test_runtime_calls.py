@@ -327,7 +327,7 @@ def test_evaluators_and_invokers(matmul: tile.Function) -> None:
     for device in ("interp", "llvm", tile.device("llvm")):
         evaluator = tile.Evaluator(device, fast_math=True, tile_trials=1)
         np.testing.assert_array_equal(evaluator(matmul, a, B=a), a @ a)
-        assert evaluator.lower(matmul, a, a).kernels.target.model["fast_math"] is True
+        assert evaluator.lower(matmul, a, a).kernels.target.options.fast_math
     with pytest.raises(tile.TileTypeError, match="tile_trials"):
         tile.Evaluator("interp", tile_trials=0)
     invoker = tile.Invoker(matmul).set_input("A", a).set_inputs({"B": a})

@@ -95,7 +95,7 @@ class OpenCLCompiler(Compiler):
 
     def build(self, kernels: KernelList) -> OpenCLLibrary:
         sources = self._emit(kernels)
-        options = FAST_OPTIONS if kernels.target.model.get("fast_math") else OPTIONS
+        options = FAST_OPTIONS if kernels.target.options.fast_math else OPTIONS
         programs = {text: self._start(text, options) for text in dict.fromkeys(s.text for s in sources)}
         return OpenCLLibrary(self._context, kernels, sources, programs, self.fingerprint)
 
@@ -122,7 +122,7 @@ class OpenCLCompiler(Compiler):
 
     def _emit(self, kernels: KernelList) -> list[Source]:
         info = self._context.info
-        dialect = Dialect(bool(kernels.target.model.get("fast_math")), info.kind == "cpu", info.ptx)
+        dialect = Dialect(kernels.target.options.fast_math, info.kind == "cpu", info.ptx)
         check = Settings.from_environment().verify
         sources: list[Source] = []
         for kernel in kernels.kernels:
@@ -157,7 +157,7 @@ class OpenCLCompiler(Compiler):
         sources = self._emit(kernels)
         if set(binaries) != {s.text for s in sources}:
             raise ValueError("the compiled kernels belong to other kernels")
-        options = FAST_OPTIONS if kernels.target.model.get("fast_math") else OPTIONS
+        options = FAST_OPTIONS if kernels.target.options.fast_math else OPTIONS
         programs = {text: self._start(text, options, code) for text, code in binaries.items()}
         return OpenCLLibrary(self._context, kernels, sources, programs, self.fingerprint)
 

@@ -88,7 +88,7 @@ def _scaled(bandwidths: Bandwidths, factor: float) -> Bandwidths:
 
 def _with_matrices(target: Target, info: DeviceInfo) -> Target:
     """The target with the matrix instructions that the emitter can write."""
-    model: dict[str, Any] = {**target.model, "matrix": [name for name in MATRIX_INSTRUCTIONS if name in MNEMONICS]}
-    if info.capability >= (9, 0):
-        model["static_local_bytes"] = STATIC_LOCAL
-    return replace(target, model=model, nodes=target.nodes | {"MatrixLoad", "Mma"})
+    matrix = tuple(name for name in MATRIX_INSTRUCTIONS if name in MNEMONICS)
+    local = STATIC_LOCAL if info.capability >= (9, 0) else 0
+    settings = replace(target.settings, static_local_bytes=local)
+    return replace(target, settings=settings, matrix=matrix, nodes=target.nodes | {"MatrixLoad", "Mma"})

@@ -142,6 +142,14 @@ class TileTypeError(TileError):
     """Shapes, dtypes, names or indices do not fit together."""
 
 
+class TilePlanError(TileError):
+    """A plan does not fit its kernel or the device."""
+
+
+class TilePlanWarning(UserWarning):
+    """A plan that works, and will be slow."""
+
+
 class TileLimitError(TileError):
     """A program exceeds one of the documented limits."""
 

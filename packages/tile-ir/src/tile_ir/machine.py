@@ -60,6 +60,8 @@ class Ports:
     """Multiplications, fused multiply-adds and polynomial steps."""
     add: float = 2
     """Additions, comparisons, minima, conversions."""
+    vector: float = 3
+    """Of the two kinds above and permutations together."""
     load: float = 2
     store: float = 1
     shuffle: float = 1
@@ -68,6 +70,10 @@ class Ports:
     """Instructions of all kinds, scalar ones (addresses, loop control) included."""
     fma_latency: float = 4
     add_latency: float = 4
+    window: int = 320
+    """Instructions among which independent ones are found; 0 where they run in order."""
+    mispredict: float = 15
+    """Cycles lost where a loop ends unexpectedly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +156,18 @@ class Launch:
 class Functions:
     """Instructions of the multiply port that one elementary function of a vector of float32 takes."""
 
-    div: float = 10
-    sqrt: float = 14
+    div: float = 9
+    sqrt: float = 11
     exp: float = 14
-    log: float = 18
-    tanh: float = 24
-    trigonometric: float = 30
+    log: float = 20
+    tanh: float = 26
+    trigonometric: float = 34
     """sin, cos and tan."""
-    inverse: float = 30
+    inverse: float = 28
     """asin, acos, atan, sinh and cosh."""
-    pow: float = 45
+    pow: float = 120
+    double: float = 8
+    """How many times as many for a vector of float64, division and roots apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +199,11 @@ class Machine:
     launch: Launch = Launch()
     functions: Functions = Functions()
     instructions: tuple[InstructionRate, ...] = ()
+
+    @property
+    def subgroup(self) -> int:
+        """Items that execute one instruction together; 1 on a processor."""
+        return self.occupancy.subgroup if self.occupancy else 1
 
     @property
     def is_gpu(self) -> bool:

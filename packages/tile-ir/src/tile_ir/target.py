@@ -30,6 +30,8 @@ class HardwareSettings:
     """Bytes of one useful memory transaction (a cache line)."""
     max_mem: int = 32768
     """Local bytes per group; on a CPU, the bytes of the L1 data cache."""
+    static_local_bytes: int = 0
+    """Bytes of local arrays that a kernel may declare where that exceeds `max_mem`; 0 = `max_mem`."""
     max_regs: int = 16384
     """Output register bytes per group."""
     goal_groups: int = 1
@@ -84,6 +86,16 @@ class PassConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """What the user allowed beyond the language's own rules."""
+
+    fast_math: bool = False
+    """Approximate math functions, and products fused with sums anywhere."""
+    reduced_precision: bool = False
+    """Matrix instructions for float32 (its factors rounded to TF32) and for 16-bit floats."""
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A device as the compiler sees it; frozen, and part of the cache key."""
 
@@ -98,6 +110,9 @@ class Target:
     """The slides' hardware model: clock_mhz, mem_units, exec_units, tx_units, buses."""
     nodes: frozenset[str] = frozenset()
     """Optional semtree nodes the emitter takes; `legalise` rewrites all others."""
+    matrix: tuple[str, ...] = ()
+    """Matrix instructions (`tile_ir.matrix`) that the emitter can write, the preferred ones first."""
+    options: Options = Options()
 
     def resolved(self, **settings: Any) -> Target:
         """This target with probed hardware settings filled in."""
@@ -113,6 +128,8 @@ class Target:
             "machine": to_document(self.machine),
             "model": dict(self.model),
             "nodes": sorted(self.nodes),
+            "matrix": list(self.matrix),
+            "options": to_document(self.options),
             "passes": [{"name": p.label or p.name, p.name: dict(p.options)} for p in self.passes],
         }
         return json.dumps(document, indent=2, sort_keys=True)
@@ -132,6 +149,8 @@ class Target:
             passes=tuple(_pass_config(entry) for entry in data.get("passes", ())),
             model=data.get("model", {}),
             nodes=frozenset(data.get("nodes", ())),
+            matrix=tuple(data.get("matrix", ())),
+            options=from_document(Options(), data.get("options", {}), "options"),
         )
 
 

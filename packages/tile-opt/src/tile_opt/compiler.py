@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,16 @@ from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import PassConfig, Target
 
-from tile_opt.pipeline import Callback, optimize
+from tile_opt.pipeline import Callback, schedule
+from tile_opt.plan.check import refuse_unused
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program
 
     from tile_opt.passes import Pass
+    from tile_opt.passes.scheduling import Decision
+    from tile_opt.plan.plan import Plan
+    from tile_opt.plan.text import Plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,16 @@ class Compiled:
     """Seconds per stage, in order; passes as ``pass:<label>``."""
     passes: tuple[PassConfig | Pass, ...] = ()
     """What was run on the unscheduled program, in order."""
+    decisions: Mapping[str, Decision] = field(default_factory=dict[str, "Decision"])
+    """What was decided for each kernel, by the name of its block."""
+
+    @property
+    def plans(self) -> Plans:
+        """The plan of each kernel by its name, as `compile` takes them; prints as text."""
+        from tile_opt.plan.text import Plans
+
+        plans = {name: decision.plan for name, decision in self.decisions.items()}
+        return Plans(plans, remarks={name: decision.remarks for name, decision in self.decisions.items()})
 
 
 def compile(
@@ -45,17 +59,27 @@ def compile(
     target: Target,
     *,
     passes: Iterable[PassConfig | Pass] | None = None,
+    plans: Mapping[str, Plan] | None = None,
     callback: Callback | None = None,
     verify: bool | None = None,
 ) -> Compiled:
-    """Compile `program` for `target`; `passes`, `callback` and `verify` as in `pipeline.optimize`."""
+    """Compile `program` for `target`; `passes`, `plans`, `callback` and `verify` as in `pipeline.schedule`.
+
+    TilePlanError for plans of kernels that the program does not have, too.
+    """
     check = Settings.from_environment().verify if verify is None else verify
+    steps = tuple(target.passes if passes is None else passes)
     with uncollected():
-        return _compiled(program, target, tuple(target.passes if passes is None else passes), callback, check)
+        return _compiled(program, target, steps, plans, callback, check)
 
 
 def _compiled(
-    program: Program, target: Target, steps: tuple[PassConfig | Pass, ...], callback: Callback | None, check: bool
+    program: Program,
+    target: Target,
+    steps: tuple[PassConfig | Pass, ...],
+    plans: Mapping[str, Plan] | None,
+    callback: Callback | None,
+    check: bool,
 ) -> Compiled:
     timings: dict[str, float] = {}
     with _timed(timings, "rewrite"):
@@ -63,10 +87,30 @@ def _compiled(
     with _timed(timings, "stripe"):
         initial = _to_stripe(program)
     each: dict[str, float] = {}
-    scheduled = optimize(initial, target, passes=steps, callback=callback, verify=check, timings=each)
+    scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=check, timings=each)
+    if plans:
+        refuse_unused(plans, scheduled.decisions)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
-    kernels = lower_kernels(scheduled, target, check, timings)
-    return Compiled(program, initial, scheduled, kernels, timings, steps)
+    kernels = lower_kernels(scheduled.program, target, check, timings)
+    return Compiled(program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions)
+
+
+def stripe_after(
+    program: Program, target: Target, label: str, plans: Mapping[str, Plan] | None = None
+) -> StripeProgram:
+    """Stripe right after the pass called `label` ("initial": before all), the last of that name; KeyError for none."""
+    labels = ("initial", *pass_labels(target))
+    if label not in labels:
+        raise KeyError(label)
+    number = max(n for n, found in enumerate(labels) if found == label)
+    with uncollected():
+        initial = _to_stripe(_rewritten(program, target))
+        return schedule(initial, target, passes=target.passes[:number], plans=plans).program
+
+
+def pass_labels(target: Target) -> tuple[str, ...]:
+    """What the passes of a target are called, in order."""
+    return tuple(entry.label or entry.name for entry in target.passes)
 
 
 def lower_kernels(

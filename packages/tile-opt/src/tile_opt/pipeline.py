@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
 
@@ -12,6 +12,8 @@ from tile_ir.stripe.nodes import Program
 from tile_ir.target import PassConfig, Target
 
 from tile_opt.passes import Pass, create
+from tile_opt.passes.scheduling import Decision, Scheduled, SchedulingPass
+from tile_opt.plan.plan import Plan
 
 Callback = Callable[[int, str, Program], None]
 """``callback(index, label, program)``: 0 is the unscheduled program, n the result of pass n."""
@@ -30,24 +32,45 @@ def optimize(
     verify: bool | None = None,
     timings: dict[str, float] | None = None,
 ) -> Program:
-    """`program` scheduled for `target`.
+    """`program` scheduled for `target`; arguments as in `schedule`."""
+    return schedule(program, target, passes=passes, callback=callback, verify=verify, timings=timings).program
+
+
+def schedule(
+    program: Program,
+    target: Target,
+    *,
+    passes: Iterable[PassConfig | Pass] | None = None,
+    plans: Mapping[str, Plan] | None = None,
+    callback: Callback | None = None,
+    verify: bool | None = None,
+    timings: dict[str, float] | None = None,
+) -> Scheduled:
+    """`program` scheduled for `target`, and what was decided for its kernels.
 
     `passes` replaces the target's list. `verify` checks the structure of the program before the first and
     after every pass (TILE_VERIFY when None) and raises PassError naming the culprit. `callback` sees every
     version; TILE_DUMP_IR writes each to a numbered file. `timings` receives seconds per pass label.
+    `plans` by kernel name go before what the passes choose; TilePlanError with the place for one that does not fit.
     """
     settings = Settings.from_environment()
     check = settings.verify if verify is None else verify
     watch = _observers(settings.dump_ir, callback)
     steps = _resolved(target.passes if passes is None else passes)
+    given = plans or {}
+    decisions: dict[str, Decision] = {}
     _observe(0, "initial", program, watch, check)
     for number, (label, stripe_pass) in enumerate(steps, 1):
         start = perf_counter()
-        program = stripe_pass.apply(program, target)
+        if isinstance(stripe_pass, SchedulingPass):
+            scheduled = stripe_pass.schedule(program, target, given)
+            program, decisions = scheduled.program, {**decisions, **scheduled.decisions}
+        else:
+            program = stripe_pass.apply(program, target)
         if timings is not None:
             timings[label] = timings.get(label, 0.0) + perf_counter() - start
         _observe(number, label, program, watch, check)
-    return program
+    return Scheduled(program, decisions)
 
 
 def _resolved(passes: Iterable[PassConfig | Pass]) -> list[tuple[str, Pass]]:

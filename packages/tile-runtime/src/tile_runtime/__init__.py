@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         TileError,
         TileInternalError,
         TileLimitError,
+        TilePlanError,
+        TilePlanWarning,
         TileSyntaxError,
         TileTypeError,
     )
@@ -55,7 +57,10 @@ _HOME = {
     "compose": "compose",
     "placeholder": "symbols",
 }
-_ERRORS = ("TileDeviceError", "TileError", "TileInternalError", "TileLimitError", "TileSyntaxError", "TileTypeError")
+_ERRORS = (
+    "TileDeviceError", "TileError", "TileInternalError", "TileLimitError", "TilePlanError", "TilePlanWarning",
+    "TileSyntaxError", "TileTypeError",
+)  # fmt: skip
 
 __all__ = [
     "Evaluator",
@@ -68,6 +73,8 @@ __all__ = [
     "TileError",
     "TileInternalError",
     "TileLimitError",
+    "TilePlanError",
+    "TilePlanWarning",
     "TileSyntaxError",
     "TileTypeError",
     "asarray",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.target import Options
 
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
@@ -18,6 +19,7 @@ from tile_runtime.checks import check_function, checked_flag
 from tile_runtime.devices import device as find_device
 from tile_runtime.executable import Executable
 from tile_runtime.outputs import donated, given_outputs
+from tile_runtime.plans import read_plans
 from tile_runtime.program_cache import ProgramCache
 from tile_runtime.program_cache import Signature as CacheKey
 from tile_runtime.signature import Signature
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from tile_ir.program.nodes import TensorType
 
     from tile_runtime.lowered import Lowered
+    from tile_runtime.plans import Given
 
 PROGRAMS = 128
 """Compiled programs an evaluator keeps; the least recently used goes first. A small one takes about 200 KiB."""
@@ -43,6 +46,7 @@ class Evaluator:
         fast_math: bool = False,
         tile_trials: int = 1,
         reduced_precision: bool = False,
+        plans: Given = None,
     ) -> None:
         """`fast_math` lets backends use approximate math functions.
 
@@ -53,6 +57,9 @@ class Evaluator:
         With `tile_trials` above 1, so many schedules of each program are compiled and timed when it is first
         called, and the fastest one is kept; sums may then be taken in another order from one process to the
         next. TileDeviceError for an unknown device.
+
+        `plans` (by kernel name, or as text, or a Path to it: see `Lowered.plans`) go before what the compiler would
+        choose; a program without one of their kernels, or that one does not fit, is a TilePlanError.
         """
         if not isinstance(tile_trials, int) or tile_trials < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TileTypeError(
@@ -62,13 +69,12 @@ class Evaluator:
         self.fast_math = fast_math
         self.tile_trials = tile_trials
         self.programs = ProgramCache(PROGRAMS)
+        self.plans = read_plans(plans)
         self._updating = threading.Lock()
         """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
         self.reduced_precision = reduced_precision
-        choices = {"fast_math": fast_math, "reduced_precision": reduced_precision}
-        allowed = {name: True for name, value in choices.items() if checked_flag(name, value)}
-        target = self.device.target
-        self._target = replace(target, model={**target.model, **allowed}) if allowed else target
+        options = Options(checked_flag("fast_math", fast_math), checked_flag("reduced_precision", reduced_precision))
+        self._target = replace(self.device.target, options=options)
 
     def __call__(
         self, function: Signature, *args: Any, out: Any = None, donate: str | Sequence[str] = (), **named: Any
@@ -178,7 +184,7 @@ class Evaluator:
         """The stages of compilation for inputs of these types."""
         from tile_runtime.lowered import Lowered
 
-        first = Lowered(function.bind(types), self.device, target=self._target, spans=function.spans)
+        first = Lowered(function.bind(types), self.device, target=self._target, plans=self.plans, spans=function.spans)
         if self.tile_trials == 1:
             return first
         from tile_runtime.tuning import best

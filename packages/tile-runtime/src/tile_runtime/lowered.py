@@ -19,6 +19,8 @@ from tile_runtime.requirements import check_dtypes
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
     from tile_opt.explain import ProgramReport
+    from tile_opt.plan.plan import Plan
+    from tile_opt.plan.text import Plans
 
 
 class StripeText:
@@ -36,7 +38,7 @@ class StripeText:
 
 
 class Lowered:
-    """`program`, `stripe` (scheduled), `stripe_after(pass)`, `kernels`, `source` and `asm` of a bound function."""
+    """`program`, `stripe` (scheduled), `stripe_after(pass)`, `plans`, `kernels`, `source` and `asm` of a bound function."""
 
     def __init__(
         self,
@@ -44,17 +46,26 @@ class Lowered:
         device: Device,
         *,
         target: Target | None = None,
+        plans: Mapping[str, Plan] | None = None,
         spans: Mapping[str, Span] | None = None,
     ) -> None:
-        """`target` replaces the device's; `spans` says where inputs are declared, for error messages."""
+        """`target` replaces the device's; `plans` go before what the compiler chooses, by kernel name.
+
+        `spans` says where inputs are declared, for error messages.
+        """
         self.program = program
         self.device = device
         self.target = target or device.target
+        self.given = plans or {}
         self._spans = spans or {}
 
     def retargeted(self, target: Target) -> Lowered:
         """The same program compiled for another target of the same device."""
-        return Lowered(self.program, self.device, target=target, spans=self._spans)
+        return Lowered(self.program, self.device, target=target, plans=self.given, spans=self._spans)
+
+    def planned(self, plans: Mapping[str, Plan]) -> Lowered:
+        """The same program with other plans given."""
+        return Lowered(self.program, self.device, target=self.target, plans=plans, spans=self._spans)
 
     @cached_property
     def compiled(self) -> Compiled:
@@ -62,7 +73,12 @@ class Lowered:
         import tile_opt
 
         check_dtypes(self.program, self.device, self._spans)
-        return tile_opt.compile(self.program, self.target)
+        return tile_opt.compile(self.program, self.target, plans=self.given)
+
+    @property
+    def plans(self) -> Plans:
+        """The plan of each kernel by its name: what was given, and what the compiler chose. Prints as text."""
+        return self.compiled.plans
 
     @property
     def stripe(self) -> StripeText:
@@ -71,14 +87,14 @@ class Lowered:
 
     def stripe_after(self, name: str) -> StripeText:
         """Stripe right after the pass called `name` (or "initial"); TileTypeError lists the passes."""
-        import tile_opt
+        from tile_opt.compiler import pass_labels, stripe_after
 
-        seen: dict[str, StripeProgram] = {}
-        tile_opt.compile(self.program, self.target, callback=lambda _, label, stripe: seen.__setitem__(label, stripe))
-        if name not in seen:
+        try:
+            return StripeText(stripe_after(self.program, self.target, name, self.given))
+        except KeyError:
             message = f"device {self.device.id} has no pass {name!r}"
-            raise TileTypeError(Diagnostic("TILE-E511", message, hint=f"its passes are {', '.join(seen)}"))
-        return StripeText(seen[name])
+            hint = f"its passes are {', '.join(('initial', *pass_labels(self.target)))}"
+            raise TileTypeError(Diagnostic("TILE-E511", message, hint=hint)) from None
 
     @property
     def kernels(self) -> KernelList:

@@ -1,133 +1,227 @@
-"""Measuring several schedules of a program instead of trusting the cost model's first choice."""
+"""Measuring several plans of each kernel instead of trusting the cost model's first choice.
+
+Every kernel is timed by itself, so that one compilation tries another plan of each of them at once.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
 from tile_ir.diagnostics import TileError
-from tile_ir.target import Target
 
 from tile_runtime import winners
-from tile_runtime.cache import cache_key
-from tile_runtime.lowered import Lowered
-from tile_runtime.tensor import Tensor
+from tile_runtime.measure import ROUNDS, Buffers, Launch, launches
 
-ROUNDS = 5
-"""Timed calls of each schedule, interleaved; the best one counts."""
+if TYPE_CHECKING:
+    from tile_opt.passes.scheduling import Decision
+    from tile_opt.plan.plan import Plan
 
-_CHANGES: tuple[tuple[str, float], ...] = (
-    ("registers", 0.75), ("vector_bytes", 0.5), ("l2_bytes", 0.5), ("registers", 0.5), ("l2_bytes", 2.0),
-    ("threads", 0.5), ("threads", 2.0), ("max_mem", 0.5), ("l2_bytes", 0.25), ("max_regs", 0.5), ("max_mem", 0.25),
-    ("cores", 4.0), ("cores", 0.25),
-)  # fmt: skip
-"""Settings that schedules are made from, and what to multiply each with; those a target's model ignores give no new kernels."""
+    from tile_runtime.lowered import Lowered
+
+UNMEASURED = float("inf")
 
 
 @dataclass(slots=True)
 class Trial:
-    """One schedule that was measured."""
+    """One plan of a kernel that was measured."""
 
-    lowered: Lowered
-    changed: Mapping[str, int]
-    """Hardware settings that differ from the device's own; empty for the cost model's first choice."""
-    seconds: float = float("inf")
-    """Best time of a call."""
+    kernels: tuple[Decision, ...]
+    """The kernel, and all others of the program that do the same."""
+    plan: Plan
+    """In the names of the first of them."""
+    seconds: float = UNMEASURED
+    """Best time of one run: all launches of these kernels, and of the kernels that the plan adds."""
     failure: str | None = None
     """Why the device could not run it."""
 
+    @property
+    def kernel(self) -> str:
+        return self.kernels[0].view.name
 
-Watch = Callable[[Sequence[Trial]], None]
-"""Sees all trials after each call."""
+    @property
+    def measured(self) -> bool:
+        return self.seconds < UNMEASURED
+
+    @property
+    def own(self) -> bool:
+        """It is the compiler's choice."""
+        return self.plan == self.kernels[0].plan
+
+    def plans(self) -> Iterator[tuple[str, Plan]]:
+        """The plan for each of its kernels, in their own names."""
+        from tile_opt.plan.names import Names, renamed
+
+        first = Names.of(self.kernels[0].view)
+        for decision in self.kernels:
+            plan = renamed(self.plan, first, Names.of(decision.view))
+            if plan is not None:
+                yield decision.view.name, plan
 
 
-def _unwatched(trials: Sequence[Trial]) -> None:
-    del trials
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What tuning found: the program with the best plan of each kernel, and all trials, a kernel's fastest first."""
+
+    lowered: Lowered
+    trials: tuple[Trial, ...]
 
 
-def targets(target: Target) -> Iterator[tuple[Mapping[str, int], Target]]:
-    """`target` itself, then variations of its settings, as (what differs, target)."""
-    yield {}, target
-    for name, factor in _CHANGES:
-        value = int(getattr(target.settings, name) * factor)
-        if value >= 1 and (name != "threads" or target.settings.threads > 1):
-            yield {name: value}, winners.changed(target, {name: value})
+Watch = Callable[[Sequence[Trial], int, int], None]
+"""Sees all trials, and how many of how many runs are done."""
 
 
-def measure(base: Lowered, count: int, watch: Watch = _unwatched) -> list[Trial]:
-    """Up to `count` different schedules of `base`, fastest first, timed on inputs of ones.
+def _unwatched(trials: Sequence[Trial], done: int, total: int) -> None:
+    del trials, done, total
 
-    A schedule that fails on the device keeps an infinite time. The winner is stored on disk for `best`, even when
-    KeyboardInterrupt ends the measuring early. `watch` is called after each timed call.
+
+def measure(base: Lowered, count: int, watch: Watch = _unwatched) -> Tuned:
+    """Time up to `count` plans of each kernel of `base`, on inputs of ones.
+
+    A plan that fails on the device keeps an infinite time. Winners are stored on disk for `best`, even when
+    KeyboardInterrupt ends the measuring early. `watch` is called after each run.
     """
-    trials = _distinct(base, count)
+    kernels = [list(_trials(base, group, count)) for group in _groups(base)]
+    kernels = [trials for trials in kernels if len(trials) > 1]
     try:
-        if len(trials) > 1:
-            _time(trials, watch)
+        _time(base, kernels, watch)
     finally:
-        trials.sort(key=lambda t: t.seconds)
-        if trials[0].seconds < float("inf"):
-            winners.store(base, count, trials[0].changed)
-    return trials
+        for trials in kernels:
+            trials.sort(key=lambda t: t.seconds)
+            if trials[0].measured:
+                winners.store(base, trials[0].kernels[0], trials[0].plan, count)
+    trials = tuple(trial for kernel in kernels for trial in kernel)
+    return Tuned(best_of(base, trials), trials)
+
+
+def best_of(base: Lowered, trials: Sequence[Trial]) -> Lowered:
+    """`base` with the fastest measured plan of each kernel."""
+    fastest: dict[str, Trial] = {}
+    for trial in sorted(trials, key=lambda t: t.seconds):
+        if trial.measured:
+            fastest.setdefault(trial.kernel, trial)
+    return _with(base, [t for t in fastest.values() if not t.own])
 
 
 def best(base: Lowered, count: int) -> Lowered:
-    """The fastest of up to `count` schedules, stored or measured now; `base` itself where nothing runs."""
+    """`base` with the fastest of up to `count` plans of each kernel, stored or measured now."""
     if count == 1 or not base.device.capabilities.executes:
         return base
-    return winners.find(base, count) or measure(base, count)[0].lowered
+    found: list[Trial] = []
+    for group in _groups(base):
+        stored = winners.find(base, group[0], count)
+        if stored is not None:
+            found.append(Trial(group, stored))
+        elif next(group[0].others(base.target), None) is not None:
+            return measure(base, count).lowered
+    return _with(base, [t for t in found if not t.own])
 
 
-def _distinct(base: Lowered, count: int) -> list[Trial]:
-    found: dict[str, Trial] = {}
-    for changed, target in targets(base.target):
-        if len(found) >= count:
-            break
-        low = base.retargeted(target) if changed else base
-        try:
-            # The target itself is part of a cache key; kernels are compared for one and the same.
-            key = cache_key(base.device, replace(low.kernels, target=base.target))
-        except TileError:
-            if not changed:
-                raise
-            continue  # a variation that cannot be scheduled
-        found.setdefault(key, Trial(low, changed))
-    return list(found.values())
+def _groups(base: Lowered) -> list[tuple[Decision, ...]]:
+    """Kernels whose plans may be changed, equal ones together."""
+    groups: dict[str, list[Decision]] = {}
+    for decision in base.compiled.decisions.values():
+        if not (decision.given or decision.parent):
+            groups.setdefault(decision.key, []).append(decision)
+    return [tuple(group) for group in groups.values()]
 
 
-def _time(trials: Sequence[Trial], watch: Watch) -> None:
-    inputs = [_ones(trials[0].lowered, p.type) for p in trials[0].lowered.program.inputs]
-    outputs: list[Any] = [None] * len(trials[0].lowered.executable.outputs)
-    for turn in range(ROUNDS + 1):
-        for trial in trials:
-            if trial.failure is None:
-                _call(trial, inputs, outputs, warm=turn > 0)
-            watch(trials)
+def _trials(base: Lowered, group: tuple[Decision, ...], count: int) -> Iterator[Trial]:
+    """The compiler's choice, and the next best plans that make other kernels."""
+    first = group[0]
+    seen = {_built(base, first, first.plan)}
+    yield Trial(group, first.plan)
+    for plan in first.others(base.target):
+        if len(seen) >= count:
+            return
+        built = _built(base, first, plan)
+        if built is not None and built not in seen:
+            seen.add(built)
+            yield Trial(group, plan)
 
 
-def _call(trial: Trial, inputs: Sequence[Tensor], outputs: list[Any], *, warm: bool) -> None:
-    """One call of a schedule, into tensors that all share until one fails; only warm ones count."""
-    start = time.perf_counter()
+def _built(base: Lowered, decision: Decision, plan: Plan) -> str | None:
+    """What a plan makes of a kernel, as a hash; None where it makes nothing."""
+    from tile_ir.stripe.hashing import structural_hash
+
     try:
-        outputs[:] = trial.lowered.executable.run_tensors(inputs, outputs)
-        for tensor in outputs:
-            tensor.wait()
+        return structural_hash(decision.scheduler.checked(decision.view, plan, base.target).kernel)
+    except TileError:
+        return None
+
+
+def _with(base: Lowered, trials: Sequence[Trial]) -> Lowered:
+    """`base` with the plans of these trials; itself without any."""
+    plans = dict(pair for trial in trials for pair in trial.plans())
+    return base.planned({**base.given, **plans}) if plans else base
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """A compilation with one plan of each kernel, made ready to run step by step."""
+
+    steps: tuple[tuple[Trial | None, Launch], ...]
+    """Each step, and the trial that it is part of."""
+
+    @staticmethod
+    def of(base: Lowered, trials: Sequence[Trial], buffers: Buffers) -> _Variant:
+        low = _with(base, [t for t in trials if not t.own])
+        mine = {decision.view.name: trial for trial in trials for decision in trial.kernels}
+        decisions = low.compiled.decisions
+
+        def trial(kernel: str) -> Trial | None:
+            decision = decisions.get(kernel)
+            return mine.get((decision.parent or kernel) if decision else kernel)
+
+        return _Variant(tuple((trial(step.kernel), step) for step in launches(low, buffers)))
+
+    def run(self) -> dict[int, float]:
+        """One run of the program: seconds by trial, under its identity."""
+        spent: dict[int, float] = {}
+        for trial, step in self.steps:
+            if trial is not None and trial.failure is not None:
+                continue
+            try:
+                seconds = step.seconds()
+            except TileError as failure:
+                if trial is None or trial.own:
+                    raise  # what the cost model chose has to run
+                trial.failure, trial.seconds = str(failure), UNMEASURED
+                continue
+            if trial is not None:
+                spent[id(trial)] = spent.get(id(trial), 0.0) + seconds
+        return spent
+
+
+def _variant(base: Lowered, trials: Sequence[Trial], buffers: Buffers) -> _Variant | None:
+    """The variant with these trials; None, and their failure, where the device does not take it."""
+    try:
+        return _Variant.of(base, trials, buffers)
     except TileError as failure:
-        if not trial.changed:
-            raise  # what the cost model chose has to run
-        trial.failure, trial.seconds = str(failure), float("inf")
-        # Its other results may be pending still, and fail whoever waits for them.
-        outputs[:] = [None] * len(outputs)
-        return
-    if warm:
-        trial.seconds = min(trial.seconds, time.perf_counter() - start)
+        others = [trial for trial in trials if not trial.own]
+        if not others:
+            raise
+        for trial in others:
+            trial.failure = str(failure)
+        return None
 
 
-def _ones(low: Lowered, type: Any) -> Tensor:
-    tensor = Tensor(low.device, type.shape, type.dtype)
-    with tensor.mmap_discard() as view:
-        view[...] = np.ones((), view.dtype)
-    return tensor
+def _time(base: Lowered, kernels: Sequence[Sequence[Trial]], watch: Watch) -> None:
+    """Trial number n of all kernels is one variant; variants take turns."""
+    trials = [trial for kernel in kernels for trial in kernel]
+    count = max((len(kernel) for kernel in kernels), default=0)
+    buffers: Buffers = {}
+    variants = [
+        variant
+        for n in range(count)
+        if (variant := _variant(base, [kernel[n if n < len(kernel) else 0] for kernel in kernels], buffers))
+    ]
+    total = (ROUNDS + 1) * len(variants)
+    for turn in range(ROUNDS + 1):
+        for number, variant in enumerate(variants):
+            spent = variant.run()
+            for trial in trials:
+                if turn and trial.failure is None:  # the first run is cold
+                    trial.seconds = min(trial.seconds, spent.get(id(trial), UNMEASURED))
+            watch(trials, turn * len(variants) + number + 1, total)

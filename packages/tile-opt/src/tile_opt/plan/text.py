@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -71,23 +71,49 @@ class Entry:
     number: int = 0
 
 
-class PlanText(dict[str, Plan]):
-    """Plans by kernel name as a text has them; `places` says where."""
+class Plans(dict[str, Plan]):
+    """Plans by kernel name, which print as their text.
 
-    def __init__(self, plans: Mapping[str, Plan], places: Mapping[Entry, Span]) -> None:
+    `places` says where each entry stands in the text that they were read from, `remarks` what a reader should know of
+    each kernel: lines that stand above its plan.
+    """
+
+    def __init__(
+        self,
+        plans: Mapping[str, Plan],
+        places: Mapping[Entry, Span] | None = None,
+        remarks: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         super().__init__(plans)
-        self.places = places
+        self.places = places or {}
+        self.remarks = remarks or {}
+
+    def text(self, kernel: str) -> str:
+        """The text of one plan."""
+        return _plan(kernel, self[kernel], self.remarks.get(kernel, ()))
+
+    def __str__(self) -> str:
+        return print_plans(self, self.remarks)
+
+    __repr__ = __str__
 
 
 # --- printing --------------------------------------------------------------------------------------
 
 
-def print_plans(plans: Mapping[str, Plan]) -> str:
-    """The text of plans by kernel name."""
-    return "\n".join(_plan(name, plan) for name, plan in plans.items())
+def print_plans(plans: Mapping[str, Plan], remarks: Mapping[str, Sequence[str]] | None = None) -> str:
+    """The text of plans by kernel name, each below its remarks."""
+    return "\n".join(_plan(name, plan, (remarks or {}).get(name, ())) for name, plan in plans.items())
 
 
-def _plan(name: str, plan: Plan) -> str:
+def brief(plan: Plan) -> str:
+    """A plan on one line: its levels, and what it stages."""
+    staged = [f"stage {_name(s.operand)} in {_name(s.unit)}" for s in plan.stagings]
+    return " · ".join([*map(_level, plan.levels), *staged]) or plan.reason or "loops as they are"
+
+
+def _plan(name: str, plan: Plan, remarks: Sequence[str]) -> str:
+    above = [f"// {' '.join(line.split())}" for line in remarks]
     lines = [
         *_nest(plan),
         *map(_reduction, plan.reductions),
@@ -95,7 +121,7 @@ def _plan(name: str, plan: Plan) -> str:
         *([_instruction(plan.instruction)] if plan.instruction is not None else []),
         *([f"because {_quoted(plan.reason)}"] if plan.reason else []),
     ]
-    return "\n".join([f"plan {_name(name)} {{", *(f"  {line}" for line in lines), "}\n"])
+    return "\n".join([*above, f"plan {_name(name)} {{", *(f"  {line}" for line in lines), "}\n"])
 
 
 def _nest(plan: Plan) -> Iterator[str]:
@@ -153,7 +179,7 @@ def _quoted(text: str) -> str:
 # --- parsing ---------------------------------------------------------------------------------------
 
 
-def parse_plans(text: str | Source) -> PlanText:
+def parse_plans(text: str | Source) -> Plans:
     """The plans of a text by kernel name; TileSyntaxError with the place where it is not plan text."""
     source = text if isinstance(text, Source) else Source(text, "<plan>")
     read = _read(source)
@@ -165,7 +191,7 @@ def parse_plans(text: str | Source) -> PlanText:
         for line in placed.lines:
             places[Entry(name, line.kind, count[line.kind])] = Span(source, line.start, line.end)
             count[line.kind] += 1
-    return PlanText({str(placed.name): placed.plan for placed in read}, places)
+    return Plans({str(placed.name): placed.plan for placed in read}, places)
 
 
 def _read(source: Source) -> tuple[PlacedPlan, ...]:

@@ -18,6 +18,7 @@ from tile_runtime.cli import (
     fmt,
     grad,
     ir,
+    plan,
     plugins,
     run,
     tune,
@@ -70,6 +71,7 @@ _add(app, "check", check.check, "tile check conv.tile --shape 'D=float32[1,8,8,3
 _add(app, "fmt", fmt.fmt, "tile fmt --check conv.tile")
 _add(app, "ir", ir.ir, "tile ir matmul.tile --stage stripe --after autotile --shape 'A=[64,64]' --shape 'B=[64,64]'")
 _add(app, "explain", explain.explain, "tile explain matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]'")
+_add(app, "plan", plan.plan, "tile plan matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' > my.plan")
 _add(app, "run", run.run, "tile run matmul.tile --input A=a.npy --input B=b.npy --output C=c.npy --device llvm")
 _add(app, "grad", grad.grad, "tile grad matmul.tile --wrt A --shape 'A=[2,3]' --shape 'B=[3,4]'")
 _add(app, "bench", bench.bench, "tile bench matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' --json")

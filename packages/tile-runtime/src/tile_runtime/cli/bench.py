@@ -6,14 +6,24 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from tile_runtime.cli.common import Device, File, Json, Reduced, Shapes, lowered, print_json, print_pairs, read_function
+from tile_runtime.cli.common import (
+    Device,
+    File,
+    Json,
+    Plan,
+    Reduced,
+    Shapes,
+    lowered,
+    print_json,
+    print_pairs,
+    random_inputs,
+    read_function,
+)
 
 if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
-    from tile_runtime.symbols import Symbol
 
 
 def bench(
@@ -21,21 +31,19 @@ def bench(
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="How long to measure.")] = 1.0,
+    plan: Plan = None,
     reduced: Reduced = False,
     json: Json = False,
 ) -> None:
     """Time a function on random inputs that stay on the device: median of many calls, FLOP/s and bytes per second."""
-    from tile_runtime.cli.common import placeholders
     from tile_runtime.tensor import asarray
 
     function = read_function(file)
     start = time.perf_counter()
-    low = lowered(function, shape, device, reduced)
+    low = lowered(function, shape, device, reduced, plan)
     executable = low.executable
     compiled = time.perf_counter() - start
-    rng = np.random.default_rng(0)
-    symbols = placeholders(function, shape)
-    tensors = [asarray(_random(rng, symbols[n]), low.device) for n in function.inputs]
+    tensors = [asarray(array, low.device) for array in random_inputs(low.program)]
     out = executable.run_tensors(tensors, [None] * len(executable.outputs))
     times: list[float] = []
     until = time.perf_counter() + seconds
@@ -46,12 +54,6 @@ def bench(
         times.append(time.perf_counter() - start)
     facts = _facts(low, compiled, times)
     print_json(facts) if json else print_pairs(facts)
-
-
-def _random(rng: np.random.Generator, symbol: Symbol) -> Any:
-    if symbol.dtype.is_float:
-        return rng.random(symbol.shape, np.float32).astype(symbol.dtype.numpy)
-    return rng.integers(0, 2, symbol.shape).astype(symbol.dtype.numpy)
 
 
 def _facts(low: Lowered, compiled: float, times: list[float]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import typer
 from tile_runtime.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
-    from tile_ir.program.nodes import TensorType
+    from tile_ir.program.nodes import Program, TensorType
 
+    from tile_runtime.evaluator import Evaluator
     from tile_runtime.function import BaseFunction, Function
     from tile_runtime.lowered import Lowered
 
@@ -28,6 +29,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Reduced = Annotated[
     bool, typer.Option("--reduced-precision", help="Allow matrix instructions: TF32, bfloat16 products.")
 ]
+Plan = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="PLAN", help="Plans to use, as `tile plan` prints them; '-' is standard input."),
+]
 Wrt = Annotated[list[str], typer.Option("--wrt", metavar="NAME", help="Input to differentiate by; may be repeated.")]
 
 _SHAPE = re.compile(r"\s*(?P<name>\w+'?)\s*=\s*(?P<dtype>[a-z]\w*)?\s*(\[(?P<sizes>[\d\s,]*)\])?\s*")
@@ -39,11 +44,14 @@ def read_function(path: Path) -> Function:
 
     if str(path) != "-":
         return Function.from_file(path)
+    return Function(_standard_input(), "<stdin>")
+
+
+def _standard_input() -> str:
     try:
-        text = sys.stdin.read()
+        return sys.stdin.read().removeprefix("\ufeff")
     except UnicodeDecodeError as problem:
         raise CommandError(f"standard input is not UTF-8 text: {problem}", USAGE) from None
-    return Function(text.removeprefix("\ufeff"), "<stdin>")
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
@@ -82,11 +90,52 @@ def placeholders(function: BaseFunction, shapes: Sequence[str]) -> dict[str, Any
     return {n: placeholder(t.dtype, t.shape, n) for n, t in types.items()}
 
 
-def lowered(function: BaseFunction, shapes: Sequence[str], device: str | None, reduced: bool = False) -> Lowered:
+def lowered(
+    function: BaseFunction,
+    shapes: Sequence[str],
+    device: str | None,
+    reduced: bool = False,
+    plan: Path | None = None,
+) -> Lowered:
     """The stages of compiling `function` for inputs of these shapes, with reduced precision where that is allowed."""
+    symbols = placeholders(function, shapes)
+    return evaluator(device, reduced, plan).lower(function, **symbols)
+
+
+def evaluator(device: str | None, reduced: bool = False, plan: Path | None = None) -> Evaluator:
+    """An evaluator that uses the plans of a file, or of standard input."""
+    from tile_ir.diagnostics import Source
+
     from tile_runtime.evaluator import Evaluator
 
-    return Evaluator(device, reduced_precision=reduced).lower(function, **placeholders(function, shapes))
+    if plan is None or str(plan) != "-":
+        return Evaluator(device, reduced_precision=reduced, plans=plan)
+    from tile_opt.plan.text import parse_plans
+
+    return Evaluator(device, reduced_precision=reduced, plans=parse_plans(Source(_standard_input(), "<stdin>")))
+
+
+def random_inputs(program: Program) -> list[Any]:
+    """Arrays for the inputs of a program: floats in [0, 1), integers 0 and 1; the same in every run."""
+    import numpy as np
+
+    from tile_runtime.arrays import numpy_dtype
+
+    rng = np.random.default_rng(0)
+    made: list[Any] = []
+    for param in program.inputs:
+        shape, dtype = param.type.shape, numpy_dtype(f"input {param.name!r}", param.type.dtype)
+        floats = param.type.dtype.is_float
+        made.append((rng.random(shape, np.float32) if floats else rng.integers(0, 2, shape)).astype(dtype))
+    return made
+
+
+def write_text(path: Path, text: str) -> None:
+    """A file of UTF-8 text; CommandError when it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}") from error
 
 
 def print_json(value: Any) -> None:

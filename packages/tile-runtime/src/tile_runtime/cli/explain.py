@@ -7,8 +7,18 @@ from typing import Annotated
 
 import typer
 
-from tile_runtime.cli.common import Device, File, Json, Reduced, Shapes, lowered, print_json, read_function
-from tile_runtime.cli.errors import CommandError
+from tile_runtime.cli.common import (
+    Device,
+    File,
+    Json,
+    Plan,
+    Reduced,
+    Shapes,
+    lowered,
+    print_json,
+    read_function,
+    write_text,
+)
 
 
 def explain(
@@ -21,23 +31,17 @@ def explain(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="OUT", help="Write one self-contained HTML page instead.")
     ] = None,
+    plan: Plan = None,
     reduced: Reduced = False,
     json: Json = False,
 ) -> None:
     """Say what each kernel does, how it was tiled, what it costs, and where compile time went."""
-    low = lowered(read_function(file), shape, device, reduced)
+    low = lowered(read_function(file), shape, device, reduced, plan)
     if html is not None:
-        _write(html, low.explain_html())
+        write_text(html, low.explain_html())
     if json:
         document = low.report(candidates=candidates).to_dict()
         document |= {"device": low.device.id, "arenas": list(low.kernels.arenas)}
         print_json(document)
     elif html is None:
         print(low.explain(candidates=candidates))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror}") from error

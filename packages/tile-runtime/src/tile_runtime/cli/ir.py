@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tile_runtime.cli.common import Device, File, Reduced, Shapes, lowered, read_function
+from tile_runtime.cli.common import Device, File, Plan, Reduced, Shapes, lowered, read_function
 from tile_runtime.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def ir(
     ] = None,
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
+    plan: Plan = None,
     reduced: Reduced = False,
 ) -> None:
     """Print a stage of compilation. All but the syntax tree need a --shape for every input."""
@@ -46,7 +47,7 @@ def ir(
     if stage is Stage.AST:
         print("\n".join(_tree(function.syntax)))
         return
-    print(_text(lowered(function, shape, device, reduced), stage, after).rstrip("\n"))
+    print(_text(lowered(function, shape, device, reduced, plan), stage, after).rstrip("\n"))
 
 
 def _text(low: Lowered, stage: Stage, after: str | None) -> str:

@@ -9,7 +9,7 @@ from zipfile import BadZipFile
 import numpy as np
 import typer
 
-from tile_runtime.cli.common import Device, File, Json, Reduced, print_json, print_table, read_function
+from tile_runtime.cli.common import Device, File, Json, Plan, Reduced, evaluator, print_json, print_table, read_function
 from tile_runtime.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -25,16 +25,15 @@ def run(
         list[str], typer.Option("--output", "-o", metavar="NAME=FILE.npy", help="Where to save an output.")
     ] = [],  # noqa: B006
     device: Device = None,
+    plan: Plan = None,
     reduced: Reduced = False,
     json: Json = False,
 ) -> None:
     """Run a function on arrays from files; outputs are saved where --output says, and summarised."""
-    from tile_runtime.evaluator import Evaluator
-
     function = read_function(file)
     files = _pairs(function, "output", function.outputs, outputs)
     values = {n: _load(n, text) for n, text in _pairs(function, "input", function.inputs, inputs).items()}
-    found = Evaluator(device, reduced_precision=reduced)(function, **values)
+    found = evaluator(device, reduced, plan)(function, **values)
     arrays = (found,) if len(function.outputs) == 1 else found
     results: dict[str, Any] = dict(zip(function.outputs, arrays, strict=True))
     for name, path in files.items():

@@ -42,11 +42,11 @@ class TensorTile(KernelPass):
 
     def plan(self, view: KernelView, target: Target) -> TensorPlan | None:
         """The plan for a kernel; None where precision is not to be reduced or no instruction fits."""
-        model = target.model
-        if not model.get("reduced_precision") or model.get("subgroup") != LANES or not _one_contraction(view):
+        allowed = target.options.reduced_precision and target.machine.subgroup == LANES
+        if not allowed or not _one_contraction(view):
             return None
         main = _main(view)
-        for name in model.get("matrix", ()):
+        for name in target.matrix:
             roles = _roles(view, main, MATRIX_INSTRUCTIONS[name])
             plan = None if roles is None else self.model(target).plan(view, roles)
             if plan is not None:
@@ -54,8 +54,8 @@ class TensorTile(KernelPass):
         return None
 
     def model(self, target: Target) -> TensorModel:
-        """The cost model for a target; `static_local_bytes` of its model may exceed what its driver reports."""
-        return TensorModel(target.settings, int(target.model.get("static_local_bytes", target.settings.max_mem)))
+        """The cost model for a target."""
+        return TensorModel(target.settings, target.settings.static_local_bytes or target.settings.max_mem)
 
 
 def _main(view: KernelView) -> Stage:

@@ -1,0 +1,314 @@
+"""Instructions of a leaf's straight-line code, by the port that starts them, and its longest dependence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log2, prod
+
+from tile_ir.dtype import DType, Kind
+from tile_ir.machine import Functions, Machine, Ports
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
+
+from tile_opt.model.scheduled import Access, Loop, Tree
+
+FREE = frozenset({"ident"})
+_FUNCTION: Mapping[str, str] = {
+    "div": "div", "recip": "div", "sqrt": "sqrt", "exp": "exp", "log": "log", "tanh": "tanh", "pow": "pow",
+    **dict.fromkeys(("sin", "cos", "tan"), "trigonometric"),
+    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh"), "inverse"),
+}  # fmt: skip
+_INTEGER_DIVISION = 12
+"""Instructions for each element: there is none for vectors."""
+_INTEGER_PRODUCT = 2
+_NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
+"""Instructions that widen a vector of 16-bit floats, or that store one."""
+_ROUNDING: Mapping[DType, float] = {DType.FLOAT16: 2, DType.BFLOAT16: 6}
+"""Instructions that round a result to 16 bits."""
+FORWARD = 5
+"""Cycles from a store to a load of the same address, beyond the load's own."""
+LOOP = 2
+"""Scalar instructions that keep a loop going."""
+
+
+@dataclass(slots=True)
+class Work:
+    """Instructions by port, in units of what a port starts at once, and the time that results wait for each other."""
+
+    fma: float = 0
+    add: float = 0
+    load: float = 0
+    store: float = 0
+    shuffle: float = 0
+    issue: float = 0
+    """Instructions of all kinds, however wide."""
+    chain: float = 0
+    """Cycles that must pass because each pass needs results of the one before."""
+    depth: float = 0
+    """Cycles from a pass's first instruction to its last, where passes do not wait for each other."""
+
+    def plus(self, other: Work, times: float = 1) -> None:
+        """Add `other`, done `times` times in a row."""
+        self.fma += other.fma * times
+        self.add += other.add * times
+        self.load += other.load * times
+        self.store += other.store * times
+        self.shuffle += other.shuffle * times
+        self.issue += other.issue * times
+        self.chain += other.chain * times
+        self.depth += other.depth * times
+
+    def cycles(self, ports: Ports) -> dict[str, float]:
+        """Cycles that each port, and the dependence, needs by itself."""
+        return {
+            "multiply": self.fma / ports.fma,
+            "add": self.add / ports.add,
+            "vector": (self.fma + self.add + self.shuffle) / ports.vector,
+            "load": self.load / ports.load,
+            "store": self.store / ports.store,
+            "shuffle": self.shuffle / ports.shuffle,
+            "issue": self.issue / ports.issue,
+            "latency": self.chain,
+        }
+
+
+def straight_line(tree: Tree, machine: Machine) -> Work:
+    """The work of one pass through the tree's own statements: all points of its unrolled and vector loops."""
+    return _Counter(tree, machine).count()
+
+
+class _Counter:
+    def __init__(self, tree: Tree, machine: Machine) -> None:
+        self.tree, self.machine = tree, machine
+        vector = machine.vector
+        self.native = vector.native or vector.bytes
+        self.wide = self.native if machine.is_gpu else vector.bytes
+        self.vector = next((i for i in tree.static if i.bind is Bind.VECTOR and i.lanes > 1), None)
+        self.lanes = self.vector.lanes if self.vector else 1
+        self.inner = next((i for i in reversed(tree.path) if i.bind is Bind.NONE and i.extent > 1), None)
+        self.moves: dict[str, frozenset[str]] = {}
+        self.dtypes: dict[str, DType] = {}
+        self.work = Work()
+
+    def count(self) -> Work:
+        products = self._products()
+        for statement in self.tree.block.body:
+            match statement:
+                case Load(dst=dst, src=src):
+                    self._load(dst, self.tree.accesses[src])
+                case Store(dst=dst, src=src):
+                    self._store(self.tree.accesses[dst], src, src in products)
+                case Op():
+                    self._op(statement, statement.dst in products)
+                case Const(dst=dst, dtype=dtype) | LoadIndex(dst=dst, dtype=dtype):
+                    self.moves[dst], self.dtypes[dst] = frozenset(), dtype
+                case Reduce(dst=dst, src=src):
+                    self.moves[dst], self.dtypes[dst] = self.moves[src], self.dtypes[src]
+                case _:
+                    pass
+        if self.tree.serial:
+            self.work.issue += LOOP
+        if self.inner is not None and self.inner.ordered:
+            self._recurrence()
+        return self.work
+
+    # how often, and how wide
+
+    def _of(self, access: Access) -> frozenset[str]:
+        return frozenset(i.name for i in self.tree.static if access.moved_by(i.name))
+
+    def _instances(self, names: frozenset[str]) -> int:
+        """Different values among the points of the static loops, a vector of lanes counting as one."""
+        return prod(self._count(i) for i in self.tree.static if i.name in names)
+
+    def _count(self, loop: Loop) -> int:
+        return -(-loop.extent // loop.lanes) if loop is self.vector else loop.extent
+
+    def _is_vector(self, names: frozenset[str]) -> bool:
+        return self.vector is not None and self.vector.name in names
+
+    def _bytes(self, dtype: DType, names: frozenset[str]) -> int:
+        """Bytes of one value that moves with `names`, as it is computed."""
+        return _width(dtype) * (self.lanes if self._is_vector(names) else 1)
+
+    def _compute(self, port: str, times: float, bytes_: float) -> None:
+        """Spend `times` operations on values of so many bytes."""
+        self._spend(port, times * max(1.0, bytes_ / self.native))
+        self.work.issue += times * max(1.0, bytes_ / self.wide)
+
+    def _spend(self, port: str, slots: float) -> None:
+        setattr(self.work, port, getattr(self.work, port) + slots)
+
+    # statements
+
+    def _load(self, dst: str, access: Access) -> None:
+        names = self._of(access)
+        self.moves[dst], self.dtypes[dst] = names, access.dtype
+        if access.buffer.in_registers:
+            self._rearrange(access, names)
+        else:
+            self._move("load", access, names)
+            self._widen(access, names)
+
+    def _widen(self, access: Access, names: frozenset[str]) -> None:
+        if access.dtype in _NARROW:
+            times = self._instances(names) * _NARROW[access.dtype]
+            self._compute("shuffle", times, self._bytes(access.dtype, names))
+
+    def _rearrange(self, access: Access, names: frozenset[str]) -> None:
+        """Lanes that are gathered from, or scattered to, several registers."""
+        if self._is_vector(names) and not self._side_by_side(access):
+            self._compute("shuffle", self._instances(names) * log2(self.lanes), self._bytes(access.dtype, names))
+
+    def _side_by_side(self, access: Access) -> bool:
+        """Neighbouring lanes are neighbours in memory."""
+        return (
+            self.vector is not None
+            and not access.scattered
+            and access.stride(self.vector.name) == access.dtype.bytes
+        )  # fmt: skip
+
+    def _move(self, port: str, access: Access, names: frozenset[str]) -> None:
+        """Fetch or store every value of the access; what crosses a line counts twice, lanes apart each on their own."""
+        times = self._instances(names)
+        if not self._is_vector(names):
+            self._spend(port, times)
+            self.work.issue += times
+        elif self.vector is None or not self._side_by_side(access):
+            self._spend(port, times * self.lanes)
+            self._spend("shuffle", times * self.lanes)
+            self.work.issue += 2 * times * self.lanes
+        else:
+            bytes_ = self.lanes * access.dtype.bytes
+            wide = min(bytes_, self.machine.vector.bytes)
+            twice = 1 + crossing(access, self.vector, wide, self.machine)
+            self._spend(port, times * twice * max(1.0, bytes_ / self.native))
+            self.work.issue += times * max(1.0, bytes_ / self.machine.vector.bytes)
+
+    def _op(self, op: Op, fused: bool) -> None:
+        names = frozenset[str]().union(*(self.moves[a] for a in op.args))
+        self.moves[op.dst], self.dtypes[op.dst] = names, op.dtype
+        if op.name in FREE or fused:
+            return
+        operand = self.dtypes[op.args[0]] if op.args else op.dtype
+        dtype = op.dtype if _width(op.dtype) >= _width(operand) else operand
+        times, bytes_ = self._instances(names), self._bytes(dtype, names)
+        port, cost = _cost(op.name, dtype, self.machine.functions)
+        if op.name in ("div", "recip") and not dtype.is_float:
+            times *= self.lanes if self._is_vector(names) else 1
+        self._compute(port, times * cost, bytes_)
+        if op.dtype in _ROUNDING:
+            self._compute("add", times * _ROUNDING[op.dtype], bytes_)
+
+    def _store(self, access: Access, src: str, fused: bool) -> None:
+        names = self._of(access)
+        if access.agg is not None:
+            self._merge(access, names, self.moves[src], fused)
+        elif access.buffer.in_registers:
+            self._rearrange(access, names)
+        else:
+            self._move("store", access, names)
+            self._widen(access, names)
+
+    def _merge(self, access: Access, target: frozenset[str], value: frozenset[str], fused: bool) -> None:
+        """An aggregating store: its operations, the cell's way from memory and back, and the chain of updates."""
+        names = target | value
+        times, bytes_ = self._instances(names), self._bytes(access.dtype, names)
+        across = log2(self.lanes) if self._is_vector(value) and not self._is_vector(target) else 0.0
+        multiply = fused or access.agg is Aggregation.PROD
+        self._compute("fma" if multiply else "add", times * (1 + across), bytes_)
+        self._compute("shuffle", times * across, bytes_)
+        if access.dtype in _ROUNDING:
+            self._compute("add", times * _ROUNDING[access.dtype], bytes_)
+        if not access.buffer.in_registers:
+            self._move("load", access, target)
+            self._move("store", access, target)
+        ports = self.machine.ports
+        latency = ports.fma_latency if multiply else ports.add_latency
+        self._chain(access, latency * times / self._instances(target), latency * 2 * across)
+
+    def _chain(self, access: Access, updates: float, across: float) -> None:
+        """Cycles of the updates that a cell gets in one pass; the next pass goes on with it, or has cells of its own."""
+        memory = 0.0 if access.buffer.in_registers else FORWARD + self._near()
+        if self.inner is None or self.inner.name in access.buffer.around or access.moved_by(self.inner.name):
+            self.work.depth = max(self.work.depth, updates + across + memory)
+        else:
+            self.work.chain = max(self.work.chain, updates + memory)
+
+    def _near(self) -> float:
+        return self.machine.caches[0].latency if self.machine.caches else 0.0
+
+    def _recurrence(self) -> None:
+        """A loop in order that reads what it wrote: every operation on the way waits for the one before."""
+        accesses = self.tree.accesses.values()
+        kept = {a.buffer for a in accesses if a.writes and a.agg is None}
+        again = [a for a in accesses if a.reads and a.buffer in kept]
+        if not again:
+            return
+        functions, ports = self.machine.functions, self.machine.ports
+        ops = [s for s in self.tree.block.body if isinstance(s, Op) and s.name not in FREE]
+        latency = sum(ports.add_latency * max(1.0, _cost(o.name, o.dtype, functions)[1] / 4) for o in ops)
+        if any(not a.buffer.in_registers for a in again):
+            latency += FORWARD + self._near()
+        self.work.chain = max(self.work.chain, latency)
+
+    def _products(self) -> frozenset[str]:
+        """Products that only a sum takes: one instruction with it."""
+        body = self.tree.block.body
+        used: dict[str, int] = {}
+        for s in body:
+            for name in _read_by(s):
+                used[name] = used.get(name, 0) + 1
+        made = {s.dst for s in body if isinstance(s, Op) and s.name == "mul" and s.dtype.is_float}
+        sums = {
+            s.src for s in body if isinstance(s, Store) and self.tree.accesses[s.dst].agg is Aggregation.SUM
+        }  # fmt: skip
+        return frozenset(n for n in made & sums if used[n] == 1)
+
+
+def _read_by(statement: object) -> Sequence[str]:
+    match statement:
+        case Op(args=args):
+            return args
+        case Store(src=src):
+            return (src, *(a for a in statement.at if isinstance(a, str)))
+        case Load():
+            return tuple(a for a in statement.at if isinstance(a, str))
+        case Reduce(src=src):
+            return (src,)
+        case _:
+            return ()
+
+
+def _width(dtype: DType) -> int:
+    """Bytes in which a value is computed."""
+    return 4 if dtype in _NARROW or dtype.kind is Kind.BOOL else dtype.bytes
+
+
+def _cost(name: str, dtype: DType, functions: Functions) -> tuple[str, float]:
+    """(port, instructions of one vector)."""
+    if name == "mul":
+        return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
+    field = _FUNCTION.get(name)
+    if field is None:
+        return "add", 1
+    if not dtype.is_float:
+        return "fma", _INTEGER_DIVISION
+    longer = functions.double if dtype is DType.FLOAT64 and field not in ("div", "sqrt") else 1
+    return "fma", getattr(functions, field) * longer
+
+
+def crossing(access: Access, vector: Loop, bytes_: float, machine: Machine) -> float:
+    """Share of accesses of so many bytes, neighbouring lanes of `vector` each, that touch two lines."""
+    line = machine.caches[0].line if machine.caches else 64
+    strides = [t.stride * (vector.lanes if vector.name in t.loops else 1) for t in access.terms]
+    align = min((_power(v) for v in (*strides, access.offset) if v % line), default=line)
+    if align >= bytes_:
+        return 0.0
+    return (bytes_ - max(align, access.dtype.bytes)) / line
+
+
+def _power(value: int) -> int:
+    """The largest power of two that divides a number."""
+    return value & -value

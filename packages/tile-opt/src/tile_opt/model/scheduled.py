@@ -1,0 +1,239 @@
+"""A scheduled kernel as the model sees it: a tree of loops, and accesses whose addresses are affine in them.
+
+Everything is read from Stripe: nothing here knows which plan, pass or person made the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine, DivModOp, Quasi
+from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement, Scope, Store, Transfer
+
+from tile_opt.lowering.points import OUTSIDE, Nest
+
+_ZERO = Affine()
+STATIC = (Bind.UNROLL, Bind.VECTOR)
+"""Loops that are straight-line code."""
+ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop of the nest under its unique name."""
+
+    name: str
+    extent: int
+    bind: Bind
+    lanes: int = 1
+    axis: int = 0
+    ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """``stride * x`` bytes of an address, x running over `extent` values as any of `loops` does."""
+
+    stride: int
+    extent: int
+    loops: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """What is accessed: a whole buffer, or an array of the kernel's own."""
+
+    name: str
+    unit: str
+    scope: Scope
+    bytes: int
+    align: int
+    swizzled: bool = False
+    around: frozenset[str] = frozenset()
+    """Loops whose every iteration has it anew."""
+
+    @property
+    def in_registers(self) -> bool:
+        return self.unit == "REG"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """All that a leaf reads or writes through one view."""
+
+    buffer: Buffer
+    dtype: DType
+    terms: tuple[Term, ...]
+    """Ascending strides; coefficients of one loop added up."""
+    offset: int
+    """Bytes from the buffer's start where all loops are 0."""
+    reads: bool
+    writes: bool
+    agg: Aggregation | None
+    streaming: bool
+    scattered: bool
+    """Some subscript is a value that only the run knows."""
+
+    def stride(self, loop: str) -> int | None:
+        """Bytes between neighbouring iterations of `loop`; None where they differ."""
+        found = [t for t in self.terms if loop in t.loops]
+        if not found:
+            return 0
+        return found[0].stride if len(found) == 1 and len(found[0].loops) == 1 else None
+
+    def moved_by(self, loop: str) -> bool:
+        return any(loop in t.loops for t in self.terms)
+
+
+@dataclass(slots=True)
+class Tree:
+    """A block: its own loops, what its statements access, the blocks within it."""
+
+    block: Block
+    loops: tuple[Loop, ...]
+    """Its own, outermost first."""
+    path: tuple[Loop, ...]
+    """Those around it and its own."""
+    points: int
+    """How often its statements run in the whole kernel."""
+    entries: int
+    """How often the block is entered."""
+    accesses: Mapping[str, Access]
+    inner: list[Tree] = field(default_factory=list["Tree"])
+    registers: int = 0
+    """Bytes of its arrays in registers."""
+
+    def walk(self) -> Iterator[Tree]:
+        """This block and all within it, in order."""
+        yield self
+        for tree in self.inner:
+            yield from tree.walk()
+
+    @property
+    def serial(self) -> tuple[Loop, ...]:
+        """Its own loops that are loops in the code."""
+        return tuple(i for i in self.loops if i.bind not in STATIC)
+
+    @property
+    def static(self) -> tuple[Loop, ...]:
+        return tuple(i for i in self.loops if i.bind in STATIC)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A view of a buffer: the byte address of its origin."""
+
+    buffer: Buffer
+    affine: Affine
+    quasi: tuple[Term, ...]
+    strides: tuple[int, ...]
+    """Bytes per dimension."""
+
+
+def read(kernel: Block) -> Tree:
+    """The tree of one scheduled kernel; its refinements' sources are the buffers of the program around it."""
+    return _tree(kernel, OUTSIDE, (), {}, 1)
+
+
+def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[str, _View], entries: int) -> Tree:
+    nest = outside.inside(block)
+    loops = tuple(
+        Loop(nest.names[i.name].names[0], i.range, i.bind, i.lanes, i.axis, i.order is Order.ORDERED)
+        for i in block.indexes
+        if i.value is None
+    )
+    whole = (*path, *loops)
+    around = frozenset(i.name for i in whole)
+    views = {r.into: _view(r, parents.get(r.source), nest, around) for r in block.refs}
+    constrained = nest.empty or nest.constraints != outside.constraints
+    points = nest.points() if constrained else entries * prod(i.extent for i in loops)
+    tree = Tree(block, loops, whole, points, entries, _accesses(block, views, nest))
+    tree.registers = sum(
+        r.type.nbytes * r.versions for r in block.refs if r.dir is Direction.ALLOC and r.loc.unit == "REG"
+    )
+    tree.inner = [_tree(s, nest, whole, views, points) for s in block.body if isinstance(s, Block)]
+    return tree
+
+
+def _view(ref: Refinement, parent: _View | None, nest: Nest, around: frozenset[str]) -> _View:
+    strides = tuple(s * ref.type.dtype.bytes for s in ref.type.strides)
+    if ref.dir is Direction.ALLOC:
+        return _View(_buffer(ref, ref.into, around), Affine(), (), strides)
+    if parent is None:
+        parent = _View(_buffer(ref, ref.source, frozenset()), Affine(), (), ())
+    access = ref.access[len(ref.access) - len(strides) :]
+    if all(form == _ZERO for form in access):
+        return _View(parent.buffer, parent.affine, parent.quasi, strides)
+    affine, quasi = _address(access, strides, nest)
+    return _View(parent.buffer, parent.affine + affine, (*parent.quasi, *quasi), strides)
+
+
+def _buffer(ref: Refinement, name: str, around: frozenset[str]) -> Buffer:
+    layout, bytes_ = ref.type.layout, ref.type.nbytes * ref.versions
+    align = max(layout.align, ref.type.dtype.bytes)
+    return Buffer(name, ref.loc.unit, ref.loc.scope, bytes_, align, layout.swizzle is not None, around)
+
+
+def _address(forms: tuple[Quasi, ...], strides: tuple[int, ...], nest: Nest) -> tuple[Affine, tuple[Term, ...]]:
+    """Bytes of subscripts: the affine part, and a term for each division or remainder."""
+    terms: list[tuple[str, int]] = []
+    quasi: list[Term] = []
+    const = 0
+    for form, stride in zip(forms, strides, strict=True):
+        plain = form if isinstance(form, Affine) else form.plus
+        resolved = plain.substitute(nest.names)
+        terms += [(n, c * stride) for n, c in resolved.terms]
+        const += resolved.const * stride
+        if not isinstance(form, Affine):
+            num = form.num.substitute(nest.names)
+            values = 1 + sum(abs(c) * (nest.ranges[n] - 1) for n, c in num.terms)
+            extent = min(form.den, values) if form.op is DivModOp.MOD else -(-values // form.den)
+            quasi.append(Term(form.scale * stride, extent, frozenset(num.names)))
+    return Affine.of(terms, const), tuple(quasi)
+
+
+def _accesses(block: Block, views: Mapping[str, _View], nest: Nest) -> dict[str, Access]:
+    """By refinement, what the block's own statements touch."""
+    reads: set[str] = set()
+    writes: set[str] = set()
+    at: dict[str, tuple[Quasi | str, ...]] = {}
+    for statement in block.body:
+        match statement:
+            case Load(src=src):
+                reads.add(src)
+                at[src] = statement.at
+            case Store(dst=dst):
+                writes.add(dst)
+                at[dst] = statement.at
+            case Transfer(dst=dst, src=src):
+                reads.add(src)
+                writes.add(dst)
+            case _:
+                pass
+    if not reads and not writes:
+        return {}
+    refs = {r.into: r for r in block.refs}
+    return {
+        name: _access(refs[name], views[name], at.get(name, ()), nest, name in reads, name in writes)
+        for name in sorted(reads | writes)
+    }
+
+
+def _access(ref: Refinement, view: _View, at: tuple[Quasi | str, ...], nest: Nest, reads: bool, writes: bool) -> Access:
+    affine, quasi = view.affine, view.quasi
+    known = tuple(Affine() if isinstance(a, str) else a for a in at)
+    if known:
+        more, parts = _address(known, view.strides, nest)
+        affine, quasi = affine + more, (*quasi, *parts)
+    terms = [Term(abs(c), nest.ranges[n], frozenset((n,))) for n, c in affine.terms if c and nest.ranges[n] > 1]
+    terms += [t for t in quasi if t.extent > 1 and t.stride]
+    low = affine.const + sum(c * (nest.ranges[n] - 1) for n, c in affine.terms if c < 0)
+    agg = ref.agg if ref.agg is not Aggregation.ASSIGN else None
+    return Access(
+        view.buffer, ref.type.dtype, tuple(sorted(terms, key=lambda t: (t.stride, t.extent))), low,
+        reads or agg is not None, writes, agg, ref.hint == "streaming", any(isinstance(a, str) for a in at),
+    )  # fmt: skip

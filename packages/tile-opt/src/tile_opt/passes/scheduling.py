@@ -1,0 +1,201 @@
+"""Passes that schedule: each kernel in normal form gets a plan, and becomes what the plan says.
+
+A scheduling pass says which plans a kernel may have and what a plan makes of it. Everything else is here: a plan that
+the caller gave goes before the pass's own choice, equal kernels are chosen for once, and what was decided is returned
+beside the program.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tile_ir.names import claim
+from tile_ir.stripe.hashing import structural_hash
+from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
+from tile_ir.target import Target
+
+from tile_opt.blocks.buffers import with_main_refs
+from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
+from tile_opt.passes.base import Pass
+from tile_opt.plan.check import PlanCheck
+from tile_opt.plan.names import Names, operands, renamed
+from tile_opt.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a plan makes of a kernel.
+
+    `before` and `after` are kernels of their own in normal form, such as the copy of an operand or the combination of
+    partial results; they are scheduled in turn, by plans under their own names.
+    """
+
+    kernel: Block
+    before: tuple[Block, ...] = ()
+    after: tuple[Block, ...] = ()
+    buffers: tuple[Refinement, ...] = ()
+    """Allocations of main that these kernels exchange data through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The plan of one kernel."""
+
+    view: KernelView
+    """The kernel in normal form."""
+    plan: Plan
+    scheduler: SchedulingPass
+    given: bool = False
+    """It was the caller's, not the pass's own."""
+    parent: str = ""
+    """The kernel whose plan added this one, if one did."""
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels that do the same to other buffers."""
+        return structural_hash(close_kernel(self.view))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the kernel computes, and the names that a plan of it may use."""
+        loops = ", ".join(f"{name}: {extent}" for name, extent in self.view.ranges.items())
+        return (
+            *self.view.comment.splitlines(),
+            f"loops {loops or 'none'}",
+            f"operands {', '.join(operands(self.view))}",
+        )
+
+    def others(self, target: Target) -> Iterator[Plan]:
+        """What else the scheduler would consider, best first."""
+        return (plan for plan in self.scheduler.candidates(self.view, target) if plan != self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A scheduled program, and what was decided for its kernels, by name."""
+
+    program: Program
+    decisions: Mapping[str, Decision]
+
+
+@dataclass(frozen=True)
+class SchedulingPass(Pass):
+    """A pass that chooses a plan for each kernel and builds it; kernels without candidates are left to later passes."""
+
+    @abstractmethod
+    def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
+        """Legal plans for a kernel, best first and few, each made when it is asked for."""
+
+    @abstractmethod
+    def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
+        """The scheduled kernel; TileError with a sentence where the plan asks for what cannot be built."""
+
+    def accepts(self, plan: Plan) -> bool:
+        """Whether a plan of the caller's is for this pass to build."""
+        del plan
+        return True
+
+    def choose(self, view: KernelView, target: Target) -> tuple[Plan, Built] | None:
+        """The pass's own choice, built; None leaves the kernel to the passes that follow."""
+        plan = next(iter(self.candidates(view, target)), None)
+        return None if plan is None else (plan, self.build(view, plan, target))
+
+    def checked(self, view: KernelView, plan: Plan, target: Target, given: Mapping[str, Plan] | None = None) -> Built:
+        """What a plan from outside makes of a kernel; TilePlanError, with places in `given`, where it does not fit."""
+        check = PlanCheck(view, plan, target, given or {})
+        check.before()
+        with check.building():
+            built = self.build(view, plan, target)
+        check.after(built.kernel)
+        return built
+
+    def apply(self, program: Program, target: Target) -> Program:
+        return self.schedule(program, target).program
+
+    def schedule(self, program: Program, target: Target, given: Mapping[str, Plan] | None = None) -> Scheduled:
+        """`program` scheduled; `given` plans go before the pass's own choice, by kernel name.
+
+        A given plan that does not fit its kernel or the target is a TilePlanError with its place.
+        """
+        main = main_of(program)
+        run = _Run(self, target, given or {}, {ref.into for ref in main.refs})
+        kernels = tuple(run.kernels(main.body))
+        if not run.decisions:
+            return Scheduled(program, {})
+        scheduled = with_kernels(program, kernels)
+        if run.buffers:
+            scheduled = with_main_refs(scheduled, (*main.refs, *run.buffers))
+        return Scheduled(scheduled, run.decisions)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One application of a scheduling pass to a program."""
+
+    scheduler: SchedulingPass
+    target: Target
+    given: Mapping[str, Plan]
+    taken: set[str]
+    """Names of main's buffers."""
+    names: set[str] = field(default_factory=set[str])
+    """Kernels met so far."""
+    buffers: list[Refinement] = field(default_factory=list[Refinement])
+    decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
+    known: dict[str, tuple[Names, Plan]] = field(default_factory=dict[str, tuple[Names, Plan]])
+    """What was chosen for kernels so far, by structure."""
+
+    def kernels(self, statements: Iterable[Statement], parent: str = "") -> Iterator[Statement]:
+        """The kernels that take the place of `statements`; those that get no plan stay as they are."""
+        for statement in statements:
+            built = self._built(statement, parent) if isinstance(statement, Block) else None
+            if built is None:
+                yield statement
+                continue
+            family = parent or built.kernel.name
+            yield from self.kernels(built.before, family)
+            yield built.kernel
+            yield from self.kernels(built.after, family)
+
+    def _built(self, kernel: Block, parent: str) -> Built | None:
+        name = claim(kernel.name, self.names)
+        view = open_kernel(kernel)
+        if view is None:
+            return None
+        view = replace(view, name=name)
+        decided = self._decided(view, structural_hash(kernel))
+        if decided is None:
+            return None
+        plan, built = decided
+        self.decisions[name] = Decision(view, plan, self.scheduler, name in self.given, parent)
+        return self._with_free_names(built)
+
+    def _decided(self, view: KernelView, key: str) -> tuple[Plan, Built] | None:
+        given = self.given.get(view.name)
+        if given is not None:
+            accepted = self.scheduler.accepts(given)
+            return (given, self.scheduler.checked(view, given, self.target, self.given)) if accepted else None
+        names = Names.of(view)
+        known = self.known.get(key)
+        again = None if known is None else renamed(known[1], known[0], names)
+        if again is not None:
+            return again, self.scheduler.build(view, again, self.target)
+        decided = self.scheduler.choose(view, self.target)
+        if decided is not None:
+            self.known[key] = names, decided[0]
+        return decided
+
+    def _with_free_names(self, built: Built) -> Built:
+        """Buffers of main that two kernels would call the same get names of their own."""
+        new = {ref.into: claim(ref.into, self.taken) for ref in built.buffers}
+        self.buffers += [replace(ref, into=new[ref.into]) for ref in built.buffers]
+        if all(old == name for old, name in new.items()):
+            return built
+
+        def moved(kernel: Block) -> Block:
+            return replace(kernel, refs=tuple(replace(r, source=new.get(r.source, r.source)) for r in kernel.refs))
+
+        before, after = tuple(map(moved, built.before)), tuple(map(moved, built.after))
+        return Built(moved(built.kernel), before, after)

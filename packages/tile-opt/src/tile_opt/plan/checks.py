@@ -1,0 +1,335 @@
+"""The checks of a plan, one function each: yields a finding per mistake.
+
+`CHECKS` read the plan, its kernel and the target; `BUILT` read what building made. A plan that passes them all is
+built into a kernel with the same results, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import prod
+
+from tile_ir.diagnostics import Severity
+from tile_ir.dtype import DType, promote
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Scope
+from tile_ir.stripe.walk import blocks_in
+from tile_ir.target import Target
+
+from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.work import MERGING
+from tile_opt.plan.names import operands
+from tile_opt.plan.plan import Across, Edge, Plan
+
+MOST_UNROLLED = 4096
+"""Copies of a body in straight-line code."""
+WIDEST = 16
+"""Elements of a vector that every target takes."""
+ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
+ACROSS: dict[Bind, tuple[Across, ...]] = {
+    Bind.GRID: (Across.GROUPS, Across.SCAN),
+    Bind.CORE: (Across.GROUPS, Across.SCAN),
+    Bind.GROUP: (Across.ITEMS, Across.SCAN),
+    Bind.SUBGROUP: (Across.ITEMS, Across.SCAN),
+    Bind.LANE: (Across.ITEMS, Across.SCAN),
+    Bind.VECTOR: (Across.LANES, Across.SCAN),
+}
+"""What a reduction has to be split across where a level runs its iterations at once."""
+UNITS = ("REG", "LOCAL", "DRAM")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A mistake in a line of a plan; `word` is the part of the line that is wrong, or ""."""
+
+    code: str
+    message: str
+    kind: str = "plan"
+    number: int = 0
+    word: str = ""
+    hint: str | None = None
+    severity: Severity = Severity.ERROR
+
+
+Check = Callable[[KernelView, Plan, Target], Iterator[Finding]]
+BuiltCheck = Callable[[Block, Plan, Target], Iterator[Finding]]
+
+
+def did_you_mean(name: str, known: Iterable[str], what: str = "known") -> str:
+    """A hint: the closest of the known names, or all of them."""
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"{what}: {', '.join(names) or 'none'}"
+
+
+# --- names -----------------------------------------------------------------------------------------
+
+
+def loops_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """Every loop that a line names is one of the kernel's."""
+    for kind, number, loop in _named_loops(plan):
+        if loop not in view.ranges:
+            message = f"the kernel {view.name!r} has no loop {loop!r}"
+            yield Finding("TILE-E631", message, kind, number, loop, did_you_mean(loop, view.ranges, "its loops"))
+
+
+def _named_loops(plan: Plan) -> Iterator[tuple[str, int, str]]:
+    yield from (("level", n, c.loop) for n, level in enumerate(plan.levels) for c in level.covers)
+    yield from (("stage", n, loop) for n, staging in enumerate(plan.stagings) for loop in staging.order)
+    yield from (("reduce", n, reduction.loop) for n, reduction in enumerate(plan.reductions))
+    yield from (("edge", n, loop) for n, (loop, _) in enumerate(plan.edges))
+    yield from (("instruction", 0, loop) for _, loop in (plan.instruction.loops if plan.instruction else ()))
+
+
+def operands_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """What is staged is a buffer that some stage of the kernel uses."""
+    known = operands(view)
+    for number, staging in enumerate(plan.stagings):
+        if staging.operand not in known:
+            message = f"the kernel {view.name!r} has no operand {staging.operand!r}"
+            hint = did_you_mean(staging.operand, known, "its operands")
+            yield Finding("TILE-E632", message, "stage", number, staging.operand, hint)
+
+
+def units_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """What is staged goes to a memory that the target has."""
+    units = [*UNITS[:1], *(["LOCAL"] if target.machine.local is not None else []), *UNITS[2:]]
+    units += [f"L{cache.level}" for cache in target.machine.caches] + list(target.model.get("mem_units", ()))
+    for number, staging in enumerate(plan.stagings):
+        if staging.unit not in units:
+            message = f"{target.name} has no memory {staging.unit!r} to stage in"
+            hint = did_you_mean(staging.unit, units, "its memories")
+            yield Finding("TILE-E633", message, "stage", number, staging.unit, hint)
+
+
+def instructions_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """The instruction is one of the target's, and may be used."""
+    if plan.instruction is None:
+        return
+    name, known = plan.instruction.name, [i.name for i in target.machine.instructions]
+    if name not in known:
+        message = f"{target.name} has no instruction {name!r}"
+        yield Finding("TILE-E634", message, "instruction", 0, name, did_you_mean(name, known, "its instructions"))
+    elif name in MATRIX_INSTRUCTIONS and not target.model.get("reduced_precision"):
+        message = f"{name!r} rounds otherwise than the program says"
+        yield Finding("TILE-E634", message, "instruction", 0, name, "allow it by reduced_precision=True")
+
+
+# --- numbers ---------------------------------------------------------------------------------------
+
+
+def counts_are_sensible(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """Sizes and counts are positive."""
+    for n, level in enumerate(plan.levels):
+        for c in level.covers:
+            if c.size < 1:
+                yield Finding(
+                    "TILE-E635", f"a point covers at least 1 iteration of {c.loop!r}", "level", n, f":{c.size}"
+                )
+            elif c.stride < 0 or (c.stride and c.size % c.stride):
+                message = f"pieces of {c.stride} do not make up {c.size} iterations of {c.loop!r}"
+                yield Finding("TILE-E635", message, "level", n, f"/{c.stride}")
+        if level.lanes < 1:
+            yield Finding("TILE-E635", "a vector has at least 1 lane", "level", n, f"x{level.lanes}")
+    for n, staging in enumerate(plan.stagings):
+        if staging.versions < 1:
+            yield Finding("TILE-E635", "a staging has at least 1 version", "stage", n, str(staging.versions))
+        if staging.pad < 0:
+            yield Finding("TILE-E635", "rows are padded by 0 elements or more", "stage", n, str(staging.pad))
+    for n, reduction in enumerate(plan.reductions):
+        extent = view.ranges.get(reduction.loop, 1)
+        if not 1 <= reduction.ways <= max(1, extent):
+            message = f"{extent} iterations of {reduction.loop!r} give 1 to {extent} partial results"
+            yield Finding("TILE-E635", message, "reduce", n, f"x{reduction.ways}")
+
+
+def lines_are_unique(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """No line says two things of one loop, and no two lines do."""
+    for n, level in enumerate(plan.levels):
+        for k, cover in enumerate(level.covers):
+            if cover.loop in [c.loop for c in level.covers[:k]]:
+                yield Finding("TILE-E636", f"the level covers {cover.loop!r} twice", "level", n, cover.loop)
+    for kind, loops in (("reduce", [r.loop for r in plan.reductions]), ("edge", [loop for loop, _ in plan.edges])):
+        for n, loop in enumerate(loops):
+            if loop in loops[:n]:
+                yield Finding("TILE-E636", f"a line above says {kind!r} of {loop!r} already", kind, n, loop)
+
+
+def levels_nest(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """A point covers no more than a point of the level outside it; grid levels are outermost; stagings have a level."""
+    for n, level in enumerate(plan.levels):
+        for c in level.covers:
+            outer = plan.tile(c.loop, n - 1, max(c.size, view.ranges.get(c.loop, c.size)))
+            if c.size > outer:
+                message = f"a point covers {c.size} iterations of {c.loop!r}, one of the level outside it only {outer}"
+                yield Finding("TILE-E637", message, "level", n, f"{c.loop}:{c.size}")
+        if level.bind is Bind.GRID and any(other.bind is not Bind.GRID for other in plan.levels[:n]):
+            yield Finding("TILE-E638", "grid levels stand outside all others", "level", n, "grid")
+    for n, staging in enumerate(plan.stagings):
+        if not -1 <= staging.level < len(plan.levels):
+            message = f"there is no level {staging.level}: the plan has {len(plan.levels)}, from 0"
+            yield Finding("TILE-E639", message, "stage", n, f"at {staging.level}")
+
+
+def vectors_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """Widths are powers of two that the target has, and divide the points of their level."""
+    widest = max(WIDEST, target.machine.vector.bytes)
+    for n, level in enumerate(plan.levels):
+        word = f"x{level.lanes}"
+        if level.lanes <= 1:
+            continue
+        if level.bind is not Bind.VECTOR:
+            yield Finding("TILE-E640", "only a vector level has lanes", "level", n, word)
+        elif level.lanes & (level.lanes - 1) or level.lanes > widest:
+            message = f"{target.name} has no vectors of {level.lanes} elements"
+            yield Finding("TILE-E640", message, "level", n, word, f"powers of two up to {widest}")
+
+
+# --- what the target allows ------------------------------------------------------------------------
+
+
+def items_fit(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """A group has no more items than the target allows."""
+    numbers = [n for n, level in enumerate(plan.levels) if level.bind in ITEMS]
+    items = prod(_points(view, plan, n) for n in numbers)
+    most = target.settings.threads
+    if items > most:
+        message = f"a group of {items} items is more than the {most} that {target.name} runs"
+        yield Finding("TILE-E641", message, "level", numbers[-1])
+
+
+def code_is_bounded(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """Straight-line code stays within reason."""
+    numbers = [n for n, level in enumerate(plan.levels) if level.bind in (Bind.UNROLL, Bind.VECTOR)]
+    copies = prod(-(-_points(view, plan, n) // max(1, plan.levels[n].lanes)) for n in numbers)
+    if copies > MOST_UNROLLED:
+        message = f"{copies} copies of the body in straight-line code are more than {MOST_UNROLLED}"
+        yield Finding("TILE-E642", message, "level", numbers[-1], "", "let a serial level outside it cover less")
+
+
+def _points(view: KernelView, plan: Plan, level: int) -> int:
+    return plan.points(level, {c.loop: view.ranges.get(c.loop, 1) for c in plan.levels[level].covers})
+
+
+# --- results ---------------------------------------------------------------------------------------
+
+
+def reductions_can_be_split(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """Only reductions are split, and only aggregations whose partial results can be combined."""
+    merged = _merges(view)
+    for n, reduction in enumerate(plan.reductions):
+        if reduction.loop not in view.ranges or reduction.across is Across.SCAN:
+            continue
+        aggregations = merged.get(reduction.loop, set())
+        if not aggregations:
+            message = f"{reduction.loop!r} is no reduction: each of its iterations has results of its own"
+            yield Finding("TILE-E643", message, "reduce", n, reduction.loop)
+        elif reduction.across is not Across.SERIAL and not aggregations <= set(MERGING):
+            message = f"results of {reduction.loop!r} replace one another: there are no partial results to combine"
+            yield Finding("TILE-E643", message, "reduce", n, reduction.across.value)
+
+
+def parallel_levels_are_safe(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """What runs at once neither depends on its order nor adds to one cell, unless the reduction is split."""
+    merged = _merges(view)
+    split = {r.loop: r.across for r in plan.reductions}
+    ordered = {i.name for i in (*view.loops, *(i for s in view.stages for i in s.loops)) if i.order is Order.ORDERED}
+    for n, level in enumerate(plan.levels):
+        needed = ACROSS.get(level.bind, ())
+        for c in level.covers if needed and not level.ordered else ():
+            if plan.tile(c.loop, n - 1, view.ranges.get(c.loop, 1)) <= c.size:
+                continue
+            if c.loop in ordered:
+                message = f"the iterations of {c.loop!r} have an order and cannot run at once"
+                yield Finding("TILE-E644", message, "level", n, c.loop)
+            elif c.loop in merged and split.get(c.loop) not in needed:
+                message = f"iterations of {c.loop!r} that run at once write the same cells"
+                hint = f"reduce {c.loop} across {needed[0].value}"
+                yield Finding("TILE-E644", message, "level", n, c.loop, f"say how partial results combine: {hint}")
+
+
+def overlaps_are_harmless(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """Cells are computed twice only where that gives the same values."""
+    merged = _merges(view)
+    once = {Aggregation.SUM, Aggregation.PROD, None}
+    in_place = view.reads() & view.writes()
+    for n, (loop, edge) in enumerate(plan.edges):
+        if edge is Edge.OVERLAP and (merged.get(loop, set()) & once or in_place):
+            reason = f"{sorted(in_place)[0]!r} is read and written" if in_place else f"{loop!r} is a reduction"
+            message = f"tiles of {loop!r} cannot overlap: {reason}, and iterations would count twice"
+            yield Finding("TILE-E645", message, "edge", n, Edge.OVERLAP.value, f"edge {loop} peel, or mask")
+
+
+def conversions_are_exact(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
+    """A staged copy has a dtype that holds every value of its operand."""
+    types = {r.into: r.type.dtype for r in (*view.refs, *view.allocs)}
+    for n, staging in enumerate(plan.stagings):
+        if not staging.dtype:
+            continue
+        found = next((d for d in DType if d.value == staging.dtype), None)
+        own = types.get(staging.operand)
+        if found is None:
+            hint = did_you_mean(staging.dtype, [d.value for d in DType], "element types")
+            yield Finding("TILE-E646", f"no element type is called {staging.dtype!r}", "stage", n, staging.dtype, hint)
+        elif own is not None and promote(own, found) is not found and not target.model.get("reduced_precision"):
+            message = f"{staging.dtype} does not hold every {own} of {staging.operand!r}"
+            yield Finding("TILE-E646", message, "stage", n, staging.dtype, "allow it by reduced_precision=True")
+
+
+def _merges(view: KernelView) -> dict[str, set[Aggregation | None]]:
+    """Loops of which several iterations write one cell, and how those writes merge; None where the last one stays."""
+    found: dict[str, set[Aggregation | None]] = {}
+    for stage in view.stages:
+        for use in stage.uses:
+            # What a kernel allocates is there anew in each iteration of the shared loops.
+            loops = stage.loops if view.is_local(use.buffer) else (*view.loops, *stage.loops)
+            missing = {i.name for i in loops if i.range > 1} - {n for f in use.forms for n in f.names}
+            for loop in missing if use.writes and not use.extent else ():
+                found.setdefault(loop, set()).add(use.agg)
+    return found
+
+
+CHECKS: tuple[Check, ...] = (
+    loops_are_known, operands_are_known, units_are_known, instructions_are_known, counts_are_sensible, lines_are_unique,
+    levels_nest, vectors_are_known, items_fit, code_is_bounded, reductions_can_be_split, parallel_levels_are_safe,
+    overlaps_are_harmless, conversions_are_exact,
+)  # fmt: skip
+
+
+# --- what was built --------------------------------------------------------------------------------
+
+
+def local_memory_fits(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
+    """The copies that a group shares fit its local memory."""
+    used = sum(_bytes(kernel, Scope.GROUP))
+    most = max(target.settings.max_mem, int(target.model.get("static_local_bytes", 0)))
+    if used > most:
+        number = next((n for n, staging in enumerate(plan.stagings) if staging.unit == "LOCAL"), None)
+        message = f"a group's copies take {used} bytes of local memory, {target.name} has {most}"
+        yield Finding("TILE-E647", message, "plan" if number is None else "stage", number or 0)
+
+
+def registers_suffice(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
+    """A warning where one thread keeps more than its registers hold."""
+    used = max(_bytes(kernel, Scope.THREAD), default=0)
+    machine = target.machine
+    most = (
+        4 * machine.occupancy.item_registers if machine.occupancy else machine.vector.registers * machine.vector.bytes
+    )
+    if used > most:
+        message = f"a thread keeps {used} bytes at once, more than the {most} of its registers: it will be slow"
+        yield Finding("TILE-W648", message, severity=Severity.WARNING)
+
+
+def _bytes(kernel: Block, scope: Scope) -> list[int]:
+    """Bytes that each block allocates for `scope`."""
+    return [
+        sum(r.type.nbytes * r.versions for r in block.refs if r.dir is Direction.ALLOC and r.loc.scope is scope)
+        for block in blocks_in(kernel)
+    ]
+
+
+BUILT: tuple[BuiltCheck, ...] = (local_memory_fits, registers_suffice)

@@ -1,0 +1,93 @@
+"""Timing the kernels of a program one by one, on its device."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tile_hal.interfaces import Buffer
+from tile_hal.submission import Prepared
+from tile_ir.kernels import BufferInfo, BufferKind, Step, StepKind
+
+from tile_runtime.arrays import numpy_dtype
+
+if TYPE_CHECKING:
+    from tile_runtime.lowered import Lowered
+
+ROUNDS = 5
+"""Timed runs; the best one counts."""
+
+
+Buffers = dict[tuple[str, int], Buffer]
+"""By name and bytes; compilations that run one after the other may share them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One step of a program, made ready to run alone."""
+
+    kernel: str
+    """Name of the scheduled kernel; "" for a fill or a copy of a whole buffer."""
+    prepared: Prepared
+    buffers: tuple[Buffer, ...]
+
+    def seconds(self) -> float:
+        """Run it and wait: as long as the device says that it took, else as long as it took here."""
+        start = time.perf_counter()
+        measured = self.prepared.run(self.buffers, profile=True).wait().seconds
+        return time.perf_counter() - start if measured is None else measured
+
+
+def launches(low: Lowered, shared: Buffers | None = None) -> list[Launch]:
+    """The steps of a program in order, on inputs of ones; each leaves what the following ones read.
+
+    Buffers are taken from `shared` where it has them, else put there.
+    """
+    kernels, known = low.kernels, {} if shared is None else shared
+    constants = {c.name: c.data for c in kernels.constants}
+    for info in kernels.buffers:
+        if (info.name, info.bytes) not in known:
+            known[info.name, info.bytes] = _filled(low, info, constants)
+    buffers = {info.id: known[info.name, info.bytes] for info in kernels.buffers}
+    listed = {info.id: replace(info, kind=BufferKind.OUTPUT, offset=0) for info in kernels.buffers}
+
+    def launch(step: Step) -> Launch:
+        used = tuple(dict.fromkeys(step.buffers))
+        alone = replace(
+            kernels, buffers=tuple(listed[b] for b in used), steps=(replace(step, deps=()),), constants=(), arenas=()
+        )
+        name = kernels.kernels[step.kernel].stripe.name if step.kind is StepKind.KERNEL else ""
+        return Launch(name, Prepared(low.device, low.library, alone), tuple(buffers[b] for b in used))
+
+    return [launch(step) for step in kernels.steps]
+
+
+def _filled(low: Lowered, info: BufferInfo, constants: dict[str, bytes]) -> Buffer:
+    buffer = low.device.memory.allocate(info.bytes)
+    view = np.frombuffer(buffer.map_discard(), np.uint8, info.bytes)
+    view[:] = np.frombuffer(constants[info.name], np.uint8) if info.kind is BufferKind.CONST else 0
+    if info.kind is BufferKind.INPUT:
+        elements = view.view(numpy_dtype(f"input {info.name!r}", info.dtype))
+        elements[:] = np.ones((), elements.dtype)
+    buffer.unmap().wait()
+    return buffer
+
+
+def kernel_seconds(low: Lowered, rounds: int = ROUNDS) -> dict[str, float]:
+    """Seconds of each kernel, all its launches in one run of the program together; the best of several runs.
+
+    TileDeviceError when a kernel fails.
+    """
+    steps = launches(low)
+    runs = [totals(steps) for _ in range(rounds + 1)][1:]
+    return {name: min(run[name] for run in runs) for name in runs[0]}
+
+
+def totals(steps: list[Launch]) -> dict[str, float]:
+    """Seconds by kernel of one run of all steps, one after the other."""
+    spent: dict[str, float] = {}
+    for step in steps:
+        spent[step.kernel] = spent.get(step.kernel, 0.0) + step.seconds()
+    return spent
