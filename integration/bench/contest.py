@@ -78,6 +78,11 @@ class Ready(ABC):
         _ = self.lowered.executable
         return time.perf_counter() - start
 
+    @property
+    def predicted(self) -> float | None:
+        """Seconds of one run by the optimizer's model; None on devices that it has no model of."""
+        return None
+
     @cached_property
     def moved(self) -> float:
         """Bytes that must move at least: every input and output once, unless the work says otherwise."""

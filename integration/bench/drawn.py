@@ -54,8 +54,13 @@ class Bench:
         ratio = share if class_.against == "issue slots" else statistics.median(map(value, timing.rounds))
         return Row(
             name, case.name, ratio, best, ours, timing.median(best), timing.spread(value), share, ready.moved,
-            len(ready.lowered.kernels.kernels), compile_seconds, len(timing.rounds), missing=missing,
+            len(ready.lowered.kernels.kernels), compile_seconds, len(timing.rounds), _share(ready.predicted, ours),
+            missing=missing,
         )  # fmt: skip
+
+
+def _share(predicted: float | None, measured: float) -> float | None:
+    return None if predicted is None else predicted / measured
 
 
 def _against(peer: str) -> Callable[[Round], float]:

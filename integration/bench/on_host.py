@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 from classes import Class, Work
-from contest import NoPeer, Ready, compared, listed
+from contest import EPSILON, NoPeer, Ready, compared, listed
 from numpy.typing import NDArray
 from peers import PEERS, Arrays, Contestants, expression
 from rounds import PAUSE, Contestant
 from rows import OURS
+from tile_ir.dtype import DType
+from tile_ir.kernels import StepKind
+from tile_opt.model.estimate import estimate
 
 SHORTEST = 3e-3
 """Seconds that one sample takes at least: shorter work is repeated, and its mean counts."""
@@ -28,6 +31,13 @@ class OnHost(Ready):
     def given(self) -> Arrays:
         work, rng = self.case.work, np.random.default_rng(0)
         return [_array(work, name, rng) for name in work.inputs]
+
+    @property
+    def predicted(self) -> float:
+        """Of all launches, one after the other."""
+        kernels, target = self.lowered.kernels, self.evaluator.device.target
+        once = [estimate(kernel.stripe, target).seconds for kernel in kernels.kernels]
+        return sum(once[step.kernel] for step in kernels.steps if step.kind is StepKind.KERNEL)
 
     @cached_property
     def reference(self) -> list[NDArray[Any]]:
@@ -78,8 +88,8 @@ def repeated(run: Callable[[], Any]) -> Callable[[], float]:
 
 
 def _array(work: Work, name: str, rng: np.random.Generator) -> NDArray[Any]:
-    shape, dtype = work.inputs[name], np.dtype(work.dtype_of(name))
-    if dtype.kind == "f":
+    shape, dtype = work.inputs[name], DType(work.dtype_of(name)).numpy
+    if work.dtype_of(name) in EPSILON:
         return rng.standard_normal(shape, np.float32).astype(dtype)
     return rng.integers(0, work.highest.get(name, 100), shape, dtype)
 
