@@ -90,17 +90,20 @@ class Ready(ABC):
         return float(sum(a.nbytes for a in (*self.inputs, *self.outputs))) if touched is None else touched
 
 
-def compared(
-    who: str, work: Work, results: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], *, reduced: bool = False
-) -> None:
-    """Raises WrongResult. `reduced` allows matrix instructions."""
-    allowed = tolerance(work, reduced)
+def compared(who: str, work: Work, results: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]]) -> None:
+    """Raises WrongResult."""
     for got, want in zip(results, expected, strict=True):
         if got.shape != want.shape:
             raise WrongResult(f"{who}: shape {got.shape}, expected {want.shape}")
         error = np.abs(got.astype(np.float64) - want).max(initial=0) / max(1e-30, np.abs(want).max(initial=0))
-        if not error <= allowed:
-            raise WrongResult(f"{who}: error {error:.2g}, allowed {allowed:.2g}")
+        judged(who, work, float(error))
+
+
+def judged(who: str, work: Work, error: float, *, reduced: bool = False) -> None:
+    """Raises WrongResult when an error, relative to the largest result, is too large. `reduced` allows matrix instructions."""
+    allowed = tolerance(work, reduced)
+    if not error <= allowed:
+        raise WrongResult(f"{who}: error {error:.2g}, allowed {allowed:.2g}")
 
 
 def tolerance(work: Work, reduced: bool = False) -> float:

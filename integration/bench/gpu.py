@@ -77,7 +77,7 @@ def _fixed(device: Device, roofline: Roofline, options: argparse.Namespace) -> I
             bench = Bench(
                 lambda case, on=evaluator: OnGpu(case, on), lambda: 1.0, roofline, options.rounds, patience=60
             )
-            yield bench.row(name, class_, named(case))
+            yield bench.row(f"fixed: {name}", class_, named(case))
 
 
 def _seconds(ready: OnGpu) -> float:

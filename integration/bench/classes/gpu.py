@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from classes.draw import Draw
 from classes.table import Class, Drawn, Limits
 
-LIMITS = Limits(operations=1.2e12, elements=6e8)
+LIMITS = Limits(operations=1.2e12, elements=2e8)
 SEMIRING = Limits(operations=2.2e9, elements=1e8)
 """The reference builds all pairs in memory."""
 HALVES = ("float16", "bfloat16")
