@@ -12,7 +12,7 @@ from classes import Case, Class
 from contest import NoPeer, Ready, WrongResult
 from report import Row
 from roofline import Roofline
-from rounds import Round, measure
+from rounds import PAUSE, Round, measure
 from rows import OURS
 
 
@@ -26,6 +26,8 @@ class Bench:
     rounds: int
     patience: float
     """Seconds after which a case takes the rounds that it has."""
+    pause: float = PAUSE
+    """Seconds before each sample."""
 
     def rows(self, cases: Iterable[tuple[str, Class, Case]], budget: float) -> Iterator[Row]:
         """A row for each case, until `budget` seconds are over."""
@@ -47,7 +49,7 @@ class Bench:
         ready = self.ready(case)
         compile_seconds = ready.compile_seconds
         contestants, missing = ready.contestants(class_)
-        timing = measure(contestants, self.probe, self.rounds, self.patience)
+        timing = measure(contestants, self.probe, self.rounds, self.patience, self.pause)
         ours, best = timing.median(OURS), min((n for n in contestants if n != OURS), key=timing.median, default=OURS)
         share = self.roofline.seconds(case.work.slots, ready.moved) / ours
         value = _against(best)

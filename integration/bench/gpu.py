@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return session.finish(found, CLASSES, options)
     groups = device.target.settings.goal_groups
     roofline = probed(Probe(device, 4 * groups, items=256, steps=4000), copied, FOOTPRINTS)
-    bench = Bench(lambda case: OnGpu(case, exact), lambda: 1.0, roofline, options.rounds, patience=60)
+    bench = Bench(lambda case: OnGpu(case, exact), lambda: 1.0, roofline, options.rounds, patience=60, pause=0)
     if options.only is None:
         session.measure(found, bench, CLASSES, options)
     if not (options.classes or options.case):
