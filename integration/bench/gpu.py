@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import continuity
 import session
@@ -26,7 +27,7 @@ from drawn import Bench
 from machine import Probe
 from on_gpu import OnGpu, copied
 from report import Row, console, row_table
-from roofline import Roofline, probed
+from roofline import probed
 from tile_hal.interfaces import Device
 
 FOOTPRINTS = (1 << 22, 1 << 25, 1 << 28, 1 << 31)
@@ -63,21 +64,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.only is None:
         session.measure(found, bench, CLASSES, options)
     if not (options.classes or options.case):
-        rows = list(_fixed(device, roofline, options))
+        rows = list(_fixed(device, bench, options.only or ""))
         console.print(row_table(rows, "fixed rows"))
         found.rows += rows
     return session.finish(found, CLASSES, options)
 
 
-def _fixed(device: Device, roofline: Roofline, options: argparse.Namespace) -> Iterator[Row]:
+def _fixed(device: Device, bench: Bench, only: str) -> Iterator[Row]:
     class_ = Class(0.0, None, (), LIMITS, PEERS)
     for name, (case, reduced) in FIXED.items():
-        if (options.only or "") in name:
+        if only in name:
             evaluator = tile.Evaluator(device, reduced_precision=reduced)
-            bench = Bench(
-                lambda case, on=evaluator: OnGpu(case, on), lambda: 1.0, roofline, options.rounds, patience=60
-            )
-            yield bench.row(f"fixed: {name}", class_, named(case))
+            ours = replace(bench, ready=lambda case, on=evaluator: OnGpu(case, on))
+            yield ours.row(f"fixed: {name}", class_, named(case))
 
 
 def _seconds(ready: OnGpu) -> float:

@@ -79,7 +79,7 @@ def allow_tf32(allowed: bool) -> None:
 def cuda_seconds(run: Callable[[], Any]) -> float:
     """Seconds that the device spends in one run: behind `AHEAD`, the host has launched all of it when it begins."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(AHEAD)  # noqa: SLF001 - PyTorch's own benchmarks have no public one either
+    torch.cuda._sleep(AHEAD)
     start.record()
     run()
     stop.record()
