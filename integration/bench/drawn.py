@@ -6,27 +6,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import tile_runtime as tile
 from classes import Case, Class
-from contest import NoPeer, WrongResult
+from contest import NoPeer, Ready, WrongResult
 from report import Row
 from roofline import Roofline
-from rounds import Contestant, Round, measure
+from rounds import PAUSE, Round, measure
 from rows import OURS
-
-
-class Ready(Protocol):
-    """A case on one device."""
-
-    @property
-    def compile_seconds(self) -> float: ...
-    @property
-    def lowered(self) -> tile.Lowered: ...
-    @property
-    def moved(self) -> float: ...
-    def contestants(self, class_: Class) -> tuple[dict[str, Contestant], list[str]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +26,8 @@ class Bench:
     rounds: int
     patience: float
     """Seconds after which a case takes the rounds that it has."""
+    pause: float = PAUSE
+    """Seconds before each sample."""
 
     def rows(self, cases: Iterable[tuple[str, Class, Case]], budget: float) -> Iterator[Row]:
         """A row for each case, until `budget` seconds are over."""
@@ -60,15 +49,20 @@ class Bench:
         ready = self.ready(case)
         compile_seconds = ready.compile_seconds
         contestants, missing = ready.contestants(class_)
-        timing = measure(contestants, self.probe, self.rounds, self.patience)
+        timing = measure(contestants, self.probe, self.rounds, self.patience, self.pause)
         ours, best = timing.median(OURS), min((n for n in contestants if n != OURS), key=timing.median, default=OURS)
         share = self.roofline.seconds(case.work.slots, ready.moved) / ours
         value = _against(best)
         ratio = share if class_.against == "issue slots" else statistics.median(map(value, timing.rounds))
         return Row(
             name, case.name, ratio, best, ours, timing.median(best), timing.spread(value), share, ready.moved,
-            len(ready.lowered.kernels.kernels), compile_seconds, len(timing.rounds), missing=missing,
+            len(ready.lowered.kernels.kernels), compile_seconds, len(timing.rounds), _share(ready.predicted, ours),
+            missing=missing,
         )  # fmt: skip
+
+
+def _share(predicted: float | None, measured: float) -> float | None:
+    return None if predicted is None else predicted / measured
 
 
 def _against(peer: str) -> Callable[[Round], float]:

@@ -31,6 +31,7 @@ from tile_ir.semtree.nodes import (
     Let,
     Load,
     Param,
+    Space,
     Statement,
     Store,
     Type,
@@ -42,7 +43,7 @@ from tile_ir.stripe.nodes import Block as StripeBlock
 CHAINS = 12
 """Independent sums: enough to hide the latency of a multiply-add on two units, few enough for 16 registers."""
 F32, I64 = Type(DType.FLOAT32), Type(DType.INT64)
-POINTER = Type(DType.FLOAT32, ptr=True)
+POINTER = Type(DType.FLOAT32, space=Space.GLOBAL, ptr=True)
 
 
 class Probe:

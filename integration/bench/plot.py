@@ -21,7 +21,9 @@ def draw(rows: Sequence[Row], classes: Mapping[str, Class], title: str, path: Pa
     ratios, shares = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     for place, name in enumerate(names):
         found = sorted((r for r in rows if r.class_ == name and not r.problem), key=lambda r: r.ratio)
-        heights = [place + 0.28 * (2 * n / max(1, len(found) - 1) - 1) if len(found) > 1 else place for n in range(len(found))]
+        heights = [
+            place + 0.28 * (2 * n / max(1, len(found) - 1) - 1) if len(found) > 1 else place for n in range(len(found))
+        ]
         ratios.plot([r.ratio for r in found], heights, ".", color=OURS)
         shares.plot([r.share for r in found], heights, ".", color=OURS)
         _required(ratios, classes[name], place)

@@ -45,10 +45,16 @@ class Timing:
         return (high - low) / 2 / abs(middle) if middle else 0.0
 
 
-def measure(contestants: Mapping[str, Contestant], probe: Callable[[], float], wanted: int, patience: float) -> Timing:
+def measure(
+    contestants: Mapping[str, Contestant],
+    probe: Callable[[], float],
+    wanted: int,
+    patience: float,
+    pause: float = PAUSE,
+) -> Timing:
     """Rounds until `wanted` of them passed the gate or `patience` seconds are over.
 
-    A contestant that returns a float has measured itself, in seconds. With no round through the gate, the
+    `pause` seconds go by before each. A contestant that returns a float has measured itself, in seconds. With no round through the gate, the
     fastest machine that was seen counts: the result then says how many were discarded.
     """
     for run in contestants.values():
@@ -59,8 +65,8 @@ def measure(contestants: Mapping[str, Contestant], probe: Callable[[], float], w
         names = list(contestants)
         turn = len(rounds) % len(names)
         before = probe()
-        seconds = {n: _seconds(contestants[n]) for n in names[turn:] + names[:turn]}
-        time.sleep(PAUSE)
+        seconds = {n: _seconds(contestants[n], pause) for n in names[turn:] + names[:turn]}
+        time.sleep(pause)
         after = probe()
         rounds.append(Round(seconds, min(before, after)))
         peak = max(peak, before, after)
@@ -71,8 +77,8 @@ def measure(contestants: Mapping[str, Contestant], probe: Callable[[], float], w
     return Timing(kept, len(rounds) - len(kept), peak)
 
 
-def _seconds(run: Contestant) -> float:
-    time.sleep(PAUSE)
+def _seconds(run: Contestant, pause: float) -> float:
+    time.sleep(pause)
     start = time.perf_counter()
     result = run()
     elapsed = time.perf_counter() - start

@@ -33,9 +33,9 @@ import fixed  # noqa: E402
 import session  # noqa: E402
 import tile_runtime as tile  # noqa: E402
 from classes.cpu import CLASSES  # noqa: E402
-from contest import OnHost, repeated  # noqa: E402
 from drawn import Bench  # noqa: E402
 from machine import Probe, copied  # noqa: E402
+from on_host import OnHost, repeated  # noqa: E402
 from report import console  # noqa: E402
 from roofline import probed  # noqa: E402
 
@@ -70,7 +70,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     session.add_options(parser, CLASSES)
     parser.add_argument("--rows", help=f"comma-separated beginnings or ends of fixed rows: {', '.join(fixed.ROWS)}")
     parser.add_argument("--patience", type=float, default=60, help="seconds after which a row takes what it has")
-    parser.add_argument("--small", action="store_true", help="small data in the fixed rows: to try the benchmark itself")
+    parser.add_argument(
+        "--small", action="store_true", help="small data in the fixed rows: to try the benchmark itself"
+    )
     return parser.parse_args(arguments)
 
 

@@ -31,7 +31,9 @@ class Found:
 def add_options(parser: argparse.ArgumentParser, classes: Mapping[str, Class]) -> None:
     """What both benchmarks take."""
     parser.add_argument("--classes", help=f"comma-separated parts of class names: {', '.join(classes)}")
-    parser.add_argument("--case", action="append", metavar="NAME", help="a case by its name, such as matmul:m=64,k=9,n=64")
+    parser.add_argument(
+        "--case", action="append", metavar="NAME", help="a case by its name, such as matmul:m=64,k=9,n=64"
+    )
     parser.add_argument("--seed", type=int, default=date.today().toordinal(), help="what shapes are drawn from")
     parser.add_argument("--per-class", type=int, default=6, metavar="N", help="cases of each class")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"comma-separated, of {', '.join(PEERS)}")

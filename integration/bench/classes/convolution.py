@@ -51,7 +51,9 @@ def _text(
         limits = f", g < {groups}, c < {inside}, o < {outside}"
     data = f"D[{', '.join(_data('n', places, source, layout))}]"
     weights = f"K[{', '.join(_filter(u, 'c', target, layout))}]"
-    result = f"R[{', '.join(_data('n', x, target, layout))} : {', '.join(_data('N', list(map(str, out)), 'O', layout))}]"
+    result = (
+        f"R[{', '.join(_data('n', x, target, layout))} : {', '.join(_data('N', list(map(str, out)), 'O', layout))}]"
+    )
     heads = f"D[{', '.join(_data('N', x_size, 'I', layout))}], K[{', '.join(_filter(u_size, 'C', 'O', layout))}]"
     return f"function ({heads}) -> (R) {{ {result} = +({data} * {weights}){limits}; }}"
 

@@ -33,7 +33,11 @@ def _gemv(side: str) -> Callable[[Draw], Drawn]:
 
 
 def _image(d: Draw, rank: int) -> str:
+    """Of any sides, or square with one that networks have."""
     sides = {1: (64, 16384), 2: (7, 128), 3: (6, 40)}
+    if rank == 2 and d.pick(True, False):
+        side = d.common(7, 14, 28, 56, 112, 224)
+        return f"{side}x{side}"
     return "x".join(str(d.size(*sides[rank])) for _ in range(rank))
 
 
@@ -110,7 +114,11 @@ def _concatenate(d: Draw) -> Drawn:
 
 
 def _pad(d: Draw) -> Drawn:
-    return "pad", {"shape": d.shape(d.pick(2, 3), 10_000, 8_000_000), "before": d.pick(0, 1, 3), "after": d.pick(1, 2, 8)}
+    return "pad", {
+        "shape": d.shape(d.pick(2, 3), 10_000, 8_000_000),
+        "before": d.pick(0, 1, 3),
+        "after": d.pick(1, 2, 8),
+    }
 
 
 def _slice(d: Draw) -> Drawn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
@@ -13,16 +12,25 @@ T = TypeVar("T")
 class Draw:
     """A source of sizes. The same words give the same sizes, whatever was drawn from other sources."""
 
-    def __init__(self, *words: object) -> None:
+    def __init__(self, *words: object, largest: int | None = None) -> None:
+        """`largest` bounds every size: to try what is drawn."""
         self._random = Random("/".join(map(str, words)))
+        self._largest = largest
 
     def size(self, low: int, high: int) -> int:
         """Between `low` and `high`, evenly in its logarithm: as `near` has them."""
+        if self._largest is not None:
+            low, high = min(low, self._largest // 2), min(high, self._largest)
         return min(max(self.near(math.exp(self._random.uniform(math.log(low), math.log(high)))), low), high)
 
     def near(self, value: float) -> int:
         """A power of two, a prime, a multiple of 8, or whatever is nearest."""
         return self._random.choice((_power, _prime, _eighths, round))(value)
+
+    def common(self, *sizes: int) -> int:
+        """One of these sizes."""
+        found = self.pick(*sizes)
+        return found if self._largest is None else min(found, self._largest)
 
     def number(self, count: int) -> int:
         """From 0 to below `count`."""
@@ -59,10 +67,6 @@ def sizes(text: str) -> tuple[int, ...]:
 def axes(text: str) -> tuple[int, ...]:
     """What `Draw.axes` and `Draw.order` wrote."""
     return tuple(map(int, text))
-
-
-def joined(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _power(value: float) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from classes.draw import Draw
 from classes.table import Class, Drawn, Limits
 
-LIMITS = Limits(operations=1.2e12, elements=6e8)
+LIMITS = Limits(operations=1.2e12, elements=2e8)
 SEMIRING = Limits(operations=2.2e9, elements=1e8)
 """The reference builds all pairs in memory."""
 HALVES = ("float16", "bfloat16")
@@ -160,7 +160,9 @@ CLASSES: Mapping[str, Class] = {
     "half precision": Class(
         1 / 1.1,
         None,
-        tuple(_half(k) for k in (_square, _conv(kernel=(1, 3)), _rows("softmax"), _permute, _chain, _batched, _laplace)),
+        tuple(
+            _half(k) for k in (_square, _conv(kernel=(1, 3)), _rows("softmax"), _permute, _chain, _batched, _laplace)
+        ),
         LIMITS,
         against="float32",
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from classes.work import Work, program
 
 
-
 @program
 def matmul(m: int, k: int, n: int, layout: str = "nn", dtype: str = "float32") -> Work:
     """[m, k] × [k, n]; `layout` nn, nt, tn or tt says which operands are stored transposed."""
@@ -14,7 +13,9 @@ def matmul(m: int, k: int, n: int, layout: str = "nn", dtype: str = "float32") -
     b, sb, eb = ("B[L, N]", "B[k, j]", "B") if right == "n" else ("B[N, L]", "B[j, k]", "B.T")
     shapes = {"A": (m, k) if left == "n" else (k, m), "B": (k, n) if right == "n" else (n, k)}
     text = f"function ({a}, {b}) -> (C) {{ C[i, j : M, N] = +({sa} * {sb}); }}"
-    return Work(text, shapes, f"{ea} @ {eb}", f"{ea} @ {eb}", operations=2.0 * m * k * n, fused=True, length=k, dtype=dtype)
+    return Work(
+        text, shapes, f"{ea} @ {eb}", f"{ea} @ {eb}", operations=2.0 * m * k * n, fused=True, length=k, dtype=dtype
+    )
 
 
 @program

@@ -20,7 +20,9 @@ def reduce(shape: str, over: str, op: str = "sum", dtype: str = "float32") -> Wo
     text = f"function ({_head(given)}) -> (O) {{ {target} = {sign}({_whole(given)}); }}"
     torch = f"A.{call}({gone})"
     numpy = f"A.{call.removeprefix('a')}(axis={gone})"
-    return Work(text, {"A": given}, numpy, torch, dtype=dtype, operations=float(product(given)), length=_length(given, gone))
+    return Work(
+        text, {"A": given}, numpy, torch, dtype=dtype, operations=float(product(given)), length=_length(given, gone)
+    )
 
 
 @program
@@ -75,7 +77,9 @@ def layer_norm(shape: str, over: str, dtype: str = "float32") -> Work:
     last = tuple(range(len(given) - len(gone), len(given)))
     torch = f"F.layer_norm(A, {given[len(given) - len(gone) :]})"
     if gone != last:
-        torch = f"(lambda v, m: (A - m) * torch.rsqrt(v + 1e-5))(*torch.var_mean(A, {gone}, correction=0, keepdim=True))"
+        torch = (
+            f"(lambda v, m: (A - m) * torch.rsqrt(v + 1e-5))(*torch.var_mean(A, {gone}, correction=0, keepdim=True))"
+        )
     return Work(text, {"A": given}, numpy, torch, dtype=dtype, operations=7.0 * product(given), length=count)
 
 

@@ -45,19 +45,19 @@ class Class:
     share: float | None = None
     """Of the roofline, that rows which move more than `LARGE` bytes must reach."""
 
-    def cases(self, name: str, seed: int) -> Iterator[Case]:
+    def cases(self, name: str, seed: int, largest: int | None = None) -> Iterator[Case]:
         """An endless supply; the n-th case depends on the class, the seed and n alone."""
         first = Draw(name, seed).number(len(self.kinds))
         for number in count():
-            yield self._case(self.kinds[(first + number) % len(self.kinds)], (name, seed, number))
+            yield self._case(self.kinds[(first + number) % len(self.kinds)], (name, seed, number), largest)
 
-    def sample(self, name: str, seed: int, wanted: int) -> list[Case]:
-        """The first `wanted` cases."""
-        return list(islice(self.cases(name, seed), wanted))
+    def sample(self, name: str, seed: int, wanted: int, largest: int | None = None) -> list[Case]:
+        """The first `wanted` cases; `largest` bounds the sizes."""
+        return list(islice(self.cases(name, seed, largest), wanted))
 
-    def _case(self, kind: Callable[[Draw], Drawn], words: Sequence[object]) -> Case:
+    def _case(self, kind: Callable[[Draw], Drawn], words: Sequence[object], largest: int | None) -> Case:
         for attempt in count():
-            made = instance(*kind(Draw(*words, attempt)))
+            made = instance(*kind(Draw(*words, attempt, largest=largest)))
             if self.limits.allow(made.work):
                 return made
         raise AssertionError("count() is endless")

@@ -34,7 +34,7 @@ class Peer:
 
 def expression(text: str, work: Work, **modules: Any) -> Callable[..., Any]:
     """A function of the work's inputs, in order."""
-    return eval(f"lambda {', '.join(work.inputs)}: {text}", {**modules, **work.names})  # noqa: S307
+    return eval(f"lambda {', '.join(work.inputs)}: {text}", {**modules, **work.names})
 
 
 def _numpy(work: Work, arrays: Arrays) -> Contestants:

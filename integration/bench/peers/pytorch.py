@@ -36,7 +36,7 @@ def compiled(work: Work, tensors: Tensors) -> Contestants:
     """Through TorchInductor."""
     if not work.torch or work.gradients:
         return {}
-    torch._dynamo.reset()  # noqa: SLF001 - or the 8th case would run eagerly
+    torch._dynamo.reset()
     run = torch.compile(function(work), dynamic=False)
     return {f"compiled{name}": _bound(run, seen) for name, seen in operands(work, tensors).items()}
 
