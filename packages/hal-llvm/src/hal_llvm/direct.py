@@ -192,7 +192,8 @@ def _agrees(array: Array) -> bool:
         all(_word(at + offset) == value for offset, value in fields.items())
         and (_int(at + layout.DIMENSIONS), _int(at + layout.ARRAY_FLAGS)) == (array.ndim, array.flags.num)
         and all(_word(_word(at + layout.SHAPE) + 8 * n) == extent for n, extent in enumerate(array.shape))
-        and ctypes.string_at(id(dtype) + layout.ELEMENT, 3).decode("latin-1") == dtype.kind + dtype.char + dtype.byteorder
+        and ctypes.string_at(id(dtype) + layout.ELEMENT, 3).decode("latin-1")
+        == dtype.kind + dtype.char + dtype.byteorder
         and _int(id(dtype) + layout.ELEMENT + 4) == dtype.num
     )
 

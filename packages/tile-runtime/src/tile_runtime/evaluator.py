@@ -158,6 +158,10 @@ class Evaluator:
         self._check_devices(function, named)
         plain = [v if isinstance(v, Tensor) else readable(n, v) for n, v in named]
         executable = self._executable(function, plain)
+        if not (donate or function.updates):
+            results = executable.at_once(plain, out, given)
+            if results is not None:
+                return results
         outs = self._given(function, executable, values, out, donate)
         as_arrays = bool(given) and not any(isinstance(v, Tensor) for v in given)
         return self._on_tensors(function, plain, outs, executable, as_arrays=as_arrays)

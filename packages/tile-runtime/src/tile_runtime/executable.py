@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -16,6 +17,7 @@ from tile_hal.host import HostBuffer
 from tile_hal.interfaces import Buffer, Device, Direct, DirectArray, Event, Library, Memory
 from tile_hal.recycling import LARGE
 from tile_hal.submission import Prepared
+from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind
 
 from tile_runtime import hazards
@@ -24,6 +26,7 @@ from tile_runtime.tensor import Tensor, host_view, tensor_in, tensor_over
 
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
+
 
 @dataclass(frozen=True, slots=True)
 class _Result:
@@ -53,7 +56,20 @@ def _maker(results: Sequence[_Result], memory: Memory) -> Callable[[], list[Arra
 class Executable:
     """Compiled code for one signature, ready to run from any thread."""
 
-    __slots__ = ("_arguments", "_direct", "_dtypes", "_inputs", "_make", "_expects_more", "_nothing_given", "_prepared", "_results", "_single", "device", "used")
+    __slots__ = (
+        "_arguments",
+        "_direct",
+        "_dtypes",
+        "_inputs",
+        "_make",
+        "_expects_more",
+        "_nothing_given",
+        "_prepared",
+        "_results",
+        "_single",
+        "device",
+        "used",
+    )
 
     def __init__(self, device: Device, compiled: Compiled, library: Library) -> None:
         self.device = device
@@ -96,14 +112,15 @@ class Executable:
                 buffers[n] = self._prepared.order[k]
             written = [DirectArray(r.info.shape, r.info.dtype, written=True) for r in self._results]
             arrays = [*self._arguments, *written]
-            self._direct = self._prepared.direct(arrays, [*buffers, *(r.info.id for r in self._results)])
+            with suppress(TileDeviceError):  # out of memory
+                self._direct = self._prepared.direct(arrays, [*buffers, *(r.info.id for r in self._results)])
         return self
 
     def at_once(self, values: Sequence[Any], out: Any, args: Sequence[Any]) -> Any:
         """The result, or the tuple of results, of a direct call; None when it takes the ordinary way, nothing is done then.
 
-        `values` and `out` are arrays and Tensors; results that are not given are Tensors when one is among `args`,
-        which are the values that the caller passed.
+        `values` and `out` are arrays and Tensors. Results that are not given are Tensors when one is among `args`,
+        the values that the caller passed, or all values are a composition's own Tensors.
         """
         direct = self._direct
         if direct is None:
@@ -112,7 +129,7 @@ class Executable:
         if not direct.run(*values, *results):
             if not self._in_place(direct, values, results):
                 return None
-            if out is None and Tensor in map(type, args):
+            if out is None and (not args or Tensor in map(type, args)):
                 results = list(map(tensor_over, results, repeat(self.device), self._dtypes))
         return results[0] if self._single else tuple(results)
 

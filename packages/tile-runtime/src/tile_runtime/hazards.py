@@ -76,9 +76,7 @@ def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct,
     with _lock:
         if not _idle(reads, writes):
             return False
-        if direct.brief:  # nobody can claim anything meanwhile
-            for tensor in writes:
-                tensor.pending_write, tensor.pending_reads = None, []
+        if direct.brief:  # over before anybody else can claim anything
             return direct.run(*arrays)
         ticket = Ticket()
         _enter(ticket, reads, writes)
@@ -89,13 +87,12 @@ def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct,
 
 
 def _idle(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> bool:
-    for tensor in reads:
-        if tensor.pending_write is not None and _before_read(tensor):
-            return False
-    for tensor in writes:
-        if (tensor.pending_write is not None or tensor.pending_reads) and _before_write(tensor):
-            return False
-    return True
+    """Nothing is unfinished, and no write failed."""
+    for tensors in (reads, writes):
+        for tensor in tensors:
+            if tensor.pending_write is not None and _before_read(tensor):
+                return False
+    return not writes or all(not _before_write(tensor) for tensor in writes)
 
 
 def _enter(ticket: Ticket, reads: Sequence[Tracked], writes: Sequence[Tracked]) -> None:

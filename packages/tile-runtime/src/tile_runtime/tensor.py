@@ -126,7 +126,8 @@ class Tensor:
     def numpy(self) -> Array:
         """A copy on the host; waits for pending work."""
         if self.host is not None:
-            return self.wait().host.copy()
+            self.wait()
+            return self.host.copy()
         with self.mmap_current() as view:
             return view.copy()
 
@@ -169,9 +170,7 @@ def tensor_over(array: Array, device: Device, dtype: DType) -> Tensor:
 _new = object.__new__
 
 
-def _tensor(
-    device: Device, dtype: DType, shape: tuple[int, ...], buffer: Buffer | None, host: Array | None
-) -> Tensor:
+def _tensor(device: Device, dtype: DType, shape: tuple[int, ...], buffer: Buffer | None, host: Array | None) -> Tensor:
     """Checks nothing: results are made in every call."""
     tensor = _new(Tensor)
     tensor.device, tensor.dtype, tensor.shape = device, dtype, shape
