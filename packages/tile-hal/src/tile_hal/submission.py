@@ -152,7 +152,9 @@ class Prepared:
             return None
         bound = {**self._constants, **self._workspaces.allocate(), **places}
         steps = [
-            DirectStep(s.kind, tuple(bound[b] for b in s.buffers), infos[s.buffers[0]].bytes, self._kernels.get(s.kernel))
+            DirectStep(
+                s.kind, tuple(bound[b] for b in s.buffers), infos[s.buffers[0]].bytes, self._kernels.get(s.kernel)
+            )
             for s in self.kernel_list.steps
         ]
         return self.device.executor.direct(steps, arrays)
