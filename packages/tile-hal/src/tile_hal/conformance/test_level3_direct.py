@@ -1,4 +1,4 @@
-"""Level 2, direct calls: a device that offers them gives what the ordinary way gives, and refuses all other arrays."""
+"""Level 3, direct calls: a device that offers them gives what the ordinary way gives, and refuses all other arrays."""
 
 from __future__ import annotations
 
