@@ -118,12 +118,14 @@ class Evaluator:
 
     def _on_arrays(self, function: Signature, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
         executable = self.programs.find((function.key, *[(a.dtype, a.shape) for a in values]))
-        arrays = values
-        if executable is None:
-            arrays = [readable(n, v) for n, v in zip(function.inputs, values, strict=True)]
-            executable = self._executable(function, arrays)
-        elif not donate:
+        if executable is not None and not donate:
             results = executable.at_once(values, out, values)
+            if results is not None:
+                return results
+        arrays = [readable(n, v) for n, v in zip(function.inputs, values, strict=True)]
+        executable = executable or self._executable(function, arrays)
+        if out is None and not donate:
+            results = executable.at_once(arrays, None, values)
             if results is not None:
                 return results
         given = None
