@@ -13,16 +13,18 @@ import numpy.typing as npt
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
 from tile_hal.host import HostBuffer, HostExecutor
-from tile_hal.interfaces import Buffer, Event, Kernel, Library
+from tile_hal.interfaces import Buffer, Direct, DirectArray, DirectStep, Event, Kernel, Library
 from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.semtree.nodes import Access
 
 from hal_llvm import pool
 from hal_llvm.compiler import LlvmLibrary
+from hal_llvm.direct import Program, direct, scratch
 from hal_llvm.pool_ir import JOB_PARAMS
 
 INLINE_SECONDS = 20e-6
-"""Kernels estimated below this run on the caller: handing over costs about as much."""
+"""Kernels estimated below this run on the caller: handing over costs about as much. So do they keep the interpreter
+lock in a direct call, which is over before another thread would have got it."""
 HOLD_SECONDS = 2e-6
 """Kernels estimated below this keep the interpreter lock: giving it back and waiting for it would cost more."""
 CHUNK_SECONDS = 4e-6
@@ -72,7 +74,8 @@ class LlvmKernel(Kernel):
         self._total = math.prod(info.groups)
         self._seconds = estimated_seconds(info)
         kind = ctypes.PYFUNCTYPE if self._seconds < HOLD_SECONDS else ctypes.CFUNCTYPE
-        self._all: Callable[[int], None] = kind(None, ctypes.c_void_p)(library.code.addresses[f"kernel{index}.all"])
+        self._whole = library.code.addresses[f"kernel{index}.all"]
+        self._all: Callable[[int], None] = kind(None, ctypes.c_void_p)(self._whole)
         self._inline = self._total <= 1 or self._seconds < INLINE_SECONDS or pool.current().threads == 1
         self._free: list[_Job] = []
 
@@ -107,6 +110,23 @@ class LlvmKernel(Kernel):
         else:
             pool.current().run(job.address)
         self._free.append(job)
+
+    def enlist(self, program: Program, params: Sequence[Buffer | int]) -> None:
+        """Add a launch on `params` to a program of direct calls."""
+        if not self._total:
+            return
+        job = self._new_job()
+        for buffer, (place, _, _, odd) in zip(params, self._needs, strict=True):
+            program.place(job.address + 8 * place, buffer, odd)
+        if self._scratch:
+            address, block = scratch(self._scratch)
+            job.words[_HEADER - 1] = job.words[_HEADER + self._count] = address
+            program.kept.append(block)
+        if self._inline:
+            program.add(self._whole, job.params, self._seconds, job, self.library)
+        else:
+            program.scratch = max(program.scratch, self._scratch + 1)
+            program.add(0, job.address, self._seconds, job, self.library)
 
     def _new_job(self) -> _Job:
         threads = pool.current().threads if not self._inline else 1
@@ -177,3 +197,12 @@ class LlvmExecutor(HostExecutor):
         if not 0 <= index < count:
             raise device_error(Code.PARAMETERS, f"the library has {count} kernels, none is number {index}")
         return LlvmKernel(library, index, self)
+
+    def direct(self, steps: Sequence[DirectStep], arrays: Sequence[DirectArray]) -> Direct | None:
+        program = Program()
+        for step in steps:
+            if isinstance(step.kernel, LlvmKernel):
+                step.kernel.enlist(program, step.buffers)
+            else:
+                program.move(step.kind.value, step.buffers, step.nbytes, step.nbytes / _BYTES)
+        return direct(program, arrays, hold=INLINE_SECONDS)

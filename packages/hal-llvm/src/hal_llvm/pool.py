@@ -41,6 +41,7 @@ class ThreadPool:
         self._scratch_bytes = 0
         self._memory, self.address = _aligned(layout.WORKERS_AT + self.threads * layout.WORKER_BYTES)
         self._memory[:] = 0
+        self._header(layout.RESERVED, np.uint64)[0] = 1
 
     @property
     def workers(self) -> int:
@@ -63,13 +64,14 @@ class ThreadPool:
                 block, address = _aligned(size)
                 self._scratch.append(block)
                 self._field(worker, layout.SCRATCH, np.uint64)[0] = address
+            self._header(layout.RESERVED, np.uint64)[0] = size + 1
 
     def _field(self, worker: int, offset: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
         start = layout.WORKERS_AT + worker * layout.WORKER_BYTES + offset
         return self._memory[start : start + np.dtype(dtype).itemsize].view(dtype)
 
-    def _header(self, offset: int) -> npt.NDArray[np.int32]:
-        return self._memory[offset : offset + 4].view(np.int32)
+    def _header(self, offset: int, dtype: npt.DTypeLike = np.int32) -> npt.NDArray[np.generic]:
+        return self._memory[offset : offset + np.dtype(dtype).itemsize].view(dtype)
 
     def _start(self) -> None:
         with self._lock:
@@ -87,7 +89,10 @@ class ThreadPool:
                 at = layout.SLOTS_AT + slot * layout.SLOT_BYTES + layout.SLOT_SEM
                 libc.sem_init(ctypes.c_void_p(self.address + at), 0, 0)
             self._launch(libc)
+            self._header(layout.RUN, np.uint64)[0] = _native().run_address
             self._started = True
+            if _state.get("pool") is self:
+                shared.value = self.address
 
     def _launch(self, libc: ctypes.CDLL) -> None:
         # Signals go to Python's threads, never to workers.
@@ -112,6 +117,8 @@ class ThreadPool:
         with self._lock:
             if not self._started:
                 return
+            if shared.value == self.address:
+                shared.value = 0
             self._header(layout.STOP)[0] = 1
             libc = ctypes.CDLL(None)
             for worker, handle in enumerate(self._handles):
@@ -134,10 +141,13 @@ class _Native:
         self._code = binding.LoadedCode([module.object_code()], ["pool.run", "pool.worker"])
         module.close()
         self.worker = self._code.addresses["pool.worker"]
+        self.run_address = self._code.addresses["pool.run"]
         run_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-        self.run: Callable[[int, int], None] = run_type(self._code.addresses["pool.run"])
+        self.run: Callable[[int, int], None] = run_type(self.run_address)
 
 
+shared = ctypes.c_uint64(0)
+"""Address of the process's pool while it has its workers, for native code that runs jobs; 0 otherwise."""
 _state: dict[str, ThreadPool] = {}
 _natives: list[_Native] = []
 _state_lock = threading.Lock()
@@ -171,6 +181,7 @@ def _aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
 def _after_fork() -> None:
     """A child has none of the parent's threads: it begins with a fresh pool."""
     global _state_lock
+    shared.value = 0
     _state_lock = threading.Lock()
     old = _state.pop("pool", None)
     if old is not None:

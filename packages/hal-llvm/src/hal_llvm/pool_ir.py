@@ -18,7 +18,7 @@ MASK_AT = 64
 MASK_BYTES = 128
 
 # Header fields
-STOP, WORKERS, SPIN, PIN = 0, 4, 8, 12
+STOP, WORKERS, SPIN, PIN, RESERVED, RUN = 0, 4, 8, 12, 16, 24
 # Slot fields (`NEXT` and `REFS` on cache lines of their own)
 CLAIMED, FN, PARAMS, TOTAL, GRAIN, OPEN, NEXT, REFS, WAITING, SLOT_SEM = 0, 8, 16, 24, 32, 64, 128, 192, 196, 208
 # Worker fields

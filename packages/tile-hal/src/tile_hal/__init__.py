@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         Compiler,
         Device,
         DeviceSet,
+        Direct,
+        DirectArray,
+        DirectStep,
         Driver,
         Event,
         Executor,
@@ -48,6 +51,9 @@ __all__ = [
     "CompletedEvent",
     "Device",
     "DeviceSet",
+    "Direct",
+    "DirectArray",
+    "DirectStep",
     "DoctorReport",
     "Driver",
     "Event",
@@ -90,7 +96,10 @@ _MODULES = {
     "events": "CompletedEvent FailedEvent JoinedEvent flatten join",
     "hooks": "hookimpl",
     "host": "HostBuffer HostEvent HostMemory HostQueue",
-    "interfaces": ("HAL_API Buffer Compiler Device DeviceSet Driver Event Executor Kernel Library Memory Result"),
+    "interfaces": (
+        "HAL_API Buffer Compiler Device DeviceSet Direct DirectArray DirectStep Driver Event Executor Kernel Library Memory"
+        " Result"
+    ),
     "submission": "Prepared Submission prepare release_finished submit",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -10,13 +10,14 @@ Interface", ARCHITECTURE "The HAL, as the seed describes it".
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tile_ir.kernels import KernelList
+from tile_ir.dtype import DType
+from tile_ir.kernels import KernelList, StepKind
 from tile_ir.target import Capabilities, Target
 
-HAL_API: tuple[int, int] = (1, 0)
+HAL_API: tuple[int, int] = (1, 1)
 """(major, minor) of this contract; a plugin built for another major, or a later minor, is refused with a message."""
 
 
@@ -138,6 +139,46 @@ class Kernel(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class DirectArray:
+    """One array that a direct call takes: a plain `numpy.ndarray` of exactly this shape and dtype.
+
+    It must be C-contiguous, aligned and in native byte order.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    written: bool = False
+    """Then the array must be writable, and have no memory in common with any array before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectStep:
+    """One step of a direct call."""
+
+    kind: StepKind
+    buffers: tuple[Buffer | int, ...]
+    """As in `tile_ir.kernels.Step`: a buffer of the device, or the number of an array that each call passes."""
+    nbytes: int
+    """Size of `buffers[0]`: what is filled or copied."""
+    kernel: Kernel | None = None
+    """What runs in a step that is a kernel; of the device's own executor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A program as a function of NumPy arrays in host memory."""
+
+    run: Callable[..., bool]
+    """``run(*arrays)``: True when all steps are done and the written arrays hold the results. False, with nothing
+    changed, when an array is not as declared or another thread is in the same program: then take the ordinary way.
+
+    From any thread. Whoever holds the function may drop everything else.
+    """
+    brief: bool
+    """It takes no more than microseconds and keeps the interpreter lock: no other thread runs Python meanwhile."""
+
+
 class Executor(ABC):
     """Runs kernels and copies on one device."""
 
@@ -155,6 +196,14 @@ class Executor(ABC):
 
     def flush(self) -> None:  # noqa: B027 - devices that start work at once need none
         """Make sure that submitted work starts; no waiting."""
+
+    def direct(self, steps: Sequence[DirectStep], arrays: Sequence[DirectArray]) -> Direct | None:
+        """All `steps`, in order, as one function of `arrays` (the written ones last); None when the device has no such.
+
+        For devices that work on host memory: a call through buffers and events costs many times what a small
+        kernel does. The buffers in `steps` belong to the direct call alone, but for those that no step writes.
+        """
+        return None
 
 
 class Device(ABC):

@@ -19,13 +19,15 @@ from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
 
 from tile_hal.errors import Code, device_error
 from tile_hal.events import flatten, join
-from tile_hal.interfaces import Buffer, Device, Event, Library, Memory, Result
+from tile_hal.interfaces import Buffer, Device, Direct, DirectArray, DirectStep, Event, Library, Memory, Result
 
 MAX_WORKSPACES = 64
 """Sets of temporaries of one kernel list that may be in use by pending runs; the next run waits for the oldest."""
 MAX_WORKSPACE_BYTES = 1 << 30
 """The same limit in bytes (one set is always allowed)."""
 _IDLE_WORKSPACES = 2
+MAX_DIRECT_BYTES = 1 << 26
+"""Most bytes of temporaries of a direct call, which are its own: where there are more, no call is a small matter."""
 
 
 class Submission(Event):
@@ -139,6 +141,24 @@ class Prepared:
         self.device.executor.flush()
         return _keep(event, params)
 
+    def direct(self, arrays: Sequence[DirectArray], buffers: Sequence[int | None]) -> Direct | None:
+        """All steps as one function of NumPy arrays (see `Executor.direct`), or None.
+
+        `buffers` has the id of the INPUT or OUTPUT buffer that each array stands for, None for one no kernel uses.
+        """
+        infos = {b.id: b for b in self.kernel_list.buffers}
+        places: dict[int, Buffer | int] = {b: n for n, b in enumerate(buffers) if b is not None}
+        if not set(self.order) <= set(places) or self._workspaces.nbytes > MAX_DIRECT_BYTES:
+            return None
+        bound = {**self._constants, **self._workspaces.allocate(), **places}
+        steps = [
+            DirectStep(
+                s.kind, tuple(bound[b] for b in s.buffers), infos[s.buffers[0]].bytes, self._kernels.get(s.kernel)
+            )
+            for s in self.kernel_list.steps
+        ]
+        return self.device.executor.direct(steps, arrays)
+
     def _single_kernel(self) -> tuple[Callable[..., Event], Callable[[Any], Any]] | None:
         """The fast path's kernel and parameter choice, when the list is one kernel on user buffers alone."""
         steps, order = self.kernel_list.steps, self.order
@@ -238,7 +258,9 @@ class _Workspaces:
         self._memory = memory
         self._temps = [b for b in kernels.buffers if b.kind is BufferKind.TEMP]
         self._arenas = _arena_sizes(self._temps, kernels.arenas)
-        self._limit = max(1, min(MAX_WORKSPACES, MAX_WORKSPACE_BYTES // max(1, sum(self._arenas))))
+        self.nbytes = sum(self._arenas)
+        """Bytes of one set."""
+        self._limit = max(1, min(MAX_WORKSPACES, MAX_WORKSPACE_BYTES // max(1, self.nbytes)))
         self._lock = threading.Lock()
         self._all: list[_Workspace] = []
 
@@ -271,7 +293,7 @@ class _Workspaces:
         if len(self._all) >= self._limit:
             return None
         try:
-            workspace = _Workspace(self._allocate())
+            workspace = _Workspace(self.allocate())
         except TileDeviceError:
             if self._all:
                 return None  # out of memory: wait for a set in use
@@ -279,7 +301,8 @@ class _Workspaces:
         self._all.append(workspace)
         return workspace
 
-    def _allocate(self) -> dict[int, Buffer]:
+    def allocate(self) -> dict[int, Buffer]:
+        """One more set, which belongs to the caller."""
         buffers: dict[int, Buffer] = {}
         for number, size in enumerate(self._arenas):
             temps = [b for b in self._temps if b.arena == number]

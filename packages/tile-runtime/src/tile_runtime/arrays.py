@@ -78,13 +78,13 @@ def _converted(name: str, value: Any) -> Array:
         message = f"argument {name!r} is neither an array nor made of numbers: {described(cast(object, value))}"
         raise TileTypeError(Diagnostic("TILE-E502", message, hint=known_dtypes()))
     _check_dtype(name, array.dtype)
-    return _plain_copy(name, array)
+    return array if is_plain(array) else _plain_copy(name, array)
 
 
 def _plain_copy(name: str, array: Array) -> Array:
     native = array.dtype.newbyteorder("=")
     try:
-        return np.require(array, native, ["C", "A", "E"]).reshape(array.shape)
+        return np.array(array, native, order="C")
     except MemoryError:
         message = (
             f"argument {name!r} must be copied into C order, and host memory is out: {array.nbytes} bytes are needed"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from typing import Any
+
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 
@@ -18,6 +22,20 @@ def device(id: str | Device | None = None) -> Device:
 
     Raises TileDeviceError, listing what there is, when no device has that id.
     """
+    if id is None and _VARIABLE in _environment:
+        id = os.environ["TILE_DEVICE"] or None
+    found = _known.get(id) if id is None or type(id) is str else None
+    return _found(id) if found is None else found
+
+
+_known: dict[str | None, Device] = {}
+"""Devices by what a caller names: an id, or None for the best there is."""
+_environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+"""What is behind `os.environ`, which takes longer than a whole small call to say that a variable is not there."""
+_VARIABLE: object = os.environ.encodekey("TILE_DEVICE") if _environment is not os.environ else "TILE_DEVICE"
+
+
+def _found(id: str | Device | None) -> Device:
     if isinstance(id, Device):
         return id
     import tile_hal
@@ -25,4 +43,5 @@ def device(id: str | Device | None = None) -> Device:
     if not (id is None or isinstance(id, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
         message = f"a device is named by its id or a Device, not by {type(id).__name__} {id!r}"
         raise TileDeviceError(Diagnostic("TILE-E516", message, hint="such as device='llvm:0'"))
-    return tile_hal.device(id)
+    found = _known[id] = tile_hal.device(id)
+    return found

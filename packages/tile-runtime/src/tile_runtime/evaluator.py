@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -81,6 +80,21 @@ class Evaluator:
     ) -> Any:
         """Run `function`; see `tile_runtime.Function.__call__`."""
         check_function(function)
+        return self.call(function, args, named, out, donate)
+
+    def call(
+        self,
+        function: Signature,
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        out: Any = None,
+        donate: str | Sequence[str] = (),
+    ) -> Any:
+        """The same, for arguments as Python hands them over."""
+        if not (named or donate or function.updates):
+            results = self._at_once(function, args, out)
+            if results is not None:
+                return results
         if named or function.bound or donate or len(args) != len(function.inputs):
             values = tuple(collect(function, args, named).values())
             given = (*args, *named.values())
@@ -91,12 +105,29 @@ class Evaluator:
                 return self._general(function, values, given, out, donate)
         return self._on_arrays(function, values, out, donate)
 
+    def _at_once(self, function: Signature, args: Sequence[Any], out: Any) -> Any:
+        """The results of a direct call of the program that was called last, or None: see `Executable.at_once`."""
+        executable = self.programs.latest(function.key)
+        if executable is None:
+            return None
+        if not function.bound:
+            return executable.at_once(args, out, args)
+        if len(args) + len(function.bound) != len(function.inputs):
+            return None
+        return executable.at_once(function.filled(args), out, args)
+
     def _on_arrays(self, function: Signature, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
         executable = self.programs.find((function.key, *[(a.dtype, a.shape) for a in values]))
-        arrays = values
-        if executable is None:
-            arrays = [readable(n, v) for n, v in zip(function.inputs, values, strict=True)]
-            executable = self._executable(function, arrays)
+        if executable is not None and not donate:
+            results = executable.at_once(values, out, values)
+            if results is not None:
+                return results
+        arrays = [readable(n, v) for n, v in zip(function.inputs, values, strict=True)]
+        executable = executable or self._executable(function, arrays)
+        if out is None and not donate:
+            results = executable.at_once(arrays, None, values)
+            if results is not None:
+                return results
         given = None
         if out is not None or donate:
             given = self._given(function, executable, values, out, donate)
@@ -129,6 +160,10 @@ class Evaluator:
         self._check_devices(function, named)
         plain = [v if isinstance(v, Tensor) else readable(n, v) for n, v in named]
         executable = self._executable(function, plain)
+        if not (donate or function.updates):
+            results = executable.at_once(plain, out, given)
+            if results is not None:
+                return results
         outs = self._given(function, executable, values, out, donate)
         as_arrays = bool(given) and not any(isinstance(v, Tensor) for v in given)
         return self._on_tensors(function, plain, outs, executable, as_arrays=as_arrays)
@@ -210,24 +245,16 @@ def _delivered(fresh: Tensor, given: Any, as_arrays: bool) -> Any:
 
 
 _evaluators: dict[Device, Evaluator] = {}
-_named: dict[str | None, Evaluator] = {}
-"""Shared evaluators by what a caller names: an id, or None for the best device there is."""
 _lock = threading.Lock()
 
 
-def default_evaluator(device: Device | str | None, args: Sequence[Any], named: Mapping[str, Any]) -> Evaluator:
-    """The shared evaluator of the device asked for, of the tensors passed, of $TILE_DEVICE, or of the best device."""
+def default_evaluator(device: Device | str | None, values: Sequence[Any]) -> Evaluator:
+    """The shared evaluator of the device asked for, of the first tensor passed, of $TILE_DEVICE, or of the best device."""
     if device is None:
-        for value in (*args, *named.values()) if named else args:
+        for value in values:
             if type(value) is Tensor:
                 return _shared(value.device)
-        device = os.environ.get("TILE_DEVICE") or None
-    elif not isinstance(device, str):
-        return _shared(find_device(device))
-    found = _named.get(device)
-    if found is None:
-        found = _named[device] = _shared(find_device(device))
-    return found
+    return _shared(find_device(device))
 
 
 def _shared(device: Device) -> Evaluator:

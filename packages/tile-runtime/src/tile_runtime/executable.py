@@ -4,28 +4,72 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from tile_hal.events import FailedEvent
+from tile_hal.events import COMPLETED, FailedEvent
 from tile_hal.host import HostBuffer
-from tile_hal.interfaces import Buffer, Device, Library
+from tile_hal.interfaces import Buffer, Device, Direct, DirectArray, Event, Library, Memory
+from tile_hal.recycling import LARGE
 from tile_hal.submission import Prepared
+from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind
 
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
-from tile_runtime.tensor import Tensor
+from tile_runtime.tensor import Tensor, host_view, tensor_in, tensor_over
 
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
 
 
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """One output: its place among the bindings, and what NumPy makes of it."""
+
+    place: int
+    info: BufferInfo
+    dtype: np.dtype[Any]
+    size: int
+
+
+def _maker(results: Sequence[_Result], memory: Memory) -> Callable[[], list[Array]]:
+    """Makes arrays for results, where the device works on the host's memory; the device recycles large ones."""
+
+    def one(result: _Result) -> Callable[[], Array]:
+        if result.info.bytes < LARGE:
+            return partial(np.empty, result.info.shape, result.dtype)
+        return lambda: host_view(memory.allocate(result.info.bytes).map_discard(), result.info.dtype, result.info.shape)
+
+    makers = [one(r) for r in results]
+    if len(makers) == 1:
+        (make,) = makers
+        return lambda: [make()]
+    return lambda: [make() for make in makers]
+
+
 class Executable:
     """Compiled code for one signature, ready to run from any thread."""
 
-    __slots__ = ("_inputs", "_nothing_given", "_prepared", "_results", "device", "outputs", "used")
+    __slots__ = (
+        "_arguments",
+        "_direct",
+        "_dtypes",
+        "_inputs",
+        "_make",
+        "_expects_more",
+        "_nothing_given",
+        "_prepared",
+        "_results",
+        "_single",
+        "device",
+        "used",
+    )
 
     def __init__(self, device: Device, compiled: Compiled, library: Library) -> None:
         self.device = device
@@ -40,14 +84,77 @@ class Executable:
         """(position among the bindings, number) of every input that kernels read."""
         # Stripe may have to call an output otherwise (one named like an input); positions agree.
         places = [place[BufferKind.OUTPUT, name] for name in compiled.stripe.outputs]
-        self.outputs: tuple[BufferInfo, ...] = tuple(order[k] for k in places)
-        """One for each output, in header order."""
         self._results = [
-            (k, b.bytes, numpy_dtype(f"output {public!r}", b.dtype), math.prod(b.shape), b.shape)
-            for k, b, (public, _) in zip(places, self.outputs, compiled.program.outputs, strict=True)
+            _Result(k, order[k], numpy_dtype(f"output {public!r}", order[k].dtype), math.prod(order[k].shape))
+            for k, (public, _) in zip(places, compiled.program.outputs, strict=True)
         ]
-
         self._nothing_given = (None,) * len(self._results)
+        self._arguments = [DirectArray(p.type.shape, p.type.dtype) for p in compiled.program.inputs]
+        self._direct: Direct | None = None
+        self._make = _maker(self._results, device.memory)
+        self._dtypes = [r.info.dtype for r in self._results]
+        self._single = len(self._results) == 1
+        self._expects_more = False
+
+    @property
+    def outputs(self) -> tuple[BufferInfo, ...]:
+        """One for each output, in header order."""
+        return tuple(r.info for r in self._results)
+
+    # --- direct calls: on arrays and tensors in host memory, with nothing in between ----------------------
+
+    def expect_more(self) -> Executable:
+        """Get ready for direct calls, which a program that runs but once does without."""
+        if not self._expects_more:
+            self._expects_more = True
+            buffers: list[int | None] = [None] * len(self._arguments)
+            for k, n in self._inputs:
+                buffers[n] = self._prepared.order[k]
+            written = [DirectArray(r.info.shape, r.info.dtype, written=True) for r in self._results]
+            arrays = [*self._arguments, *written]
+            with suppress(TileDeviceError):  # out of memory
+                self._direct = self._prepared.direct(arrays, [*buffers, *(r.info.id for r in self._results)])
+        return self
+
+    def at_once(self, values: Sequence[Any], out: Any, args: Sequence[Any]) -> Any:
+        """The result, or the tuple of results, of a direct call; None when it takes the ordinary way, nothing is done then.
+
+        `values` and `out` are arrays and Tensors. Results that are not given are Tensors when one is among `args`,
+        the values that the caller passed, or all values are a composition's own Tensors.
+        """
+        direct = self._direct
+        if direct is None:
+            return None
+        results = self._make() if out is None else self._several(out)
+        if not direct.run(*values, *results):
+            if not self._in_place(direct, values, results):
+                return None
+            if out is None and (not args or Tensor in map(type, args)):
+                results = list(map(tensor_over, results, repeat(self.device), self._dtypes))
+        return results[0] if self._single else tuple(results)
+
+    def _several(self, out: Any) -> Sequence[Any]:
+        """What was given for the results; nothing, which does not fit, when the number is wrong."""
+        given = list(cast("Sequence[Any]", out)) if isinstance(out, (tuple, list)) else [out]
+        return given if len(given) == len(self._results) else ()
+
+    def _in_place(self, direct: Direct, values: Sequence[Any], results: Sequence[Any]) -> bool:
+        """A direct call in the memory of Tensors and arrays; False where there are no Tensors, or one is in use."""
+        arrays: list[Any] = []
+        reads: list[Tensor] = []
+        writes: list[Tensor] = []
+        for group, tensors in ((values, reads), (results, writes)):
+            for value in group:
+                if type(value) is not Tensor:
+                    arrays.append(value)
+                elif value.device is self.device:
+                    tensors.append(value)
+                    arrays.append(value.host)
+                else:
+                    return False
+        return bool(reads or writes) and hazards.at_once(reads, writes, direct, arrays)
+
+    # --- the ordinary way: buffers and events, on any device ----------------------------------------------
 
     def run_arrays(self, arrays: Sequence[Array], out: Sequence[Array | None] | None = None) -> list[Array]:
         """NumPy in (any layout), NumPy out; waits for the result.
@@ -58,19 +165,21 @@ class Executable:
         bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
         for k, n in self._inputs:
             bindings[k] = memory.wrap(raw_view(arrays[n])) or self._uploaded(arrays[n])
-        for n, (k, nbytes, _, _, _) in enumerate(self._results):
-            given = None if out is None else self._in_place(out[n], arrays)
-            bindings[k] = given or memory.allocate(nbytes)
+        for n, result in enumerate(self._results):
+            given = None if out is None else self._writable(out[n], arrays)
+            bindings[result.place] = given or memory.allocate(result.info.bytes)
         self._prepared.run(bindings).wait()
         given = out or self._nothing_given
-        return [self._array(bindings[r[0]], r, o) for r, o in zip(self._results, given, strict=True)]
+        return [self._array(bindings[r.place], r, o) for r, o in zip(self._results, given, strict=True)]
 
     def takes(self, out: Array, inputs: Sequence[Any]) -> bool:
         """A quick yes for the one output of a function, writable, of the right type and apart from all inputs."""
         if len(self._results) != 1:
             return False
-        _, _, dtype, _, shape = self._results[0]
-        if out.dtype != dtype or out.shape != shape or not out.flags.writeable or overlaps_itself(out):
+        (result,) = self._results
+        if out.dtype != result.dtype or out.shape != result.info.shape or not out.flags.writeable:
+            return False
+        if overlaps_itself(out):
             return False
         return not any(type(x) is not np.ndarray or np.may_share_memory(out, x) for x in inputs)
 
@@ -82,7 +191,7 @@ class Executable:
             buffer.unmap().wait()
         return buffer
 
-    def _in_place(self, out: Array | None, arrays: Sequence[Array]) -> Buffer | None:
+    def _writable(self, out: Array | None, arrays: Sequence[Array]) -> Buffer | None:
         """The caller's own memory, when kernels can write it."""
         if out is None or not out.nbytes or not out.flags.c_contiguous or not out.dtype.isnative:
             return None
@@ -90,14 +199,12 @@ class Executable:
             return None
         return self.device.memory.wrap(raw_view(out))
 
-    def _array(
-        self, buffer: Buffer, result: tuple[int, int, np.dtype[Any], int, tuple[int, ...]], out: Array | None
-    ) -> Array:
+    def _array(self, buffer: Buffer, result: _Result, out: Array | None) -> Array:
         """The host array of a finished result: `out`, or the buffer's own memory where that outlives the mapping."""
-        _, nbytes, dtype, size, shape = result
-        if not nbytes:
-            return np.empty(shape, dtype) if out is None else out
-        view: Array = np.frombuffer(buffer.map_current(), dtype, size)
+        shape = result.info.shape
+        if not result.info.bytes:
+            return np.empty(shape, result.dtype) if out is None else out
+        view: Array = np.frombuffer(buffer.map_current(), result.dtype, result.size)
         if len(shape) != 1:
             view = view.reshape(shape)
         if out is not None and not np.may_share_memory(view, out):
@@ -110,22 +217,29 @@ class Executable:
 
     def run_tensors(self, tensors: Sequence[Tensor], out: Sequence[Tensor | None]) -> list[Tensor]:
         """Tensors in, Tensors out; returns at once, the results are pending. `out` shares memory with no input."""
-        results = [
-            Tensor(self.device, b.shape, b.dtype) if o is None else o for o, b in zip(out, self.outputs, strict=True)
-        ]
-        bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
-        for k, n in self._inputs:
-            bindings[k] = tensors[n].buffer
-        for (k, *_), tensor in zip(self._results, results, strict=True):
-            bindings[k] = tensor.buffer
+        results = [self._tensor(r) if o is None else o for r, o in zip(self._results, out, strict=True)]
         ticket, waits = hazards.claim(tensors, results)
         try:
-            event = self._prepared.run(bindings, waits)
+            event = self._start(tensors, results, waits)
         except BaseException as problem:
             ticket.started(FailedEvent(problem))
             raise
         ticket.started(event)
         return results
+
+    def _tensor(self, result: _Result) -> Tensor:
+        memory = self.device.memory.allocate(result.info.bytes)
+        return tensor_in(memory, self.device, result.info.dtype, result.info.shape)
+
+    def _start(self, tensors: Sequence[Tensor], results: Sequence[Tensor], waits: Sequence[Event]) -> Event:
+        if self._direct is not None and not waits and self._direct.run(*[t.host for t in (*tensors, *results)]):
+            return COMPLETED
+        bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
+        for k, n in self._inputs:
+            bindings[k] = tensors[n].buffer
+        for result, tensor in zip(self._results, results, strict=True):
+            bindings[result.place] = tensor.buffer
+        return self._prepared.run(bindings, waits)
 
 
 def _address(array: Array) -> int:

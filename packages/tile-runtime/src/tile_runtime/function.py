@@ -12,6 +12,7 @@ from tile_ir.dtype import DType
 
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.checks import check_function, wrong_kind
+from tile_runtime.evaluator import default_evaluator
 from tile_runtime.signature import Signature
 
 if TYPE_CHECKING:
@@ -53,22 +54,13 @@ class BaseFunction(Signature):
         Raises TileError naming the argument when a shape, dtype, name, device or count is wrong; nothing is
         changed then.
         """
-        from tile_runtime.evaluator import default_evaluator
-
-        if device is None and self.bound:
-            evaluator = default_evaluator(None, (*args, *named.values(), *self.bound.values()), {})
-        else:
-            evaluator = default_evaluator(device, args, named)
-        if named or donate:
-            return evaluator(self, *args, out=out, donate=donate, **named)
-        return evaluator(self, *args, out=out)
+        values = (*args, *named.values(), *self.bound.values()) if named or self.bound else args
+        return default_evaluator(device, values).call(self, args, named, out, donate)
 
     def lower(self, *args: Any, device: Device | str | None = None, **named: Any) -> Lowered:
         """Every stage of compilation for arguments like these (arrays, Tensors or placeholders)."""
-        from tile_runtime.evaluator import default_evaluator
-
         tensors = (*args, *named.values(), *self.bound.values())
-        return default_evaluator(device, tensors, {}).lower(self, *args, **named)
+        return default_evaluator(device, tensors).lower(self, *args, **named)
 
 
 class Function(BaseFunction):

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from tile_hal.interfaces import Event, Result
+from tile_hal.events import COMPLETED
+from tile_hal.interfaces import Direct, Event, Result
 from tile_ir.diagnostics import TileError
 
 
@@ -66,12 +67,40 @@ def claim(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> tuple[Ticket, 
     with _lock:
         waits = [e for t in reads for e in _before_read(t)]
         waits += [e for t in writes for e in _before_write(t)]
-        for tensor in reads:
-            kept = [e for e in tensor.pending_reads if not e.done]
-            tensor.pending_reads = [*kept, ticket]
-        for tensor in writes:
-            tensor.pending_write, tensor.pending_reads = ticket, []
+        _enter(ticket, reads, writes)
     return ticket, waits
+
+
+def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct, arrays: Iterable[object]) -> bool:
+    """A direct call on `arrays`, the memory of these tensors among them; False too when work on one is unfinished."""
+    with _lock:
+        if not _idle(reads, writes):
+            return False
+        if direct.brief:  # over before anybody else can claim anything
+            return direct.run(*arrays)
+        ticket = Ticket()
+        _enter(ticket, reads, writes)
+    try:
+        return direct.run(*arrays)
+    finally:
+        ticket.started(COMPLETED)
+
+
+def _idle(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> bool:
+    """Nothing is unfinished, and no write failed."""
+    for tensors in (reads, writes):
+        for tensor in tensors:
+            if tensor.pending_write is not None and _before_read(tensor):
+                return False
+    return not writes or all(not _before_write(tensor) for tensor in writes)
+
+
+def _enter(ticket: Ticket, reads: Sequence[Tracked], writes: Sequence[Tracked]) -> None:
+    for tensor in reads:
+        kept = [e for e in tensor.pending_reads if not e.done]
+        tensor.pending_reads = [*kept, ticket]
+    for tensor in writes:
+        tensor.pending_write, tensor.pending_reads = ticket, []
 
 
 def before(tensor: Tracked, *, write: bool) -> list[Event]:

@@ -18,6 +18,7 @@ class ProgramCache:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._ready: dict[Signature, Executable] = {}
+        self._latest: dict[object, Executable] = {}
         self._making: dict[Signature, threading.Lock] = {}
         self._lock = threading.Lock()
         self._clock = count(1)
@@ -25,6 +26,14 @@ class ProgramCache:
     def find(self, signature: Signature) -> Executable | None:
         """The executable, when there is one. Takes no lock: a lookup and two assignments."""
         found = self._ready.get(signature)
+        if found is not None:
+            found.used = next(self._clock)
+            self._latest[signature[0]] = found.expect_more()
+        return found
+
+    def latest(self, key: object) -> Executable | None:
+        """The executable that was found last for the function of this key: what its next call will want, mostly."""
+        found = self._latest.get(key)
         if found is not None:
             found.used = next(self._clock)
         return found
@@ -46,13 +55,19 @@ class ProgramCache:
             made.used = next(self._clock)
             self._ready[signature] = made
             while len(self._ready) > self.limit:
-                del self._ready[min(self._ready, key=lambda s: self._ready[s].used)]
+                self._forget(min(self._ready, key=lambda s: self._ready[s].used))
         return made
+
+    def _forget(self, signature: Signature) -> None:
+        gone = self._ready.pop(signature)
+        if self._latest.get(signature[0]) is gone:
+            del self._latest[signature[0]]
 
     def clear(self) -> None:
         """Forget every program."""
         with self._lock:
             self._ready.clear()
+            self._latest.clear()
 
     def __len__(self) -> int:
         return len(self._ready)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +38,13 @@ class Signature:
     def arguments(self) -> tuple[str, ...]:
         """Names a caller passes, in order."""
         return tuple(n for n in self.inputs if n not in self.bound) if self.bound else self.inputs
+
+    def filled(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Values of all inputs, in order: `args`, as many as there are `arguments`, and what is bound."""
+        if not self.bound:
+            return args
+        rest = iter(args)
+        return [self.bound[n] if n in self.bound else next(rest) for n in self.inputs]
 
     @property
     def results(self) -> tuple[str, ...]:

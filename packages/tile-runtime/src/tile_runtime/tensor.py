@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
@@ -11,13 +12,17 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 from tile_hal.events import FailedEvent
+from tile_hal.host import HostBuffer
 from tile_hal.interfaces import Buffer, Device, Event
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileError, TileTypeError
 from tile_ir.dtype import DType, from_numpy
 
 from tile_runtime import hazards
-from tile_runtime.arrays import Array, dtype_of, numpy_dtype, readable
+from tile_runtime.arrays import Array, dtype_of, numpy_dtype, raw_view, readable
 from tile_runtime.devices import device as find_device
+
+_lock = threading.Lock()
+"""Held while a tensor gets its buffer, so that it has but one."""
 
 
 class Tensor:
@@ -28,7 +33,7 @@ class Tensor:
     do not pass it to a function inside the `with` block.
     """
 
-    __slots__ = ("__weakref__", "buffer", "device", "dtype", "pending_reads", "pending_write", "shape")
+    __slots__ = ("__weakref__", "_buffer", "device", "dtype", "host", "pending_reads", "pending_write", "shape")
 
     def __init__(self, device: Device | str | None, shape: Sequence[int], dtype: npt.DTypeLike | DType) -> None:
         """Uninitialised memory for `shape` elements of `dtype` (a name, NumPy dtype or DType).
@@ -39,10 +44,26 @@ class Tensor:
         self.dtype: DType = dtype_of(dtype)
         numpy_dtype("the tensor", self.dtype)
         self.shape: tuple[int, ...] = checked_shape(shape)
-        self.buffer: Buffer = self.device.memory.allocate(self.nbytes)
+        self._buffer: Buffer | None = self.device.memory.allocate(self.nbytes)
+        self.host: Array | None = _in_place(self._buffer, self.dtype, self.shape)
+        """The contents themselves, where the device works on the host's own memory, else None; waits for nothing."""
         self.pending_write: Event | None = None
         """The last write, while it may be unfinished (`hazards` keeps these two)."""
         self.pending_reads: list[Event] = []
+
+    @property
+    def buffer(self) -> Buffer:
+        """The device's buffer, always the same."""
+        if self._buffer is None:
+            with _lock:
+                self._buffer = self._buffer or self._wrapped()
+        return self._buffer
+
+    def _wrapped(self) -> Buffer:
+        assert self.host is not None
+        wrapped = self.device.memory.wrap(raw_view(self.host))
+        assert wrapped is not None
+        return wrapped
 
     @property
     def size(self) -> int:
@@ -104,6 +125,9 @@ class Tensor:
 
     def numpy(self) -> Array:
         """A copy on the host; waits for pending work."""
+        if self.host is not None:
+            self.wait()
+            return self.host.copy()
         with self.mmap_current() as view:
             return view.copy()
 
@@ -133,6 +157,32 @@ class Tensor:
         return asarray(self.numpy(), self.device)
 
 
+def tensor_in(buffer: Buffer, device: Device, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+    """The tensor whose contents are in a buffer of the device, of the right size."""
+    return _tensor(device, dtype, shape, buffer, _in_place(buffer, dtype, shape))
+
+
+def tensor_over(array: Array, device: Device, dtype: DType) -> Tensor:
+    """The tensor whose contents are those of an array in C order, on a device that works on the host's own memory."""
+    return _tensor(device, dtype, array.shape, None, array)
+
+
+_new = object.__new__
+
+
+def _tensor(device: Device, dtype: DType, shape: tuple[int, ...], buffer: Buffer | None, host: Array | None) -> Tensor:
+    """Checks nothing: results are made in every call."""
+    tensor = _new(Tensor)
+    tensor.device, tensor.dtype, tensor.shape = device, dtype, shape
+    tensor._buffer, tensor.host = buffer, host  # pyright: ignore[reportPrivateUsage]
+    tensor.pending_write, tensor.pending_reads = None, []
+    return tensor
+
+
+def _in_place(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Array | None:
+    return host_view(buffer.view, dtype, shape) if isinstance(buffer, HostBuffer) else None
+
+
 def asarray(value: npt.ArrayLike | Tensor, device: Device | str | None = None) -> Tensor:
     """`value` as a Tensor on `device`: a copy, unless it is a Tensor there already.
 
@@ -143,6 +193,9 @@ def asarray(value: npt.ArrayLike | Tensor, device: Device | str | None = None) -
         return value
     host = readable("value", value.numpy() if isinstance(value, Tensor) else value)
     tensor = Tensor(target, host.shape, from_numpy(host.dtype))
+    if tensor.host is not None:
+        tensor.host[...] = host
+        return tensor
     with tensor.mmap_discard() as view:
         view[...] = host
     return tensor
