@@ -17,7 +17,10 @@ from tile_opt.kernel.view import KernelView, Stage, Use
 
 LANES = 4
 """Elements of one wide access (16 bytes of float32)."""
-WORD_BYTES = 4
+WIDEST = 16
+"""Bytes of the widest access."""
+NARROWEST = 4
+"""Bytes below which neighbouring elements are not copied one by one where they need not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,10 @@ def copy_plan(
 ) -> CopyPlan:
     """Spread the box over `items` work items, numbered by the form `item`, `lanes` elements at a time.
 
-    Without `lanes` it is 16 bytes at a time where rows of four-byte elements start and end so.
+    Without `lanes` it is as many, up to 16 bytes, as rows start and end on multiples of.
     """
     if lanes is None:
-        lanes = LANES if whole.dtype.bytes == WORD_BYTES and in_pieces(box, whole, contiguous, LANES) else 1
+        lanes = next((n for n in pieces(whole.dtype.bytes) if in_pieces(box, whole, contiguous, n)), 1)
     counts = list(box.extents)
     counts[contiguous] //= lanes
     order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
@@ -116,6 +119,11 @@ def copy_plan(
         parts[contiguous] = (plain * lanes + Affine.var(vector.name), scaled)
     subscripts = tuple(_sum(Affine(), p, q) for p, q in parts)
     return CopyPlan(tuple(loops), subscripts, tuple(parts), tuple(constraints), lanes)
+
+
+def pieces(width: int) -> tuple[int, ...]:
+    """Elements of `width` bytes that one access may move, most first: 16, 8 or 4 bytes."""
+    return tuple(b // width for b in (WIDEST, WIDEST // 2, NARROWEST) if b > width)
 
 
 def in_pieces(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
