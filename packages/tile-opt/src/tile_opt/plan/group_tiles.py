@@ -330,10 +330,14 @@ def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
     return tuple(u for u in main.uses if u.reads and not u.writes and not view.is_local(u.buffer) and not u.extent)
 
 
+def group_tile(view: KernelView, main: Stage, plan: Plan) -> GroupTile:
+    """All groups of the plan, edges not told apart."""
+    return GroupTile(view, main, plan, tuple(axis_of(plan, loop) for loop in view.loops), 0)
+
+
 def local_bytes(view: KernelView, main: Stage, plan: Plan) -> int:
     """Bytes of local memory that a group takes."""
-    axes = tuple(axis_of(plan, loop) for loop in view.loops)
-    return sum(c.local.type.nbytes for c in GroupTile(view, main, plan, axes, 0).staged)
+    return sum(c.local.type.nbytes for c in group_tile(view, main, plan).staged)
 
 
 def tile_points(plan: Plan, loops: Sequence[Index]) -> int:

@@ -187,11 +187,11 @@ def _negated(form: Quasi, plus: int) -> Quasi:
     return DivMod(form.num, form.den, form.op, -form.scale, form.plus * -1 + plus)
 
 
-def conflicts(copy: GroupCopy, subgroup: int, items: Sequence[Index], reads: Mapping[str, int]) -> int:
-    """Cycles that one access of a sub-group takes in the banks: of the copy's stores plus of the loads of `reads`."""
+def conflicts(copy: GroupCopy, subgroup: int, items: Sequence[Index]) -> int:
+    """Cycles that one access of a sub-group takes in the banks: one of the copy's stores plus one of the items' loads."""
     type = copy.local.type
     digits = [_digits(n, items) for n in range(min(subgroup, prod(i.range for i in items)))]
-    zero = {i.name: 0 for i in copy.plan.loops} | dict(reads)
+    zero = {n: 0 for form in (*copy.plan.subscripts, *copy.box.inside) for n in form.names}
     lanes = copy.plan.lanes if copy.plan.subscripts and _in_row(copy) else 1
     stores = [_flat(copy.plan.subscripts, type, zero | d) * type.dtype.bytes for d in digits]
     loads = [_flat(copy.box.inside, type, zero | d) * type.dtype.bytes for d in digits]
