@@ -158,9 +158,9 @@ class GroupPlan:
     # --- reductions, edges ------------------------------------------------------------------------------
 
     def _reductions(self) -> tuple[Reduction, ...]:
-        tile = self.tile
-        shared = (Reduction(tile.stepped, Across.GROUPS, tile.ways),) if tile.ways > 1 else ()
-        return (*shared, *(Reduction(n, Across.SERIAL) for n in self.work.own))
+        shared = {self.tile.stepped: self.tile.ways} if self.tile.ways > 1 else {}
+        serial = (Reduction(n, Across.SERIAL) for n in self.work.own if n not in shared)
+        return (*(Reduction(n, Across.GROUPS, ways) for n, ways in shared.items()), *serial)
 
     def _edges(self) -> tuple[tuple[str, Edge], ...]:
         """Groups inside an image apart from those at its edges, where they are many; ends of ragged loops filled up."""
