@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from tile_ir.target import Target
@@ -73,19 +74,26 @@ class TileSpace:
                     yield from self._grown(each, vector, lanes)
 
     def _vectors(self) -> tuple[str, ...]:
-        """Loops that lanes may run along: that of the results, and the longest one along which operands are used again."""
-        longest = max(self.work.reused, key=lambda n: self.work.shared[n], default=None)
-        plain = max(
-            (n for n in self.work.reused if not self.work.partners(n)), key=lambda n: self.work.shared[n], default=None
-        )
-        found = [self.work.contiguous, plain, longest, list(self.work.shared)[-1]]
-        return tuple(dict.fromkeys(n for n in found if n is not None))[:2]
+        """Loops that lanes may run along: that of the results, and the longest one along which operands are used again.
+
+        Not those that a constraint cuts: its lanes would go their own ways.
+        """
+        shared = self.work.shared
+        longest = max(self.work.reused, key=lambda n: (not self.work.partners(n), shared[n]), default=None)
+        found = [n for n in (self.work.contiguous, longest, list(shared)[-1]) if n is not None]
+        whole = [n for n in found if n not in self._tied] or found
+        return tuple(dict.fromkeys(whole))[:2]
+
+    @cached_property
+    def _tied(self) -> set[str]:
+        """Loops that constraints mention."""
+        return {n for c in self.work.main.constraints for n in c.names}
 
     def _widths(self, vector: str) -> Iterator[tuple[int, int]]:
-        """(cells, lanes) along the vector loop; one too short for a vector is unrolled."""
+        """(cells, lanes) along the vector loop; one too short for a vector, or that a constraint cuts, is unrolled."""
         lanes = max(1, REGISTER_BYTES // max(4, self.work.dtype.bytes))
         extent = self.work.shared[vector]
-        if extent < lanes or lanes == 1:
+        if extent < lanes or vector in self._tied:
             yield min(extent, lanes), 1
             return
         for wide in (2 * lanes, lanes):
@@ -164,8 +172,7 @@ class TileSpace:
 
     def _steppable(self) -> list[str]:
         """Reduction loops, the best to go in steps along first: not those that constraints tie to an output loop."""
-        tied = {n for c in self.work.main.constraints for n in c.names}
-        return sorted(self.work.own, key=lambda n: (n in tied, -self.work.own[n], n))
+        return sorted(self.work.own, key=lambda n: (n in self._tied, -self.work.own[n], n))
 
     def _reductions(self, tile: Tile) -> Iterator[Tile]:
         """The tile with other steps."""
