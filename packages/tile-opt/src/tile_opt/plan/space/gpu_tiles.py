@@ -56,8 +56,7 @@ class TileSpace:
         """The best tiles, best first."""
         first = self._ranked(self._tiles())
         deeper = self._ranked(t for r in first[:FINALISTS] for t in self._reductions(r.tile))
-        shared = self._ranked(t for r in deeper[:FINALISTS] for t in self._ways(r.tile))
-        return shared
+        return self._ranked(t for r in deeper[:FINALISTS] for t in self._ways(r.tile))
 
     def _ranked(self, tiles: Iterator[Tile]) -> list[Ranked]:
         different = {repr(t): t for t in tiles}.values()

@@ -65,7 +65,7 @@ def _partial(
     )  # fmt: skip
     stages = (*first, moved, store)
     used = {u.buffer for s in stages for u in s.uses}
-    refs = tuple(r for r in view.refs if r.into in used) + (_passed(buffer, Direction.OUT),)
+    refs = (*(r for r in view.refs if r.into in used), _passed(buffer, Direction.OUT))
     allocs = tuple(a for a in view.allocs if a.into in used)
     name = f"{view.name}_shares"
     return replace(view, name=name, loops=(shares, *view.loops), stages=stages, refs=refs, allocs=allocs), moved
@@ -78,5 +78,5 @@ def _combine(view: KernelView, main: Stage, out: Use, shares: Index, buffer: Ref
     stage = Stage(f"{main.name}_combine", (shares,), (), (reading, out), body)
     stages = tuple(stage if s is main else s for s in view.stages)
     used = {u.buffer for s in stages for u in s.uses}
-    refs = tuple(r for r in view.refs if r.into in used) + (_passed(buffer, Direction.IN),)
+    refs = (*(r for r in view.refs if r.into in used), _passed(buffer, Direction.IN))
     return close_kernel(replace(view, name=f"{view.name}_combine", stages=stages, refs=refs))
