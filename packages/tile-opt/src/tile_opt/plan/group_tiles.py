@@ -183,7 +183,7 @@ class GroupTile:
         inner = {i.name: i.range for i in (*self.run, *self.items, *whole)} | {within: part.deep}
         names = {"local": f"{use.name}_local", "held": f"{use.name}_held{suffix}"}
         source = self.view.type_of(use.buffer)
-        copy = group_copy(use, forms, source, staging, inner, self._around(part), self._numbered, names)
+        copy = group_copy(use, forms, source, staging, inner, self._around(part), Items(self.items), names)
         # A shorter part uses the memory of a whole step.
         return copy if part.deep == self.deep else replace(copy, local=self._copy(use, staging, self.first, "").local)
 
@@ -196,14 +196,6 @@ class GroupTile:
     def first(self) -> Part:
         """The first step."""
         return Part(Affine(), self.deep)
-
-    @cached_property
-    def _numbered(self) -> Items:
-        number, count = Affine(), 1
-        for item in reversed(self.items):
-            number = number + Affine.var(item.name, count)
-            count *= item.range
-        return Items(number, count)
 
     # --- the tree -------------------------------------------------------------------------------------
 
@@ -313,7 +305,8 @@ class GroupTile:
         return self._limits(names)
 
     def _limits(self, names: set[str]) -> tuple[Affine, ...]:
-        return tuple(Affine.var(a.loop, -1) + (a.span[1] - 1) for a in self.axes if a.ragged and a.loop in names)
+        """What keeps items inside the loops that tiles reach beyond; lanes that end together are not told apart."""
+        return tuple(_inside(a) for a in self.axes if a.ragged and a.loop in names)
 
     def _beside(self, stage: Stage) -> Stage:
         """Another stage over the item's tile; what lies over the end touches no memory."""
@@ -323,6 +316,15 @@ class GroupTile:
         limits = () if all(local(u.buffer) for u in stage.uses) else self._limits({a.loop for a in self.axes})
         moved = replace(stage, uses=uses, loops=stage.loops + self.run, constraints=stage.constraints + limits)
         return moved.substitute(self.forms)
+
+
+def _inside(axis: Axis) -> Affine:
+    """``end - iteration``, each >= 0 within the loop: of the first lane where whole vectors fit."""
+    lane = next((i for i in axis.run if i.bind is Bind.VECTOR), None)
+    whole = lane is not None and all(n % lane.range == 0 for n in (axis.span[1], axis.size))
+    if lane is None or not whole:
+        return axis.form * -1 + (axis.span[1] - 1)
+    return (axis.form - Affine.var(lane.name)) * -1 + (axis.span[1] - lane.range)
 
 
 def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:

@@ -8,7 +8,7 @@ constraints leave out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import cast
@@ -32,7 +32,7 @@ from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.banks import BANK_BYTES, bank_conflicts
 from tile_opt.plan.nest import GROUP_MEMORY, REGISTER
 from tile_opt.plan.plan import Staging
-from tile_opt.plan.staging import Box, CopyPlan, box_of, copy_plan, global_subscripts
+from tile_opt.plan.staging import Box, CopyPlan, Run, box_of, copy_plan, global_subscripts
 
 Ranges = Mapping[str, tuple[int, int]]
 """Inclusive interval of every loop around a copy."""
@@ -42,10 +42,23 @@ VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """The work items of a group, numbered."""
+    """The work items of a group by their indexes; the last one is the fastest."""
 
-    number: Affine
-    count: int
+    indexes: tuple[Index, ...]
+
+    def run(self, first: int, stop: int) -> Run:
+        """The number that some neighbouring indexes make."""
+        number, count = Affine(), 1
+        for item in reversed(self.indexes[first:stop]):
+            number = number + Affine.var(item.name, count)
+            count *= item.range
+        return Run(number, count)
+
+    def cuts(self) -> Iterator[tuple[Run, ...]]:
+        """The item's number whole, then in two parts, the faster first."""
+        last = len(self.indexes)
+        yield (self.run(0, last),)
+        yield from ((self.run(cut, last), self.run(0, cut)) for cut in range(1, last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +133,10 @@ def group_copy(
     """
     box = box_of(forms, inner)
     contiguous = _closest(box, source)
-    plan = copy_plan(f"{use.name}_c", box, source, contiguous, items.number, items.count)
+    plan = _plan(use, box, source, contiguous, items)
     limits = _limits(box, plan, contiguous, source, around)
     if plan.lanes > 1 and limits and source.sizes[contiguous] % plan.lanes:
-        plan = copy_plan(f"{use.name}_c", box, source, contiguous, items.number, items.count, 1)
+        plan = _plan(use, box, source, contiguous, items, 1)
         limits = _limits(box, plan, contiguous, source, around)
     dtype = DType(staging.dtype) if staging.dtype else source.dtype
     type = local_type(box.extents, order_of(use, staging), dtype, staging.pad, staging.versions)
@@ -133,6 +146,18 @@ def group_copy(
         use, source, box, plan, _alloc(names["local"], type), replace(_alloc(names["held"], held), loc=REGISTER),
         limits, staging.versions,
     )  # fmt: skip
+
+
+def _plan(
+    use: Use, box: Box, source: TensorType, contiguous: int, items: Items, lanes: int | None = None
+) -> CopyPlan:
+    """The copy in which an item has the least to do."""
+    whole = items.run(0, len(items.indexes))
+    name = f"{use.name}_c"
+    made = (
+        copy_plan(name, box, source, contiguous, whole.number, whole.size, lanes, runs) for runs in items.cuts()
+    )
+    return min(made, key=lambda plan: prod(i.range for i in plan.loops))
 
 
 def _alloc(name: str, type: TensorType) -> Refinement:
