@@ -17,11 +17,11 @@ from tile_opt.model.contraction import Contraction, Counts, Operand
 
 BODY = 1024
 """Instructions of arithmetic in straight-line code."""
-ADDRESSES = 30
+ADDRESSES = 22
 """Registers for addresses, counters and what is under way."""
-SHARPNESS = 3
+SHARPNESS = 4
 """How little the two limits disturb each other while one of them is far from reached."""
-SUSTAINED = 0.87
+SUSTAINED = 0.9
 """Share of issue slots that long straight-line code fills: register banks and dispatch take the rest."""
 COPY = 5
 """Instructions around one access of a copy: its address, load and store."""
@@ -29,7 +29,7 @@ SECTOR = 32
 """Bytes that memory delivers at least."""
 LOOP = 20
 """Instructions' worth of time between one straight-line body and the next: the first loads of a body wait."""
-DRAIN = 100
+DRAIN = 40
 """Cycles around a barrier in which some sub-groups have finished and others have not begun."""
 
 
@@ -189,7 +189,7 @@ class GroupCost:
             moved = (2 * tile.ways + 1) * prod(self.work.shared.values()) * self.work.words * 4
             combine = moved / (self.machine.memory.all_cores.read * 1e9) + 2 * self.machine.launch.kernel
         limit = max(parts, key=lambda n: parts[n])
-        seconds = max(parts.values()) + 0.15 * sorted(parts.values())[-2] + combine + self.machine.launch.kernel
+        seconds = max(parts.values()) + 0.05 * sorted(parts.values())[-2] + combine + self.machine.launch.kernel
         peak = self.machine.cores * self.rate * self.occupancy.subgroup * self.machine.clock_ghz * 1e9
         share = self.work.points * self.work.slots / peak / seconds
         if limit == "arithmetic" and delivery > arithmetic:
