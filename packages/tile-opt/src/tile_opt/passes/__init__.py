@@ -36,6 +36,7 @@ PASSES: dict[str, str] = {
     "schedule": "tile_opt.passes.accelerator.schedule:Schedule",
     "memory_placement": "tile_opt.passes.accelerator.memory_placement:MemoryPlacement",
     "tensor_tile": "tile_opt.passes.kernels.tensor_tile:TensorTile",
+    "group_tile": "tile_opt.passes.kernels.group_tile:GroupTile",
     "gpu_tile": "tile_opt.passes.kernels.gpu_tile:GpuTile",
 }
 """Pass name -> ``module:class``."""

@@ -7,8 +7,10 @@ dimension that is contiguous in memory, four elements at a time where that divid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Index, Layout, TensorType
@@ -17,7 +19,10 @@ from tile_opt.kernel.view import KernelView, Stage, Use
 
 LANES = 4
 """Elements of one wide access (16 bytes of float32)."""
-WORD_BYTES = 4
+WIDEST = 16
+"""Bytes of the widest access."""
+NARROWEST = 4
+"""Bytes below which neighbouring elements are not copied one by one where they need not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,34 +85,38 @@ class CopyPlan:
 
 
 def copy_plan(
-    name: str, box: Box, whole: TensorType, contiguous: int, item: Affine, items: int, lanes: int | None = None
+    name: str,
+    box: Box,
+    whole: TensorType,
+    contiguous: int,
+    item: Affine,
+    items: int,
+    lanes: int | None = None,
+    runs: Sequence[Run] = (),
 ) -> CopyPlan:
     """Spread the box over `items` work items, numbered by the form `item`, `lanes` elements at a time.
 
-    Without `lanes` it is 16 bytes at a time where rows of four-byte elements start and end so.
+    Without `lanes` it is as many, up to 16 bytes, as rows start and end on multiples of. `runs` are the item's number in
+    parts, the fastest first, where it has several: each may count along two dimensions.
     """
     if lanes is None:
-        lanes = LANES if whole.dtype.bytes == WORD_BYTES and in_pieces(box, whole, contiguous, LANES) else 1
+        lanes = next((n for n in pieces(whole.dtype.bytes) if in_pieces(box, whole, contiguous, n)), 1)
     counts = list(box.extents)
     counts[contiguous] //= lanes
     order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
-    shares = _shares([counts[d] for d in order], items)
+    dealt = deal([counts[d] for d in order], runs or (Run(item, items),))
     loops: list[Index] = []
     parts: list[tuple[Affine, Quasi | None]] = [(Affine(), None)] * len(counts)
     constraints: list[Quasi] = []
-    below = 1
-    for d, share in zip(order, shares, strict=True):
+    for d, (share, digit) in zip(order, dealt.digits, strict=True):
         index = Index(f"{name}_{d}", -(-counts[d] // share), bind=Bind.UNROLL)
         plain = Affine.var(index.name, share) if index.range > 1 else Affine()
-        digit = _digit(item, below, share, items)
-        below *= share
         if index.range > 1:
             loops.append(index)
         if index.range * share > counts[d]:
             constraints.append(_minus(counts[d] - 1, plain, digit))
         parts[d] = (plain, digit)
-    if below < items:
-        constraints.append(DivMod(item, below, DivModOp.DIV, -1))
+    constraints += dealt.idle
     if lanes > 1:
         vector = Index(f"{name}_e", lanes, bind=Bind.VECTOR, lanes=lanes)
         loops.append(vector)
@@ -118,6 +127,11 @@ def copy_plan(
     return CopyPlan(tuple(loops), subscripts, tuple(parts), tuple(constraints), lanes)
 
 
+def pieces(width: int) -> tuple[int, ...]:
+    """Elements of `width` bytes that one access may move, most first: 16, 8 or 4 bytes."""
+    return tuple(b // width for b in (WIDEST, WIDEST // 2, NARROWEST) if b > width)
+
+
 def in_pieces(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
     """Whether rows of the box are neighbours in memory that start and end on multiples of `lanes` elements."""
     aligned = all(s % lanes == 0 for d, s in enumerate(whole.strides) if d != contiguous)
@@ -126,22 +140,69 @@ def in_pieces(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
     return whole.strides[contiguous] == 1 and box.extents[contiguous] % lanes == 0 and aligned and starts
 
 
-def _shares(counts: list[int], items: int) -> list[int]:
-    """Items along each dimension: powers of two, at most two dimensions share them."""
-    shares: list[int] = []
-    left, used = items, 0
-    for count in counts:
-        share = min(left, 1 << (count - 1).bit_length()) if count > 1 and used < 2 else 1
-        used += share > 1
-        left //= share
-        shares.append(share)
-    return shares
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A part of the item's number: a form that takes the values [0, size)."""
+
+    number: Affine
+    size: int
 
 
-def _digit(item: Affine, below: int, share: int, items: int) -> Quasi | None:
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """How items share the dimensions of a box."""
+
+    digits: tuple[tuple[int, Quasi | None], ...]
+    """Per dimension: how many items lie along it, and the number of this one."""
+    idle: tuple[Quasi, ...]
+    """Each >= 0 for the items that take part."""
+    repeats: int
+    """Elements that one item copies."""
+
+
+def deal(counts: Sequence[int], runs: Sequence[Run]) -> Dealt:
+    """The fewest repeats that items, in parts `runs`, can share boxes of these counts with; a part counts along two dimensions."""
+    left = [2] * len(runs)
+    shared = [d for d, c in enumerate(counts) if c > 1][: sum(left)]
+    tries = product(*([_whole_power(counts[d]), counts[d]] for d in shared))
+    found = (_dealt(counts, runs, dict(zip(shared, wanted, strict=True))) for wanted in dict.fromkeys(tries))
+    return min(found, key=lambda dealt: dealt.repeats)
+
+
+def _whole_power(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
+def _dealt(counts: Sequence[int], runs: Sequence[Run], wanted: dict[int, int]) -> Dealt:
+    digits: list[tuple[int, Quasi | None]] = []
+    idle: list[Quasi] = []
+    rest = list(runs)
+    below = 1
+    for d in range(len(counts)):
+        share, digit = 1, None
+        while rest and wanted.get(d, 1) > 1 and share == 1:
+            run = rest[0]
+            share = min(run.size // below, wanted[d])
+            second = below > 1
+            if share > 1:
+                digit = _digit(run.number, below, share, run.size)
+                below *= share
+            if second or share == 1 or below == run.size:
+                if below < run.size:
+                    idle.append(DivMod(run.number, below, DivModOp.DIV, -1))
+                rest.pop(0)
+                below = 1
+        digits.append((share, digit))
+    for run in rest:
+        if below < run.size:
+            idle.append(DivMod(run.number, below, DivModOp.DIV, -1))
+        below = 1
+    repeats = prod(-(-c // share) for c, (share, _) in zip(counts, digits, strict=True))
+    return Dealt(tuple(digits), tuple(idle), repeats)
+
+
+def _digit(item: Affine, below: int, share: int, items: int) -> Quasi:
     """The part of the item number that counts along one dimension."""
-    if share == 1:
-        return None
     if below == 1:
         return item if share == items else DivMod(item, share, DivModOp.MOD)
     # Numbers beyond below * share idle: the caller's constraint holds them back.

@@ -1,0 +1,182 @@
+"""A contraction in numbers: its loops, what each operand's subscripts reach, and the arithmetic of one point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tile_ir.dtype import DType
+from tile_ir.ops import OPS, Aggregation, Signature
+from tile_ir.stripe.nodes import Load, Op, Store
+
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import merged_use
+
+Counts = Mapping[str, int]
+"""Iterations of each loop; a loop that is not named runs once."""
+FREE = frozenset({"ident", "neg", "abs"})
+"""What an instruction does to its operand on the way."""
+ROUNDED = 2
+"""Instructions that round a value to 16 bits and back."""
+WIDE_OP = {"div": 8, "sqrt": 8, "recip": 8}
+MATH = 14
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand: per dimension the loops that subscript it, with the distances they move."""
+
+    use: Use
+    dims: tuple[tuple[tuple[str, int], ...], ...]
+    strides: tuple[int, ...]
+    width: int
+    """Bytes of an element in memory."""
+    kept: DType
+    """The dtype in which a copy is worth keeping: that to which every use of it converts."""
+    converts: bool
+
+    @cached_property
+    def loops(self) -> frozenset[str]:
+        return frozenset(n for d in self.dims for n, _ in d)
+
+    def box(self, counts: Counts) -> int:
+        """Elements of the box that is touched while loops run so often."""
+        return prod(1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim) for dim in self.dims)
+
+    def distinct(self, counts: Counts) -> int:
+        """Different elements that are touched: a box with gaps has fewer than its size."""
+        return prod(
+            min(1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim), prod(counts.get(n, 1) for n, _ in dim))
+            for dim in self.dims
+        )
+
+    def row(self, counts: Counts) -> int:
+        """Neighbouring elements in memory that are touched."""
+        found = 1
+        for dim, stride in zip(self.dims, self.strides, strict=True):
+            if stride == 1:
+                found = max(found, 1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim))
+        return found
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The stage of a kernel that aggregates over loops of its own, every operand of which is used several times."""
+
+    view: KernelView
+    main: Stage
+    operands: tuple[Operand, ...]
+    out: Use
+    """The accumulator."""
+
+    @cached_property
+    def shared(self) -> dict[str, int]:
+        return {i.name: i.range for i in self.view.loops}
+
+    @cached_property
+    def own(self) -> dict[str, int]:
+        return {i.name: i.range for i in self.main.loops}
+
+    @property
+    def points(self) -> int:
+        return prod(self.shared.values()) * prod(self.own.values())
+
+    @cached_property
+    def words(self) -> int:
+        """32-bit registers of one cell."""
+        return max(1, self.dtype.bytes // 4)
+
+    @cached_property
+    def dtype(self) -> DType:
+        return self.view.type_of(self.out.buffer).dtype
+
+    @cached_property
+    def reused(self) -> tuple[str, ...]:
+        """Shared loops along which some operand is used again."""
+        windows = {n for o in self.operands for d in o.dims if len(d) > 1 for n, _ in d}
+        return tuple(n for n in self.shared if n in windows or any(n not in o.loops for o in self.operands))
+
+    def partners(self, loop: str) -> tuple[str, ...]:
+        """Reduction loops that slide along the same dimension as `loop`."""
+        dims = [d for o in self.operands for d in o.dims if loop in {n for n, _ in d}]
+        return tuple(n for n in self.own if any(n in {m for m, _ in d} for d in dims))
+
+    @cached_property
+    def contiguous(self) -> str | None:
+        """The shared loop along which every result is stored side by side."""
+        local = self.view.is_local
+        outs = [u for s in self.view.stages for u in s.uses if u.writes and not local(u.buffer)]
+        found = (n for n in reversed(self.shared) if outs and all(flat_stride(self.view, u, n) == 1 for u in outs))
+        return next(found, None)
+
+    @cached_property
+    def slots(self) -> float:
+        """Instructions of one point, its aggregation included."""
+        copies = {s.dst for s in self.main.body if isinstance(s, Load)}
+        ops = [s for s in self.main.body if isinstance(s, Op)]
+        last = next((s.src for s in self.main.body if isinstance(s, Store)), "")
+        fused = self.out.agg is Aggregation.SUM and any(s.dst == last and s.name == "mul" for s in ops)
+        return max(1.0, sum(_slots(s, copies) for s in ops) + (0 if fused else 1))
+
+
+def _slots(op: Op, loaded: set[str]) -> float:
+    if op.name in FREE or (op.name == "cast" and set(op.args) <= loaded):
+        return 0
+    rounded = ROUNDED if op.dtype.is_float and op.dtype.bytes == 2 else 0
+    if op.name in WIDE_OP:
+        return WIDE_OP[op.name] + rounded
+    math = OPS[op.name].signature is Signature.MATH and op.name not in ("ceil", "floor", "round")
+    return (MATH if math else 1) + rounded
+
+
+def contraction(view: KernelView) -> Contraction | None:
+    """The first stage of `view` whose operands are all used again and again; None where there is none.
+
+    Its result is one cell per iteration of the shared loops; the kernel's other buffers are such cells, too.
+    """
+    if not view.loops or any(prod(a.type.sizes) != 1 for a in view.allocs):
+        return None
+    for stage in view.stages:
+        found = _contraction(view, stage)
+        if found is not None:
+            return found
+    return None
+
+
+def _contraction(view: KernelView, stage: Stage) -> Contraction | None:
+    out = merged_use(stage)
+    if out is None or not stage.loops or not view.is_local(out.buffer) or stage.guard:
+        return None
+    reads = [u for u in stage.uses if u.reads and not u.writes and not view.is_local(u.buffer)]
+    if len(reads) < 2 or any(u.extent for u in reads):
+        return None
+    if any(i.order.value == "ordered" or i.bind.value != "none" for i in stage.loops):
+        return None
+    found = Contraction(view, stage, tuple(_operand(view, stage, u) for u in reads), out)
+    again = [any(n not in o.loops for n in found.shared) or any(len(d) > 1 for d in o.dims) for o in found.operands]
+    return found if all(again) else None
+
+
+def _operand(view: KernelView, stage: Stage, use: Use) -> Operand:
+    whole = view.type_of(use.buffer)
+    dims = tuple(tuple((n, abs(c)) for n, c in f.terms) for f in use.forms)
+    kept = _converted(stage, use) or whole.dtype
+    return Operand(use, dims, whole.strides, whole.dtype.bytes, kept, kept is not whole.dtype)
+
+
+def _converted(stage: Stage, use: Use) -> DType | None:
+    """The dtype to which everything that is loaded through `use` is converted at once."""
+    loaded = {s.dst for s in stage.body if isinstance(s, Load) and s.src == use.name}
+    readers = [s for s in stage.body if not isinstance(s, Load) and loaded & _read(s)]
+    dtypes = {s.dtype for s in readers if isinstance(s, Op) and s.name == "cast"}
+    casts = all(isinstance(s, Op) and s.name == "cast" for s in readers)
+    return dtypes.pop() if readers and casts and len(dtypes) == 1 else None
+
+
+def _read(statement: object) -> set[str]:
+    if isinstance(statement, Op):
+        return set(statement.args)
+    return {statement.src} if isinstance(statement, Store) else set()

@@ -1,0 +1,76 @@
+"""group_tile: contractions on the items of groups, operands in local memory, results in registers.
+
+For graphics processors. Kernels of other classes are left to the passes that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.stripe.nodes import Bind
+from tile_ir.target import Target
+
+from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.work import merged_use
+from tile_opt.model.contraction import contraction
+from tile_opt.passes.scheduling import Built, SchedulingPass
+from tile_opt.plan.group_tiles import build_group_tiles
+from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan
+from tile_opt.plan.space.gpu_tiles import plans
+from tile_opt.plan.steps.share_reduction import share_reduction
+
+
+@dataclass(frozen=True)
+class GroupTile(SchedulingPass):
+    """Tile each contraction for the registers of items and the local memory of groups."""
+
+    name: ClassVar[str] = "group_tile"
+
+    def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
+        yield from plans(view, target)
+
+    def accepts(self, plan: Plan) -> bool:
+        across = {r.across for r in plan.reductions}
+        return bool(plan.bound(Bind.GROUP)) and not plan.instruction and bool(across & {Across.SERIAL, Across.GROUPS})
+
+    def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
+        main = main_stage(view)
+        if main is None:
+            raise _refused(f"kernel {view.name!r} has no stage that aggregates into a cell of its own")
+        shared = next((r for r in plan.reductions if r.across is Across.GROUPS), None)
+        if shared is None:
+            return Built(build_group_tiles(view, main, plan))
+        size = -(-view.ranges[shared.loop] // shared.ways)
+        parts = share_reduction(view, main, shared.loop, _even(size, plan, shared.loop))
+        kernel = build_group_tiles(parts.partial, parts.main, _partial_plan(plan, parts.shares))
+        return Built(kernel, after=(parts.combine,), buffers=(parts.buffer,))
+
+
+def main_stage(view: KernelView) -> Stage | None:
+    """The stage that plans of this pass are about: the contraction, else the first that aggregates into a cell."""
+    work = contraction(view)
+    if work is not None:
+        return work.main
+    merged = ((s, merged_use(s)) for s in view.stages if s.loops)
+    return next((s for s, out in merged if out is not None and view.is_local(out.buffer)), None)
+
+
+def _even(size: int, plan: Plan, loop: str) -> int:
+    """Whole steps in every share."""
+    deep = next((c.size for v in plan.bound(Bind.NONE) if v.ordered and (c := v.cover(loop))), 1)
+    return -(-size // deep) * deep
+
+
+def _partial_plan(plan: Plan, shares: str) -> Plan:
+    """The plan of the kernel of partial results: a group for each share."""
+    grid, *rest = plan.levels
+    first = Level(Bind.GRID, (Cover(shares, 1), *grid.covers))
+    reductions = tuple(r for r in plan.reductions if r.across is not Across.GROUPS)
+    return replace(plan, levels=(first, *rest), reductions=reductions, edges=((shares, Edge.PEEL), *plan.edges))
+
+
+def _refused(message: str) -> TileDeviceError:
+    return TileDeviceError(Diagnostic("TILE-E415", message, hint="leave the kernel's plan out, and it gets one"))

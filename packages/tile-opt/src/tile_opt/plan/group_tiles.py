@@ -1,0 +1,347 @@
+"""A contraction on the items of groups: tiles of shared loops, operands staged step by step, register tiles.
+
+    kernel [grid] {                                 one group per output tile
+      local copies
+      group [items] {
+        registers; init
+        outer reduction loops {
+          fetch step 0
+          steps { Sync; put; Sync; fetch the next step; accumulate }
+          what remains of the reduction, in the same way
+        }
+        output stages
+      }
+    }
+
+Each part is a step from tree to tree of `plan.steps`; which of them are taken, and how large, is the plan's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, TensorType
+
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.plan.nest import REGISTER
+from tile_opt.plan.plan import Level, Plan, Staging
+from tile_opt.plan.steps.axes import Axis, axis_of, choices, combinations
+from tile_opt.plan.steps.group_copy import GroupCopy, Items, group_copy
+from tile_opt.plan.tree import Nest, Node, close_tree
+
+
+def build_group_tiles(view: KernelView, main: Stage, plan: Plan) -> Block:
+    """The scheduled kernel: the plan's levels around `main`, a sibling per combination of edge and interior groups."""
+    return close_tree(view, group_tiles(view, main, plan))
+
+
+def group_tiles(view: KernelView, main: Stage, plan: Plan) -> Nest:
+    """The tree of the scheduled kernel."""
+    ranges = view.ranges
+    options = [choices(plan, axis_of(plan, loop), main.constraints, ranges) for loop in view.loops]
+    groups = [GroupTile(view, main, plan, axes, n) for n, axes in enumerate(combinations(options))]
+    grid = tuple(found[0].grid for found in options if found[0].grid is not None)
+    locals_ = {r.into: r for g in groups[:1] for c in g.staged for r in (c.local,)}
+    return Nest(view.name, grid, tuple(g.nest() for g in groups), allocs=tuple(locals_.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of the stepped loop that is staged at once: `deep` iterations from `start`, a form of the step."""
+
+    start: Affine
+    deep: int
+    last: int = 0
+    """The largest number of a step at which it is staged."""
+
+
+@dataclass(frozen=True)
+class GroupTile:
+    """What the groups of one sibling do; `axes` are the shared loops in the order of the view."""
+
+    view: KernelView
+    main: Stage
+    plan: Plan
+    axes: tuple[Axis, ...]
+    number: int
+
+    # --- loops ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def forms(self) -> dict[str, Affine]:
+        return {a.loop: a.form for a in self.axes}
+
+    @cached_property
+    def items(self) -> tuple[Index, ...]:
+        """Indexes of the group's items: levels outermost first, each in the plan's order; the last is the fastest."""
+        found: list[Index] = []
+        by_loop = {a.loop: a for a in self.axes}
+        for depth, level in enumerate(self.plan.bound(Bind.GROUP)):
+            mine = [c.loop for c in level.covers]
+            names = [*mine, *(a.loop for a in self.axes if a.loop not in mine)]
+            found += [i for n in names if (i := by_loop[n].items[depth]) is not None]
+        return tuple(replace(i, axis=0) for i in found)
+
+    @cached_property
+    def run(self) -> tuple[Index, ...]:
+        """What one item keeps: pieces outside, then their elements, the vector last."""
+        indexes = [i for a in self.axes for i in a.run]
+        inner = self._innermost
+        return tuple(sorted(indexes, key=lambda i: (i.bind is Bind.VECTOR, i.name.endswith("_i"), i.name == inner)))
+
+    @property
+    def _innermost(self) -> str:
+        """The run that an unrolled window slides along stays beside the vector."""
+        named = [c.loop for v in self.plan.bound(Bind.UNROLL) for c in v.covers if c.loop in self.forms]
+        return f"{named[-1]}_i" if named else ""
+
+    @cached_property
+    def step(self) -> Level | None:
+        """The level whose points stage operands: its last loop goes in steps."""
+        numbers = [s.level for s in self.plan.stagings if s.unit == "LOCAL"]
+        return self.plan.levels[max(numbers)] if numbers else None
+
+    @cached_property
+    def stepped(self) -> Index:
+        assert self.step is not None
+        name = self.step.covers[-1].loop
+        return next(i for i in self.main.loops if i.name == name)
+
+    @property
+    def deep(self) -> int:
+        """Iterations of the stepped loop in one step."""
+        assert self.step is not None
+        return self.step.covers[-1].size
+
+    @cached_property
+    def outer(self) -> tuple[Index, ...]:
+        """Reduction loops around the steps."""
+        if self.step is None:
+            return ()
+        until = self.plan.levels.index(self.step) + 1
+        covers = [c for v in self.plan.levels[:until] if v.bind is Bind.NONE for c in v.covers][:-1]
+        loops = {i.name: i for i in self.main.loops}
+        return tuple(replace(loops[c.loop], order=Order.ORDERED) for c in covers)
+
+    @cached_property
+    def bindings(self) -> dict[str, tuple[int, Bind]]:
+        """Place and bind of the reduction loops inside a step, in the plan's order."""
+        own = [i.name for i in self.main.loops]
+        start = 0 if self.step is None else self.plan.levels.index(self.step) + 1
+        inside = [(c.loop, v.bind) for v in self.plan.levels[start:] for c in v.covers if c.loop in own]
+        return {loop: (place, bind) for place, (loop, bind) in enumerate(inside)}
+
+    def _inside(self, deep: int, full: bool) -> tuple[Index, ...]:
+        """Reduction loops of one step that is `deep` iterations of the stepped loop."""
+        outside = {i.name for i in self.outer}
+        found: list[tuple[int, Index]] = []
+        for loop in self.main.loops:
+            if loop.name in outside:
+                continue
+            place, bind = self.bindings.get(loop.name, (len(self.main.loops), Bind.NONE))
+            if self.step is not None and loop.name == self.stepped.name:
+                loop = Index(f"{loop.name}_i", deep)
+                bind = bind if full else Bind.NONE
+            found.append((place, replace(loop, bind=bind)))
+        return tuple(i for _, i in sorted(found, key=lambda f: f[0]) if i.range > 1)
+
+    @property
+    def _step_index(self) -> Index:
+        return Index(f"{self.stepped.name}_s", self.stepped.range // self.deep, order=Order.ORDERED)
+
+    # --- buffers --------------------------------------------------------------------------------------
+
+    @cached_property
+    def registers(self) -> dict[str, Refinement]:
+        """The kernel's own buffers with a cell for each element of an item's tile."""
+        return {a.into: self._grown(a) for a in self.view.allocs}
+
+    def _grown(self, alloc: Refinement) -> Refinement:
+        sizes = alloc.type.sizes + tuple(i.range for i in self.run)
+        type = TensorType.row_major(alloc.type.dtype, sizes, align=16)
+        return replace(alloc, type=type, access=(Affine(),) * len(sizes), loc=REGISTER)
+
+    def copies(self, part: Part, suffix: str = "") -> tuple[GroupCopy, ...]:
+        """The copies of each staged operand's box of one part."""
+        return tuple(self._copy(u, s, part, suffix) for u, s in self._staged)
+
+    @cached_property
+    def _staged(self) -> tuple[tuple[Use, Staging], ...]:
+        wanted = {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL"}
+        return tuple((u, wanted[u.buffer]) for u in staged_operands(self.view, self.main) if u.buffer in wanted)
+
+    def _copy(self, use: Use, staging: Staging, part: Part, suffix: str) -> GroupCopy:
+        within = f"{self.stepped.name}_i"
+        values = self.forms | {self.stepped.name: part.start + Affine.var(within)}
+        forms = tuple(f.substitute(values) for f in use.forms)
+        outside = {self.stepped.name, *(i.name for i in self.outer)}
+        whole = [i for i in self.main.loops if i.name not in outside]
+        inner = {i.name: i.range for i in (*self.run, *self.items, *whole)} | {within: part.deep}
+        names = {"local": f"{use.name}_local", "held": f"{use.name}_held{suffix}"}
+        source = self.view.type_of(use.buffer)
+        copy = group_copy(use, forms, source, staging, inner, self._around(part), Items(self.items), names)
+        # A shorter part uses the memory of a whole step.
+        return copy if part.deep == self.deep else replace(copy, local=self._copy(use, staging, self.first, "").local)
+
+    def _around(self, part: Part) -> dict[str, tuple[int, int]]:
+        """Intervals of the loops around the copies of a part."""
+        around = {i.name: (0, i.range - 1) for i in self.outer} | {self._step_index.name: (0, part.last)}
+        return around | {a.grid.name: a.tiles for a in self.axes if a.grid is not None}
+
+    @property
+    def first(self) -> Part:
+        """The first step."""
+        return Part(Affine(), self.deep)
+
+    # --- the tree -------------------------------------------------------------------------------------
+
+    def nest(self) -> Nest:
+        """The items of these groups around all stages."""
+        body: list[Node] = []
+        for stage in self.view.stages:
+            body += self._reduced() if stage is self.main else [self._beside(stage)]
+        guard = tuple(g for a in self.axes for g in a.guard)
+        held = tuple(c.held for c in self.staged)
+        name = f"{self.view.name}_group{self.number}"
+        return Nest(name, self.items, tuple(body), (), guard, tuple(self.registers.values()) + held)
+
+    @cached_property
+    def staged(self) -> tuple[GroupCopy, ...]:
+        """The copies of the first step; none where operands are read from where they are."""
+        return self.copies(self.first) if self._staged else ()
+
+    @property
+    def _ahead(self) -> bool:
+        """The next step is fetched into registers while one is computed."""
+        return any(s.unit == "REG" and s.level > 0 for s in self.plan.stagings)
+
+    def _reduced(self) -> list[Node]:
+        if not self._staged:
+            return [self._accumulate((), Affine(), Part(Affine(), 0))]
+        body = [*self._steps(), *self._rest()]
+        if any(s.versions > 1 for _, s in self._staged) and self.outer:
+            # The next iteration may not write what others still read.
+            body.append(Sync())
+        if not self.outer:
+            return body
+        return [Nest(f"{self.view.name}_outer{self.number}", self.outer, tuple(body))]
+
+    def _steps(self) -> Iterator[Node]:
+        index = self._step_index
+        step = Affine.var(index.name) if index.range > 1 else Affine()
+        part = Part(step * self.deep, self.deep, index.range - 1)
+        now = self.copies(part)
+        if self._ahead:
+            yield from (c.fetch() for c in self.staged)
+        body: list[Node] = [] if self._ahead else [c.fetch() for c in now]
+        body += self._filled(now, step)
+        if self._ahead and index.range > 1:
+            later = Part((step + 1) * self.deep, self.deep, index.range - 2)
+            body += [c.fetch((step * -1 + later.last,)) for c in self.copies(later)]
+        body.append(self._accumulate(now, step, part))
+        if index.range > 1:
+            yield Nest(f"{self.view.name}_steps{self.number}", (index,), tuple(body))
+        else:
+            yield from body
+
+    def _filled(self, copies: Sequence[GroupCopy], step: Affine) -> Iterator[Node]:
+        """Local memory with the operands of `step`, visible to all items."""
+        if all(c.versions == 1 for c in copies):
+            yield Sync()
+        yield from (c.put(step) for c in copies)
+        yield Sync()
+
+    def _rest(self) -> Iterator[Node]:
+        """The last iterations of the reduction, fewer than a step."""
+        done = self._step_index.range * self.deep
+        deep = self.stepped.range - done
+        if not deep:
+            return
+        part = Part(Affine((), done), deep)
+        copies = self.copies(part, "_rest")
+        step = Affine((), self._step_index.range)
+        body = (*(c.fetch() for c in copies), *self._filled(copies, step), self._accumulate(copies, step, part))
+        yield Nest(f"{self.view.name}_rest{self.number}", (), body, allocs=tuple(c.held for c in copies))
+
+    def _accumulate(self, copies: Sequence[GroupCopy], step: Affine, part: Part) -> Stage:
+        """What one part adds to the item's tile."""
+        staged = {c.use.name: c for c in copies}
+        uses = tuple(self._moved(u, staged.get(u.name), step) for u in self.main.uses)
+        values = dict(self.forms)
+        single: dict[str, Affine] = {}
+        if self.step is not None:
+            within = f"{self.stepped.name}_i"
+            single = {within: Affine()} if part.deep == 1 else {}
+            values[self.stepped.name] = part.start + Affine.var(within)
+        loops = self._inside(part.deep, full=not copies or part.deep == self.deep) + self.run
+        constraints = (*self._open(), *self._unstaged_limits(staged))
+        stage = replace(self.main, uses=uses, loops=loops, constraints=constraints)
+        return stage.substitute(values).substitute(single)
+
+    def _moved(self, use: Use, copy: GroupCopy | None, step: Affine) -> Use:
+        if copy is not None:
+            return replace(use, buffer=copy.local.into, forms=copy.inside(step))
+        if self.view.is_local(use.buffer):
+            return replace(use, forms=use.forms + tuple(Affine.var(i.name) for i in self.run))
+        return use
+
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        ranges = {n: (0, e - 1) for n, e in self.view.ranges.items()}
+        return ranges | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
+
+    def _open(self) -> tuple[Affine, ...]:
+        """Constraints that some iteration of these groups violates."""
+        ranges = self._spans()
+        return tuple(c for c in self.main.constraints if c.bounds(ranges)[0] < 0)
+
+    def _unstaged_limits(self, staged: dict[str, GroupCopy]) -> tuple[Affine, ...]:
+        """Items beyond the end of a loop must not read memory that is not there."""
+        direct = [u for u in self.main.uses if u.name not in staged and not self.view.is_local(u.buffer)]
+        names = {n for u in direct for f in u.forms for n in f.names}
+        return self._limits(names)
+
+    def _limits(self, names: set[str]) -> tuple[Affine, ...]:
+        """What keeps items inside the loops that tiles reach beyond; lanes that end together are not told apart."""
+        return tuple(_inside(a) for a in self.axes if a.ragged and a.loop in names)
+
+    def _beside(self, stage: Stage) -> Stage:
+        """Another stage over the item's tile; what lies over the end touches no memory."""
+        cells = tuple(Affine.var(i.name) for i in self.run)
+        local = self.view.is_local
+        uses = tuple(replace(u, forms=u.forms + cells) if local(u.buffer) else u for u in stage.uses)
+        limits = () if all(local(u.buffer) for u in stage.uses) else self._limits({a.loop for a in self.axes})
+        moved = replace(stage, uses=uses, loops=stage.loops + self.run, constraints=stage.constraints + limits)
+        return moved.substitute(self.forms)
+
+
+def _inside(axis: Axis) -> Affine:
+    """``end - iteration``, each >= 0 within the loop: of the first lane where whole vectors fit."""
+    lane = next((i for i in axis.run if i.bind is Bind.VECTOR), None)
+    whole = lane is not None and all(n % lane.range == 0 for n in (axis.span[1], axis.size))
+    if lane is None or not whole:
+        return axis.form * -1 + (axis.span[1] - 1)
+    return (axis.form - Affine.var(lane.name)) * -1 + (axis.span[1] - lane.range)
+
+
+def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
+    """The operands that the items of a group may share."""
+    return tuple(u for u in main.uses if u.reads and not u.writes and not view.is_local(u.buffer) and not u.extent)
+
+
+def group_tile(view: KernelView, main: Stage, plan: Plan) -> GroupTile:
+    """All groups of the plan, edges not told apart."""
+    return GroupTile(view, main, plan, tuple(axis_of(plan, loop) for loop in view.loops), 0)
+
+
+def local_bytes(view: KernelView, main: Stage, plan: Plan) -> int:
+    """Bytes of local memory that a group takes."""
+    return sum(c.local.type.nbytes for c in group_tile(view, main, plan).staged)
+
+
+def tile_points(plan: Plan, loops: Sequence[Index]) -> int:
+    """Cells that one item keeps."""
+    return prod(i.range for loop in loops for i in axis_of(plan, loop).run)

@@ -1,0 +1,1 @@
+"""Plans worth trying, best first, for each kind of machine."""

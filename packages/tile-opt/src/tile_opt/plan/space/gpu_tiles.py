@@ -1,0 +1,205 @@
+"""Plans for contractions on graphics processors: tiles of groups and items, from the machine's own numbers.
+
+An item keeps a tile of cells in registers: lanes and pieces along one loop, a run along another. Items are dealt out
+where the operands' boxes grow least, in as many sizes as a group may have. The reduction goes in steps whose boxes fit
+local memory; a step may be deeper, take windows whole, or be shared by several groups. Everything is ranked by
+`model.group_cost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from tile_ir.target import Target
+
+from tile_opt.kernel.view import KernelView
+from tile_opt.model.contraction import Contraction, contraction
+from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.space.group_plan import GroupPlan
+
+REGISTER_BYTES = 16
+"""Of the vectors in which items compute."""
+RUNS = (16, 8, 4, 2)
+LONGEST_RUN = 16
+CELLS = 128
+"""Most cells of an item, in words."""
+DEPTHS = (4, 8, 16, 32)
+WAYS = (2, 4, 8, 16, 32, 64)
+FINALISTS = 6
+NARROW_WINDOW = 64
+"""Points of a window that may be whole in a step."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A tile and what it costs."""
+
+    tile: Tile
+    cost: Cost
+
+
+class TileSpace:
+    """The tiles of one contraction on one target."""
+
+    def __init__(self, work: Contraction, target: Target) -> None:
+        self.work, self.target = work, target
+        machine = target.machine
+        self.costs = GroupCost(work, machine, target.settings.max_mem)
+        self.subgroup = self.costs.occupancy.subgroup
+        self.threads = target.settings.threads
+
+    def best(self) -> list[Ranked]:
+        """The best tiles, best first."""
+        first = self._ranked(self._tiles())
+        deeper = self._ranked(t for r in first[:FINALISTS] for t in self._reductions(r.tile))
+        return self._ranked(t for r in deeper[:FINALISTS] for t in self._ways(r.tile))
+
+    def _ranked(self, tiles: Iterator[Tile]) -> list[Ranked]:
+        different = {repr(t): t for t in tiles}.values()
+        found = [Ranked(t, c) for t in different if (c := self.costs.cost(t)) is not None]
+        return sorted(found, key=lambda r: r.cost.seconds)
+
+    # --- item tiles -------------------------------------------------------------------------------------
+
+    def _tiles(self) -> Iterator[Tile]:
+        for vector in self._vectors():
+            for wide, lanes in self._widths(vector):
+                for run, tall in self._runs(vector, wide):
+                    each = {vector: wide} | ({run: tall} if run else {})
+                    yield from self._grown(each, vector, lanes)
+
+    def _vectors(self) -> tuple[str, ...]:
+        """Loops that lanes may run along: that of the results, and the longest one along which operands are used again.
+
+        Not those that a constraint cuts: its lanes would go their own ways.
+        """
+        shared = self.work.shared
+        longest = max(self.work.reused, key=lambda n: (not self.work.partners(n), shared[n]), default=None)
+        found = [n for n in (self.work.contiguous, longest, list(shared)[-1]) if n is not None]
+        whole = [n for n in found if n not in self._tied] or found
+        return tuple(dict.fromkeys(whole))[:2]
+
+    @cached_property
+    def _tied(self) -> set[str]:
+        """Loops that constraints mention."""
+        return {n for c in self.work.main.constraints for n in c.names}
+
+    def _widths(self, vector: str) -> Iterator[tuple[int, int]]:
+        """(cells, lanes) along the vector loop; one too short for a vector, or that a constraint cuts, is unrolled."""
+        lanes = max(1, REGISTER_BYTES // max(4, self.work.dtype.bytes))
+        extent = self.work.shared[vector]
+        if extent < lanes or vector in self._tied:
+            yield min(extent, lanes), 1
+            return
+        for wide in (2 * lanes, lanes):
+            if wide < extent + lanes:
+                yield wide, lanes
+
+    def _runs(self, vector: str, wide: int) -> Iterator[tuple[str | None, int]]:
+        """(loop, cells) of the second dimension of an item's tile."""
+        yield None, 1
+        for loop in self.work.reused:
+            if loop == vector:
+                continue
+            extent = self.work.shared[loop]
+            exact = [d for d in range(3, LONGEST_RUN + 1) if extent % d == 0]
+            for tall in sorted({r for r in (*RUNS, *exact) if r <= extent}, reverse=True):
+                if tall * wide * self.work.words <= CELLS:
+                    yield loop, tall
+
+    def _grown(self, each: dict[str, int], vector: str, lanes: int) -> Iterator[Tile]:
+        """Items dealt out one doubling (or one whole loop) after the other, where boxes grow least."""
+        tile = Tile(dict.fromkeys(self.work.shared, 1), each, vector, lanes, "", 1)
+        stepped, deep, whole = self._first_reduction(tile)
+        tile = replace(tile, stepped=stepped, deep=deep, whole=whole)
+        seen = 0
+        while True:
+            if tile.count >= self.subgroup and tile.count > seen:
+                seen = tile.count
+                yield from self._places(tile)
+            options = [g for n in self.work.shared for g in self._more(tile, n)]
+            if not options:
+                if tile.count < self.subgroup:
+                    yield from self._places(tile)
+                return
+            tile = min(options, key=self._appetite)
+
+    def _places(self, tile: Tile) -> Iterator[Tile]:
+        """With operands in local memory; read from where they are, too, where a reduction is over before that pays."""
+        yield tile
+        if prod(self.work.own.values()) <= NARROW_WINDOW:
+            yield replace(tile, staged=False)
+
+    def _more(self, tile: Tile, loop: str) -> Iterator[Tile]:
+        """The tile with more items along a loop: twice as many, or all that it has."""
+        now, each = tile.items[loop], tile.each.get(loop, 1)
+        needed = -(-self.work.shared[loop] // each)
+        if now >= needed:
+            return
+        for count in {min(2 * now, needed), needed if needed <= 4 * now else 2 * now}:
+            items = tile.items | {loop: count}
+            if prod(items.values()) <= self.threads and not (count < needed and count % 2):
+                yield replace(tile, items=items)
+
+    def _appetite(self, tile: Tile) -> float:
+        """Bytes to fetch per useful cell and iteration of the reduction."""
+        steps = self.costs.inner(replace(tile, staged=True))
+        counts = {n: tile.size(n) for n in self.work.shared} | steps
+        cells, inner = prod(tile.size(n) for n in self.work.shared), prod(steps.values())
+        useful = prod(e / (-(-e // tile.size(n)) * tile.size(n)) for n, e in self.work.shared.items())
+        fetched = sum(sectors(o.box(counts), o.row(counts), o.width) for o in self.work.operands)
+        near = self.work.contiguous
+        stored = sectors(cells, tile.size(near) if near else 1, 4) / prod(self.work.own.values())
+        return (fetched / inner + stored) / useful / cells
+
+    # --- reductions -------------------------------------------------------------------------------------
+
+    def _first_reduction(self, tile: Tile) -> tuple[str, int, tuple[str, ...]]:
+        """The stepped loop, its depth, and windows that are whole in a step."""
+        stepped = self._steppable()[0]
+        windows = sorted((n for n in self.work.own if n != stepped), key=lambda n: self.work.own[n])
+        whole: list[str] = []
+        for name in windows:
+            if prod(self.work.own[n] for n in (*whole, name)) <= NARROW_WINDOW:
+                whole.append(name)
+        deep = 4 if prod(self.work.own[n] for n in whole) > 4 else 8
+        return stepped, min(deep, self.work.own[stepped]), tuple(whole)
+
+    def _steppable(self) -> list[str]:
+        """Reduction loops, the best to go in steps along first: not those that constraints tie to an output loop."""
+        return sorted(self.work.own, key=lambda n: (n in self._tied, -self.work.own[n], n))
+
+    def _reductions(self, tile: Tile) -> Iterator[Tile]:
+        """The tile with other steps."""
+        yield tile
+        if not tile.staged:
+            return
+        for stepped in self._steppable()[:2]:
+            rest = sorted((n for n in self.work.own if n != stepped), key=lambda n: self.work.own[n])
+            for k in range(len(rest) + 1):
+                if prod(self.work.own[n] for n in rest[:k]) > NARROW_WINDOW:
+                    break
+                for deep in sorted({min(d, self.work.own[stepped]) for d in DEPTHS}):
+                    yield replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
+
+    def _ways(self, tile: Tile) -> Iterator[Tile]:
+        """The tile with its reduction shared by several groups, where there are few."""
+        yield tile
+        loop = tile.stepped
+        for ways in WAYS:
+            if tile.staged and ways * tile.deep * 2 <= self.work.own[loop]:
+                yield replace(tile, ways=ways)
+
+
+def plans(view: KernelView, target: Target) -> Iterator[Plan]:
+    """Plans for the contraction of `view`, best first; none for kernels of other classes."""
+    work = contraction(view)
+    if work is None or not target.machine.is_gpu:
+        return
+    space = TileSpace(work, target)
+    for ranked in space.best():
+        yield GroupPlan(work, ranked.tile, ranked.cost, space.costs).plan()

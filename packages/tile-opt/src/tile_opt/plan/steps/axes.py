@@ -1,0 +1,125 @@
+"""Shared loops across a grid and the items of its groups: the form in which a plan's levels give each iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Index
+
+from tile_opt.kernel.segments import Segment, interior, split_edges
+from tile_opt.plan.plan import Edge, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One shared loop inside a group: its iteration as a form over the indexes that stand for it."""
+
+    loop: str
+    extent: int
+    form: Affine
+    grid: Index | None
+    items: tuple[Index | None, ...]
+    """The index of each level of items, outermost first; None where a level leaves the loop whole."""
+    run: tuple[Index, ...]
+    """What one item keeps of it: pieces, then the elements of a piece."""
+    size: int
+    """Iterations of a group's tile."""
+    guard: tuple[Affine, ...] = ()
+    span: tuple[int, int] = (0, 0)
+    """Iterations [low, high) that these groups cover."""
+    edge: bool = False
+
+    @property
+    def ragged(self) -> bool:
+        """The last tile reaches beyond the loop."""
+        return self.extent % self.size > 0 if self.grid else self.size > self.extent
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Numbers of the first and the last tile."""
+        return self.span[0] // self.size, (self.span[1] - 1) // self.size
+
+
+def axis_of(plan: Plan, loop: Index) -> Axis:
+    """The loop as the plan's grid, group and vector levels cut it; each level of items divides the one outside it."""
+    form, size, whole = Affine(), loop.range, loop.range
+    grid: Index | None = None
+    items: list[Index | None] = []
+    run: tuple[Index, ...] = ()
+    for level in plan.bound(Bind.GRID, Bind.GROUP):
+        cover = level.cover(loop.name)
+        count = -(-size // cover.size) if cover else 1
+        name = f"{loop.name}_g" if level.bind is Bind.GRID else f"{loop.name}_w{len(items) or ''}"
+        index = Index(name, count, bind=level.bind) if count > 1 else None
+        step = (cover.stride or cover.size) if cover else 0
+        form = form + Affine.var(name, step) if index else form
+        size = cover.size if cover else size
+        if level.bind is Bind.GRID:
+            grid, whole = index, size
+        else:
+            items.append(index)
+            run = _run(loop.name, size, cover.stride if cover else 0, count)
+    run = run or _run(loop.name, size, 0, 1)
+    form, run = _kept(plan, loop.name, form, run, items)
+    return Axis(loop.name, loop.range, form, grid, tuple(items), run, whole, span=(0, loop.range))
+
+
+def _run(name: str, size: int, stride: int, count: int) -> tuple[Index, ...]:
+    """Indexes over what an item keeps: pieces of `stride` where neighbouring items take turns, else one run."""
+    piece = stride if stride and count > 1 else size
+    found = (Index(f"{name}_p", size // piece, bind=Bind.UNROLL), Index(f"{name}_i", piece, bind=Bind.UNROLL))
+    return tuple(i for i in found if i.range > 1)
+
+
+def _kept(
+    plan: Plan, name: str, form: Affine, run: tuple[Index, ...], items: Sequence[Index | None]
+) -> tuple[Affine, tuple[Index, ...]]:
+    """The form with the run's terms; the run of a vector loop is a vector."""
+    lanes = next((v.lanes for v in plan.bound(Bind.VECTOR) if v.cover(name)), 0)
+    within = next((i for i in run if i.name == f"{name}_i"), None)
+    piece = within.range if within else 1
+    apart = piece * (items[-1].range if items and (items[-1] is not None) else 1)
+    for index in run:
+        form = form + Affine.var(index.name, 1 if index is within else apart)
+    if not lanes:
+        return form, run
+    return form, tuple(replace(i, bind=Bind.VECTOR, lanes=lanes) if i is within else i for i in run)
+
+
+def choices(plan: Plan, axis: Axis, constraints: tuple[Affine, ...], ranges: dict[str, int]) -> list[Axis]:
+    """All groups of the loop first, then, where the plan peels its edges, edge and interior groups apart."""
+    if axis.grid is None or plan.edge(axis.loop) is not Edge.PEEL:
+        return [axis]
+    if not any(axis.loop in c.names for c in constraints):
+        return [axis]
+    low, high = interior(axis.loop, constraints, ranges)
+    segments = split_edges((Segment(0, axis.grid.range, axis.size),), low, high)
+    return [axis, *(_part(axis, axis.grid, s, edge) for s, edge in segments)]
+
+
+def _part(axis: Axis, grid: Index, segment: Segment, edge: bool) -> Axis:
+    first = segment.start // axis.size
+    number = Affine.var(grid.name)
+    guard = [number + -first] if first else []
+    if first + segment.count < grid.range:
+        guard.append(number * -1 + (first + segment.count - 1))
+    return replace(axis, guard=tuple(guard), span=(segment.start, min(segment.stop, axis.extent)), edge=edge)
+
+
+def combinations(options: list[list[Axis]]) -> list[tuple[Axis, ...]]:
+    """Choices per loop. Beside an edge of one loop the others are not cut: edges are few, and code is not free.
+
+    The first choice of a loop is all of it; the last loops, whose edges cost most, are cut first.
+    """
+    cut = [k for k, found in enumerate(options) if len(found) > 1]
+    if not cut:
+        return [tuple(found[0] for found in options)]
+    k = cut[-1]
+    chosen: list[tuple[Axis, ...]] = []
+    for part in options[k][1:]:
+        rest = [[found[0]] if part.edge else found for found in options]
+        rest[k] = [part]
+        chosen += combinations(rest)
+    return chosen

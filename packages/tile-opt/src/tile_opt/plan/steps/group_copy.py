@@ -1,0 +1,247 @@
+"""Operands in local memory: what a group reads of a buffer during one step, and how its items copy it together.
+
+The elements of one step are a box (`plan.staging`). Items fetch their share of it into registers, ahead of time where
+the plan says so, and put it into local memory, converted on the way where the plan says so. What lies beyond the
+buffer is not fetched; local memory gets what the registers held before, for results that nobody stores or that
+constraints leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import cast
+
+from tile_ir.dtype import DType
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
+from tile_ir.stripe.nodes import (
+    Bind,
+    Direction,
+    Index,
+    Layout,
+    Load,
+    Op,
+    Refinement,
+    Statement,
+    Store,
+    TensorType,
+)
+
+from tile_opt.kernel.view import Stage, Use
+from tile_opt.plan.banks import BANK_BYTES, bank_conflicts
+from tile_opt.plan.nest import GROUP_MEMORY, REGISTER
+from tile_opt.plan.plan import Staging
+from tile_opt.plan.staging import Box, CopyPlan, Run, box_of, copy_plan, global_subscripts
+
+Ranges = Mapping[str, tuple[int, int]]
+"""Inclusive interval of every loop around a copy."""
+VERSION = 0
+"""The first dimension of a local copy counts its versions, where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The work items of a group by their indexes; the last one is the fastest."""
+
+    indexes: tuple[Index, ...]
+
+    def run(self, first: int, stop: int) -> Run:
+        """The number that some neighbouring indexes make."""
+        number, count = Affine(), 1
+        for item in reversed(self.indexes[first:stop]):
+            number = number + Affine.var(item.name, count)
+            count *= item.range
+        return Run(number, count)
+
+    def cuts(self) -> Iterator[tuple[Run, ...]]:
+        """The item's number whole, then in two parts, the faster first."""
+        last = len(self.indexes)
+        yield (self.run(0, last),)
+        yield from ((self.run(cut, last), self.run(0, cut)) for cut in range(1, last))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCopy:
+    """One step's box of an operand on its way into local memory."""
+
+    use: Use
+    source: TensorType
+    box: Box
+    plan: CopyPlan
+    local: Refinement
+    held: Refinement
+    limits: tuple[Quasi, ...]
+    """What keeps the copy inside the buffer, each >= 0."""
+    versions: int = 1
+
+    def inside(self, step: Affine) -> tuple[Affine, ...]:
+        """Subscripts in local memory of what the operand's subscripts name during `step`."""
+        return _forms((*self._version(step), *self.box.inside))
+
+    def fetch(self, constraints: tuple[Affine, ...] = ()) -> Stage:
+        """Global memory into registers, where `constraints` hold."""
+        source = self._source()
+        return self._stage("fetch", source, self._held(Direction.OUT), (*constraints, *self.limits))
+
+    def put(self, step: Affine) -> Stage:
+        """Registers into local memory, for `step`."""
+        return self._stage("put", self._held(Direction.IN), self._target(step), ())
+
+    def _source(self) -> Use:
+        return Use("src", self.use.buffer, _forms(global_subscripts(self.box, self.plan)), Direction.IN)
+
+    def _target(self, step: Affine) -> Use:
+        forms = _forms((*self._version(step), *self.plan.subscripts))
+        return Use("dst", self.local.into, forms, Direction.OUT)
+
+    def _held(self, direction: Direction) -> Use:
+        name = "dst" if direction is Direction.OUT else "src"
+        return Use(name, self.held.into, tuple(Affine.var(i.name) for i in self.plan.loops), direction)
+
+    def _version(self, step: Affine) -> tuple[Quasi, ...]:
+        return (DivMod(step, self.versions, DivModOp.MOD),) if self.versions > 1 else ()
+
+    def _stage(self, kind: str, source: Use, target: Use, constraints: tuple[Quasi, ...]) -> Stage:
+        """An item's share; on the way out of global memory it takes the dtype of the copy."""
+        body: tuple[Statement, ...] = (Load("$x", "src"), Store("dst", "$x"))
+        dtype = self.local.type.dtype
+        if source.buffer == self.use.buffer and dtype is not self.source.dtype:
+            body = (Load("$x", "src"), Op("$c", "cast", ("$x",), dtype), Store("dst", "$c"))
+        where = _forms((*self.plan.constraints, *constraints))
+        return Stage(f"{kind}_{self.use.name}", self.plan.loops, where, (source, target), body)
+
+
+def _forms(forms: Sequence[Quasi]) -> tuple[Affine, ...]:
+    """Subscripts of a stage. Those of a copy hold quotients of the item's number, which no later step rewrites."""
+    return cast("tuple[Affine, ...]", tuple(forms))
+
+
+def group_copy(
+    use: Use,
+    forms: tuple[Affine, ...],
+    source: TensorType,
+    staging: Staging,
+    inner: Mapping[str, int],
+    around: Ranges,
+    items: Items,
+    names: Mapping[str, str],
+) -> GroupCopy:
+    """The copy of what `use` touches at `forms` while the loops `inner` run, at any point of the loops `around`.
+
+    `names` are those of the local copy and of the registers that hold an item's share.
+    """
+    box = box_of(forms, inner)
+    contiguous = _closest(box, source)
+    plan = _plan(use, box, source, contiguous, items)
+    limits = _limits(box, plan, contiguous, source, around)
+    if plan.lanes > 1 and limits and source.sizes[contiguous] % plan.lanes:
+        plan = _plan(use, box, source, contiguous, items, 1)
+        limits = _limits(box, plan, contiguous, source, around)
+    dtype = DType(staging.dtype) if staging.dtype else source.dtype
+    type = local_type(box.extents, order_of(use, staging), dtype, staging.pad, staging.versions)
+    sizes = tuple(i.range for i in plan.loops)
+    held = TensorType.row_major(dtype, sizes, align=16)
+    return GroupCopy(
+        use, source, box, plan, _alloc(names["local"], type), replace(_alloc(names["held"], held), loc=REGISTER),
+        limits, staging.versions,
+    )  # fmt: skip
+
+
+def _plan(
+    use: Use, box: Box, source: TensorType, contiguous: int, items: Items, lanes: int | None = None
+) -> CopyPlan:
+    """The copy in which an item has the least to do."""
+    whole = items.run(0, len(items.indexes))
+    name = f"{use.name}_c"
+    made = (
+        copy_plan(name, box, source, contiguous, whole.number, whole.size, lanes, runs) for runs in items.cuts()
+    )
+    return min(made, key=lambda plan: prod(i.range for i in plan.loops))
+
+
+def _alloc(name: str, type: TensorType) -> Refinement:
+    return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), type, loc=GROUP_MEMORY)
+
+
+def _closest(box: Box, source: TensorType) -> int:
+    """The dimension along which the box's elements are closest in memory."""
+    dims = [d for d, e in enumerate(box.extents) if e > 1]
+    return min(dims, key=lambda d: source.strides[d], default=len(box.extents) - 1)
+
+
+def order_of(use: Use, staging: Staging) -> tuple[int, ...]:
+    """The operand's dimensions as its copy keeps them, outermost first: those without a loop in `order` stay outside."""
+    dims: list[int] = []
+    for loop in staging.order:
+        dims += [d for d, form in enumerate(use.forms) if loop in form.names and d not in dims]
+    return (*(d for d in range(len(use.forms)) if d not in dims), *dims)
+
+
+def local_type(extents: Sequence[int], order: Sequence[int], dtype: DType, pad: int, versions: int = 1) -> TensorType:
+    """A box in local memory with its dimensions in `order`, rows padded by `pad` elements; versions come first."""
+    strides = [0] * len(extents)
+    step = 1
+    for position, d in enumerate(reversed(order)):
+        strides[d] = step
+        step *= extents[d] if position else extents[d] + pad
+    if versions == 1:
+        return TensorType(dtype, tuple(extents), Layout(tuple(strides), 16))
+    unit = max(1, 16 // dtype.bytes)
+    apart = -(-step // unit) * unit
+    return TensorType(dtype, (versions, *extents), Layout((apart, *strides), 16))
+
+
+def _limits(box: Box, plan: CopyPlan, contiguous: int, source: TensorType, around: Ranges) -> tuple[Quasi, ...]:
+    """Of every dimension in which some box leaves the buffer: both ends of the share's first lane stay inside."""
+    first = {i.name: Affine() for i in plan.loops if i.bind is Bind.VECTOR}
+    found: list[Quasi] = []
+    for d, form in enumerate(global_subscripts(box, plan)):
+        low, high = box.corner[d].bounds(around)
+        form = form.substitute(first)
+        last = source.sizes[d] - (plan.lanes if d == contiguous else 1)
+        found += [_negated(form, last)] if high + box.extents[d] > source.sizes[d] else []
+        found += [form] if low < 0 else []
+    return tuple(found)
+
+
+def _negated(form: Quasi, plus: int) -> Quasi:
+    """``plus - form``."""
+    if isinstance(form, Affine):
+        return form * -1 + plus
+    return DivMod(form.num, form.den, form.op, -form.scale, form.plus * -1 + plus)
+
+
+def conflicts(copy: GroupCopy, subgroup: int, items: Sequence[Index]) -> int:
+    """Cycles that one access of a sub-group takes in the banks: one of the copy's stores plus one of the items' loads."""
+    type = copy.local.type
+    digits = [_digits(n, items) for n in range(min(subgroup, prod(i.range for i in items)))]
+    zero = {n: 0 for form in (*copy.plan.subscripts, *copy.box.inside) for n in form.names}
+    lanes = copy.plan.lanes if copy.plan.subscripts and _in_row(copy) else 1
+    stores = [_flat(copy.plan.subscripts, type, zero | d) * type.dtype.bytes for d in digits]
+    loads = [_flat(copy.box.inside, type, zero | d) * type.dtype.bytes for d in digits]
+    wide = max(BANK_BYTES, min(16, lanes * type.dtype.bytes))
+    return bank_conflicts(stores, wide) + bank_conflicts(loads, BANK_BYTES)
+
+
+def _in_row(copy: GroupCopy) -> bool:
+    """Neighbours in memory stay neighbours in local memory."""
+    strides = copy.local.type.strides[-len(copy.box.extents) :]
+    vector = next((i.name for i in copy.plan.loops if i.bind is Bind.VECTOR), None)
+    return any(
+        vector in form.names and stride == 1 for form, stride in zip(copy.plan.subscripts, strides, strict=True)
+    )
+
+
+def _flat(forms: Sequence[Quasi], type: TensorType, at: Mapping[str, int]) -> int:
+    strides = type.strides[-len(forms) :] if forms else ()
+    return sum(form.evaluate(at) * stride for form, stride in zip(forms, strides, strict=True))
+
+
+def _digits(number: int, items: Sequence[Index]) -> dict[str, int]:
+    """The item indexes of item `number`; the last listed is the fastest."""
+    found: dict[str, int] = {}
+    for index in reversed(items):
+        found[index.name] = number % index.range
+        number //= index.range
+    return found
