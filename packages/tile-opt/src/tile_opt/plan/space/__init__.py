@@ -1,0 +1,1 @@
+"""Which plans are worth a look, by kind of machine and kernel."""

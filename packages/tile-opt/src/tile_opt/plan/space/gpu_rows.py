@@ -1,0 +1,248 @@
+"""Plans for kernels that memory bounds, on a machine with groups of items: rows, columns, and single elements.
+
+One form serves all of them. Items of a group lie along the loop whose iterations are neighbours in memory, each with
+one wide access; what is left of the group's items lies along the next loops. Where that loop is a stage's own, a row is
+shared by items and its reductions are combined across them; where it is a shared one, the own loops are what further
+items divide between them. A short row leaves room for several rows in a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.stripe.nodes import Bind, Scope
+from tile_ir.target import HardwareSettings, Target
+
+from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.widen import widen
+from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.facts import Facts
+from tile_opt.plan.steps.alike import alike
+from tile_opt.plan.steps.keep import keep, recompute, shared_row
+
+KEPT = 64
+"""Elements of four bytes of each row that an item keeps in registers."""
+FEW_STEPS = 8
+"""Accesses of an item that are straight-line code."""
+SUB_GROUP = 32
+SECTOR = 32
+"""Bytes of memory that are fetched together."""
+BUSY = 1024
+"""Items that keep a compute unit busy."""
+SMALL_GROUP = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How a group divides one loop: `items` of them, `lanes` wide, each with `steps` such accesses."""
+
+    loop: str
+    items: int = 1
+    lanes: int = 1
+    steps: int = 1
+
+    @property
+    def span(self) -> int:
+        """Iterations of the group."""
+        return self.items * self.lanes * self.steps
+
+
+def prepared(view: KernelView) -> KernelView:
+    """The view that plans speak of: stages as long as the rows they walk, whose own loops are named alike."""
+    return alike(widen(view))
+
+
+def plans(view: KernelView, target: Target) -> Iterator[Plan]:
+    """Legal plans, best first."""
+    if any(i.value is not None for i in view.loops):
+        return
+    facts = Facts(prepared(view))
+    yield _Chooser(facts, target.settings).plan()
+
+
+def rewritten(view: KernelView, plan: Plan) -> KernelView:
+    """The view with what the plan stages in registers kept there, and all other rows computed where they are read."""
+    view = prepared(view)
+    staged = {s.operand for s in plan.stagings}
+    shared = {c.loop for level in plan.bound(Bind.GROUP) for c in level.covers} - {i.name for i in view.loops}
+    for row in Facts(view).rows(frozenset(shared)):
+        view = view if row in staged else recompute(view, row)
+    for buffer in sorted(staged & view.reads()):
+        view = keep(view, buffer)
+    return view
+
+
+class _Chooser:
+    def __init__(self, facts: Facts, settings: HardwareSettings) -> None:
+        self.facts = facts
+        self.settings = settings
+        self.busy = BUSY * settings.cores
+        self.along = facts.along
+        self.wide = facts.lanes(self.along, 4 * settings.vec_size) if self.along else 1
+
+    def plan(self) -> Plan:
+        own = self._own()
+        if own and self.facts.may_share(frozenset(own)):
+            return self._row_plan(own) if self.along in own else self._column_plan(own)
+        if self.along in own and self.facts.may_share(frozenset((self.along,))):
+            return self._row_plan((self.along,))
+        return self._element_plan()
+
+    def _own(self) -> tuple[str, ...]:
+        """Own loops of the main stage that are worth sharing out, the one along memory first."""
+        loops = [i.name for i in reversed(self.facts.main.loops) if i.range >= 8 or i.name == self.along]
+        return tuple(sorted(loops, key=lambda n: n != self.along))
+
+    # --- rows ---------------------------------------------------------------------------------------
+
+    def _row_plan(self, own: tuple[str, ...]) -> Plan:
+        """Items along the row; several rows in a group where they are short."""
+        threads = self.settings.threads
+        length = prod(map(self.facts.extent, own))
+        first = own[0]
+        kept = self._kept(frozenset(own))
+        want = max(1, length // (self.wide * FEW_STEPS))
+        items = self._items(first, min(threads, max(want, -(-SECTOR * 4 // (self.wide * self._widest())))))
+        shares = [self._steps(first, items, self.wide)]
+        left = max(1, min(threads, _power(want)) // items)
+        for loop in own[1:]:
+            taken = min(left, _power(self.facts.extent(loop)))
+            shares.append(self._steps(loop, taken, 1))
+            left //= taken
+        used = prod(s.items for s in shares)
+        return self._assembled(shares, self._others(threads // used), kept, f"{used} items share a row")
+
+    def _items(self, loop: str, most: int) -> int:
+        """Items along the loop: a power of two, less than asked where that divides the loop without a rest."""
+        extent = -(-self.facts.extent(loop) // self.wide)
+        most = min(_power(most), _power(extent))
+        exact = next((n for n in (most, most // 2, most // 4) if n and extent % n == 0), 0)
+        return exact if exact * 4 > most else most
+
+    def _widest(self) -> int:
+        return max((self.facts.bytes(u) for _, u in self.facts.accesses), default=4)
+
+    def _others(self, room: int, wide: str = "") -> list[Share]:
+        """Shared loops, innermost first, get the items that are left, as far as every compute unit has a group."""
+        shares: list[Share] = []
+        groups = self.facts.iterations()
+        for loop in reversed(self.facts.shared):
+            extent = self.facts.extent(loop)
+            items = 1
+            while loop != wide and items < min(room, extent) and groups // 2 >= 2 * self.settings.cores:
+                items, groups = items * 2, groups // 2
+            room //= items
+            shares.append(Share(loop, items))
+        return shares
+
+    # --- columns --------------------------------------------------------------------------------------
+
+    def _column_plan(self, own: tuple[str, ...]) -> Plan:
+        """Items along the neighbours in memory; further items divide the rows between them."""
+        along = self.along or self.facts.shared[-1]
+        total = self.facts.iterations() // self.wide
+        across = min(SUB_GROUP, _power(self.facts.extent(along) // self.wide))
+        length = prod(map(self.facts.extent, own))
+        kept = self._kept(frozenset(own))
+        ways = _power(max(1, -(-self.busy // max(1, total))))
+        if self.facts.rows(frozenset(own)):
+            ways = max(ways, _power(-(-length * self.wide // (KEPT // 2))))
+        ways = min(ways, _power(max(1, length // 4)), self.settings.threads)
+        across = max(min(across, SUB_GROUP // 4), min(across, self.settings.threads // ways))
+        ways = min(ways, self.settings.threads // across)
+        if ways == 1:
+            return self._element_plan()
+        shares: list[Share] = []
+        left = ways
+        for loop in sorted(own, key=self.facts.extent, reverse=True):
+            taken = min(left, _power(self.facts.extent(loop)))
+            shares.append(self._steps(loop, taken, 1))
+            left //= taken
+        columns = [Share(along, across, self.wide)]
+        others = [s for s in self._others(1, along) if s.loop != along]
+        return self._assembled(shares, columns + others, kept, f"{ways} items share a column")
+
+    # --- single elements ------------------------------------------------------------------------------
+
+    def _element_plan(self) -> Plan:
+        """An item per iteration of the shared loops, or several where an access is narrow."""
+        facts, settings = self.facts, self.settings
+        total = facts.iterations()
+        along = self.along if self.along in facts.shared else None
+        wide = self.wide if along and total >= self.wide * settings.threads * settings.cores else 1
+        threads = settings.threads if total >= settings.threads * settings.cores else min(settings.threads, SMALL_GROUP)
+        shares: list[Share] = []
+        order = [*([along] if along else []), *(n for n in reversed(facts.shared) if n != along)]
+        for loop in order:
+            lanes = wide if loop == along else 1
+            items = min(threads, _power(-(-facts.extent(loop) // lanes)))
+            shares.append(Share(loop, items, lanes))
+            threads //= items
+        return self._assembled([], shares, (), "an item per element")
+
+    # --- putting it together --------------------------------------------------------------------------
+
+    def _kept(self, loops: frozenset[str]) -> tuple[str, ...]:
+        """Rows worth keeping: the kernel's own, and what several stages read of memory."""
+        read = self.facts.view.reads() - self.facts.view.writes()
+        moved = [b for b in sorted(read) if _moves(self.facts, b, loops)]
+        return (*self.facts.rows(loops), *(b for b in moved if shared_row(self.facts.view, b) is not None))
+
+    def _steps(self, loop: str, items: int, lanes: int) -> Share:
+        return Share(loop, items, lanes, -(-self.facts.extent(loop) // (items * lanes)))
+
+    def _assembled(self, own: list[Share], shared: list[Share], kept: tuple[str, ...], reason: str) -> Plan:
+        """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours."""
+        elements = prod(s.steps * s.lanes for s in own) * prod(s.lanes for s in shared)
+        fits = elements <= KEPT
+        group = [*own, *shared] if self.along in {s.loop for s in own} else [*shared, *own]
+        grid = Level(Bind.GRID, tuple(Cover(s.loop, s.span) for s in (*reversed(shared), *reversed(own))))
+        items = Level(Bind.GROUP, tuple(Cover(s.loop, s.steps * s.lanes, s.lanes) for s in reversed(group)))
+        inner = self._inner(own, bool(kept) and fits)
+        vector = [Level(Bind.VECTOR, (Cover(s.loop, 1),), lanes=s.lanes) for s in (*own, *shared) if s.lanes > 1]
+        stagings = tuple(Staging(b, 1, "REG", scope=Scope.THREAD) for b in kept) if fits else ()
+        reductions = tuple(Reduction(s.loop, Across.ITEMS, s.items) for s in own if s.items > 1)
+        return Plan((grid, items, *inner, *vector), stagings, reductions, reason=reason)
+
+    def _inner(self, own: list[Share], static: bool) -> list[Level]:
+        """What an item does one after the other: straight-line code where it is little, or must stay in registers."""
+        serial: list[Cover] = []
+        straight: list[Cover] = []
+        budget = KEPT if static else FEW_STEPS
+        for share in own:
+            at_once = share.steps if share.steps <= budget else _divisor(share.steps, budget)
+            budget = max(1, budget // at_once)
+            if at_once < share.steps:
+                serial.append(Cover(share.loop, at_once * share.lanes))
+            if at_once > 1:
+                straight.append(Cover(share.loop, share.lanes))
+        for loop in self._left(own):
+            extent = self.facts.extent(loop)
+            at_once = extent if extent <= budget else _divisor(extent, min(4, budget))
+            budget = max(1, budget // at_once)
+            serial += [Cover(loop, at_once)] if at_once < extent else []
+            straight += [Cover(loop, 1)] if at_once > 1 else []
+        levels = [Level(Bind.NONE, tuple(reversed(serial)))] if serial else []
+        return [*levels, Level(Bind.UNROLL, tuple(reversed(straight)))] if straight else levels
+
+    def _left(self, own: list[Share]) -> list[str]:
+        """Own loops that each item runs for itself, innermost first."""
+        named = {s.loop for s in own} | set(self.facts.shared)
+        free = [n for n, i in self.facts.loops.items() if n not in named and i.bind is Bind.NONE and i.order.value == "free"]
+        return list(reversed(free))
+
+
+def _moves(facts: Facts, buffer: str, loops: frozenset[str]) -> bool:
+    return any(loops & set(f.names) for _, u in facts.accesses if u.buffer == buffer for f in u.forms)
+
+
+def _power(number: int) -> int:
+    """The least power of two that is not below `number`."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor of at most `most`."""
+    return next(n for n in range(min(number, most), 0, -1) if number % n == 0)

@@ -1,0 +1,1 @@
+"""The steps that schedules are composed of."""
