@@ -27,6 +27,7 @@ from tile_opt.passes.kernels.gpu_tile import GpuTile
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize
 from tile_opt.plan.gpu_transpose import SIDE
+from tile_opt.plan.plan import Plan
 from tile_opt.plan.plans import LoopPlan, StagePlan, TensorPlan, TilePlan
 from tile_opt.plan.row_split import RowSplit
 from tile_opt.plan.turned import TransposePlan
@@ -62,7 +63,7 @@ def plan_of(view: KernelView, tilings: Sequence[Pass], target: Target, candidate
                 if plan is not None:
                     return _tensor_plan(view, tiling.model(target), plan, candidates)
             case GpuTile():
-                return _gpu_plan(view, tiling, target.settings, candidates)
+                return _gpu_plan(view, tiling, target, candidates)
             case Autotile():
                 return _cpu_plan(view, CpuModel(target.settings, tiling.group_ops), candidates)
             case _:
@@ -95,8 +96,8 @@ def unplanned(kernel: Block) -> PlanReport:
     return PlanReport("scheduled by passes", (*lines, *moved)) if lines or moved else NO_PLAN
 
 
-def _gpu_plan(view: KernelView, tiling: GpuTile, settings: HardwareSettings, candidates: bool) -> PlanReport:
-    plan = tiling.plan(view, settings)
+def _gpu_plan(view: KernelView, tiling: GpuTile, target: Target, candidates: bool) -> PlanReport:
+    plan, settings = tiling.plan(view, target), target.settings
     kind, lines = _described(plan)
     found = GpuModel(settings).candidates(view, plan) if isinstance(plan, StagePlan) else ()
     chosen = {t.loop: t.size for t in plan.tiles} if isinstance(plan, StagePlan) else {}
@@ -144,6 +145,12 @@ def _(plan: TensorPlan) -> tuple[str, tuple[str, ...]]:
         f"{roles.reduction}: reduction in steps of {plan.step} ({plan.step // k} instructions) through local memory, "
         f"{plan.stages - 1} copied ahead",
     )
+
+
+@_described.register
+def _(plan: Plan) -> tuple[str, tuple[str, ...]]:
+    levels = (f"{v.bind.value} " + " ".join(f"{c.loop}:{c.size}" for c in v.covers) for v in plan.levels)
+    return plan.reason or "items", tuple(levels)
 
 
 @_described.register

@@ -20,8 +20,12 @@ from tile_ir.stripe.affine import Affine
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.program.base import Rewrite
 
-MIN_ROWS = 64
-"""Fewer rows per chunk are not worth a kernel of their own to combine them."""
+GROUPS_EACH = 4
+"""Groups per compute unit."""
+GROUP_POINTS = 1 << 13
+"""Points that are worth a group of their own, and a kernel that combines what groups found."""
+STRETCH = 64
+"""Neighbouring cells that a group takes together where it reduces columns."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,9 @@ class SplitReduction(Rewrite):
     max_chunks: int = 64
     long: int = 1 << 14
     long_outputs: int = 1 << 17
-    parallel: int = 0
-    """Work items that the device keeps busy: reductions across rows (no operand contiguous along any
-    reduced index) with fewer cells than this are split, too. 0 leaves them whole."""
+    units: int = 0
+    """Compute units of a device whose work groups share each cell's points, or each stretch of cells, among
+    their items: only what would leave units without a group is split, and into more chunks. 0: no such device."""
 
     def apply(self, program: Program) -> Program:
         sets = Sets()
@@ -56,7 +60,7 @@ class SplitReduction(Rewrite):
     def _split(
         self, op: Contraction, types: dict[str, TensorType], sets: Sets, taken: set[str]
     ) -> tuple[Contraction, Contraction] | None:
-        most = max(self.max_outputs, self.parallel // 2, self.long_outputs)
+        most = max(self.max_outputs, self.units * STRETCH, self.long_outputs)
         if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= most:
             return None
         domain = _covering(op, sets)
@@ -72,12 +76,18 @@ class SplitReduction(Rewrite):
     def _chunks(self, op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
         """How many chunks the reduction is worth; 0 or 1 to leave it whole."""
         points = prod(domain.ranges)
+        if self.units:
+            return self._for_groups(op, points // op.type.size, _contiguous_reduction(op, domain, types))
         if op.type.size <= self.max_outputs:
             return min(self.max_chunks, points // self.chunk_points)
-        each = points // op.type.size
-        if len(op.loads) == 1 and self.parallel and not _contiguous_reduction(op, domain, types):
-            return min(self.max_chunks, self.parallel // op.type.size, each // MIN_ROWS)
-        return self.max_chunks if each >= self.long and not self.parallel else 0
+        return self.max_chunks if points // op.type.size >= self.long else 0
+
+    def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
+        """Chunks that give each unit a few groups, where there are fewer groups than units."""
+        groups = op.type.size if rows else -(-op.type.size // STRETCH)
+        if len(op.loads) > 1 and op.type.size > self.max_outputs or groups >= self.units:
+            return 0
+        return min(GROUPS_EACH * self.units // groups, each // (GROUP_POINTS if rows else GROUP_POINTS // STRETCH))
 
 
 def _covering(op: Contraction, sets: Sets) -> FlatDomain | None:

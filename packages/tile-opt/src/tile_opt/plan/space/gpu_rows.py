@@ -21,14 +21,19 @@ from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
 from tile_opt.plan.steps.keep import keep, recompute, shared_row
+from tile_opt.plan.steps.spread import is_plain
 
 KEPT = 64
 """Elements of four bytes of each row that an item keeps in registers."""
 FEW_STEPS = 8
 """Accesses of an item that are straight-line code."""
+WINDOW = 32
+"""Points of small loops that are straight-line code together."""
 SUB_GROUP = 32
 SECTOR = 32
 """Bytes of memory that are fetched together."""
+FULL = 0.85
+"""Share of items at work from which the rest does not matter."""
 BUSY = 1024
 """Items that keep a compute unit busy."""
 SMALL_GROUP = 64
@@ -100,38 +105,35 @@ class _Chooser:
     def _row_plan(self, own: tuple[str, ...]) -> Plan:
         """Items along the row; several rows in a group where they are short."""
         threads = self.settings.threads
-        length = prod(map(self.facts.extent, own))
-        first = own[0]
-        kept = self._kept(frozenset(own))
-        want = max(1, length // (self.wide * FEW_STEPS))
-        items = self._items(first, min(threads, max(want, -(-SECTOR * 4 // (self.wide * self._widest())))))
-        shares = [self._steps(first, items, self.wide)]
+        want = prod(map(self.facts.extent, own)) // (self.wide * FEW_STEPS)
+        least = 2 * SECTOR // (self.wide * self._widest())
+        items = self._items(own[0], self.wide, min(threads, max(want, least, 1)))
+        shares = [self._steps(own[0], items, self.wide)]
         left = max(1, min(threads, _power(want)) // items)
         for loop in own[1:]:
-            taken = min(left, _power(self.facts.extent(loop)))
-            shares.append(self._steps(loop, taken, 1))
-            left //= taken
+            shares.append(self._steps(loop, self._items(loop, 1, left), 1))
+            left //= shares[-1].items
         used = prod(s.items for s in shares)
-        return self._assembled(shares, self._others(threads // used), kept, f"{used} items share a row")
+        return self._assembled(shares, self._others(threads // used), f"{used} items share a row")
 
-    def _items(self, loop: str, most: int) -> int:
-        """Items along the loop: a power of two, less than asked where that divides the loop without a rest."""
-        extent = -(-self.facts.extent(loop) // self.wide)
+    def _items(self, loop: str, lanes: int, most: int) -> int:
+        """Items along the loop, a power of two: less than `most` where they then divide it, or few of them idle."""
+        extent = -(-self.facts.extent(loop) // lanes)
         most = min(_power(most), _power(extent))
-        exact = next((n for n in (most, most // 2, most // 4) if n and extent % n == 0), 0)
-        return exact if exact * 4 > most else most
+        found = [n for n in (most, most // 2, most // 4, most // 8) if n]
+        exact = next((n for n in found[:3] if extent % n == 0), 0)
+        return exact or max(found, key=lambda n: min(FULL, extent / (n * -(-extent // n))))
 
     def _widest(self) -> int:
         return max((self.facts.bytes(u) for _, u in self.facts.accesses), default=4)
 
-    def _others(self, room: int, wide: str = "") -> list[Share]:
+    def _others(self, room: int) -> list[Share]:
         """Shared loops, innermost first, get the items that are left, as far as every compute unit has a group."""
         shares: list[Share] = []
         groups = self.facts.iterations()
         for loop in reversed(self.facts.shared):
-            extent = self.facts.extent(loop)
             items = 1
-            while loop != wide and items < min(room, extent) and groups // 2 >= 2 * self.settings.cores:
+            while items < min(room, self.facts.extent(loop)) and groups // 2 >= 2 * self.settings.cores:
                 items, groups = items * 2, groups // 2
             room //= items
             shares.append(Share(loop, items))
@@ -140,29 +142,26 @@ class _Chooser:
     # --- columns --------------------------------------------------------------------------------------
 
     def _column_plan(self, own: tuple[str, ...]) -> Plan:
-        """Items along the neighbours in memory; further items divide the rows between them."""
+        """Items along the neighbours in memory; further items divide the columns between them."""
         along = self.along or self.facts.shared[-1]
-        total = self.facts.iterations() // self.wide
-        across = min(SUB_GROUP, _power(self.facts.extent(along) // self.wide))
+        threads = self.settings.threads
         length = prod(map(self.facts.extent, own))
-        kept = self._kept(frozenset(own))
-        ways = _power(max(1, -(-self.busy // max(1, total))))
+        ways = -(-self.busy // max(1, self.facts.iterations() // self.wide))
+        ways = min(_power(ways), threads // (SUB_GROUP // 2), _power(length) // 4)
         if self.facts.rows(frozenset(own)):
             ways = max(ways, _power(-(-length * self.wide // (KEPT // 2))))
-        ways = min(ways, _power(max(1, length // 4)), self.settings.threads)
-        across = max(min(across, SUB_GROUP // 4), min(across, self.settings.threads // ways))
-        ways = min(ways, self.settings.threads // across)
-        if ways == 1:
+        ways = min(ways, threads // (SUB_GROUP // 4))
+        if ways < 2:
             return self._element_plan()
         shares: list[Share] = []
         left = ways
         for loop in sorted(own, key=self.facts.extent, reverse=True):
-            taken = min(left, _power(self.facts.extent(loop)))
-            shares.append(self._steps(loop, taken, 1))
-            left //= taken
-        columns = [Share(along, across, self.wide)]
-        others = [s for s in self._others(1, along) if s.loop != along]
-        return self._assembled(shares, columns + others, kept, f"{ways} items share a column")
+            shares.append(self._steps(loop, self._items(loop, 1, left), 1))
+            left //= shares[-1].items
+        used = prod(s.items for s in shares)
+        across = min(threads // used, SUB_GROUP, _power(self.facts.extent(along) // self.wide))
+        columns = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
+        return self._assembled(shares, columns, f"{used} items share a column")
 
     # --- single elements ------------------------------------------------------------------------------
 
@@ -180,21 +179,23 @@ class _Chooser:
             items = min(threads, _power(-(-facts.extent(loop) // lanes)))
             shares.append(Share(loop, items, lanes))
             threads //= items
-        return self._assembled([], shares, (), "an item per element")
+        return self._assembled([], shares, "an item per element")
 
     # --- putting it together --------------------------------------------------------------------------
 
     def _kept(self, loops: frozenset[str]) -> tuple[str, ...]:
-        """Rows worth keeping: the kernel's own, and what several stages read of memory."""
-        read = self.facts.view.reads() - self.facts.view.writes()
-        moved = [b for b in sorted(read) if _moves(self.facts, b, loops)]
-        return (*self.facts.rows(loops), *(b for b in moved if shared_row(self.facts.view, b) is not None))
+        """Rows that an item can keep its part of: the kernel's own, and what several stages read of memory."""
+        view = self.facts.view
+        moved = [b for b in sorted(view.reads() - view.writes()) if _moves(self.facts, b, loops)]
+        own = (r for r in self.facts.rows(loops) if is_plain([u for s in view.stages for u in s.uses if u.buffer == r]))
+        return (*own, *(b for b in moved if shared_row(view, b) is not None))
 
     def _steps(self, loop: str, items: int, lanes: int) -> Share:
         return Share(loop, items, lanes, -(-self.facts.extent(loop) // (items * lanes)))
 
-    def _assembled(self, own: list[Share], shared: list[Share], kept: tuple[str, ...], reason: str) -> Plan:
+    def _assembled(self, own: list[Share], shared: list[Share], reason: str) -> Plan:
         """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours."""
+        kept = self._kept(frozenset(s.loop for s in own))
         elements = prod(s.steps * s.lanes for s in own) * prod(s.lanes for s in shared)
         fits = elements <= KEPT
         group = [*own, *shared] if self.along in {s.loop for s in own} else [*shared, *own]
@@ -210,20 +211,19 @@ class _Chooser:
         """What an item does one after the other: straight-line code where it is little, or must stay in registers."""
         serial: list[Cover] = []
         straight: list[Cover] = []
-        budget = KEPT if static else FEW_STEPS
-        for share in own:
-            at_once = share.steps if share.steps <= budget else _divisor(share.steps, budget)
-            budget = max(1, budget // at_once)
-            if at_once < share.steps:
-                serial.append(Cover(share.loop, at_once * share.lanes))
-            if at_once > 1:
-                straight.append(Cover(share.loop, share.lanes))
+        budget = WINDOW
         for loop in self._left(own):
             extent = self.facts.extent(loop)
             at_once = extent if extent <= budget else _divisor(extent, min(4, budget))
-            budget = max(1, budget // at_once)
+            budget //= at_once
             serial += [Cover(loop, at_once)] if at_once < extent else []
             straight += [Cover(loop, 1)] if at_once > 1 else []
+        budget = KEPT if static else FEW_STEPS if budget == WINDOW else FEW_STEPS // 4
+        for share in own:
+            at_once = share.steps if share.steps <= budget else _divisor(share.steps, budget)
+            budget = max(1, budget // at_once)
+            serial += [Cover(share.loop, at_once * share.lanes)] if at_once < share.steps else []
+            straight += [Cover(share.loop, share.lanes)] if at_once > 1 else []
         levels = [Level(Bind.NONE, tuple(reversed(serial)))] if serial else []
         return [*levels, Level(Bind.UNROLL, tuple(reversed(straight)))] if straight else levels
 

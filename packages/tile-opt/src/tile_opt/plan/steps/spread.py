@@ -81,7 +81,7 @@ class Spread:
         moving = {n for u in uses for f in u.forms for n in f.names if self.spread(n)}
         if not moving:
             return self._private(alloc)
-        if _plain(uses):
+        if is_plain(uses):
             own = tuple(d for n in dict.fromkeys(n for f in uses[0].forms for n in f.names) for d in self._inside(n))
             return self._made(alloc, (1,) * len(alloc.type.sizes), (*own, *self.inner), rows=True)
         return self._in_group(alloc)
@@ -217,7 +217,7 @@ class Spread:
         return scheduled(self.view, self.grid, (item,), shared)
 
 
-def _plain(uses: list[Use]) -> bool:
+def is_plain(uses: list[Use]) -> bool:
     """All accesses are the same, each subscript a loop of its own: an item meets only what it stored itself."""
     names = [n for f in uses[0].forms for n in f.names]
     alike = all(u.forms == uses[0].forms and not u.extent for u in uses)
