@@ -85,7 +85,7 @@ class SplitReduction(Rewrite):
     def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
         """Chunks that give each unit a few groups, where there are fewer groups than units."""
         groups = op.type.size if rows else -(-op.type.size // STRETCH)
-        if len(op.loads) > 1 and op.type.size > self.max_outputs or groups >= self.units:
+        if (len(op.loads) > 1 and op.type.size > self.max_outputs) or groups >= self.units:
             return 0
         return min(GROUPS_EACH * self.units // groups, each // (GROUP_POINTS if rows else GROUP_POINTS // STRETCH))
 

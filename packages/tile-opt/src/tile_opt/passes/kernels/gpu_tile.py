@@ -6,29 +6,24 @@ everything a stage loops over itself stays a serial loop of the item.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, TensorType
+from tile_ir.stripe.nodes import Block
 from tile_ir.target import HardwareSettings, Target
 
-from tile_opt.kernel.strides import flat_offset, flat_stride
-from tile_opt.kernel.view import KernelView, Stage, close_stage, open_kernel
-from tile_opt.kernel.work import merged_use
+from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.model.gpu import GpuModel
 from tile_opt.passes.base import KernelPass
 from tile_opt.plan.gpu_nest import build_gpu_nest
 from tile_opt.plan.gpu_rows import build_gpu_rows, plan_rows, plan_staging
-from tile_opt.plan.gpu_transpose import SIDE, build_gpu_transpose
-from tile_opt.plan.nest import ARRAY, REGISTER, scheduled, whole_refs
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.plans import StagePlan
-from tile_opt.plan.space.gpu_rows import plans, rewritten
-from tile_opt.plan.steps.spread import Spread
 from tile_opt.plan.row_split import RowSplit
-from tile_opt.plan.turned import TransposePlan, plan_transpose
+from tile_opt.plan.space import gpu_rows, gpu_transpose
+from tile_opt.plan.steps.spread import Spread
+from tile_opt.plan.steps.turn import Turn
 
 WIDE = 4
 """Elements of four bytes in one access."""
@@ -59,22 +54,22 @@ class GpuTile(KernelPass):
         match self.plan(view, target):
             case StagePlan() as staged:
                 return build_gpu_nest(view, staged)
-            case TransposePlan() as turned:
-                return build_gpu_transpose(view, turned, target.settings.threads)
             case RowSplit() as rows:
                 return build_gpu_rows(view, rows)
             case Plan() as plan:
-                return Spread(rewritten(view, plan), plan).build()
+                if any(s.unit == "LOCAL" for s in plan.stagings):
+                    return Turn(view, plan, 4 * target.settings.vec_size).build()
+                return Spread(gpu_rows.rewritten(view, plan), plan).build()
 
-    def plan(self, view: KernelView, target: Target) -> StagePlan | TransposePlan | RowSplit | Plan:
+    def plan(self, view: KernelView, target: Target) -> StagePlan | RowSplit | Plan:
         """The schedule for a kernel."""
         settings = target.settings
         staged = GpuModel(settings).plan(view) if self.stage else None
-        found = staged or plan_transpose(view, SIDE)
+        found = staged or next(gpu_transpose.plans(view, target), None)
         if self.stage_rows and not found:
             found = plan_rows(view, settings, _least_row(view, settings))
             found = plan_staging(view, found, settings) if found else None
-        return found or next(plans(view, target))
+        return found or next(gpu_rows.plans(view, target))
 
 
 def _least_row(view: KernelView, settings: HardwareSettings) -> int:

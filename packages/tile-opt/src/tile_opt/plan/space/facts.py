@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -65,25 +66,27 @@ class Facts:
         best = max(reversed(gain), key=lambda n: gain[n], default=None)
         return best if best is not None and gain[best] else None
 
-    def lanes(self, loop: str, most: int) -> int:
-        """The widest vector along `loop`, of at most `most` bytes, that every access takes as one aligned piece."""
-        moving = [(s, u) for s, u in self.accesses if loop in self._all_loops(s)]
+    def lanes(self, loop: str, most: int, skipped: Container[str] = ()) -> int:
+        """The widest vector along `loop`, of at most `most` bytes, that every access takes as one aligned piece.
+
+        Accesses to the buffers `skipped` do not count.
+        """
+        moving = [(s, u) for s, u in self.accesses if loop in self._all_loops(s) and u.buffer not in skipped]
         widest = max((self.bytes(u) for _, u in moving), default=4)
         lanes = max(1, most // widest)
-        while lanes > 1 and not self._fits(loop, lanes):
+        while lanes > 1 and not (self._may_widen(loop, lanes) and all(self._wide(s, u, loop, lanes) for s, u in moving)):
             lanes //= 2
         return lanes
 
     def _all_loops(self, stage: Stage) -> tuple[str, ...]:
         return (*self.shared, *stage.loop_names)
 
-    def _fits(self, loop: str, lanes: int) -> bool:
+    def _may_widen(self, loop: str, lanes: int) -> bool:
+        """All lanes of an access run, or none."""
         index = self.loops[loop]
         if index.range % lanes or index.order is not Order.FREE or index.bind is not Bind.NONE:
             return False
-        if any(loop in c.names for s in self.view.stages for c in (*s.constraints, *s.guard)):
-            return False
-        return all(self._wide(s, u, loop, lanes) for s, u in self.accesses if loop in self._all_loops(s))
+        return not any(loop in c.names for s in self.view.stages for c in (*s.constraints, *s.guard))
 
     def _wide(self, stage: Stage, use: Use, loop: str, lanes: int) -> bool:
         """One access for neighbours: they are neighbours in memory and start aligned, or are all the same element."""

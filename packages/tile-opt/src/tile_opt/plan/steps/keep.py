@@ -14,7 +14,6 @@ from tile_opt.kernel.work import is_elementwise
 from tile_opt.plan.nest import ARRAY
 
 
-
 def shared_row(view: KernelView, buffer: str) -> Use | None:
     """The one access by which several stages read `buffer` along loops of their own; None when they differ."""
     users = [(s, u) for s in view.stages for u in s.uses if u.buffer == buffer]

@@ -6,6 +6,7 @@ stays in registers of the item that has them; a row that other items read lies i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tile_ir.stripe.affine import Affine
@@ -26,7 +27,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.nest import ARRAY, GROUP_MEMORY, REGISTER, scheduled, whole_refs
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.combine import Total, partial_results
-from tile_opt.plan.steps.digits import Digit, Split, split
+from tile_opt.plan.steps.digits import Digit, split
 
 Part = Stage | Total | Sync
 INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
@@ -130,7 +131,7 @@ class Spread:
         limits = () if together else self._item_limits()
         if limits:
             parts = [replace(p, constraints=_without(p.constraints, limits)) if isinstance(p, Stage) else p for p in parts]
-        return self._block(parts, tuple(allocs), limits)
+        return item_kernel(self.view, self.grid, self.items, parts, tuple(allocs), limits)
 
     def _item_limits(self) -> tuple[Affine, ...]:
         """Limits of shared loops that an item checks once."""
@@ -184,37 +185,45 @@ class Spread:
         ]
         return (sum((Affine.var(d.index.name, -1) for d in idle), Affine()),) if seen and idle else ()
 
-    # --- blocks -------------------------------------------------------------------------------------
 
-    def _block(self, parts: list[Part], allocs: tuple[Refinement, ...], limits: tuple[Affine, ...]) -> Block:
-        stages = tuple(p for p in parts if isinstance(p, Stage))
-        mentioned = {n for s in stages for n in s.names()} | {n for c in limits for n in c.names}
-        passed = tuple(Index(i.name, 1, Affine.var(i.name)) for i in self.grid if i.name in mentioned)
-        shared = tuple(a for a in allocs if a.loc == GROUP_MEMORY)
-        private = tuple(a for a in allocs if a.loc != GROUP_MEMORY)
-        buffers = {r.into: r for r in (*self.view.refs, *allocs)}
-        names = tuple(i.name for i in (*self.grid, *self.items))
-        body: list[Statement] = []
-        for part in parts:
-            match part:
-                case Total():
-                    body += part.statements()
-                case Sync():
-                    body.append(part)
-                case Stage():
-                    body.append(close_stage(part, buffers, names))
-        item = Block(
-            f"{self.view.name}_item",
-            indexes=(*passed, *self.items),
-            constraints=limits,
-            refs=(
-                *whole_refs(self.view, self.view.stages),
-                *(replace(a, dir=Direction.INOUT, source=a.into) for a in shared),
-                *private,
-            ),
-            body=tuple(body),
-        )
-        return scheduled(self.view, self.grid, (item,), shared)
+def item_kernel(
+    view: KernelView,
+    grid: tuple[Index, ...],
+    items: tuple[Index, ...],
+    parts: Sequence[Part],
+    allocs: tuple[Refinement, ...],
+    limits: tuple[Affine, ...] = (),
+) -> Block:
+    """The scheduled block: groups, their items, and what each item does in order; `limits` leave out whole items."""
+    stages = tuple(p for p in parts if isinstance(p, Stage))
+    mentioned = {n for s in stages for n in s.names()} | {n for c in limits for n in c.names}
+    passed = tuple(Index(i.name, 1, Affine.var(i.name)) for i in grid if i.name in mentioned)
+    shared = tuple(a for a in allocs if a.loc == GROUP_MEMORY)
+    private = tuple(a for a in allocs if a.loc != GROUP_MEMORY)
+    buffers = {r.into: r for r in (*view.refs, *allocs)}
+    names = tuple(i.name for i in (*grid, *items))
+    item = Block(
+        f"{view.name}_item",
+        indexes=(*passed, *items),
+        constraints=limits,
+        refs=(
+            *whole_refs(view, view.stages),
+            *(replace(a, dir=Direction.INOUT, source=a.into) for a in shared),
+            *private,
+        ),
+        body=tuple(s for p in parts for s in _statements(p, buffers, names)),
+    )
+    return scheduled(view, grid, (item,), shared)
+
+
+def _statements(part: Part, buffers: dict[str, Refinement], names: tuple[str, ...]) -> list[Statement]:
+    match part:
+        case Total():
+            return part.statements()
+        case Sync():
+            return [part]
+        case Stage():
+            return [close_stage(part, buffers, names)]
 
 
 def is_plain(uses: list[Use]) -> bool:
