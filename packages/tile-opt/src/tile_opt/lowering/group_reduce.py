@@ -93,7 +93,7 @@ class _Exchange:
         for number in range(count):
             me = self.cell(number)
             far = Binary("add", me, builder.literal(half * step), builder.index_type)
-            both = Binary(self.agg.merge, Load(self.array, me, self.type), Load(self.array, far, self.type), self.type)
+            both = Binary(self.agg.op, Load(self.array, me, self.type), Load(self.array, far, self.type), self.type)
             joined.append(Store(self.array, me, both))
         lower = Compare("cmp_lt", builder.atom(digit), builder.literal(half), Type(DType.BOOL))
         builder.emit(If(lower, Block(tuple(joined))))
@@ -122,7 +122,7 @@ class _Exchange:
             offset = Binary("mul", digit, builder.literal(distance), step.type)
             index = Binary("add", index, offset, step.type)
             rest = Binary("div", rest, builder.literal(size), step.type)
-        merged = Binary(self.agg.merge, total, Load(self.array, index, total.type), total.type)
+        merged = Binary(self.agg.op, total, Load(self.array, index, total.type), total.type)
         count = prod(size for _, size, _ in self.digits)
         body = Block((Assign(total.name, merged),))
         return For(step.name, builder.literal(1), builder.literal(count), 1, body)

@@ -13,6 +13,7 @@ from tile_opt.kernel.strides import flat_offset, flat_stride
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use, points
+from tile_opt.plan.steps.digits import lanes_agree
 
 
 @dataclass(frozen=True)
@@ -58,25 +59,26 @@ class Facts:
         """The loop along which most bytes of memory are neighbours."""
         ranges = self.view.ranges
         gain = {
-            name: sum(
-                points(s, ranges) * self.bytes(u) for s, u in self.accesses if abs(self.stride(u, name)) == 1
-            )
+            name: sum(points(s, ranges) * self.bytes(u) for s, u in self.accesses if abs(self.stride(u, name)) == 1)
             for name in self.loops
         }
         best = max(reversed(gain), key=lambda n: gain[n], default=None)
         return best if best is not None and gain[best] else None
 
-    def lanes(self, loop: str, most: int, skipped: Container[str] = ()) -> int:
+    def lanes(self, loop: str, most: int, skipped: Container[str] = (), ragged: bool = False) -> int:
         """The widest vector along `loop`, of at most `most` bytes, that every access takes as one aligned piece.
 
-        Accesses to the buffers `skipped` do not count.
+        Accesses to the buffers `skipped` do not count. Vectors divide the loop unless it may be `ragged`.
         """
         moving = [(s, u) for s, u in self.accesses if loop in self._all_loops(s) and u.buffer not in skipped]
         widest = max((self.bytes(u) for _, u in moving), default=4)
         lanes = max(1, most // widest)
-        while lanes > 1 and not (self._may_widen(loop, lanes) and all(self._wide(s, u, loop, lanes) for s, u in moving)):
+        while lanes > 1 and not (
+            self._may_widen(loop, lanes) and all(self._wide(s, u, loop, lanes) for s, u in moving)
+        ):
             lanes //= 2
-        return lanes
+        whole = self.extent(loop) % lanes == 0 or (ragged and self.extent(loop) > lanes)
+        return lanes if whole else self.lanes(loop, lanes // 2 * widest, skipped, ragged)
 
     def _all_loops(self, stage: Stage) -> tuple[str, ...]:
         return (*self.shared, *stage.loop_names)
@@ -84,9 +86,9 @@ class Facts:
     def _may_widen(self, loop: str, lanes: int) -> bool:
         """All lanes of an access run, or none."""
         index = self.loops[loop]
-        if index.range % lanes or index.order is not Order.FREE or index.bind is not Bind.NONE:
+        if index.order is not Order.FREE or index.bind is not Bind.NONE:
             return False
-        return not any(loop in c.names for s in self.view.stages for c in (*s.constraints, *s.guard))
+        return all(lanes_agree(c, loop, lanes) for s in self.view.stages for c in (*s.constraints, *s.guard))
 
     def _wide(self, stage: Stage, use: Use, loop: str, lanes: int) -> bool:
         """One access for neighbours: they are neighbours in memory and start aligned, or are all the same element."""

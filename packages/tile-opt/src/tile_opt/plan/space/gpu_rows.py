@@ -85,7 +85,9 @@ class _Chooser:
         self.settings = settings
         self.busy = BUSY * settings.cores
         self.along = facts.along
-        self.wide = facts.lanes(self.along, 4 * settings.vec_size) if self.along else 1
+        self.most = 4 * settings.vec_size
+        """Bytes of an access."""
+        self.wide = facts.lanes(self.along, self.most) if self.along else 1
 
     def plan(self) -> Plan:
         own = self._own()
@@ -170,14 +172,17 @@ class _Chooser:
         facts, settings = self.facts, self.settings
         total = facts.iterations()
         along = self.along if self.along in facts.shared else None
-        wide = self.wide if along and total >= self.wide * settings.threads * settings.cores else 1
-        threads = settings.threads if total >= settings.threads * settings.cores else min(settings.threads, SMALL_GROUP)
+        busy = settings.threads * settings.cores
+        wide = facts.lanes(along, self.most, ragged=True) if along else 1
+        wide = wide if total >= wide * busy else 1
+        steps = max(1, min(FEW_STEPS // 2, self.most // (wide * self._widest()))) if along else 1
+        steps = steps if total >= 4 * steps * wide * busy else 1
+        threads = settings.threads if total >= busy else min(settings.threads, SMALL_GROUP)
         shares: list[Share] = []
-        order = [*([along] if along else []), *(n for n in reversed(facts.shared) if n != along)]
-        for loop in order:
-            lanes = wide if loop == along else 1
-            items = min(threads, _power(-(-facts.extent(loop) // lanes)))
-            shares.append(Share(loop, items, lanes))
+        for loop in [*([along] if along else []), *(n for n in reversed(facts.shared) if n != along)]:
+            lanes, each = (wide, steps) if loop == along else (1, 1)
+            items = min(threads, _power(-(-facts.extent(loop) // (lanes * each))))
+            shares.append(Share(loop, items, lanes, each))
             threads //= items
         return self._assembled([], shares, "an item per element")
 
@@ -196,18 +201,18 @@ class _Chooser:
     def _assembled(self, own: list[Share], shared: list[Share], reason: str) -> Plan:
         """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours."""
         kept = self._kept(frozenset(s.loop for s in own))
-        elements = prod(s.steps * s.lanes for s in own) * prod(s.lanes for s in shared)
+        elements = prod(s.steps * s.lanes for s in (*own, *shared))
         fits = elements <= KEPT
         group = [*own, *shared] if self.along in {s.loop for s in own} else [*shared, *own]
         grid = Level(Bind.GRID, tuple(Cover(s.loop, s.span) for s in (*reversed(shared), *reversed(own))))
         items = Level(Bind.GROUP, tuple(Cover(s.loop, s.steps * s.lanes, s.lanes) for s in reversed(group)))
-        inner = self._inner(own, bool(kept) and fits)
+        inner = self._inner(own, shared, bool(kept) and fits)
         vector = [Level(Bind.VECTOR, (Cover(s.loop, 1),), lanes=s.lanes) for s in (*own, *shared) if s.lanes > 1]
         stagings = tuple(Staging(b, 1, "REG", scope=Scope.THREAD) for b in kept) if fits else ()
         reductions = tuple(Reduction(s.loop, Across.ITEMS, s.items) for s in own if s.items > 1)
         return Plan((grid, items, *inner, *vector), stagings, reductions, reason=reason)
 
-    def _inner(self, own: list[Share], static: bool) -> list[Level]:
+    def _inner(self, own: list[Share], shared: list[Share], static: bool) -> list[Level]:
         """What an item does one after the other: straight-line code where it is little, or must stay in registers."""
         serial: list[Cover] = []
         straight: list[Cover] = []
@@ -224,13 +229,16 @@ class _Chooser:
             budget = max(1, budget // at_once)
             serial += [Cover(share.loop, at_once * share.lanes)] if at_once < share.steps else []
             straight += [Cover(share.loop, share.lanes)] if at_once > 1 else []
+        straight += [Cover(s.loop, s.lanes) for s in shared if s.steps > 1]
         levels = [Level(Bind.NONE, tuple(reversed(serial)))] if serial else []
         return [*levels, Level(Bind.UNROLL, tuple(reversed(straight)))] if straight else levels
 
     def _left(self, own: list[Share]) -> list[str]:
         """Own loops that each item runs for itself, innermost first."""
         named = {s.loop for s in own} | set(self.facts.shared)
-        free = [n for n, i in self.facts.loops.items() if n not in named and i.bind is Bind.NONE and i.order.value == "free"]
+        free = [
+            n for n, i in self.facts.loops.items() if n not in named and i.bind is Bind.NONE and i.order.value == "free"
+        ]
         return list(reversed(free))
 
 

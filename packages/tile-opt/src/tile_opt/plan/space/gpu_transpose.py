@@ -108,9 +108,12 @@ def _plan(
     buffers = dict.fromkeys(u.buffer for u in found[1]) if found else ()
     inner = _chain(tile, read)
     stagings = tuple(
-        Staging(b, 0, "LOCAL", order=inner, scope=Scope.GROUP, pad=max(1, 4 // view.type_of(b).dtype.bytes)) for b in buffers
+        Staging(b, 0, "LOCAL", order=inner, scope=Scope.GROUP, pad=max(1, 4 // view.type_of(b).dtype.bytes))
+        for b in buffers
     )
-    return Plan(tuple(levels), stagings, reason=f"a tile of {' x '.join(map(str, tile.values()))} goes through local memory")
+    return Plan(
+        tuple(levels), stagings, reason=f"a tile of {' x '.join(map(str, tile.values()))} goes through local memory"
+    )
 
 
 def _chain(tile: dict[str, int], read: list[str]) -> tuple[str, ...]:

@@ -40,11 +40,13 @@ class Split:
     loop: str
     extent: int
     digits: tuple[Digit, ...]
+    start: int = 0
+    """The first iteration."""
 
     @property
     def form(self) -> Affine:
         """The iteration of the loop."""
-        return sum((d.form for d in self.digits), Affine())
+        return sum((d.form for d in self.digits), Affine((), self.start))
 
     @property
     def lanes(self) -> int:
@@ -55,14 +57,36 @@ class Split:
         return 1 + sum((d.index.range - 1) * d.step for d in self.digits) > self.extent
 
     def inside(self) -> tuple[Affine, ...]:
-        """What keeps iterations inside the loop; lanes of a vector agree, for their number divides the extent."""
+        """What keeps whole vectors inside the loop; less than a vector may be left over at its end, for `tail`."""
         if not self.ragged:
             return ()
         first = sum((d.form for d in self.digits if d.index.bind is not Bind.VECTOR), Affine())
         return (first * -1 + (self.extent - self.lanes),)
 
+    def tail(self) -> Split | None:
+        """The iterations that are less than a vector, one by one under the vector's name, for the first item alone."""
+        rest = self.extent % self.lanes
+        lane = next((d.index for d in self.digits if d.index.bind is Bind.VECTOR), None)
+        if lane is None or not rest:
+            return None
+        index = Index(lane.name, rest, bind=Bind.UNROLL)
+        return Split(self.loop, self.extent, (Digit(index, 1, 0),), self.extent - rest)
+
+    def first(self) -> tuple[Affine, ...]:
+        """What holds for the first item of the first group alone."""
+        others = self.bound(Bind.GRID, Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
+        return (sum((Affine.var(d.index.name, -1) for d in others), Affine()),) if others else ()
+
     def bound(self, *binds: Bind) -> tuple[Digit, ...]:
         return tuple(d for d in self.digits if d.index.bind in binds)
+
+
+def lanes_agree(constraint: Affine, loop: str, lanes: int) -> bool:
+    """Whether `lanes` neighbouring iterations of `loop`, the first a multiple of `lanes`, all meet it or all do not."""
+    step = constraint.coefficient(loop)
+    others = all(c % lanes == 0 for n, c in constraint.terms if n != loop)
+    whole = constraint.const % lanes == 0 if step == 1 else (constraint.const + 1) % lanes == 0
+    return step == 0 or (abs(step) == 1 and others and whole)
 
 
 @dataclass(slots=True)

@@ -55,7 +55,9 @@ def maker(view: KernelView, row: str) -> Stage | None:
     made = writers[0]
     out = [u for u in made.uses if u.writes]
     readers = [(s, u) for s in view.stages for u in s.uses if u.buffer == row and s is not made]
-    plain = len(out) == 1 and all(u.forms == out[0].forms and set(made.loop_names) <= set(s.loop_names) for s, u in readers)
+    plain = len(out) == 1 and all(
+        u.forms == out[0].forms and set(made.loop_names) <= set(s.loop_names) for s, u in readers
+    )
     later = view.stages[view.stages.index(made) + 1 :]
     stays = not any(w.writes and w.buffer == u.buffer for u in made.uses if u.reads for s in later for w in s.uses)
     direct = all(not s.at for w in (made, *(r for r, _ in readers)) for s in w.body if isinstance(s, Load | Store))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
     Bind,
@@ -26,10 +27,12 @@ from tile_opt.kernel.view import KernelView, Stage, Use, close_stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.nest import ARRAY, GROUP_MEMORY, REGISTER, scheduled, whole_refs
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.steps.combine import Total, partial_results
-from tile_opt.plan.steps.digits import Digit, split
+from tile_opt.plan.steps.combine import Total, identities
+from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
 
 Part = Stage | Total | Sync
+MOST_EDGES = 4
+"""Edges of a tile that have code of their own."""
 INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
 _STATIC = (Bind.UNROLL, Bind.VECTOR)
 
@@ -120,40 +123,50 @@ class Spread:
 
     def build(self) -> Block:
         """The scheduled kernel."""
-        allocs = [h.alloc for h in self.homes.values()]
+        parts, more = self._all_parts()
+        allocs = (*(h.alloc for h in self.homes.values()), *more)
+        parts = _synchronised(parts, {h.alloc.into for h in self.homes.values() if h.shared})
+        if not any(isinstance(p, (Total, Sync)) for p in parts):
+            parts += self._tails()
+        versions = inner_and_edges(parts, (*self.grid, *self.items), {i.name for i in self.grid})
+        return item_kernel(self.view, self.grid, self.items, versions, allocs)
+
+    def _all_parts(self) -> tuple[list[Part], list[Refinement]]:
         parts: list[Part] = []
+        allocs: list[Refinement] = []
         for stage in self.view.stages:
             made, more = self._parts(stage)
             parts += made
             allocs += more
-        parts = _synchronised(parts, {h.alloc.into for h in self.homes.values() if h.shared})
-        together = any(isinstance(p, (Total, Sync)) for p in parts)
-        limits = () if together else self._item_limits()
-        if limits:
-            parts = [replace(p, constraints=_without(p.constraints, limits)) if isinstance(p, Stage) else p for p in parts]
-        return item_kernel(self.view, self.grid, self.items, parts, tuple(allocs), limits)
+        return parts, allocs
 
-    def _item_limits(self) -> tuple[Affine, ...]:
-        """Limits of shared loops that an item checks once."""
-        known = {i.name for i in (*self.grid, *self.items)}
-        limits = (c for i in self.view.loops for c in self.splits[i.name].inside())
-        return tuple(c for c in limits if set(c.names) <= known)
+    def _tails(self) -> list[Part]:
+        """What is left of shared loops that whole vectors do not divide."""
+        tails = [t for i in self.view.loops if (t := self.splits[i.name].tail()) is not None]
+        return [self._moved(s, tail) for tail in tails for s in self.view.stages]
 
     def _parts(self, stage: Stage) -> tuple[list[Part], list[Refinement]]:
-        moved = self._moved(stage)
-        whole, merged = merged_use(stage), merged_use(moved)
+        whole = merged_use(stage)
         over = self._reduced(stage, whole)
-        if whole is None or merged is None or not over:
-            return [moved], []
-        digits = tuple(sorted(self.inner, key=lambda d: d.index.bind is Bind.VECTOR))
-        sizes, own = tuple(d.index.range for d in digits), tuple(Affine.var(d.index.name) for d in digits)
-        start, partial, alloc = partial_results(self.view, moved, merged, sizes, own, self.taken)
-        rank = len(self.homes[whole.buffer].alloc.type.sizes)
+        pieces = [self._moved(stage, t) for n in stage.loop_names if (t := self.splits[n].tail()) is not None]
+        pieces = [self._moved(stage), *pieces]
+        if whole is None or not over:
+            return [*pieces], []
         assert whole.agg is not None
-        total = Total(
-            alloc.into, whole.buffer, whole.agg, alloc.type.dtype, sizes or (1,), rank, tuple(i.name for i in over)
-        )
-        return [start, partial, total], [alloc]
+        digits = tuple(sorted(self.inner, key=lambda d: d.index.bind is Bind.VECTOR))
+        partial = self._partial(stage, whole, digits)
+        into = replace(whole, buffer=partial.into, forms=tuple(Affine.var(d.index.name) for d in digits) or (Affine(),))
+        start = identities(f"{stage.name}_start", partial, whole.agg, tuple(d.index for d in digits))
+        merging = [replace(p, uses=tuple(into if u.name == into.name else u for u in p.uses)) for p in pieces]
+        rank = len(self.homes[whole.buffer].alloc.type.sizes)
+        total = Total(partial, whole.buffer, whole.agg, rank, tuple(i.name for i in over))
+        return [start, *merging, total], [partial]
+
+    def _partial(self, stage: Stage, merged: Use, digits: tuple[Digit, ...]) -> Refinement:
+        """Registers for an item's partial result of each of its shared iterations."""
+        name = claim(f"{merged.buffer}_partial", self.taken)
+        alloc = Refinement(Direction.ALLOC, name, "", (), self.view.type_of(merged.buffer))
+        return _sized(alloc, tuple(d.index.range for d in digits) or (1,), REGISTER)
 
     def _reduced(self, stage: Stage, merged: Use | None) -> tuple[Index, ...]:
         """Items' indexes of the own loops that what `stage` merges into does not move with."""
@@ -164,14 +177,27 @@ class Spread:
         names = {d.index.name for n in loops for d in self.splits[n].digits}
         return tuple(i for i in self.items if i.name in names)
 
-    def _moved(self, stage: Stage) -> Stage:
-        own = tuple(d for n in stage.loop_names for d in self._inside(n))
-        splits = [self.splits[n] for n in (*(i.name for i in self.view.loops), *stage.loop_names)]
+    def _moved(self, stage: Stage, tail: Split | None = None) -> Stage:
+        """`stage` over the digits of its loops; of one of them, when a `tail` is given, over that alone."""
+        names = (*(i.name for i in self.view.loops), *stage.loop_names)
+        splits = [tail if tail is not None and n == tail.loop else self.splits[n] for n in names]
+        digits = [d for s in reversed(splits) for d in s.bound(*INSIDE)]
         uses = tuple(self.homes[u.buffer].use(u) if u.buffer in self.homes else u for u in stage.uses)
-        moved = replace(stage, loops=_nested(own, self.inner), uses=uses)
-        moved = moved.substitute({s.loop: s.form for s in splits if s.digits})
-        limits = tuple(c for s in splits for c in s.inside())
-        return replace(moved, constraints=(*moved.constraints, *limits, *self._alone(stage)))
+        moved = replace(stage, loops=_nested(digits), uses=uses, constraints=())
+        moved = moved.substitute({s.loop: s.form for s in splits if s.digits} | self._gone(stage, digits))
+        kept = tuple(_of_all_lanes(c, splits) for c in stage.constraints)
+        limits = tuple(c for s in splits if s is not tail for c in s.inside())
+        alone = () if tail is None else self.splits[tail.loop].first()
+        return replace(moved, constraints=(*kept, *limits, *alone, *self._alone(stage)))
+
+    def _gone(self, stage: Stage, digits: list[Digit]) -> dict[str, Affine]:
+        """Digits that a tail does without: the cells of the first ones are used."""
+        known = {d.index.name for d in digits}
+        names = (*(i.name for i in self.view.loops), *stage.loop_names)
+        return {d.index.name: Affine() for n in names for d in self._all_inside(n) if d.index.name not in known}
+
+    def _all_inside(self, loop: str) -> tuple[Digit, ...]:
+        return self.splits[loop].bound(*INSIDE)
 
     def _alone(self, stage: Stage) -> tuple[Affine, ...]:
         """One item does what the others, which differ in loops that `stage` does not have, would repeat."""
@@ -186,34 +212,86 @@ class Spread:
         return (sum((Affine.var(d.index.name, -1) for d in idle), Affine()),) if seen and idle else ()
 
 
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What the items of a group do where all forms of `guard` (of the grid's indexes) are >= 0."""
+
+    parts: tuple[Part, ...]
+    guard: tuple[Affine, ...] = ()
+
+
 def item_kernel(
     view: KernelView,
     grid: tuple[Index, ...],
     items: tuple[Index, ...],
-    parts: Sequence[Part],
+    versions: Sequence[Version],
     allocs: tuple[Refinement, ...],
-    limits: tuple[Affine, ...] = (),
 ) -> Block:
-    """The scheduled block: groups, their items, and what each item does in order; `limits` leave out whole items."""
-    stages = tuple(p for p in parts if isinstance(p, Stage))
-    mentioned = {n for s in stages for n in s.names()} | {n for c in limits for n in c.names}
-    passed = tuple(Index(i.name, 1, Affine.var(i.name)) for i in grid if i.name in mentioned)
+    """The scheduled block: groups, their items, and what each item does in order."""
     shared = tuple(a for a in allocs if a.loc == GROUP_MEMORY)
-    private = tuple(a for a in allocs if a.loc != GROUP_MEMORY)
+    body = tuple(_item(view, k, grid, items, v, allocs) for k, v in enumerate(versions))
+    return scheduled(view, grid, body, shared)
+
+
+def _item(
+    view: KernelView,
+    number: int,
+    grid: tuple[Index, ...],
+    items: tuple[Index, ...],
+    version: Version,
+    allocs: tuple[Refinement, ...],
+) -> Block:
+    parts, limits = _hoisted(version.parts, {i.name for i in (*grid, *items)})
+    mentioned = {n for p in parts if isinstance(p, Stage) for n in p.names()} | {n for c in limits for n in c.names}
+    passed = tuple(Index(i.name, 1, Affine.var(i.name)) for i in grid if i.name in mentioned)
     buffers = {r.into: r for r in (*view.refs, *allocs)}
     names = tuple(i.name for i in (*grid, *items))
-    item = Block(
-        f"{view.name}_item",
+    return Block(
+        f"{view.name}_item{number or ''}",
         indexes=(*passed, *items),
         constraints=limits,
+        guard=version.guard,
         refs=(
             *whole_refs(view, view.stages),
-            *(replace(a, dir=Direction.INOUT, source=a.into) for a in shared),
-            *private,
+            *(replace(a, dir=Direction.INOUT, source=a.into) for a in allocs if a.loc == GROUP_MEMORY),
+            *(a for a in allocs if a.loc != GROUP_MEMORY),
         ),
         body=tuple(s for p in parts for s in _statements(p, buffers, names)),
     )
-    return scheduled(view, grid, (item,), shared)
+
+
+def _hoisted(parts: tuple[Part, ...], known: set[str]) -> tuple[tuple[Part, ...], tuple[Affine, ...]]:
+    """Constraints of items that all stages have are checked once, where no item waits for another."""
+    stages = [p for p in parts if isinstance(p, Stage)]
+    if len(stages) < len(parts):
+        return parts, ()
+    common = [c for c in stages[0].constraints if set(c.names) <= known]
+    limits = tuple(c for c in dict.fromkeys(common) if all(c in s.constraints for s in stages))
+    return tuple(replace(s, constraints=_without(s.constraints, limits)) for s in stages), limits
+
+
+def inner_and_edges(parts: Sequence[Part], around: tuple[Index, ...], grid: set[str]) -> list[Version]:
+    """Groups whose iterations all meet the constraints do not check them; those at an edge do, each edge by itself."""
+    least = {c: _least(c, p, around, grid) for p in parts if isinstance(p, Stage) for c in p.constraints}
+    edges = tuple(dict.fromkeys(e for e in least.values() if e is not None))
+    straight = any(i.bind in _STATIC for p in parts if isinstance(p, Stage) for i in p.loops)
+    if not 0 < len(edges) <= MOST_EDGES or not straight:
+        return [Version(tuple(parts))]
+    met = tuple(c for c, e in least.items() if e is not None)
+    inner = tuple(replace(p, constraints=_without(p.constraints, met)) if isinstance(p, Stage) else p for p in parts)
+    outer = [Version(tuple(parts), (*edges[:k], e * -1 + -1)) for k, e in enumerate(edges)]
+    return [Version(inner, edges), *outer]
+
+
+def _least(constraint: Affine, stage: Stage, around: tuple[Index, ...], grid: set[str]) -> Affine | None:
+    """The least value of the constraint in a group, as a form of the grid's indexes; None where that decides nothing."""
+    ranges = {i.name: (0, i.range - 1) for i in (*around, *stage.loops)}
+    group = Affine.of([(n, c) for n, c in constraint.terms if n in grid], constraint.const)
+    if not group.terms or set(constraint.names) <= grid:
+        return None
+    least = group + (constraint - group).bounds(ranges)[0]
+    low, high = least.bounds(ranges)
+    return least if low < 0 <= high else None
 
 
 def _statements(part: Part, buffers: dict[str, Refinement], names: tuple[str, ...]) -> list[Statement]:
@@ -239,10 +317,20 @@ def _sized(alloc: Refinement, shape: tuple[int, ...], loc: Location) -> Refineme
     return replace(alloc, type=type, access=(Affine(),) * len(shape), loc=loc)
 
 
-def _nested(own: tuple[Digit, ...], shared: tuple[Digit, ...]) -> tuple[Index, ...]:
+def _nested(digits: Sequence[Digit]) -> tuple[Index, ...]:
     """Serial loops outermost, lanes innermost, so that what is unrolled is straight-line code."""
-    order = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
-    return tuple(d.index for bind in order for d in (*own, *shared) if d.index.bind is bind)
+    return tuple(d.index for bind in INSIDE for d in digits if d.index.bind is bind)
+
+
+def _of_all_lanes(constraint: Affine, splits: Sequence[Split]) -> Affine:
+    """The constraint over the digits of the loops; of one lane, where all agree."""
+    lanes = {
+        d.index.name: Affine()
+        for s in splits
+        for d in s.bound(Bind.VECTOR)
+        if lanes_agree(constraint, s.loop, d.index.range)
+    }
+    return constraint.substitute({s.loop: s.form for s in splits if s.digits}).substitute(lanes)
 
 
 def _without(constraints: tuple[Affine, ...], known: tuple[Affine, ...]) -> tuple[Affine, ...]:

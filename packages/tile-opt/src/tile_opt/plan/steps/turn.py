@@ -8,6 +8,7 @@ the items of each loop are a run of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -18,7 +19,7 @@ from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.nest import GROUP_MEMORY
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.digits import split
-from tile_opt.plan.steps.spread import Part, item_kernel
+from tile_opt.plan.steps.spread import Part, inner_and_edges, item_kernel
 
 Items = tuple[tuple[str, int], ...]
 """How many items lie along each loop, the loop whose items are neighbours first; each a power of two."""
@@ -107,7 +108,8 @@ class Turn:
         parts.append(Sync())
         parts += [self._turned(s, tiles, fields) for s in self.view.stages]
         items = tuple(Index(f"item{k}", size, bind=Bind.GROUP) for k, size in reversed(list(enumerate(fields))))
-        return item_kernel(self.view, self.grid, items, parts, tuple(tiles.values()))
+        versions = inner_and_edges(parts, (*self.grid, *items), {i.name for i in self.grid})
+        return item_kernel(self.view, self.grid, items, versions, tuple(tiles.values()))
 
     def _tile(self, use: Use, staging: Staging, walk: Walk) -> Refinement:
         """Dimensions in the order of the view's loops; memory in the order of the operand's, rows padded."""
@@ -120,9 +122,7 @@ class Turn:
             strides[loop] = step
             step *= self.tile[loop]
         sizes = tuple(self.tile[n] for n in self.tile)
-        type = TensorType(
-            self.view.type_of(use.buffer).dtype, sizes, Layout(tuple(strides[n] for n in self.tile), 16)
-        )
+        type = TensorType(self.view.type_of(use.buffer).dtype, sizes, Layout(tuple(strides[n] for n in self.tile), 16))
         name = claim(f"{use.buffer}_tile", self.taken)
         return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=GROUP_MEMORY)
 
@@ -164,7 +164,7 @@ def _fields(walks: list[Items], total: int) -> list[int]:
             reach *= count
             cuts.add(reach)
     ordered = sorted(cuts)
-    return [high // low for low, high in zip(ordered, ordered[1:], strict=False)]
+    return [high // low for low, high in pairwise(ordered)]
 
 
 def _runs(items: Items, fields: list[int]) -> dict[str, Affine]:
