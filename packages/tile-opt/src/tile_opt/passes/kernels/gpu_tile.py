@@ -59,7 +59,7 @@ class GpuTile(KernelPass):
             case Plan() as plan:
                 if any(s.unit == "LOCAL" for s in plan.stagings):
                     return Turn(view, plan, 4 * target.settings.vec_size).build()
-                return Spread(gpu_rows.rewritten(view, plan), plan).build()
+                return Spread(gpu_rows.rewritten(view, plan), plan, target.settings.max_mem).build()
 
     def plan(self, view: KernelView, target: Target) -> StagePlan | RowSplit | Plan:
         """The schedule for a kernel."""

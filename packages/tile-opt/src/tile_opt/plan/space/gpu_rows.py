@@ -107,6 +107,7 @@ class _Chooser:
     def _row_plan(self, own: tuple[str, ...]) -> Plan:
         """Items along the row; several rows in a group where they are short."""
         threads = self.settings.threads
+        self.wide = self.facts.lanes(own[0], self.most, ragged=not self._kept(frozenset(own)))
         want = prod(map(self.facts.extent, own)) // (self.wide * FEW_STEPS)
         least = 2 * SECTOR // (self.wide * self._widest())
         items = self._items(own[0], self.wide, min(threads, max(want, least, 1)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -18,6 +19,7 @@ from tile_ir.stripe.nodes import (
     Index,
     Location,
     Refinement,
+    Scope,
     Statement,
     Sync,
     TensorType,
@@ -33,6 +35,8 @@ from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
 Part = Stage | Total | Sync
 MOST_EDGES = 4
 """Edges of a tile that have code of their own."""
+DEVICE_MEMORY = Location("DRAM", scope=Scope.DEVICE)
+SHARED = (GROUP_MEMORY, DEVICE_MEMORY)
 INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
 _STATIC = (Bind.UNROLL, Bind.VECTOR)
 
@@ -55,8 +59,10 @@ class Home:
 class Spread:
     """Builds the scheduled kernel of a view whose own loops are named alike (`steps.alike`)."""
 
-    def __init__(self, view: KernelView, plan: Plan) -> None:
+    def __init__(self, view: KernelView, plan: Plan, local_bytes: int) -> None:
         self.view = view
+        self.local_bytes = local_bytes
+        """What a group's memory holds; a longer row lies in the device's."""
         self.loops = {i.name: i for i in (*view.loops, *(i for s in view.stages for i in s.loops))}
         self.splits = {name: split(plan, loop) for name, loop in self.loops.items()}
         self.own = tuple(n for n in self.loops if n not in {i.name for i in view.loops})
@@ -111,7 +117,8 @@ class Spread:
         # Rows of different shared iterations come first, so that an item's neighbours read neighbouring cells.
         rank = len(alloc.type.sizes)
         order = (*range(rank, len(shape)), *range(rank))
-        made = _sized(alloc, shape, GROUP_MEMORY)
+        fits = prod(shape) * alloc.type.dtype.bytes <= self.local_bytes
+        made = _sized(alloc, shape, GROUP_MEMORY if fits else DEVICE_MEMORY)
         strides = TensorType.row_major(alloc.type.dtype, tuple(shape[k] for k in order)).strides
         placed = [0] * len(shape)
         for k, stride in zip(order, strides, strict=True):
@@ -125,7 +132,9 @@ class Spread:
         """The scheduled kernel."""
         parts, more = self._all_parts()
         allocs = (*(h.alloc for h in self.homes.values()), *more)
-        parts = _synchronised(parts, {h.alloc.into for h in self.homes.values() if h.shared})
+        shared = [h.alloc for h in self.homes.values() if h.shared]
+        fence = "global" if any(a.loc == DEVICE_MEMORY for a in shared) else "local"
+        parts = _synchronised(parts, {a.into for a in shared}, Sync(Scope.GROUP, fence))
         if not any(isinstance(p, (Total, Sync)) for p in parts):
             parts += self._tails()
         versions = inner_and_edges(parts, (*self.grid, *self.items), {i.name for i in self.grid})
@@ -228,7 +237,7 @@ def item_kernel(
     allocs: tuple[Refinement, ...],
 ) -> Block:
     """The scheduled block: groups, their items, and what each item does in order."""
-    shared = tuple(a for a in allocs if a.loc == GROUP_MEMORY)
+    shared = tuple(a for a in allocs if a.loc in SHARED)
     body = tuple(_item(view, k, grid, items, v, allocs) for k, v in enumerate(versions))
     return scheduled(view, grid, body, shared)
 
@@ -253,8 +262,8 @@ def _item(
         guard=version.guard,
         refs=(
             *whole_refs(view, view.stages),
-            *(replace(a, dir=Direction.INOUT, source=a.into) for a in allocs if a.loc == GROUP_MEMORY),
-            *(a for a in allocs if a.loc != GROUP_MEMORY),
+            *(replace(a, dir=Direction.INOUT, source=a.into) for a in allocs if a.loc in SHARED),
+            *(a for a in allocs if a.loc not in SHARED),
         ),
         body=tuple(s for p in parts for s in _statements(p, buffers, names)),
     )
@@ -271,7 +280,12 @@ def _hoisted(parts: tuple[Part, ...], known: set[str]) -> tuple[tuple[Part, ...]
 
 
 def inner_and_edges(parts: Sequence[Part], around: tuple[Index, ...], grid: set[str]) -> list[Version]:
-    """Groups whose iterations all meet the constraints do not check them; those at an edge do, each edge by itself."""
+    """Groups whose iterations all meet the constraints do not check them; those at an edge do, each edge by itself.
+
+    Where items wait for each other there is one version: compilers do not all take barriers in branches.
+    """
+    if not all(isinstance(p, Stage) for p in parts):
+        return [Version(tuple(parts))]
     least = {c: _least(c, p, around, grid) for p in parts if isinstance(p, Stage) for c in p.constraints}
     edges = tuple(dict.fromkeys(e for e in least.values() if e is not None))
     straight = any(i.bind in _STATIC for p in parts if isinstance(p, Stage) for i in p.loops)
@@ -337,14 +351,14 @@ def _without(constraints: tuple[Affine, ...], known: tuple[Affine, ...]) -> tupl
     return tuple(c for c in constraints if c not in known)
 
 
-def _synchronised(parts: list[Part], shared: set[str]) -> list[Part]:
+def _synchronised(parts: list[Part], shared: set[str], barrier: Sync) -> list[Part]:
     """Barriers between what items store to the group's memory and what others read or store there after them."""
     made: list[Part] = []
     open_: dict[str, list[Use]] = {}
     for part in parts:
         uses = [u for u in part.uses if u.buffer in shared] if isinstance(part, Stage) else []
         if any(_waits(use, open_.get(use.buffer, [])) for use in uses):
-            made.append(Sync())
+            made.append(barrier)
             open_ = {}
         made.append(part)
         for use in uses:
