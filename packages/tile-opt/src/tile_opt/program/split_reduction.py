@@ -24,7 +24,7 @@ GROUPS_EACH = 4
 """Groups per compute unit."""
 GROUP_POINTS = 1 << 13
 """Points that are worth a group of their own, and a kernel that combines what groups found."""
-STRETCH = 64
+STRETCH = 32
 """Neighbouring cells that a group takes together where it reduces columns."""
 
 
@@ -81,9 +81,9 @@ class SplitReduction(Rewrite):
         return self.max_chunks if points // op.type.size >= self.long else 0
 
     def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
-        """Chunks that give each unit a few groups, where there are fewer groups than units."""
+        """Chunks that give each unit a few groups, where half of the units had none."""
         groups = op.type.size if rows else -(-op.type.size // STRETCH)
-        if (len(op.loads) > 1 and op.type.size > self.max_outputs) or groups >= self.units:
+        if (len(op.loads) > 1 and op.type.size > self.max_outputs) or 2 * groups >= self.units:
             return 0
         return min(GROUPS_EACH * self.units // groups, each // (GROUP_POINTS if rows else GROUP_POINTS // STRETCH))
 

@@ -108,7 +108,8 @@ class _Chooser:
         """Items along the row; several rows in a group where they are short."""
         threads = self.settings.threads
         self.wide = self.facts.lanes(own[0], self.most, ragged=not self._kept(frozenset(own)))
-        want = prod(map(self.facts.extent, own)) // (self.wide * FEW_STEPS)
+        each = min(FEW_STEPS * self.wide, KEPT // 2 * 4 // max(4, self._widest()))
+        want = prod(map(self.facts.extent, own)) // each
         least = 2 * SECTOR // (self.wide * self._widest())
         items = self._items(own[0], self.wide, min(threads, max(want, least, 1)))
         shares = [self._steps(own[0], items, self.wide)]
@@ -130,6 +131,9 @@ class _Chooser:
     def _widest(self) -> int:
         return max((self.facts.bytes(u) for _, u in self.facts.accesses), default=4)
 
+    def _narrowest(self) -> int:
+        return min((self.facts.bytes(u) for _, u in self.facts.accesses), default=4)
+
     def _others(self, room: int) -> list[Share]:
         """Shared loops, innermost first, get the items that are left, as far as every compute unit has a group."""
         shares: list[Share] = []
@@ -149,11 +153,16 @@ class _Chooser:
         along = self.along or self.facts.shared[-1]
         threads = self.settings.threads
         length = prod(map(self.facts.extent, own))
-        ways = -(-self.busy // max(1, self.facts.iterations() // self.wide))
-        ways = min(_power(ways), threads // (SUB_GROUP // 2), _power(length) // 4)
-        if self.facts.rows(frozenset(own)):
-            ways = max(ways, _power(-(-length * self.wide // (KEPT // 2))))
-        ways = min(ways, threads // (SUB_GROUP // 4))
+        rows = bool(self.facts.rows(frozenset(own)))
+        while rows and self.wide * self._narrowest() > 8 and length * self.wide > KEPT * threads // (SUB_GROUP // 4):
+            self.wide //= 2
+        columns = self.facts.iterations() // self.wide
+        across = SUB_GROUP // 2
+        while across > SUB_GROUP // 8 and columns < 2 * self.settings.cores * across:
+            across //= 2
+        ways = min(_power(-(-self.busy // max(1, columns))), threads // across, _power(length) // 4)
+        if rows:
+            ways = max(ways, min(_power(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
         if ways < 2:
             return self._element_plan()
         shares: list[Share] = []
