@@ -26,11 +26,9 @@ from tile_opt.passes.kernels.autotile import Autotile
 from tile_opt.passes.kernels.gpu_tile import GpuTile
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize
-from tile_opt.plan.gpu_transpose import SIDE
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.plans import LoopPlan, StagePlan, TensorPlan, TilePlan
-from tile_opt.plan.row_split import RowSplit
-from tile_opt.plan.turned import TransposePlan
+from tile_opt.plan.text import print_plans
 
 NO_PLAN = PlanReport("none")
 
@@ -149,28 +147,8 @@ def _(plan: TensorPlan) -> tuple[str, tuple[str, ...]]:
 
 @_described.register
 def _(plan: Plan) -> tuple[str, tuple[str, ...]]:
-    levels = (f"{v.bind.value} " + " ".join(f"{c.loop}:{c.size}" for c in v.covers) for v in plan.levels)
-    return plan.reason or "items", tuple(levels)
-
-
-@_described.register
-def _(plan: TransposePlan) -> tuple[str, tuple[str, ...]]:
-    return "transpose", (
-        f"squares of {SIDE} x {SIDE} over {plan.across} and {plan.along}",
-        f"through local memory: {', '.join(plan.turned)}",
-    )
-
-
-@_described.register
-def _(plan: RowSplit) -> tuple[str, tuple[str, ...]]:
-    staged = [f"through local memory, {plan.piece} elements at a time: {', '.join(plan.staged)}"] if plan.staged else []
-    unstaged = [f"straight from memory: {plan.note}"] if plan.note else []
-    return "rows", (
-        f"a group per row of {plan.extent} elements: {plan.items} items x {plan.wide} lanes x {plan.steps} steps"
-        f"{', the last one partial' if plan.ragged else ''}",
-        *staged,
-        *unstaged,
-    )
+    text = print_plans({"": plan}).splitlines()
+    return plan.reason or "items", tuple(line.strip() for line in text[1:-1])
 
 
 def _cpu_lines(plan: TilePlan) -> list[str]:

@@ -9,18 +9,21 @@ items divide between them. A short row leaves room for several rows in a group.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import HardwareSettings, Target
 
 from tile_opt.kernel.view import KernelView
 from tile_opt.kernel.widen import widen
+from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
 from tile_opt.plan.steps.keep import keep, recompute, shared_row
+from tile_opt.plan.steps.pieces import row_operands
 from tile_opt.plan.steps.spread import is_plain
 
 KEPT = 64
@@ -59,18 +62,16 @@ def prepared(view: KernelView) -> KernelView:
     return alike(widen(view))
 
 
-def plans(view: KernelView, target: Target) -> Iterator[Plan]:
-    """Legal plans, best first."""
-    if any(i.value is not None for i in view.loops):
-        return
+def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Plan]:
+    """Legal plans, best first; operands of row reductions go through local memory where that is `staged`."""
     facts = Facts(prepared(view))
-    yield _Chooser(facts, target.settings).plan()
+    yield _Chooser(facts, target.settings, staged).plan()
 
 
 def rewritten(view: KernelView, plan: Plan) -> KernelView:
     """The view with what the plan stages in registers kept there, and all other rows computed where they are read."""
     view = prepared(view)
-    staged = {s.operand for s in plan.stagings}
+    staged = {s.operand for s in plan.stagings if s.unit == "REG"}
     shared = {c.loop for level in plan.bound(Bind.GROUP) for c in level.covers} - {i.name for i in view.loops}
     for row in Facts(view).rows(frozenset(shared)):
         view = view if row in staged else recompute(view, row)
@@ -80,9 +81,10 @@ def rewritten(view: KernelView, plan: Plan) -> KernelView:
 
 
 class _Chooser:
-    def __init__(self, facts: Facts, settings: HardwareSettings) -> None:
+    def __init__(self, facts: Facts, settings: HardwareSettings, staged: bool) -> None:
         self.facts = facts
         self.settings = settings
+        self.staged = staged
         self.busy = BUSY * settings.cores
         self.along = facts.along
         self.most = 4 * settings.vec_size
@@ -118,7 +120,44 @@ class _Chooser:
             shares.append(self._steps(loop, self._items(loop, 1, left), 1))
             left //= shares[-1].items
         used = prod(s.items for s in shares)
-        return self._assembled(shares, self._others(threads // used), f"{used} items share a row")
+        plan = self._assembled(shares, self._others(threads // used), f"{used} items share a row")
+        return self._staged_plan(own[0], plan) if self.staged else plan
+
+    def _staged_plan(self, loop: str, plan: Plan) -> Plan:
+        """A group per row, whose operands go through local memory; `plan` and the reason where none does."""
+        view, kept = self.facts.view, {s.operand for s in plan.stagings}
+        found = [u for s in view.stages for u in row_operands(view, s, (loop,)) if u.buffer not in kept]
+        extent = self.facts.extent(loop)
+        share = self._steps(loop, min(self.settings.threads, _power(-(-extent // self.wide))), self.wide)
+        needed = self._local_bytes(share, {(u.buffer, u.forms) for u in found})
+        note = self._unstaged(bool(found), needed)
+        if note:
+            return replace(plan, reason=f"{plan.reason}; straight from memory: {note}")
+        piece = min(share.items * share.lanes, extent)
+        shared = [Share(n) for n in reversed(self.facts.shared)]
+        made = self._assembled([share], shared, f"rows through local memory, {piece} elements at a time")
+        level = 2 if share.steps > 1 else 0
+        stagings = (Staging(b, level, "LOCAL", scope=Scope.GROUP) for b in dict.fromkeys(u.buffer for u in found))
+        return replace(made, stagings=(*made.stagings, *stagings))
+
+    def _local_bytes(self, share: Share, pieces: set[tuple[str, tuple[Affine, ...]]]) -> int:
+        """Local memory of a group: the pieces, and the partial results of each reduction."""
+        piece = min(share.items * share.lanes, self.facts.extent(share.loop))
+        merged = [m for s in self.facts.view.stages if s.loops and (m := merged_use(s)) is not None]
+        exchanged = sum(share.items * self._bytes(m.buffer) for m in merged)
+        return exchanged + sum(piece * self._bytes(buffer) for buffer, _ in pieces)
+
+    def _unstaged(self, found: bool, needed: int) -> str:
+        """Why rows are read straight from memory; nothing where they need not be."""
+        if not found:
+            return "no reduction reads a row of memory that is its own"
+        if self.settings.use_global:
+            return "the target's use_global asks for it"
+        most = self.settings.max_mem
+        return f"staging takes {needed} bytes of local memory, the target has {most}" if needed > most else ""
+
+    def _bytes(self, buffer: str) -> int:
+        return self.facts.view.type_of(buffer).dtype.bytes
 
     def _items(self, loop: str, lanes: int, most: int) -> int:
         """Items along the loop, a power of two: less than `most` where they then divide it, or few of them idle."""
@@ -233,7 +272,7 @@ class _Chooser:
             budget //= at_once
             serial += [Cover(loop, at_once)] if at_once < extent else []
             straight += [Cover(loop, 1)] if at_once > 1 else []
-        budget = KEPT if static else FEW_STEPS if budget == WINDOW else FEW_STEPS // 4
+        budget = KEPT if static else 1 if self.staged else FEW_STEPS if budget == WINDOW else FEW_STEPS // 4
         for share in own:
             at_once = share.steps if share.steps <= budget else _divisor(share.steps, budget)
             budget = max(1, budget // at_once)

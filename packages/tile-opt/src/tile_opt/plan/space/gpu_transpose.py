@@ -20,7 +20,7 @@ PIECE = 64
 PIECE_BYTES = 128
 TILE = 4096
 """Elements of a group's tile."""
-WORTH = 1 << 14
+WORTH = 1 << 12
 """Elements from which a tile pays."""
 
 

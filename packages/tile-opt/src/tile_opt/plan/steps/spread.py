@@ -31,8 +31,9 @@ from tile_opt.plan.nest import ARRAY, GROUP_MEMORY, REGISTER, scheduled, whole_r
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.combine import Total, identities
 from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
+from tile_opt.plan.steps.pieces import Pieces, in_pieces, row_operands
 
-Part = Stage | Total | Sync
+Part = Stage | Total | Sync | Pieces
 MOST_EDGES = 4
 """Edges of a tile that have code of their own."""
 DEVICE_MEMORY = Location("DRAM", scope=Scope.DEVICE)
@@ -71,6 +72,7 @@ class Spread:
         self.items = tuple(replace(i, bind=Bind.GROUP) for i in items)
         self.inner = tuple(d for i in view.loops for d in self.splits[i.name].bound(*INSIDE))
         """What each item does of the shared loops, in every stage."""
+        self.staged = {s.operand for s in plan.stagings if s.unit == "LOCAL"}
         self.homes = {a.into: self._home(a) for a in view.allocs}
         self.taken = {r.into for r in (*view.refs, *view.allocs)}
 
@@ -169,7 +171,22 @@ class Spread:
         merging = [replace(p, uses=tuple(into if u.name == into.name else u for u in p.uses)) for p in pieces]
         rank = len(self.homes[whole.buffer].alloc.type.sizes)
         total = Total(partial, whole.buffer, whole.agg, rank, tuple(i.name for i in over))
-        return [start, *merging, total], [partial]
+        operands = frozenset(u.name for u in row_operands(self.view, stage, self.own) if u.buffer in self.staged)
+        if not operands:
+            return [start, *merging, total], [partial]
+        steps, pieces = self._in_pieces(stage, merging[0], operands)
+        return [start, steps, total], [partial, *pieces]
+
+    def _in_pieces(self, stage: Stage, merging: Stage, operands: frozenset[str]) -> tuple[Pieces, list[Refinement]]:
+        """An element lies where its item and lane say."""
+        own = [d for n in stage.loop_names for d in self.splits[n].digits]
+        lanes = next((d.index for d in own if d.index.bind is Bind.VECTOR), None)
+        place, step = (Affine.var(lanes.name), lanes.range) if lanes else (Affine(), 1)
+        for item in reversed(self.items):
+            place, step = place + Affine.var(item.name, step), step * item.range
+        alone = {i.name for i in self.items} <= {d.index.name for d in own}
+        size = min(step, prod(self.loops[n].range for n in stage.loop_names)) if alone else step
+        return in_pieces(self.view, merging, operands, frozenset(d.index.name for d in own), place, size, self.taken)
 
     def _partial(self, stage: Stage, merged: Use, digits: tuple[Digit, ...]) -> Refinement:
         """Registers for an item's partial result of each of its shared iterations."""
@@ -251,7 +268,7 @@ def _item(
     allocs: tuple[Refinement, ...],
 ) -> Block:
     parts, limits = _hoisted(version.parts, {i.name for i in (*grid, *items)})
-    mentioned = {n for p in parts if isinstance(p, Stage) for n in p.names()} | {n for c in limits for n in c.names}
+    mentioned = {n for p in parts for s in _stages(p) for n in s.names()} | {n for c in limits for n in c.names}
     passed = tuple(Index(i.name, 1, Affine.var(i.name)) for i in grid if i.name in mentioned)
     buffers = {r.into: r for r in (*view.refs, *allocs)}
     names = tuple(i.name for i in (*grid, *items))
@@ -265,7 +282,7 @@ def _item(
             *(replace(a, dir=Direction.INOUT, source=a.into) for a in allocs if a.loc in SHARED),
             *(a for a in allocs if a.loc not in SHARED),
         ),
-        body=tuple(s for p in parts for s in _statements(p, buffers, names)),
+        body=tuple(s for p in parts for s in _statements(view, p, buffers, names)),
     )
 
 
@@ -308,8 +325,22 @@ def _least(constraint: Affine, stage: Stage, around: tuple[Index, ...], grid: se
     return least if low < 0 <= high else None
 
 
-def _statements(part: Part, buffers: dict[str, Refinement], names: tuple[str, ...]) -> list[Statement]:
+def _stages(part: Part) -> tuple[Stage, ...]:
     match part:
+        case Stage():
+            return (part,)
+        case Pieces():
+            return part.stages
+        case _:
+            return ()
+
+
+def _statements(
+    view: KernelView, part: Part, buffers: dict[str, Refinement], names: tuple[str, ...]
+) -> list[Statement]:
+    match part:
+        case Pieces():
+            return [part.block(view, buffers, names)]
         case Total():
             return part.statements()
         case Sync():
