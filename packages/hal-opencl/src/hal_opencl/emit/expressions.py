@@ -181,15 +181,13 @@ class OpenCLExpressions(CLikePrinter):
                 return ATOM, ["vload_half(", (node.index, 0), ", ", *self._half_pointer(node.ptr, space), ")"]
             return self._from_memory((POSTFIX, self.element(node.ptr, node.index)), t)
         where = self._address(node.ptr, node.index)
-        if t.dtype is DType.FLOAT16:
+        aligned = node.align and node.align % (t.lanes * t.dtype.bytes) == 0
+        if t.dtype is DType.FLOAT16 and not aligned:
             return ATOM, [f"vload_half{t.lanes}(0, ", *where, ")"]
-        if node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
-            pointer = (
-                f"*({' '.join(w for w in (self.spaces[space], 'const') if w)} {memory(t.dtype, t.lanes)}*)".replace(
-                    "*( ", "*("
-                )
-            )
-            return self._from_memory((PREFIX, [pointer, "(", *where, ")"]), t)
+        if aligned:
+            wide = f"ushort{t.lanes}" if t.dtype is DType.FLOAT16 else memory(t.dtype, t.lanes)
+            words = [w for w in (self.spaces[space], "const", f"{wide}*") if w]
+            return self._from_memory((PREFIX, [f"*({' '.join(words)})", "(", *where, ")"]), t)
         return self._from_memory((ATOM, [f"vload{t.lanes}(0, ", *where, ")"]), t)
 
     def _half_pointer(self, ptr: Expr, space: Space) -> list[Piece]:
@@ -211,6 +209,8 @@ class OpenCLExpressions(CLikePrinter):
         if t.dtype is DType.BOOL:
             zero = "0" if t.lanes == 1 else f"({memory(t.dtype, t.lanes)})(0)"
             return EQUALITY, [*_embed(precedence, pieces, EQUALITY), f" != {zero}"]
+        if t.dtype is DType.FLOAT16 and t.lanes > 1:
+            return ATOM, [f"{self.helper(f'half_of_{tag(t)}', helpers.half_of, t)}(", *pieces, ")"]
         if t.dtype is DType.BFLOAT16:
             if t.lanes == 1:
                 return ATOM, ["as_float((uint)", *_embed(precedence, pieces, PREFIX), " << 16)"]

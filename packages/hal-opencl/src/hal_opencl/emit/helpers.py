@@ -99,6 +99,12 @@ def round_half(name: str, t: Type) -> str:
     )
 
 
+def half_of(name: str, t: Type) -> str:
+    """Floats from the bits of float16."""
+    F, n = register(t.dtype, t.lanes), t.lanes
+    return f"{F} {name}(ushort{n} bits) {{ return vload_half{n}(0, (const half*)&bits); }}"
+
+
 def half_bits(name: str, t: Type) -> str:
     """The bits of floats rounded to float16 (nearest even)."""
     F, n = register(t.dtype, t.lanes), t.lanes

@@ -154,14 +154,15 @@ class OpenCLPrinter(MatrixExpressions):
             self.line(f"vstore{t.lanes}({self._to_memory(node.value)}, 0, {where});")
 
     def _half_vector_store(self, node: Store, where: str) -> None:
-        """PoCL stores vectors of halves as if they were aligned: where they are not, their bits are stored."""
+        """The bits are stored: compilers take stores of halves apart, and PoCL takes all of them for aligned."""
         t, value = node.value.type, self.expression(node.value)
-        if node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
-            self.line(f"vstore_half{t.lanes}_rte({value}, 0, {where});")
-            return
         bits = self.helper(f"half_bits_{tag(t)}", helpers.half_bits, t)
-        pointer = f"{self.spaces[node.ptr.type.space]} ushort*".strip()
-        self.line(f"vstore{t.lanes}({bits}({value}), 0, ({pointer})({where}));")
+        space = self.spaces[node.ptr.type.space]
+        if node.align and node.align % (t.lanes * t.dtype.bytes) == 0:
+            pointer = f"{space} ushort{t.lanes}*".strip()
+            self.line(f"*({pointer})({where}) = {bits}({value});")
+            return
+        self.line(f"vstore{t.lanes}({bits}({value}), 0, ({f'{space} ushort*'.strip()})({where}));")
 
     def _to_memory(self, value: Expr) -> str:
         t = value.type

@@ -26,10 +26,9 @@ from tile_opt.passes.kernels.autotile import Autotile
 from tile_opt.passes.kernels.gpu_tile import GpuTile
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize
-from tile_opt.plan.gpu_transpose import SIDE
+from tile_opt.plan.plan import Plan
 from tile_opt.plan.plans import LoopPlan, StagePlan, TensorPlan, TilePlan
-from tile_opt.plan.row_split import RowSplit
-from tile_opt.plan.turned import TransposePlan
+from tile_opt.plan.text import print_plans
 
 NO_PLAN = PlanReport("none")
 
@@ -62,7 +61,7 @@ def plan_of(view: KernelView, tilings: Sequence[Pass], target: Target, candidate
                 if plan is not None:
                     return _tensor_plan(view, tiling.model(target), plan, candidates)
             case GpuTile():
-                return _gpu_plan(view, tiling, target.settings, candidates)
+                return _gpu_plan(view, tiling, target, candidates)
             case Autotile():
                 return _cpu_plan(view, CpuModel(target.settings, tiling.group_ops), candidates)
             case _:
@@ -95,8 +94,8 @@ def unplanned(kernel: Block) -> PlanReport:
     return PlanReport("scheduled by passes", (*lines, *moved)) if lines or moved else NO_PLAN
 
 
-def _gpu_plan(view: KernelView, tiling: GpuTile, settings: HardwareSettings, candidates: bool) -> PlanReport:
-    plan = tiling.plan(view, settings)
+def _gpu_plan(view: KernelView, tiling: GpuTile, target: Target, candidates: bool) -> PlanReport:
+    plan, settings = tiling.plan(view, target), target.settings
     kind, lines = _described(plan)
     found = GpuModel(settings).candidates(view, plan) if isinstance(plan, StagePlan) else ()
     chosen = {t.loop: t.size for t in plan.tiles} if isinstance(plan, StagePlan) else {}
@@ -147,23 +146,9 @@ def _(plan: TensorPlan) -> tuple[str, tuple[str, ...]]:
 
 
 @_described.register
-def _(plan: TransposePlan) -> tuple[str, tuple[str, ...]]:
-    return "transpose", (
-        f"squares of {SIDE} x {SIDE} over {plan.across} and {plan.along}",
-        f"through local memory: {', '.join(plan.turned)}",
-    )
-
-
-@_described.register
-def _(plan: RowSplit) -> tuple[str, tuple[str, ...]]:
-    staged = [f"through local memory, {plan.piece} elements at a time: {', '.join(plan.staged)}"] if plan.staged else []
-    unstaged = [f"straight from memory: {plan.note}"] if plan.note else []
-    return "rows", (
-        f"a group per row of {plan.extent} elements: {plan.items} items x {plan.wide} lanes x {plan.steps} steps"
-        f"{', the last one partial' if plan.ragged else ''}",
-        *staged,
-        *unstaged,
-    )
+def _(plan: Plan) -> tuple[str, tuple[str, ...]]:
+    text = print_plans({"": plan}).splitlines()
+    return plan.reason or "items", tuple(line.strip() for line in text[1:-1])
 
 
 def _cpu_lines(plan: TilePlan) -> list[str]:

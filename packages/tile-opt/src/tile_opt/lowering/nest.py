@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 
 from tile_ir.semtree.nodes import AsyncWait, Barrier, Binary, Compare, Expr, Var
@@ -205,6 +206,11 @@ class Nest:
             self.builder.forget_loads()
 
 
+def _reduction(statement: stripe.Statement) -> tuple[object, ...] | None:
+    """What neighbouring reductions must have in common to share their barriers; None for other statements."""
+    return (statement.agg, statement.over) if isinstance(statement, stripe.Reduce) else None
+
+
 def _static(index: stripe.Index) -> bool:
     """True when the index is a number (or a lane) in straight-line code."""
     return index.bind in STATIC or index.value is not None or index.range == 1
@@ -354,38 +360,40 @@ class _Run:
             self._statement(statement, instance, point)
 
     def _together(self, points: Sequence[Point]) -> None:
-        """Emit the body statement groups between reductions for all points, then each reduction once."""
+        """Emit the body statement groups between reductions for all points, then neighbouring reductions at once."""
         instances = [(self._instance(p), p) for p in points]
-        segment: list[stripe.Statement] = []
-        for statement in (*self.block.body, None):
-            if statement is not None and not isinstance(statement, stripe.Reduce):
-                segment.append(statement)
+        for alike, group in groupby(self.block.body, key=_reduction):
+            statements = tuple(group)
+            if alike is not None:
+                found = [s for s in statements if isinstance(s, stripe.Reduce)]
+                self._reduce(found, [i for i, _ in instances] if instances else [])
                 continue
             for instance, point in instances:
-                for inner in segment:
-                    self._statement(inner, instance, point)
-            segment = []
-            if isinstance(statement, stripe.Reduce) and instances:
-                self._reduce(statement, [i for i, _ in instances])
+                for statement in statements:
+                    self._statement(statement, instance, point)
 
-    def _reduce(self, statement: stripe.Reduce, instances: Sequence[Instance]) -> None:
-        """First across unrolled indexes and lanes, then across threads."""
-        found = {i.name: i for i in self.block.indexes if i.name in statement.over}
+    def _reduce(self, statements: Sequence[stripe.Reduce], instances: Sequence[Instance]) -> None:
+        """First across unrolled indexes and lanes, then across threads: all of them at once."""
+        if not instances:
+            return
+        over = statements[0].over
+        found = {i.name: i for i in self.block.indexes if i.name in over}
         threads = [i for i in found.values() if i.bind in THREADS and not _static(i)]
-        if len(found) < len(statement.over) or any(not _static(i) and i not in threads for i in found.values()):
-            raise LoweringError(f"reduce over {statement.over} needs unrolled, vector or group indexes of its block")
-        done = self.nest.body.reduce(statement, instances, frozenset(found))
+        if len(found) < len(over) or any(not _static(i) and i not in threads for i in found.values()):
+            raise LoweringError(f"reduce over {over} needs unrolled, vector or group indexes of its block")
+        done = [(s, m) for s in statements for m in self.nest.body.reduce(s, instances, frozenset(found))]
         if not threads:
             return
         if self.nest.thread_guard(self.block, self.context):
             raise LoweringError(f"reduce in {self.block.name!r}: all threads of the group must take part")
-        for members in done:
-            total = members[0].values[statement.dst]
-            if total.type.lanes > 1:
-                raise LoweringError(f"reduce in {self.block.name!r} across threads but not across lanes")
-            digits = [(members[0].env[i.name], i.range, self.nest.items.thread_step(i, self.block)) for i in threads]
-            thread, size = self.nest.items.linear_thread(), self.nest.items.count
-            total = combine_threads(self.builder, statement.agg, total, thread, size, digits)
+        values = [members[0].values[s.dst] for s, members in done]
+        if any(value.type.lanes > 1 for value in values):
+            raise LoweringError(f"reduce in {self.block.name!r} across threads but not across lanes")
+        env = done[0][1][0].env
+        digits = [(env[i.name], i.range, self.nest.items.thread_step(i, self.block)) for i in threads]
+        thread, size = self.nest.items.linear_thread(), self.nest.items.count
+        totals = combine_threads(self.builder, statements[0].agg, values, thread, size, digits)
+        for (statement, members), total in zip(done, totals, strict=True):
             for member in members:
                 member.values[statement.dst] = total
 

@@ -18,7 +18,7 @@ def rewrites_for(settings: HardwareSettings) -> tuple[Rewrite, ...]:
     """What a compilation for this hardware applies, in order."""
     if settings.threads == 1:
         return STANDARD
-    return (ShareCommon(), DropDead(), SplitReduction(parallel=16 * settings.threads * settings.cores))
+    return (ShareCommon(), DropDead(), SplitReduction(units=settings.cores))
 
 
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:

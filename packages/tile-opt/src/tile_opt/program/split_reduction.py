@@ -20,8 +20,12 @@ from tile_ir.stripe.affine import Affine
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.program.base import Rewrite
 
-MIN_ROWS = 64
-"""Fewer rows per chunk are not worth a kernel of their own to combine them."""
+GROUPS_EACH = 4
+"""Groups per compute unit."""
+GROUP_POINTS = 1 << 13
+"""Points that are worth a group of their own, and a kernel that combines what groups found."""
+STRETCH = 32
+"""Neighbouring cells that a group takes together where it reduces columns."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,9 @@ class SplitReduction(Rewrite):
     max_chunks: int = 64
     long: int = 1 << 14
     long_outputs: int = 1 << 17
-    parallel: int = 0
-    """Work items that the device keeps busy: reductions across rows (no operand contiguous along any
-    reduced index) with fewer cells than this are split, too. 0 leaves them whole."""
+    units: int = 0
+    """Compute units of a device whose work groups share each cell's points, or each stretch of cells, among
+    their items: only what would leave units without a group is split, and into more chunks. 0: no such device."""
 
     def apply(self, program: Program) -> Program:
         sets = Sets()
@@ -56,28 +60,32 @@ class SplitReduction(Rewrite):
     def _split(
         self, op: Contraction, types: dict[str, TensorType], sets: Sets, taken: set[str]
     ) -> tuple[Contraction, Contraction] | None:
-        most = max(self.max_outputs, self.parallel // 2, self.long_outputs)
+        most = max(self.max_outputs, self.units * STRETCH, self.long_outputs)
         if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= most:
             return None
         domain = _covering(op, sets)
         if domain is None:
             return None
         wanted = self._chunks(op, domain, types)
-        index = _outermost_reduction(op, domain, types, wanted)
-        if wanted < 2 or index is None:
-            return None
-        size = _chunk_size(dict(zip(domain.names, domain.ranges, strict=True))[index], wanted)
-        return _partial(op, domain, index, size, claim(f"{op.name}_partial", taken))
+        several = len(domain.ranges) if self.units else 1
+        sizes = _chunk_sizes(op, domain, types, wanted, several) if wanted > 1 else {}
+        return _partial(op, domain, sizes, claim(f"{op.name}_partial", taken)) if sizes else None
 
     def _chunks(self, op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
         """How many chunks the reduction is worth; 0 or 1 to leave it whole."""
         points = prod(domain.ranges)
+        if self.units:
+            return self._for_groups(op, points // op.type.size, _contiguous_reduction(op, domain, types))
         if op.type.size <= self.max_outputs:
             return min(self.max_chunks, points // self.chunk_points)
-        each = points // op.type.size
-        if len(op.loads) == 1 and self.parallel and not _contiguous_reduction(op, domain, types):
-            return min(self.max_chunks, self.parallel // op.type.size, each // MIN_ROWS)
-        return self.max_chunks if each >= self.long and not self.parallel else 0
+        return self.max_chunks if points // op.type.size >= self.long else 0
+
+    def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
+        """Chunks that give each unit a few groups, where half of the units had none."""
+        groups = op.type.size if rows else -(-op.type.size // STRETCH)
+        if (len(op.loads) > 1 and op.type.size > self.max_outputs) or 2 * groups >= self.units:
+            return 0
+        return min(GROUPS_EACH * self.units // groups, each // (GROUP_POINTS if rows else GROUP_POINTS // STRETCH))
 
 
 def _covering(op: Contraction, sets: Sets) -> FlatDomain | None:
@@ -102,13 +110,25 @@ def _contiguous_reduction(op: Contraction, domain: FlatDomain, types: dict[str, 
     return False
 
 
-def _outermost_reduction(op: Contraction, domain: FlatDomain, types: dict[str, TensorType], wanted: int) -> str | None:
-    """The reduction index with the largest stride that has enough iterations, else the longest one."""
+def _chunk_sizes(
+    op: Contraction, domain: FlatDomain, types: dict[str, TensorType], wanted: int, most: int
+) -> dict[str, int]:
+    """Iterations per chunk of at most `most` reduction indexes: the outermost one, and others where it is too short."""
+    sizes: dict[str, int] = {}
+    ranges = dict(zip(domain.names, domain.ranges, strict=True))
+    for index in _reductions(op, domain, types, wanted)[:most]:
+        if wanted < 2:
+            break
+        sizes[index] = _chunk_size(ranges[index], min(wanted, ranges[index]))
+        wanted //= -(-ranges[index] // sizes[index])
+    return sizes
+
+
+def _reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType], wanted: int) -> list[str]:
+    """Reduction indexes, those with enough iterations first, of them those with the largest stride."""
     outputs = {name for form in domain.output for name in form.names}
     tied = {name for constraint in domain.constraints for name in constraint.names}
-    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n not in outputs | tied}
-    if not ranges:
-        return None
+    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n not in outputs | tied and r > 1}
     reach: dict[str, int] = dict.fromkeys(ranges, 0)
     for load, access in zip(op.loads, domain.accesses, strict=True):
         if isinstance(load.tensor, str):
@@ -116,7 +136,7 @@ def _outermost_reduction(op: Contraction, domain: FlatDomain, types: dict[str, T
             for name, step in zip(domain.names, steps, strict=True):
                 if name in reach:
                     reach[name] = max(reach[name], abs(step))
-    return max(ranges, key=lambda n: (min(ranges[n], wanted), reach[n], n))
+    return sorted(ranges, key=lambda n: (min(ranges[n], wanted), reach[n], n), reverse=True)
 
 
 def _chunk_size(extent: int, wanted: int) -> int:
@@ -125,29 +145,32 @@ def _chunk_size(extent: int, wanted: int) -> int:
     return next((size for size in range(least, min(2 * least, extent) + 1) if extent % size == 0), least)
 
 
-def _partial(op: Contraction, domain: FlatDomain, index: str, size: int, name: str) -> tuple[Contraction, Contraction]:
-    outer, inner = _names(index, domain)
-    extent = dict(zip(domain.names, domain.ranges, strict=True))[index]
-    chunks = -(-extent // size)
-    split = {index: Affine.of({outer: size, inner: 1})}
+def _partial(
+    op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: str
+) -> tuple[Contraction, Contraction]:
+    """Partial results per chunk of the indexes in `sizes`, then their aggregate."""
+    extents = dict(zip(domain.names, domain.ranges, strict=True))
+    parts = {index: _names(index, domain) for index in sizes}
+    chunks = tuple(-(-extents[index] // size) for index, size in sizes.items())
+    split = {index: Affine.of({parts[index][0]: size, parts[index][1]: 1}) for index, size in sizes.items()}
 
     def form(affine: Affine) -> Poly:
         moved = affine.substitute(split)
         return Poly.of(dict(moved.terms), moved.const)
 
-    ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n != index}
-    ranges |= {outer: chunks, inner: size}
+    ranges = {n: r for n, r in extents.items() if n not in sizes}
+    for (index, size), count in zip(sizes.items(), chunks, strict=True):
+        ranges |= {parts[index][0]: count, parts[index][1]: size}
     limits = [Constraint(Poly.of({n: 1}), r, op.origin) for n, r in ranges.items() if r > 1]
-    bounds = {n: (0, r - 1) for n, r in zip(domain.names, domain.ranges, strict=True)}
+    bounds = {n: (0, r - 1) for n, r in extents.items()}
     limits += [Constraint(form(c), c.bounds(bounds)[1] + 1, op.origin) for c in domain.constraints]
-    if extent % size:
-        limits.append(Constraint(form(Affine.var(index)), extent, op.origin))
+    limits += [Constraint(form(Affine.var(n)), extents[n], op.origin) for n, s in sizes.items() if extents[n] % s]
     first = replace(
         op,
         name=name,
-        type=TensorType(op.acc, (chunks, *op.type.shape)),
+        type=TensorType(op.acc, (*chunks, *op.type.shape)),
         indexes=tuple(sorted(n for n, r in ranges.items() if r > 1)),
-        output=(Poly.of({outer: 1}), *(form(f) for f in domain.output)),
+        output=(*(Poly.of({parts[index][0]: 1}) for index in sizes), *(form(f) for f in domain.output)),
         constraints=tuple(limits),
         loads=tuple(
             replace(load, formulas=tuple(form(f) for f in access))
@@ -173,11 +196,12 @@ def _without_single(op: Contraction, single: set[str]) -> Contraction:
     )
 
 
-def _combine(op: Contraction, partial: str, chunks: int) -> Contraction:
+def _combine(op: Contraction, partial: str, chunks: tuple[int, ...]) -> Contraction:
     """``op.name[d0, …] = agg(partial[c, d0, …])``."""
     cells = tuple(Poly.of({f"d{k}": 1}) for k in range(len(op.type.shape)))
-    everywhere = (Poly.of({"c": 1}), *cells)
-    sizes = (chunks, *op.type.shape)
+    chosen = tuple(Poly.of({"c" if len(chunks) == 1 else f"c{k}": 1}) for k in range(len(chunks)))
+    everywhere = (*chosen, *cells)
+    sizes = (*chunks, *op.type.shape)
     return replace(
         op,
         indexes=tuple(sorted(f.names[0] for f in everywhere)),

@@ -1,0 +1,139 @@
+"""What a space asks about a kernel: which loop runs along memory, how wide accesses may be, what may be shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tile_ir.stripe.nodes import Bind, Index, Order
+
+from tile_opt.kernel.strides import flat_offset, flat_stride
+from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import merged_use, points
+from tile_opt.plan.steps.digits import lanes_agree
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Questions about a view whose own loops are named alike; answers are kept."""
+
+    view: KernelView
+
+    @cached_property
+    def loops(self) -> dict[str, Index]:
+        """Every loop by name: shared ones, then own ones in the order of their stages."""
+        return {i.name: i for i in (*self.view.loops, *(i for s in self.view.stages for i in s.loops))}
+
+    @cached_property
+    def shared(self) -> tuple[str, ...]:
+        return tuple(i.name for i in self.view.loops)
+
+    @cached_property
+    def main(self) -> Stage:
+        """The stage with the most points; of several the one with the most accesses to memory."""
+        ranges = self.view.ranges
+        return max(self.view.stages, key=lambda s: (points(s, ranges), sum(1 for u in s.uses if self.in_memory(u))))
+
+    def extent(self, loop: str) -> int:
+        return self.loops[loop].range
+
+    def in_memory(self, use: Use) -> bool:
+        return not self.view.is_local(use.buffer)
+
+    @cached_property
+    def accesses(self) -> tuple[tuple[Stage, Use], ...]:
+        """What stages read and write of memory."""
+        return tuple((s, u) for s in self.view.stages for u in s.uses if self.in_memory(u))
+
+    def stride(self, use: Use, loop: str) -> int:
+        return flat_stride(self.view, use, loop)
+
+    def bytes(self, use: Use) -> int:
+        return self.view.type_of(use.buffer).dtype.bytes
+
+    @cached_property
+    def along(self) -> str | None:
+        """The loop along which most bytes of memory are neighbours."""
+        ranges = self.view.ranges
+        gain = {
+            name: sum(points(s, ranges) * self.bytes(u) for s, u in self.accesses if abs(self.stride(u, name)) == 1)
+            for name in self.loops
+        }
+        best = max(reversed(gain), key=lambda n: gain[n], default=None)
+        return best if best is not None and gain[best] else None
+
+    def lanes(self, loop: str, most: int, skipped: Container[str] = (), ragged: bool = False) -> int:
+        """The widest vector along `loop`, of at most `most` bytes, that every access takes as one aligned piece.
+
+        Accesses to the buffers `skipped` do not count. Vectors divide the loop unless it may be `ragged`.
+        """
+        moving = [(s, u) for s, u in self.accesses if loop in self._all_loops(s) and u.buffer not in skipped]
+        widest = max((self.bytes(u) for _, u in moving), default=4)
+        lanes = max(1, most // widest)
+        while lanes > 1 and not (
+            self._may_widen(loop, lanes) and all(self._wide(s, u, loop, lanes) for s, u in moving)
+        ):
+            lanes //= 2
+        whole = self.extent(loop) % lanes == 0 or (ragged and self.extent(loop) > lanes)
+        return lanes if whole else self.lanes(loop, lanes // 2 * widest, skipped, ragged)
+
+    def _all_loops(self, stage: Stage) -> tuple[str, ...]:
+        return (*self.shared, *stage.loop_names)
+
+    def _may_widen(self, loop: str, lanes: int) -> bool:
+        """All lanes of an access run, or none."""
+        index = self.loops[loop]
+        if index.order is not Order.FREE or index.bind is not Bind.NONE:
+            return False
+        return all(lanes_agree(c, loop, lanes) for s in self.view.stages for c in (*s.constraints, *s.guard))
+
+    def _wide(self, stage: Stage, use: Use, loop: str, lanes: int) -> bool:
+        """One access for neighbours: they are neighbours in memory and start aligned, or are all the same element."""
+        stride = self.stride(use, loop)
+        if stride == 0:
+            return True
+        others = (self.stride(use, n) for n in self._all_loops(stage) if n != loop)
+        aligned = flat_offset(self.view, use) % lanes == 0 and all(o % lanes == 0 for o in others)
+        return stride == 1 and aligned and not use.extent and not is_indirect(stage, use)
+
+    # --- sharing out own loops ----------------------------------------------------------------------
+
+    def may_share(self, loops: frozenset[str]) -> bool:
+        """Items may divide the iterations of these own loops between them."""
+        return (
+            all(self.loops[n].order is Order.FREE and self.loops[n].bind is Bind.NONE for n in loops)
+            and all(self._may_share(s, loops & set(s.loop_names)) for s in self.view.stages)
+            and all(self._keeps_apart(buffer, loops) for buffer in self.view.writes())
+        )
+
+    def _may_share(self, stage: Stage, loops: frozenset[str]) -> bool:
+        """Each iteration writes cells of its own, or adds to one that items keep a partial result of."""
+        merged = merged_use(stage)
+        for use in stage.uses:
+            moved = {n for f in use.forms for n in f.names}
+            if not use.writes or not loops:
+                continue
+            if is_indirect(stage, use) or use.extent:
+                return False
+            if not loops <= moved and (use is not merged or self.in_memory(use)):
+                return False
+        return True
+
+    def _keeps_apart(self, buffer: str, loops: frozenset[str]) -> bool:
+        """What an item writes of memory, no other item of the group reads or writes: nothing makes it wait."""
+        users = [u for _, u in self.accesses if u.buffer == buffer]
+        return all(u.forms == users[0].forms for u in users) or not any(
+            loops & set(f.names) for u in users for f in u.forms
+        )
+
+    def rows(self, loops: frozenset[str]) -> tuple[str, ...]:
+        """The kernel's own buffers that have a cell per iteration of some of these loops."""
+        moved = {u.buffer for s in self.view.stages for u in s.uses for f in u.forms if loops & set(f.names)}
+        return tuple(a.into for a in self.view.allocs if a.into in moved)
+
+    def iterations(self) -> int:
+        """Of the shared loops."""
+        return prod(i.range for i in self.view.loops)

@@ -1,0 +1,305 @@
+"""Plans for kernels that memory bounds, on a machine with groups of items: rows, columns, and single elements.
+
+One form serves all of them. Items of a group lie along the loop whose iterations are neighbours in memory, each with
+one wide access; what is left of the group's items lies along the next loops. Where that loop is a stage's own, a row is
+shared by items and its reductions are combined across them; where it is a shared one, the own loops are what further
+items divide between them. A short row leaves room for several rows in a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Scope
+from tile_ir.target import HardwareSettings, Target
+
+from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.widen import widen
+from tile_opt.kernel.work import merged_use
+from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.facts import Facts
+from tile_opt.plan.steps.alike import alike
+from tile_opt.plan.steps.keep import keep, recompute, shared_row
+from tile_opt.plan.steps.pieces import row_operands
+from tile_opt.plan.steps.spread import is_plain
+
+KEPT = 64
+"""Elements of four bytes of each row that an item keeps in registers."""
+FEW_STEPS = 8
+"""Accesses of an item that are straight-line code."""
+WINDOW = 32
+"""Points of small loops that are straight-line code together."""
+SUB_GROUP = 32
+SECTOR = 32
+"""Bytes of memory that are fetched together."""
+FULL = 0.85
+"""Share of items at work from which the rest does not matter."""
+BUSY = 1024
+"""Items that keep a compute unit busy."""
+SMALL_GROUP = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How a group divides one loop: `items` of them, `lanes` wide, each with `steps` such accesses."""
+
+    loop: str
+    items: int = 1
+    lanes: int = 1
+    steps: int = 1
+
+    @property
+    def span(self) -> int:
+        """Iterations of the group."""
+        return self.items * self.lanes * self.steps
+
+
+def prepared(view: KernelView) -> KernelView:
+    """The view that plans speak of: stages as long as the rows they walk, whose own loops are named alike."""
+    return alike(widen(view))
+
+
+def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Plan]:
+    """Legal plans, best first; operands of row reductions go through local memory where that is `staged`."""
+    facts = Facts(prepared(view))
+    yield _Chooser(facts, target.settings, staged).plan()
+
+
+def rewritten(view: KernelView, plan: Plan) -> KernelView:
+    """The view with what the plan stages in registers kept there, and all other rows computed where they are read."""
+    view = prepared(view)
+    staged = {s.operand for s in plan.stagings if s.unit == "REG"}
+    shared = {c.loop for level in plan.bound(Bind.GROUP) for c in level.covers} - {i.name for i in view.loops}
+    for row in Facts(view).rows(frozenset(shared)):
+        view = view if row in staged else recompute(view, row)
+    for buffer in sorted(staged & view.reads()):
+        view = keep(view, buffer)
+    return view
+
+
+class _Chooser:
+    def __init__(self, facts: Facts, settings: HardwareSettings, staged: bool) -> None:
+        self.facts = facts
+        self.settings = settings
+        self.staged = staged
+        self.busy = BUSY * settings.cores
+        self.along = facts.along
+        self.most = 4 * settings.vec_size
+        """Bytes of an access."""
+        self.wide = facts.lanes(self.along, self.most) if self.along else 1
+
+    def plan(self) -> Plan:
+        own = self._own()
+        if own and self.facts.may_share(frozenset(own)):
+            return self._row_plan(own) if self.along in own else self._column_plan(own)
+        if self.along in own and self.facts.may_share(frozenset((self.along,))):
+            return self._row_plan((self.along,))
+        return self._element_plan()
+
+    def _own(self) -> tuple[str, ...]:
+        """Own loops of the main stage that are worth sharing out, the one along memory first."""
+        loops = [i.name for i in reversed(self.facts.main.loops) if i.range >= 8 or i.name == self.along]
+        return tuple(sorted(loops, key=lambda n: n != self.along))
+
+    # --- rows ---------------------------------------------------------------------------------------
+
+    def _row_plan(self, own: tuple[str, ...]) -> Plan:
+        """Items along the row; several rows in a group where they are short."""
+        threads = self.settings.threads
+        self.wide = self.facts.lanes(own[0], self.most, ragged=not self._kept(frozenset(own)))
+        each = min(FEW_STEPS * self.wide, KEPT // 2 * 4 // max(4, self._widest()))
+        want = prod(map(self.facts.extent, own)) // each
+        least = 2 * SECTOR // (self.wide * self._widest())
+        items = self._items(own[0], self.wide, min(threads, max(want, least, 1)))
+        shares = [self._steps(own[0], items, self.wide)]
+        left = max(1, min(threads, _power(want)) // items)
+        for loop in own[1:]:
+            shares.append(self._steps(loop, self._items(loop, 1, left), 1))
+            left //= shares[-1].items
+        used = prod(s.items for s in shares)
+        plan = self._assembled(shares, self._others(threads // used), f"{used} items share a row")
+        return self._staged_plan(own[0], plan) if self.staged else plan
+
+    def _staged_plan(self, loop: str, plan: Plan) -> Plan:
+        """A group per row, whose operands go through local memory; `plan` and the reason where none does."""
+        view, kept = self.facts.view, {s.operand for s in plan.stagings}
+        found = [u for s in view.stages for u in row_operands(view, s, (loop,)) if u.buffer not in kept]
+        extent = self.facts.extent(loop)
+        share = self._steps(loop, min(self.settings.threads, _power(-(-extent // self.wide))), self.wide)
+        needed = self._local_bytes(share, {(u.buffer, u.forms) for u in found})
+        note = self._unstaged(bool(found), needed)
+        if note:
+            return replace(plan, reason=f"{plan.reason}; straight from memory: {note}")
+        piece = min(share.items * share.lanes, extent)
+        shared = [Share(n) for n in reversed(self.facts.shared)]
+        made = self._assembled([share], shared, f"rows through local memory, {piece} elements at a time")
+        level = 2 if share.steps > 1 else 0
+        stagings = (Staging(b, level, "LOCAL", scope=Scope.GROUP) for b in dict.fromkeys(u.buffer for u in found))
+        return replace(made, stagings=(*made.stagings, *stagings))
+
+    def _local_bytes(self, share: Share, pieces: set[tuple[str, tuple[Affine, ...]]]) -> int:
+        """Local memory of a group: the pieces, and the partial results of each reduction."""
+        piece = min(share.items * share.lanes, self.facts.extent(share.loop))
+        merged = [m for s in self.facts.view.stages if s.loops and (m := merged_use(s)) is not None]
+        exchanged = sum(share.items * self._bytes(m.buffer) for m in merged)
+        return exchanged + sum(piece * self._bytes(buffer) for buffer, _ in pieces)
+
+    def _unstaged(self, found: bool, needed: int) -> str:
+        """Why rows are read straight from memory; nothing where they need not be."""
+        if not found:
+            return "no reduction reads a row of memory that is its own"
+        if self.settings.use_global:
+            return "the target's use_global asks for it"
+        most = self.settings.max_mem
+        return f"staging takes {needed} bytes of local memory, the target has {most}" if needed > most else ""
+
+    def _bytes(self, buffer: str) -> int:
+        return self.facts.view.type_of(buffer).dtype.bytes
+
+    def _items(self, loop: str, lanes: int, most: int) -> int:
+        """Items along the loop, a power of two: less than `most` where they then divide it, or few of them idle."""
+        extent = -(-self.facts.extent(loop) // lanes)
+        most = min(_power(most), _power(extent))
+        found = [n for n in (most, most // 2, most // 4, most // 8) if n]
+        exact = next((n for n in found[:3] if extent % n == 0), 0)
+        return exact or max(found, key=lambda n: min(FULL, extent / (n * -(-extent // n))))
+
+    def _widest(self) -> int:
+        return max((self.facts.bytes(u) for _, u in self.facts.accesses), default=4)
+
+    def _narrowest(self) -> int:
+        return min((self.facts.bytes(u) for _, u in self.facts.accesses), default=4)
+
+    def _others(self, room: int) -> list[Share]:
+        """Shared loops, innermost first, get the items that are left, as far as every compute unit has a group."""
+        shares: list[Share] = []
+        groups = self.facts.iterations()
+        for loop in reversed(self.facts.shared):
+            items = 1
+            while items < min(room, self.facts.extent(loop)) and groups // 2 >= 2 * self.settings.cores:
+                items, groups = items * 2, groups // 2
+            room //= items
+            shares.append(Share(loop, items))
+        return shares
+
+    # --- columns --------------------------------------------------------------------------------------
+
+    def _column_plan(self, own: tuple[str, ...]) -> Plan:
+        """Items along the neighbours in memory; further items divide the columns between them."""
+        along = self.along or self.facts.shared[-1]
+        threads = self.settings.threads
+        length = prod(map(self.facts.extent, own))
+        rows = bool(self.facts.rows(frozenset(own)))
+        while rows and self.wide * self._narrowest() > 8 and length * self.wide > KEPT * threads // (SUB_GROUP // 4):
+            self.wide //= 2
+        columns = self.facts.iterations() // self.wide
+        across = SUB_GROUP // 2
+        while across > SUB_GROUP // 8 and columns < 2 * self.settings.cores * across:
+            across //= 2
+        ways = min(_power(-(-self.busy // max(1, columns))), threads // across, _power(length) // 4)
+        if rows:
+            ways = max(ways, min(_power(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
+        if ways < 2:
+            return self._element_plan()
+        shares: list[Share] = []
+        left = ways
+        for loop in sorted(own, key=self.facts.extent, reverse=True):
+            shares.append(self._steps(loop, self._items(loop, 1, left), 1))
+            left //= shares[-1].items
+        used = prod(s.items for s in shares)
+        across = min(threads // used, SUB_GROUP, _power(self.facts.extent(along) // self.wide))
+        columns = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
+        return self._assembled(shares, columns, f"{used} items share a column")
+
+    # --- single elements ------------------------------------------------------------------------------
+
+    def _element_plan(self) -> Plan:
+        """An item per iteration of the shared loops, or several where an access is narrow."""
+        facts, settings = self.facts, self.settings
+        total = facts.iterations()
+        along = self.along if self.along in facts.shared else None
+        busy = settings.threads * settings.cores
+        wide = facts.lanes(along, self.most, ragged=True) if along else 1
+        wide = wide if total >= wide * busy else 1
+        steps = max(1, min(FEW_STEPS // 2, self.most // (wide * self._widest()))) if along else 1
+        steps = steps if total >= 4 * steps * wide * busy else 1
+        threads = settings.threads if total >= busy else min(settings.threads, SMALL_GROUP)
+        shares: list[Share] = []
+        for loop in [*([along] if along else []), *(n for n in reversed(facts.shared) if n != along)]:
+            lanes, each = (wide, steps) if loop == along else (1, 1)
+            items = min(threads, _power(-(-facts.extent(loop) // (lanes * each))))
+            shares.append(Share(loop, items, lanes, each))
+            threads //= items
+        return self._assembled([], shares, "an item per element")
+
+    # --- putting it together --------------------------------------------------------------------------
+
+    def _kept(self, loops: frozenset[str]) -> tuple[str, ...]:
+        """Rows that an item can keep its part of: the kernel's own, and what several stages read of memory."""
+        view = self.facts.view
+        moved = [b for b in sorted(view.reads() - view.writes()) if _moves(self.facts, b, loops)]
+        own = (r for r in self.facts.rows(loops) if is_plain([u for s in view.stages for u in s.uses if u.buffer == r]))
+        return (*own, *(b for b in moved if shared_row(view, b) is not None))
+
+    def _steps(self, loop: str, items: int, lanes: int) -> Share:
+        return Share(loop, items, lanes, -(-self.facts.extent(loop) // (items * lanes)))
+
+    def _assembled(self, own: list[Share], shared: list[Share], reason: str) -> Plan:
+        """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours."""
+        kept = self._kept(frozenset(s.loop for s in own))
+        elements = prod(s.steps * s.lanes for s in (*own, *shared))
+        fits = elements <= KEPT
+        group = [*own, *shared] if self.along in {s.loop for s in own} else [*shared, *own]
+        grid = Level(Bind.GRID, tuple(Cover(s.loop, s.span) for s in (*reversed(shared), *reversed(own))))
+        items = Level(Bind.GROUP, tuple(Cover(s.loop, s.steps * s.lanes, s.lanes) for s in reversed(group)))
+        inner = self._inner(own, shared, bool(kept) and fits)
+        vector = [Level(Bind.VECTOR, (Cover(s.loop, 1),), lanes=s.lanes) for s in (*own, *shared) if s.lanes > 1]
+        stagings = tuple(Staging(b, 1, "REG", scope=Scope.THREAD) for b in kept) if fits else ()
+        reductions = tuple(Reduction(s.loop, Across.ITEMS, s.items) for s in own if s.items > 1)
+        return Plan((grid, items, *inner, *vector), stagings, reductions, reason=reason)
+
+    def _inner(self, own: list[Share], shared: list[Share], static: bool) -> list[Level]:
+        """What an item does one after the other: straight-line code where it is little, or must stay in registers."""
+        serial: list[Cover] = []
+        straight: list[Cover] = []
+        budget = WINDOW
+        for loop in self._left(own):
+            extent = self.facts.extent(loop)
+            at_once = extent if extent <= budget else _divisor(extent, min(4, budget))
+            budget //= at_once
+            serial += [Cover(loop, at_once)] if at_once < extent else []
+            straight += [Cover(loop, 1)] if at_once > 1 else []
+        budget = KEPT if static else 1 if self.staged else FEW_STEPS if budget == WINDOW else FEW_STEPS // 4
+        for share in own:
+            at_once = share.steps if share.steps <= budget else _divisor(share.steps, budget)
+            budget = max(1, budget // at_once)
+            serial += [Cover(share.loop, at_once * share.lanes)] if at_once < share.steps else []
+            straight += [Cover(share.loop, share.lanes)] if at_once > 1 else []
+        straight += [Cover(s.loop, s.lanes) for s in shared if s.steps > 1]
+        levels = [Level(Bind.NONE, tuple(reversed(serial)))] if serial else []
+        return [*levels, Level(Bind.UNROLL, tuple(reversed(straight)))] if straight else levels
+
+    def _left(self, own: list[Share]) -> list[str]:
+        """Own loops that each item runs for itself, innermost first."""
+        named = {s.loop for s in own} | set(self.facts.shared)
+        free = [
+            n for n, i in self.facts.loops.items() if n not in named and i.bind is Bind.NONE and i.order.value == "free"
+        ]
+        return list(reversed(free))
+
+
+def _moves(facts: Facts, buffer: str, loops: frozenset[str]) -> bool:
+    return any(loops & set(f.names) for _, u in facts.accesses if u.buffer == buffer for f in u.forms)
+
+
+def _power(number: int) -> int:
+    """The least power of two that is not below `number`."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor of at most `most`."""
+    return next(n for n in range(min(number, most), 0, -1) if number % n == 0)

@@ -1,0 +1,139 @@
+"""Plans for kernels without loops of their own whose operands run along another loop than what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from tile_ir.stripe.nodes import Bind, Scope
+from tile_ir.target import Target
+
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.view import KernelView, Use
+from tile_opt.kernel.work import is_elementwise
+from tile_opt.plan.plan import Cover, Level, Plan, Staging
+from tile_opt.plan.space.facts import Facts
+
+PIECE = 64
+"""Neighbouring elements that a group takes on each side."""
+PIECE_BYTES = 128
+TILE = 4096
+"""Elements of a group's tile."""
+WORTH = 1 << 12
+"""Elements from which a tile pays."""
+
+
+def turned(view: KernelView) -> tuple[str, tuple[Use, ...]] | None:
+    """(the loop that what is written runs along, the operands that run along another); None when there are none."""
+    if view.allocs or any(s.loops or s.constraints or s.guard or not is_elementwise(s) for s in view.stages):
+        return None
+    uses = [(s, u) for s in view.stages for u in s.uses]
+    if any(u.extent or is_indirect(s, u) for s, u in uses):
+        return None
+    along = _contiguous(view, [u for _, u in uses if u.writes])
+    if along is None or prod(i.range for i in view.loops) < WORTH:
+        return None
+    others = tuple(u for _, u in uses if not u.writes and flat_stride(view, u, along) not in (0, 1))
+    across = _contiguous(view, list(others))
+    moving = all(all(flat_stride(view, u, i.name) for i in view.loops) for u in others)
+    return (along, others) if others and across not in (None, along) and moving else None
+
+
+def _contiguous(view: KernelView, uses: list[Use]) -> str | None:
+    loops = (i.name for i in reversed(view.loops) if i.range > 1)
+    return next((n for n in loops if uses and all(flat_stride(view, u, n) == 1 for u in uses)), None)
+
+
+def plans(view: KernelView, target: Target) -> Iterator[Plan]:
+    """Legal plans, best first."""
+    found = turned(view)
+    if found is None:
+        return
+    along, uses = found
+    facts = Facts(view)
+    width = max(facts.bytes(u) for u in uses)
+    piece = max(PIECE, PIECE_BYTES // width)
+    written = next(u for s in view.stages for u in s.uses if u.writes)
+    read, store = _order(view, uses[0]), _order(view, written)
+    tile = dict.fromkeys((i.name for i in view.loops), 1)
+    for order in (store, read):
+        _extend(view, tile, order, piece)
+    _enlarge(view, tile, (along, read[0]), min(TILE, target.settings.max_mem // (2 * width * len(uses))))
+    yield _plan(view, tile, (read, store), facts, target)
+
+
+def _order(view: KernelView, use: Use) -> list[str]:
+    """The loops along the memory of an access, nearest neighbours first."""
+    return sorted((i.name for i in view.loops), key=lambda n: abs(flat_stride(view, use, n)) or 1 << 62)
+
+
+def _extend(view: KernelView, tile: dict[str, int], order: list[str], piece: int) -> None:
+    """Grow the tile until it holds `piece` neighbours."""
+    have = 1
+    for loop in order:
+        if have >= piece:
+            return
+        tile[loop] = max(tile[loop], min(_power(view.ranges[loop]), -(-piece // have)))
+        have *= tile[loop]
+
+
+def _enlarge(view: KernelView, tile: dict[str, int], loops: tuple[str, ...], most: int) -> None:
+    for loop in loops:
+        while prod(tile.values()) < most and tile[loop] < view.ranges[loop]:
+            tile[loop] *= 2
+    while prod(tile.values()) > 2 * most and max(tile.values()) > 1:
+        tile[max(tile, key=lambda n: tile[n])] //= 2
+
+
+def _plan(
+    view: KernelView, tile: dict[str, int], orders: tuple[list[str], list[str]], facts: Facts, target: Target
+) -> Plan:
+    read, store = orders
+    items = min(target.settings.threads, prod(tile.values()))
+    lanes = min(_lanes(facts, store[0], 4 * target.settings.vec_size), tile[store[0]])
+    counts: dict[str, int] = {}
+    for loop in store:
+        wide = lanes if loop == store[0] else 1
+        counts[loop] = min(items, tile[loop] // wide)
+        items //= counts[loop]
+    grid = Level(Bind.GRID, tuple(Cover(i.name, tile[i.name]) for i in view.loops))
+    each = {n: tile[n] // c for n, c in counts.items()}
+    wide = {n: lanes if n == store[0] else 1 for n in counts}
+    group = Level(Bind.GROUP, tuple(Cover(n, each[n], wide[n]) for n in reversed(store)))
+    steps = tuple(Cover(n, wide[n]) for n in reversed(store) if each[n] > wide[n])
+    levels = [grid, group, *([Level(Bind.UNROLL, steps)] if steps else [])]
+    levels += [Level(Bind.VECTOR, (Cover(store[0], 1),), lanes=lanes)] if lanes > 1 else []
+    found = turned(view)
+    buffers = dict.fromkeys(u.buffer for u in found[1]) if found else ()
+    inner = _chain(tile, read)
+    stagings = tuple(
+        Staging(b, 0, "LOCAL", order=inner, scope=Scope.GROUP, pad=max(1, 4 // view.type_of(b).dtype.bytes))
+        for b in buffers
+    )
+    return Plan(
+        tuple(levels), stagings, reason=f"a tile of {' x '.join(map(str, tile.values()))} goes through local memory"
+    )
+
+
+def _chain(tile: dict[str, int], read: list[str]) -> tuple[str, ...]:
+    """The loops that make the rows of the copy, outermost first."""
+    chain: list[str] = []
+    have = 1
+    for loop in read:
+        if have >= PIECE // 2:
+            break
+        chain.append(loop)
+        have *= tile[loop]
+    return tuple(reversed(chain))
+
+
+def _lanes(facts: Facts, loop: str, most: int) -> int:
+    """Of an access to what is written, and what is read beside the tiles."""
+    found = turned(facts.view)
+    skipped = {u.buffer for u in found[1]} if found else set[str]()
+    return facts.lanes(loop, most, skipped)
+
+
+def _power(number: int) -> int:
+    return 1 << max(0, number - 1).bit_length()

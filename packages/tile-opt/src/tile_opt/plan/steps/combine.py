@@ -1,0 +1,58 @@
+"""Reductions split across the items of a group: a partial result per item, then one value for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Const, Direction, Index, Load, Op, Reduce, Refinement, Statement, Store
+
+from tile_opt.kernel.view import Stage, Use
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Merge the items' partial results, cell by cell, into cells that each item keeps."""
+
+    partial: Refinement
+    cell: str
+    agg: Aggregation
+    rank: int
+    """Dimensions of `cell`; its last ones are those of `partial`."""
+    over: tuple[str, ...]
+    """The items' indexes."""
+
+    def statements(self) -> list[Statement]:
+        """For an item's block: all loads, then the reductions side by side, so that they share their barriers."""
+        cells = list(enumerate(product(*map(range, self.partial.type.sizes))))
+        return [
+            *(Load(self._name("own", k), self.partial.into, _at(at)) for k, at in cells),
+            *(Reduce(self._name("all", k), self._name("own", k), self.agg, self.over) for k, _ in cells),
+            *(s for k, at in cells for s in self._merge(k, at)),
+        ]
+
+    def _name(self, what: str, number: int) -> str:
+        return f"${self.partial.into}_{what}{number or ''}"
+
+    def _merge(self, number: int, at: tuple[int, ...]) -> list[Statement]:
+        old, new = self._name("old", number), self._name("new", number)
+        where = _at((*(0,) * (self.rank - len(at)), *at))
+        return [
+            Load(old, self.cell, where),
+            Op(new, self.agg.op, (old, self._name("all", number)), self.partial.type.dtype),
+            Store(self.cell, new, where),
+        ]
+
+
+def _at(cell: tuple[int, ...]) -> tuple[Affine, ...]:
+    return tuple(Affine((), n) for n in cell) if any(cell) else ()
+
+
+def identities(name: str, partial: Refinement, agg: Aggregation, loops: tuple[Index, ...]) -> Stage:
+    """What partial results start with, in every cell; `loops` are their dimensions."""
+    dtype = partial.type.dtype
+    cell = tuple(Affine.var(i.name) for i in loops) or (Affine(),)
+    body = (Const("$z", agg.identity(dtype), dtype), Store("acc", "$z"))
+    return Stage(name, loops, (), (Use("acc", partial.into, cell, Direction.OUT),), body)
