@@ -44,7 +44,7 @@ def _merge(view: KernelView, first: Stage, second: Stage) -> Stage | None:
             return None
         if use.writes and any(u.buffer == use.buffer for u in first.uses):
             return None
-    return _concatenated(first, moved, written)
+    return concatenated(first, moved, written)
 
 
 def _direct(stage: Stage) -> bool:
@@ -69,7 +69,8 @@ def _matched_loops(view: KernelView, first: Stage, second: Stage) -> dict[str, s
     return pairs if complete else None
 
 
-def _concatenated(first: Stage, second: Stage, written: dict[str, Use]) -> Stage:
+def concatenated(first: Stage, second: Stage, written: dict[str, Use]) -> Stage:
+    """The statements of both over the loops of `first`; what it has `written` reaches `second` in scalars."""
     scalars = {s.dst for s in first.body if isinstance(s, _SCALARS)}
     stored = {s.dst: s.src for s in first.body if isinstance(s, Store)}
     names = {u.name for u in first.uses}
@@ -113,12 +114,13 @@ def _without_dead_stores(view: KernelView) -> KernelView:
     dead = {a.into for a in view.allocs if a.into not in read}
     if not dead:
         return view
-    stages = tuple(_without_buffers(s, dead) for s in view.stages)
+    stages = tuple(without_buffers(s, dead) for s in view.stages)
     kept = tuple(s for s in stages if any(u.writes for u in s.uses))
     return replace(view, stages=kept, allocs=tuple(a for a in view.allocs if a.into not in dead))
 
 
-def _without_buffers(stage: Stage, dead: set[str]) -> Stage:
+def without_buffers(stage: Stage, dead: set[str]) -> Stage:
+    """`stage` without its stores to these buffers."""
     names = {u.name for u in stage.uses if u.buffer in dead}
     if not names:
         return stage
