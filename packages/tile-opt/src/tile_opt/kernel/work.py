@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tile_ir.ops import OPS, Aggregation, Signature
-from tile_ir.stripe.nodes import Op, TensorType
+from tile_ir.stripe.nodes import Op, Order, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 
@@ -62,3 +62,14 @@ def is_heavy(view: KernelView, stage: Stage) -> bool:
 
 def view_is_heavy(view: KernelView) -> bool:
     return any(is_heavy(view, s) for s in view.stages)
+
+
+def carries(stage: Stage) -> bool:
+    """Steps in order hand a state on, which stays in registers while all loops around them are the kernel's own."""
+    return any(i.order is Order.ORDERED for i in stage.loops) and any(
+        u.reads and u.writes and not u.agg for u in stage.uses
+    )
+
+
+def view_carries(view: KernelView) -> bool:
+    return any(carries(s) for s in view.stages)

@@ -25,12 +25,15 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import SharedLoop, shared_loops
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.kernel.widen import narrow, widen, writes_each_point
-from tile_opt.kernel.work import is_heavy, nbytes, points, view_is_heavy
+from tile_opt.kernel.work import is_heavy, merged_use, nbytes, points, view_carries, view_is_heavy
 from tile_opt.passes.base import Pass
 
 LOCAL = Location("LOCAL", scope=Scope.THREAD)
 SPLIT_GAIN = 4
 """Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
+
+SLIGHT = 16
+"""A part with less than this share of the work may run in fewer parallel iterations than the other."""
 
 
 @dataclass(frozen=True)
@@ -182,9 +185,15 @@ class _Groups:
             # Two contractions would share little, and a guard's edges would be computed without vectors in all of one.
             return False
         both = self._shared(fused)
-        if any(len(p) != len(both) for p in heavy):
+        carrying = [p for p, v in zip(parts, (a, b), strict=True) if view_carries(v)]
+        if any(len(p) != len(both) for p in (*heavy, *carrying)):
             return False
-        needed = [_iterations(p) for p, v in zip(parts, (a, b), strict=True) if _total_points(v) > self.options.small]
+        before = (*_in_registers(a, parts[0]), *_in_registers(b, parts[1]))
+        if any(kept > now for kept, now in zip(before, _in_registers(fused, both), strict=True)):
+            return False
+        work = [_total_points(v) for v in (a, b)]
+        least = max(self.options.small, sum(work) // SLIGHT)
+        needed = [_iterations(p) for p, points in zip(parts, work, strict=True) if points > least]
         local = share(self._localised(fused, set()), both)
         if _iterations(both) < self._wanted(needed, local):
             return False
@@ -228,6 +237,22 @@ def _allocation(name: str, type: TensorType) -> Refinement:
     from tile_ir.stripe.affine import Affine
 
     return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), packed(type, type.sizes), loc=LOCAL)
+
+
+def _in_registers(view: KernelView, shared: tuple[SharedLoop, ...]) -> list[bool]:
+    """For each stage whether it reduces contiguous memory to one cell for each iteration of the kernel's loops.
+
+    Then each vector lane has an accumulator of its own; a cell that other loops of the stage move has none.
+    """
+    found: list[bool] = []
+    for k, stage in enumerate(view.stages):
+        out = merged_use(stage)
+        cell = {n for f in out.forms for n in f.names} if out is not None else set[str]()
+        inner = [i.name for i in stage.loops if i.name not in cell]
+        reads = [u for u in stage.uses if u.reads and not u.writes]
+        rows = out is not None and any(flat_stride(view, u, name) == 1 for u in reads for name in inner)
+        found.append(rows and cell <= {loop.members[k] for loop in shared})
+    return found
 
 
 def _iterations(shared: tuple[SharedLoop, ...]) -> int:

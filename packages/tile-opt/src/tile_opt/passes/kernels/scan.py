@@ -1,0 +1,257 @@
+"""scan: prefix aggregations (cumulative sums, products, maxima) in linear time.
+
+A kernel whose cells take in each other's elements (`kernel.scan`) gets an ordered loop that carries the aggregate
+from cell to cell. Where an element is an aggregate itself (more loops, several elements for each cell), a kernel in
+front computes the elements. Where too few scans run side by side to keep the device busy, each is cut into blocks:
+
+    totals[b] = aggregate of block b          starts[b] = aggregate of all blocks before b
+    cell[b, i] = starts[b] and elements 0 to i of block b
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Block, Direction, Index, Program, Refinement, Statement
+from tile_ir.target import HardwareSettings, Target
+
+from tile_opt.blocks.buffers import with_main_refs
+from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.prefix import (
+    Prefix,
+    carried,
+    carried_through,
+    cells,
+    completed,
+    copied,
+    find_prefix,
+    free,
+    gathered,
+    ordered,
+    partial_use,
+    position,
+    started,
+)
+from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
+from tile_opt.passes.base import Pass
+
+CHAINS = 16
+"""Scans per core of a processor whose steps hide each other's latency."""
+
+
+@dataclass(frozen=True)
+class Scan(Pass):
+    """Rewrite prefix aggregations; a scan that is cut has at least two blocks of about `block` elements.
+
+    On a processor it has `hand_off` times as many: below that, one core is done before others have started.
+    """
+
+    name: ClassVar[str] = "scan"
+    block: int = 1056
+    """Not a power of two: blocks side by side would meet in the same sets of a cache."""
+    hand_off: int = 16
+
+    def apply(self, program: Program, target: Target) -> Program:
+        main = main_of(program)
+        work = _Work(self, target.settings, main)
+        kernels = [made for kernel in main.body for made in work.kernel(kernel)]
+        if not work.changed:
+            return program
+        return with_main_refs(with_kernels(program, tuple(kernels)), (*main.refs, *work.buffers))
+
+
+class _Work:
+    """Rewrites the kernels of a program; `buffers` are the temporaries that main gets for them."""
+
+    def __init__(self, options: Scan, settings: HardwareSettings, main: Block) -> None:
+        serial = settings.threads == 1
+        self.block = options.block
+        self.least = 2 * options.block * (options.hand_off if serial else 1)
+        self.wanted = (CHAINS if serial else settings.threads) * settings.cores
+        self.taken = {r.into for r in main.refs} | {r.into for k in main.body if isinstance(k, Block) for r in k.refs}
+        self.names = {k.name for k in main.body if isinstance(k, Block)}
+        self.buffers: list[Refinement] = []
+        self.changed = False
+
+    def kernel(self, kernel: Statement) -> list[Statement]:
+        """The kernels that take the place of this one."""
+        view = open_kernel(kernel) if isinstance(kernel, Block) else None
+        prefix = None if view is None else find_prefix(view)
+        if prefix is None:
+            return [kernel]
+        self.changed = True
+        elements, prefix = (None, prefix) if prefix.is_plain else self._elements(prefix)
+        prefix = self._kept(prefix)
+        cut = prod(i.range for i in prefix.rows) < self.wanted and prefix.steps >= self.least
+        made = self._blocked(prefix) if cut else [self._whole(prefix)]
+        front = [] if elements is None else self.kernel(close_kernel(elements))
+        return [*front, *map(close_kernel, made)]
+
+    def _kept(self, prefix: Prefix) -> Prefix:
+        """The cells are in main: other kernels may have to finish them."""
+        view, name = prefix.view, prefix.out.buffer
+        if prefix.finish is not None or not view.is_local(name):
+            return prefix
+        local = next(a for a in view.allocs if a.into == name)
+        self.buffers.append(replace(local, tags=frozenset({"tmp"})))
+        refs = (*view.refs, _whole_view(local))
+        allocs = tuple(a for a in view.allocs if a is not local)
+        return replace(prefix, view=replace(view, refs=refs, allocs=allocs))
+
+    def _temporary(self, prefix: Prefix, name: str, loops: tuple[Index, ...]) -> Refinement:
+        """A buffer of main for partial results."""
+        made = prefix.partial(f"{prefix.out.buffer}_{name}", self.taken, loops)
+        self.buffers.append(replace(made, tags=frozenset({"tmp"})))
+        return made
+
+    def _made(self, prefix: Prefix, name: str, stages: list[Stage], *buffers: Refinement) -> KernelView:
+        """A kernel of `stages`; `buffers` are temporaries of main that its view does not know."""
+        view = prefix.view
+        refs = (*view.refs, *map(_whole_view, buffers))
+        return replace(view, name=claim(f"{view.name}_{name}", self.names), stages=tuple(stages), refs=refs)
+
+    # --- elements that are aggregates ---------------------------------------------------------------
+
+    def _elements(self, prefix: Prefix) -> tuple[KernelView, Prefix]:
+        """A kernel that aggregates what each cell takes in, and the scan of its results."""
+        scan, stride = prefix.scan, prefix.scan.stride
+        ahead = max(0, -(-scan.ahead // stride))
+        count = ahead + min(scan.cells, -(-(scan.elements - scan.ahead) // stride))
+        loop = replace(scan.element, range=count)
+        loops = prefix.along(loop)
+        buffer = self._temporary(prefix, "elements", loops)
+        use = partial_use(buffer, cells(loops))
+        part = free(Index(claim("part", {i.name for i in prefix.stage.loops}), 1), stride)
+        element = (Affine.var(scan.element.name) + -ahead) * stride + scan.ahead + position(part)
+        inside = (element, element * -1 + (scan.elements - 1))
+        acc = gathered("acc", prefix, element, use, (*loops, *prefix.reduced, *part))
+        acc = replace(acc, constraints=(*acc.constraints, *inside) if stride > 1 else acc.constraints)
+        kernel = self._made(prefix, "elements", [started("init", prefix, use, loops), acc], buffer)
+        return replace(kernel, allocs=()), self._over(prefix, buffer, ahead, loop)
+
+    def _over(self, prefix: Prefix, buffer: Refinement, ahead: int, element: Index) -> Prefix:
+        """The scan of ready elements."""
+        scan = replace(
+            prefix.scan, element=element, elements=element.range, ahead=ahead, stride=1, start=Affine(), step=1, slope=0,
+            constraints=(),
+        )  # fmt: skip
+        load = copied(prefix.stage.name, partial_use(buffer, cells(prefix.along(element))), prefix.out, ())
+        uses = (load.uses[0], replace(prefix.out, name="dst"))
+        stage = replace(load, loops=(*prefix.rows, scan.cell, element), uses=uses, origin=prefix.stage.origin)
+        view = replace(prefix.view, refs=(*prefix.view.refs, _whole_view(buffer)))
+        return replace(prefix, view=view, stage=stage, scan=scan, out=uses[1])
+
+    # --- a scan for each row ------------------------------------------------------------------------
+
+    def _whole(self, prefix: Prefix) -> KernelView:
+        rows, scan, steps = prefix.rows, prefix.scan, prefix.steps
+        carry = prefix.partial(f"{prefix.out.buffer}_carry", self.taken, rows)
+        use = partial_use(carry, cells(rows))
+        loop = ordered(scan.cell, steps)
+        stages = [*prefix.front, *_ahead(prefix, use)]
+        stages += [carried(prefix, position(loop), use, (*rows, *loop))] if steps else []
+        stages += _behind(prefix, use)
+        view = prefix.view
+        return replace(view, stages=(*stages, *prefix.rest), allocs=(*view.allocs, carry))
+
+    # --- a scan in blocks ---------------------------------------------------------------------------
+
+    def _blocked(self, prefix: Prefix) -> list[KernelView]:
+        size = _block_size(prefix.steps, self.block)
+        count = -(-prefix.steps // size)
+        more = prefix.scan.cells > prefix.steps
+        block = Index(claim("block", {i.name for i in prefix.stage.loops}), count)
+        totals = self._temporary(prefix, "totals", prefix.along(replace(block, range=count - 1 + more)))
+        starts = self._temporary(prefix, "starts", prefix.along(replace(block, range=count + more)))
+        kernels = [self._made(prefix, "front", list(prefix.front))] if prefix.front else []
+        kernels += [
+            self._totals(prefix, totals, replace(block, range=count - 1 + more), size),
+            self._starts(prefix, totals, starts, replace(block, range=count - 1 + more)),
+            self._within(prefix, starts, block, size),
+        ]
+        last = _row_use(prefix, starts, Affine((), count))
+        behind = [*(_behind(prefix, last) if more else ()), *prefix.rest]
+        return [*kernels, self._made(prefix, "behind", behind, starts)] if behind else kernels
+
+    def _totals(self, prefix: Prefix, totals: Refinement, block: Index, size: int) -> KernelView:
+        """The aggregate of each block."""
+        loops = prefix.along(block)
+        use = partial_use(totals, cells(loops))
+        step = Affine.var(block.name, size) + Affine.var(prefix.scan.element.name)
+        acc = gathered("acc", prefix, step + prefix.scan.ahead, use, (*loops, *free(prefix.scan.element, size)))
+        acc = replace(acc, constraints=_inside(step, block.range * size, prefix.steps))
+        return self._made(prefix, "totals", [started("init", prefix, use, loops), acc], totals)
+
+    def _starts(self, prefix: Prefix, totals: Refinement, starts: Refinement, block: Index) -> KernelView:
+        """The aggregate of all that is in front of each block."""
+        carry = prefix.partial(f"{prefix.out.buffer}_carry", self.taken, prefix.rows)
+        use = partial_use(carry, cells(prefix.rows))
+        at = position(ordered(block, block.range))
+        step = carried_through(prefix, use, _row_use(prefix, totals, at), _row_use(prefix, starts, at))
+        stages = [
+            *_ahead(prefix, use),
+            replace(step, loops=(*prefix.rows, *ordered(block, block.range))),
+            copied("last", use, _row_use(prefix, starts, Affine((), block.range)), prefix.rows),
+        ]
+        kernel = self._made(prefix, "starts", stages, totals, starts)
+        return replace(kernel, allocs=(*kernel.allocs, carry))
+
+    def _within(self, prefix: Prefix, starts: Refinement, block: Index, size: int) -> KernelView:
+        """The cells of each block, from what is in front of it."""
+        rows, cell = prefix.along(block), prefix.scan.cell
+        carry = prefix.partial(f"{prefix.out.buffer}_carry", self.taken, rows)
+        use = partial_use(carry, cells(rows))
+        step = Affine.var(block.name, size) + Affine.var(cell.name)
+        inside = _inside(step, block.range * size, prefix.steps)
+        stages = [
+            copied("start", partial_use(starts, cells(rows)), use, rows),
+            carried(prefix, step, use, (*rows, *ordered(cell, size)), inside),
+        ]
+        kernel = self._made(prefix, "blocks", stages, starts)
+        return replace(kernel, allocs=(*kernel.allocs, carry))
+
+
+def _ahead(prefix: Prefix, carry: Use) -> list[Stage]:
+    """The carried value in front of the first step."""
+    count = min(prefix.scan.ahead, prefix.scan.elements)
+    loop = free(prefix.scan.element, count)
+    start = [started("start", prefix, carry, prefix.rows)]
+    if not count:
+        return start
+    loops = (*prefix.rows, *prefix.reduced, *loop)
+    return [*start, gathered("ahead", prefix, position(loop), carry, loops)]
+
+
+def _behind(prefix: Prefix, carry: Use) -> list[Stage]:
+    """The cells after the last step."""
+    loop = free(prefix.scan.cell, prefix.scan.cells - prefix.steps)
+    if prefix.scan.cells == prefix.steps:
+        return []
+    stage = copied("behind", carry, prefix.cell(position(loop) + prefix.steps), (*prefix.rows, *loop))
+    return [completed(prefix, stage)]
+
+
+def _row_use(prefix: Prefix, buffer: Refinement, at: Affine) -> Use:
+    """The access to a block's entry."""
+    entry = {prefix.scan.cell.name: at}
+    return partial_use(buffer, [f.substitute(entry) for f in cells(prefix.along(prefix.scan.cell))])
+
+
+def _inside(step: Affine, most: int, steps: int) -> tuple[Affine, ...]:
+    """What keeps the steps of a last block inside."""
+    return (step * -1 + (steps - 1),) if most > steps else ()
+
+
+def _block_size(steps: int, wanted: int) -> int:
+    """Near `wanted`, and a divisor of the steps where one is near, so that no block is ragged."""
+    divisors = (size for size in range(max(2, wanted // 2), 2 * wanted) if steps % size == 0 and size % 256)
+    return min(divisors, key=lambda size: abs(size - wanted), default=wanted)
+
+
+def _whole_view(buffer: Refinement) -> Refinement:
+    """A kernel's view of a buffer of main; closing the kernel finds its direction."""
+    return replace(buffer, dir=Direction.INOUT, source=buffer.into, tags=frozenset())
