@@ -10,7 +10,16 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tile_ir.diagnostics import Diagnostic, Severity, Source, Span, TileError, TilePlanError, TilePlanWarning
+from tile_ir.diagnostics import (
+    Diagnostic,
+    Severity,
+    Source,
+    Span,
+    TileError,
+    TileInternalError,
+    TilePlanError,
+    TilePlanWarning,
+)
 from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.verify import verify_block
 from tile_ir.target import Target
@@ -78,6 +87,19 @@ def refuse_unused(given: Mapping[str, Plan], kernels: Iterable[str]) -> None:
             problems.append(_placed(finding, name, _places(name, given[name], given)))
     if problems:
         raise TilePlanError(problems)
+
+
+@contextmanager
+def lowering(given: Mapping[str, Plan]) -> Generator[None]:
+    """What lowering trips over in a program with given plans is told as theirs."""
+    try:
+        yield
+    except TileInternalError as problem:
+        if not given:
+            raise
+        name, plan = next(iter(given.items()))
+        finding = Finding("TILE-E649", f"with these plans the program cannot be lowered: {problem}".partition("\n")[0])
+        raise TilePlanError(_placed(finding, name, _places(name, plan, given))) from problem
 
 
 def _places(name: str, plan: Plan, given: Mapping[str, Plan]) -> Mapping[Entry, Span]:

@@ -312,6 +312,17 @@ def local_memory_fits(kernel: Block, plan: Plan, target: Target) -> Iterator[Fin
         yield Finding("TILE-E647", message, "plan" if number is None else "stage", number or 0)
 
 
+def groups_run_whole_kernels(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
+    """Loops on the grid are around all that the kernel does."""
+    for block in [b for b in blocks_in(kernel) if b is not kernel]:
+        if any(i.bind is Bind.GRID and i.range > 1 for i in block.indexes):
+            number = next((n for n, level in enumerate(plan.levels) if level.bind is Bind.GRID), None)
+            message = f"the grid runs whole kernels, and this level is about {block.name!r} alone"
+            hint = "put loops that all stages share on the grid"
+            yield Finding("TILE-E650", message, "plan" if number is None else "level", number or 0, "", hint)
+            return
+
+
 def registers_suffice(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
     """A warning where one thread keeps more than its registers hold."""
     used = max(_bytes(kernel, Scope.THREAD), default=0)
@@ -332,4 +343,4 @@ def _bytes(kernel: Block, scope: Scope) -> list[int]:
     ]
 
 
-BUILT: tuple[BuiltCheck, ...] = (local_memory_fits, registers_suffice)
+BUILT: tuple[BuiltCheck, ...] = (groups_run_whole_kernels, local_memory_fits, registers_suffice)
