@@ -113,7 +113,7 @@ def instructions_are_known(view: KernelView, plan: Plan, target: Target) -> Iter
     if name not in known:
         message = f"{target.name} has no instruction {name!r}"
         yield Finding("TILE-E634", message, "instruction", 0, name, did_you_mean(name, known, "its instructions"))
-    elif name in MATRIX_INSTRUCTIONS and not target.model.get("reduced_precision"):
+    elif name in MATRIX_INSTRUCTIONS and not target.options.reduced_precision:
         message = f"{name!r} rounds otherwise than the program says"
         yield Finding("TILE-E634", message, "instruction", 0, name, "allow it by reduced_precision=True")
 
@@ -274,7 +274,7 @@ def conversions_are_exact(view: KernelView, plan: Plan, target: Target) -> Itera
         if found is None:
             hint = did_you_mean(staging.dtype, [d.value for d in DType], "element types")
             yield Finding("TILE-E646", f"no element type is called {staging.dtype!r}", "stage", n, staging.dtype, hint)
-        elif own is not None and promote(own, found) is not found and not target.model.get("reduced_precision"):
+        elif own is not None and promote(own, found) is not found and not target.options.reduced_precision:
             message = f"{staging.dtype} does not hold every {own} of {staging.operand!r}"
             yield Finding("TILE-E646", message, "stage", n, staging.dtype, "allow it by reduced_precision=True")
 
@@ -305,7 +305,7 @@ CHECKS: tuple[Check, ...] = (
 def local_memory_fits(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
     """The copies that a group shares fit its local memory."""
     used = sum(_bytes(kernel, Scope.GROUP))
-    most = max(target.settings.max_mem, int(target.model.get("static_local_bytes", 0)))
+    most = max(target.settings.max_mem, target.settings.static_local_bytes)
     if used > most:
         number = next((n for n, staging in enumerate(plan.stagings) if staging.unit == "LOCAL"), None)
         message = f"a group's copies take {used} bytes of local memory, {target.name} has {most}"
