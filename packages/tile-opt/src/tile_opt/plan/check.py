@@ -58,19 +58,21 @@ class PlanCheck:
             message = f"the plan of {self.view.name!r} cannot be built: {reason}"
             raise TilePlanError(self._diagnostic(Finding("TILE-E649", message))) from problem
 
-    def after(self, kernel: Block) -> None:
+    def after(self, kernel: Block, *, warn: bool = True) -> None:
         """The scheduled kernel: valid Stripe, within the target's memory. TilePlanWarning for what only costs time."""
         with self.building():
             verify_block(kernel)
-        self._report([f for check in BUILT for f in check(kernel, self.plan, self.target)])
+        for diagnostic in self._report([f for check in BUILT for f in check(kernel, self.plan, self.target)]):
+            if warn:
+                warnings.warn(diagnostic.render(), TilePlanWarning, stacklevel=2)
 
-    def _report(self, findings: list[Finding]) -> None:
+    def _report(self, findings: list[Finding]) -> list[Diagnostic]:
+        """What are no errors."""
         found = [self._diagnostic(f) for f in findings]
         errors = [d for d in found if d.severity is Severity.ERROR]
         if errors:
             raise TilePlanError(errors)
-        for diagnostic in found:
-            warnings.warn(diagnostic.render(), TilePlanWarning, stacklevel=2)
+        return found
 
     def _diagnostic(self, finding: Finding) -> Diagnostic:
         return _placed(finding, self.view.name, _places(self.view.name, self.plan, self.given))

@@ -325,7 +325,7 @@ def groups_run_whole_kernels(kernel: Block, plan: Plan, target: Target) -> Itera
 
 def registers_suffice(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
     """A warning where one thread keeps more than its registers hold."""
-    used = max(_bytes(kernel, Scope.THREAD), default=0)
+    used = max(_bytes(kernel, Scope.THREAD, "REG"), default=0)
     machine = target.machine
     most = (
         4 * machine.occupancy.item_registers if machine.occupancy else machine.vector.registers * machine.vector.bytes
@@ -335,10 +335,14 @@ def registers_suffice(kernel: Block, plan: Plan, target: Target) -> Iterator[Fin
         yield Finding("TILE-W648", message, severity=Severity.WARNING)
 
 
-def _bytes(kernel: Block, scope: Scope) -> list[int]:
-    """Bytes that each block allocates for `scope`."""
+def _bytes(kernel: Block, scope: Scope, unit: str = "") -> list[int]:
+    """Bytes that each block allocates for `scope`, in this memory."""
     return [
-        sum(r.type.nbytes * r.versions for r in block.refs if r.dir is Direction.ALLOC and r.loc.scope is scope)
+        sum(
+            r.type.nbytes * r.versions
+            for r in block.refs
+            if r.dir is Direction.ALLOC and r.loc.scope is scope and unit in ("", r.loc.unit)
+        )
         for block in blocks_in(kernel)
     ]
 
