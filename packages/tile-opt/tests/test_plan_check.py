@@ -63,7 +63,7 @@ MISTAKES = {
     "group m:16/3": ("E635", "pieces of 3 do not make up 16 iterations", "/3", ""),
     "vector n:1 x0": ("E635", "at least 1 lane", "x0", ""),
     "grid m:4; stage B in LOCAL versions 0": ("E635", "at least 1 version", "0", ""),
-    "reduce k across lanes x64": ("E635", "32 iterations of 'k' give 1 to 32 partial results", "x64", ""),
+    "reduce k across lanes x0": ("E635", "1 to 4096 partial results side by side", "x0", ""),
     "grid m:4 m:2": ("E636", "covers 'm' twice", "m", ""),
     "edge m mask; edge m peel": ("E636", "a line above says 'edge' of 'm' already", "m", ""),
     "grid m:16; serial m:32": ("E637", "covers 32 iterations of 'm', one of the level outside it only 16", "m:32", ""),

@@ -19,7 +19,7 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Scope
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 
-from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import MERGING
 from tile_opt.plan.names import operands
 from tile_opt.plan.plan import Across, Edge, Plan
@@ -140,9 +140,8 @@ def counts_are_sensible(view: KernelView, plan: Plan, target: Target) -> Iterato
         if staging.pad < 0:
             yield Finding("TILE-E635", "rows are padded by 0 elements or more", "stage", n, str(staging.pad))
     for n, reduction in enumerate(plan.reductions):
-        extent = view.ranges.get(reduction.loop, 1)
-        if not 1 <= reduction.ways <= max(1, extent):
-            message = f"{extent} iterations of {reduction.loop!r} give 1 to {extent} partial results"
+        if not 1 <= reduction.ways <= MOST_UNROLLED:
+            message = f"a reduction has 1 to {MOST_UNROLLED} partial results side by side"
             yield Finding("TILE-E635", message, "reduce", n, f"x{reduction.ways}")
 
 
@@ -194,7 +193,7 @@ def vectors_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[
 def items_fit(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
     """A group has no more items than the target allows."""
     numbers = [n for n, level in enumerate(plan.levels) if level.bind in ITEMS]
-    items = prod(_points(view, plan, n) for n in numbers)
+    items = max((prod(_points(view, plan, n, stage) for n in numbers) for stage in view.stages), default=1)
     most = target.settings.threads
     if items > most:
         message = f"a group of {items} items is more than the {most} that {target.name} runs"
@@ -204,14 +203,21 @@ def items_fit(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]
 def code_is_bounded(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
     """Straight-line code stays within reason."""
     numbers = [n for n, level in enumerate(plan.levels) if level.bind in (Bind.UNROLL, Bind.VECTOR)]
-    copies = prod(-(-_points(view, plan, n) // max(1, plan.levels[n].lanes)) for n in numbers)
+    copies = max((prod(_copies(view, plan, n, stage) for n in numbers) for stage in view.stages), default=1)
     if copies > MOST_UNROLLED:
         message = f"{copies} copies of the body in straight-line code are more than {MOST_UNROLLED}"
         yield Finding("TILE-E642", message, "level", numbers[-1], "", "let a serial level outside it cover less")
 
 
-def _points(view: KernelView, plan: Plan, level: int) -> int:
-    return plan.points(level, {c.loop: view.ranges.get(c.loop, 1) for c in plan.levels[level].covers})
+def _copies(view: KernelView, plan: Plan, level: int, stage: Stage) -> int:
+    return -(-_points(view, plan, level, stage) // max(1, plan.levels[level].lanes))
+
+
+def _points(view: KernelView, plan: Plan, level: int, stage: Stage) -> int:
+    """Points of a level as far as a stage has its loops."""
+    extents = {loop.name: loop.range for loop in (*view.loops, *stage.loops)}
+    covers = [c for c in plan.levels[level].covers if c.loop in extents]
+    return prod(-(-plan.tile(c.loop, level - 1, extents[c.loop]) // max(1, c.size)) for c in covers)
 
 
 # --- results ---------------------------------------------------------------------------------------
