@@ -12,7 +12,7 @@ from tile_ir.diagnostics import Source, TilePlanError, TilePlanWarning
 from tile_ir.dtype import DType
 from tile_ir.machine import InstructionRate, LocalMemory, Machine, Occupancy
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Direction, Location, Refinement, Scope, TensorType
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Location, Refinement, Scope, TensorType
 from tile_ir.stripe.parser import parse_block
 from tile_ir.target import HardwareSettings, Target
 from tile_opt.kernel.view import KernelView, open_kernel
@@ -63,7 +63,7 @@ MISTAKES = {
     "group m:16/3": ("E635", "pieces of 3 do not make up 16 iterations", "/3", ""),
     "vector n:1 x0": ("E635", "at least 1 lane", "x0", ""),
     "grid m:4; stage B in LOCAL versions 0": ("E635", "at least 1 version", "0", ""),
-    "reduce k across lanes x64": ("E635", "32 iterations of 'k' give 1 to 32 partial results", "x64", ""),
+    "reduce k across lanes x0": ("E635", "1 to 4096 partial results side by side", "x0", ""),
     "grid m:4 m:2": ("E636", "covers 'm' twice", "m", ""),
     "edge m mask; edge m peel": ("E636", "a line above says 'edge' of 'm' already", "m", ""),
     "grid m:16; serial m:32": ("E637", "covers 32 iterations of 'm', one of the level outside it only 16", "m:32", ""),
@@ -153,6 +153,13 @@ def test_local_memory_is_counted_in_what_was_built() -> None:
     check.after(built(Scope.GROUP, 6144))
     with pytest.raises(TilePlanError, match="take 49160 bytes of local memory, gpu has 49152"):
         check.after(built(Scope.GROUP, 6145))
+
+
+def test_the_grid_runs_whole_kernels() -> None:
+    plans = parse_plans(FITTING)
+    inner = Block("acc", indexes=(Index("k_g", 4, bind=Bind.GRID),))
+    with pytest.raises(TilePlanError, match=r"plan>:2:3: error TILE-E650: (.|\n)* about 'acc' alone"):
+        PlanCheck(view(), plans["C"], GPU, plans).after(Block("C", body=(inner,)))
 
 
 def test_a_tile_too_large_for_the_registers_is_a_warning() -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import tile_hal
 import tile_runtime as tile
 from tile_hal.builtin.common import HostDevice, HostDeviceSet, load_target, supported_dtypes
 from tile_hal.builtin.interp import InterpCompiler, InterpExecutor
-from tile_ir.target import Capabilities
+from tile_ir.stripe.nodes import Bind
+from tile_ir.target import Capabilities, PassConfig, Target
+from tile_opt.blocks.split import split
+from tile_opt.kernel.view import KernelView, close_kernel
+from tile_opt.passes import PASSES
+from tile_opt.passes.scheduling import Built, SchedulingPass
+from tile_opt.plan.plan import Cover, Level, Plan
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -34,6 +41,33 @@ def add() -> tile.Function:
 @pytest.fixture(scope="session")
 def matmul() -> tile.Function:
     return tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
+
+
+@dataclass(frozen=True)
+class Pieces(SchedulingPass):
+    """A small scheduler: a serial loop over pieces of the first loop, in a few sizes."""
+
+    name: ClassVar[str] = "pieces"
+    sizes: tuple[int, ...] = (4, 2, 8)
+
+    def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
+        for size in self.sizes if view.loops else ():
+            yield Plan((Level(Bind.NONE, (Cover(view.loops[0].name, size),)),), reason="pieces")
+
+    def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
+        (cover,) = plan.levels[0].covers
+        sizes = {loop.name: loop.range for loop in view.loops} | {cover.loop: cover.size}
+        return Built(replace(split(close_kernel(view), sizes), tags=frozenset({"kernel", "scheduled"})))
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> tile_hal.Device:
+    """The device `interp` with `Pieces` as its scheduler."""
+    device = tile_hal.device("interp")
+    passes = tuple(PassConfig(name) for name in ("inline", "fuse", "merge", "pieces"))
+    monkeypatch.setitem(PASSES, "pieces", f"{Pieces.__module__}:Pieces")
+    monkeypatch.setattr(device, "target", replace(device.target, passes=passes))
+    return device
 
 
 class LateQueue(tile_hal.HostQueue):

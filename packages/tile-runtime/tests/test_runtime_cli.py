@@ -12,20 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 import tile_autodiff
+from tile_hal import Device
 from tile_runtime.cli.app import app
 from typer.testing import CliRunner
 
 MATMUL = "function (A[M, L], B[L, N]) -> (C) {\n    C[i, j : M, N] = +(A[i, k] * B[k, j]);\n}\n"
 SHAPES = ["--shape", "A=float32[4,3]", "-s", "B=[3,5]"]
 COMMANDS = [
-    "devices", "doctor", "check", "fmt", "ir", "explain", "run", "grad", "bench", "tune", "plugins", "conformance",
+    "devices", "doctor", "check", "fmt", "ir", "explain", "plan", "run", "grad", "bench", "tune", "plugins", "conformance",
     "cache info", "cache clear", "cache verify",
 ]  # fmt: skip
 
 
 class Result:
-    def __init__(self, *arguments: object) -> None:
-        done = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+    def __init__(self, *arguments: object, input: str | None = None) -> None:
+        done = CliRunner().invoke(app, [str(a) for a in arguments], input=input, env={"COLUMNS": "200"})
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         self.code, self.out, self.err = done.exit_code, done.stdout, done.stderr
         assert "Traceback" not in self.out + self.err
@@ -142,13 +143,91 @@ def test_explain_and_bench(file: Path) -> None:
     assert "gflops" in Result("bench", file, *SHAPES, "--seconds", "0").out
 
 
+SQUARE = ["-s", "A=[8,8]", "-s", "B=[8,8]", "--device", "interp"]
+GIVEN = "plan kernel_0 {\n  serial i:3\n}\n"
+
+
+@pytest.mark.usefixtures("planned")
 def test_tune(tmp_path: Path, file: Path) -> None:
-    rows = Result("tune", file, "-s", "A=[64,64]", "-s", "B=[64,64]", "--trials", "4", "--json").json
-    assert {} in [r["changed"] for r in rows] and 1 < len(rows) <= 4
+    rows = Result("tune", file, *SQUARE, "--trials", "3", "--json").json
+    assert sorted(r["own"] for r in rows) == [False, False, True] and all("serial i:" in r["plan"] for r in rows)
     assert [r["seconds"] for r in rows] == sorted(r["seconds"] for r in rows)
-    assert "the cost model's choice" in Result("tune", file, "-s", "A=[64,64]", "-s", "B=[64,64]", "--trials", "2").out
-    assert "only one schedule" in Result("tune", file, *SHAPES, "--trials", "1").out
+    got = Result("tune", file, *SQUARE, "--trials", "2", "--save", tmp_path / "best.plan")
+    assert "serial i:4 (the compiler’s choice)" in got.out and "serial i:2" in got.out
+    assert Result("plan", file, *SQUARE, "--use", tmp_path / "best.plan").out == (tmp_path / "best.plan").read_text()
+    assert "only one plan" in Result("tune", file, *SQUARE, "--trials", "1").out
     assert Result("tune", file, *SHAPES, "--device", "null").code == 1
+
+
+def test_tune_shows_a_progress_bar_on_a_terminal(planned: Device, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    updates: list[dict[str, Any]] = []
+    monkeypatch.setattr("rich.progress.Progress.update", lambda self, bar, **facts: updates.append(facts))
+    Result("tune", file, *SQUARE, "--trials", "2")
+    assert [u["completed"] for u in updates] == list(range(1, updates[-1]["total"] + 1))
+    assert updates[-1]["description"].startswith("best ")
+
+
+@pytest.mark.usefixtures("planned")
+def test_plans_are_printed_and_used(file: Path, tmp_path: Path) -> None:
+    got = Result("plan", file, *SQUARE)
+    assert got.code == 0 and got.out.startswith(
+        "// C[i, j : M, N] = +(A[i, k] * B[k, j]);\n// loops i: 8, j: 8, k: 8\n"
+    )
+    (tmp_path / "my.plan").write_text(got.out.replace("serial i:4", "serial i:3"), encoding="utf-8")
+    changed = Result("plan", file, *SQUARE, "--use", tmp_path / "my.plan")
+    assert "serial i:3" in changed.out
+    assert Result("plan", file, *SQUARE, "--plan", "-", input=changed.out).out == changed.out
+    assert (
+        "serial i:3" in Result("plan", file, *SQUARE, "--use", tmp_path / "my.plan", "--json").json["plans"]["kernel_0"]
+    )
+    for command in ("ir", "bench"):
+        assert Result(command, file, *SQUARE, "--plan", tmp_path / "my.plan").code == 0
+    np.save(tmp_path / "a.npy", np.ones((8, 8), np.float32))
+    inputs = [f"--input={n}={tmp_path / 'a.npy'}" for n in "AB"]
+    assert "8" in Result("run", file, *inputs, "-d", "interp", "--plan", tmp_path / "my.plan").out
+
+
+@pytest.mark.usefixtures("planned")
+def test_plans_are_timed_and_compared(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.plan").write_text(GIVEN, encoding="utf-8")
+    got = Result("plan", file, *SQUARE, "--use", tmp_path / "my.plan", "--time")
+    assert got.code == 0 and "kernel_0" in got.out and "Results: the same" in got.out
+    facts = Result("plan", file, *SQUARE, "--use", tmp_path / "my.plan", "--time", "--json").json
+    assert (
+        facts["seconds"]["kernel_0"] > 0 and facts["own_seconds"]["kernel_0"] > 0 and facts["largest_difference"] == 0
+    )
+
+
+@pytest.mark.usefixtures("planned")
+def test_plans_that_do_not_fit_have_their_place(file: Path, tmp_path: Path) -> None:
+    for text, code, message in (
+        (GIVEN.replace("i:3", "q:3"), 1, f"{tmp_path / 'my.plan'}:2:10: error TILE-E631"),
+        (GIVEN.replace("serial", "sereal"), 1, "did you mean 'serial'?"),
+        (GIVEN.replace("kernel_0", "kernel_7"), 1, "did you mean 'kernel_0'?"),
+    ):
+        (tmp_path / "my.plan").write_text(text, encoding="utf-8")
+        got = Result("plan", file, *SQUARE, "--use", tmp_path / "my.plan")
+        assert got.code == code and message in got.err and not got.out
+    got = Result("plan", file, *SQUARE, "--use", tmp_path / "missing.plan")
+    assert got.code == 2 and "missing.plan" in got.err
+    assert Result("plan", file, *SQUARE[:-1], "null").code == 1
+
+
+@pytest.mark.usefixtures("planned")
+def test_plans_are_edited(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "editor.py"
+    monkeypatch.setenv("VISUAL", f"{sys.executable} {script}")
+    editing = "import sys, pathlib; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text().replace('i:4', {!r}))"
+    script.write_text(editing.format("i:2"), encoding="utf-8")
+    got = Result("plan", file, *SQUARE, "--edit", "--save", tmp_path / "my.plan")
+    assert got.code == 0 and not got.out and "serial i:2" in (tmp_path / "my.plan").read_text(encoding="utf-8")
+    script.write_text(editing.format("q:2"), encoding="utf-8")
+    got = Result("plan", file, *SQUARE, "--edit")
+    assert got.code == 1 and "<edited>:5:10: error TILE-E631" in got.err
+    script.write_text("raise SystemExit(3)", encoding="utf-8")
+    assert "failed, so nothing is changed" in Result("plan", file, *SQUARE, "--edit").err
+    monkeypatch.setenv("VISUAL", str(tmp_path / "no such editor"))
+    assert Result("plan", file, *SQUARE, "--edit").code == 2
 
 
 @pytest.mark.parametrize("device", ["interp", "llvm"])

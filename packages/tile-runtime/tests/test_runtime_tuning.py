@@ -1,101 +1,184 @@
-"""Tuning: several schedules are measured, failures are survived, winners are kept."""
+"""Tuning: several plans of each kernel are measured, failures are survived, winners are kept."""
 
 from __future__ import annotations
 
-import threading
+import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
-import tile_hal
 import tile_runtime as tile
-from tile_hal.host_queue import HostEvent
+from tile_hal import Device
 from tile_ir.diagnostics import Diagnostic
-from tile_ir.target import PassConfig
-from tile_runtime import hazards, tuning, winners
-from tile_runtime.executable import Executable
+from tile_opt.plan.text import parse_plans
+from tile_runtime import tuning, winners
+from tile_runtime.cache import DiskCache
+from tile_runtime.lowered import Lowered
+from tile_runtime.measure import Launch, kernel_seconds
+
+TWICE = "function (A[M, L], B[L, N]) -> (C, D) { C[i, j : M, N] = +(A[i, k] * B[k, j]); D[x, y : M, N] = +(B[x, z] * A[z, y]); }"
+MIXED = "function (A[M, L], B[L, N]) -> (C, D) { C[i, j : M, N] = +(A[i, k] * B[k, j]); D[x : M] = >(A[x, y]); }"
+A = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 
-def test_trials_choose_among_right_schedules(matmul: tile.Function) -> None:
-    a, b = np.random.default_rng(3).random((2, 48, 48), np.float32)
-    evaluator = tile.Evaluator("llvm", tile_trials=4)
-    np.testing.assert_allclose(evaluator(matmul, a, b), a @ b, rtol=1e-5)
-    trials = tuning.measure(tile.Evaluator("llvm").lower(matmul, a, b), 9)
-    assert len(trials) > 2
-    for trial in trials:
-        np.testing.assert_allclose(trial.lowered.executable.run_arrays([a, b])[0], a @ b, rtol=1e-5)
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILE_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
-def test_tiles_of_matrix_instructions_are_varied(matmul: tile.Function) -> None:
-    """Register files and caches do not matter to them: the number of multiprocessors does."""
-    target = tile.device("interp").target
-    gpu = replace(
-        target,
-        settings=replace(target.settings, threads=256, use_global=False, max_mem=49152, buffer_align=128, cores=132),
-        model={**target.model, "reduced_precision": True, "matrix": ["mma_m16n8k8_tf32"], "subgroup": 32},
-        passes=tuple(PassConfig(name) for name in ("inline", "fuse", "merge", "accumulate", "tensor_tile", "gpu_tile")),
-    )
-    groups: set[tuple[int, int, int]] = set()
-    for _, varied in tuning.targets(gpu):
-        a, b = (tile.placeholder("float32", (512, 512), name=n) for n in "AB")
-        (kernel,) = matmul.lower(a, b, device="interp").retargeted(varied).kernels.kernels
-        groups.add(kernel.groups)
-    assert len(groups) >= 3
+@pytest.fixture
+def low(planned: Device, matmul: tile.Function) -> Lowered:
+    return matmul.lower(A, A, device=planned)
 
 
-def test_schedules_that_fail_are_survived(matmul: tile.Function, monkeypatch: pytest.MonkeyPatch) -> None:
-    a = np.ones((40, 40), np.float32)
-    base = tile.Evaluator("llvm").lower(matmul, a, a)
-    run = Executable.run_tensors
+def hold(monkeypatch: pytest.MonkeyPatch, best: int, broken: Sequence[int] = ()) -> None:
+    """Kernels take 1 s, 2 s with pieces of another size than `best`; those of `broken` sizes fail."""
 
-    def fragile(self: Executable, *arguments: Any) -> Any:
-        if self is not base.executable:
+    def seconds(self: Launch) -> float:
+        self.prepared.run(self.buffers).wait()
+        size = next(i.range for i in self.prepared.kernel_list.kernels[0].stripe.body[0].indexes if i.value is None)  # pyright: ignore
+        if size in broken:
             raise tile.TileDeviceError(Diagnostic("TILE-D000", "out of luck"))
-        return run(self, *arguments)
+        return 1.0 if size == best else 2.0
 
-    monkeypatch.setattr(Executable, "run_tensors", fragile)
-    trials = tuning.measure(base, 4)
-    assert len(trials) > 1 and trials[0].lowered is base
-    assert [t.failure is None for t in trials] == [True] + [False] * (len(trials) - 1)
+    monkeypatch.setattr(Launch, "seconds", seconds)
 
 
-def test_a_schedule_that_fails_does_not_fail_those_after_it(
-    matmul: tile.Function, late: tile_hal.Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As with several kernels: what is waited for has failed, while the rest of the same work is pending yet."""
-    a = np.ones((8, 8), np.float32)
-    base = tile.Evaluator(late).lower(matmul, a, a)
-    run, broken, held = Executable.run_tensors, list[Executable](), HostEvent()
-
-    def fragile(self: Executable, tensors: Any, out: Any) -> Any:
-        if self is not base.executable and (not broken or self in broken):
-            broken.append(self)
-            results = run(self, tensors, out)
-            for tensor in results:
-                tensor.wait()
-                hazards.written(tensor, held)
-            threading.Timer(0.1, lambda: held.fail(RuntimeError("out of luck, too"))).start()
-            raise tile.TileDeviceError(Diagnostic("TILE-D000", "out of luck"))
-        return run(self, tensors, out)
-
-    monkeypatch.setattr(Executable, "run_tensors", fragile)
-    trials = tuning.measure(base, 4)
-    assert len(trials) > 2
-    assert [t.failure is None for t in trials] == [True] * (len(trials) - 1) + [False]
+def sizes(trials: Sequence[tuning.Trial]) -> list[int]:
+    return [t.plan.levels[0].covers[0].size for t in trials]
 
 
-def test_the_winner_is_stored_even_when_interrupted(matmul: tile.Function, monkeypatch: pytest.MonkeyPatch) -> None:
-    a = np.ones((44, 44), np.float32)
-    base = tile.Evaluator("llvm").lower(matmul, a, a)
-    assert winners.find(base, 3) is None
+def test_kernels_are_timed_one_by_one(planned: Device) -> None:
+    made = tile.Function(MIXED).lower(A, A, device=planned)
+    times = kernel_seconds(made, rounds=1)
+    assert list(times) == [k.name for k in made.kernels.kernels] and all(s > 0 for s in times.values())
 
-    def impatient(trials: Sequence[tuning.Trial]) -> None:
-        if trials[-1].seconds < float("inf"):
+
+def test_the_fastest_plan_wins(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold(monkeypatch, best=8)
+    tuned = tuning.measure(low, 3)
+    assert sizes(tuned.trials) == [8, 4, 2] and [t.own for t in tuned.trials] == [False, True, False]
+    assert [c.size for c in tuned.lowered.plans["kernel_0"].levels[0].covers] == [8]
+    np.testing.assert_array_equal(tuned.lowered.executable.run_arrays([A, A])[0], A @ A)
+
+
+def test_no_more_plans_than_asked_for(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold(monkeypatch, best=8)
+    assert sizes(tuning.measure(low, 2).trials) == [4, 2]
+    assert tuning.measure(low, 1).lowered is low
+
+
+def test_hopeless_plans_run_once(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+
+    def seconds(self: Launch) -> float:
+        size = next(i.range for i in self.prepared.kernel_list.kernels[0].stripe.body[0].indexes if i.value is None)  # pyright: ignore
+        runs.append(size)
+        return {4: 1.0, 2: 11.0, 8: 9.0}[size]
+
+    monkeypatch.setattr(Launch, "seconds", seconds)
+    tuned = tuning.measure(low, 3)
+    assert runs.count(2) == 1 and runs.count(4) == runs.count(8) == 6
+    assert [t.seconds for t in tuned.trials] == [1.0, 9.0, 11.0] and tuned.lowered is low
+
+
+def test_each_kernel_has_its_own_winner(planned: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    low = tile.Function(MIXED).lower(A, A, device=planned)
+
+    def seconds(self: Launch) -> float:
+        self.prepared.run(self.buffers).wait()
+        block = next(k.stripe for k in self.prepared.kernel_list.kernels if k.stripe.name == self.kernel)
+        size = next(i.range for i in block.body[0].indexes if i.value is None)  # pyright: ignore
+        return 1.0 if size == {"kernel_0": 2, "kernel_1": 8}[self.kernel] else 2.0
+
+    monkeypatch.setattr(Launch, "seconds", seconds)
+    tuned = tuning.measure(low, 3)
+    assert {n: p.levels[0].covers[0].size for n, p in tuned.lowered.plans.items()} == {"kernel_0": 2, "kernel_1": 8}
+
+
+def test_equal_kernels_share_trials_and_winner(planned: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    low = tile.Function(TWICE).lower(A, A, device=planned)
+    hold(monkeypatch, best=2)
+    tuned = tuning.measure(low, 3)
+    assert len(tuned.trials) == 3 and len(tuned.trials[0].kernels) == 2
+    covers = {n: p.levels[0].covers[0] for n, p in tuned.lowered.plans.items()}
+    assert {n: (c.loop, c.size) for n, c in covers.items()} == {"kernel_0": ("i", 2), "kernel_1": ("x", 2)}
+
+
+def test_given_plans_are_kept(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold(monkeypatch, best=8)
+    given = low.planned(parse_plans("plan kernel_0 {\n serial i:3\n}"))
+    tuned = tuning.measure(given, 3)
+    assert tuned.lowered is given and not tuned.trials
+
+
+def test_plans_that_fail_are_survived(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold(monkeypatch, best=8, broken=[8])
+    tuned = tuning.measure(low, 3)
+    assert tuned.lowered is low
+    assert [t.failure is None for t in tuned.trials] == [True, True, False]
+    hold(monkeypatch, best=8, broken=[4])
+    with pytest.raises(tile.TileDeviceError, match="out of luck"):
+        tuning.measure(low, 3)
+
+
+def test_the_winner_is_stored_even_when_interrupted(low: Lowered, monkeypatch: pytest.MonkeyPatch) -> None:
+    decision = low.compiled.decisions["kernel_0"]
+    assert winners.find(low, decision, 3) is None
+    hold(monkeypatch, best=8)
+
+    def impatient(trials: Sequence[tuning.Trial], done: int, total: int) -> None:
+        assert done <= total == 18
+        if done > 3 and trials[-1].measured:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tuning.measure(base, 3, impatient)
+        tuning.measure(low, 3, impatient)
     monkeypatch.setattr(tuning, "measure", None)  # the stored one is taken, nothing is measured again
-    np.testing.assert_allclose(tuning.best(base, 3).executable.run_arrays([a, a])[0], a @ a)
+    assert [c.size for c in tuning.best(low, 3).plans["kernel_0"].levels[0].covers] == [8]
+    assert winners.find(low, decision, 4) is None, "more plans are wanted than were tried"
+
+
+def test_winners_are_those_of_equal_kernels_anywhere(
+    low: Lowered, planned: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(monkeypatch, best=2)
+    tuning.measure(low, 3)
+    monkeypatch.setattr(tuning, "measure", None)
+    other = tile.Function("function (P[M, L], Q[L, N]) -> (R) { R[a, b : M, N] = +(P[a, c] * Q[c, b]); }")
+    found = tuning.best(other.lower(A, A, device=planned), 3)
+    (plan,) = found.plans.values()
+    assert [(c.loop, c.size) for c in plan.levels[0].covers] == [("a", 2)]
+    assert (
+        winners.find(low.retargeted(replace(low.target, name="other")), low.compiled.decisions["kernel_0"], 3) is None
+    )
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"no json",
+        b"[]",
+        json.dumps({"trials": 9}).encode(),
+        json.dumps({"trials": 9, "plan": "plan winner {\n  sereal loop0:2\n}"}).encode(),
+        json.dumps({"trials": 9, "plan": "plan another {}"}).encode(),
+        json.dumps({"trials": 9, "plan": "plan winner {\n  serial loop7:2\n}"}).encode(),
+        json.dumps({"trials": 9, "plan": "plan winner {\n  grid loop0:99999\n  group loop0:1\n}"}).encode(),
+    ],
+)
+def test_a_stored_winner_that_does_not_fit_is_a_warning(
+    low: Lowered, stored: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiskCache, "read", lambda self, key: stored)  # pyright: ignore
+    with pytest.warns(tile.TilePlanWarning, match="kept for kernel 'kernel_0' is not used"):
+        assert winners.find(low, low.compiled.decisions["kernel_0"], 3) is None
+
+
+def test_an_evaluator_with_trials(planned: Device, matmul: tile.Function, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold(monkeypatch, best=2)
+    evaluator = tile.Evaluator(planned, tile_trials=3)
+    np.testing.assert_array_equal(evaluator(matmul, A, A), A @ A)
+    assert [c.size for c in evaluator.lower(matmul, A, A).plans["kernel_0"].levels[0].covers] == [2]

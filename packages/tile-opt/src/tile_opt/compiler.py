@@ -16,7 +16,7 @@ from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import PassConfig, Target
 
 from tile_opt.pipeline import Callback, schedule
-from tile_opt.plan.check import refuse_unused
+from tile_opt.plan.check import lowering, refuse_unused
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program
@@ -91,7 +91,8 @@ def _compiled(
     if plans:
         refuse_unused(plans, scheduled.decisions)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
-    kernels = lower_kernels(scheduled.program, target, check, timings)
+    with lowering(plans or {}):
+        kernels = lower_kernels(scheduled.program, target, check, timings)
     return Compiled(program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
 
 UNMEASURED = float("inf")
+HOPELESS = 10
+"""A plan whose first run takes so many times as long as that of the fastest is not run again."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,11 @@ class Trial:
     """Best time of one run: all launches of these kernels, and of the kernels that the plan adds."""
     failure: str | None = None
     """Why the device could not run it."""
+    running: bool = True
+    """False once it has failed, or has taken so long that it is not run again."""
+
+    def fail(self, reason: TileError) -> None:
+        self.failure, self.seconds, self.running = str(reason), UNMEASURED, False
 
     @property
     def kernel(self) -> str:
@@ -180,14 +187,14 @@ class _Variant:
         """One run of the program: seconds by trial, under its identity."""
         spent: dict[int, float] = {}
         for trial, step in self.steps:
-            if trial is not None and trial.failure is not None:
+            if trial is not None and not trial.running:
                 continue
             try:
                 seconds = step.seconds()
             except TileError as failure:
                 if trial is None or trial.own:
                     raise  # what the cost model chose has to run
-                trial.failure, trial.seconds = str(failure), UNMEASURED
+                trial.fail(failure)
                 continue
             if trial is not None:
                 spent[id(trial)] = spent.get(id(trial), 0.0) + seconds
@@ -203,7 +210,7 @@ def _variant(base: Lowered, trials: Sequence[Trial], buffers: Buffers) -> _Varia
         if not others:
             raise
         for trial in others:
-            trial.failure = str(failure)
+            trial.fail(failure)
         return None
 
 
@@ -222,6 +229,19 @@ def _time(base: Lowered, kernels: Sequence[Sequence[Trial]], watch: Watch) -> No
         for number, variant in enumerate(variants):
             spent = variant.run()
             for trial in trials:
-                if turn and trial.failure is None:  # the first run is cold
+                if trial.running:
                     trial.seconds = min(trial.seconds, spent.get(id(trial), UNMEASURED))
             watch(trials, turn * len(variants) + number + 1, total)
+        if not turn:
+            for kernel in kernels:
+                _drop_slow(kernel)
+
+
+def _drop_slow(kernel: Sequence[Trial]) -> None:
+    """The first run is cold: it only tells which plans are not worth more of them."""
+    fastest = min(trial.seconds for trial in kernel)
+    for trial in kernel:
+        if trial.running and not trial.own and trial.seconds > HOPELESS * fastest:
+            trial.running = False
+        elif trial.running:
+            trial.seconds = UNMEASURED

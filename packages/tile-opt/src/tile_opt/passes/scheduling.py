@@ -104,12 +104,15 @@ class SchedulingPass(Pass):
         return None if plan is None else (plan, self.build(view, plan, target))
 
     def checked(self, view: KernelView, plan: Plan, target: Target, given: Mapping[str, Plan] | None = None) -> Built:
-        """What a plan from outside makes of a kernel; TilePlanError, with places in `given`, where it does not fit."""
+        """What a plan from outside makes of a kernel; TilePlanError where it does not fit.
+
+        Places are those in `given`, the plans of the caller, who is warned of what will be slow.
+        """
         check = PlanCheck(view, plan, target, given or {})
         check.before()
         with check.building():
             built = self.build(view, plan, target)
-        check.after(built.kernel)
+        check.after(built.kernel, warn=given is not None)
         return built
 
     def apply(self, program: Program, target: Target) -> Program:

@@ -10,7 +10,16 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tile_ir.diagnostics import Diagnostic, Severity, Source, Span, TileError, TilePlanError, TilePlanWarning
+from tile_ir.diagnostics import (
+    Diagnostic,
+    Severity,
+    Source,
+    Span,
+    TileError,
+    TileInternalError,
+    TilePlanError,
+    TilePlanWarning,
+)
 from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.verify import verify_block
 from tile_ir.target import Target
@@ -49,19 +58,21 @@ class PlanCheck:
             message = f"the plan of {self.view.name!r} cannot be built: {reason}"
             raise TilePlanError(self._diagnostic(Finding("TILE-E649", message))) from problem
 
-    def after(self, kernel: Block) -> None:
+    def after(self, kernel: Block, *, warn: bool = True) -> None:
         """The scheduled kernel: valid Stripe, within the target's memory. TilePlanWarning for what only costs time."""
         with self.building():
             verify_block(kernel)
-        self._report([f for check in BUILT for f in check(kernel, self.plan, self.target)])
+        for diagnostic in self._report([f for check in BUILT for f in check(kernel, self.plan, self.target)]):
+            if warn:
+                warnings.warn(diagnostic.render(), TilePlanWarning, stacklevel=2)
 
-    def _report(self, findings: list[Finding]) -> None:
+    def _report(self, findings: list[Finding]) -> list[Diagnostic]:
+        """What are no errors."""
         found = [self._diagnostic(f) for f in findings]
         errors = [d for d in found if d.severity is Severity.ERROR]
         if errors:
             raise TilePlanError(errors)
-        for diagnostic in found:
-            warnings.warn(diagnostic.render(), TilePlanWarning, stacklevel=2)
+        return found
 
     def _diagnostic(self, finding: Finding) -> Diagnostic:
         return _placed(finding, self.view.name, _places(self.view.name, self.plan, self.given))
@@ -78,6 +89,19 @@ def refuse_unused(given: Mapping[str, Plan], kernels: Iterable[str]) -> None:
             problems.append(_placed(finding, name, _places(name, given[name], given)))
     if problems:
         raise TilePlanError(problems)
+
+
+@contextmanager
+def lowering(given: Mapping[str, Plan]) -> Generator[None]:
+    """What lowering trips over in a program with given plans is told as theirs."""
+    try:
+        yield
+    except TileInternalError as problem:
+        if not given:
+            raise
+        name, plan = next(iter(given.items()))
+        finding = Finding("TILE-E649", f"with these plans the program cannot be lowered: {problem}".partition("\n")[0])
+        raise TilePlanError(_placed(finding, name, _places(name, plan, given))) from problem
 
 
 def _places(name: str, plan: Plan, given: Mapping[str, Plan]) -> Mapping[Entry, Span]:

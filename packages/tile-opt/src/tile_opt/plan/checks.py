@@ -19,7 +19,7 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Scope
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 
-from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import MERGING
 from tile_opt.plan.names import operands
 from tile_opt.plan.plan import Across, Edge, Plan
@@ -113,7 +113,7 @@ def instructions_are_known(view: KernelView, plan: Plan, target: Target) -> Iter
     if name not in known:
         message = f"{target.name} has no instruction {name!r}"
         yield Finding("TILE-E634", message, "instruction", 0, name, did_you_mean(name, known, "its instructions"))
-    elif name in MATRIX_INSTRUCTIONS and not target.model.get("reduced_precision"):
+    elif name in MATRIX_INSTRUCTIONS and not target.options.reduced_precision:
         message = f"{name!r} rounds otherwise than the program says"
         yield Finding("TILE-E634", message, "instruction", 0, name, "allow it by reduced_precision=True")
 
@@ -140,9 +140,8 @@ def counts_are_sensible(view: KernelView, plan: Plan, target: Target) -> Iterato
         if staging.pad < 0:
             yield Finding("TILE-E635", "rows are padded by 0 elements or more", "stage", n, str(staging.pad))
     for n, reduction in enumerate(plan.reductions):
-        extent = view.ranges.get(reduction.loop, 1)
-        if not 1 <= reduction.ways <= max(1, extent):
-            message = f"{extent} iterations of {reduction.loop!r} give 1 to {extent} partial results"
+        if not 1 <= reduction.ways <= MOST_UNROLLED:
+            message = f"a reduction has 1 to {MOST_UNROLLED} partial results side by side"
             yield Finding("TILE-E635", message, "reduce", n, f"x{reduction.ways}")
 
 
@@ -194,7 +193,7 @@ def vectors_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[
 def items_fit(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
     """A group has no more items than the target allows."""
     numbers = [n for n, level in enumerate(plan.levels) if level.bind in ITEMS]
-    items = prod(_points(view, plan, n) for n in numbers)
+    items = max((prod(_points(view, plan, n, stage) for n in numbers) for stage in view.stages), default=1)
     most = target.settings.threads
     if items > most:
         message = f"a group of {items} items is more than the {most} that {target.name} runs"
@@ -204,14 +203,21 @@ def items_fit(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]
 def code_is_bounded(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
     """Straight-line code stays within reason."""
     numbers = [n for n, level in enumerate(plan.levels) if level.bind in (Bind.UNROLL, Bind.VECTOR)]
-    copies = prod(-(-_points(view, plan, n) // max(1, plan.levels[n].lanes)) for n in numbers)
+    copies = max((prod(_copies(view, plan, n, stage) for n in numbers) for stage in view.stages), default=1)
     if copies > MOST_UNROLLED:
         message = f"{copies} copies of the body in straight-line code are more than {MOST_UNROLLED}"
         yield Finding("TILE-E642", message, "level", numbers[-1], "", "let a serial level outside it cover less")
 
 
-def _points(view: KernelView, plan: Plan, level: int) -> int:
-    return plan.points(level, {c.loop: view.ranges.get(c.loop, 1) for c in plan.levels[level].covers})
+def _copies(view: KernelView, plan: Plan, level: int, stage: Stage) -> int:
+    return -(-_points(view, plan, level, stage) // max(1, plan.levels[level].lanes))
+
+
+def _points(view: KernelView, plan: Plan, level: int, stage: Stage) -> int:
+    """Points of a level as far as a stage has its loops."""
+    extents = {loop.name: loop.range for loop in (*view.loops, *stage.loops)}
+    covers = [c for c in plan.levels[level].covers if c.loop in extents]
+    return prod(-(-plan.tile(c.loop, level - 1, extents[c.loop]) // max(1, c.size)) for c in covers)
 
 
 # --- results ---------------------------------------------------------------------------------------
@@ -274,7 +280,7 @@ def conversions_are_exact(view: KernelView, plan: Plan, target: Target) -> Itera
         if found is None:
             hint = did_you_mean(staging.dtype, [d.value for d in DType], "element types")
             yield Finding("TILE-E646", f"no element type is called {staging.dtype!r}", "stage", n, staging.dtype, hint)
-        elif own is not None and promote(own, found) is not found and not target.model.get("reduced_precision"):
+        elif own is not None and promote(own, found) is not found and not target.options.reduced_precision:
             message = f"{staging.dtype} does not hold every {own} of {staging.operand!r}"
             yield Finding("TILE-E646", message, "stage", n, staging.dtype, "allow it by reduced_precision=True")
 
@@ -305,16 +311,27 @@ CHECKS: tuple[Check, ...] = (
 def local_memory_fits(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
     """The copies that a group shares fit its local memory."""
     used = sum(_bytes(kernel, Scope.GROUP))
-    most = max(target.settings.max_mem, int(target.model.get("static_local_bytes", 0)))
+    most = max(target.settings.max_mem, target.settings.static_local_bytes)
     if used > most:
         number = next((n for n, staging in enumerate(plan.stagings) if staging.unit == "LOCAL"), None)
         message = f"a group's copies take {used} bytes of local memory, {target.name} has {most}"
         yield Finding("TILE-E647", message, "plan" if number is None else "stage", number or 0)
 
 
+def groups_run_whole_kernels(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
+    """Loops on the grid are around all that the kernel does."""
+    for block in [b for b in blocks_in(kernel) if b is not kernel]:
+        if any(i.bind is Bind.GRID and i.range > 1 for i in block.indexes):
+            number = next((n for n, level in enumerate(plan.levels) if level.bind is Bind.GRID), None)
+            message = f"the grid runs whole kernels, and this level is about {block.name!r} alone"
+            hint = "put loops that all stages share on the grid"
+            yield Finding("TILE-E650", message, "plan" if number is None else "level", number or 0, "", hint)
+            return
+
+
 def registers_suffice(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
     """A warning where one thread keeps more than its registers hold."""
-    used = max(_bytes(kernel, Scope.THREAD), default=0)
+    used = max(_bytes(kernel, Scope.THREAD, "REG"), default=0)
     machine = target.machine
     most = (
         4 * machine.occupancy.item_registers if machine.occupancy else machine.vector.registers * machine.vector.bytes
@@ -324,12 +341,16 @@ def registers_suffice(kernel: Block, plan: Plan, target: Target) -> Iterator[Fin
         yield Finding("TILE-W648", message, severity=Severity.WARNING)
 
 
-def _bytes(kernel: Block, scope: Scope) -> list[int]:
-    """Bytes that each block allocates for `scope`."""
+def _bytes(kernel: Block, scope: Scope, unit: str = "") -> list[int]:
+    """Bytes that each block allocates for `scope`, in this memory."""
     return [
-        sum(r.type.nbytes * r.versions for r in block.refs if r.dir is Direction.ALLOC and r.loc.scope is scope)
+        sum(
+            r.type.nbytes * r.versions
+            for r in block.refs
+            if r.dir is Direction.ALLOC and r.loc.scope is scope and unit in ("", r.loc.unit)
+        )
         for block in blocks_in(kernel)
     ]
 
 
-BUILT: tuple[BuiltCheck, ...] = (local_memory_fits, registers_suffice)
+BUILT: tuple[BuiltCheck, ...] = (groups_run_whole_kernels, local_memory_fits, registers_suffice)

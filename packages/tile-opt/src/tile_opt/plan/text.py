@@ -114,14 +114,18 @@ def brief(plan: Plan) -> str:
 
 def _plan(name: str, plan: Plan, remarks: Sequence[str]) -> str:
     above = [f"// {' '.join(line.split())}" for line in remarks]
-    lines = [
+    reason = [f"because {_quoted(plan.reason)}"] if plan.reason else []
+    return "\n".join([*above, f"plan {_name(name)} {{", *(f"  {line}" for line in (*plan_lines(plan), *reason)), "}\n"])
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """What a plan says, but for its reason, a decision a line."""
+    return [
         *_nest(plan),
         *map(_reduction, plan.reductions),
         *(f"edge {_name(loop)} {edge.value}" for loop, edge in plan.edges),
         *([_instruction(plan.instruction)] if plan.instruction is not None else []),
-        *([f"because {_quoted(plan.reason)}"] if plan.reason else []),
     ]
-    return "\n".join([*above, f"plan {_name(name)} {{", *(f"  {line}" for line in lines), "}\n"])
 
 
 def _nest(plan: Plan) -> Iterator[str]:

@@ -55,6 +55,8 @@ def plan(
 ) -> None:
     """Print the plan of each kernel: every decision about how it runs, as text that can be changed and used again."""
     low = lowered(read_function(file), shape, device, reduced, use)
+    if not low.plans:
+        raise CommandError(f"device {low.device.id} has no plan for any kernel of this function")
     if edit:
         low = _edited(low)
     if save is not None:
