@@ -1,0 +1,1 @@
+"""Small rewrites of a kernel's tree, each of the same meaning: what plans are built from."""
