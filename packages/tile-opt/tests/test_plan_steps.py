@@ -23,7 +23,7 @@ from tile_opt.pipeline import optimize
 from tile_opt.plan.steps.bind import Binding, bind
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
-from tile_opt.plan.steps.reduce import keep_partials
+from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.split import hoist, into_stage, joined, split
 from tile_opt.plan.steps.stage import Copy, stage_input, stage_sums
 from tile_opt.plan.tree import Around, Nest, close_tree, innermost, map_stages, names_of, open_tree
@@ -90,13 +90,12 @@ def tiling(view: KernelView, tree: Nest, draw: st.DrawFn) -> Nest:
         segments = (*((Segment(0, full, size),) if full else ()), *powers_of_two(full * size, loop.range))
         name = f"{loop.name}_t{len(names_of(tree))}"
         chunk = draw(st.integers(0, 3)) if full else 0
+        plain = Tiling(loop.name, segments, name, size=size)
         if not chunk:
-            return tile(nest, Tiling(loop.name, segments, name), around.ranges)
+            return tile(nest, plain, around.ranges)
         grid = f"{name}_g"
-        positions = sum(s.count for s in segments)
-        outer = split(nest, loop.name, chunk * size, grid)
-        outer = replace(outer, loops=(replace(outer.loops[0], range=-(-positions // chunk)),))
-        inner = Tiling(loop.name, segments, name, Affine.var(grid, chunk * size), chunk)
+        outer = split(nest, loop.name, chunk * size, grid, count=-(-plain.count // chunk))
+        inner = replace(plain, base=Affine.var(grid, chunk * size), chunk=chunk)
         return innermost(outer, lambda n, a: tile(n, inner, a.ranges), around)
 
     return joined(innermost(tree, step, Around.of(view)))
@@ -177,7 +176,7 @@ def keeping_partials(view: KernelView, tree: Nest, draw: st.DrawFn) -> Nest:
         free = [i for i in loops if use is not None and all(i.name not in f.names for f in use.forms)]
         if use is None or not free:
             return nest
-        ways = {i.name: i.range for i in draw(st.permutations(free))[: draw(st.integers(1, 2))]}
+        ways = {i.name: Ways(i.range) for i in draw(st.permutations(free))[: draw(st.integers(1, 2))]}
         return keep_partials(distribute(nest), ways, f"{use.buffer}_parts", around)
 
     return own_nests(tree, view, step)

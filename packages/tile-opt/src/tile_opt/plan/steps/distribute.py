@@ -47,5 +47,5 @@ def _grown(alloc: Refinement, nest: Nest, place: Location | None) -> Refinement:
 
 def gathered(stage: Stage) -> Nest:
     """A stage as a nest with the stage's loops around it."""
-    inner = replace(stage, loops=(), guard=())
-    return Nest(stage.name, stage.loops, (inner,), guard=stage.guard)
+    inner = replace(stage, loops=(), guard=(), constraints=())
+    return Nest(stage.name, stage.loops, (inner,), stage.constraints, stage.guard)

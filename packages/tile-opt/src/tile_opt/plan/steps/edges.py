@@ -28,10 +28,30 @@ class Tiling:
     base: Affine = ZERO
     chunk: int = 0
 
+    size: int = 1
+    """Iterations of a whole tile: blocks hold a multiple of them."""
+
     @property
-    def size(self) -> int:
-        """Iterations of the main tile."""
-        return self.segments[0].size if len(self.segments) == 1 else max(s.size for s in self.segments)
+    def numbers(self) -> tuple[int, ...]:
+        """The number of each segment's first tile.
+
+        Where every segment lies within whole tiles that start at multiples of the size, remainders share the number
+        of the tile that they are parts of; otherwise tiles are numbered one after the other.
+        """
+        if all(_in_place(s, self.size) for s in self.segments):
+            return tuple(s.start // self.size for s in self.segments)
+        return tuple(sum(s.count for s in self.segments[:k]) for k in range(len(self.segments)))
+
+    @property
+    def count(self) -> int:
+        """Tiles in all, as they are numbered."""
+        return max((n + s.count for n, s in zip(self.numbers, self.segments, strict=True)), default=0)
+
+
+def _in_place(segment: Segment, size: int) -> bool:
+    if segment.count > 1 or segment.size == size:
+        return segment.size == size and segment.start % size == 0
+    return segment.start // size == (segment.stop - 1) // size
 
 
 def tile(nest: Nest, tiling: Tiling, ranges: Ranges) -> Nest:
@@ -40,11 +60,9 @@ def tile(nest: Nest, tiling: Tiling, ranges: Ranges) -> Nest:
     Inside, the loop keeps its name and runs over one tile. `ranges` holds the loops around `nest`.
     """
     siblings: list[Node] = []
-    before = 0
-    for segment in tiling.segments:
+    for segment, before in zip(tiling.segments, tiling.numbers, strict=True):
         made = _sibling(nest, tiling, segment, before, ranges)
         siblings += [] if made is None else [made]
-        before += segment.count
     return Nest(nest.name, body=tuple(siblings), guard=nest.guard)
 
 
@@ -53,6 +71,8 @@ def _sibling(nest: Nest, tiling: Tiling, segment: Segment, before: int, ranges: 
     if inner is None:
         return None
     loops, position, limits = _position(tiling, segment, before)
+    known = {**ranges, **spans(loops)}
+    limits = tuple(c for c in limits if c.bounds(known)[0] < 0)
     form = (position + -before) * segment.size + segment.start - tiling.base
     if segment.size > 1:
         form = form + Affine.var(tiling.loop)

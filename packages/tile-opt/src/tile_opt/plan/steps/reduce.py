@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -15,11 +15,19 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.tree import REGISTER, Around, Nest, map_stages, stages_of
 
 
-def keep_partials(nest: Nest, ways: Mapping[str, int], name: str, around: Around, place: Location = REGISTER) -> Nest:
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Partial results along one loop: its iterations in a whole tile, in vectors of so many lanes."""
+
+    size: int
+    lanes: int = 1
+
+
+def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Around, place: Location = REGISTER) -> Nest:
     """`nest`, whose stages aggregate into one buffer, with a partial result for each iteration of the loops `ways`.
 
-    `ways` gives the range of each such loop in a whole tile; stages where a loop is shorter (remainders) aggregate
-    directly. The partial results start at the identity in front, and are merged into the buffer after the nest.
+    Stages where such a loop is no multiple of its lanes (remainders) aggregate directly. The partial results start at
+    the identity in front, and are merged into the buffer after the nest.
     """
     wide = [s for s in stages_of(nest) if _is_wide(s, ways)]
     merged = [u for s in wide if (u := merged_use(s)) is not None and not is_indirect(s, u)]
@@ -27,14 +35,14 @@ def keep_partials(nest: Nest, ways: Mapping[str, int], name: str, around: Around
         return nest
     use = merged[0]
     whole = around.buffers[use.buffer].type
-    sizes = (*whole.sizes, *ways.values())
+    sizes = (*whole.sizes, *(w.size for w in ways.values()))
     type = TensorType.row_major(whole.dtype, sizes, align=64)
     alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=place)
+    way = tuple(Affine.var(n) for n in ways)
 
     def moved(stage: Stage) -> Stage:
         if not _is_wide(stage, ways):
             return stage
-        way = tuple(Affine.var(n) for n in ways)
         uses = tuple(replace(u, buffer=name, forms=u.forms + way) if u.buffer == use.buffer else u for u in stage.uses)
         return replace(stage, uses=uses)
 
@@ -43,12 +51,12 @@ def keep_partials(nest: Nest, ways: Mapping[str, int], name: str, around: Around
     return Nest(nest.name, body=(first, inner, last), guard=nest.guard, allocs=(alloc,))
 
 
-def _is_wide(stage: Stage, ways: Mapping[str, int]) -> bool:
+def _is_wide(stage: Stage, ways: Mapping[str, Ways]) -> bool:
     ranges = {i.name: i.range for i in stage.loops}
-    return all(ranges.get(n) == size for n, size in ways.items()) and merged_use(stage) is not None
+    return merged_use(stage) is not None and all(n in ranges and ranges[n] % w.lanes == 0 for n, w in ways.items())
 
 
-def _cells(alloc: Refinement, ways: Mapping[str, int], around: Around) -> tuple[tuple[Index, ...], tuple[Affine, ...]]:
+def _cells(alloc: Refinement, ways: Mapping[str, Ways], around: Around) -> tuple[tuple[Index, ...], tuple[Affine, ...]]:
     """Loops over all partial results, and their subscripts; the loops of `ways` keep their names."""
     rank = len(alloc.type.sizes) - len(ways)
     taken = {*around.ranges, *ways}
@@ -58,10 +66,10 @@ def _cells(alloc: Refinement, ways: Mapping[str, int], around: Around) -> tuple[
         if size > 1:
             loops.append(Index(claim(f"{alloc.into}_{d}", taken), size))
         cell.append(Affine.var(loops[-1].name) if size > 1 else Affine())
-    return (*loops, *(Index(n, size) for n, size in ways.items())), (*cell, *(Affine.var(n) for n in ways))
+    return (*loops, *(Index(n, w.size) for n, w in ways.items())), (*cell, *(Affine.var(n) for n in ways))
 
 
-def _start(alloc: Refinement, use: Use, ways: Mapping[str, int], around: Around) -> Stage:
+def _start(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around) -> Stage:
     assert use.agg is not None
     loops, cell = _cells(alloc, ways, around)
     dtype = alloc.type.dtype
@@ -69,7 +77,7 @@ def _start(alloc: Refinement, use: Use, ways: Mapping[str, int], around: Around)
     return Stage(f"{alloc.into}_start", loops, (), (Use("acc", alloc.into, cell, Direction.OUT),), body)
 
 
-def _finish(alloc: Refinement, use: Use, ways: Mapping[str, int], around: Around) -> Stage:
+def _finish(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around) -> Stage:
     loops, cell = _cells(alloc, ways, around)
     into = replace(use, name="out", forms=cell[: len(cell) - len(ways)])
     uses = (Use("part", alloc.into, cell, Direction.IN), into)

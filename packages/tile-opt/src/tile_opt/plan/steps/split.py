@@ -11,14 +11,15 @@ from tile_opt.kernel.view import Stage
 from tile_opt.plan.tree import Nest, Node, substitute
 
 
-def split(nest: Nest, loop: str, size: int, name: str, bind: Bind = Bind.NONE) -> Nest:
+def split(nest: Nest, loop: str, size: int, name: str, bind: Bind = Bind.NONE, count: int = 0) -> Nest:
     """A new loop `name` around `nest` steps over blocks of `size` iterations of its loop, which keeps its name inside.
 
-    Where blocks do not divide the loop, the last one is cut short by a constraint.
+    Where blocks do not divide the loop, the last one is cut short by a constraint. With a `count` there are so many
+    blocks, the last of them perhaps empty.
     """
     whole = nest.loop(loop)
     assert whole is not None, f"{nest.name} has no loop {loop}"
-    count = -(-whole.range // size)
+    count = max(count, -(-whole.range // size))
     form = Affine.var(name, size) + Affine.var(loop)
     inner = substitute(replace(nest, guard=()), {loop: form})
     past = (form * -1 + (whole.range - 1),) if count * size > whole.range else ()
@@ -43,11 +44,11 @@ def hoist(nest: Nest, *loops: str) -> Nest:
 
 
 def joined(nest: Nest) -> Nest:
-    """The same tree with each nest that holds one nest (or whose loops hold one stage) joined with it."""
-    body = tuple(joined(n) if isinstance(n, Nest) else n for n in nest.body)
+    """The same tree, nests that hold one nest joined with it, and nests that hold one stage become that stage."""
     flat: list[Node] = []
-    for node in body:
-        flat += node.body if isinstance(node, Nest) and _is_bare(node) else (node,)
+    for node in nest.body:
+        made = into_stage(joined(node)) if isinstance(node, Nest) else node
+        flat += made.body if isinstance(made, Nest) and _is_bare(made) else (made,)
     nest = replace(nest, body=tuple(flat))
     match nest.body:
         case (Nest() as only,) if _may_join(nest, only):
@@ -64,7 +65,14 @@ def _is_bare(nest: Nest) -> bool:
 
 
 def _may_join(nest: Nest, only: Nest) -> bool:
-    return not nest.allocs and not any(i.bind is Bind.GRID for i in nest.loops)
+    """The grid stands alone, outermost."""
+    if any(i.bind is Bind.GRID for i in nest.loops):
+        return bool(only.loops) and not (only.constraints or only.guard) and _is_grid(only) and not nest.allocs
+    return not nest.allocs and not _is_grid(only)
+
+
+def _is_grid(nest: Nest) -> bool:
+    return bool(nest.loops) and all(i.bind is Bind.GRID for i in nest.loops)
 
 
 def unrolled_last(loops: tuple[Index, ...]) -> tuple[Index, ...]:

@@ -30,6 +30,8 @@ class Copy:
     place: Location = ARRAY
     pad: int = 0
     """Elements between rows of the last dimension."""
+    inside: bool = False
+    """The nest's constraints keep what is read within the operand; otherwise the copy makes sure of that itself."""
 
 
 def stage_input(nest: Nest, copy: Copy, around: Around) -> Nest:
@@ -67,7 +69,7 @@ def _packed(nest: Nest, copy: Copy, around: Around) -> tuple[Stage, Refinement, 
             loops = tuple(replace(inner[n], name=n) for n in copy.order)
             forms = tuple(Affine.var(n) for n in copy.order)
             alloc = _alloc(copy, around.buffers[copy.operand].type, tuple(i.range for i in loops))
-            made = _copy_stage(copy, loops, use.forms, forms, around)
+            made = _copy_stage(copy, loops, use.forms, forms, around, _limits(nest, loops, around))
             return made, alloc, _redirected(nest, copy.operand, {use.forms: forms}, copy.name)
     return None
 
@@ -108,13 +110,25 @@ def _alloc(copy: Copy, whole: TensorType, sizes: tuple[int, ...]) -> Refinement:
 
 
 def _copy_stage(
-    copy: Copy, loops: tuple[Index, ...], source: tuple[Affine, ...], target: tuple[Affine, ...], around: Around
+    copy: Copy,
+    loops: tuple[Index, ...],
+    source: tuple[Affine, ...],
+    target: tuple[Affine, ...],
+    around: Around,
+    limits: tuple[Affine, ...] = (),
 ) -> Stage:
     """The copy, of what lies inside the operand."""
     extents = {n: high + 1 for n, (_, high) in around.ranges.items()} | {i.name: i.range for i in loops}
-    inside = limits_inside(source, around.buffers[copy.operand].type.sizes, extents)
+    if not copy.inside:
+        limits += limits_inside(source, around.buffers[copy.operand].type.sizes, extents)
     uses = (Use("src", copy.operand, source, Direction.IN), Use("dst", copy.name, target, Direction.OUT))
-    return Stage(f"{copy.name}_copy", loops, inside, uses, (Load("$x", "src"), Store("dst", "$x")))
+    return Stage(f"{copy.name}_copy", loops, limits, uses, (Load("$x", "src"), Store("dst", "$x")))
+
+
+def _limits(nest: Nest, loops: tuple[Index, ...], around: Around) -> tuple[Affine, ...]:
+    """The constraints of a nest that some of its loops decide alone."""
+    known = {*around.ranges, *(i.name for i in loops)}
+    return tuple(c for c in nest.constraints if known.issuperset(c.names))
 
 
 # --- accumulators ------------------------------------------------------------------------------------
@@ -136,7 +150,7 @@ def stage_sums(nest: Nest, buffer: str, name: str, around: Around, place: Locati
     dtype = around.buffers[buffer].type.dtype
     type = TensorType.row_major(dtype, sizes, align=64)
     alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=place)
-    limits = tuple(c for c in nest.constraints if set(c.names) <= {*around.ranges, *(i.name for i in loops)})
+    limits = _limits(nest, loops, around)
     start = (Const("$z", agg.identity(dtype), dtype), Store("acc", "$z"))
     merge = (Load("$a", "acc"), Store("out", "$a"))
     into = (Use("acc", name, cell, Direction.IN), replace(use, name="out"))
