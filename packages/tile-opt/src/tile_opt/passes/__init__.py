@@ -22,6 +22,7 @@ PASSES: dict[str, str] = {
     "accumulate": "tile_opt.passes.kernels.accumulate:Accumulate",
     "stream": "tile_opt.passes.kernels.stream:Stream",
     "autotile": "tile_opt.passes.kernels.autotile:Autotile",
+    "schedule_kernels": "tile_opt.passes.kernels.schedule_kernels:ScheduleKernels",
     "unstage": "tile_opt.passes.accelerator.unstage:Unstage",
     "tile": "tile_opt.passes.accelerator.tile:Tile",
     "tensorize": "tile_opt.passes.accelerator.tensorize:Tensorize",

@@ -1,0 +1,1 @@
+"""Legal plans of a kernel on a machine, best first and few."""
