@@ -17,13 +17,14 @@ from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Across, Plan, Staging
 from tile_opt.plan.segments import segments_of
-from tile_opt.plan.steps.bind import Binding, bind
+from tile_opt.plan.steps.bind import Binding, across, bind, scattered
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.split import hoist, joined, split
-from tile_opt.plan.steps.stage import Copy, stage_input, stage_sums
-from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, innermost, map_stages, open_tree
+from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_sums
+from tile_opt.plan.steps.turn import turned
+from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, open_tree
 
 LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
 
@@ -91,7 +92,7 @@ class _Build:
             tree = self._checked(self._level(tree, number, self.around, own=False))
         tree = self._checked(innermost(tree, lambda n, _: distribute(n), self.around))
         tree = innermost(tree, lambda n, around: self._each_stage(n, first, around), self.around)
-        return self._checked(joined(map_stages(joined(tree), self._bound)))
+        return self._checked(joined(each_stage(joined(tree), self._bound, self.around)))
 
     def _checked(self, tree: Nest) -> Nest:
         if self.check:
@@ -198,7 +199,16 @@ class _Build:
                 found[index.name] = Ways(loop.tiling.size, loop.binding.lanes if loop.binding else 1)
         return found
 
-    def _bound(self, stage: Stage) -> Stage:
+    def _bound(self, stage: Stage, around: Around) -> Node:
+        """The stage in registers' loops; copies along another loop than their source go through registers."""
         bindings = {n: at.binding for n, at in self.loops.items() if at.binding is not None}
+        vector = next((n for n in stage.loop_names if n in bindings and bindings[n].bind is Bind.VECTOR), None)
+        if vector is not None and is_copy(stage) and scattered(stage, vector, around):
+            made = turned(stage, vector, bindings[vector].lanes, claim(f"{stage.name}_tile", self.taken), around)
+            if made is not stage:
+                return made
+        mine = across(stage, bindings, around)
         order = [c.loop for level in self.plan.levels if level.bind in LANE_BINDS for c in level.covers]
-        return bind(stage, bindings, order)
+        if mine is not bindings:
+            order.sort(key=lambda n: mine[n].bind is Bind.VECTOR)
+        return bind(stage, mine, order)

@@ -84,7 +84,7 @@ def unrolled_last(loops: tuple[Index, ...]) -> tuple[Index, ...]:
 def into_stage(nest: Nest) -> Nest | Stage:
     """A nest around one stage as that stage with all loops, where nothing else needs the nest."""
     match nest.body:
-        case (Stage() as stage,) if not nest.allocs:
+        case (Stage() as stage,) if not (nest.allocs or _is_grid(nest)):
             return replace(
                 stage,
                 loops=nest.loops + stage.loops,

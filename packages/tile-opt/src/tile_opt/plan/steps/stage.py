@@ -125,6 +125,15 @@ def _copy_stage(
     return Stage(f"{copy.name}_copy", loops, limits, uses, (Load("$x", "src"), Store("dst", "$x")))
 
 
+def is_copy(stage: Stage) -> bool:
+    """The stage only moves elements."""
+    match stage.body:
+        case (Load(value, source, ()), Store(target, stored, ())):
+            return value == stored and source != target and stage.use(target).agg is None
+        case _:
+            return False
+
+
 def _limits(nest: Nest, loops: tuple[Index, ...], around: Around) -> tuple[Affine, ...]:
     """The constraints of a nest that some of its loops decide alone."""
     known = {*around.ranges, *(i.name for i in loops)}
