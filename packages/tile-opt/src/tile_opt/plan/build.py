@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tile_ir.names import claim
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Location
+from tile_ir.stripe.nodes import Bind, Block, Index, Location
 
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
@@ -90,7 +90,7 @@ class _Build:
         first = self._first_own_level()
         for number in range(first):
             tree = self._checked(self._level(tree, number, self.around, own=False))
-        tree = self._checked(innermost(tree, lambda n, _: distribute(n), self.around))
+        tree = self._checked(innermost(tree, lambda n, _: distribute(self._lanes_last(n)), self.around))
         tree = innermost(tree, lambda n, around: self._each_stage(n, first, around), self.around)
         return self._checked(joined(each_stage(joined(tree), self._bound, self.around)))
 
@@ -186,6 +186,15 @@ class _Build:
         sizes = self.view.type_of(buffer).sizes
         bounds = ((f.bounds(ranges), size) for u in uses for f, size in zip(u.forms, sizes, strict=True))
         return all(low >= 0 and high < size for (low, high), size in bounds)
+
+    def _lanes_last(self, nest: Nest) -> Nest:
+        """Its loops in the order of the dimensions that registers get: the vector loop last."""
+
+        def rank(index: Index) -> bool:
+            binding = self.loops[index.name].binding
+            return binding is not None and binding.bind is Bind.VECTOR
+
+        return replace(nest, loops=tuple(sorted(nest.loops, key=rank)))
 
     # --- registers -------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import open_kernel
 from tile_opt.passes.base import KernelPass
 from tile_opt.plan.build import build
-from tile_opt.plan.space.cpu import CpuSpace
+from tile_opt.plan.space.cpu import plans
 
 
 @dataclass(frozen=True)
@@ -25,4 +25,4 @@ class ScheduleKernels(KernelPass):
         view = open_kernel(kernel)
         if view is None:
             return kernel
-        return build(view, next(CpuSpace(view, target, self.group_ops).plans()))
+        return build(view, next(plans(view, target, self.group_ops)))
