@@ -21,7 +21,7 @@ PASSES: dict[str, str] = {
     "merge": "tile_opt.passes.kernels.merge:Merge",
     "accumulate": "tile_opt.passes.kernels.accumulate:Accumulate",
     "stream": "tile_opt.passes.kernels.stream:Stream",
-    "autotile": "tile_opt.passes.kernels.autotile:Autotile",
+    "autotile": "tile_opt.passes.accelerator.autotile:Autotile",
     "schedule_kernels": "tile_opt.passes.kernels.schedule_kernels:ScheduleKernels",
     "unstage": "tile_opt.passes.accelerator.unstage:Unstage",
     "tile": "tile_opt.passes.accelerator.tile:Tile",
