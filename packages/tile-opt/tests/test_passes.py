@@ -188,7 +188,8 @@ def test_transposes_on_cpus_walk_squares(rows: int, columns: int, groups: list[i
     """Squares of 256 by 256, smaller where there would be fewer than two for each of four cores."""
     c = contraction(([p(i=1), p(j=1)], (rows, columns)), ([p(j=1), p(i=1)], (columns, rows)), agg=Aggregation.ASSIGN)
     cpu = replace(
-        target("inline", "fuse", "merge", "accumulate", "schedule_kernels"), settings=replace(TINY, cores=4, vector_bytes=32)
+        target("inline", "fuse", "merge", "accumulate", "schedule_kernels"),
+        settings=replace(TINY, cores=4, vector_bytes=32),
     )
     stripe = to_stripe(program(c, [], c.name))
     scheduled = optimize(stripe, cpu, verify=True)

@@ -1,28 +1,29 @@
-"""schedule_kernels: every kernel in normal form gets the plan that suits the machine best, and is built from it."""
+"""schedule_kernels: plans for processors with vector registers and caches."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 
-from tile_opt.kernel.view import open_kernel
-from tile_opt.passes.base import KernelPass
+from tile_opt.kernel.view import KernelView
+from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.plan.build import build
+from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu import plans
 
 
 @dataclass(frozen=True)
-class ScheduleKernels(KernelPass):
-    """Schedules for processors with vector registers and caches; `group_ops` is the least work of a work group."""
+class ScheduleKernels(SchedulingPass):
+    """Register tiles, operands copied where that pays, work groups; `group_ops` is the least work of a group."""
 
     name: ClassVar[str] = "schedule_kernels"
     group_ops: int = 1 << 16
 
-    def rewrite(self, kernel: Block, target: Target) -> Block:
-        view = open_kernel(kernel)
-        if view is None:
-            return kernel
-        return build(view, next(plans(view, target, self.group_ops)))
+    def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
+        return plans(view, target, self.group_ops)
+
+    def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
+        return Built(build(view, plan))
