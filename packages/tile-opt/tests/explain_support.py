@@ -12,7 +12,7 @@ NODES = frozenset({"Barrier", "Extract", "Fma", "Insert", "Iota", "ReduceLanes",
 FRONT = tuple(PassConfig(name) for name in ("inline", "fuse", "merge", "accumulate"))
 CPU = Target(
     "cpu", HardwareSettings(registers=16, vector_bytes=32, goal_flops_per_byte=8), nodes=NODES,
-    passes=(*FRONT, PassConfig("stream"), PassConfig("autotile")),
+    passes=(*FRONT, PassConfig("stream"), PassConfig("schedule_kernels")),
 )  # fmt: skip
 GPU = Target(
     "gpu",

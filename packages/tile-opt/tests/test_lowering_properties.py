@@ -28,7 +28,7 @@ TINY = HardwareSettings(vec_size=4, vector_bytes=16, registers=16, l1_bytes=256,
 SCHEDULED = Target(
     "tiny",
     TINY,
-    passes=tuple(PassConfig(n, n) for n in ("inline", "fuse", "merge", "accumulate", "stream", "autotile")),
+    passes=tuple(PassConfig(n, n) for n in ("inline", "fuse", "merge", "accumulate", "stream", "schedule_kernels")),
     nodes=OPTIONAL_NODES,
 )
 

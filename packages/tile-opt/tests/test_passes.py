@@ -25,13 +25,13 @@ from tile_opt.pipeline import optimize
 from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32
-PIPELINE = ("inline", "fuse", "merge", "accumulate", "stream", "autotile")
+PIPELINE = ("inline", "fuse", "merge", "accumulate", "stream", "schedule_kernels")
 TINY = HardwareSettings(vec_size=4, vector_bytes=16, registers=16, l1_bytes=256, l2_bytes=1024, l3_bytes=64, cores=2)
 
 
 def target(*passes: str, group_ops: int = 64) -> Target:
     """A machine small enough that small tensors meet every kind of tile."""
-    options = {"autotile": {"group_ops": group_ops}}
+    options = {"schedule_kernels": {"group_ops": group_ops}}
     return Target("tiny", TINY, passes=tuple(PassConfig(n, n, options.get(n, {})) for n in passes))
 
 
@@ -188,7 +188,8 @@ def test_transposes_on_cpus_walk_squares(rows: int, columns: int, groups: list[i
     """Squares of 256 by 256, smaller where there would be fewer than two for each of four cores."""
     c = contraction(([p(i=1), p(j=1)], (rows, columns)), ([p(j=1), p(i=1)], (columns, rows)), agg=Aggregation.ASSIGN)
     cpu = replace(
-        target("inline", "fuse", "merge", "accumulate", "autotile"), settings=replace(TINY, cores=4, vector_bytes=32)
+        target("inline", "fuse", "merge", "accumulate", "schedule_kernels"),
+        settings=replace(TINY, cores=4, vector_bytes=32),
     )
     stripe = to_stripe(program(c, [], c.name))
     scheduled = optimize(stripe, cpu, verify=True)

@@ -268,7 +268,7 @@ MISTAKES: list[tuple[int, str, list[str]]] = [
     (1, "complex", ["ir", "FILE", "--shape", "A=complex64[3]"]),
     (1, "matmul.tile:1:", ["ir", "FILE", "--shape", "A=[4,3]", "--shape", "B=[4,3]"]),
     (1, "no pass 'nonesuch'", ["ir", "FILE", "--after", "nonesuch", *SHAPES]),
-    (2, "--after goes with", ["ir", "FILE", "--stage", "asm", "--after", "autotile", *SHAPES]),
+    (2, "--after goes with", ["ir", "FILE", "--stage", "asm", "--after", "schedule_kernels", *SHAPES]),
     (2, "nonesuch", ["ir", "FILE", "--stage", "nonesuch"]),
     (1, "no device 'nonesuch'", ["explain", "FILE", *SHAPES, "--device", "nonesuch"]),
     (1, "bad.tile:2:", ["run", "BAD"]),

@@ -18,16 +18,15 @@ from tile_opt.explain.blog.search import search
 from tile_opt.explain.data import PlanReport, TileCandidate
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.model.candidate import Candidate
-from tile_opt.model.cpu import CpuModel
 from tile_opt.model.gpu import GpuModel
 from tile_opt.model.tensor import TensorModel
 from tile_opt.passes import Pass, create
-from tile_opt.passes.kernels.autotile import Autotile
 from tile_opt.passes.kernels.gpu_tile import GpuTile
 from tile_opt.passes.kernels.tensor_tile import TensorTile
+from tile_opt.passes.scheduling import SchedulingPass
 from tile_opt.pipeline import optimize
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.plans import LoopPlan, StagePlan, TensorPlan, TilePlan
+from tile_opt.plan.plans import StagePlan, TensorPlan
 from tile_opt.plan.text import print_plans
 
 NO_PLAN = PlanReport("none")
@@ -42,7 +41,7 @@ def tiling_passes(compiled: Compiled) -> tuple[list[Pass], list[PassConfig | Pas
 
 
 def _tiles(made: Pass) -> bool:
-    return isinstance(made, (GpuTile, TensorTile)) or (isinstance(made, Autotile) and not (made.memory or made.reqs))
+    return isinstance(made, (GpuTile, TensorTile, SchedulingPass))
 
 
 def flat_kernels(compiled: Compiled, before: list[PassConfig | Pass]) -> dict[str, KernelView]:
@@ -62,17 +61,13 @@ def plan_of(view: KernelView, tilings: Sequence[Pass], target: Target, candidate
                     return _tensor_plan(view, tiling.model(target), plan, candidates)
             case GpuTile():
                 return _gpu_plan(view, tiling, target, candidates)
-            case Autotile():
-                return _cpu_plan(view, CpuModel(target.settings, tiling.group_ops), candidates)
+            case SchedulingPass():
+                plan = next(tiling.candidates(view, target), None)
+                if plan is not None:
+                    return PlanReport(*_described(plan))
             case _:
                 pass
     return NO_PLAN
-
-
-def _cpu_plan(view: KernelView, model: CpuModel, candidates: bool) -> PlanReport:
-    plan = model.plan(view)
-    weighed = _weighed(model.candidates(view)) if candidates else ()
-    return PlanReport(plan.reason or "loops", tuple(_cpu_lines(plan)), plan.efficiency or None, weighed)
 
 
 def _tensor_plan(view: KernelView, model: TensorModel, plan: TensorPlan, candidates: bool) -> PlanReport:
@@ -149,15 +144,3 @@ def _(plan: TensorPlan) -> tuple[str, tuple[str, ...]]:
 def _(plan: Plan) -> tuple[str, tuple[str, ...]]:
     text = print_plans({"": plan}).splitlines()
     return plan.reason or "items", tuple(line.strip() for line in text[1:-1])
-
-
-def _cpu_lines(plan: TilePlan) -> list[str]:
-    lines = [_loop(p) for p in plan.loops]
-    lines += [f"stage {r.stage}: loop {r.loop} in {r.copies} vectors of {r.lanes}" for r in plan.rows]
-    return lines + [f"{buffer} is packed into panels" for buffer in plan.packed]
-
-
-def _loop(plan: LoopPlan) -> str:
-    parts = ", ".join(f"{s.count} of {s.size}{' (edge)' if edge else ''}" for s, edge in plan.segments)
-    groups = f"; {plan.groups} groups of {plan.chunk} tiles" if plan.groups > 1 else ""
-    return f"{plan.name}: {plan.role.value}, tiles {parts}{groups}"

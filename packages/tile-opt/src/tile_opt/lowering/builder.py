@@ -37,7 +37,7 @@ Terms = tuple[tuple[str, int], ...]
 class Scope:
     """One statement list under construction, with what is already computed in it."""
 
-    __slots__ = ("depth", "index", "loads", "parent", "statements", "values")
+    __slots__ = ("columns", "depth", "index", "loads", "parent", "statements", "values")
 
     def __init__(self, parent: Scope | None) -> None:
         self.parent = parent
@@ -49,6 +49,8 @@ class Scope:
         """Pure operations by name and operands."""
         self.loads: dict[int, dict[object, Expr]] = {}
         """Loaded elements by buffer, then address; dropped when the buffer is stored to."""
+        self.columns: dict[int, dict[tuple[int, ...], list[Expr]]] = {}
+        """Columns of registers by buffer, then register numbers; dropped as loads are."""
 
 
 class Builder:

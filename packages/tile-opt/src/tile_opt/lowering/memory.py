@@ -31,6 +31,7 @@ from tile_ir.stripe.affine import Affine
 from tile_opt.lowering.builder import Builder, Scope, atom_key
 from tile_opt.lowering.forms import Scaled, alignment, at_lane, without
 from tile_opt.lowering.fragments import FragmentMap, slot
+from tile_opt.lowering.transpose import columns
 
 _MERGED = {
     Aggregation.SUM: "sum", Aggregation.PROD: "prod", Aggregation.MAX: "largest", Aggregation.MIN: "smallest"
@@ -228,6 +229,7 @@ class Memory:
         scope: Scope | None = self.builder.scope
         while scope is not None:
             scope.loads.pop(id(root), None)
+            scope.columns.pop(id(root), None)
             scope = scope.parent
 
     def atomic(self, root: Root, position: Position, value: Expr, agg: Aggregation, lanes: Lanes) -> None:
@@ -341,7 +343,18 @@ class Memory:
         if stride == 0:
             return self.builder.let(hint, self._slot(root, offset))
         assert stride is not None
+        if 1 < lanes.count <= root.chunk and stride % root.chunk == 0 and root.chunk & (root.chunk - 1) == 0:
+            return self._column(root, offset, stride, lanes.count)
         return self._assemble([self._slot(root, offset + stride * n) for n in range(lanes.count)], hint)
+
+    def _column(self, root: Root, offset: int, stride: int, count: int) -> Expr:
+        """One lane of each of so many registers; all their columns are made at once, and kept."""
+        first, lane = divmod(offset, root.chunk)
+        numbers = tuple(first + stride // root.chunk * n for n in range(count))
+        cached = self.builder.scope.columns.setdefault(id(root), {})
+        if numbers not in cached:
+            cached[numbers] = columns(self.builder, [self.builder.let("row", root.variables[n]) for n in numbers])
+        return cached[numbers][lane]
 
     def _write_registers(self, root: Root, position: Position, value: Expr, lanes: Lanes, stride: int | None) -> None:
         variable = self._register(root, position, lanes)

@@ -14,7 +14,7 @@ from typing import overload
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Index, Location, Refinement, Scope, Sync, TensorType, Wait
 
-from tile_opt.kernel.view import KernelView, Stage, close_stage
+from tile_opt.kernel.view import KernelView, Stage, Use, close_stage
 
 REGISTER = Location("REG", scope=Scope.THREAD)
 ARRAY = Location("LOCAL", scope=Scope.THREAD)
@@ -87,6 +87,14 @@ class Around:
     ranges: Ranges
     buffers: Mapping[str, Refinement]
 
+    def stride(self, use: Use, loop: str) -> int:
+        """Elements between the accesses of consecutive iterations of a loop."""
+        strides = self.buffers[use.buffer].type.strides
+        return sum(form.coefficient(loop) * s for form, s in zip(use.forms, strides, strict=True))
+
+    def in_registers(self, buffer: str) -> bool:
+        return self.buffers[buffer].loc.unit == "REG"
+
     @staticmethod
     def of(view: KernelView) -> Around:
         """Around a whole kernel."""
@@ -113,6 +121,18 @@ def map_stages(nest: Nest, step: Callable[[Stage], Node | None]) -> Nest:
         if made is not None:
             body.append(made)
     return replace(nest, body=tuple(body))
+
+
+def each_stage(nest: Nest, step: Callable[[Stage, Around], Node], around: Around) -> Nest:
+    """The tree with every stage replaced by what `step` makes of it where it stands."""
+    inside = around.within(nest)
+
+    def made(node: Node) -> Node:
+        if isinstance(node, Nest):
+            return each_stage(node, step, inside)
+        return step(node, inside) if isinstance(node, Stage) else node
+
+    return replace(nest, body=tuple(made(n) for n in nest.body))
 
 
 @overload

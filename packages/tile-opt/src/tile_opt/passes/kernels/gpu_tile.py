@@ -16,8 +16,8 @@ from tile_opt.plan.gpu_nest import build_gpu_nest
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.plans import StagePlan
 from tile_opt.plan.space import gpu_rows, gpu_transpose
+from tile_opt.plan.steps.group_transpose import Turn
 from tile_opt.plan.steps.spread import Spread
-from tile_opt.plan.steps.turn import Turn
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Plans worth trying, best first, for each kind of machine."""
+"""Legal plans of a kernel on a machine, best first and few."""

@@ -1,0 +1,223 @@
+"""From a plan to scheduled Stripe: the steps, in the order that the plan's levels give.
+
+Levels before the first that names a stage's own loop, or is for registers, divide the kernel's shared loops for all
+stages together. There every stage gets what is left of them, and the levels that follow divide each stage by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tile_ir.names import claim
+from tile_ir.settings import Settings
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Index, Location
+
+from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.work import merged_use
+from tile_opt.plan.plan import Across, Plan, Staging
+from tile_opt.plan.segments import segments_of
+from tile_opt.plan.steps.bind import Binding, across, bind, scattered
+from tile_opt.plan.steps.distribute import distribute, gathered
+from tile_opt.plan.steps.edges import Tiling, tile
+from tile_opt.plan.steps.reduce import Ways, keep_partials
+from tile_opt.plan.steps.register_transpose import turned
+from tile_opt.plan.steps.split import hoist, joined, split
+from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_sums
+from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, open_tree
+
+LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
+
+
+def build(view: KernelView, plan: Plan) -> Block:
+    """The scheduled block of a kernel; with TILE_VERIFY every step's result is verified on the way."""
+    return close_tree(view, _Build(view, plan).tree())
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What a plan says of one loop: the levels that make loops of it, outermost first, and what runs a tile of it."""
+
+    extent: int
+    levels: tuple[tuple[int, int, str], ...]
+    """(level, iterations that a point covers, name of the loop over points)."""
+    tiling: Tiling
+    binding: Binding | None
+
+    def last(self, level: int) -> bool:
+        """The level makes the tiles that registers work on."""
+        return bool(self.levels) and self.levels[-1][0] == level
+
+    def base(self, level: int) -> Affine:
+        """First iteration of the block that the levels outside `level` leave."""
+        return Affine.of({name: size for number, size, name in self.levels if number < level})
+
+
+class _Build:
+    """One kernel being built."""
+
+    def __init__(self, view: KernelView, plan: Plan) -> None:
+        self.view = view
+        self.plan = plan
+        self.around = Around.of(view)
+        self.taken = {*view.ranges, *(r.into for r in (*view.refs, *view.allocs))}
+        self.loops = {name: self._loop(name, extent) for name, extent in view.ranges.items()}
+        self.check = Settings.from_environment().verify
+
+    def _loop(self, name: str, extent: int) -> Loop:
+        levels: list[tuple[int, int, str]] = []
+        binding: Binding | None = None
+        for number, level in enumerate(self.plan.levels):
+            cover = level.cover(name)
+            if cover is None:
+                continue
+            if level.bind in LANE_BINDS:
+                binding = Binding(level.bind, level.lanes)
+            else:
+                kind = "g" if level.bind is Bind.GRID else "t"
+                levels.append((number, cover.size, claim(f"{name}_{kind}", self.taken)))
+        size = min(levels[-1][1], extent) if levels else extent
+        segments = segments_of(self.view, self.plan, name, size, binding)
+        return Loop(
+            extent, tuple(levels), Tiling(name, segments, levels[-1][2] if levels else name, size=size), binding
+        )
+
+    # --- the two phases -----------------------------------------------------------------------------------
+
+    def tree(self) -> Nest:
+        """The kernel's tree, scheduled."""
+        tree = open_tree(self.view)
+        first = self._first_own_level()
+        for number in range(first):
+            tree = self._checked(self._level(tree, number, self.around, own=False))
+        tree = self._checked(innermost(tree, lambda n, _: distribute(self._lanes_last(n)), self.around))
+        tree = innermost(tree, lambda n, around: self._each_stage(n, first, around), self.around)
+        return self._checked(joined(each_stage(joined(tree), self._bound, self.around)))
+
+    def _checked(self, tree: Nest) -> Nest:
+        if self.check:
+            from tile_ir.stripe.verify import verify_block
+
+            verify_block(close_tree(self.view, tree))
+        return tree
+
+    def _first_own_level(self) -> int:
+        """The first level that is a matter of each stage."""
+        shared = {i.name for i in self.view.loops}
+        for number, level in enumerate(self.plan.levels):
+            if level.bind in LANE_BINDS or any(c.loop not in shared for c in level.covers):
+                return number
+        return len(self.plan.levels)
+
+    def _each_stage(self, nest: Nest, first: int, around: Around) -> Nest:
+        inside = around.within(nest)
+        body = tuple(self._own(n, first, inside) if isinstance(n, Stage) else n for n in nest.body)
+        return replace(nest, body=body)
+
+    def _own(self, stage: Stage, first: int, around: Around) -> Node:
+        """One stage under the levels that are its own."""
+        tree = gathered(stage)
+        for number in range(first, len(self.plan.levels)):
+            if self.plan.levels[number].bind not in LANE_BINDS:
+                tree = self._level(tree, number, around, own=True)
+        tree = innermost(tree, lambda n, _: distribute(n), around)
+        ways = self._ways(stage)
+        use = merged_use(stage)
+        if ways and use is not None:
+            tree = keep_partials(tree, ways, claim(f"{use.buffer}_parts", self.taken), around)
+        return tree
+
+    # --- one level -----------------------------------------------------------------------------------------
+
+    def _level(self, tree: Nest, number: int, around: Around, own: bool) -> Nest:
+        level = self.plan.levels[number]
+        names = [c.loop for c in level.covers]
+        if level.bind is Bind.GRID:
+            for name in names:
+                tree = innermost(tree, lambda n, a, name=name: self._blocks(n, name, number), around)
+        for name in names:
+            tree = innermost(tree, lambda n, a, name=name: self._tiles(n, name, number, a), around)
+        for staging in self.plan.stagings:
+            if staging.level == number:
+                tree = innermost(tree, lambda n, a, s=staging: self._staged(n, s, a, own), around)
+        return tree
+
+    def _blocks(self, nest: Nest, name: str, number: int) -> Nest:
+        """A loop over the blocks of one loop."""
+        loop = self.loops[name]
+        index = nest.loop(name)
+        if index is None:
+            return nest
+        _, size, made = next(entry for entry in loop.levels if entry[0] == number)
+        whole = index.range == loop.extent
+        count = -(-loop.tiling.count // max(1, size // loop.tiling.size)) if whole else 0
+        return split(nest, name, size, made, self.plan.levels[number].bind, count)
+
+    def _tiles(self, nest: Nest, name: str, number: int, around: Around) -> Nest:
+        """Blocks of one loop; at its last level its tiles, each of known size."""
+        loop = self.loops[name]
+        if nest.loop(name) is None:
+            return nest
+        grid = self.plan.levels[number].bind is Bind.GRID
+        if not loop.last(number):
+            return nest if grid else self._blocks(nest, name, number)
+        tiling = loop.tiling
+        if tiling.size == 1 and not grid:
+            return hoist(nest, name)
+        outside = loop.levels if grid else loop.levels[:-1]
+        if outside:
+            base = Affine.of({made: size for _, size, made in outside})
+            tiling = replace(tiling, base=base, chunk=max(1, outside[-1][1] // tiling.size) if not grid else 1)
+        return tile(nest, tiling, around.ranges)
+
+    def _staged(self, nest: Nest, staging: Staging, around: Around, own: bool) -> Nest:
+        name = claim(f"{staging.operand}_{staging.unit.lower()}", self.taken)
+        place = Location(staging.unit, scope=staging.scope) if staging.unit in ("REG", "LOCAL") else ARRAY
+        writers = {u.buffer for s in nest.body if isinstance(s, Stage) for u in s.uses if u.writes}
+        if staging.operand in writers:
+            return stage_sums(nest, staging.operand, name, around, place) if own else nest
+        inside = bool(staging.order) and self._stays_inside(staging.operand)
+        return stage_input(nest, Copy(staging.operand, name, staging.order, place, staging.pad, inside), around)
+
+    def _stays_inside(self, buffer: str) -> bool:
+        """No iteration of the loops reads outside the buffer, whatever the stages' constraints say."""
+        ranges = {name: (0, extent - 1) for name, extent in self.view.ranges.items()}
+        uses = (u for s in self.view.stages for u in s.uses if u.buffer == buffer)
+        sizes = self.view.type_of(buffer).sizes
+        bounds = ((f.bounds(ranges), size) for u in uses for f, size in zip(u.forms, sizes, strict=True))
+        return all(low >= 0 and high < size for (low, high), size in bounds)
+
+    def _lanes_last(self, nest: Nest) -> Nest:
+        """Its loops in the order of the dimensions that registers get: the vector loop last."""
+
+        def rank(index: Index) -> bool:
+            binding = self.loops[index.name].binding
+            return binding is not None and binding.bind is Bind.VECTOR
+
+        return replace(nest, loops=tuple(sorted(nest.loops, key=rank)))
+
+    # --- registers -------------------------------------------------------------------------------------------
+
+    def _ways(self, stage: Stage) -> dict[str, Ways]:
+        """Loops of the stage along which partial results are kept side by side."""
+        kept = {r.loop for r in self.plan.reductions if r.across is Across.LANES}
+        found: dict[str, Ways] = {}
+        for index in stage.loops:
+            loop = self.loops.get(index.name)
+            if loop is not None and index.name in kept:
+                found[index.name] = Ways(loop.tiling.size, loop.binding.lanes if loop.binding else 1)
+        return found
+
+    def _bound(self, stage: Stage, around: Around) -> Node:
+        """The stage in registers' loops; copies along another loop than their source go through registers."""
+        bindings = {n: at.binding for n, at in self.loops.items() if at.binding is not None}
+        vector = next((n for n in stage.loop_names if n in bindings and bindings[n].bind is Bind.VECTOR), None)
+        if vector is not None and is_copy(stage) and scattered(stage, vector, around):
+            made = turned(stage, vector, bindings[vector].lanes, claim(f"{stage.name}_tile", self.taken), around)
+            if made is not stage:
+                return made
+        mine = across(stage, bindings, around)
+        order = [c.loop for level in self.plan.levels if level.bind in LANE_BINDS for c in level.covers]
+        if mine is not bindings:
+            order.sort(key=lambda n: mine[n].bind is Bind.VECTOR)
+        return bind(stage, mine, order)

@@ -1,0 +1,55 @@
+"""The segments that a plan cuts a loop into: what fills vectors, and what constraints leave whole."""
+
+from __future__ import annotations
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind
+
+from tile_opt.kernel.segments import (
+    Segment,
+    cover,
+    cover_exactly,
+    cover_vectors,
+    decided,
+    interior,
+    split_edges,
+    whole,
+)
+from tile_opt.kernel.view import KernelView
+from tile_opt.plan.plan import Edge, Plan
+from tile_opt.plan.steps.bind import Binding
+
+
+def segments_of(view: KernelView, plan: Plan, loop: str, size: int, binding: Binding | None) -> tuple[Segment, ...]:
+    """Tiles of `size` iterations, remainders and edges of a loop, by what runs a tile of it."""
+    extent = view.ranges[loop]
+    if size == 1:
+        return whole(extent)
+    edge = plan.edge(loop)
+    constraints = () if edge is Edge.MASK else constraints_on(view, loop)
+    if binding is not None and binding.bind is Bind.VECTOR:
+        return _vectors(loop, constraints, view.ranges, size, binding.lanes, edge)
+    tiles = cover(0, extent, size)
+    if binding is None or not constraints:
+        return tiles
+    return tuple(s for s, _ in split_edges(tiles, *interior(loop, constraints, view.ranges)))
+
+
+def constraints_on(view: KernelView, loop: str) -> tuple[Affine, ...]:
+    """Constraints of stages that mention the loop."""
+    return tuple(c for s in view.stages for c in s.constraints if loop in c.names)
+
+
+def _vectors(
+    loop: str, constraints: tuple[Affine, ...], extents: dict[str, int], size: int, lanes: int, edge: Edge
+) -> tuple[Segment, ...]:
+    parts: list[Segment] = []
+    for start, stop, is_edge in decided(loop, constraints, extents, lanes):
+        if is_edge:
+            parts.append(Segment(start, stop - start, 1))
+        elif edge is Edge.OVERLAP:
+            parts += cover_vectors(start, stop, size, lanes)
+        else:
+            exact = cover_exactly(stop - start, size, lanes)
+            parts += [Segment(start + s.start, s.count, s.size) for s in exact]
+    return tuple(parts)

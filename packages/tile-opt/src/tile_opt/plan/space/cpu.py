@@ -1,0 +1,28 @@
+"""Plans for processors with vector registers and caches, best first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tile_ir.target import Target
+
+from tile_opt.kernel.view import KernelView
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.space.cpu_facts import Facts
+from tile_opt.plan.space.cpu_streams import row_plan, stream_plan
+from tile_opt.plan.space.cpu_tiles import tile_plan, tiles
+
+FEW = 4
+"""Register tiles worth a closer look."""
+
+
+def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterator[Plan]:
+    """The plans of a kernel; `group_ops` is the least work of a group, in scalar operations and accesses."""
+    facts = Facts(view, target, group_ops)
+    if facts.lanes > 1 and facts.heavy and facts.merged is not None and facts.main.loops:
+        for tile in tiles(facts)[:FEW]:
+            yield tile_plan(facts, tile)
+    plan = stream_plan(facts)
+    if plan is not None:
+        yield plan
+    yield row_plan(facts)

@@ -1,0 +1,163 @@
+"""What plans for processors look at: a kernel's loops and accesses, and the machine's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, gcd, prod
+
+from tile_ir.machine import Cache, Machine
+from tile_ir.stripe.nodes import Bind, Direction, Op, Order
+from tile_ir.target import Target
+
+from tile_opt.kernel.segments import cover, interior, split_edges
+from tile_opt.kernel.strides import flat_stride, scalar_bytes
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points
+from tile_opt.plan.segments import constraints_on
+
+MAX_EDGE_TILES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What the main stage reads of one buffer."""
+
+    use: Use
+    strides: dict[str, int]
+    """Elements between neighbouring iterations, for each loop that moves the access."""
+    bytes: int
+    """Of an element."""
+    elements: int
+    """That are read in all."""
+    rows: int
+    """Steps of the stage's own loops that move it."""
+    step: int
+    """Bytes between the nearest of these."""
+
+
+class Facts:
+    """One kernel on one machine."""
+
+    def __init__(self, view: KernelView, target: Target, group_ops: int) -> None:
+        self.view = view
+        self.settings = target.settings
+        self.machine: Machine = target.machine
+        self.group_ops = group_ops
+        self.extents = view.ranges
+        self.shared = [i.name for i in view.loops]
+        self.bytes = scalar_bytes(view)
+        self.lanes = max(1, target.settings.vector_bytes // self.bytes)
+        self.main = max(view.stages, key=lambda s: points(s, self.extents) * max(1, op_cost(s)))
+        self.merged = merged_use(self.main)
+        self.heavy = is_heavy(view, self.main)
+        self.reads = [u for u in self.main.uses if u.reads and not u.writes]
+        self.operands = tuple(self._operand(u) for u in self.reads)
+        self.points = points(self.main, self.extents)
+        self.cells = prod(i.range for i in view.loops)
+        self.constrained = {n for s in view.stages for c in s.constraints for n in c.names}
+        self.work = sum(points(s, self.extents) * max(1, op_cost(s) + len(s.uses)) for s in view.stages)
+
+    def _operand(self, use: Use) -> Operand:
+        strides = {n: self.stride(use, n) for n in self.names(use)}
+        width = self.view.type_of(use.buffer).dtype.bytes
+        own = [n for n in self.main.loop_names if n in strides]
+        step = min((abs(strides[n]) for n in own if strides[n]), default=1) * width
+        size, rows = (prod(self.extents[n] for n in names) for names in (strides, own))
+        return Operand(use, strides, width, size, rows, step)
+
+    # --- accesses -------------------------------------------------------------------------------------
+
+    def stride(self, use: Use, loop: str) -> int:
+        return flat_stride(self.view, use, loop)
+
+    def names(self, use: Use) -> set[str]:
+        """Loops that move the access."""
+        return {n for f in use.forms for n in f.names}
+
+    def memory_uses(self) -> list[Use]:
+        """Accesses of all stages to buffers of main."""
+        return [u for s in self.view.stages for u in s.uses if not self.view.is_local(u.buffer)]
+
+    def is_free(self, loop: str, stage: Stage | None = None) -> bool:
+        """Iterations of a loop of the kernel (or of a stage) may run side by side."""
+        loops = self.view.loops if stage is None else stage.loops
+        return any(i.name == loop and i.range > 1 and i.order is Order.FREE and i.bind is Bind.NONE for i in loops)
+
+    def own_order(self, stage: Stage) -> list[str]:
+        """Own loops with the longest strides outside, so that the innermost walks memory in small steps."""
+        if any(i.bind is not Bind.NONE or i.order is Order.ORDERED for i in stage.loops):
+            return [i.name for i in stage.loops]
+        reads = [u for u in stage.uses if u.reads and not self.view.is_local(u.buffer)]
+
+        def reach(name: str) -> int:
+            return max((abs(self.stride(u, name)) for u in reads), default=0)
+
+        return sorted((i.name for i in stage.loops), key=reach, reverse=True)
+
+    def may_overlap(self) -> bool:
+        """Cells may be written twice: nothing that is written is read or aggregated."""
+        return all(u.dir is Direction.OUT for u in self.memory_uses() if u.writes)
+
+    def is_ragged(self, loop: str, rows: int) -> bool:
+        """Constraints cut the loop into too many edge tiles."""
+        constraints = constraints_on(self.view, loop)
+        if not constraints:
+            return False
+        parts = split_edges(cover(0, self.extents[loop], rows), *interior(loop, constraints, self.extents))
+        return sum(edge for _, edge in parts) > MAX_EDGE_TILES
+
+    # --- the machine ----------------------------------------------------------------------------------
+
+    def cache(self, level: int) -> Cache:
+        """The data cache of a level, or the nearest below it that there is."""
+        caches = self.machine.caches
+        return (
+            next((c for c in caches if c.level >= level), caches[-1]) if caches else Cache(level, 1 << (12 + 3 * level))
+        )
+
+    def line_cost(self, level: int) -> float:
+        """Cycles that a line out of order from a cache costs a kernel that hides what it can."""
+        cache = self.cache(level)
+        return max(cache.line / cache.bandwidth, cache.latency / 10)
+
+    def pages(self) -> int:
+        return self.machine.pages.bytes
+
+
+def crowding(rows: int, stride: int, run: int, cache: Cache, page: int) -> float:
+    """Lines that `rows` runs of `run` bytes, `stride` bytes apart, put into each set they reach, over the ways.
+
+    Above 1 they cannot stay, strided ones lose lines from half on. Physical addresses above a page are random.
+    """
+    span = max(cache.line, cache.bytes // cache.ways)
+    period = min(span, page)
+    starts = period // gcd(stride, period) if stride else 1
+    lines = ceil(run / cache.line) + (stride % cache.line != 0 or run % cache.line != 0)
+    slots = min(period // cache.line, starts * lines)
+    sets = max(1, min(slots * (span // period), rows * lines))
+    return rows * lines / sets / cache.ways
+
+
+def vector_ops(stage: Stage) -> int:
+    """Arithmetic of one step; a product that feeds the sum is fused with it."""
+    return max(1, sum(isinstance(s, Op) and s.name != "ident" for s in stage.body))
+
+
+def is_recurrence(stage: Stage) -> bool:
+    """Steps in order from state to state: what one step writes should be long, and independent chains hide its latency."""
+    return any(i.order is Order.ORDERED for i in stage.loops) and any(
+        u.reads and u.writes and not u.agg for u in stage.uses
+    )
+
+
+def filled(extent: int, tile: int, lanes: int) -> float:
+    """Useful share of the iterations that tiles of this size run, remainder tiles at reduced speed."""
+    full, rest = divmod(extent, tile)
+    padded = -(-rest // lanes) * lanes if extent >= lanes else rest
+    cost = full * tile + (padded + (tile - padded) * 0.25 if rest else 0)
+    return extent / cost if cost else 1.0
+
+
+def pieces(extent: int, lanes: int) -> int:
+    """Vector instructions for a row without overlap: whole vectors, then powers of two."""
+    return extent // lanes + (extent % lanes).bit_count()

@@ -1,0 +1,225 @@
+"""Kernels that use what they read once or twice: vectors along a shared loop, transposes, rows and their reductions."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tile_ir.stripe.nodes import Bind, Order
+
+from tile_opt.kernel.view import Stage, Use
+from tile_opt.kernel.work import is_elementwise, merged_use
+from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.cpu_facts import Facts, filled, is_recurrence, vector_ops
+from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
+
+MAX_VECTORS = 4
+MAX_STREAM_VECTORS = 16
+MAX_UNROLL = 16
+BLOCK = 256
+"""Iterations along each side of a group's block of a transpose."""
+STRIP = 64
+"""Iterations along the operand's lines that are written before the next line of the result."""
+
+
+def stream_plan(facts: Facts) -> Plan | None:
+    """Vectors along the shared loop that all stages can take across lanes; None where a reduction suits them better."""
+    vector = _vector_loop(facts)
+    if vector is None:
+        return None
+    turned = _turned(facts, vector)
+    return _column_plan(facts, vector) if turned is None else _transpose_plan(facts, vector, turned)
+
+
+def _vector_loop(facts: Facts) -> str | None:
+    if facts.lanes == 1:
+        return None
+    for name in reversed(facts.shared):
+        if not facts.is_free(name):
+            continue
+        strides = [(u, facts.stride(u, name)) for u in facts.memory_uses()]
+        if any(u.writes and stride != 1 for u, stride in strides):
+            continue
+        if all(stride in (0, 1) for u, stride in strides if u.reads):
+            return name
+        if row_loop(facts, facts.main) is None and facts.extents[name] >= facts.lanes:
+            return name
+    return None
+
+
+# --- along the output ----------------------------------------------------------------------------------
+
+
+def _column_plan(facts: Facts, vector: str) -> Plan:
+    unroll = _unroll_loop(facts, vector)
+    rows, vectors = _register_tile(facts, vector, unroll)
+    if rows == 1 or (unroll and facts.is_ragged(unroll, rows)):
+        unroll = None
+    outer = [n for n in facts.shared if n not in (vector, unroll)]
+    sizes = {vector: vectors * facts.lanes} | ({unroll: rows} if unroll else {})
+    grid = _column_groups(facts, outer, unroll, vector, sizes)
+    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
+    for n in (*outer, vector, *((unroll,) if unroll else ())):
+        if grid.get(n) != sizes.get(n, 1):
+            levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
+    own = [n for s in facts.view.stages for n in facts.own_order(s)]
+    levels += [Level(Bind.NONE, tuple(Cover(n, 1) for n in own))] if own else []
+    levels += [Level(Bind.UNROLL, (Cover(unroll, 1),))] if unroll else []
+    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=facts.lanes))
+    edges = ((vector, Edge.OVERLAP),) if facts.may_overlap() and vector not in grid else ()
+    return Plan(tuple(levels), edges=edges, reason="vectors along the output")
+
+
+def _column_groups(
+    facts: Facts, outer: list[str], unroll: str | None, vector: str, sizes: dict[str, int]
+) -> dict[str, int]:
+    wanted = wanted_groups(facts)
+    grid = cut(facts, outer, sizes, wanted)
+    left = -(-wanted // prod(-(-facts.extents[n] // c) for n, c in grid.items()))
+    if unroll and left > 1:
+        chunk = cut_rows(facts, unroll, sizes[unroll], left)
+        if chunk < facts.extents[unroll]:
+            grid[unroll] = chunk
+            left = -(-left // -(-facts.extents[unroll] // chunk))
+    return grid | (cut(facts, [vector], sizes, left) if left > 1 else {})
+
+
+def _unroll_loop(facts: Facts, vector: str) -> str | None:
+    """A second shared loop along which the vector operands of the main stage are used again."""
+    if facts.merged is None:
+        return None
+    wide = [facts.names(u) for u in facts.reads if vector in facts.names(u)]
+    for name in reversed(facts.shared):
+        if name != vector and facts.extents[name] >= 2 and any(name not in found for found in wide):
+            return name
+    return None
+
+
+def _register_tile(facts: Facts, vector: str, unroll: str | None) -> tuple[int, int]:
+    """Rows and vectors of the tile that keeps the ports busiest."""
+    best, found = 0.0, (1, 1)
+    most = MAX_STREAM_VECTORS if facts.main.loops else MAX_VECTORS
+    for vectors in range(1, min(most, -(-facts.extents[vector] // facts.lanes)) + 1):
+        for rows in range(1, min(MAX_UNROLL, facts.extents[unroll]) + 1 if unroll else 2):
+            rate = _rate(facts, vector, unroll, rows, vectors)
+            if rate > best * 1.0001:
+                best, found = rate, (rows, vectors)
+    return found
+
+
+def _rate(facts: Facts, vector: str, unroll: str | None, rows: int, vectors: int) -> float:
+    """Predicted share of peak of a tile, remainders included; 0 when registers run out."""
+    accumulators = rows * vectors if facts.merged is not None and facts.main.loops else 0
+    names = [facts.names(u) for u in facts.reads]
+    loads = sum((vectors if vector in r else 1) * (rows if unroll in r else 1) for r in names)
+    held = vectors * sum(vector in r for r in names) + 1
+    if accumulators and accumulators + held > facts.settings.registers:
+        return 0.0
+    ports = facts.machine.ports
+    work = rows * vectors * vector_ops(facts.main) / ports.fma
+    step = max(work, loads / ports.load, ports.fma_latency if accumulators else 0.0) + 0.1 * loads
+    shape = filled(facts.extents[vector], vectors * facts.lanes, facts.lanes)
+    if unroll:
+        shape *= filled(facts.extents[unroll], rows, 1) * (1.0 if facts.extents[unroll] % rows == 0 else 0.99)
+    recurrence = is_recurrence(facts.main)
+    if accumulators or recurrence:
+        run = vectors * facts.settings.vector_bytes
+        shape *= run / (run + 128)
+    if recurrence:
+        shape *= min(1.0, facts.extents[vector] / (vectors * facts.lanes) / facts.settings.cores)
+    return work / step * shape
+
+
+# --- across the output ---------------------------------------------------------------------------------
+
+
+def _turned(facts: Facts, vector: str) -> tuple[str, tuple[Use, ...]] | None:
+    """The loop along which operands lie that run across the output, and these operands."""
+    view = facts.view
+    if len(view.stages) != 1 or view.allocs or facts.main.loops or not is_elementwise(facts.main):
+        return None
+    if facts.main.constraints or any(u.extent for u in facts.main.uses):
+        return None
+    reads = tuple(u for u in facts.reads if facts.stride(u, vector) not in (0, 1))
+    for name in reversed(facts.shared):
+        if reads and name != vector and all(facts.stride(u, name) == 1 for u in reads):
+            return (name, reads) if min(facts.extents[name], facts.extents[vector]) >= 2 else None
+    return None
+
+
+def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) -> Plan:
+    """Blocks of both loops in strips, in tiles that are transposed in registers: whole lines are read and written."""
+    other, reads = turned
+    lanes, wanted = facts.lanes, wanted_groups(facts)
+    side = BLOCK
+    while side > STRIP and _count(facts, {other: side, vector: side}) < min(wanted, 4 * facts.settings.cores):
+        side //= 2
+    square = {n: side for n in (other, vector) if side < facts.extents[n]} if wanted > 1 else {}
+    outer = [n for n in facts.shared if n not in (vector, other)]
+    groups = cut(facts, outer, {}, -(-wanted // _count(facts, square))) | square
+    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
+    levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
+    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in ((other, STRIP), (vector, lanes), (other, lanes))]
+    stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
+    levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
+    return Plan(tuple(levels), stagings, reason="transposed in registers")
+
+
+def _count(facts: Facts, grid: dict[str, int]) -> int:
+    return prod(-(-facts.extents[n] // c) for n, c in grid.items())
+
+
+# --- along the stages' own loops ----------------------------------------------------------------------
+
+
+def row_plan(facts: Facts) -> Plan:
+    """Every stage across lanes along a loop of its own where it has one, with partial results side by side."""
+    grid = cut(facts, facts.shared, {}, wanted_groups(facts))
+    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
+    levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in facts.shared if grid.get(n) != 1]
+    tiles = {n: s for stage in facts.view.stages for n, s in _row_tile(facts, stage).items()}
+    own = [n for s in facts.view.stages for n in facts.own_order(s)]
+    serial = tuple(Cover(n, 1) for n in own if n not in tiles)
+    levels += [Level(Bind.NONE, serial)] if serial else []
+    if tiles:
+        levels.append(Level(Bind.NONE, tuple(Cover(n, s) for n, s in tiles.items())))
+        levels.append(Level(Bind.VECTOR, tuple(Cover(n, 1) for n in tiles), lanes=facts.lanes))
+    kept = tuple(
+        Reduction(n, Across.LANES, s)
+        for stage in facts.view.stages
+        for n, s in tiles.items()
+        if n in stage.loop_names and (use := merged_use(stage)) is not None and facts.stride(use, n) == 0
+    )
+    return Plan(tuple(levels), reductions=kept, reason="rows")
+
+
+def _row_tile(facts: Facts, stage: Stage) -> dict[str, int]:
+    """The loop of a stage that runs across lanes, and iterations of a tile of it."""
+    loop = row_loop(facts, stage) if facts.lanes > 1 else None
+    if loop is None:
+        return {}
+    copies = 4 if merged_use(stage) is not None else 1
+    while copies > 1 and facts.extents[loop] < copies * facts.lanes:
+        copies //= 2
+    return {loop: copies * facts.lanes}
+
+
+def row_loop(facts: Facts, stage: Stage) -> str | None:
+    """A loop of the stage itself that all its accesses take with stride 0 or 1."""
+    merged = merged_use(stage)
+    for loop in reversed(stage.loops):
+        if loop.range < 2 or loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+            continue
+        if any(loop.name in c.names for c in stage.constraints):
+            continue
+        strides = [(u, facts.stride(u, loop.name)) for u in stage.uses]
+        if any(stride not in (0, 1) for _, stride in strides) or all(stride == 0 for _, stride in strides):
+            continue
+        if any(u.writes and stride == 0 and not _one_cell(u, merged, stage) for u, stride in strides):
+            continue
+        return loop.name
+    return None
+
+
+def _one_cell(use: Use, merged: Use | None, stage: Stage) -> bool:
+    """An aggregation whose cell no loop of the stage moves: each lane can have an accumulator of its own."""
+    return use is merged and not {n for f in use.forms for n in f.names} & set(stage.loop_names)

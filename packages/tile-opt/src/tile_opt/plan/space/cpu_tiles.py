@@ -1,0 +1,325 @@
+"""Register tiles: rows of some loops by vectors along another, whatever is multiplied, compared or added there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.stripe.nodes import Bind
+
+from tile_opt.kernel.view import Use
+from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.cpu_facts import Facts, Operand, crowding, filled, pieces, vector_ops
+from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, cut, cut_rows, wanted_groups
+
+MAX_VECTORS = 4
+MAX_UNROLL = 16
+LOAD_SHADOW = 0.1
+"""Of a load's slot, what it costs even when ports are free: caches do not always keep up."""
+GATHERED = 1.3
+"""Cycles per element that a copy fetches one by one."""
+TURNED = 0.5
+"""Cycles per element that a copy transposes in registers."""
+SCATTERED = 1.5
+"""Cycles per result that is stored on its own."""
+IN_ORDER = 0.1
+"""Of the time that a line in sequence takes to come nearer, what a kernel with much arithmetic still sees."""
+EDGE = 0.08
+"""What tiles on an edge lose: code of their own, unrolled further."""
+COMBINED = 10
+"""Cycles that the lanes of one accumulator take to become one number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A register tile: `vectors` along one loop, rows of others; what it copies first, and the cycles it takes in all."""
+
+    vector: str
+    vectors: int
+    rows: tuple[tuple[str, int], ...]
+    packed: tuple[Use, ...] = ()
+    cycles: float = 0.0
+    rate: float = 0.0
+    """Share of peak arithmetic inside the tile."""
+
+    def size(self, loop: str) -> int:
+        return dict(self.rows).get(loop, 1)
+
+
+def tiles(facts: Facts) -> list[Tile]:
+    """Register tiles of the main stage, the fastest first."""
+    found = [t for v in _vector_loops(facts) for t in _Along(facts, v).tiles()]
+    return sorted(found, key=lambda t: t.cycles)
+
+
+def _vector_loops(facts: Facts) -> Iterator[str]:
+    """Loops whose iterations may fill lanes: shared ones, and the reductions of a product of rows."""
+    if any(u.extent for u in facts.main.uses):
+        return
+    yield from (name for name in facts.shared if facts.is_free(name))
+    for name in facts.main.loop_names:
+        strides = [o.strides.get(name, 0) for o in facts.operands]
+        whole = all(s in (0, 1) for s in strides) and any(strides)
+        if whole and facts.is_free(name, facts.main) and name not in facts.constrained:
+            yield name
+
+
+class _Along:
+    """Tiles whose vectors run along one loop."""
+
+    def __init__(self, facts: Facts, vector: str) -> None:
+        self.facts = facts
+        self.vector = vector
+        self.own = vector not in facts.shared
+        self.extent = facts.extents[vector]
+        self.wide = [o for o in facts.operands if vector in o.strides]
+        self.ops = vector_ops(facts.main)
+        writes = [u for u in facts.memory_uses() if u.writes]
+        self.scattered = [] if self.own else [u for u in writes if facts.stride(u, vector) not in (0, 1)]
+
+    def tiles(self) -> Iterator[Tile]:
+        most = 1 if self.own else min(MAX_VECTORS, max(1, -(-self.extent // self.facts.lanes)))
+        rows = list(self._rows())
+        for vectors in range(1, most + 1):
+            placed = [(o, *self._placed(o, vectors)) for o in self.wide]
+            share = self._share(vectors)
+            for unrolled in rows:
+                made = self._weighed(vectors, unrolled, placed, share)
+                if made is not None:
+                    yield made
+
+    def _rows(self) -> Iterator[tuple[tuple[str, int], ...]]:
+        """Unrolled loops: those along which what moves with the vector loop is used again, one or two of them."""
+        facts = self.facts
+        reused = [n for n in facts.shared if n != self.vector and any(n not in o.strides for o in self.wide)]
+        reused = [n for n in reversed(reused) if facts.is_free(n)]
+        yield ()
+        for k, name in enumerate(reused[:2]):
+            sizes = [s for s in range(2, min(MAX_UNROLL, facts.extents[name]) + 1) if not facts.is_ragged(name, s)]
+            yield from (((name, size),) for size in sizes)
+            for other in reused[k + 1 : 3] if self.own else ():
+                more = [s for s in range(2, min(6, facts.extents[other]) + 1) if not facts.is_ragged(other, s)]
+                yield from (((name, a), (other, b)) for a in sizes if a <= 6 for b in more)
+
+    def _weighed(
+        self,
+        vectors: int,
+        rows: tuple[tuple[str, int], ...],
+        placed: list[tuple[Operand, float, float, float]],
+        share: float,
+    ) -> Tile | None:
+        """The tile with its cycles; None when registers run out."""
+        facts, ports = self.facts, self.facts.machine.ports
+        count = vectors * prod(size for _, size in rows)
+        wide = sum(vectors * _repeats(o, rows) for o in self.wide)
+        if count + min(wide, vectors * len(self.wide)) + 1 > facts.settings.registers:
+            return None
+        loads = wide + sum(_repeats(o, rows) for o in facts.operands if self.vector not in o.strides)
+        ops = count * self.ops / ports.fma
+        step = max(ops, loads / max(ports.load, 1), ports.fma_latency) + LOAD_SHADOW * loads / ports.fma
+        rate = ops / step * share * _share_of_rows(facts, rows)
+        steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
+        packed: list[Use] = []
+        cycles = steps * (step + sum(_broadcast(facts, o, rows) for o in facts.operands if o not in self.wide))
+        for operand, in_place, in_panel, copying in placed:
+            if copying + in_panel * steps < in_place * steps:
+                packed.append(operand.use)
+            cycles += min(copying + in_panel * steps, in_place * steps)
+        if cycles == float("inf"):
+            return None
+        return Tile(self.vector, vectors, rows, tuple(packed), cycles + self._storing(rows), rate)
+
+    def _placed(self, operand: Operand, vectors: int) -> tuple[float, float, float]:
+        """Cycles that each step waits for an operand where it lies and in a panel, and those of copying it to panels.
+
+        What cannot be is infinite.
+        """
+        never = float("inf")
+        if self.own:
+            return 0.0, 0.0, never
+        may_copy = self.facts.heavy and len(operand.strides) > 1
+        copying = _packing(self.facts, operand, self.vector, vectors) if may_copy else never
+        here = _in_place(self.facts, operand, vectors) if operand.strides[self.vector] in (0, 1) else never
+        return here, _in_sequence(self.facts, operand, vectors), copying
+
+    def _share(self, vectors: int) -> float:
+        """Useful share of the lanes, remainders included."""
+        lanes, extent = self.facts.lanes, self.extent
+        if self.vector in self.facts.constrained and not self.own:
+            slots = extent if extent < 3 * lanes else pieces(extent, lanes) + 4
+        elif extent < lanes:
+            slots = pieces(extent, lanes)
+        else:
+            return filled(extent, vectors * lanes, lanes)
+        return extent / (slots * lanes)
+
+    def _storing(self, rows: tuple[tuple[str, int], ...]) -> float:
+        """Cycles of what happens once per result."""
+        facts = self.facts
+        if self.own:
+            return facts.cells * COMBINED
+        if not self.scattered:
+            return 0.0
+        across = all(any(facts.stride(u, n) == 1 and size >= 4 for n, size in rows) for u in self.scattered)
+        return facts.cells * (TURNED if across else SCATTERED)
+
+
+def _repeats(operand: Operand, rows: tuple[tuple[str, int], ...]) -> int:
+    return prod(size for n, size in rows if n in operand.strides)
+
+
+def _share_of_rows(facts: Facts, rows: tuple[tuple[str, int], ...]) -> float:
+    """Useful share of the rows, remainders and edges included; whole tiles are a little better."""
+    share = 1.0
+    for name, size in rows:
+        extent = facts.extents[name]
+        edges = min(1.0, 2 * size / extent) if name in facts.constrained else 0.0
+        share *= filled(extent, size, 1) * (1.0 if extent % size == 0 else 0.99) * (1 - EDGE * edges)
+    return share
+
+
+# --- operands in place or packed -----------------------------------------------------------------------
+
+
+def _in_place(facts: Facts, operand: Operand, vectors: int) -> float:
+    """Cycles that one step waits for a vector operand that is read where it lies."""
+    run = vectors * facts.lanes * operand.bytes
+    if operand.step == run:
+        return _in_sequence(facts, operand, vectors)
+    return (max(1.0, run / 64) * 0.25 if operand.step % 64 else 0.0) + _strided(facts, operand, run)
+
+
+def _strided(facts: Facts, operand: Operand, run: int) -> float:
+    """Cycles that one step waits for a run of bytes, the next of which lies elsewhere."""
+    lines = max(1.0, run / 64)
+    if crowding(operand.rows, operand.step, run, facts.cache(1), facts.pages()) <= 0.5:
+        return 0.0
+    if crowding(operand.rows, operand.step, run, facts.cache(2), facts.pages()) <= 0.5:
+        return lines * facts.line_cost(2) / 4
+    return lines * facts.line_cost(3)
+
+
+def _in_sequence(facts: Facts, operand: Operand, vectors: int) -> float:
+    """Cycles that one step waits for a vector operand whose rows follow each other."""
+    run = vectors * facts.lanes * operand.bytes
+    first, second, third = (facts.cache(level) for level in (1, 2, 3))
+    size, lines = operand.rows * run, max(1.0, run / 64)
+    if size <= first.bytes / 2:
+        return 0.0
+    near = IN_ORDER * second.line / second.bandwidth
+    return lines * (near if size <= second.bytes / 2 else near + IN_ORDER * third.line / third.bandwidth)
+
+
+def _broadcast(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles that one step waits for an operand that every lane reads: rows in one set of the first cache, or strides."""
+    first = facts.cache(1)
+    for name, size in rows:
+        stride = abs(operand.strides.get(name, 0)) * operand.bytes
+        if stride and size > max(1, first.ways - 2) and stride % max(1, first.bytes // first.ways) == 0:
+            return 0.25 * size
+    if operand.rows == 1 or operand.step < 64:
+        return 0.0
+    side = prod(size for name, size in rows if operand.strides.get(name) == 1)
+    return _repeats(operand, rows) / side * _strided(facts, operand, side * operand.bytes)
+
+
+def _packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
+    """Cycles of copying an operand, each part as often as groups copy it."""
+    if operand.strides[vector] == 1:
+        each = (facts.line_cost(3) + 2) * operand.bytes / 64
+    else:
+        turned = any(operand.strides.get(n) == 1 and facts.extents[n] >= facts.lanes for n in facts.main.loop_names)
+        each = TURNED if turned else GATHERED
+    panels = -(-facts.extents[vector] // (vectors * facts.lanes))
+    cores = facts.settings.cores
+    again = 1 if balanced(panels, cores) or panels >= ROUNDS * cores else -(-2 * cores // panels)
+    return operand.elements * each * again
+
+
+# --- plans ------------------------------------------------------------------------------------------------
+
+
+def tile_plan(facts: Facts, tile: Tile) -> Plan:
+    """The plan of a register tile: groups, loops over tiles, operands packed just in time, registers."""
+    own = tile.vector not in facts.shared
+    sizes = dict(tile.rows) | ({} if own else {tile.vector: tile.vectors * facts.lanes})
+    order, fixed = _order(facts, tile, own)
+    grid = _groups(facts, tile, order, sizes, fixed)
+    levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
+    at = 0
+    for n in order:
+        if grid.get(n) != sizes.get(n, 1):
+            levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
+        if n in fixed:
+            at = len(levels) - 1
+    levels += _own_levels(facts, tile, own)
+    shift = 0 if levels[0].covers else 1
+    stagings = tuple(_staging(facts, u, tile, at - shift) for u in tile.packed)
+    kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
+    edges = ((tile.vector, Edge.OVERLAP),) if facts.may_overlap() and tile.vector not in grid and not own else ()
+    return Plan(tuple(levels[shift:]), stagings, kept, edges, reason="register tile")
+
+
+def _order(facts: Facts, tile: Tile, own: bool) -> tuple[list[str], set[str]]:
+    """Shared loops, outermost first, and those that must be fixed before operands are packed."""
+    inner = ([] if own else [tile.vector]) + [n for n, _ in tile.rows]
+    outer = [n for n in facts.shared if n not in inner]
+    if not tile.packed:
+        return [*outer, *inner], set()
+    moved = set[str]().union(*(facts.names(u) for u in tile.packed))
+    fixed = [n for n in outer if n in moved] + [tile.vector]
+    rest = [n for n in outer if n not in moved] + [n for n, _ in tile.rows]
+    return [*fixed, *rest], set(fixed)
+
+
+def _grid_order(tile: Tile, order: list[str], fixed: set[str]) -> list[str]:
+    """Groups that follow each other share rows where operands stay in place, panels where they are packed."""
+    if fixed:
+        return order
+    return [n for n in order if n != tile.vector] + [n for n in order if n == tile.vector]
+
+
+def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], fixed: set[str]) -> dict[str, int]:
+    wanted = wanted_groups(facts)
+    if not fixed:
+        plain = [n for n in order if n not in sizes]
+        grid = cut(facts, plain, sizes, wanted)
+        groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
+        for name, size in (*tile.rows, *((n, s) for n, s in sizes.items() if n == tile.vector)):
+            left = -(-wanted // groups)
+            if left <= 1:
+                break
+            chunk = cut_rows(facts, name, size, left) if name != tile.vector else None
+            chunk = cut(facts, [name], sizes, left).get(name, facts.extents[name]) if chunk is None else chunk
+            if chunk < facts.extents[name]:
+                grid[name] = chunk
+                groups *= -(-facts.extents[name] // chunk)
+        return grid
+    first = [n for n in order if n in fixed]
+    cores = facts.settings.cores
+    grid = cut(facts, first, sizes, wanted)
+    groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
+    if groups < wanted and groups < ROUNDS * cores and not balanced(groups, cores):
+        few = min(wanted, ROUNDS * cores)
+        grid |= cut(facts, [n for n in order if n not in fixed], sizes, -(-few // groups))
+    return grid
+
+
+def _own_levels(facts: Facts, tile: Tile, own: bool) -> list[Level]:
+    """Loops of stages, and what registers hold."""
+    levels: list[Level] = []
+    names = [n for s in facts.view.stages for n in facts.own_order(s) if n != tile.vector]
+    if names:
+        levels.append(Level(Bind.NONE, tuple(Cover(n, 1) for n in names)))
+    if own:
+        levels.append(Level(Bind.NONE, (Cover(tile.vector, tile.vectors * facts.lanes),)))
+    if tile.rows:
+        levels.append(Level(Bind.UNROLL, tuple(Cover(n, 1) for n, _ in tile.rows)))
+    return [*levels, Level(Bind.VECTOR, (Cover(tile.vector, 1),), lanes=facts.lanes)]
+
+
+def _staging(facts: Facts, use: Use, tile: Tile, level: int) -> Staging:
+    names = facts.names(use)
+    order = (*(n for n in facts.own_order(facts.main) if n in names), tile.vector)
+    return Staging(use.buffer, level, "L2", order)

@@ -1,0 +1,68 @@
+"""Deciding what runs a stage's loops: unrolled code, vector lanes, work items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tile_ir.stripe.nodes import Bind, Index
+
+from tile_opt.kernel.view import Stage
+from tile_opt.plan.tree import Around
+
+MAX_DECIDED = 16
+"""Iterations of a loop that is unrolled so that a constraint on it is decided while compiling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What runs a loop; `lanes` is the width of a vector register in elements."""
+
+    bind: Bind
+    lanes: int = 1
+    axis: int = 0
+
+
+def bind(stage: Stage, bindings: Mapping[str, Binding], order: Sequence[str]) -> Stage:
+    """The stage's loops in `order` (others first, as they were) and bound; vectors shrink to short loops."""
+    rank = {name: k for k, name in enumerate(order)}
+    loops = tuple(sorted(stage.loops, key=lambda i: rank.get(i.name, -1)))
+    decided = _decided(stage, bindings)
+    return replace(stage, loops=tuple(_bound(i, bindings.get(i.name, decided.get(i.name))) for i in loops))
+
+
+def across(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> Mapping[str, Binding]:
+    """The bindings with the vector loop and an unrolled one exchanged, where the stage's memory runs along the latter."""
+    vectors = [i for i in stage.loops if i.name in bindings and bindings[i.name].bind is Bind.VECTOR]
+    unrolled = [i for i in stage.loops if i.name in bindings and bindings[i.name].bind is Bind.UNROLL and i.range > 1]
+    if len(vectors) != 1 or not unrolled:
+        return bindings
+    (vector,) = vectors
+    best = min(unrolled, key=lambda i: scattered(stage, i.name, around))
+    if scattered(stage, best.name, around) >= scattered(stage, vector.name, around):
+        return bindings
+    lanes = bindings[vector.name].lanes
+    return {**bindings, best.name: Binding(Bind.VECTOR, lanes), vector.name: Binding(Bind.UNROLL)}
+
+
+def scattered(stage: Stage, loop: str, around: Around) -> int:
+    """Accesses to memory whose neighbours along a loop lie apart."""
+    uses = (u for u in stage.uses if not around.in_registers(u.buffer))
+    return sum(around.stride(u, loop) not in (0, 1) for u in uses)
+
+
+def _bound(index: Index, binding: Binding | None) -> Index:
+    if binding is None:
+        return index
+    lanes = 1
+    if binding.bind is Bind.VECTOR:
+        lanes = binding.lanes if index.range % binding.lanes == 0 else index.range
+    return replace(index, bind=binding.bind, lanes=lanes, axis=binding.axis)
+
+
+def _decided(stage: Stage, bindings: Mapping[str, Binding]) -> dict[str, Binding]:
+    """Short loops that meet an unrolled one in a constraint: unrolling both decides it while compiling."""
+    unrolled = {i.name for i in stage.loops if i.name in bindings and bindings[i.name].bind is Bind.UNROLL}
+    met = {n for c in stage.constraints if unrolled.intersection(c.names) for n in c.names}
+    short = {i.name for i in stage.loops if i.range <= MAX_DECIDED}
+    return {n: Binding(Bind.UNROLL) for n in met & short if n not in bindings}

@@ -1,0 +1,141 @@
+"""Cutting a loop into segments of equal tiles: siblings in which every tile is whole and edges stand alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Index
+
+from tile_opt.kernel.segments import Segment
+from tile_opt.kernel.view import Stage
+from tile_opt.plan.tree import Nest, Node, Ranges, spans, substitute
+
+ZERO = Affine()
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How one loop becomes tiles: segments over its whole extent, numbered through by `name`.
+
+    A loop that blocks around divide (`base`: first iteration of a block, over their loops) has `chunk` tiles a block.
+    """
+
+    loop: str
+    segments: tuple[Segment, ...]
+    name: str
+    base: Affine = ZERO
+    chunk: int = 0
+
+    size: int = 1
+    """Iterations of a whole tile: blocks hold a multiple of them."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The number of each segment's first tile.
+
+        Where every segment lies within whole tiles that start at multiples of the size, remainders share the number
+        of the tile that they are parts of; otherwise tiles are numbered one after the other.
+        """
+        if all(_in_place(s, self.size) for s in self.segments):
+            return tuple(s.start // self.size for s in self.segments)
+        return tuple(sum(s.count for s in self.segments[:k]) for k in range(len(self.segments)))
+
+    @property
+    def count(self) -> int:
+        """Tiles in all, as they are numbered."""
+        return max((n + s.count for n, s in zip(self.numbers, self.segments, strict=True)), default=0)
+
+
+def _in_place(segment: Segment, size: int) -> bool:
+    if segment.count > 1 or segment.size == size:
+        return segment.size == size and segment.start % size == 0
+    return segment.start // size == (segment.stop - 1) // size
+
+
+def tile(nest: Nest, tiling: Tiling, ranges: Ranges) -> Nest:
+    """`nest` once per segment, each under a loop over the segment's tiles; what a segment decides is decided.
+
+    Inside, the loop keeps its name and runs over one tile. `ranges` holds the loops around `nest`.
+    """
+    siblings: list[Node] = []
+    for segment, before in zip(tiling.segments, tiling.numbers, strict=True):
+        made = _sibling(nest, tiling, segment, before, ranges)
+        siblings += [] if made is None else [made]
+    return Nest(nest.name, body=tuple(siblings), guard=nest.guard)
+
+
+def _sibling(nest: Nest, tiling: Tiling, segment: Segment, before: int, ranges: Ranges) -> Nest | None:
+    inner = decided(replace(nest, guard=()), tiling, segment, ranges)
+    if inner is None:
+        return None
+    loops, position, limits = _position(tiling, segment, before)
+    known = {**ranges, **spans(loops)}
+    limits = tuple(c for c in limits if c.bounds(known)[0] < 0)
+    form = (position + -before) * segment.size + segment.start - tiling.base
+    if segment.size > 1:
+        form = form + Affine.var(tiling.loop)
+    kept = tuple(
+        replace(i, range=segment.size) if i.name == tiling.loop else i
+        for i in nest.loops
+        if i.name != tiling.loop or segment.size > 1
+    )
+    inner = replace(substitute(inner, {tiling.loop: form}), loops=kept)
+    own = {i.name for i in loops}
+    guard = tuple(c for c in limits if not own.intersection(c.names))
+    return Nest(nest.name, loops, (inner,), tuple(c for c in limits if c not in guard), guard)
+
+
+def _position(tiling: Tiling, segment: Segment, before: int) -> tuple[tuple[Index, ...], Affine, tuple[Affine, ...]]:
+    """The loop over this segment's tiles, the tile number they give, and what keeps it inside the segment."""
+    if not tiling.chunk:
+        loops = (Index(tiling.name, segment.count),) if segment.count > 1 else ()
+        return loops, (Affine.var(tiling.name) if loops else Affine()) + before, ()
+    size = tiling.size
+    assert all(c % size == 0 for _, c in tiling.base.terms), f"blocks of {tiling.loop} hold whole tiles"
+    position = Affine(tuple((n, c // size) for n, c in tiling.base.terms))
+    loops = (Index(tiling.name, tiling.chunk),) if tiling.chunk > 1 else ()
+    if loops:
+        position = position + Affine.var(tiling.name)
+    limits = (position + -before, position * -1 + (before + segment.count - 1))
+    return loops, position, limits
+
+
+def decided(nest: Nest, tiling: Tiling, segment: Segment, ranges: Ranges) -> Nest | None:
+    """`nest` without the constraints that hold throughout a segment, and without what never runs there."""
+    known = {**ranges, **spans(nest.loops)}
+    constraints = _open(nest.constraints, tiling, segment, known)
+    if constraints is None:
+        return None
+    body: list[Node] = []
+    for node in nest.body:
+        kept: Node | None = node
+        if isinstance(node, Stage):
+            mine = _open(node.constraints, tiling, segment, {**known, **spans(node.loops)})
+            kept = None if mine is None else replace(node, constraints=mine)
+        elif isinstance(node, Nest):
+            kept = decided(node, tiling, segment, known)
+        body += [] if kept is None else [kept]
+    return replace(nest, constraints=constraints, body=tuple(body)) if body else None
+
+
+def _open(constraints: Sequence[Affine], tiling: Tiling, segment: Segment, ranges: Ranges) -> tuple[Affine, ...] | None:
+    """Constraints that the segment can violate; None when one of them can never hold."""
+    kept: list[Affine] = []
+    for constraint in constraints:
+        low, high = _bounds(constraint, tiling, segment, ranges)
+        if high < 0:
+            return None
+        if low < 0:
+            kept.append(constraint)
+    return tuple(kept)
+
+
+def _bounds(constraint: Affine, tiling: Tiling, segment: Segment, ranges: Ranges) -> tuple[int, int]:
+    """The interval of a form while the whole loop is in the segment."""
+    c = constraint.coefficient(tiling.loop)
+    rest = constraint - (tiling.base + Affine.var(tiling.loop)) * c
+    low, high = rest.bounds(ranges)
+    ends = (c * segment.start, c * (segment.stop - 1))
+    return low + min(ends), high + max(ends)

@@ -1,0 +1,84 @@
+"""Partial results of a reduction, side by side: one per lane, copy or item, combined when all are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tile_ir.names import claim
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Const, Direction, Index, Load, Location, Refinement, Store, TensorType
+
+from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.view import Stage, Use
+from tile_opt.kernel.work import merged_use
+from tile_opt.plan.tree import REGISTER, Around, Nest, map_stages, stages_of
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Partial results along one loop: its iterations in a whole tile, in vectors of so many lanes."""
+
+    size: int
+    lanes: int = 1
+
+
+def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Around, place: Location = REGISTER) -> Nest:
+    """`nest`, whose stages aggregate into one buffer, with a partial result for each iteration of the loops `ways`.
+
+    Stages where such a loop is no multiple of its lanes (remainders) aggregate directly. The partial results start at
+    the identity in front, and are merged into the buffer after the nest.
+    """
+    wide = [s for s in stages_of(nest) if _is_wide(s, ways)]
+    merged = [u for s in wide if (u := merged_use(s)) is not None and not is_indirect(s, u)]
+    if not merged:
+        return nest
+    use = merged[0]
+    whole = around.buffers[use.buffer].type
+    sizes = (*whole.sizes, *(w.size for w in ways.values()))
+    type = TensorType.row_major(whole.dtype, sizes, align=64)
+    alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=place)
+    way = tuple(Affine.var(n) for n in ways)
+
+    def moved(stage: Stage) -> Stage:
+        if not _is_wide(stage, ways):
+            return stage
+        uses = tuple(replace(u, buffer=name, forms=u.forms + way) if u.buffer == use.buffer else u for u in stage.uses)
+        return replace(stage, uses=uses)
+
+    first, last = _start(alloc, use, ways, around), _finish(alloc, use, ways, around)
+    inner = map_stages(replace(nest, guard=()), moved)
+    return Nest(nest.name, body=(first, inner, last), guard=nest.guard, allocs=(alloc,))
+
+
+def _is_wide(stage: Stage, ways: Mapping[str, Ways]) -> bool:
+    ranges = {i.name: i.range for i in stage.loops}
+    return merged_use(stage) is not None and all(n in ranges and ranges[n] % w.lanes == 0 for n, w in ways.items())
+
+
+def _cells(alloc: Refinement, ways: Mapping[str, Ways], around: Around) -> tuple[tuple[Index, ...], tuple[Affine, ...]]:
+    """Loops over all partial results, and their subscripts; the loops of `ways` keep their names."""
+    rank = len(alloc.type.sizes) - len(ways)
+    taken = {*around.ranges, *ways}
+    loops: list[Index] = []
+    cell: list[Affine] = []
+    for d, size in enumerate(alloc.type.sizes[:rank]):
+        if size > 1:
+            loops.append(Index(claim(f"{alloc.into}_{d}", taken), size))
+        cell.append(Affine.var(loops[-1].name) if size > 1 else Affine())
+    return (*loops, *(Index(n, w.size) for n, w in ways.items())), (*cell, *(Affine.var(n) for n in ways))
+
+
+def _start(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around) -> Stage:
+    assert use.agg is not None
+    loops, cell = _cells(alloc, ways, around)
+    dtype = alloc.type.dtype
+    body = (Const("$z", use.agg.identity(dtype), dtype), Store("acc", "$z"))
+    return Stage(f"{alloc.into}_start", loops, (), (Use("acc", alloc.into, cell, Direction.OUT),), body)
+
+
+def _finish(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around) -> Stage:
+    loops, cell = _cells(alloc, ways, around)
+    into = replace(use, name="out", forms=cell[: len(cell) - len(ways)])
+    uses = (Use("part", alloc.into, cell, Direction.IN), into)
+    return Stage(f"{alloc.into}_merge", loops, (), uses, (Load("$a", "part"), Store("out", "$a")))

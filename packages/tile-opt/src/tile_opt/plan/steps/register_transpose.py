@@ -1,0 +1,53 @@
+"""Copies along another loop than their source: through registers, a tile of vectors at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tile_ir.stripe.nodes import Bind, Index
+
+from tile_opt.kernel.segments import cover_exactly
+from tile_opt.kernel.view import Stage, Use
+from tile_opt.plan.steps.bind import Binding, bind
+from tile_opt.plan.steps.distribute import distribute, gathered
+from tile_opt.plan.steps.edges import Tiling, tile
+from tile_opt.plan.steps.stage import Copy, stage_input
+from tile_opt.plan.tree import REGISTER, Around, Nest, Node, innermost, map_stages
+
+
+def turned(stage: Stage, along: str, lanes: int, name: str, around: Around) -> Node:
+    """A copy that writes along one loop and reads along another, by tiles that are transposed in registers.
+
+    The stage itself where no loop is contiguous in what it reads.
+    """
+    source = next((u for u in stage.uses if u.reads and around.stride(u, along) not in (0, 1)), None)
+    other = None if source is None else _contiguous(stage, source, along, around)
+    if source is None or other is None:
+        return stage
+    nest = gathered(stage)
+    for loop in (other, nest.loop(along)):
+        assert loop is not None
+        segments = cover_exactly(loop.range, lanes, lanes)
+        tiling = Tiling(loop.name, segments, f"{loop.name}_v", size=min(lanes, loop.range))
+        nest = innermost(nest, lambda n, a, t=tiling: tile(n, t, a.ranges), around)
+    copy = Copy(source.buffer, name, (along, other.name), REGISTER, inside=True)
+    nest = innermost(nest, lambda n, a: stage_input(n, _fitting(copy, n), a), around)
+    nest = innermost(nest, lambda n, _: distribute(n), around)
+    return map_stages(nest, lambda s: _bound(s, along, other.name, lanes, name))
+
+
+def _contiguous(stage: Stage, use: Use, along: str, around: Around) -> Index | None:
+    found = (i for i in stage.loops if i.name != along and i.bind is Bind.NONE and around.stride(use, i.name) == 1)
+    return next(found, None)
+
+
+def _fitting(copy: Copy, nest: Nest) -> Copy:
+    """The copy, without loops that a remainder does not have."""
+    return replace(copy, order=tuple(n for n in copy.order if nest.loop(n) is not None))
+
+
+def _bound(stage: Stage, along: str, other: str, lanes: int, name: str) -> Stage:
+    """The copy into registers runs along `other`, the one out of them along `along`."""
+    loads = any(u.writes and u.buffer == name for u in stage.uses)
+    unrolled, vector = (along, other) if loads else (other, along)
+    return bind(stage, {unrolled: Binding(Bind.UNROLL), vector: Binding(Bind.VECTOR, lanes)}, (unrolled, vector))

@@ -1,0 +1,173 @@
+"""Local copies: of what a nest reads of an operand, and of the cells that it aggregates into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Const, Direction, Index, Load, Location, Refinement, Store, TensorType
+
+from tile_opt.kernel.strides import limits_inside
+from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.view import Stage, Use
+from tile_opt.plan.tree import ARRAY, REGISTER, Around, Nest, map_stages, spans, stages_of
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy called `name` of what a nest reads of a buffer.
+
+    `order` names the loops of the copy's dimensions, outermost first: the copy has an element per iteration of them.
+    Without it the copy has the operand's own dimensions, and holds the box that the nest touches.
+    """
+
+    operand: str
+    name: str
+    order: tuple[str, ...] = ()
+    place: Location = ARRAY
+    pad: int = 0
+    """Elements between rows of the last dimension."""
+    inside: bool = False
+    """The nest's constraints keep what is read within the operand; otherwise the copy makes sure of that itself."""
+
+
+def stage_input(nest: Nest, copy: Copy, around: Around) -> Nest:
+    """`nest` reading a copy that is made in front of it; `nest` itself where it reads nothing of that kind."""
+    found = _packed(nest, copy, around) if copy.order else _boxed(nest, copy, around)
+    if found is None:
+        return nest
+    stage, alloc, moved = found
+    return Nest(nest.name, body=(stage, replace(moved, guard=())), guard=nest.guard, allocs=(alloc,))
+
+
+def _uses(nest: Nest, buffer: str) -> Iterator[tuple[Stage, Use]]:
+    for stage in stages_of(nest):
+        for use in stage.uses:
+            if use.buffer == buffer and use.reads and not use.writes and not (use.extent or is_indirect(stage, use)):
+                yield stage, use
+
+
+def _redirected(nest: Nest, of: str, forms: dict[tuple[Affine, ...], tuple[Affine, ...]], to: str) -> Nest:
+    """The uses of a buffer with the given subscripts, to a copy."""
+
+    def moved(use: Use) -> Use:
+        mine = use.buffer == of and use.reads and not use.writes and use.forms in forms
+        return replace(use, buffer=to, forms=forms[use.forms]) if mine else use
+
+    return map_stages(nest, lambda s: replace(s, uses=tuple(moved(u) for u in s.uses)))
+
+
+def _packed(nest: Nest, copy: Copy, around: Around) -> tuple[Stage, Refinement, Nest] | None:
+    """A copy with a dimension per loop."""
+    wanted = set(copy.order)
+    for stage, use in _uses(nest, copy.operand):
+        inner = {i.name: i for i in (*nest.loops, *stage.loops)}
+        if {n for f in use.forms for n in f.names if n in inner} == wanted:
+            loops = tuple(replace(inner[n], name=n) for n in copy.order)
+            forms = tuple(Affine.var(n) for n in copy.order)
+            alloc = _alloc(copy, around.buffers[copy.operand].type, tuple(i.range for i in loops))
+            made = _copy_stage(copy, loops, use.forms, forms, around, _limits(nest, loops, around))
+            return made, alloc, _redirected(nest, copy.operand, {use.forms: forms}, copy.name)
+    return None
+
+
+def _boxed(nest: Nest, copy: Copy, around: Around) -> tuple[Stage, Refinement, Nest] | None:
+    """A copy of the box that all uses with the same place in the outer loops touch together."""
+    found = [(s, u, spans((*nest.loops, *s.loops))) for s, u in _uses(nest, copy.operand)]
+    if not found:
+        return None
+    origins = {tuple(_outside(f, r) for f in u.forms) for _, u, r in found}
+    if len(origins) > 1:
+        return None
+    (origin,) = origins
+    rank = range(len(origin))
+    bounds = [[(u.forms[d] - origin[d]).bounds(r) for _, u, r in found] for d in rank]
+    low = [min(b[0] for b in bounds[d]) for d in rank]
+    sizes = tuple(max(b[1] for b in bounds[d]) - low[d] + 1 for d in rank)
+    start = tuple(origin[d] + low[d] for d in rank)
+    taken = {*around.ranges, *nest.loop_names}
+    loops = tuple(Index(claim(f"{copy.name}_{d}", taken), size) for d, size in enumerate(sizes) if size > 1)
+    names = iter(loops)
+    cell = tuple(Affine.var(next(names).name) if size > 1 else Affine() for size in sizes)
+    alloc = _alloc(copy, around.buffers[copy.operand].type, sizes)
+    made = _copy_stage(copy, loops, tuple(a + b for a, b in zip(start, cell, strict=True)), cell, around)
+    forms = {u.forms: tuple(f - s for f, s in zip(u.forms, start, strict=True)) for _, u, _ in found}
+    return made, alloc, _redirected(nest, copy.operand, forms, copy.name)
+
+
+def _outside(form: Affine, inner: dict[str, tuple[int, int]]) -> Affine:
+    """The part of a form over the loops around the nest."""
+    return Affine(tuple((n, c) for n, c in form.terms if n not in inner))
+
+
+def _alloc(copy: Copy, whole: TensorType, sizes: tuple[int, ...]) -> Refinement:
+    rows = (*sizes[:-1], sizes[-1] + copy.pad) if sizes else sizes
+    type = replace(TensorType.row_major(whole.dtype, rows, align=64), sizes=sizes)
+    return Refinement(Direction.ALLOC, copy.name, "", (Affine(),) * len(sizes), type, loc=copy.place)
+
+
+def _copy_stage(
+    copy: Copy,
+    loops: tuple[Index, ...],
+    source: tuple[Affine, ...],
+    target: tuple[Affine, ...],
+    around: Around,
+    limits: tuple[Affine, ...] = (),
+) -> Stage:
+    """The copy, of what lies inside the operand."""
+    extents = {n: high + 1 for n, (_, high) in around.ranges.items()} | {i.name: i.range for i in loops}
+    if not copy.inside:
+        limits += limits_inside(source, around.buffers[copy.operand].type.sizes, extents)
+    uses = (Use("src", copy.operand, source, Direction.IN), Use("dst", copy.name, target, Direction.OUT))
+    return Stage(f"{copy.name}_copy", loops, limits, uses, (Load("$x", "src"), Store("dst", "$x")))
+
+
+def is_copy(stage: Stage) -> bool:
+    """The stage only moves elements."""
+    match stage.body:
+        case (Load(value, source, ()), Store(target, stored, ())):
+            return value == stored and source != target and stage.use(target).agg is None
+        case _:
+            return False
+
+
+def _limits(nest: Nest, loops: tuple[Index, ...], around: Around) -> tuple[Affine, ...]:
+    """The constraints of a nest that some of its loops decide alone."""
+    known = {*around.ranges, *(i.name for i in loops)}
+    return tuple(c for c in nest.constraints if known.issuperset(c.names))
+
+
+# --- accumulators ------------------------------------------------------------------------------------
+
+
+def stage_sums(nest: Nest, buffer: str, name: str, around: Around, place: Location = REGISTER) -> Nest:
+    """`nest` aggregating into cells of its own, started at the identity in front of it and merged into `buffer` after it."""
+    found = [(s, u) for s in stages_of(nest) for u in s.uses if u.buffer == buffer and u.writes]
+    if not found or any(u.extent or is_indirect(s, u) for s, u in found):
+        return nest
+    stage, use = found[0]
+    agg = use.agg
+    assert agg is not None and agg is not Aggregation.ASSIGN, f"{buffer} is not aggregated"
+    assert all(u.forms == use.forms for _, u in found), f"{nest.name} aggregates into several places of {buffer}"
+    inner = {i.name: i for i in (*nest.loops, *stage.loops)}
+    loops = tuple(i for i in inner.values() if any(i.name in f.names for f in use.forms))
+    cell = tuple(Affine.var(i.name) for i in loops)
+    sizes = tuple(i.range for i in loops)
+    dtype = around.buffers[buffer].type.dtype
+    type = TensorType.row_major(dtype, sizes, align=64)
+    alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=place)
+    limits = _limits(nest, loops, around)
+    start = (Const("$z", agg.identity(dtype), dtype), Store("acc", "$z"))
+    merge = (Load("$a", "acc"), Store("out", "$a"))
+    into = (Use("acc", name, cell, Direction.IN), replace(use, name="out"))
+    moved = map_stages(nest, lambda s: replace(s, uses=tuple(_moved(u, buffer, name, cell) for u in s.uses)))
+    first = Stage(f"{name}_start", loops, (), (Use("acc", name, cell, Direction.OUT),), start)
+    last = Stage(f"{name}_merge", loops, limits, into, merge)
+    return Nest(nest.name, body=(first, replace(moved, guard=()), last), guard=nest.guard, allocs=(alloc,))
+
+
+def _moved(use: Use, buffer: str, name: str, cell: Sequence[Affine]) -> Use:
+    return replace(use, buffer=name, forms=tuple(cell)) if use.buffer == buffer and use.writes else use
