@@ -29,7 +29,9 @@ ROWS: dict[str, Contest | Limit] = {
     "conv-gradient": Contest("conv 3×3 32×56×56×64, forward + backward", 0.6, gradients.convolution),
     "compile": Limit("cold compile of conv + ReLU", 0.4, "s", overhead.cold_compile),
     "scaling": Contest("compiling 60 distinct kernels, per kernel, against 15", 0.84, overhead.scaling),
-    "call": Limit("warm call on eight elements", 15, "us", overhead.warm_call),
+    "call": Limit("warm call on eight elements", 4, "us", overhead.warm_call("arrays")),
+    "output": Limit("warm call on eight elements, output given", 4, "us", overhead.warm_call("output")),
+    "tensors": Limit("warm call on eight elements in Tensors", 3, "us", overhead.warm_call("tensors")),
     "import": Limit("import tile_runtime beyond import numpy", 60, "ms", overhead.importing),
 }
 

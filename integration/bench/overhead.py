@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 
 import numpy as np
@@ -70,20 +70,26 @@ def _compiled(layers: int, turn: int) -> float:
     return time.process_time() - start
 
 
-def warm_call(small: bool) -> Mapping[str, Contestant]:
-    """Eight floats in and out, everything compiled: seconds of one call."""
-    add = tile.Function("function (A, B) -> (C) { C = A + B; }")
-    a = np.arange(8, dtype=np.float32)
-    calls = 100 if small else CALLS
+def warm_call(way: str) -> Callable[[bool], Mapping[str, Contestant]]:
+    """Eight floats in and out, everything compiled: seconds of one call with "arrays", a given "output" or "tensors"."""
 
-    def run() -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            add(a, a)
-        return (time.perf_counter() - start) / calls
+    def prepare(small: bool) -> Mapping[str, Contestant]:
+        add = tile.Function("function (A, B) -> (C) { C = A + B; }")
+        a = np.arange(8, dtype=np.float32)
+        values = (tile.asarray(a, "llvm") if way == "tensors" else a,) * 2
+        out = np.empty_like(a) if way == "output" else None
+        calls = 100 if small else CALLS
 
-    np.testing.assert_array_equal(add(a, a), a + a)
-    return {"tile": run}
+        def run() -> float:
+            start = time.perf_counter()
+            for _ in range(calls):
+                add(*values, out=out)
+            return (time.perf_counter() - start) / calls
+
+        np.testing.assert_array_equal(add(*values, out=out), a + a)
+        return {"tile": run}
+
+    return prepare
 
 
 def importing(small: bool) -> Mapping[str, Contestant]:

@@ -113,6 +113,21 @@ def test_compositions_with_tensors_of_their_own(only_directly: Callable[[], None
     np.testing.assert_array_equal(got.numpy(), a * 2 + w)
 
 
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_updates_of_warm_calls(only_directly: Callable[[], None], as_tensor: bool) -> None:
+    a, kept = np.arange(6, dtype=np.float32), tile.asarray(np.zeros(6, np.float32), "llvm")
+    x, add = tile.placeholder("float32", a.shape, "x"), tile.Function("function (A, B) -> (C) { C = A + B; }")
+    f = tile.compose([x], [add(add(x, kept), kept)], updates=[(kept, add(kept, x))])
+    value = tile.asarray(a, "llvm") if as_tensor else a
+    for turn in range(6):
+        got = f(value)
+        assert isinstance(got, tile.Tensor if as_tensor else np.ndarray)
+        np.testing.assert_array_equal(np.asarray(got), a * (1 + 2 * turn))
+        np.testing.assert_array_equal(kept.numpy(), a * (turn + 1))
+        if turn == 2:
+            only_directly()
+
+
 def test_wrong_calls_are_errors_when_warm_too(add: tile.Function) -> None:
     a, before = np.arange(6, dtype=np.float32), np.arange(6, dtype=np.float32)
     for _ in range(3):
@@ -172,7 +187,9 @@ def test_failures_of_tensors_are_passed_on(add: tile.Function) -> None:
 
 @pytest.mark.parametrize("size", [100, 50_000])
 def test_threads_get_their_own_results(size: int) -> None:
-    f = tile.Function("function (A[N], S) -> (C) { B[i : N] = +(A[i + j]), j < 3; C[i : N] = +(B[i + j] * S[]), j < 3; }")
+    f = tile.Function(
+        "function (A[N], S) -> (C) { B[i : N] = +(A[i + j]), j < 3; C[i : N] = +(B[i + j] * S[]), j < 3; }"
+    )
     a = np.arange(size, dtype=np.float32)
     unit = f(a, np.float32(1))
     shared, wrong = tile.asarray(a, "llvm"), list[float]()

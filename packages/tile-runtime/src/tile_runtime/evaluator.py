@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from tile_hal.interfaces import Device
@@ -91,7 +91,7 @@ class Evaluator:
         donate: str | Sequence[str] = (),
     ) -> Any:
         """The same, for arguments as Python hands them over."""
-        if not (named or donate or function.updates):
+        if not (named or donate):
             results = self._at_once(function, args, out)
             if results is not None:
                 return results
@@ -114,7 +114,22 @@ class Evaluator:
             return executable.at_once(args, out, args)
         if len(args) + len(function.bound) != len(function.inputs):
             return None
-        return executable.at_once(function.filled(args), out, args)
+        if not function.updates:
+            return executable.at_once(function.filled(args), out, args)
+        return self._updated_at_once(executable, function, args) if out is None else None
+
+    def _updated_at_once(self, executable: Executable, function: Signature, args: Sequence[Any]) -> Any:
+        with self._updating:
+            made = executable.at_once(function.filled(args), None, ())
+            if made is None:
+                return None
+            several = (made,) if isinstance(made, Tensor) else cast("tuple[Tensor, ...]", made)
+            fresh = dict(zip(function.outputs, several, strict=True))
+            for name, output in function.updates:
+                copy(fresh[output], function.bound[name])
+        as_arrays = bool(args) and Tensor not in map(type, args)
+        results = [fresh[n].host if as_arrays else fresh[n] for n in function.results]
+        return results[0] if len(results) == 1 else tuple(results)
 
     def _on_arrays(self, function: Signature, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
         executable = self.programs.find((function.key, *[(a.dtype, a.shape) for a in values]))

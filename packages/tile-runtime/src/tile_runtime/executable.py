@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,7 +21,7 @@ from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind
 
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
-from tile_runtime.tensor import Tensor, host_view, tensor_in, tensor_over
+from tile_runtime.tensor import Tensor, host_view, in_place, result
 
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
@@ -41,10 +40,11 @@ class _Result:
 def _maker(results: Sequence[_Result], memory: Memory) -> Callable[[], list[Array]]:
     """Makes arrays for results, where the device works on the host's memory; the device recycles large ones."""
 
-    def one(result: _Result) -> Callable[[], Array]:
-        if result.info.bytes < LARGE:
-            return partial(np.empty, result.info.shape, result.dtype)
-        return lambda: host_view(memory.allocate(result.info.bytes).map_discard(), result.info.dtype, result.info.shape)
+    def one(wanted: _Result) -> Callable[[], Array]:
+        info = wanted.info
+        if info.bytes < LARGE:
+            return partial(np.empty, info.shape, wanted.dtype)
+        return lambda: host_view(memory.allocate(info.bytes).map_discard(), info.dtype, info.shape)
 
     makers = [one(r) for r in results]
     if len(makers) == 1:
@@ -53,13 +53,22 @@ def _maker(results: Sequence[_Result], memory: Memory) -> Callable[[], list[Arra
     return lambda: [make() for make in makers]
 
 
+def _wrapper(results: Sequence[_Result], device: Device) -> Callable[[Sequence[Array]], list[Tensor]]:
+    """Makes Tensors over the arrays of results."""
+    types = [(r.info.dtype, r.info.shape) for r in results]
+    if len(types) == 1:  # nearly always, and then a loop would take longer than all that it does
+        ((dtype, shape),) = types
+        return lambda arrays: [result(device, dtype, shape, arrays[0])]
+    return lambda arrays: [result(device, *type_, array) for type_, array in zip(types, arrays, strict=True)]
+
+
 class Executable:
     """Compiled code for one signature, ready to run from any thread."""
 
     __slots__ = (
         "_arguments",
+        "_as_tensors",
         "_direct",
-        "_dtypes",
         "_inputs",
         "_make",
         "_expects_more",
@@ -92,7 +101,7 @@ class Executable:
         self._arguments = [DirectArray(p.type.shape, p.type.dtype) for p in compiled.program.inputs]
         self._direct: Direct | None = None
         self._make = _maker(self._results, device.memory)
-        self._dtypes = [r.info.dtype for r in self._results]
+        self._as_tensors = _wrapper(self._results, device)
         self._single = len(self._results) == 1
         self._expects_more = False
 
@@ -130,7 +139,7 @@ class Executable:
             if not self._in_place(direct, values, results):
                 return None
             if out is None and (not args or Tensor in map(type, args)):
-                results = list(map(tensor_over, results, repeat(self.device), self._dtypes))
+                results = self._as_tensors(results)
         return results[0] if self._single else tuple(results)
 
     def _several(self, out: Any) -> Sequence[Any]:
@@ -165,9 +174,9 @@ class Executable:
         bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
         for k, n in self._inputs:
             bindings[k] = memory.wrap(raw_view(arrays[n])) or self._uploaded(arrays[n])
-        for n, result in enumerate(self._results):
+        for n, wanted in enumerate(self._results):
             given = None if out is None else self._writable(out[n], arrays)
-            bindings[result.place] = given or memory.allocate(result.info.bytes)
+            bindings[wanted.place] = given or memory.allocate(wanted.info.bytes)
         self._prepared.run(bindings).wait()
         given = out or self._nothing_given
         return [self._array(bindings[r.place], r, o) for r, o in zip(self._results, given, strict=True)]
@@ -176,8 +185,8 @@ class Executable:
         """A quick yes for the one output of a function, writable, of the right type and apart from all inputs."""
         if len(self._results) != 1:
             return False
-        (result,) = self._results
-        if out.dtype != result.dtype or out.shape != result.info.shape or not out.flags.writeable:
+        (wanted,) = self._results
+        if out.dtype != wanted.dtype or out.shape != wanted.info.shape or not out.flags.writeable:
             return False
         if overlaps_itself(out):
             return False
@@ -199,12 +208,12 @@ class Executable:
             return None
         return self.device.memory.wrap(raw_view(out))
 
-    def _array(self, buffer: Buffer, result: _Result, out: Array | None) -> Array:
+    def _array(self, buffer: Buffer, wanted: _Result, out: Array | None) -> Array:
         """The host array of a finished result: `out`, or the buffer's own memory where that outlives the mapping."""
-        shape = result.info.shape
-        if not result.info.bytes:
-            return np.empty(shape, result.dtype) if out is None else out
-        view: Array = np.frombuffer(buffer.map_current(), result.dtype, result.size)
+        shape = wanted.info.shape
+        if not wanted.info.bytes:
+            return np.empty(shape, wanted.dtype) if out is None else out
+        view: Array = np.frombuffer(buffer.map_current(), wanted.dtype, wanted.size)
         if len(shape) != 1:
             view = view.reshape(shape)
         if out is not None and not np.may_share_memory(view, out):
@@ -227,9 +236,9 @@ class Executable:
         ticket.started(event)
         return results
 
-    def _tensor(self, result: _Result) -> Tensor:
-        memory = self.device.memory.allocate(result.info.bytes)
-        return tensor_in(memory, self.device, result.info.dtype, result.info.shape)
+    def _tensor(self, made: _Result) -> Tensor:
+        buffer, dtype, shape = self.device.memory.allocate(made.info.bytes), made.info.dtype, made.info.shape
+        return result(self.device, dtype, shape, in_place(buffer, dtype, shape), buffer)
 
     def _start(self, tensors: Sequence[Tensor], results: Sequence[Tensor], waits: Sequence[Event]) -> Event:
         if self._direct is not None and not waits and self._direct.run(*[t.host for t in (*tensors, *results)]):
@@ -237,8 +246,8 @@ class Executable:
         bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
         for k, n in self._inputs:
             bindings[k] = tensors[n].buffer
-        for result, tensor in zip(self._results, results, strict=True):
-            bindings[result.place] = tensor.buffer
+        for wanted, tensor in zip(self._results, results, strict=True):
+            bindings[wanted.place] = tensor.buffer
         return self._prepared.run(bindings, waits)
 
 

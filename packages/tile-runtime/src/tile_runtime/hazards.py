@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -22,6 +23,20 @@ _lock = threading.Lock()
 """Guards the pending reads and writes of all tensors."""
 _in_flight: list[tuple[Event, object]] = []
 """Unfinished work and the buffers it needs, which the HAL wants alive."""
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def alone() -> threading.Lock:
+    """To be held by whoever changes what is known of a tensor."""
+    return _lock
 
 
 class Ticket(Event):
@@ -74,7 +89,10 @@ def claim(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> tuple[Ticket, 
 def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct, arrays: Iterable[object]) -> bool:
     """A direct call on `arrays`, the memory of these tensors among them; False too when work on one is unfinished."""
     with _lock:
-        if not _idle(reads, writes):
+        for tensor in reads:
+            if tensor.pending_write is not None and _before_read(tensor):
+                return False
+        if not all(map(_untouched, writes)):
             return False
         if direct.brief:  # over before anybody else can claim anything
             return direct.run(*arrays)
@@ -86,13 +104,9 @@ def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct,
         ticket.started(COMPLETED)
 
 
-def _idle(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> bool:
-    """Nothing is unfinished, and no write failed."""
-    for tensors in (reads, writes):
-        for tensor in tensors:
-            if tensor.pending_write is not None and _before_read(tensor):
-                return False
-    return not writes or all(not _before_write(tensor) for tensor in writes)
+def _untouched(tensor: Tracked) -> bool:
+    """No work on it is unfinished, and its last write did not fail."""
+    return not (_before_read(tensor) or _before_write(tensor))
 
 
 def _enter(ticket: Ticket, reads: Sequence[Tracked], writes: Sequence[Tracked]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
@@ -20,9 +19,6 @@ from tile_ir.dtype import DType, from_numpy
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, dtype_of, numpy_dtype, raw_view, readable
 from tile_runtime.devices import device as find_device
-
-_lock = threading.Lock()
-"""Held while a tensor gets its buffer, so that it has but one."""
 
 
 class Tensor:
@@ -45,7 +41,7 @@ class Tensor:
         numpy_dtype("the tensor", self.dtype)
         self.shape: tuple[int, ...] = checked_shape(shape)
         self._buffer: Buffer | None = self.device.memory.allocate(self.nbytes)
-        self.host: Array | None = _in_place(self._buffer, self.dtype, self.shape)
+        self.host: Array | None = in_place(self._buffer, self.dtype, self.shape)
         """The contents themselves, where the device works on the host's own memory, else None; waits for nothing."""
         self.pending_write: Event | None = None
         """The last write, while it may be unfinished (`hazards` keeps these two)."""
@@ -55,7 +51,7 @@ class Tensor:
     def buffer(self) -> Buffer:
         """The device's buffer, always the same."""
         if self._buffer is None:
-            with _lock:
+            with hazards.alone():
                 self._buffer = self._buffer or self._wrapped()
         return self._buffer
 
@@ -157,21 +153,16 @@ class Tensor:
         return asarray(self.numpy(), self.device)
 
 
-def tensor_in(buffer: Buffer, device: Device, dtype: DType, shape: tuple[int, ...]) -> Tensor:
-    """The tensor whose contents are in a buffer of the device, of the right size."""
-    return _tensor(device, dtype, shape, buffer, _in_place(buffer, dtype, shape))
-
-
-def tensor_over(array: Array, device: Device, dtype: DType) -> Tensor:
-    """The tensor whose contents are those of an array in C order, on a device that works on the host's own memory."""
-    return _tensor(device, dtype, array.shape, None, array)
-
-
 _new = object.__new__
 
 
-def _tensor(device: Device, dtype: DType, shape: tuple[int, ...], buffer: Buffer | None, host: Array | None) -> Tensor:
-    """Checks nothing: results are made in every call."""
+def result(
+    device: Device, dtype: DType, shape: tuple[int, ...], host: Array | None, buffer: Buffer | None = None
+) -> Tensor:
+    """A tensor in memory that a call has made: an array where the device works on the host's own memory, or a buffer.
+
+    It is made in every call, so nothing is checked.
+    """
     tensor = _new(Tensor)
     tensor.device, tensor.dtype, tensor.shape = device, dtype, shape
     tensor._buffer, tensor.host = buffer, host  # pyright: ignore[reportPrivateUsage]
@@ -179,7 +170,8 @@ def _tensor(device: Device, dtype: DType, shape: tuple[int, ...], buffer: Buffer
     return tensor
 
 
-def _in_place(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Array | None:
+def in_place(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Array | None:
+    """The elements in a buffer of the host's memory; None for another device's."""
     return host_view(buffer.view, dtype, shape) if isinstance(buffer, HostBuffer) else None
 
 
