@@ -23,6 +23,8 @@ ROUNDED = 2
 """Instructions that round a value to 16 bits and back."""
 WIDE_OP = {"div": 8, "sqrt": 8, "recip": 8}
 MATH = 14
+LONG = 128
+"""Elements of a row that are whole sectors and lines of any device."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,13 @@ class Operand:
             for dim in self.dims
         )
 
-    def row(self, counts: Counts) -> int:
-        """Neighbouring elements in memory that are touched."""
+    def row(self, counts: Counts, stepped: str = "") -> int:
+        """Neighbouring elements in memory that are touched; as good as a long row where the next step goes on in it."""
         found = 1
         for dim, stride in zip(self.dims, self.strides, strict=True):
             if stride == 1:
                 found = max(found, 1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim))
+                found = max(found, LONG) if any(n == stepped for n, _ in dim) else found
         return found
 
 

@@ -33,10 +33,10 @@ DRAIN = 40
 """Cycles around a barrier in which some sub-groups have finished and others have not begun."""
 
 
-def sectors(elements: int, row: int, width: int) -> float:
+def sectors(elements: int, row: int, width: int, unit: int = SECTOR) -> float:
     """Bytes of the sectors that hold so many elements in rows of neighbours: those at the ends are fetched for a part."""
     whole = row * width
-    ends = 0 if whole % SECTOR == 0 else SECTOR - width
+    ends = 0 if whole % unit == 0 else unit - width
     return elements * width * (whole + ends) / whole
 
 
@@ -58,6 +58,8 @@ class Tile:
     versions: int = 1
     ways: int = 1
     """Groups that share the reduction of each output tile."""
+    split: str = ""
+    """The reduction loop that they share."""
 
     @property
     def count(self) -> int:
@@ -284,7 +286,7 @@ class GroupCost:
     def _traffic(self, tile: Tile, steps: float) -> float:
         """Bytes that one group fetches, by whole sectors."""
         group = self._group(tile)
-        bytes = sum(sectors(o.box(group), o.row(group), o.width) for o in self.work.operands) * steps
+        bytes = sum(sectors(o.box(group), o.row(group, tile.stepped), o.width) for o in self.work.operands) * steps
         near = self.work.contiguous
         return bytes + sectors(prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored)
 

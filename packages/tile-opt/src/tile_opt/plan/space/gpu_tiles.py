@@ -25,6 +25,12 @@ REGISTER_BYTES = 16
 """Of the vectors in which items compute."""
 RUNS = (16, 8, 4, 2)
 LONGEST_RUN = 16
+RAGGED = 0.15
+"""Share of a loop that tiles may reach beyond it."""
+MANY = 16
+"""Cells of an item, at least, where there are enough to do for everyone."""
+LINE = 128
+"""Bytes that neighbouring items best fetch side by side."""
 CELLS = 128
 """Most cells of an item, in words."""
 DEPTHS = (4, 8, 16, 32)
@@ -101,15 +107,27 @@ class TileSpace:
 
     def _runs(self, vector: str, wide: int) -> Iterator[tuple[str | None, int]]:
         """(loop, cells) of the second dimension of an item's tile."""
-        yield None, 1
-        for loop in self.work.reused:
-            if loop == vector:
-                continue
-            extent = self.work.shared[loop]
-            exact = [d for d in range(3, LONGEST_RUN + 1) if extent % d == 0]
-            for tall in sorted({r for r in (*RUNS, *exact) if r <= extent}, reverse=True):
-                if tall * wide * self.work.words <= CELLS:
+        least = MANY if prod(self.work.shared.values()) > MANY * self.threads * self.target.machine.cores else 0
+        if wide >= least:
+            yield None, 1
+        for loop in self._run_loops(vector):
+            for tall in self._lengths(self.work.shared[loop]):
+                if least <= tall * wide and tall * wide * self.work.words <= CELLS:
                     yield loop, tall
+
+    def _run_loops(self, vector: str) -> list[str]:
+        """The longest loop without a window, and of those with one the last, or the last two where one is the results' own."""
+        others = [n for n in self.work.reused if n != vector]
+        windows = [n for n in others if self.work.partners(n)]
+        plain = sorted((n for n in others if n not in windows), key=lambda n: self.work.shared[n])
+        return [*plain[-1:], *windows[-2 if self.work.contiguous in windows else -1 :]]
+
+    @staticmethod
+    def _lengths(extent: int) -> list[int]:
+        """Runs that leave little of the last one over: powers of two, and what divides the loop."""
+        exact = [d for d in range(LONGEST_RUN, 2, -1) if extent % d == 0][:2]
+        even = [r for r in RUNS if r <= extent and -(-extent // r) * r <= extent * (1 + RAGGED)]
+        return sorted({*exact, *even}, reverse=True)
 
     def _grown(self, each: dict[str, int], vector: str, lanes: int) -> Iterator[Tile]:
         """Items dealt out one doubling (or one whole loop) after the other, where boxes grow least."""
@@ -151,9 +169,9 @@ class TileSpace:
         counts = {n: tile.size(n) for n in self.work.shared} | steps
         cells, inner = prod(tile.size(n) for n in self.work.shared), prod(steps.values())
         useful = prod(e / (-(-e // tile.size(n)) * tile.size(n)) for n, e in self.work.shared.items())
-        fetched = sum(sectors(o.box(counts), o.row(counts), o.width) for o in self.work.operands)
+        fetched = sum(sectors(o.box(counts), o.row(counts, tile.stepped), o.width, LINE) for o in self.work.operands)
         near = self.work.contiguous
-        stored = sectors(cells, tile.size(near) if near else 1, 4) / prod(self.work.own.values())
+        stored = sectors(cells, tile.size(near) if near else 1, 4, LINE) / prod(self.work.own.values())
         return (fetched / inner + stored) / useful / cells
 
     # --- reductions -------------------------------------------------------------------------------------
@@ -189,10 +207,14 @@ class TileSpace:
     def _ways(self, tile: Tile) -> Iterator[Tile]:
         """The tile with its reduction shared by several groups, where there are few."""
         yield tile
-        loop = tile.stepped
-        for ways in WAYS:
-            if tile.staged and ways * tile.deep * 2 <= self.work.own[loop]:
-                yield replace(tile, ways=ways)
+        if not tile.staged:
+            return
+        outer = [n for n in self.work.own if n not in (tile.stepped, *tile.whole)]
+        for loop in (tile.stepped, *outer):
+            least = 2 * tile.deep if loop == tile.stepped else 1
+            yield from (
+                replace(tile, ways=ways, split=loop) for ways in WAYS if ways * least <= self.work.own[loop]
+            )
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:

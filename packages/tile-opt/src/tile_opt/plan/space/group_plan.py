@@ -158,7 +158,7 @@ class GroupPlan:
     # --- reductions, edges ------------------------------------------------------------------------------
 
     def _reductions(self) -> tuple[Reduction, ...]:
-        shared = {self.tile.stepped: self.tile.ways} if self.tile.ways > 1 else {}
+        shared = {self.tile.split: self.tile.ways} if self.tile.ways > 1 else {}
         serial = (Reduction(n, Across.SERIAL) for n in self.work.own if n not in shared)
         return (*(Reduction(n, Across.GROUPS, ways) for n, ways in shared.items()), *serial)
 
