@@ -21,12 +21,12 @@ from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.group_plan import GroupPlan
 
-REGISTER_BYTES = 16
-"""Of the vectors in which items compute."""
 RUNS = (16, 8, 4, 2)
 LONGEST_RUN = 16
 RAGGED = 0.15
 """Share of a loop that tiles may reach beyond it."""
+PIECE = 4
+"""Cells of an item along the vector loop where it has no vectors."""
 MANY = 16
 """Cells of an item, at least, where there are enough to do for everyone."""
 LINE = 128
@@ -96,10 +96,10 @@ class TileSpace:
 
     def _widths(self, vector: str) -> Iterator[tuple[int, int]]:
         """(cells, lanes) along the vector loop; one too short for a vector, or that a constraint cuts, is unrolled."""
-        lanes = max(1, REGISTER_BYTES // max(4, self.work.dtype.bytes))
+        lanes = max(1, min(self.target.settings.vec_size, self.target.machine.vector.bytes // max(4, self.work.dtype.bytes)))
         extent = self.work.shared[vector]
-        if extent < lanes or vector in self._tied:
-            yield min(extent, lanes), 1
+        if extent < lanes or lanes == 1 or vector in self._tied:
+            yield min(extent, max(PIECE, lanes)), 1
             return
         for wide in (2 * lanes, lanes):
             if wide < extent + lanes:
@@ -220,7 +220,7 @@ class TileSpace:
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Plans for the contraction of `view`, best first; none for kernels of other classes."""
     work = contraction(view)
-    if work is None or not target.machine.is_gpu:
+    if work is None or not target.machine.is_gpu or target.settings.use_global:
         return
     space = TileSpace(work, target)
     for ranked in space.best():
