@@ -9,24 +9,26 @@ latency, which other groups of the multiprocessor hide, and the traffic of the c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from tile_ir.machine import LocalMemory, Machine, Occupancy
 
-from tile_opt.model.contraction import Contraction, Counts, Operand
+from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
 
 BODY = 1024
 """Instructions of arithmetic in straight-line code."""
+SPARE = 4
+"""Registers of an item that stay free: what the compiler adds must not spill."""
 ADDRESSES = 22
 """Registers for addresses, counters and what is under way."""
 SHARPNESS = 4
 """How little the two limits disturb each other while one of them is far from reached."""
 SUSTAINED = 0.9
 """Share of issue slots that long straight-line code fills: register banks and dispatch take the rest."""
+APART = 0.5
+"""Share of the lesser limits' time that is not hidden behind the greatest by a group alone on its multiprocessor."""
 COPY = 5
 """Instructions around one access of a copy: its address, load and store."""
-SECTOR = 32
-"""Bytes that memory delivers at least."""
 LOOP = 20
 """Instructions' worth of time between one straight-line body and the next: the first loads of a body wait."""
 DRAIN = 40
@@ -144,12 +146,13 @@ class GroupCost:
 
     def registers(self, tile: Tile, body: Counts) -> int:
         """32-bit registers of an item."""
-        fragments = sum(o.distinct(tile.each | dict(body)) * max(1, o.kept.bytes // 4) for o in self.work.operands)
-        window = {n: c for n, c in body.items() if n != tile.stepped}
-        fragments = min(
-            fragments,
-            2 * sum(o.distinct(tile.each | window) * max(1, o.kept.bytes // 4) for o in self.work.operands),
+        # Of what is loaded, the next fragments wait beside those in use: a window's along its innermost loop.
+        last = [n for n in body if n != tile.stepped][-1:]
+        windows = (dict(body), {n: body[n] for n in last})
+        whole, near = (
+            sum(o.distinct(tile.each | w) * max(1, o.kept.bytes // 4) for o in self.work.operands) for w in windows
         )
+        fragments = min(whole, 2 * near)
         held = 0
         if tile.staged:
             group = self._group(tile)
@@ -172,7 +175,7 @@ class GroupCost:
         inner, body = self.inner(tile), {n: self.inner(tile)[n] for n in self.unrolled(tile)}
         registers = self.registers(tile, body)
         resident = self.resident(tile, registers)
-        if registers > self.occupancy.item_registers or not resident:
+        if registers > self.occupancy.item_registers - SPARE or not resident:
             return None
         if tile.staged and self.box_bytes(tile) > self.local_bytes:
             return None
@@ -191,7 +194,8 @@ class GroupCost:
             moved = (2 * tile.ways + 1) * prod(self.work.shared.values()) * self.work.words * 4
             combine = moved / (self.machine.memory.all_cores.read * 1e9) + 2 * self.machine.launch.kernel
         limit = max(parts, key=lambda n: parts[n])
-        seconds = max(parts.values()) + 0.05 * sorted(parts.values())[-2] + combine + self.machine.launch.kernel
+        beside = (sum(parts.values()) - parts[limit]) * APART / resident
+        seconds = parts[limit] + beside + combine + self.machine.launch.kernel
         peak = self.machine.cores * self.rate * self.occupancy.subgroup * self.machine.clock_ghz * 1e9
         share = self.work.points * self.work.slots / peak / seconds
         if limit == "arithmetic" and delivery > arithmetic:
@@ -245,8 +249,10 @@ class GroupCost:
         steps = [c for d in o.dims for n, c in d if n in runs]
         if not runs or max(steps) > 1:
             return 1
-        slides = any(self.work.partners(n) for n in runs)
-        return min(4, max(tile.each[n] for n in runs)) * (0.5 if slides else 1)
+        longest = max(tile.each[n] for n in runs)
+        if any(self.work.partners(n) for n in runs):
+            return min(2, longest)
+        return next(n for n in (4, 2, 1) if longest % n == 0)
 
     def _memory_vectors(self, o: Operand, tile: Tile) -> float:
         """Elements of one load straight from memory: lanes where the vector loop is contiguous."""
@@ -262,7 +268,8 @@ class GroupCost:
         for o in self.work.operands:
             share = o.box(group) / tile.count
             row = o.row(group)
-            lanes = next((n for n in (16 // o.width, 8 // o.width, 4 // o.width) if n and row % n == 0), 1)
+            even = gcd(row, o.aligned)
+            lanes = next((n for n in (16 // o.width, 8 // o.width, 4 // o.width) if n and even % n == 0), 1)
             instructions += ceil(share / max(1, lanes)) * COPY + share
             words += share * max(1.0, o.kept.bytes / 4)
         return instructions, words
@@ -274,11 +281,14 @@ class GroupCost:
         busy = (arithmetic**SHARPNESS + delivery**SHARPNESS) ** (1 / SHARPNESS)
         latency = self.machine.memory.latency * self.machine.clock_ghz
 
+        # Nothing is fetched ahead across the loops around the steps.
+        around = steps / (self.own[tile.stepped] / tile.deep) if tile.staged else 1.0
+
         def rounds(together: int) -> float:
             one = max(together * busy, busy + stall)
             if tile.staged and tile.ahead:
                 one = max(one, latency * 0.8)
-            return steps * one + 2 * latency
+            return steps * one + (1 + around) * latency / together + latency
 
         full, rest = divmod(count, resident)
         return full * rounds(resident) + (rounds(rest) if rest else 0.0)

@@ -23,6 +23,8 @@ from tile_opt.plan.space.group_plan import GroupPlan
 
 RUNS = (16, 8, 4, 2)
 LONGEST_RUN = 16
+SHORT = 6
+"""Iterations below which a window has little to slide along."""
 RAGGED = 0.15
 """Share of a loop that tiles may reach beyond it."""
 PIECE = 4
@@ -33,7 +35,7 @@ LINE = 128
 """Bytes that neighbouring items best fetch side by side."""
 CELLS = 128
 """Most cells of an item, in words."""
-DEPTHS = (4, 8, 16, 32)
+DEPTHS = (4, 8, 16)
 WAYS = (2, 4, 8, 16, 32, 64)
 FINALISTS = 6
 NARROW_WINDOW = 64
@@ -60,9 +62,18 @@ class TileSpace:
 
     def best(self) -> list[Ranked]:
         """The best tiles, best first."""
-        first = self._ranked(self._tiles())
+        first = self._ranked(s for t in self._tiles() for s in self._filling(t))
         deeper = self._ranked(t for r in first[:FINALISTS] for t in self._reductions(r.tile))
         return self._ranked(t for r in deeper[:FINALISTS] for t in self._ways(r.tile))
+
+    def _filling(self, tile: Tile) -> Iterator[Tile]:
+        """The tile, and with as many groups to each as every multiprocessor wants where tiles are few."""
+        yield tile
+        tiles = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
+        wanted = 2 * self.target.machine.cores / tiles
+        if tile.staged and wanted >= 2:
+            fits = [t for t in self._ways(tile) if t.ways <= wanted]
+            yield from fits[-1:]
 
     def _ranked(self, tiles: Iterator[Tile]) -> list[Ranked]:
         different = {repr(t): t for t in tiles}.values()
@@ -85,7 +96,10 @@ class TileSpace:
         """
         shared = self.work.shared
         longest = max(self.work.reused, key=lambda n: (not self.work.partners(n), shared[n]), default=None)
-        found = [n for n in (self.work.contiguous, longest, list(shared)[-1]) if n is not None]
+        near = self.work.contiguous
+        if near in self.work.reused and near not in self._tied and shared[near] >= MANY:
+            return (near,)
+        found = [n for n in (near, longest, list(shared)[-1]) if n is not None]
         whole = [n for n in found if n not in self._tied] or found
         return tuple(dict.fromkeys(whole))[:2]
 
@@ -120,7 +134,8 @@ class TileSpace:
         others = [n for n in self.work.reused if n != vector]
         windows = [n for n in others if self.work.partners(n)]
         plain = sorted((n for n in others if n not in windows), key=lambda n: self.work.shared[n])
-        return [*plain[-1:], *windows[-2 if self.work.contiguous in windows else -1 :]]
+        slides = any(self.work.slides(n) and self.work.shared[n] >= SHORT for n in windows)
+        return [*([] if slides else plain[-1:]), *windows[-2 if self.work.contiguous in windows else -1 :]]
 
     @staticmethod
     def _lengths(extent: int) -> list[int]:
@@ -169,7 +184,7 @@ class TileSpace:
         counts = {n: tile.size(n) for n in self.work.shared} | steps
         cells, inner = prod(tile.size(n) for n in self.work.shared), prod(steps.values())
         useful = prod(e / (-(-e // tile.size(n)) * tile.size(n)) for n, e in self.work.shared.items())
-        fetched = sum(sectors(o.box(counts), o.row(counts, tile.stepped), o.width, LINE) for o in self.work.operands)
+        fetched = sum(sectors(o.box(counts), o.row(counts, tile.stepped, 0), o.width, LINE) for o in self.work.operands)
         near = self.work.contiguous
         stored = sectors(cells, tile.size(near) if near else 1, 4, LINE) / prod(self.work.own.values())
         return (fetched / inner + stored) / useful / cells
@@ -202,19 +217,24 @@ class TileSpace:
                 if prod(self.work.own[n] for n in rest[:k]) > NARROW_WINDOW:
                     break
                 for deep in sorted({min(d, self.work.own[stepped]) for d in DEPTHS}):
-                    yield replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
+                    other = replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
+                    yield from (replace(t, versions=v) for v in (1, 2) for t in self._as_many_ways(other))
+
+    def _as_many_ways(self, tile: Tile) -> Iterator[Tile]:
+        """The tile with the same number of groups to each, whichever reduction loop they can share."""
+        yield from (t for t in self._ways(tile) if t.ways == tile.ways)
 
     def _ways(self, tile: Tile) -> Iterator[Tile]:
-        """The tile with its reduction shared by several groups, where there are few."""
-        yield tile
+        """The tile with its reduction shared by more and more groups."""
+        yield replace(tile, ways=1, split="")
         if not tile.staged:
             return
         outer = [n for n in self.work.own if n not in (tile.stepped, *tile.whole)]
-        for loop in (tile.stepped, *outer):
-            least = 2 * tile.deep if loop == tile.stepped else 1
-            yield from (
-                replace(tile, ways=ways, split=loop) for ways in WAYS if ways * least <= self.work.own[loop]
-            )
+        for ways in WAYS:
+            for loop in (tile.stepped, *outer):
+                least = 2 * tile.deep if loop == tile.stepped else 1
+                if ways * least <= self.work.own[loop]:
+                    yield replace(tile, ways=ways, split=loop)
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:

@@ -21,7 +21,7 @@ LANES_ACROSS = 8
 """Lanes of a sub-group along the vector loop: with the others along the run, each fragment is loaded by as few as can be."""
 PIECE = 4
 """Elements of the pieces in which items take turns."""
-PEELED = 0.5
+PEELED = 0.7
 """Share of groups without edges from which they get code of their own."""
 PADS = 5
 """Paddings of a local copy that are weighed."""
@@ -145,7 +145,10 @@ class GroupPlan:
             staging = found[copy.use.buffer]
             pad = min(self._pads(copy, staging, group.items))[1]
             found[copy.use.buffer] = replace(staging, pad=max(pad, staging.pad))
-        return tuple(found[s.operand] if s.unit == "LOCAL" else s for s in plan.stagings)
+        stagings = tuple(found[s.operand] if s.unit == "LOCAL" else s for s in plan.stagings)
+        padded = group_tile(self.work.view, self.work.main, replace(plan, stagings=stagings))
+        fits = sum(c.local.type.nbytes for c in padded.staged) <= self.costs.local_bytes
+        return stagings if fits else plan.stagings
 
     def _pads(self, copy: GroupCopy, staging: Staging, items: tuple[Index, ...]) -> Iterator[tuple[int, int]]:
         """(cycles in the banks, padding)."""
