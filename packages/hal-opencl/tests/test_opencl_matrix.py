@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hal_opencl.emit import ptx
 from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.source import emit_kernel
 from tile_ir.dtype import DType

@@ -298,7 +298,9 @@ class GroupCost:
         group = self._group(tile)
         bytes = sum(sectors(o.box(group), o.row(group, tile.stepped), o.width) for o in self.work.operands) * steps
         near = self.work.contiguous
-        return bytes + sectors(prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored)
+        return bytes + sectors(
+            prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored
+        )
 
     def _cache_rate(self) -> float:
         """Bytes per second that all multiprocessors get from the last cache."""

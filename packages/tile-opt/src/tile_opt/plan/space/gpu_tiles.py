@@ -110,7 +110,9 @@ class TileSpace:
 
     def _widths(self, vector: str) -> Iterator[tuple[int, int]]:
         """(cells, lanes) along the vector loop; one too short for a vector, or that a constraint cuts, is unrolled."""
-        lanes = max(1, min(self.target.settings.vec_size, self.target.machine.vector.bytes // max(4, self.work.dtype.bytes)))
+        lanes = max(
+            1, min(self.target.settings.vec_size, self.target.machine.vector.bytes // max(4, self.work.dtype.bytes))
+        )
         extent = self.work.shared[vector]
         if extent < lanes or lanes == 1 or vector in self._tied:
             yield min(extent, max(PIECE, lanes)), 1
