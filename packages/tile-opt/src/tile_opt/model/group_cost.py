@@ -31,6 +31,8 @@ COPY = 5
 """Instructions around one access of a copy: its address, load and store."""
 LOOP = 20
 """Instructions' worth of time between one straight-line body and the next: the first loads of a body wait."""
+MEETING = 0.3
+"""Share of a barrier's cycles in which other groups find nothing to do either."""
 DRAIN = 40
 """Cycles around a barrier in which some sub-groups have finished and others have not begun."""
 
@@ -220,7 +222,8 @@ class GroupCost:
         issued = points * self.work.slots + loads * bodies + copies + (LOOP * bodies if bodies > 1 else 0)
         # Sub-groups fewer than the schedulers leave some of them idle.
         busy = subgroups * max(points * self.work.slots / self.rate, issued / self.issue) / SUSTAINED
-        busy *= max(1.0, min(occ.slots, 4) / subgroups) if subgroups < occ.slots else 1.0
+        busy *= max(1.0, occ.slots / subgroups)
+        busy += MEETING * 2 / tile.versions * self.machine.launch.barrier if tile.staged else 0.0
         delivered = subgroups * (words * bodies + stored) / self.delivered
         waiting = 2.0 / tile.versions * self.machine.launch.barrier + 2 * self.local.latency + DRAIN
         if not tile.staged:
