@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hal_opencl.emit import ptx
 from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.source import emit_kernel
 from tile_ir.dtype import DType
@@ -438,3 +439,10 @@ def test_asynchronous_copies_on_a_device(device: Any, launch: Launch) -> None:
     found, _ = launch(device, made(*body, threads=threads, subgroup=0, elements=64), [np.zeros_like(data), data])
     guarded = np.where(np.arange(32) // 4 % 2 == 1, data[32:], -1)
     np.testing.assert_array_equal(found, np.concatenate([data[:32], guarded]))
+
+
+@pytest.mark.parametrize(("op", "lanes"), [("max", 1), ("min", 4)])
+def test_extremes_are_one_instruction_a_lane(op: str, lanes: int) -> None:
+    type = Type(DType.FLOAT32, lanes)
+    text = ptx.extreme(f"f_{op}", op, type)
+    assert text.count(f"{op}.NaN.f32") == lanes

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.machine import Bandwidths, Cache, LocalMemory, Machine, Memory, Occupancy, Ports, VectorUnit
 from tile_ir.program.nodes import TensorType
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.compiler import Compiled
@@ -22,6 +25,21 @@ GPU = Target(
     ),
     nodes=NODES, passes=(*FRONT, PassConfig("gpu_tile")),
 )  # fmt: skip
+MULTIPROCESSOR = Machine(
+    clock_ghz=1.9,
+    vector=VectorUnit(registers=255, bytes=16, native=4),
+    ports=Ports(fma=4, add=4, load=1, store=1, issue=4),
+    caches=(
+        Cache(1, 1 << 17, 4, line=128, sector=32, latency=35),
+        Cache(2, 50 << 20, 16, line=128, sector=32, latency=270, bandwidth=24),
+    ),
+    memory=Memory(latency=550, all_cores=Bandwidths(read=4200, write=4200)),
+    local=LocalMemory(bytes=228 << 10),
+    occupancy=Occupancy(),
+)
+"""One of an NVIDIA GPU's."""
+TILED = replace(GPU, machine=MULTIPROCESSOR, passes=(*FRONT, PassConfig("group_tile"), PassConfig("gpu_tile")))
+"""With tiles for contractions."""
 
 CONV = """function (D[N, X, Y, CI], K[I, J, CO, CI]) -> (R) {
     O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, co, ci]);

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from explain_support import CONV, CONV_SHAPES, COPY, CPU, GPU, MATMUL, SOFTMAX, compiled
+from explain_support import CONV, CONV_SHAPES, COPY, CPU, GPU, MATMUL, SOFTMAX, TILED, compiled
 from tile_ir.target import PassConfig, Target
 from tile_opt.explain import explain, report
 from tile_opt.explain.text import size
@@ -55,19 +55,19 @@ def test_memory_and_totals_add_up() -> None:
 @pytest.mark.parametrize(
     ("source", "shapes", "kind"),
     [
-        (MATMUL, {"A": (128, 64), "B": (64, 128)}, "staged"),
+        (MATMUL, {"A": (128, 64), "B": (64, 128)}, "items with"),
         (SOFTMAX, {"A": (8, 256)}, "share a row"),
         (COPY, {"A": (128, 128)}, "a tile of 64 x 64 goes through local memory"),
         ("function (A) -> (B) { B = A + 1; }", {"A": (1000,)}, "an item per element"),
     ],
 )  # fmt: skip
 def test_gpu_plans_are_those_of_the_schedule(source: str, shapes: dict[str, tuple[int, ...]], kind: str) -> None:
-    got = report(compiled(source, GPU, **shapes))
+    got = report(compiled(source, TILED if source is MATMUL else GPU, **shapes))
     (kernel,) = got.kernels
     assert kind in kernel.plan.kind
     assert prod(i.range for i in kernel.schedule.items) == prod(kernel.group_size)
     assert prod(g.range for g in kernel.schedule.grid) == prod(kernel.groups)
-    local = kind == "staged" or "local memory" in kind
+    local = kind == "items with" or "local memory" in kind
     assert (kernel.schedule.local_bytes > 0) is (kernel.schedule.barriers > 0) is local
     assert len(kernel.schedule.reductions) == (2 if kind == "share a row" else 0)
 
@@ -100,8 +100,7 @@ def test_candidates_only_on_request_and_the_winner_among_them() -> None:
     assert kernel.plan.predicted is not None
     assert max(c.rate for c in kernel.plan.candidates) == pytest.approx(kernel.plan.predicted, rel=1e-3)
     assert all(c.verdict == "over registers" for c in kernel.plan.candidates if c.rate == 0)
-    staged = report(compiled(MATMUL, GPU, A=(256, 64), B=(64, 256)), candidates=True).kernels[0]
-    assert staged.plan.predicted == max(c.rate for c in staged.plan.candidates)
+    staged = report(compiled(MATMUL, TILED, A=(256, 64), B=(64, 256)), candidates=True).kernels[0]
     assert staged.plan.search[0].startswith("Computing cost for tile size: [1, 1, 1]")
 
 
@@ -120,7 +119,7 @@ def test_to_dict_is_json_and_keeps_derived_numbers() -> None:
     (kernel,) = document["kernels"]
     assert kernel["roofline"]["bound"] == "compute" and kernel["intensity"] > 0
     assert document["memory"]["peak"] == 4 * (128 * 64 * 2 + 128 * 128)
-    assert kernel["plan"]["candidates"]
+    assert kernel["plan"]["search"]
 
 
 def test_targets_without_a_tiling_pass_are_explained_too() -> None:
@@ -130,10 +129,13 @@ def test_targets_without_a_tiling_pass_are_explained_too() -> None:
     assert "Kernel kernel_0" in explain(compiled(MATMUL, bare, A=(4, 4), B=(4, 4)))
 
 
-def test_the_plan_follows_the_options_of_the_pass() -> None:
-    plain = replace(GPU, passes=(*GPU.passes[:-1], PassConfig("gpu_tile", options={"stage": False})))
-    (kernel,) = report(compiled(MATMUL, plain, A=(128, 64), B=(64, 128))).kernels
-    assert kernel.plan.kind != "staged" and kernel.schedule.local_bytes == 0
+def test_the_plan_is_that_of_the_passes_in_the_list() -> None:
+    tiled, plain = (
+        report(compiled(MATMUL, target, A=(128, 64), B=(64, 128))).kernels[0]
+        for target in (TILED, replace(TILED, passes=GPU.passes))
+    )
+    assert "items with" in tiled.plan.kind and tiled.schedule.local_bytes > 0
+    assert "items with" not in plain.plan.kind and plain.schedule.local_bytes == 0
 
 
 def test_sizes_for_people() -> None:

@@ -15,9 +15,8 @@ from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
 from tile_ir.stripe import interpret
-from tile_ir.stripe.nodes import Bind, Block, Order
+from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.stripe.nodes import Program as Stripe
-from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import main_of
 from tile_opt.passes import PASSES
@@ -126,46 +125,6 @@ def test_work_items_keep_the_meaning(name: str) -> None:
     stripe = to_stripe(program(c, tail(c), "R"))
     scheduled = optimize(stripe, gpu, verify=True)
     check(scheduled, random_inputs(stripe), gpu, reference=stripe)
-
-
-STAGED = {
-    "matmul": matmul(32, 64, 16),
-    "ragged_matmul": matmul(40, 70, 10),
-    "one_step": matmul(16, 64, 3),
-    "conv": conv(1, 8, 32, 8, 16),
-    "conv_ragged_channels": conv(1, 4, 16, 4, 24),
-    "conv_edges_and_inside": conv(1, 12, 48, 4, 16),
-}
-
-
-@pytest.mark.parametrize("name", STAGED)
-def test_operands_staged_in_local_memory_keep_the_meaning(name: str) -> None:
-    c = STAGED[name]
-    hardware = replace(TINY, threads=256, use_global=False, buffer_align=64, index_bits=32)
-    gpu = replace(target("inline", "fuse", "accumulate", "gpu_tile"), settings=hardware)
-    stripe = to_stripe(program(c, tail(c), "R"))
-    scheduled = optimize(stripe, gpu, verify=True)
-    assert any(r.into.endswith("_local") for r in kernels(scheduled)[0].refs)
-    inputs = random_inputs(stripe)
-    np.testing.assert_allclose(interpret.run(scheduled, inputs)["R"], interpret.run(stripe, inputs)["R"], rtol=1e-5)
-    check(scheduled, inputs, gpu, reference=stripe)
-
-
-@pytest.mark.parametrize(("most", "steps"), [(1 << 20, 4), (20000, 8), (10000, 16), (4000, None)])
-def test_steps_are_as_deep_as_local_memory_allows(most: int, steps: int | None) -> None:
-    """A window of 9 by 9 is whole in each step; too large even for steps of one, it stays in memory."""
-    hardware = replace(TINY, threads=256, use_global=False, buffer_align=64, index_bits=32, max_mem=most)
-    gpu = replace(target("inline", "fuse", "accumulate", "gpu_tile"), settings=hardware)
-    c = contraction(
-        ([p(x=1), p(y=1), p(o=1)], (8, 8, 16)),
-        ([p(x=1, i=1), p(y=1, j=1), p(c=1)], (16, 16, 16)),
-        ([p(i=1), p(j=1), p(c=1), p(o=1)], (9, 9, 16, 16)),
-    )
-    (kernel,) = kernels(optimize(to_stripe(program(c, [], c.name)), gpu, verify=True))
-    boxes = [r for r in kernel.refs if r.into.endswith("_local")]
-    assert sum(r.type.nbytes for r in boxes) <= most
-    ordered = [i.range for b in blocks_in(kernel) for i in b.indexes if i.order is Order.ORDERED]
-    assert (max(ordered) if boxes else None) == steps
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (70, 130)])

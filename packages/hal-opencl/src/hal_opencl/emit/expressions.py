@@ -37,7 +37,7 @@ from tile_ir.semtree.nodes import (
     WorkId,
 )  # fmt: skip
 
-from hal_opencl.emit import helpers
+from hal_opencl.emit import helpers, ptx
 from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.intervals import Intervals
 from hal_opencl.emit.types import (
@@ -287,7 +287,8 @@ class OpenCLExpressions(CLikePrinter):
         t, op = node.type, node.op
         if op in ("max", "min"):
             wide = Type(DType.FLOAT32, t.lanes) if t.dtype in HALVES else t
-            return call(self.helper(f"{op}_{tag(wide)}", helpers.float_extreme, op, wide), (node.left, node.right))
+            maker = ptx.extreme if self._dialect.ptx and wide.dtype is DType.FLOAT32 else helpers.float_extreme
+            return call(self.helper(f"{op}_{tag(wide)}", maker, op, wide), (node.left, node.right))
         if op == "div":
             return infix("/", TERM, node.left, node.right)
         if op not in ("add", "sub", "mul"):

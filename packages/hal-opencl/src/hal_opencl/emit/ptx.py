@@ -54,6 +54,17 @@ def round_tf32(name: str, t: Type) -> str:
     return "\n".join([*lines, f"    return as_{F}({words});", "}"])
 
 
+def extreme(name: str, op: str, t: Type) -> str:
+    """max or min of floats, NaN if either is NaN, as one instruction a lane: comparing and selecting takes seven."""
+    F, lanes = register(t.dtype, t.lanes), range(t.lanes)
+    lines = [f"{F} {name}({F} a, {F} b) {{", f"    float {', '.join(f'r{n}' for n in lanes)};"]
+    for n in lanes:
+        operands = f'"f"({_lane("a", n, t.lanes)}), "f"({_lane("b", n, t.lanes)})'
+        lines.append(f'    asm("{op}.NaN.f32 %0, %1, %2;" : "=f"(r{n}) : {operands});')
+    value = "r0" if t.lanes == 1 else f"({F})({', '.join(f'r{n}' for n in lanes)})"
+    return "\n".join([*lines, f"    return {value};", "}"])
+
+
 def multiply(name: str, instruction: MatrixInstruction) -> str:
     """The product of one sub-group; operands and result are the registers of a lane, in order."""
     a, b, c = (operand.registers for operand in (instruction.a, instruction.b, instruction.c))

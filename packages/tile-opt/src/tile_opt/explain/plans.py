@@ -18,15 +18,13 @@ from tile_opt.explain.blog.search import search
 from tile_opt.explain.data import PlanReport, TileCandidate
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.model.candidate import Candidate
-from tile_opt.model.gpu import GpuModel
 from tile_opt.model.tensor import TensorModel
 from tile_opt.passes import Pass, create
-from tile_opt.passes.kernels.gpu_tile import GpuTile
 from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.passes.scheduling import SchedulingPass
 from tile_opt.pipeline import optimize
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.plans import StagePlan, TensorPlan
+from tile_opt.plan.plans import TensorPlan
 from tile_opt.plan.text import print_plans
 
 NO_PLAN = PlanReport("none")
@@ -41,7 +39,7 @@ def tiling_passes(compiled: Compiled) -> tuple[list[Pass], list[PassConfig | Pas
 
 
 def _tiles(made: Pass) -> bool:
-    return isinstance(made, (GpuTile, TensorTile, SchedulingPass))
+    return isinstance(made, (TensorTile, SchedulingPass))
 
 
 def flat_kernels(compiled: Compiled, before: list[PassConfig | Pass]) -> dict[str, KernelView]:
@@ -59,12 +57,10 @@ def plan_of(view: KernelView, tilings: Sequence[Pass], target: Target, candidate
                 plan = tiling.plan(view, target)
                 if plan is not None:
                     return _tensor_plan(view, tiling.model(target), plan, candidates)
-            case GpuTile():
-                return _gpu_plan(view, tiling, target, candidates)
             case SchedulingPass():
                 plan = next(tiling.candidates(view, target), None)
                 if plan is not None:
-                    return PlanReport(*_described(plan))
+                    return _planned(view, plan, target, candidates)
             case _:
                 pass
     return NO_PLAN
@@ -89,15 +85,10 @@ def unplanned(kernel: Block) -> PlanReport:
     return PlanReport("scheduled by passes", (*lines, *moved)) if lines or moved else NO_PLAN
 
 
-def _gpu_plan(view: KernelView, tiling: GpuTile, target: Target, candidates: bool) -> PlanReport:
-    plan, settings = tiling.plan(view, target), target.settings
+def _planned(view: KernelView, plan: Plan, target: Target, candidates: bool) -> PlanReport:
     kind, lines = _described(plan)
-    found = GpuModel(settings).candidates(view, plan) if isinstance(plan, StagePlan) else ()
-    chosen = {t.loop: t.size for t in plan.tiles} if isinstance(plan, StagePlan) else {}
-    rate = max((c.rate for c in found if dict(c.tile) == chosen), default=None)
-    if not candidates:
-        return PlanReport(kind, lines, rate)
-    return PlanReport(kind, lines, rate, _weighed(found), _blog_lines(view, settings))
+    search = _blog_lines(view, target.settings) if candidates else ()
+    return PlanReport(kind, lines, search=search)
 
 
 def _blog_lines(view: KernelView, settings: HardwareSettings) -> tuple[str, ...]:
@@ -114,16 +105,6 @@ def _weighed(candidates: tuple[Candidate, ...]) -> tuple[TileCandidate, ...]:
 def _described(plan: object) -> tuple[str, tuple[str, ...]]:
     """Kind and lines of a GPU plan."""
     return "items", ("one work item per iteration of the shared loops",)
-
-
-@_described.register
-def _(plan: StagePlan) -> tuple[str, tuple[str, ...]]:
-    tiles = [
-        f"{t.loop}: {t.items} items x {t.each} = tile of {t.size}{', in interleaved pieces' if t.interleaved else ''}"
-        for t in plan.tiles
-    ]
-    window = [f"whole in each step: {', '.join(plan.window)}"] if plan.window else []
-    return "staged", (*tiles, f"{plan.reduction}: reduction in steps of {plan.step} through local memory", *window)
 
 
 @_described.register

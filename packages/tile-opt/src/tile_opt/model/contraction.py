@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
@@ -23,6 +23,10 @@ ROUNDED = 2
 """Instructions that round a value to 16 bits and back."""
 WIDE_OP = {"div": 8, "sqrt": 8, "recip": 8}
 MATH = 14
+LONG = 128
+"""Elements of a row that are whole sectors and lines of any device."""
+SECTOR = 32
+"""Bytes that memory delivers at least."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ class Operand:
     def loops(self) -> frozenset[str]:
         return frozenset(n for d in self.dims for n, _ in d)
 
+    @cached_property
+    def aligned(self) -> int:
+        """Elements on multiples of which all rows begin, up to `LONG`."""
+        return gcd(LONG, *(s for s in self.strides if s != 1))
+
     def box(self, counts: Counts) -> int:
         """Elements of the box that is touched while loops run so often."""
         return prod(1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim) for dim in self.dims)
@@ -53,12 +62,17 @@ class Operand:
             for dim in self.dims
         )
 
-    def row(self, counts: Counts) -> int:
-        """Neighbouring elements in memory that are touched."""
+    def row(self, counts: Counts, stepped: str = "", least: int = SECTOR) -> int:
+        """Neighbouring elements in memory that are touched.
+
+        As good as a long row where the next step goes on in it, and one step touches at least `least` bytes.
+        """
         found = 1
         for dim, stride in zip(self.dims, self.strides, strict=True):
             if stride == 1:
                 found = max(found, 1 + sum(c * (counts.get(n, 1) - 1) for n, c in dim))
+                if found * self.width >= least and any(n == stepped for n, _ in dim):
+                    found = max(found, LONG)
         return found
 
 
@@ -103,6 +117,10 @@ class Contraction:
         """Reduction loops that slide along the same dimension as `loop`."""
         dims = [d for o in self.operands for d in o.dims if loop in {n for n, _ in d}]
         return tuple(n for n in self.own if any(n in {m for m, _ in d} for d in dims))
+
+    def slides(self, loop: str) -> bool:
+        """A window moves along `loop` by ones, so that neighbours share most of it."""
+        return any((loop, 1) in d and len(d) > 1 for o in self.operands for d in o.dims)
 
     @cached_property
     def contiguous(self) -> str | None:

@@ -9,34 +9,38 @@ latency, which other groups of the multiprocessor hide, and the traffic of the c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from tile_ir.machine import LocalMemory, Machine, Occupancy
 
-from tile_opt.model.contraction import Contraction, Counts, Operand
+from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
 
 BODY = 1024
 """Instructions of arithmetic in straight-line code."""
+SPARE = 4
+"""Registers of an item that stay free: what the compiler adds must not spill."""
 ADDRESSES = 22
 """Registers for addresses, counters and what is under way."""
 SHARPNESS = 4
 """How little the two limits disturb each other while one of them is far from reached."""
 SUSTAINED = 0.9
 """Share of issue slots that long straight-line code fills: register banks and dispatch take the rest."""
+APART = 0.5
+"""Share of the lesser limits' time that is not hidden behind the greatest by a group alone on its multiprocessor."""
 COPY = 5
 """Instructions around one access of a copy: its address, load and store."""
-SECTOR = 32
-"""Bytes that memory delivers at least."""
 LOOP = 20
 """Instructions' worth of time between one straight-line body and the next: the first loads of a body wait."""
+MEETING = 0.3
+"""Share of a barrier's cycles in which other groups find nothing to do either."""
 DRAIN = 40
 """Cycles around a barrier in which some sub-groups have finished and others have not begun."""
 
 
-def sectors(elements: int, row: int, width: int) -> float:
+def sectors(elements: int, row: int, width: int, unit: int = SECTOR) -> float:
     """Bytes of the sectors that hold so many elements in rows of neighbours: those at the ends are fetched for a part."""
     whole = row * width
-    ends = 0 if whole % SECTOR == 0 else SECTOR - width
+    ends = 0 if whole % unit == 0 else unit - width
     return elements * width * (whole + ends) / whole
 
 
@@ -58,6 +62,8 @@ class Tile:
     versions: int = 1
     ways: int = 1
     """Groups that share the reduction of each output tile."""
+    split: str = ""
+    """The reduction loop that they share."""
 
     @property
     def count(self) -> int:
@@ -142,12 +148,13 @@ class GroupCost:
 
     def registers(self, tile: Tile, body: Counts) -> int:
         """32-bit registers of an item."""
-        fragments = sum(o.distinct(tile.each | dict(body)) * max(1, o.kept.bytes // 4) for o in self.work.operands)
-        window = {n: c for n, c in body.items() if n != tile.stepped}
-        fragments = min(
-            fragments,
-            2 * sum(o.distinct(tile.each | window) * max(1, o.kept.bytes // 4) for o in self.work.operands),
+        # Of what is loaded, the next fragments wait beside those in use: a window's along its innermost loop.
+        last = [n for n in body if n != tile.stepped][-1:]
+        windows = (dict(body), {n: body[n] for n in last})
+        whole, near = (
+            sum(o.distinct(tile.each | w) * max(1, o.kept.bytes // 4) for o in self.work.operands) for w in windows
         )
+        fragments = min(whole, 2 * near)
         held = 0
         if tile.staged:
             group = self._group(tile)
@@ -170,7 +177,7 @@ class GroupCost:
         inner, body = self.inner(tile), {n: self.inner(tile)[n] for n in self.unrolled(tile)}
         registers = self.registers(tile, body)
         resident = self.resident(tile, registers)
-        if registers > self.occupancy.item_registers or not resident:
+        if registers > self.occupancy.item_registers - SPARE or not resident:
             return None
         if tile.staged and self.box_bytes(tile) > self.local_bytes:
             return None
@@ -189,7 +196,8 @@ class GroupCost:
             moved = (2 * tile.ways + 1) * prod(self.work.shared.values()) * self.work.words * 4
             combine = moved / (self.machine.memory.all_cores.read * 1e9) + 2 * self.machine.launch.kernel
         limit = max(parts, key=lambda n: parts[n])
-        seconds = max(parts.values()) + 0.05 * sorted(parts.values())[-2] + combine + self.machine.launch.kernel
+        beside = (sum(parts.values()) - parts[limit]) * APART / resident
+        seconds = parts[limit] + beside + combine + self.machine.launch.kernel
         peak = self.machine.cores * self.rate * self.occupancy.subgroup * self.machine.clock_ghz * 1e9
         share = self.work.points * self.work.slots / peak / seconds
         if limit == "arithmetic" and delivery > arithmetic:
@@ -214,7 +222,8 @@ class GroupCost:
         issued = points * self.work.slots + loads * bodies + copies + (LOOP * bodies if bodies > 1 else 0)
         # Sub-groups fewer than the schedulers leave some of them idle.
         busy = subgroups * max(points * self.work.slots / self.rate, issued / self.issue) / SUSTAINED
-        busy *= max(1.0, min(occ.slots, 4) / subgroups) if subgroups < occ.slots else 1.0
+        busy *= max(1.0, occ.slots / subgroups)
+        busy += MEETING * 2 / tile.versions * self.machine.launch.barrier if tile.staged else 0.0
         delivered = subgroups * (words * bodies + stored) / self.delivered
         waiting = 2.0 / tile.versions * self.machine.launch.barrier + 2 * self.local.latency + DRAIN
         if not tile.staged:
@@ -243,8 +252,10 @@ class GroupCost:
         steps = [c for d in o.dims for n, c in d if n in runs]
         if not runs or max(steps) > 1:
             return 1
-        slides = any(self.work.partners(n) for n in runs)
-        return min(4, max(tile.each[n] for n in runs)) * (0.5 if slides else 1)
+        longest = max(tile.each[n] for n in runs)
+        if any(self.work.partners(n) for n in runs):
+            return min(2, longest)
+        return next(n for n in (4, 2, 1) if longest % n == 0)
 
     def _memory_vectors(self, o: Operand, tile: Tile) -> float:
         """Elements of one load straight from memory: lanes where the vector loop is contiguous."""
@@ -260,7 +271,8 @@ class GroupCost:
         for o in self.work.operands:
             share = o.box(group) / tile.count
             row = o.row(group)
-            lanes = next((n for n in (16 // o.width, 8 // o.width, 4 // o.width) if n and row % n == 0), 1)
+            even = gcd(row, o.aligned)
+            lanes = next((n for n in (16 // o.width, 8 // o.width, 4 // o.width) if n and even % n == 0), 1)
             instructions += ceil(share / max(1, lanes)) * COPY + share
             words += share * max(1.0, o.kept.bytes / 4)
         return instructions, words
@@ -272,11 +284,14 @@ class GroupCost:
         busy = (arithmetic**SHARPNESS + delivery**SHARPNESS) ** (1 / SHARPNESS)
         latency = self.machine.memory.latency * self.machine.clock_ghz
 
+        # Nothing is fetched ahead across the loops around the steps.
+        around = steps / (self.own[tile.stepped] / tile.deep) if tile.staged else 1.0
+
         def rounds(together: int) -> float:
             one = max(together * busy, busy + stall)
             if tile.staged and tile.ahead:
                 one = max(one, latency * 0.8)
-            return steps * one + 2 * latency
+            return steps * one + (1 + around) * latency / together + latency
 
         full, rest = divmod(count, resident)
         return full * rounds(resident) + (rounds(rest) if rest else 0.0)
@@ -284,9 +299,11 @@ class GroupCost:
     def _traffic(self, tile: Tile, steps: float) -> float:
         """Bytes that one group fetches, by whole sectors."""
         group = self._group(tile)
-        bytes = sum(sectors(o.box(group), o.row(group), o.width) for o in self.work.operands) * steps
+        bytes = sum(sectors(o.box(group), o.row(group, tile.stepped), o.width) for o in self.work.operands) * steps
         near = self.work.contiguous
-        return bytes + sectors(prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored)
+        return bytes + sectors(
+            prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored
+        )
 
     def _cache_rate(self) -> float:
         """Bytes per second that all multiprocessors get from the last cache."""

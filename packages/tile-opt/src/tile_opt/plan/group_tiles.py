@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, TensorType
@@ -340,8 +339,3 @@ def group_tile(view: KernelView, main: Stage, plan: Plan) -> GroupTile:
 def local_bytes(view: KernelView, main: Stage, plan: Plan) -> int:
     """Bytes of local memory that a group takes."""
     return sum(c.local.type.nbytes for c in group_tile(view, main, plan).staged)
-
-
-def tile_points(plan: Plan, loops: Sequence[Index]) -> int:
-    """Cells that one item keeps."""
-    return prod(i.range for loop in loops for i in axis_of(plan, loop).run)

@@ -3,46 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from tile_ir.matrix import MatrixInstruction
-
-
-@dataclass(frozen=True, slots=True)
-class GroupTile:
-    """One shared loop within a group: `items` work items, each with `each` iterations.
-
-    `pieces` of four iterations alternate between items when `interleaved`; otherwise an item's are in a row.
-    """
-
-    loop: str
-    items: int
-    each: int
-    interleaved: bool = False
-
-    @property
-    def size(self) -> int:
-        return self.items * self.each
-
-
-@dataclass(frozen=True, slots=True)
-class StagePlan:
-    """A contraction staged through local memory: tiles of shared loops, and the step of the reduction."""
-
-    tiles: tuple[GroupTile, ...]
-    """Outermost first; the last one is contiguous in the output."""
-    reduction: str
-    """The own loop that is cut into steps."""
-    step: int
-    window: tuple[str, ...]
-    """Own loops that run completely within each step."""
-
-    @property
-    def items(self) -> int:
-        return prod(t.items for t in self.tiles)
-
-    def tile(self, loop: str) -> GroupTile | None:
-        return next((t for t in self.tiles if t.loop == loop), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,21 @@ from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.group_plan import GroupPlan
 
-REGISTER_BYTES = 16
-"""Of the vectors in which items compute."""
 RUNS = (16, 8, 4, 2)
 LONGEST_RUN = 16
+SHORT = 6
+"""Iterations below which a window has little to slide along."""
+RAGGED = 0.15
+"""Share of a loop that tiles may reach beyond it."""
+PIECE = 4
+"""Cells of an item along the vector loop where it has no vectors."""
+MANY = 16
+"""Cells of an item, at least, where there are enough to do for everyone."""
+LINE = 128
+"""Bytes that neighbouring items best fetch side by side."""
 CELLS = 128
 """Most cells of an item, in words."""
-DEPTHS = (4, 8, 16, 32)
+DEPTHS = (4, 8, 16)
 WAYS = (2, 4, 8, 16, 32, 64)
 FINALISTS = 6
 NARROW_WINDOW = 64
@@ -54,9 +62,18 @@ class TileSpace:
 
     def best(self) -> list[Ranked]:
         """The best tiles, best first."""
-        first = self._ranked(self._tiles())
+        first = self._ranked(s for t in self._tiles() for s in self._filling(t))
         deeper = self._ranked(t for r in first[:FINALISTS] for t in self._reductions(r.tile))
         return self._ranked(t for r in deeper[:FINALISTS] for t in self._ways(r.tile))
+
+    def _filling(self, tile: Tile) -> Iterator[Tile]:
+        """The tile, and with as many groups to each as every multiprocessor wants where tiles are few."""
+        yield tile
+        tiles = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
+        wanted = 2 * self.target.machine.cores / tiles
+        if tile.staged and wanted >= 2:
+            fits = [t for t in self._ways(tile) if t.ways <= wanted]
+            yield from fits[-1:]
 
     def _ranked(self, tiles: Iterator[Tile]) -> list[Ranked]:
         different = {repr(t): t for t in tiles}.values()
@@ -79,7 +96,10 @@ class TileSpace:
         """
         shared = self.work.shared
         longest = max(self.work.reused, key=lambda n: (not self.work.partners(n), shared[n]), default=None)
-        found = [n for n in (self.work.contiguous, longest, list(shared)[-1]) if n is not None]
+        near = self.work.contiguous
+        if near in self.work.reused and near not in self._tied and shared[near] >= MANY:
+            return (near,)
+        found = [n for n in (near, longest, list(shared)[-1]) if n is not None]
         whole = [n for n in found if n not in self._tied] or found
         return tuple(dict.fromkeys(whole))[:2]
 
@@ -90,10 +110,12 @@ class TileSpace:
 
     def _widths(self, vector: str) -> Iterator[tuple[int, int]]:
         """(cells, lanes) along the vector loop; one too short for a vector, or that a constraint cuts, is unrolled."""
-        lanes = max(1, REGISTER_BYTES // max(4, self.work.dtype.bytes))
+        lanes = max(
+            1, min(self.target.settings.vec_size, self.target.machine.vector.bytes // max(4, self.work.dtype.bytes))
+        )
         extent = self.work.shared[vector]
-        if extent < lanes or vector in self._tied:
-            yield min(extent, lanes), 1
+        if extent < lanes or lanes == 1 or vector in self._tied:
+            yield min(extent, max(PIECE, lanes)), 1
             return
         for wide in (2 * lanes, lanes):
             if wide < extent + lanes:
@@ -101,15 +123,28 @@ class TileSpace:
 
     def _runs(self, vector: str, wide: int) -> Iterator[tuple[str | None, int]]:
         """(loop, cells) of the second dimension of an item's tile."""
-        yield None, 1
-        for loop in self.work.reused:
-            if loop == vector:
-                continue
-            extent = self.work.shared[loop]
-            exact = [d for d in range(3, LONGEST_RUN + 1) if extent % d == 0]
-            for tall in sorted({r for r in (*RUNS, *exact) if r <= extent}, reverse=True):
-                if tall * wide * self.work.words <= CELLS:
+        least = MANY if prod(self.work.shared.values()) > MANY * self.threads * self.target.machine.cores else 0
+        if wide >= least:
+            yield None, 1
+        for loop in self._run_loops(vector):
+            for tall in self._lengths(self.work.shared[loop]):
+                if least <= tall * wide and tall * wide * self.work.words <= CELLS:
                     yield loop, tall
+
+    def _run_loops(self, vector: str) -> list[str]:
+        """The longest loop without a window, and of those with one the last, or the last two where one is the results' own."""
+        others = [n for n in self.work.reused if n != vector]
+        windows = [n for n in others if self.work.partners(n)]
+        plain = sorted((n for n in others if n not in windows), key=lambda n: self.work.shared[n])
+        slides = any(self.work.slides(n) and self.work.shared[n] >= SHORT for n in windows)
+        return [*([] if slides else plain[-1:]), *windows[-2 if self.work.contiguous in windows else -1 :]]
+
+    @staticmethod
+    def _lengths(extent: int) -> list[int]:
+        """Runs that leave little of the last one over: powers of two, and what divides the loop."""
+        exact = [d for d in range(LONGEST_RUN, 2, -1) if extent % d == 0][:2]
+        even = [r for r in RUNS if r <= extent and -(-extent // r) * r <= extent * (1 + RAGGED)]
+        return sorted({*exact, *even}, reverse=True)
 
     def _grown(self, each: dict[str, int], vector: str, lanes: int) -> Iterator[Tile]:
         """Items dealt out one doubling (or one whole loop) after the other, where boxes grow least."""
@@ -151,9 +186,9 @@ class TileSpace:
         counts = {n: tile.size(n) for n in self.work.shared} | steps
         cells, inner = prod(tile.size(n) for n in self.work.shared), prod(steps.values())
         useful = prod(e / (-(-e // tile.size(n)) * tile.size(n)) for n, e in self.work.shared.items())
-        fetched = sum(sectors(o.box(counts), o.row(counts), o.width) for o in self.work.operands)
+        fetched = sum(sectors(o.box(counts), o.row(counts, tile.stepped, 0), o.width, LINE) for o in self.work.operands)
         near = self.work.contiguous
-        stored = sectors(cells, tile.size(near) if near else 1, 4) / prod(self.work.own.values())
+        stored = sectors(cells, tile.size(near) if near else 1, 4, LINE) / prod(self.work.own.values())
         return (fetched / inner + stored) / useful / cells
 
     # --- reductions -------------------------------------------------------------------------------------
@@ -184,21 +219,30 @@ class TileSpace:
                 if prod(self.work.own[n] for n in rest[:k]) > NARROW_WINDOW:
                     break
                 for deep in sorted({min(d, self.work.own[stepped]) for d in DEPTHS}):
-                    yield replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
+                    other = replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
+                    yield from (replace(t, versions=v) for v in (1, 2) for t in self._as_many_ways(other))
+
+    def _as_many_ways(self, tile: Tile) -> Iterator[Tile]:
+        """The tile with the same number of groups to each, whichever reduction loop they can share."""
+        yield from (t for t in self._ways(tile) if t.ways == tile.ways)
 
     def _ways(self, tile: Tile) -> Iterator[Tile]:
-        """The tile with its reduction shared by several groups, where there are few."""
-        yield tile
-        loop = tile.stepped
+        """The tile with its reduction shared by more and more groups."""
+        yield replace(tile, ways=1, split="")
+        if not tile.staged:
+            return
+        outer = [n for n in self.work.own if n not in (tile.stepped, *tile.whole)]
         for ways in WAYS:
-            if tile.staged and ways * tile.deep * 2 <= self.work.own[loop]:
-                yield replace(tile, ways=ways)
+            for loop in (tile.stepped, *outer):
+                least = 2 * tile.deep if loop == tile.stepped else 1
+                if ways * least <= self.work.own[loop]:
+                    yield replace(tile, ways=ways, split=loop)
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Plans for the contraction of `view`, best first; none for kernels of other classes."""
     work = contraction(view)
-    if work is None or not target.machine.is_gpu:
+    if work is None or not target.machine.is_gpu or target.settings.use_global:
         return
     space = TileSpace(work, target)
     for ranked in space.best():

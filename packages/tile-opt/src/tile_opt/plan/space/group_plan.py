@@ -21,7 +21,7 @@ LANES_ACROSS = 8
 """Lanes of a sub-group along the vector loop: with the others along the run, each fragment is loaded by as few as can be."""
 PIECE = 4
 """Elements of the pieces in which items take turns."""
-PEELED = 0.5
+PEELED = 0.7
 """Share of groups without edges from which they get code of their own."""
 PADS = 5
 """Paddings of a local copy that are weighed."""
@@ -121,7 +121,9 @@ class GroupPlan:
             orders.setdefault(o.use.buffer, {}).update(dict.fromkeys(self._copy_order(o)))
             dtypes[o.use.buffer] = o.kept.value if o.converts else ""
         local = [
-            Staging(b, level, "LOCAL", self._last(tuple(order)), Scope.GROUP, versions=self.tile.versions, dtype=dtypes[b])
+            Staging(
+                b, level, "LOCAL", self._last(tuple(order)), Scope.GROUP, versions=self.tile.versions, dtype=dtypes[b]
+            )
             for b, order in orders.items()
         ]
         ahead = [Staging(b, level, "REG") for b in orders] if self.tile.ahead else []
@@ -145,7 +147,10 @@ class GroupPlan:
             staging = found[copy.use.buffer]
             pad = min(self._pads(copy, staging, group.items))[1]
             found[copy.use.buffer] = replace(staging, pad=max(pad, staging.pad))
-        return tuple(found[s.operand] if s.unit == "LOCAL" else s for s in plan.stagings)
+        stagings = tuple(found[s.operand] if s.unit == "LOCAL" else s for s in plan.stagings)
+        padded = group_tile(self.work.view, self.work.main, replace(plan, stagings=stagings))
+        fits = sum(c.local.type.nbytes for c in padded.staged) <= self.costs.local_bytes
+        return stagings if fits else plan.stagings
 
     def _pads(self, copy: GroupCopy, staging: Staging, items: tuple[Index, ...]) -> Iterator[tuple[int, int]]:
         """(cycles in the banks, padding)."""
@@ -158,7 +163,7 @@ class GroupPlan:
     # --- reductions, edges ------------------------------------------------------------------------------
 
     def _reductions(self) -> tuple[Reduction, ...]:
-        shared = {self.tile.stepped: self.tile.ways} if self.tile.ways > 1 else {}
+        shared = {self.tile.split: self.tile.ways} if self.tile.ways > 1 else {}
         serial = (Reduction(n, Across.SERIAL) for n in self.work.own if n not in shared)
         return (*(Reduction(n, Across.GROUPS, ways) for n, ways in shared.items()), *serial)
 

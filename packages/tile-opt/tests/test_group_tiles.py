@@ -1,0 +1,190 @@
+"""Contractions on the items of groups: every plan of the space keeps the meaning, fits the machine and passes its own checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_lang
+from explain_support import FRONT, MULTIPROCESSOR, TILED
+from lowering_support import execute, random_inputs
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.machine import LocalMemory, Occupancy
+from tile_ir.program.nodes import TensorType
+from tile_ir.stripe import interpret
+from tile_ir.stripe.nodes import Block, Program
+from tile_ir.target import Target
+from tile_opt.compiler import lower_kernels
+from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.model.contraction import contraction
+from tile_opt.passes.base import kernels_of
+from tile_opt.passes.kernels.group_tile import GroupTile
+from tile_opt.pipeline import optimize
+from tile_opt.plan.check import PlanCheck
+from tile_opt.plan.group_tiles import local_bytes
+from tile_opt.plan.plan import Across, Plan
+from tile_opt.plan.space.gpu_tiles import TileSpace, plans
+from tile_opt.plan.text import parse_plans, print_plans
+from tile_opt.translate import to_stripe
+
+Shapes = Mapping[str, tuple[int, ...]]
+MATMUL = "function (A[M, L], B[L, N]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[k, j]); }"
+CONV = """function (D[N, X, Y, CI], K[I, J, CI, CO]) -> (R) {
+    O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, ci, co]); R = (O > 0 ? O : 0);
+}"""
+SAMPLES: dict[str, tuple[str, Shapes]] = {
+    "matmul": (MATMUL, {"A": (37, 21), "B": (21, 45)}),
+    "transposed": ("function (A[L, M], B[N, L]) -> (R) { R[i, j : M, N] = +(A[k, i] * B[j, k]); }", {"A": (19, 33), "B": (30, 19)}),
+    "batched": ("function (A[Z, M, L], B[Z, L, N]) -> (R) { R[z, i, j : Z, M, N] = +(A[z, i, k] * B[z, k, j]); }", {"A": (3, 17, 9), "B": (3, 9, 12)}),
+    "bias": ("function (A[M, L], B[L, N], V[N]) -> (R) { C[i, j : M, N] = +(A[i, k] * B[k, j]); R = max(C + V, 0.5); }", {"A": (18, 11), "B": (11, 20), "V": (20,)}),
+    "gram": ("function (A[M, L]) -> (R) { R[i, j : M, M] = +(A[i, k] * A[j, k]); }", {"A": (29, 13)}),
+    "max_plus": ("function (A[M, L], B[L, N]) -> (R) { R[i, j : M, N] = >(A[i, k] + B[k, j]); }", {"A": (25, 14), "B": (14, 27)}),
+    "distance": ("function (A[M, K], B[N, K]) -> (R) { C = -B; D[i, j, k : M, N, K] = =(A[i, k] + C[j, k]); E = D * D; R[i, j : M, N] = +(E[i, j, k]); }", {"A": (21, 10), "B": (26, 10)}),
+    "two_sums": ("function (A[M, K, L], B[K, L, N]) -> (R) { R[i, j : M, N] = +(A[i, k, l] * B[k, l, j]); }", {"A": (14, 5, 6), "B": (5, 6, 17)}),
+    "conv": (CONV, {"D": (2, 7, 9, 5), "K": (3, 3, 5, 8)}),
+    "conv_first": ("function (D[N, CI, X, Y], K[CO, CI, I, J]) -> (R) { R[n, co, x, y : N, CO, X, Y] = +(D[n, ci, x+i-1, y+j-1] * K[co, ci, i, j]); }", {"D": (1, 4, 8, 6), "K": (8, 4, 3, 3)}),
+    "strided": ("function (D[N, X, Y, C], K[I, J, C, O]) -> (R) { R[n, x, y, o : N, (X+1)/2, (Y+1)/2, O] = +(D[n, 2*x+i-3, 2*y+j-3, c] * K[i, j, c, o]); }", {"D": (1, 13, 11, 3), "K": (7, 7, 3, 4)}),
+    "dilated": ("function (D[X, C], K[I, C, O]) -> (R) { R[x, o : X, O] = +(D[x+3*i-3, c] * K[i, c, o]); }", {"D": (23, 4), "K": (3, 4, 9)}),
+    "depthwise": ("function (D[N, X, Y, C], K[I, J, C]) -> (R) { R[n, x, y, c : N, X, Y, C] = +(D[n, x+i-1, y+j-1, c] * K[i, j, c]); }", {"D": (2, 6, 9, 12), "K": (3, 3, 12)}),
+    "weights": ("function (D[N, X, C], G[N, X, O]) -> (R) { R[i, c, o : 3, C, O] = +(D[n, x+i-1, c] * G[n, x, o]); }", {"D": (3, 11, 4), "G": (3, 11, 8)}),
+}  # fmt: skip
+WAVES = replace(
+    TILED, machine=replace(MULTIPROCESSOR, local=LocalMemory(bytes=64 << 10), occupancy=Occupancy(subgroup=64, registers=131072)),
+)  # fmt: skip
+"""Sub-groups of 64 and less local memory."""
+BUSY = TILED.resolved(cores=132)
+TARGETS = {"one": TILED, "busy": BUSY, "waves": WAVES.resolved(cores=12)}
+
+
+def stripe(source: str, shapes: Shapes, dtype: DType = DType.FLOAT32) -> Program:
+    types = {n: TensorType(dtype, s) for n, s in shapes.items()}
+    return to_stripe(tile_lang.bind(tile_lang.parse(Source(source, "sample.tile")), types, name="sample"))
+
+
+def views(program: Program) -> Iterator[KernelView]:
+    for kernel in kernels_of(optimize(program, TILED, passes=FRONT)):
+        view = open_kernel(kernel) if isinstance(kernel, Block) else None
+        if view is not None and contraction(view) is not None:
+            yield view
+
+
+def contracted(source: str, shapes: Shapes, dtype: DType = DType.FLOAT32) -> KernelView:
+    (view,) = views(stripe(source, shapes, dtype))
+    return view
+
+
+def scheduled(program: Program, target: Target, plan: Plan | None = None) -> Program:
+    """The program with `plan` for its contraction; the first of the space when None."""
+    front = optimize(program, target, passes=FRONT)
+    (name,) = [v.name for v in views(program)]
+    made = GroupTile().schedule(front, target, {name: plan} if plan else {})
+    assert name in made.decisions
+    rest = [p for p in target.passes if p.name == "gpu_tile"]
+    return optimize(made.program, target, passes=rest, verify=True)
+
+
+def agree(program: Program, made: Program, target: Target, share: float = 3e-5) -> None:
+    """Both interpreters find what the unscheduled program means, within a share of the largest result."""
+    inputs = random_inputs(program)
+    want = interpret.run(program, inputs)
+    kernels = lower_kernels(made, target, verify=True)
+    for got in (interpret.run(made, inputs), execute(kernels, inputs)):
+        near(got, want, share)
+
+
+def near(got: Mapping[str, Any], want: Mapping[str, Any], share: float) -> None:
+    for name, value in want.items():
+        expected = value.astype(np.float64)
+        np.testing.assert_allclose(
+            got[name].astype(np.float64), expected, rtol=share, atol=share * np.abs(expected).max()
+        )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_first_plan_keeps_the_meaning(name: str, target: str) -> None:
+    program = stripe(*SAMPLES[name])
+    agree(program, scheduled(program, TARGETS[target]), TARGETS[target])
+
+
+@pytest.mark.parametrize("name", ["matmul", "conv", "strided", "depthwise", "weights", "gram"])
+def test_later_plans_keep_the_meaning_and_pass_their_own_checks(name: str) -> None:
+    program = stripe(*SAMPLES[name])
+    (view,) = views(program)
+    inputs = random_inputs(program)
+    want = interpret.run(program, inputs)
+    for plan in islice(plans(view, BUSY), 1, 16, 5):
+        PlanCheck(view, plan, BUSY, {}).before()
+        assert parse_plans(print_plans({view.name: plan}))[view.name] == plan
+        near(interpret.run(scheduled(program, BUSY, plan), inputs), want, 3e-5)
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64, DType.INT32, DType.UINT8])
+@pytest.mark.parametrize("name", ["matmul", "max_plus", "conv"])
+def test_other_dtypes_keep_the_meaning(name: str, dtype: DType) -> None:
+    program = stripe(*SAMPLES[name], dtype)
+    share = {2: 2e-2 if dtype is DType.BFLOAT16 else 2e-3}.get(dtype.bytes, 3e-5)
+    agree(program, scheduled(program, TILED), TILED, share)
+
+
+def test_sixteen_bit_operands_are_converted_once_on_their_way() -> None:
+    plan = next(plans(contracted(MATMUL, {"A": (512, 256), "B": (256, 512)}, DType.FLOAT16), BUSY))
+    assert {s.dtype for s in plan.stagings if s.unit == "LOCAL"} == {"float32"}
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(8, 12, 600), (16, 8, 1021)])
+def test_groups_share_the_reduction_where_output_tiles_are_few(m: int, n: int, k: int) -> None:
+    program = stripe(MATMUL, {"A": (m, k), "B": (k, n)})
+    (view,) = views(program)
+    plan = next(p for p in plans(view, BUSY) if any(r.across is Across.GROUPS for r in p.reductions))
+    made = scheduled(program, BUSY, plan)
+    assert len(kernels_of(made)) == 2
+    agree(program, made, BUSY)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_plans_fit_local_memory_and_groups(name: str) -> None:
+    view = contracted(*SAMPLES[name])
+    work = contraction(view)
+    assert work is not None
+    for plan in islice(plans(view, BUSY), 5):
+        if all(r.across is not Across.GROUPS for r in plan.reductions):
+            assert local_bytes(view, work.main, plan) <= BUSY.settings.max_mem
+    assert all(r.tile.count <= BUSY.settings.threads for r in TileSpace(work, BUSY).best())
+
+
+@pytest.mark.parametrize("most", [20000, 10000, 3000])
+def test_windows_that_do_not_fit_go_step_by_step(most: int) -> None:
+    small = replace(TILED, settings=replace(TILED.settings, max_mem=most))
+    shapes = {"D": (1, 16, 16, 16), "K": (9, 9, 16, 16)}
+    view = contracted(CONV.replace("-1", "-4"), shapes)
+    work = contraction(view)
+    assert work is not None
+    assert local_bytes(view, work.main, next(plans(view, small))) <= most
+
+
+def test_predicted_times_go_on_from_size_to_size() -> None:
+    """Time per operation of neighbours on a grid of sizes, and one more or less, differs by little."""
+    sizes = [round(128 * sqrt(2) ** n) for n in range(0, 11, 2)]
+    for size in sizes:
+        each = [_per_operation(n) for n in (size - 1, size, size + 1)]
+        assert max(each) <= 1.4 * min(each), size
+
+
+def _per_operation(n: int) -> float:
+    work = contraction(contracted(MATMUL, {"A": (n, n), "B": (n, n)}))
+    assert work is not None
+    return TileSpace(work, BUSY).best()[0].cost.seconds / prod((n, n, n))
+
+
+def test_large_products_get_the_tile_that_measured_best() -> None:
+    """128 x 128 for 128 items of 16 x 8 in sub-groups of 4 x 8 lanes, eight steps deep: facts of an H200."""
+    plan = next(plans(contracted(MATMUL, {"A": (4096, 4096), "B": (4096, 4096)}), BUSY))
+    lines = print_plans({"C": plan}).splitlines()
+    assert lines[1:5] == ["  grid i:128 j:128", "  group i:64 j:64", "  group i:16/4 j:8/4", "  ordered serial k:8"]
