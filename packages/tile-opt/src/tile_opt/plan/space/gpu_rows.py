@@ -22,9 +22,9 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
+from tile_opt.plan.steps.cells import write_once
 from tile_opt.plan.steps.keep import keep, recompute, shared_row
 from tile_opt.plan.steps.pieces import row_operands
-from tile_opt.plan.steps.spread import is_plain
 
 KEPT = 64
 """Elements of four bytes of each row that an item keeps in registers."""
@@ -58,8 +58,8 @@ class Share:
 
 
 def prepared(view: KernelView) -> KernelView:
-    """The view that plans speak of: stages as long as the rows they walk, whose own loops are named alike."""
-    return alike(widen(view))
+    """The view that plans speak of: stages as long as the rows they walk, whose own loops are named alike; cells stored once."""
+    return write_once(alike(widen(view)))
 
 
 def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Plan]:
@@ -241,7 +241,7 @@ class _Chooser:
         """Rows that an item can keep its part of: the kernel's own, and what several stages read of memory."""
         view = self.facts.view
         moved = [b for b in sorted(view.reads() - view.writes()) if _moves(self.facts, b, loops)]
-        own = (r for r in self.facts.rows(loops) if is_plain([u for s in view.stages for u in s.uses if u.buffer == r]))
+        own = (r for r in self.facts.rows(loops) if self.facts.outlives(r))
         return (*own, *(b for b in moved if shared_row(view, b) is not None))
 
     def _steps(self, loop: str, items: int, lanes: int) -> Share:
@@ -272,7 +272,7 @@ class _Chooser:
             budget //= at_once
             serial += [Cover(loop, at_once)] if at_once < extent else []
             straight += [Cover(loop, 1)] if at_once > 1 else []
-        budget = KEPT if static else 1 if self.staged else FEW_STEPS if budget == WINDOW else FEW_STEPS // 4
+        budget = KEPT if static else 1 if self.staged else FEW_STEPS if budget == WINDOW else FEW_STEPS // 2
         for share in own:
             at_once = share.steps if share.steps <= budget else _divisor(share.steps, budget)
             budget = max(1, budget // at_once)
