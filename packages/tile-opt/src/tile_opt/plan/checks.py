@@ -35,9 +35,9 @@ ACROSS: dict[Bind, tuple[Across, ...]] = {
     Bind.GROUP: (Across.ITEMS, Across.SCAN),
     Bind.SUBGROUP: (Across.ITEMS, Across.SCAN),
     Bind.LANE: (Across.ITEMS, Across.SCAN),
-    Bind.VECTOR: (Across.LANES, Across.SCAN),
+    Bind.VECTOR: (Across.LANES, Across.ITEMS, Across.SCAN),
 }
-"""What a reduction has to be split across where a level runs its iterations at once."""
+"""What a reduction has to be split across where a level runs its iterations at once; items combine their lanes first."""
 UNITS = ("REG", "LOCAL", "DRAM")
 
 

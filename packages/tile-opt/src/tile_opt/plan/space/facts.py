@@ -135,6 +135,11 @@ class Facts:
         moved = {u.buffer for s in self.view.stages for u in s.uses for f in u.forms if loops & set(f.names)}
         return tuple(a.into for a in self.view.allocs if a.into in moved)
 
+    def reduces(self, loop: str) -> bool:
+        """Some stage adds up the iterations of this own loop."""
+        merged = (merged_use(s) for s in self.view.stages if loop in s.loop_names)
+        return any(m is not None and not any(loop in f.names for f in m.forms) for m in merged)
+
     def outlives(self, row: str) -> bool:
         """Items meet only their own part of this row, and not only in neighbouring stages that take the same steps."""
         users = [(k, u) for k, s in enumerate(self.view.stages) for u in s.uses if u.buffer == row]

@@ -164,7 +164,7 @@ class _Chooser:
         extent = -(-self.facts.extent(loop) // lanes)
         most = min(_power(most), _power(extent))
         found = [n for n in (most, most // 2, most // 4, most // 8) if n]
-        exact = next((n for n in found[:3] if extent % n == 0), 0)
+        exact = next((n for n in found[:2] if extent % n == 0), 0)
         return exact or max(found, key=lambda n: min(FULL, extent / (n * -(-extent // n))))
 
     def _widest(self) -> int:
@@ -258,7 +258,7 @@ class _Chooser:
         inner = self._inner(own, shared, bool(kept) and fits)
         vector = [Level(Bind.VECTOR, (Cover(s.loop, 1),), lanes=s.lanes) for s in (*own, *shared) if s.lanes > 1]
         stagings = tuple(Staging(b, 1, "REG", scope=Scope.THREAD) for b in kept) if fits else ()
-        reductions = tuple(Reduction(s.loop, Across.ITEMS, s.items) for s in own if s.items > 1)
+        reductions = tuple(_reduction(s) for s in own if s.items * s.lanes > 1 and self.facts.reduces(s.loop))
         return Plan((grid, items, *inner, *vector), stagings, reductions, reason=reason)
 
     def _inner(self, own: list[Share], shared: list[Share], static: bool) -> list[Level]:
@@ -289,6 +289,13 @@ class _Chooser:
             n for n, i in self.facts.loops.items() if n not in named and i.bind is Bind.NONE and i.order.value == "free"
         ]
         return list(reversed(free))
+
+
+def _reduction(share: Share) -> Reduction:
+    """Each item combines its lanes; items combine what they have."""
+    if share.items > 1:
+        return Reduction(share.loop, Across.ITEMS, share.items)
+    return Reduction(share.loop, Across.LANES, share.lanes)
 
 
 def _moves(facts: Facts, buffer: str, loops: frozenset[str]) -> bool:
