@@ -194,7 +194,8 @@ def items_fit(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]
     """A group has no more items than the target allows."""
     numbers = [n for n, level in enumerate(plan.levels) if level.bind in ITEMS]
     items = max((prod(_points(view, plan, n, stage) for n in numbers) for stage in view.stages), default=1)
-    most = target.settings.threads
+    occupancy = target.machine.occupancy
+    most = max(target.settings.threads, occupancy.group_items if occupancy else 0)
     if items > most:
         message = f"a group of {items} items is more than the {most} that {target.name} runs"
         yield Finding("TILE-E641", message, "level", numbers[-1])

@@ -135,6 +135,16 @@ class Facts:
         moved = {u.buffer for s in self.view.stages for u in s.uses for f in u.forms if loops & set(f.names)}
         return tuple(a.into for a in self.view.allocs if a.into in moved)
 
+    def overlapped(self, along: str | None) -> str | None:
+        """A shared loop, not `along`, whose neighbouring iterations read some of the same elements: windows overlap."""
+        for stage, use in self.accesses:
+            for form in use.forms if use.reads else ():
+                own = [(n, c) for n, c in form.terms if n in stage.loop_names]
+                shared = [(n, c) for n, c in form.terms if n in self.shared and n != along]
+                if len(shared) == 1 and any(abs(shared[0][1]) < (self.extent(n)) * abs(c) for n, c in own):
+                    return shared[0][0]
+        return None
+
     def reduces(self, loop: str) -> bool:
         """Some stage adds up the iterations of this own loop."""
         merged = (merged_use(s) for s in self.view.stages if loop in s.loop_names)
