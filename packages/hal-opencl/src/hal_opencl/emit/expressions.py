@@ -37,7 +37,7 @@ from tile_ir.semtree.nodes import (
     WorkId,
 )  # fmt: skip
 
-from hal_opencl.emit import helpers
+from hal_opencl.emit import helpers, ptx
 from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.intervals import Intervals
 from hal_opencl.emit.types import (
@@ -298,7 +298,8 @@ class OpenCLExpressions(CLikePrinter):
         """Rounded to a half type, unless the operation is exact."""
         if t.dtype not in HALVES or op in _EXACT:
             return expansion
-        maker = helpers.round_half if t.dtype is DType.FLOAT16 else helpers.round_bfloat
+        bfloat = ptx.round_bfloat if self._dialect.ptx else helpers.round_bfloat
+        maker = helpers.round_half if t.dtype is DType.FLOAT16 else bfloat
         return ATOM, [self.helper(f"round_{tag(t)}", maker, t) + "(", *expansion[1], ")"]
 
     def _integer_extreme(self, node: Binary) -> Expansion:
