@@ -13,9 +13,10 @@ from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.model.gpu import GpuModel
 from tile_opt.passes.base import KernelPass
 from tile_opt.plan.gpu_nest import build_gpu_nest
-from tile_opt.plan.plan import Plan
+from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.plans import StagePlan
-from tile_opt.plan.space import gpu_rows, gpu_transpose
+from tile_opt.plan.space import gpu_rows, gpu_scan, gpu_transpose
+from tile_opt.plan.steps.group_scan import GroupScan
 from tile_opt.plan.steps.group_transpose import Turn
 from tile_opt.plan.steps.spread import Spread
 
@@ -47,11 +48,14 @@ class GpuTile(KernelPass):
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
         """Legal plans, best first."""
+        yield from gpu_scan.plans(view, target)
         yield from gpu_transpose.plans(view, target)
         yield from gpu_rows.plans(view, target, self.stage_rows)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Block:
         """The scheduled kernel of a plan."""
+        if any(r.across is Across.SCAN for r in plan.reductions):
+            return GroupScan(view, plan).build()
         if any(s.unit == "LOCAL" for s in plan.stagings) and not any(s.loops for s in view.stages):
             return Turn(view, plan, 4 * target.settings.vec_size).build()
         return Spread(gpu_rows.rewritten(view, plan), plan, target.settings.max_mem).build()

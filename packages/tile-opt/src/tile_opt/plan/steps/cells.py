@@ -11,7 +11,7 @@ from tile_ir.stripe.nodes import Direction, Load, Refinement, Store, TensorType
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.plan.nest import ARRAY
+from tile_opt.plan.tree import ARRAY
 
 Users = list[tuple[int, Stage, Use]]
 

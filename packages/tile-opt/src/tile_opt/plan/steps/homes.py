@@ -10,9 +10,9 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Location, Refinement, TensorType
 
 from tile_opt.kernel.view import Use
-from tile_opt.plan.nest import ARRAY, GROUP_MEMORY, REGISTER
 from tile_opt.plan.steps.digits import Digit
 from tile_opt.plan.steps.parts import DEVICE_MEMORY, STATIC
+from tile_opt.plan.tree import ARRAY, GROUP_MEMORY, REGISTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.nest import GROUP_MEMORY
 from tile_opt.plan.steps.parts import Loop
+from tile_opt.plan.tree import GROUP_MEMORY
 
 
 def row_operands(view: KernelView, stage: Stage, loops: Iterable[str]) -> tuple[Use, ...]:

@@ -16,13 +16,13 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Refinement, Scop
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.nest import REGISTER
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.combine import Total, identities
 from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
 from tile_opt.plan.steps.homes import Home, in_group, is_plain, private, row_part, sized
 from tile_opt.plan.steps.parts import DEVICE_MEMORY, Loop, Part, inner_and_edges, item_kernel, synchronised
 from tile_opt.plan.steps.pieces import in_pieces, row_operands
+from tile_opt.plan.tree import REGISTER
 
 INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
 ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
