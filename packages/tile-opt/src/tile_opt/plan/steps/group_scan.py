@@ -91,9 +91,9 @@ class GroupScan:
         body = (Load("$x", "memory"), Store("tile", "$x"))
         if use.writes:
             inside, body = replace(inside, dir=Direction.IN), (Load("$x", "tile"), Store("memory", "$x"))
-        return Stage(
-            f"copy_{use.buffer}", loops, self._limits(forms, self.row, self.cell.name), (inside, outside), body
-        )
+        given = tuple(c.substitute(forms) for c in self.scan.constraints)
+        limits = (*given, *self._limits(forms, self.row, self.cell.name))
+        return Stage(f"copy_{use.buffer}", loops, limits, (inside, outside), body)
 
     def _scanned(self, tiles: dict[str, Refinement]) -> Stage:
         """Each item takes the cells of its row in order."""
