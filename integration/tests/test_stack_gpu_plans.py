@@ -1,11 +1,10 @@
 """What kernels that memory bounds become on two families of graphics processors: plan and scheduled Stripe, as text.
 
-A wanted change: `TILE_GOLDEN=write pytest integration/tests/test_stack_gpu_plans.py`, then read the difference.
+Make the texts again by ``python test_stack_gpu_plans.py``, and read the difference.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from tile_opt.pipeline import optimize
 from tile_opt.plan.text import print_plans
 
 FOLDER = Path(__file__).parent / "golden_gpu"
+FAMILIES = ("gpu-nvidia", "gpu-amd")
 KERNELS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     "short-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (65536, 256)}, "float32"),
     "long-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (512, 65536)}, "float16"),
@@ -61,16 +61,22 @@ def scheduled(family: str, name: str) -> str:
     return f"{print_plans(plans)}\n{print_program(compiled.stripe)}"
 
 
-@pytest.mark.parametrize("family", ["gpu-nvidia", "gpu-amd"])
+def path_of(family: str, name: str) -> Path:
+    return FOLDER / f"{family}-{name}.stripe"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_plans_and_schedules_are_as_they_were(family: str, name: str) -> None:
-    path, text = FOLDER / f"{family}-{name}.stripe", scheduled(family, name)
-    if os.environ.get("TILE_GOLDEN") == "write":
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert scheduled(family, name) == path_of(family, name).read_text(encoding="utf-8")
 
 
 def test_every_text_belongs_to_a_kernel() -> None:
-    names = {f"{family}-{name}.stripe" for family in ("gpu-nvidia", "gpu-amd") for name in KERNELS}
-    assert {p.name for p in FOLDER.iterdir()} == names
+    assert set(FOLDER.iterdir()) == {path_of(family, name) for family in FAMILIES for name in KERNELS}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for each in FAMILIES:
+        for kernel in KERNELS:
+            path_of(each, kernel).write_text(scheduled(each, kernel), encoding="utf-8")

@@ -69,7 +69,11 @@ def prepared(view: KernelView) -> KernelView:
 def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Plan]:
     """Legal plans, best first; operands of row reductions go through local memory where that is `staged`."""
     facts = Facts(prepared(view))
-    yield _Chooser(facts, target, staged).plan()
+    best = _Chooser(facts, target, staged).plan()
+    yield best
+    plain = _Chooser(facts, target, staged).element_plan()
+    if plain != best:
+        yield plain
 
 
 def rewritten(view: KernelView, plan: Plan) -> KernelView:
@@ -103,7 +107,7 @@ class _Chooser:
             return self._row_plan(own) if self.along in own else self._column_plan(own)
         if self.along in own and self.facts.may_share(frozenset((self.along,))):
             return self._row_plan((self.along,))
-        return self._element_plan()
+        return self.element_plan()
 
     def _own(self) -> tuple[str, ...]:
         """Own loops of the main stage that are worth sharing out, the one along memory first."""
@@ -223,7 +227,7 @@ class _Chooser:
         if rows:
             ways = max(ways, min(_power(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
         if ways < 2:
-            return self._element_plan()
+            return self.element_plan()
         shares: list[Share] = []
         left = ways
         for loop in sorted(own, key=self.facts.extent, reverse=True):
@@ -236,7 +240,7 @@ class _Chooser:
 
     # --- single elements ------------------------------------------------------------------------------
 
-    def _element_plan(self) -> Plan:
+    def element_plan(self) -> Plan:
         """An item per iteration of the shared loops, or several where an access is narrow."""
         facts, settings = self.facts, self.settings
         total = facts.iterations()
