@@ -121,7 +121,7 @@ class _Chooser:
         kept = self._kept(frozenset(own))
         self.wide = self.facts.lanes(own[0], self.most, ragged=not kept)
         length = prod(map(self.facts.extent, own))
-        threads = self._row_items(length) if kept else self.settings.threads
+        threads = self._row_items(length, bool(kept))
         each = max(min(FEW_STEPS * self.wide, KEPT // 2 // self._words()), -(-length // threads))
         least = max(1, SECTOR // (self.wide * self._narrowest()))
         items = self._items(own[0], self.wide, min(threads, max(length // each, 2 * least)), least)
@@ -170,10 +170,14 @@ class _Chooser:
     def _bytes(self, buffer: str) -> int:
         return self.facts.view.type_of(buffer).dtype.bytes
 
-    def _row_items(self, length: int) -> int:
-        """Items for a row that is read several times: as many as can keep it, or the most, so that fewer rows fill the cache."""
+    def _row_items(self, length: int, kept: bool) -> int:
+        """Items for a row: where it is read several times, as many as keep it, or the most, so that fewer rows fill the cache.
+
+        Few rows need more items, too.
+        """
         threads, whole = self.settings.threads, length * self._words()
-        while threads < self.most_items and whole > threads * KEPT:
+        few = self.facts.iterations() < 2 * self.settings.cores
+        while threads < self.most_items and (kept or few) and whole > threads * KEPT:
             threads *= 2
         return threads
 
