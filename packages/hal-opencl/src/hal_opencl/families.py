@@ -76,9 +76,11 @@ def _machine(rule: Mapping[str, Any], target: Target, info: DeviceInfo) -> Machi
     last = replace(last, bytes=info.cache_bytes or last.bytes, shared=units)
     local = machine.local and replace(machine.local, bytes=max(machine.local.bytes, info.local_bytes))
     memory = replace(machine.memory, all_cores=_scaled(machine.memory.all_cores, units / machine.cores))
-    return replace(
-        machine, cores=units, caches=(*near, last), local=local, memory=memory, clock_ghz=clock or machine.clock_ghz
-    )
+    occupancy = machine.occupancy
+    if occupancy is not None:
+        occupancy = replace(occupancy, group_items=min(occupancy.group_items, info.max_group))
+    resident = replace(machine, cores=units, occupancy=occupancy, clock_ghz=clock or machine.clock_ghz)
+    return replace(resident, caches=(*near, last), local=local, memory=memory)
 
 
 def _scaled(bandwidths: Bandwidths, factor: float) -> Bandwidths:

@@ -133,6 +133,8 @@ class Occupancy:
     item_registers: int = 255
     """32-bit registers that one item may use before it spills."""
     items: int = 2048
+    group_items: int = 0
+    """Items of the largest group that the device runs; 0 where that is what the settings say."""
     groups: int = 32
     slots: int = 4
     """Sub-groups that issue an instruction in the same cycle."""

@@ -299,7 +299,8 @@ class OpenCLExpressions(CLikePrinter):
         """Rounded to a half type, unless the operation is exact."""
         if t.dtype not in HALVES or op in _EXACT:
             return expansion
-        maker = helpers.round_half if t.dtype is DType.FLOAT16 else helpers.round_bfloat
+        bfloat = ptx.round_bfloat if self._dialect.ptx else helpers.round_bfloat
+        maker = helpers.round_half if t.dtype is DType.FLOAT16 else bfloat
         return ATOM, [self.helper(f"round_{tag(t)}", maker, t) + "(", *expansion[1], ")"]
 
     def _integer_extreme(self, node: Binary) -> Expansion:

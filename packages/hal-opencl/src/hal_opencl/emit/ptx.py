@@ -65,6 +65,19 @@ def extreme(name: str, op: str, t: Type) -> str:
     return "\n".join([*lines, f"    return {value};", "}"])
 
 
+def round_bfloat(name: str, t: Type) -> str:
+    """Floats rounded to bfloat16 (nearest even), as floats: two at once."""
+    F, lanes = register(t.dtype, t.lanes), range(0, t.lanes, 2)
+    lines = [f"{F} {name}({F} x) {{", f"    uint {', '.join(f'r{n}' for n in lanes)};"]
+    halves: list[str] = []
+    for n in lanes:
+        low, high = _lane("x", n, t.lanes), _lane("x", n + 1, t.lanes) if n + 1 < t.lanes else "0.0f"
+        lines.append(f'    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r{n}) : "f"({high}), "f"({low}));')
+        halves += [f"as_float(r{n} << 16)", f"as_float(r{n} & 0xffff0000u)"]
+    value = halves[0] if t.lanes == 1 else f"({F})({', '.join(halves[: t.lanes])})"
+    return "\n".join([*lines, f"    return {value};", "}"])
+
+
 def multiply(name: str, instruction: MatrixInstruction) -> str:
     """The product of one sub-group; operands and result are the registers of a lane, in order."""
     a, b, c = (operand.registers for operand in (instruction.a, instruction.b, instruction.c))

@@ -35,9 +35,9 @@ ACROSS: dict[Bind, tuple[Across, ...]] = {
     Bind.GROUP: (Across.ITEMS, Across.SCAN),
     Bind.SUBGROUP: (Across.ITEMS, Across.SCAN),
     Bind.LANE: (Across.ITEMS, Across.SCAN),
-    Bind.VECTOR: (Across.LANES, Across.SCAN),
+    Bind.VECTOR: (Across.LANES, Across.ITEMS, Across.SCAN),
 }
-"""What a reduction has to be split across where a level runs its iterations at once."""
+"""What a reduction has to be split across where a level runs its iterations at once; items combine their lanes first."""
 UNITS = ("REG", "LOCAL", "DRAM")
 
 
@@ -194,7 +194,8 @@ def items_fit(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]
     """A group has no more items than the target allows."""
     numbers = [n for n, level in enumerate(plan.levels) if level.bind in ITEMS]
     items = max((prod(_points(view, plan, n, stage) for n in numbers) for stage in view.stages), default=1)
-    most = target.settings.threads
+    occupancy = target.machine.occupancy
+    most = max(target.settings.threads, occupancy.group_items if occupancy else 0)
     if items > most:
         message = f"a group of {items} items is more than the {most} that {target.name} runs"
         yield Finding("TILE-E641", message, "level", numbers[-1])

@@ -10,8 +10,9 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.scheduling import Built, SchedulingPass
-from tile_opt.plan.plan import Plan
-from tile_opt.plan.space import gpu_rows, gpu_transpose
+from tile_opt.plan.plan import Across, Plan
+from tile_opt.plan.space import gpu_rows, gpu_scan, gpu_transpose
+from tile_opt.plan.steps.group_scan import GroupScan
 from tile_opt.plan.steps.group_transpose import Turn
 from tile_opt.plan.steps.spread import Spread
 
@@ -25,10 +26,13 @@ class GpuTile(SchedulingPass):
     """Stage the operands of row reductions, too, though each element is used once (as the HAL page's kernels do)."""
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
+        yield from gpu_scan.plans(view, target)
         yield from gpu_transpose.plans(view, target)
         yield from gpu_rows.plans(view, target, self.stage_rows)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
+        if any(r.across is Across.SCAN for r in plan.reductions):
+            return Built(GroupScan(view, plan).build())
         if any(s.unit == "LOCAL" for s in plan.stagings) and not any(s.loops for s in view.stages):
             return Built(Turn(view, plan, 4 * target.settings.vec_size).build())
         return Built(Spread(gpu_rows.rewritten(view, plan), plan, target.settings.max_mem).build())

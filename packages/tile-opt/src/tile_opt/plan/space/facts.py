@@ -14,6 +14,7 @@ from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use, points
 from tile_opt.plan.steps.digits import lanes_agree
+from tile_opt.plan.steps.homes import is_plain
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,32 @@ class Facts:
         """The kernel's own buffers that have a cell per iteration of some of these loops."""
         moved = {u.buffer for s in self.view.stages for u in s.uses for f in u.forms if loops & set(f.names)}
         return tuple(a.into for a in self.view.allocs if a.into in moved)
+
+    def overlapped(self, along: str | None) -> str | None:
+        """A shared loop, not `along`, whose neighbouring iterations read some of the same elements: windows overlap."""
+        for stage, use in self.accesses:
+            for form in use.forms if use.reads else ():
+                own = [(n, c) for n, c in form.terms if n in stage.loop_names]
+                shared = [(n, c) for n, c in form.terms if n in self.shared and n != along]
+                if len(shared) == 1 and any(abs(shared[0][1]) < (self.extent(n)) * abs(c) for n, c in own):
+                    return shared[0][0]
+        return None
+
+    def reduces(self, loop: str) -> bool:
+        """Some stage adds up the iterations of this own loop."""
+        merged = (merged_use(s) for s in self.view.stages if loop in s.loop_names)
+        return any(m is not None and not any(loop in f.names for f in m.forms) for m in merged)
+
+    def outlives(self, row: str) -> bool:
+        """Items meet only their own part of this row, and not only in neighbouring stages that take the same steps."""
+        users = [(k, u) for k, s in enumerate(self.view.stages) for u in s.uses if u.buffer == row]
+        first, last = users[0][0], users[-1][0]
+        moved = {n for f in users[0][1].forms for n in f.names}
+        between = self.view.stages[first : last + 1]
+        together = all(any(u.buffer == row for u in s.uses) for s in between) and not any(
+            m is not None and not moved <= {n for f in m.forms for n in f.names} for m in map(merged_use, between)
+        )
+        return is_plain([u for _, u in users]) and not together
 
     def iterations(self) -> int:
         """Of the shared loops."""

@@ -14,7 +14,7 @@ from math import prod
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Scope
-from tile_ir.target import HardwareSettings, Target
+from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
 from tile_opt.kernel.widen import widen
@@ -22,17 +22,21 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
+from tile_opt.plan.steps.cells import write_once
 from tile_opt.plan.steps.keep import keep, recompute, shared_row
 from tile_opt.plan.steps.pieces import row_operands
-from tile_opt.plan.steps.spread import is_plain
 
 KEPT = 64
 """Elements of four bytes of each row that an item keeps in registers."""
+KEEPING = 512
+"""Items of a group that may each have so many registers."""
 FEW_STEPS = 8
 """Accesses of an item that are straight-line code."""
 WINDOW = 32
 """Points of small loops that are straight-line code together."""
 SUB_GROUP = 32
+STRETCH = 256
+"""Bytes of neighbours that a group takes together."""
 SECTOR = 32
 """Bytes of memory that are fetched together."""
 FULL = 0.85
@@ -58,14 +62,18 @@ class Share:
 
 
 def prepared(view: KernelView) -> KernelView:
-    """The view that plans speak of: stages as long as the rows they walk, whose own loops are named alike."""
-    return alike(widen(view))
+    """The view that plans speak of: stages as long as the rows they walk, whose own loops are named alike; cells stored once."""
+    return write_once(alike(widen(view)))
 
 
 def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Plan]:
     """Legal plans, best first; operands of row reductions go through local memory where that is `staged`."""
     facts = Facts(prepared(view))
-    yield _Chooser(facts, target.settings, staged).plan()
+    best = _Chooser(facts, target, staged).plan()
+    yield best
+    plain = _Chooser(facts, target, staged).element_plan()
+    if plain != best:
+        yield plain
 
 
 def rewritten(view: KernelView, plan: Plan) -> KernelView:
@@ -81,9 +89,11 @@ def rewritten(view: KernelView, plan: Plan) -> KernelView:
 
 
 class _Chooser:
-    def __init__(self, facts: Facts, settings: HardwareSettings, staged: bool) -> None:
+    def __init__(self, facts: Facts, target: Target, staged: bool) -> None:
         self.facts = facts
-        self.settings = settings
+        self.settings = settings = target.settings
+        occupancy = target.machine.occupancy
+        self.most_items = max(settings.threads, occupancy.group_items if occupancy else 0)
         self.staged = staged
         self.busy = BUSY * settings.cores
         self.along = facts.along
@@ -97,7 +107,7 @@ class _Chooser:
             return self._row_plan(own) if self.along in own else self._column_plan(own)
         if self.along in own and self.facts.may_share(frozenset((self.along,))):
             return self._row_plan((self.along,))
-        return self._element_plan()
+        return self.element_plan()
 
     def _own(self) -> tuple[str, ...]:
         """Own loops of the main stage that are worth sharing out, the one along memory first."""
@@ -108,14 +118,15 @@ class _Chooser:
 
     def _row_plan(self, own: tuple[str, ...]) -> Plan:
         """Items along the row; several rows in a group where they are short."""
-        threads = self.settings.threads
-        self.wide = self.facts.lanes(own[0], self.most, ragged=not self._kept(frozenset(own)))
-        each = min(FEW_STEPS * self.wide, KEPT // 2 * 4 // max(4, self._widest()))
-        want = prod(map(self.facts.extent, own)) // each
-        least = 2 * SECTOR // (self.wide * self._widest())
-        items = self._items(own[0], self.wide, min(threads, max(want, least, 1)))
+        kept = self._kept(frozenset(own))
+        self.wide = self.facts.lanes(own[0], self.most, ragged=not kept)
+        length = prod(map(self.facts.extent, own))
+        threads = self._row_items(length, bool(kept))
+        each = max(min(FEW_STEPS * self.wide, KEPT // 2 // self._words()), -(-length // threads))
+        least = max(1, SECTOR // (self.wide * self._narrowest()))
+        items = self._items(own[0], self.wide, min(threads, max(length // each, 2 * least)), least)
         shares = [self._steps(own[0], items, self.wide)]
-        left = max(1, min(threads, _power(want)) // items)
+        left = max(1, min(threads, _power(length // each)) // items)
         for loop in own[1:]:
             shares.append(self._steps(loop, self._items(loop, 1, left), 1))
             left //= shares[-1].items
@@ -159,12 +170,27 @@ class _Chooser:
     def _bytes(self, buffer: str) -> int:
         return self.facts.view.type_of(buffer).dtype.bytes
 
-    def _items(self, loop: str, lanes: int, most: int) -> int:
+    def _row_items(self, length: int, kept: bool) -> int:
+        """Items for a row: where it is read several times, as many as keep it, or the most, so that fewer rows fill the cache.
+
+        Few rows need more items, too.
+        """
+        threads, whole = self.settings.threads, length * self._words()
+        few = self.facts.iterations() < 2 * self.settings.cores
+        while threads < self.most_items and (kept or few) and whole > threads * KEPT:
+            threads *= 2
+        return threads
+
+    def _words(self) -> int:
+        """Registers of an element."""
+        return max(1, self._widest() // 4)
+
+    def _items(self, loop: str, lanes: int, most: int, least: int = 1) -> int:
         """Items along the loop, a power of two: less than `most` where they then divide it, or few of them idle."""
         extent = -(-self.facts.extent(loop) // lanes)
         most = min(_power(most), _power(extent))
-        found = [n for n in (most, most // 2, most // 4, most // 8) if n]
-        exact = next((n for n in found[:3] if extent % n == 0), 0)
+        found = [n for n in (most, most // 2, most // 4, most // 8) if n >= min(least, most)]
+        exact = next((n for n in found[:2] if extent % n == 0), 0)
         return exact or max(found, key=lambda n: min(FULL, extent / (n * -(-extent // n))))
 
     def _widest(self) -> int:
@@ -193,30 +219,32 @@ class _Chooser:
         threads = self.settings.threads
         length = prod(map(self.facts.extent, own))
         rows = bool(self.facts.rows(frozenset(own)))
-        while rows and self.wide * self._narrowest() > 8 and length * self.wide > KEPT * threads // (SUB_GROUP // 4):
+        room = KEPT * threads // (SUB_GROUP // 4)
+        if rows and self.wide * self._narrowest() > 8 and room < length * self.wide <= 2 * room:
             self.wide //= 2
         columns = self.facts.iterations() // self.wide
-        across = SUB_GROUP // 2
-        while across > SUB_GROUP // 8 and columns < 2 * self.settings.cores * across:
+        piece = self.wide * self._widest()
+        across = min(threads // 2, STRETCH // piece)
+        while across * piece > STRETCH // (4 if self.wide > 1 else 2) and columns < self.settings.cores * across:
             across //= 2
         ways = min(_power(-(-self.busy // max(1, columns))), threads // across, _power(length) // 4)
         if rows:
             ways = max(ways, min(_power(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
         if ways < 2:
-            return self._element_plan()
+            return self.element_plan()
         shares: list[Share] = []
         left = ways
         for loop in sorted(own, key=self.facts.extent, reverse=True):
             shares.append(self._steps(loop, self._items(loop, 1, left), 1))
             left //= shares[-1].items
         used = prod(s.items for s in shares)
-        across = min(threads // used, SUB_GROUP, _power(self.facts.extent(along) // self.wide))
+        across = min(threads // used, max(across, SUB_GROUP), _power(-(-self.facts.extent(along) // self.wide)))
         columns = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
         return self._assembled(shares, columns, f"{used} items share a column")
 
     # --- single elements ------------------------------------------------------------------------------
 
-    def _element_plan(self) -> Plan:
+    def element_plan(self) -> Plan:
         """An item per iteration of the shared loops, or several where an access is narrow."""
         facts, settings = self.facts, self.settings
         total = facts.iterations()
@@ -227,9 +255,11 @@ class _Chooser:
         steps = max(1, min(FEW_STEPS // 2, self.most // (wide * self._widest()))) if along else 1
         steps = steps if total >= 4 * steps * wide * busy else 1
         threads = settings.threads if total >= busy else min(settings.threads, SMALL_GROUP)
+        overlapped = facts.overlapped(along) if total >= 4 * FEW_STEPS * wide * busy else None
+        count = {overlapped: FEW_STEPS // 2} if overlapped else {along: steps}
         shares: list[Share] = []
         for loop in [*([along] if along else []), *(n for n in reversed(facts.shared) if n != along)]:
-            lanes, each = (wide, steps) if loop == along else (1, 1)
+            lanes, each = wide if loop == along else 1, count.get(loop, 1)
             items = min(threads, _power(-(-facts.extent(loop) // (lanes * each))))
             shares.append(Share(loop, items, lanes, each))
             threads //= items
@@ -241,7 +271,7 @@ class _Chooser:
         """Rows that an item can keep its part of: the kernel's own, and what several stages read of memory."""
         view = self.facts.view
         moved = [b for b in sorted(view.reads() - view.writes()) if _moves(self.facts, b, loops)]
-        own = (r for r in self.facts.rows(loops) if is_plain([u for s in view.stages for u in s.uses if u.buffer == r]))
+        own = (r for r in self.facts.rows(loops) if self.facts.outlives(r))
         return (*own, *(b for b in moved if shared_row(view, b) is not None))
 
     def _steps(self, loop: str, items: int, lanes: int) -> Share:
@@ -251,15 +281,16 @@ class _Chooser:
         """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours."""
         kept = self._kept(frozenset(s.loop for s in own))
         elements = prod(s.steps * s.lanes for s in (*own, *shared))
-        fits = elements <= KEPT
+        items = prod(s.items for s in (*own, *shared))
+        fits = elements * self._words() <= (KEPT if items <= KEEPING else KEPT // 4)
         group = [*own, *shared] if self.along in {s.loop for s in own} else [*shared, *own]
         grid = Level(Bind.GRID, tuple(Cover(s.loop, s.span) for s in (*reversed(shared), *reversed(own))))
-        items = Level(Bind.GROUP, tuple(Cover(s.loop, s.steps * s.lanes, s.lanes) for s in reversed(group)))
+        group_level = Level(Bind.GROUP, tuple(Cover(s.loop, s.steps * s.lanes, s.lanes) for s in reversed(group)))
         inner = self._inner(own, shared, bool(kept) and fits)
         vector = [Level(Bind.VECTOR, (Cover(s.loop, 1),), lanes=s.lanes) for s in (*own, *shared) if s.lanes > 1]
         stagings = tuple(Staging(b, 1, "REG", scope=Scope.THREAD) for b in kept) if fits else ()
-        reductions = tuple(Reduction(s.loop, Across.ITEMS, s.items) for s in own if s.items > 1)
-        return Plan((grid, items, *inner, *vector), stagings, reductions, reason=reason)
+        reductions = tuple(_reduction(s) for s in own if s.items * s.lanes > 1 and self.facts.reduces(s.loop))
+        return Plan((grid, group_level, *inner, *vector), stagings, reductions, reason=reason)
 
     def _inner(self, own: list[Share], shared: list[Share], static: bool) -> list[Level]:
         """What an item does one after the other: straight-line code where it is little, or must stay in registers."""
@@ -272,7 +303,7 @@ class _Chooser:
             budget //= at_once
             serial += [Cover(loop, at_once)] if at_once < extent else []
             straight += [Cover(loop, 1)] if at_once > 1 else []
-        budget = KEPT if static else 1 if self.staged else FEW_STEPS if budget == WINDOW else FEW_STEPS // 4
+        budget = KEPT if static else 1 if self.staged else FEW_STEPS if budget == WINDOW else FEW_STEPS // 2
         for share in own:
             at_once = share.steps if share.steps <= budget else _divisor(share.steps, budget)
             budget = max(1, budget // at_once)
@@ -289,6 +320,13 @@ class _Chooser:
             n for n, i in self.facts.loops.items() if n not in named and i.bind is Bind.NONE and i.order.value == "free"
         ]
         return list(reversed(free))
+
+
+def _reduction(share: Share) -> Reduction:
+    """Each item combines its lanes; items combine what they have."""
+    if share.items > 1:
+        return Reduction(share.loop, Across.ITEMS, share.items)
+    return Reduction(share.loop, Across.LANES, share.lanes)
 
 
 def _moves(facts: Facts, buffer: str, loops: frozenset[str]) -> bool:

@@ -106,7 +106,7 @@ def _plan(
     levels += [Level(Bind.VECTOR, (Cover(store[0], 1),), lanes=lanes)] if lanes > 1 else []
     found = turned(view)
     buffers = dict.fromkeys(u.buffer for u in found[1]) if found else ()
-    inner = _chain(tile, read)
+    inner = tuple(reversed(read[: read.index(store[0])]))
     stagings = tuple(
         Staging(b, 0, "LOCAL", order=inner, scope=Scope.GROUP, pad=max(1, 4 // view.type_of(b).dtype.bytes))
         for b in buffers
@@ -114,18 +114,6 @@ def _plan(
     return Plan(
         tuple(levels), stagings, reason=f"a tile of {' x '.join(map(str, tile.values()))} goes through local memory"
     )
-
-
-def _chain(tile: dict[str, int], read: list[str]) -> tuple[str, ...]:
-    """The loops that make the rows of the copy, outermost first."""
-    chain: list[str] = []
-    have = 1
-    for loop in read:
-        if have >= PIECE // 2:
-            break
-        chain.append(loop)
-        have *= tile[loop]
-    return tuple(reversed(chain))
 
 
 def _lanes(facts: Facts, loop: str, most: int) -> int:

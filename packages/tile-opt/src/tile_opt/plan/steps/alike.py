@@ -4,30 +4,67 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index
 
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage
+from tile_opt.kernel.work import merged_use
 
 Dimension = tuple[str, int]
 """A dimension of a buffer."""
 
 
 def alike(view: KernelView) -> KernelView:
-    """`view` with stages' own loops renamed: equal extents, along the same dimensions of buffers where there is a choice."""
-    known: dict[str, tuple[Index, set[Dimension]]] = {}
-    stages: list[Stage] = []
+    """`view` with stages' own loops renamed: equal extents, along the same dimensions of buffers where there is a choice.
+
+    The name is the one where the loop is reduced, if it is.
+    """
+    classes = _classes(view)
+    names = _names(view, classes)
+    stages = (
+        _renamed(s, {i.name: names[number] for i, number in zip(s.loops, numbers, strict=True)})
+        for s, numbers in zip(view.stages, classes, strict=True)
+    )
+    return replace(view, stages=tuple(stages))
+
+
+def _classes(view: KernelView) -> list[list[int]]:
+    """For each stage the numbers of the classes that its loops belong to."""
+    known: list[tuple[Index, set[Dimension]]] = []
+    found: list[list[int]] = []
     for stage in view.stages:
-        names: dict[str, str] = {}
+        numbers: list[int] = []
         for loop in stage.loops:
             walked = _walked(view, stage, loop)
-            name = _same(known, loop, walked, set(names.values())) or _fresh(loop.name, set(known))
-            index, seen = known.get(name, (replace(loop, name=name), set[Dimension]()))
-            known[name] = (index, seen | walked)
-            names[loop.name] = name
-        stages.append(_renamed(stage, names))
-    return replace(view, stages=tuple(stages))
+            number = _same(known, loop, walked, numbers)
+            if number is None:
+                number = len(known)
+                known.append((loop, set()))
+            known[number][1].update(walked)
+            numbers.append(number)
+        found.append(numbers)
+    return found
+
+
+def _names(view: KernelView, classes: list[list[int]]) -> dict[int, str]:
+    members = [
+        (number, not _reduces(s, i.name), i.name)
+        for s, numbers in zip(view.stages, classes, strict=True)
+        for i, number in zip(s.loops, numbers, strict=True)
+    ]
+    names: dict[int, str] = {}
+    taken = {i.name for i in view.loops}
+    for number, _, name in sorted(members, key=lambda m: m[:2]):
+        if number not in names:
+            names[number] = claim(name, taken)
+    return names
+
+
+def _reduces(stage: Stage, loop: str) -> bool:
+    merged = merged_use(stage)
+    return merged is not None and not any(loop in f.names for f in merged.forms)
 
 
 def _walked(view: KernelView, stage: Stage, loop: Index) -> set[Dimension]:
@@ -41,19 +78,15 @@ def _walked(view: KernelView, stage: Stage, loop: Index) -> set[Dimension]:
 
 
 def _same(
-    known: dict[str, tuple[Index, set[Dimension]]], loop: Index, walked: set[Dimension], used: set[str]
-) -> str | None:
+    known: list[tuple[Index, set[Dimension]]], loop: Index, walked: set[Dimension], used: list[int]
+) -> int | None:
     """The known loop of the same kind that walks the most of the same dimensions."""
     fits = {
-        name: len(seen & walked)
-        for name, (index, seen) in known.items()
-        if name not in used and replace(index, name=loop.name) == loop
+        number: len(seen & walked)
+        for number, (index, seen) in enumerate(known)
+        if number not in used and replace(index, name=loop.name) == loop
     }
-    return max(fits, key=lambda name: fits[name], default=None)
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    return next(n for n in (name, *(f"{name}_{k}" for k in range(1, len(taken) + 2))) if n not in taken)
+    return max(fits, key=lambda number: fits[number], default=None)
 
 
 def _renamed(stage: Stage, names: dict[str, str]) -> Stage:

@@ -16,10 +16,10 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Load, Re
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.plan.nest import GROUP_MEMORY
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.digits import split
-from tile_opt.plan.steps.spread import Part, inner_and_edges, item_kernel
+from tile_opt.plan.steps.parts import Part, inner_and_edges, item_kernel
+from tile_opt.plan.tree import GROUP_MEMORY
 
 Items = tuple[tuple[str, int], ...]
 """How many items lie along each loop, the loop whose items are neighbours first; each a power of two."""

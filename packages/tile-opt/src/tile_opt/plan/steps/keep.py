@@ -11,7 +11,7 @@ from tile_ir.stripe.nodes import Direction, Load, Refinement, Store, TensorType
 from tile_opt.kernel.merge_stages import concatenated, without_buffers
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_elementwise
-from tile_opt.plan.nest import ARRAY
+from tile_opt.plan.tree import ARRAY
 
 
 def shared_row(view: KernelView, buffer: str) -> Use | None:

@@ -5,20 +5,18 @@ Every element is used once, by the item that copied it: this is how one writes s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
     Bind,
-    Block,
     Direction,
     Index,
     Load,
     Order,
     Refinement,
-    Statement,
     Store,
     Sync,
     TensorType,
@@ -26,33 +24,10 @@ from tile_ir.stripe.nodes import (
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import is_indirect
-from tile_opt.kernel.view import KernelView, Stage, Use, close_stage
+from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.nest import GROUP_MEMORY, whole_refs
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """A merging stage whose operands are copied in front of each step."""
-
-    copies: tuple[Stage, ...]
-    merge: Stage
-    steps: tuple[Index, ...]
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (*self.copies, self.merge)
-
-    def block(self, view: KernelView, buffers: Mapping[str, Refinement], outer: tuple[str, ...]) -> Block:
-        """The loop in a parent that has the loops `outer` and sees `buffers`."""
-        used = {n for s in self.stages for n in s.names()}
-        inside = {r.into: r for r in whole_refs(replace(view, refs=tuple(buffers.values())), self.stages)}
-        known = (*outer, *(i.name for i in self.steps))
-        *copies, merge = (close_stage(s, inside, known) for s in self.stages)
-        # The second barrier holds the next step's copies back until every item has read this step's.
-        body: tuple[Statement, ...] = (*copies, Sync(), merge, Sync())
-        passed = tuple(Index(n, 1, Affine.var(n)) for n in outer if n in used)
-        return Block(f"{self.merge.name}_steps", indexes=passed + self.steps, refs=tuple(inside.values()), body=body)
+from tile_opt.plan.steps.parts import Loop
+from tile_opt.plan.tree import GROUP_MEMORY
 
 
 def row_operands(view: KernelView, stage: Stage, loops: Iterable[str]) -> tuple[Use, ...]:
@@ -72,7 +47,7 @@ def in_pieces(
     place: Affine,
     size: int,
     taken: set[str],
-) -> tuple[Pieces, list[Refinement]]:
+) -> tuple[Loop, list[Refinement]]:
     """`moved`, whose own indexes are `own`, with the uses `operands` in local memory, an element at `place`; and that memory."""
     steps = tuple(i for i in moved.loops if i.name in own and i.bind is not Bind.VECTOR)
     rest = tuple(i for i in moved.loops if i not in steps)
@@ -90,7 +65,8 @@ def in_pieces(
     copies = tuple(_copy(*key, piece, lanes, moved.constraints, place) for key, piece in memory.items())
     merge = replace(moved, loops=rest, uses=tuple(uses))
     ordered = tuple(replace(i, order=Order.ORDERED) for i in steps)
-    return Pieces(copies, merge, ordered), list(memory.values())
+    # The second barrier holds the next step's copies back until every item has read this step's.
+    return Loop(f"{moved.name}_steps", ordered, (*copies, Sync(), merge, Sync())), list(memory.values())
 
 
 def _piece(view: KernelView, use: Use, size: int, taken: set[str]) -> Refinement:

@@ -1,0 +1,82 @@
+"""What kernels that memory bounds become on two families of graphics processors: plan and scheduled Stripe, as text.
+
+Make the texts again by ``python test_stack_gpu_plans.py``, and read the difference.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tile_opt
+from hal_opencl.families import family_target
+from stack import bind
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
+from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.printer import print_program
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.kernel.view import open_kernel
+from tile_opt.passes import create
+from tile_opt.passes.kernels.gpu_tile import GpuTile
+from tile_opt.pipeline import optimize
+from tile_opt.plan.text import print_plans
+
+FOLDER = Path(__file__).parent / "golden_gpu"
+FAMILIES = ("gpu-nvidia", "gpu-amd")
+KERNELS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
+    "short-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (65536, 256)}, "float32"),
+    "long-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (512, 65536)}, "float16"),
+    "columns": ("function (X[M, N]) -> (R) { R[j : N] = +(X[i, j]); }", {"X": (8192, 4096)}, "float32"),
+    "statistics": (
+        "function (X[N, C, H, W]) -> (R) { R[c : C] = +(X[n, c, h, w]); }", {"X": (64, 64, 112, 112)}, "bfloat16",
+    ),
+    "permutation": (
+        "function (X[A, B, C, D]) -> (R) { R[a, c, d, b : A, C, D, B] = =(X[a, b, c, d]); }",
+        {"X": (64, 64, 112, 112)}, "float32",
+    ),
+    "bytes": ("function (X) -> (R) { R = X + X; }", {"X": (100003,)}, "uint8"),
+    "window": (
+        "function (X[H, W]) -> (R) { R[y, x : H, W] = +(X[y + i - 1, x + j - 1]), i < 3, j < 3; }",
+        {"X": (4096, 4096)}, "float32",
+    ),
+    "scan": (
+        "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[i, k]), j - k < N; }", {"X": (65536, 512)}, "float32",
+    ),
+}  # fmt: skip
+
+
+def scheduled(family: str, name: str) -> str:
+    """The plans that the family's pass chooses, and what it makes of them."""
+    base = family_target(family)
+    on = base.resolved(cores=128)
+    source, shapes, dtype = KERNELS[name]
+    compiled = tile_opt.compile(bind(source, {n: TensorType(DType(dtype), s) for n, s in shapes.items()}), on)
+    number = [p.name for p in on.passes].index("gpu_tile")
+    flat = optimize(compiled.stripe_initial, on, passes=on.passes[:number], verify=False)
+    found = [open_kernel(k) for k in kernels_of(flat) if isinstance(k, Block)]
+    chosen = create(on.passes[number])
+    assert isinstance(chosen, GpuTile)
+    plans = {v.name: next(chosen.candidates(v, on)) for v in found if v is not None}
+    return f"{print_plans(plans)}\n{print_program(compiled.stripe)}"
+
+
+def path_of(family: str, name: str) -> Path:
+    return FOLDER / f"{family}-{name}.stripe"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_plans_and_schedules_are_as_they_were(family: str, name: str) -> None:
+    assert scheduled(family, name) == path_of(family, name).read_text(encoding="utf-8")
+
+
+def test_every_text_belongs_to_a_kernel() -> None:
+    assert set(FOLDER.iterdir()) == {path_of(family, name) for family in FAMILIES for name in KERNELS}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for each in FAMILIES:
+        for kernel in KERNELS:
+            path_of(each, kernel).write_text(scheduled(each, kernel), encoding="utf-8")

@@ -1,0 +1,77 @@
+"""What several stages make of one cell stays in a register until the last of them is done, and is stored once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Direction, Load, Refinement, Store, TensorType
+
+from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.plan.tree import ARRAY
+
+Users = list[tuple[int, Stage, Use]]
+
+
+def write_once(view: KernelView) -> KernelView:
+    """`view` with a cell of its own for each that it starts, then changes; own loops in its subscripts make a row of cells."""
+    for buffer in sorted({u.buffer for s in view.stages for u in s.uses if u.writes}):
+        users = _first_users(view, buffer)
+        if _is_worth(view, buffer, users):
+            view = _in_a_cell(view, buffer, users)
+    return view
+
+
+def _first_users(view: KernelView, buffer: str) -> Users:
+    """The stages that use `buffer`, as long as they do so at the same cell."""
+    users = [(k, s, u) for k, s in enumerate(view.stages) for u in s.uses if u.buffer == buffer]
+    first = users[0][2]
+    end = next((n for n, (_, _, u) in enumerate(users) if u.forms != first.forms), len(users))
+    return users[:end] if end < 2 or end == len(users) or users[end][0] > users[end - 1][0] else []
+
+
+def _is_worth(view: KernelView, buffer: str, users: Users) -> bool:
+    """The first stage sets every cell, others change it; a buffer of the kernel's own is then read at other cells."""
+    if sum(u.writes for _, _, u in users) < 2:
+        return False
+    _, start, first = users[0]
+    own = _own(start, first)
+    sets = (
+        first.dir is Direction.OUT
+        and first.agg in (None, Aggregation.ASSIGN)
+        and not (start.constraints or start.guard)
+    )
+    plain = all(not u.extent and not is_indirect(s, u) for _, s, u in users)
+    alike = all(set(own) <= set(s.loop_names) for _, s, _ in users)
+    loops = [f.names for f in first.forms if set(f.names) & set(own)]
+    single = all(len(names) == 1 for names in loops) and len(loops) == len(own) == len(start.loops)
+    elsewhere = any(u.buffer == buffer and u.forms != first.forms for s in view.stages for u in s.uses)
+    return sets and plain and alike and single and (not view.is_local(buffer) or elsewhere)
+
+
+def _own(stage: Stage, use: Use) -> tuple[str, ...]:
+    """Own loops that the access moves with."""
+    moving = {n for f in use.forms for n in f.names}
+    return tuple(n for n in stage.loop_names if n in moving)
+
+
+def _in_a_cell(view: KernelView, buffer: str, users: Users) -> KernelView:
+    _, start, first = users[0]
+    loops = tuple(i for i in start.loops if i.name in _own(start, first))
+    name = claim(f"{buffer}_cell", {r.into for r in (*view.refs, *view.allocs)})
+    type = TensorType.row_major(view.type_of(buffer).dtype, tuple(i.range for i in loops) or (1,))
+    alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), type, loc=ARRAY)
+    cell = tuple(Affine.var(i.name) for i in loops) or (Affine(),)
+    last = users[-1][0]
+
+    def moved(use: Use) -> Use:
+        return replace(use, buffer=name, forms=cell) if use.buffer == buffer else use
+
+    stages = [replace(s, uses=tuple(moved(u) for u in s.uses)) if k <= last else s for k, s in enumerate(view.stages)]
+    out = replace(first, name="out", dir=Direction.OUT, agg=None)
+    uses = (Use("acc", name, cell, Direction.IN), out)
+    stages.insert(last + 1, Stage(f"{buffer}_store", loops, (), uses, (Load("$a", "acc"), Store("out", "$a"))))
+    return replace(view, stages=tuple(stages), allocs=(*view.allocs, alloc))

@@ -1,0 +1,79 @@
+"""Where the kernel's own buffers lie: registers of an item, its private memory, or the group's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Location, Refinement, TensorType
+
+from tile_opt.kernel.view import Use
+from tile_opt.plan.steps.digits import Digit
+from tile_opt.plan.steps.parts import DEVICE_MEMORY, STATIC
+from tile_opt.plan.tree import ARRAY, GROUP_MEMORY, REGISTER
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a buffer of the kernel's own lies, and how it is subscripted: by `dims` in place of, or after, its own."""
+
+    alloc: Refinement
+    dims: tuple[Affine, ...]
+    rows: bool
+    """An item's own part of a row: `dims` take the place of the subscripts."""
+    shared: bool = False
+
+    def use(self, use: Use) -> Use:
+        kept = (Affine(),) * len(use.forms) if self.rows else use.forms
+        return replace(use, forms=(*kept, *self.dims))
+
+
+def private(alloc: Refinement, digits: Sequence[Digit]) -> Home:
+    """A buffer that each item has for itself, once per point of `digits`."""
+    return _made(alloc, alloc.type.sizes, digits, rows=False)
+
+
+def row_part(alloc: Refinement, digits: Sequence[Digit]) -> Home:
+    """An item's own part of a row: a cell per point of `digits`."""
+    return _made(alloc, (1,) * len(alloc.type.sizes), digits, rows=True)
+
+
+def _made(alloc: Refinement, sizes: tuple[int, ...], digits: Sequence[Digit], rows: bool) -> Home:
+    static = all(d.index.bind in STATIC for d in digits) and all(size == 1 for size in sizes)
+    digits = sorted(digits, key=lambda d: d.index.bind is Bind.VECTOR)
+    made = sized(alloc, (*sizes, *(d.index.range for d in digits)), REGISTER if static else ARRAY)
+    return Home(made, tuple(Affine.var(d.index.name) for d in digits), rows)
+
+
+def in_group(alloc: Refinement, digits: Sequence[Digit], local_bytes: int) -> Home:
+    """A buffer that the items of a group share, once per point of `digits`; too long for it, in the device's memory.
+
+    Those of different points come one after the other, so that an item's neighbours have neighbouring cells.
+    """
+    rank = len(alloc.type.sizes)
+    shape = (*alloc.type.sizes, *(d.index.range for d in digits))
+    order = (*range(rank, len(shape)), *range(rank))
+    strides = dict(
+        zip(order, TensorType.row_major(alloc.type.dtype, tuple(shape[k] for k in order)).strides, strict=True)
+    )
+    fits = prod(shape) * alloc.type.dtype.bytes <= local_bytes
+    made = sized(alloc, shape, GROUP_MEMORY if fits else DEVICE_MEMORY)
+    layout = replace(made.type.layout, strides=tuple(strides[k] for k in range(len(shape))))
+    dims = tuple(Affine.var(d.index.name) for d in digits)
+    return Home(replace(made, type=replace(made.type, layout=layout)), dims, rows=False, shared=True)
+
+
+def is_plain(uses: list[Use]) -> bool:
+    """All accesses are the same, each subscript a loop of its own: an item meets only what it stored itself."""
+    names = [n for f in uses[0].forms for n in f.names]
+    alike = all(u.forms == uses[0].forms and not u.extent for u in uses)
+    plain = all(f.is_const or f in (Affine.var(n) for n in f.names) for f in uses[0].forms)
+    return alike and plain and len(set(names)) == len(names)
+
+
+def sized(alloc: Refinement, shape: tuple[int, ...], loc: Location) -> Refinement:
+    """`alloc` with another shape, packed, in another place."""
+    type = TensorType.row_major(alloc.type.dtype, shape, align=16)
+    return replace(alloc, type=type, access=(Affine(),) * len(shape), loc=loc)

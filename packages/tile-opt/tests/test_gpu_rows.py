@@ -1,0 +1,233 @@
+"""Kernels that memory bounds, on groups of items: same results whatever the shape, plans that print, read and check."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_lang
+from explain_support import FRONT, GPU
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lowering_support import check, random_inputs
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.machine import LocalMemory
+from tile_ir.program.nodes import TensorType
+from tile_ir.stripe import interpret
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Index, Program
+from tile_ir.target import PassConfig, Target
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.passes.kernels.gpu_tile import GpuTile
+from tile_opt.pipeline import optimize
+from tile_opt.plan.check import PlanCheck
+from tile_opt.plan.plan import Cover, Level, Plan
+from tile_opt.plan.steps.digits import lanes_agree, split
+from tile_opt.plan.text import parse_plans, print_plans
+from tile_opt.translate import to_stripe
+
+BEFORE = (PassConfig("scan"), *FRONT)
+SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 31, 32, 33, 40])
+DTYPES = st.sampled_from([DType.FLOAT32, DType.FLOAT32, DType.FLOAT16, DType.INT16, DType.UINT8, DType.FLOAT64])
+
+
+def target(threads: int = 32, cores: int = 2, max_mem: int = 16384) -> Target:
+    hardware = replace(GPU.settings, threads=threads, cores=cores, max_mem=max_mem)
+    machine = replace(GPU.machine, local=LocalMemory())
+    return replace(GPU, settings=hardware, machine=machine, passes=(*BEFORE, PassConfig("gpu_tile")))
+
+
+def stripe_of(source: str, dtype: DType = DType.FLOAT32, **shapes: tuple[int, ...]) -> Program:
+    function = tile_lang.parse(Source(source, "sample.tile"))
+    return to_stripe(tile_lang.bind(function, {n: TensorType(dtype, s) for n, s in shapes.items()}))
+
+
+def agree(stripe: Program, on: Target) -> None:
+    """The scheduled program on both interpreters against the unscheduled one."""
+    scheduled = optimize(stripe, on, verify=True)
+    # Whole numbers: sums in another order have the same value.
+    inputs = {name: np.rint(value).astype(value.dtype) for name, value in random_inputs(stripe).items()}
+    expected, got = interpret.run(stripe, inputs), interpret.run(scheduled, inputs)
+    for name, value in expected.items():
+        tolerance = 2e-2 if value.dtype == np.float16 else 2e-5
+        np.testing.assert_allclose(got[name], value, rtol=tolerance, atol=tolerance)
+    if not any(v.dtype == np.float16 for v in expected.values()):
+        check(scheduled, inputs, on, reference=stripe)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Reductions over any axes, row operations along any axis, permutations, windows, chains with broadcasts."""
+    rank = draw(st.integers(1, 4))
+    shape = tuple(draw(SIZES) for _ in range(rank))
+    while np.prod(shape) > 1500:
+        shape = tuple(max(1, n // 2) for n in shape)
+    names, loops = [f"N{k}" for k in range(rank)], [f"i{k}" for k in range(rank)]
+    sizes, everywhere = ", ".join(names), ", ".join(loops)
+    kind = draw(st.sampled_from(["reduce", "normalise", "permute", "window", "chain", "scan"]))
+    dtype = draw(DTYPES) if kind not in ("normalise", "scan") else DType.FLOAT32
+    match kind:
+        case "reduce":
+            kept = [k for k in range(rank) if draw(st.booleans())]
+            cells = f"[{', '.join(loops[k] for k in kept)}" + (
+                f" : {', '.join(names[k] for k in kept)}]" if kept else "]"
+            )
+            body = f"R{cells} = {draw(st.sampled_from('+><'))}(X[{everywhere}]);"
+        case "normalise":
+            axis = draw(st.integers(0, rank - 1))
+            cell = ", ".join("z" if k == axis else n for k, n in enumerate(loops))
+            cells = ", ".join("1" if k == axis else n for k, n in enumerate(names))
+            body = (
+                f"M[{cell} : {cells}] = >(X[{everywhere}]), z < 1; E = exp(X - M);"
+                f" S[{cell} : {cells}] = +(E[{everywhere}]), z < 1; R = E / S;"
+            )
+        case "permute":
+            order = draw(st.permutations(range(rank)))
+            turned, turned_sizes = ", ".join(loops[k] for k in order), ", ".join(names[k] for k in order)
+            body = f"R[{turned} : {turned_sizes}] = =(X[{everywhere}]);"
+        case "window":
+            near = ", ".join([f"{loops[0]} + t - 1", *loops[1:]])
+            body = f"R[{everywhere} : {sizes}] = >(X[{near}]), t < 3;"
+        case "scan":
+            last = ", ".join([*loops[:-1], "k"])
+            body = f"R[{everywhere} : {sizes}] = +(X[{last}]), {loops[-1]} - k < {names[-1]};"
+        case _:
+            body = "A = X + X; B = max(A, X); R = B * 2;"
+    return stripe_of(f"function (X[{sizes}]) -> (R) {{ {body} }}", dtype, X=shape)
+
+
+@settings(max_examples=30, deadline=None)
+@given(programs(), st.sampled_from([4, 16, 32, 64]), st.sampled_from([1, 2, 16]), st.sampled_from([256, 16384]))
+def test_random_programs_keep_their_meaning(stripe: Program, threads: int, cores: int, max_mem: int) -> None:
+    agree(stripe, target(threads, cores, max_mem))
+
+
+BLUR = """function (X[H, W]) -> (R) {
+    A[y, x : H, W] = +(X[y + i - 1, x]), i < 3;
+    R[y, x : H, W] = +(A[y, x + j - 1]), j < 3;
+}"""
+SOFTMAX = "function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }"
+CUMULATIVE = "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[i, k]), j - k < N; }"
+SUM = "function (X[M, N]) -> (R) { R[i : M] = +(X[i, j]); }"
+COLUMNS = "function (X[M, N]) -> (R) { R[j : N] = +(X[i, j]); }"
+ALL = "function (X[M, N, P, Q]) -> (R) { R[n : N] = +(X[m, n, p, q]); }"
+TURNED = "function (X[M, N]) -> (R) { R[j, i : N, M] = =(X[i, j]); }"
+
+
+@pytest.mark.parametrize("source", [BLUR, SOFTMAX, SUM, COLUMNS, TURNED])
+@pytest.mark.parametrize("shape", [(5, 63), (5, 64), (5, 65), (63, 5), (64, 8), (2, 1100)])
+def test_shapes_around_powers_of_two(source: str, shape: tuple[int, int]) -> None:
+    agree(stripe_of(source, X=shape), target())
+
+
+def test_a_row_too_long_for_local_memory_lies_in_the_devices() -> None:
+    agree(stripe_of(BLUR, X=(5, 90)), target(max_mem=128))
+
+
+@pytest.mark.parametrize("shape", [(33, 40), (64, 64), (40, 133)])
+def test_scans_of_many_rows(shape: tuple[int, int]) -> None:
+    agree(stripe_of(CUMULATIVE, X=shape), target())
+
+
+# --- plans -----------------------------------------------------------------------------------------
+
+
+def views(stripe: Program, on: Target) -> list[KernelView]:
+    """The kernels as the pass meets them."""
+    flat = optimize(stripe, replace(on, passes=on.passes[:-1]), verify=False)
+    opened = [open_kernel(k) for k in kernels_of(flat)]  # pyright: ignore[reportArgumentType]
+    return [v for v in opened if v is not None]
+
+
+@pytest.mark.parametrize(
+    ("source", "shape"),
+    [(SOFTMAX, (64, 256)), (SUM, (64, 1000)), (COLUMNS, (1000, 64)), (ALL, (8, 16, 12, 12)), (TURNED, (96, 200)),
+     (BLUR, (16, 64)), (CUMULATIVE, (64, 96))],
+)  # fmt: skip
+def test_plans_are_accepted_when_they_are_given_back(source: str, shape: tuple[int, ...]) -> None:
+    on = target(threads=256)
+    for view in views(stripe_of(source, X=shape), on):
+        for plan in GpuTile().candidates(view, on):
+            assert parse_plans(print_plans({view.name: plan}))[view.name] == plan
+            PlanCheck(view, plan, on, {}).before()
+
+
+def plan_of(source: str, on: Target, **shapes: tuple[int, ...]) -> Plan:
+    (view,) = views(stripe_of(source, **shapes), on)
+    return next(GpuTile().candidates(view, on))
+
+
+def items(plan: Plan, **extents: int) -> int:
+    return plan.points(1, extents)
+
+
+def test_short_rows_share_a_group() -> None:
+    plan = plan_of(SOFTMAX, target(threads=256, cores=2), X=(4096, 256))
+    assert (items(plan, i0_1=4096, i1=256), plan.tile("i0_1", 0, 4096)) == (256, 32)
+
+
+def test_the_statistics_of_images_take_several_loops_at_once() -> None:
+    plan = plan_of(ALL, target(threads=64, cores=1), X=(8, 16, 12, 12))
+    assert len({r.loop for r in plan.reductions}) == 2
+
+
+def test_what_is_narrower_goes_wider() -> None:
+    source = "function (X) -> (R) { R = X + X; }"
+    widths = {
+        dtype: next(
+            level.lanes
+            for level in next(
+                GpuTile().candidates(views(stripe_of(source, dtype, X=(1 << 16,)), target())[0], target())
+            ).levels
+            if level.bind is Bind.VECTOR
+        )
+        for dtype in (DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.UINT8)
+    }
+    assert list(widths.values()) == [2, 4, 8, 16]
+
+
+# --- steps -----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 300), st.sampled_from([1, 2, 4]), st.integers(1, 8), st.integers(1, 5), st.booleans())
+def test_digits_meet_every_iteration_once(extent: int, lanes: int, count: int, steps: int, dealt: bool) -> None:
+    each = lanes * steps
+    plan = Plan(
+        (
+            Level(Bind.GRID, (Cover("n", each * count),)),
+            Level(Bind.GROUP, (Cover("n", each, lanes if dealt else 0),)),
+            Level(Bind.UNROLL, (Cover("n", lanes),)),
+            Level(Bind.VECTOR, (Cover("n", 1),), lanes=lanes),
+        )
+    )
+    made = split(plan, Index("n", extent))
+    whole = [_met(made.form, made.inside(), {d.index.name: d.index.range for d in made.digits})]
+    tail = made.tail()
+    if tail is not None:
+        whole.append(_met(tail.form, (), {d.index.name: d.index.range for d in tail.digits}))
+    assert sorted(n for met in whole for n in met) == list(range(extent))
+
+
+def _met(form: Affine, limits: tuple[Affine, ...], ranges: dict[str, int]) -> list[int]:
+    points: list[dict[str, int]] = [{}]
+    for name, extent in ranges.items():
+        points = [{**p, name: n} for p in points for n in range(extent)]
+    inside: Any = [p for p in points if all(c.evaluate(p) >= 0 for c in limits)]
+    return [form.evaluate(p) for p in inside]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "agree"),
+    [(Affine.var("n") + -8, True), (Affine.var("n") + -7, False), (Affine.var("n", -1) + 7, True),
+     (Affine.var("n", -1) + 8, False), (Affine.var("n") + Affine.var("m", 2), False), (Affine.var("m"), True)],
+)  # fmt: skip
+def test_lanes_agree_on_multiples_of_their_number(constraint: Affine, agree: bool) -> None:
+    assert lanes_agree(constraint, "n", 4) is agree
+    if agree and "m" not in constraint.names:
+        for first in range(0, 32, 4):
+            assert len({constraint.evaluate({"n": first + lane}) >= 0 for lane in range(4)}) == 1
