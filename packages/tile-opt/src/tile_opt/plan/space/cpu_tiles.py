@@ -23,12 +23,14 @@ TURNED = 0.5
 """Cycles per element that a copy transposes in registers."""
 SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
-IN_ORDER = 0.1
+IN_ORDER = 0.05
 """Of the time that a line in sequence takes to come nearer, what a kernel with much arithmetic still sees."""
 TIGHT, ROOM = 0.03, 2
 """What a tile loses that leaves fewer registers than ROOM."""
 EDGE = 0.15
 """What tiles on an edge lose: code of their own, unrolled further."""
+AGAIN = 0.02
+"""Share of a kernel's time that groups may spend on copies that others make, too, for the sake of balance."""
 COMBINED = 10
 """Cycles that the lanes of one accumulator take to become one number."""
 
@@ -42,6 +44,8 @@ class Tile:
     rows: tuple[tuple[str, int], ...]
     packed: tuple[Use, ...] = ()
     cycles: float = 0.0
+    copied: float = 0.0
+    """Of these, the cycles that the copies take."""
     rate: float = 0.0
     """Share of peak arithmetic inside the tile."""
 
@@ -125,14 +129,16 @@ class _Along:
         rate = ops / step * share * _share_of_rows(facts, rows)
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
         packed: list[Use] = []
+        copied = 0.0
         cycles = steps * (step + sum(_broadcast(facts, o, rows) for o in facts.operands if o not in self.wide))
         for operand, in_place, in_panel, copying in placed:
             if copying + in_panel * steps < in_place * steps:
                 packed.append(operand.use)
+                copied += copying
             cycles += min(copying + in_panel * steps, in_place * steps)
         if cycles == float("inf"):
             return None
-        return Tile(self.vector, vectors, rows, tuple(packed), cycles + self._storing(rows), rate)
+        return Tile(self.vector, vectors, rows, tuple(packed), cycles + self._storing(rows), copied, rate)
 
     def _placed(self, operand: Operand, vectors: int) -> tuple[float, float, float]:
         """Cycles that each step waits for an operand where it lies and in a panel, and those of copying it to panels.
@@ -328,8 +334,8 @@ def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], f
     cores = facts.settings.cores
     grid = cut(facts, first, sizes, wanted)
     groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
-    if groups < wanted and groups < ROUNDS * cores and not balanced(groups, cores):
-        few = min(wanted, ROUNDS * cores)
+    few = min(wanted, ROUNDS * cores)
+    if groups < few and (not balanced(groups, cores) or tile.copied * few / groups < AGAIN * tile.cycles):
         grid |= cut(facts, [n for n in order if n not in fixed], sizes, -(-few // groups))
     return grid
 
