@@ -7,9 +7,9 @@ from math import prod
 from tile_ir.stripe.nodes import Bind, Order
 
 from tile_opt.kernel.view import Stage, Use
-from tile_opt.kernel.work import is_elementwise, merged_use
+from tile_opt.kernel.work import is_elementwise, merged_use, nbytes
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
-from tile_opt.plan.space.cpu_facts import Facts, filled, is_recurrence, vector_ops
+from tile_opt.plan.space.cpu_facts import Facts, crowding, filled, is_recurrence, vector_ops
 from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
 
 MAX_VECTORS = 4
@@ -25,6 +25,8 @@ ROWS = 8
 """Rows that are reduced together where they read something in common."""
 STEP = 3
 """Instructions that a loop takes for itself."""
+GATHERED = 64
+"""Elements that a tile fetches one by one."""
 BLOCK = 256
 """Iterations along each side of a group's block of a transpose."""
 STRIP = 64
@@ -129,12 +131,15 @@ def _rate(facts: Facts, vector: str, unroll: str | None, rows: int, vectors: int
     ports = facts.machine.ports
     work = rows * vectors * vector_ops(facts.main) / ports.fma
     step = max(work, loads / ports.load, ports.fma_latency if accumulators else 0.0) + 0.1 * loads + STEP / ports.issue
-    shape = filled(facts.extents[vector], vectors * facts.lanes, facts.lanes)
+    width = vectors * facts.lanes
+    shape = filled(facts.extents[vector], width, facts.lanes)
+    if not accumulators and facts.may_overlap() and facts.extents[vector] >= facts.lanes:
+        shape = facts.extents[vector] / (-(-facts.extents[vector] // facts.lanes) * facts.lanes)
     if unroll:
         shape *= filled(facts.extents[unroll], rows, 1) * (1.0 if facts.extents[unroll] % rows == 0 else 0.99)
     recurrence = is_recurrence(facts.main)
     if accumulators or recurrence:
-        run = vectors * facts.settings.vector_bytes
+        run = width * facts.bytes
         shape *= run / (run + 128)
     if recurrence:
         shape *= min(1.0, facts.extents[vector] / (vectors * facts.lanes) / facts.settings.cores)
@@ -207,12 +212,26 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     groups = cut(facts, outer, {}, -(-wanted // _count(facts, square))) | square
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
     levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
+    gathered = _may_gather(facts, vector, reads)
     aligned = facts.extents[vector] * facts.bytes % facts.cache(1).line == 0
     steps = ((other, STRIP), (vector, lanes), (other, lanes)) if aligned else ((other, lanes), (vector, lanes))
+    if gathered:
+        steps = ((other, GATHERED // lanes or 1), (vector, lanes))
     levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in steps]
     stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
     levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
+    if gathered:
+        return Plan(tuple(levels), reason="gathered, few lines of the result at a time")
     return Plan(tuple(levels), stagings, reason="transposed in registers")
+
+
+def _may_gather(facts: Facts, vector: str, reads: tuple[Use, ...]) -> bool:
+    """The result goes to memory, and the operands' lines stay in the second cache while it is written row by row."""
+    written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
+    near, line = facts.cache(2), facts.cache(1).line
+    strides = [abs(facts.stride(u, vector)) * facts.view.type_of(u.buffer).dtype.bytes for u in reads]
+    crowded = (crowding(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
+    return written > facts.settings.l3_bytes // 2 and not any(crowded)
 
 
 def _count(facts: Facts, grid: dict[str, int]) -> int:

@@ -121,7 +121,9 @@ class GroupPlan:
             orders.setdefault(o.use.buffer, {}).update(dict.fromkeys(self._copy_order(o)))
             dtypes[o.use.buffer] = o.kept.value if o.converts else ""
         local = [
-            Staging(b, level, "LOCAL", self._last(tuple(order)), Scope.GROUP, versions=self.tile.versions, dtype=dtypes[b])
+            Staging(
+                b, level, "LOCAL", self._last(tuple(order)), Scope.GROUP, versions=self.tile.versions, dtype=dtypes[b]
+            )
             for b, order in orders.items()
         ]
         ahead = [Staging(b, level, "REG") for b in orders] if self.tile.ahead else []

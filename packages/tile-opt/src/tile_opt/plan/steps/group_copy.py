@@ -148,15 +148,11 @@ def group_copy(
     )  # fmt: skip
 
 
-def _plan(
-    use: Use, box: Box, source: TensorType, contiguous: int, items: Items, lanes: int | None = None
-) -> CopyPlan:
+def _plan(use: Use, box: Box, source: TensorType, contiguous: int, items: Items, lanes: int | None = None) -> CopyPlan:
     """The copy in which an item has the least to do."""
     whole = items.run(0, len(items.indexes))
     name = f"{use.name}_c"
-    made = (
-        copy_plan(name, box, source, contiguous, whole.number, whole.size, lanes, runs) for runs in items.cuts()
-    )
+    made = (copy_plan(name, box, source, contiguous, whole.number, whole.size, lanes, runs) for runs in items.cuts())
     return min(made, key=lambda plan: prod(i.range for i in plan.loops))
 
 
@@ -228,9 +224,7 @@ def _in_row(copy: GroupCopy) -> bool:
     """Neighbours in memory stay neighbours in local memory."""
     strides = copy.local.type.strides[-len(copy.box.extents) :]
     vector = next((i.name for i in copy.plan.loops if i.bind is Bind.VECTOR), None)
-    return any(
-        vector in form.names and stride == 1 for form, stride in zip(copy.plan.subscripts, strides, strict=True)
-    )
+    return any(vector in form.names and stride == 1 for form, stride in zip(copy.plan.subscripts, strides, strict=True))
 
 
 def _flat(forms: Sequence[Quasi], type: TensorType, at: Mapping[str, int]) -> int:
