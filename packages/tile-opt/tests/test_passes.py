@@ -185,7 +185,7 @@ def test_transposes_on_cpus_go_through_registers(rows: int, columns: int) -> Non
     c = contraction(([p(i=1), p(j=1)], (rows, columns)), ([p(j=1), p(i=1)], (columns, rows)), agg=Aggregation.ASSIGN)
     cpu = replace(
         target("inline", "fuse", "merge", "accumulate", "schedule_kernels"),
-        settings=replace(TINY, cores=4, vector_bytes=32),
+        settings=replace(TINY, cores=4, vector_bytes=32, l3_bytes=1 << 25),
     )
     stripe = to_stripe(program(c, [], c.name))
     scheduled = optimize(stripe, cpu, verify=True)
