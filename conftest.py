@@ -14,6 +14,7 @@ settings.load_profile("fixed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the long versions, too")
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expected files of the golden tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -20,6 +20,7 @@ PASSES: dict[str, str] = {
     "inline": "tile_opt.passes.kernels.inline:Inline",
     "fuse": "tile_opt.passes.kernels.fuse:Fuse",
     "merge": "tile_opt.passes.kernels.merge:Merge",
+    "ungroup": "tile_opt.passes.kernels.ungroup:Ungroup",
     "accumulate": "tile_opt.passes.kernels.accumulate:Accumulate",
     "stream": "tile_opt.passes.kernels.stream:Stream",
     "autotile": "tile_opt.passes.accelerator.autotile:Autotile",

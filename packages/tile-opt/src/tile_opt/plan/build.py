@@ -90,7 +90,8 @@ class _Build:
         first = self._first_own_level()
         for number in range(first):
             tree = self._checked(self._level(tree, number, self.around, own=False))
-        tree = self._checked(innermost(tree, lambda n, _: distribute(self._lanes_last(n)), self.around))
+        places = {s.operand: ARRAY for s in self.plan.stagings if s.level >= first}
+        tree = self._checked(innermost(tree, lambda n, _: distribute(self._lanes_last(n), places), self.around))
         tree = innermost(tree, lambda n, around: self._each_stage(n, first, around), self.around)
         return self._checked(joined(each_stage(joined(tree), self._bound, self.around)))
 

@@ -9,7 +9,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu_facts import Facts
-from tile_opt.plan.space.cpu_streams import row_plan, stream_plan
+from tile_opt.plan.space.cpu_streams import row_plan, stream_plan, walking_plan
 from tile_opt.plan.space.cpu_tiles import tile_plan, tiles
 
 FEW = 4
@@ -21,7 +21,8 @@ def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterato
     facts = Facts(view, target, group_ops)
     if facts.lanes > 1 and facts.heavy and facts.merged is not None and facts.main.loops:
         for tile in tiles(facts)[:FEW]:
-            yield tile_plan(facts, tile)
+            walking = walking_plan(facts, tile.vector) if tile.vector in facts.shared and not tile.packed else None
+            yield walking or tile_plan(facts, tile)
     plan = stream_plan(facts)
     if plan is not None:
         yield plan

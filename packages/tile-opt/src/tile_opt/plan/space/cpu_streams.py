@@ -7,14 +7,26 @@ from math import prod
 from tile_ir.stripe.nodes import Bind, Order
 
 from tile_opt.kernel.view import Stage, Use
-from tile_opt.kernel.work import is_elementwise, merged_use
+from tile_opt.kernel.work import is_elementwise, merged_use, nbytes
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
-from tile_opt.plan.space.cpu_facts import Facts, filled, is_recurrence, vector_ops
+from tile_opt.plan.space.cpu_facts import Facts, crowding, filled, is_recurrence, vector_ops
 from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
 
 MAX_VECTORS = 4
 MAX_STREAM_VECTORS = 16
 MAX_UNROLL = 16
+MAX_OPS = 32
+"""Operations of straight-line code in which neighbouring vectors are computed together."""
+DEPTH = 8
+"""Rows of a large operand that are walked side by side."""
+MAX_ROWS = 4
+"""Results per column up to which an operand counts as used once."""
+ROWS = 8
+"""Rows that are reduced together where they read something in common."""
+STEP = 3
+"""Instructions that a loop takes for itself."""
+GATHERED = 64
+"""Elements that a tile fetches one by one."""
 BLOCK = 256
 """Iterations along each side of a group's block of a transpose."""
 STRIP = 64
@@ -27,7 +39,9 @@ def stream_plan(facts: Facts) -> Plan | None:
     if vector is None:
         return None
     turned = _turned(facts, vector)
-    return _column_plan(facts, vector) if turned is None else _transpose_plan(facts, vector, turned)
+    if turned is not None:
+        return _transpose_plan(facts, vector, turned)
+    return walking_plan(facts, vector) or _column_plan(facts, vector)
 
 
 def _vector_loop(facts: Facts) -> str | None:
@@ -97,7 +111,7 @@ def _unroll_loop(facts: Facts, vector: str) -> str | None:
 def _register_tile(facts: Facts, vector: str, unroll: str | None) -> tuple[int, int]:
     """Rows and vectors of the tile that keeps the ports busiest."""
     best, found = 0.0, (1, 1)
-    most = MAX_STREAM_VECTORS if facts.main.loops else MAX_VECTORS
+    most = MAX_STREAM_VECTORS if facts.main.loops else max(1, min(MAX_VECTORS, MAX_OPS // vector_ops(facts.main)))
     for vectors in range(1, min(most, -(-facts.extents[vector] // facts.lanes)) + 1):
         for rows in range(1, min(MAX_UNROLL, facts.extents[unroll]) + 1 if unroll else 2):
             rate = _rate(facts, vector, unroll, rows, vectors)
@@ -116,17 +130,57 @@ def _rate(facts: Facts, vector: str, unroll: str | None, rows: int, vectors: int
         return 0.0
     ports = facts.machine.ports
     work = rows * vectors * vector_ops(facts.main) / ports.fma
-    step = max(work, loads / ports.load, ports.fma_latency if accumulators else 0.0) + 0.1 * loads
-    shape = filled(facts.extents[vector], vectors * facts.lanes, facts.lanes)
+    step = max(work, loads / ports.load, ports.fma_latency if accumulators else 0.0) + 0.1 * loads + STEP / ports.issue
+    width = vectors * facts.lanes
+    shape = filled(facts.extents[vector], width, facts.lanes)
+    if not accumulators and facts.may_overlap() and facts.extents[vector] >= facts.lanes:
+        shape = facts.extents[vector] / (-(-facts.extents[vector] // facts.lanes) * facts.lanes)
     if unroll:
         shape *= filled(facts.extents[unroll], rows, 1) * (1.0 if facts.extents[unroll] % rows == 0 else 0.99)
     recurrence = is_recurrence(facts.main)
     if accumulators or recurrence:
-        run = vectors * facts.settings.vector_bytes
+        run = width * facts.bytes
         shape *= run / (run + 128)
     if recurrence:
         shape *= min(1.0, facts.extents[vector] / (vectors * facts.lanes) / facts.settings.cores)
     return work / step * shape
+
+
+# --- along the operand, where its rows are longer than registers ---------------------------------------
+
+
+def walking_plan(facts: Facts, vector: str) -> Plan | None:
+    """Some rows of a large operand at a time, whole rows or long pieces of them, into results kept in the first cache.
+
+    None where strips of registers see the operand in sequence anyway, or its rows are used often.
+    """
+    merged, main = facts.merged, facts.main
+    own = facts.own_order(main)
+    wide = [o for o in facts.operands if vector in o.strides and o.elements * o.bytes > facts.cache(2).bytes]
+    if not wide or merged is None or not own or not facts.view.is_local(merged.buffer) or facts.constrained:
+        return None
+    depth = next((n for n in reversed(own) if facts.extents[n] >= 2 * DEPTH and facts.is_free(n, main)), None)
+    rows = [n for n in facts.shared if n != vector and n not in wide[0].strides]
+    used = prod(facts.extents[n] for n in rows)
+    strip = MAX_VECTORS * facts.lanes
+    if depth is None or used > MAX_ROWS or any(facts.extents[vector] <= 4 * strip for _ in wide):
+        return None
+    if any(abs(o.strides.get(depth, 0)) < facts.extents[vector] for o in wide):
+        return None
+    outer = [n for n in facts.shared if n not in (vector, *rows)]
+    room = max(strip, facts.cache(1).bytes // 2 // (used * facts.bytes) // strip * strip)
+    even = -(-facts.extents[vector] // facts.settings.cores)
+    piece = max(strip, min(room, -(-even // strip) * strip))
+    groups = cut(facts, outer, {}, wanted_groups(facts)) | ({vector: piece} if piece < facts.extents[vector] else {})
+    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
+    levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
+    around = tuple(Cover(n, 1) for n in own if n != depth)
+    levels += [Level(Bind.NONE, around)] if around else []
+    levels += [Level(Bind.NONE, (Cover(depth, DEPTH),)), Level(Bind.NONE, (Cover(vector, strip),))]
+    sums = (Staging(merged.buffer, len(levels) - 1, "REG"),)
+    levels.append(Level(Bind.UNROLL, tuple(Cover(n, 1) for n in (depth, *rows))))
+    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=facts.lanes))
+    return Plan(tuple(levels), sums, reason="rows of the operand in sequence")
 
 
 # --- across the output ---------------------------------------------------------------------------------
@@ -158,10 +212,26 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     groups = cut(facts, outer, {}, -(-wanted // _count(facts, square))) | square
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
     levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
-    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in ((other, STRIP), (vector, lanes), (other, lanes))]
+    gathered = _may_gather(facts, vector, reads)
+    aligned = facts.extents[vector] * facts.bytes % facts.cache(1).line == 0
+    steps = ((other, STRIP), (vector, lanes), (other, lanes)) if aligned else ((other, lanes), (vector, lanes))
+    if gathered:
+        steps = ((other, GATHERED // lanes or 1), (vector, lanes))
+    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in steps]
     stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
     levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
+    if gathered:
+        return Plan(tuple(levels), reason="gathered, few lines of the result at a time")
     return Plan(tuple(levels), stagings, reason="transposed in registers")
+
+
+def _may_gather(facts: Facts, vector: str, reads: tuple[Use, ...]) -> bool:
+    """The result goes to memory, and the operands' lines stay in the second cache while it is written row by row."""
+    written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
+    near, line = facts.cache(2), facts.cache(1).line
+    strides = [abs(facts.stride(u, vector)) * facts.view.type_of(u.buffer).dtype.bytes for u in reads]
+    crowded = (crowding(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
+    return written > facts.settings.l3_bytes // 2 and not any(crowded)
 
 
 def _count(facts: Facts, grid: dict[str, int]) -> int:
@@ -173,15 +243,19 @@ def _count(facts: Facts, grid: dict[str, int]) -> int:
 
 def row_plan(facts: Facts) -> Plan:
     """Every stage across lanes along a loop of its own where it has one, with partial results side by side."""
-    grid = cut(facts, facts.shared, {}, wanted_groups(facts))
+    together = _rows_together(facts)
+    sizes = dict((together,)) if together else {}
+    grid = cut(facts, facts.shared, sizes, wanted_groups(facts))
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
-    levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in facts.shared if grid.get(n) != 1]
-    tiles = {n: s for stage in facts.view.stages for n, s in _row_tile(facts, stage).items()}
+    order = [n for n in facts.shared if n not in sizes] + list(sizes)
+    levels += [Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)) for n in order if grid.get(n) != sizes.get(n, 1)]
+    tiles = {n: s for stage in facts.view.stages for n, s in _row_tile(facts, stage, 2 if sizes else 4).items()}
     own = [n for s in facts.view.stages for n in facts.own_order(s)]
     serial = tuple(Cover(n, 1) for n in own if n not in tiles)
     levels += [Level(Bind.NONE, serial)] if serial else []
     if tiles:
         levels.append(Level(Bind.NONE, tuple(Cover(n, s) for n, s in tiles.items())))
+        levels += [Level(Bind.UNROLL, tuple(Cover(n, 1) for n in sizes))] if sizes else []
         levels.append(Level(Bind.VECTOR, tuple(Cover(n, 1) for n in tiles), lanes=facts.lanes))
     kept = tuple(
         Reduction(n, Across.LANES, s)
@@ -192,12 +266,23 @@ def row_plan(facts: Facts) -> Plan:
     return Plan(tuple(levels), reductions=kept, reason="rows")
 
 
-def _row_tile(facts: Facts, stage: Stage) -> dict[str, int]:
+def _rows_together(facts: Facts) -> tuple[str, int] | None:
+    """A shared loop whose rows read something in common: several at a time read it once."""
+    if len(facts.view.stages) > 3 or facts.merged is None or len(facts.operands) < 2:
+        return None
+    for name in reversed(facts.shared):
+        common = [o for o in facts.operands if name not in o.strides and o.strides]
+        if common and facts.is_free(name) and name not in facts.constrained and facts.extents[name] >= ROWS:
+            return name, ROWS
+    return None
+
+
+def _row_tile(facts: Facts, stage: Stage, most: int) -> dict[str, int]:
     """The loop of a stage that runs across lanes, and iterations of a tile of it."""
     loop = row_loop(facts, stage) if facts.lanes > 1 else None
     if loop is None:
         return {}
-    copies = 4 if merged_use(stage) is not None else 1
+    copies = most if merged_use(stage) is not None else 1
     while copies > 1 and facts.extents[loop] < copies * facts.lanes:
         copies //= 2
     return {loop: copies * facts.lanes}

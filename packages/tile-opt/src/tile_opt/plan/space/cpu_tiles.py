@@ -23,10 +23,14 @@ TURNED = 0.5
 """Cycles per element that a copy transposes in registers."""
 SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
-IN_ORDER = 0.1
+IN_ORDER = 0.05
 """Of the time that a line in sequence takes to come nearer, what a kernel with much arithmetic still sees."""
-EDGE = 0.08
+TIGHT, ROOM = 0.03, 2
+"""What a tile loses that leaves fewer registers than ROOM."""
+EDGE = 0.15
 """What tiles on an edge lose: code of their own, unrolled further."""
+AGAIN = 0.02
+"""Share of a kernel's time that groups may spend on copies that others make, too, for the sake of balance."""
 COMBINED = 10
 """Cycles that the lanes of one accumulator take to become one number."""
 
@@ -40,6 +44,8 @@ class Tile:
     rows: tuple[tuple[str, int], ...]
     packed: tuple[Use, ...] = ()
     cycles: float = 0.0
+    copied: float = 0.0
+    """Of these, the cycles that the copies take."""
     rate: float = 0.0
     """Share of peak arithmetic inside the tile."""
 
@@ -113,22 +119,26 @@ class _Along:
         facts, ports = self.facts, self.facts.machine.ports
         count = vectors * prod(size for _, size in rows)
         wide = sum(vectors * _repeats(o, rows) for o in self.wide)
-        if count + min(wide, vectors * len(self.wide)) + 1 > facts.settings.registers:
+        spare = facts.settings.registers - count - min(wide, vectors * len(self.wide)) - 1
+        if spare < 0:
             return None
         loads = wide + sum(_repeats(o, rows) for o in facts.operands if self.vector not in o.strides)
         ops = count * self.ops / ports.fma
         step = max(ops, loads / max(ports.load, 1), ports.fma_latency) + LOAD_SHADOW * loads / ports.fma
+        step *= 1 + (TIGHT if spare < ROOM else 0)
         rate = ops / step * share * _share_of_rows(facts, rows)
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
         packed: list[Use] = []
+        copied = 0.0
         cycles = steps * (step + sum(_broadcast(facts, o, rows) for o in facts.operands if o not in self.wide))
         for operand, in_place, in_panel, copying in placed:
             if copying + in_panel * steps < in_place * steps:
                 packed.append(operand.use)
+                copied += copying
             cycles += min(copying + in_panel * steps, in_place * steps)
         if cycles == float("inf"):
             return None
-        return Tile(self.vector, vectors, rows, tuple(packed), cycles + self._storing(rows), rate)
+        return Tile(self.vector, vectors, rows, tuple(packed), cycles + self._storing(rows), copied, rate)
 
     def _placed(self, operand: Operand, vectors: int) -> tuple[float, float, float]:
         """Cycles that each step waits for an operand where it lies and in a panel, and those of copying it to panels.
@@ -141,7 +151,7 @@ class _Along:
         may_copy = self.facts.heavy and len(operand.strides) > 1
         copying = _packing(self.facts, operand, self.vector, vectors) if may_copy else never
         here = _in_place(self.facts, operand, vectors) if operand.strides[self.vector] in (0, 1) else never
-        return here, _in_sequence(self.facts, operand, vectors), copying
+        return here, _in_panel(self.facts, operand, vectors), copying
 
     def _share(self, vectors: int) -> float:
         """Useful share of the lanes, remainders included."""
@@ -200,15 +210,20 @@ def _strided(facts: Facts, operand: Operand, run: int) -> float:
     return lines * facts.line_cost(3)
 
 
-def _in_sequence(facts: Facts, operand: Operand, vectors: int) -> float:
-    """Cycles that one step waits for a vector operand whose rows follow each other."""
-    run = vectors * facts.lanes * operand.bytes
-    first, second, third = (facts.cache(level) for level in (1, 2, 3))
-    size, lines = operand.rows * run, max(1.0, run / 64)
-    if size <= first.bytes / 2:
+def _in_panel(facts: Facts, operand: Operand, vectors: int) -> float:
+    """Cycles that one step waits for a vector operand in a panel, which is cut to stay in the second cache."""
+    run, near = vectors * facts.lanes * operand.bytes, facts.cache(2)
+    if operand.rows * run <= facts.cache(1).bytes / 2:
         return 0.0
-    near = IN_ORDER * second.line / second.bandwidth
-    return lines * (near if size <= second.bytes / 2 else near + IN_ORDER * third.line / third.bandwidth)
+    return max(1.0, run / 64) * IN_ORDER * near.line / near.bandwidth
+
+
+def _in_sequence(facts: Facts, operand: Operand, vectors: int) -> float:
+    """Cycles that one step waits for a vector operand whose rows follow each other where they lie."""
+    run, far = vectors * facts.lanes * operand.bytes, facts.cache(3)
+    if operand.rows * run <= facts.cache(2).bytes / 2:
+        return _in_panel(facts, operand, vectors)
+    return _in_panel(facts, operand, vectors) + max(1.0, run / 64) * IN_ORDER * far.line / far.bandwidth
 
 
 def _broadcast(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
@@ -246,19 +261,38 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     sizes = dict(tile.rows) | ({} if own else {tile.vector: tile.vectors * facts.lanes})
     order, fixed = _order(facts, tile, own)
     grid = _groups(facts, tile, order, sizes, fixed)
+    deep = _depth(facts, tile)
     levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
+    levels = levels if grid else []
     at = 0
     for n in order:
         if grid.get(n) != sizes.get(n, 1):
             levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
         if n in fixed:
             at = len(levels) - 1
+    if deep is not None:
+        at += 1
+        levels.insert(at, Level(Bind.NONE, (deep,)))
+    sums = (Staging(facts.merged.buffer, len(levels) - 1, "REG"),) if deep is not None and facts.merged else ()
     levels += _own_levels(facts, tile, own)
-    shift = 0 if levels[0].covers else 1
-    stagings = tuple(_staging(facts, u, tile, at - shift) for u in tile.packed)
+    stagings = tuple(_staging(facts, u, tile, at) for u in tile.packed)
     kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
     edges = ((tile.vector, Edge.OVERLAP),) if facts.may_overlap() and tile.vector not in grid and not own else ()
-    return Plan(tuple(levels[shift:]), stagings, kept, edges, reason="register tile")
+    return Plan(tuple(levels), stagings + sums, kept, edges, reason="register tile")
+
+
+def _depth(facts: Facts, tile: Tile) -> Cover | None:
+    """Steps of the outermost reduction loop whose panel stays in the second cache; None where all of them do."""
+    deep = max((o.rows for o in facts.operands if o.use in tile.packed), default=0)
+    panel = deep * tile.vectors * facts.lanes * facts.bytes
+    room = facts.cache(2).bytes // 2
+    loop = next((n for n in facts.own_order(facts.main) if facts.is_free(n, facts.main)), None)
+    if panel <= room or loop is None or loop in facts.constrained or facts.merged is None:
+        return None
+    if not facts.view.is_local(facts.merged.buffer) or not any(loop in o.strides for o in facts.operands):
+        return None
+    size = -(-facts.extents[loop] // -(-2 * panel // room))
+    return Cover(loop, -(-size // 16) * 16) if size < facts.extents[loop] else None
 
 
 def _order(facts: Facts, tile: Tile, own: bool) -> tuple[list[str], set[str]]:
@@ -300,8 +334,8 @@ def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], f
     cores = facts.settings.cores
     grid = cut(facts, first, sizes, wanted)
     groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
-    if groups < wanted and groups < ROUNDS * cores and not balanced(groups, cores):
-        few = min(wanted, ROUNDS * cores)
+    few = min(wanted, ROUNDS * cores)
+    if groups < few and (not balanced(groups, cores) or tile.copied * few / groups < AGAIN * tile.cycles):
         grid |= cut(facts, [n for n in order if n not in fixed], sizes, -(-few // groups))
     return grid
 

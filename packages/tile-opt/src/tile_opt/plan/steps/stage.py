@@ -144,13 +144,17 @@ def _limits(nest: Nest, loops: tuple[Index, ...], around: Around) -> tuple[Affin
 
 
 def stage_sums(nest: Nest, buffer: str, name: str, around: Around, place: Location = REGISTER) -> Nest:
-    """`nest` aggregating into cells of its own, started at the identity in front of it and merged into `buffer` after it."""
+    """`nest` aggregating into cells of its own, started at the identity in front of it and merged into `buffer` after it.
+
+    `nest` itself where it does not aggregate into the buffer.
+    """
     found = [(s, u) for s in stages_of(nest) for u in s.uses if u.buffer == buffer and u.writes]
     if not found or any(u.extent or is_indirect(s, u) for s, u in found):
         return nest
     stage, use = found[0]
     agg = use.agg
-    assert agg is not None and agg is not Aggregation.ASSIGN, f"{buffer} is not aggregated"
+    if agg is None or agg is Aggregation.ASSIGN:
+        return nest
     assert all(u.forms == use.forms for _, u in found), f"{nest.name} aggregates into several places of {buffer}"
     inner = {i.name: i for i in (*nest.loops, *stage.loops)}
     loops = tuple(i for i in inner.values() if any(i.name in f.names for f in use.forms))
