@@ -10,6 +10,7 @@ from tile_ir.dtype import DType
 from tile_ir.machine import Machine
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.nodes import Block, Direction, Program
+from tile_ir.target import PassConfig
 from tile_opt.blocks.tree import kernels_of, main_of
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.model.fusion import forecast
@@ -17,11 +18,12 @@ from tile_opt.pipeline import optimize
 from tile_opt.translate import to_stripe
 
 
-def fused(source: str, **shapes: tuple[int, ...]) -> Program:
-    """After `fuse`, on a processor."""
+def fused(source: str, scans: bool = False, **shapes: tuple[int, ...]) -> Program:
+    """After `merge`, on a processor; prefix aggregations are rewritten with `scans`."""
     types = {name: TensorType(DType.FLOAT32, shape) for name, shape in shapes.items()}
     bound = tile_lang.bind(tile_lang.parse(Source(source, "sample.tile")), types)
-    return optimize(to_stripe(bound), CPU, passes=CPU.passes[:3], verify=True)
+    passes = (*[PassConfig("scan")] * scans, *CPU.passes[:3])
+    return optimize(to_stripe(bound), CPU, passes=passes, verify=True)
 
 
 def views(program: Program) -> list[KernelView]:
@@ -54,8 +56,8 @@ def test_steps_of_a_stencil_are_a_kernel_each(steps: int) -> None:
 
 def test_math_functions_stay_out_of_loops_that_run_in_order() -> None:
     text = "function (A[N, M]) -> (R) { E = exp(A); C[n, m : N, M] = +(E[n, m - k]), k < M; R = C * 2; }"
-    (kernel,) = views(fused(text, A=(50, 60)))
-    assert "exp" in {s.name for s in kernel.stages}, "a stage of its own, beside the scan"
+    (kernel,) = views(fused(text, scans=True, A=(500, 600)))
+    assert [s.name for s in kernel.stages if s.loops] == ["exp", "scan"]
 
 
 def test_a_forecast_counts_what_lanes_cannot_take() -> None:
@@ -66,3 +68,10 @@ def test_a_forecast_counts_what_lanes_cannot_take() -> None:
     assert forecast(rows, Machine()).seconds <= forecast(columns, Machine()).seconds
     small, large = (views(fused("function (A[N]) -> (R) { R = -A; }", A=(n,)))[0] for n in (1 << 12, 1 << 24))
     assert forecast(large, Machine()).memory > 2 * (1 << 12) * forecast(small, Machine()).memory
+
+
+def test_what_follows_a_scan_is_done_as_it_goes() -> None:
+    """An elementwise operation on the cells of a scan joins its loop instead of walking the cells again."""
+    text = "function (A[N, M]) -> (R) { C[n, m : N, M] = +(A[n - k, m]), k < N; R = C * 2; }"
+    (kernel,) = views(fused(text, scans=True, A=(50, 60)))
+    assert [s.name for s in kernel.stages if s.loops] == ["scan"] and kernel.writes() == {"R"}

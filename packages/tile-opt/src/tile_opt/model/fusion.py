@@ -22,6 +22,10 @@ from tile_opt.kernel.work import carries, is_heavy, merged_use, nbytes, op_cost,
 
 SECTORS = 8
 """Transactions of a sub-group whose items read far apart, for one where they read side by side."""
+HIDDEN = 0.5
+"""What a step for each iteration of the kernel costs beside the stages that walk a row there, out of order."""
+VECTORS = 4
+"""Vectors that a tile of a processor has side by side, as a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ def _stage_cycles(view: KernelView, stage: Stage, machine: Machine) -> float:
     each = max(work, loads / ports.load, stores / ports.store)
     chained = (merged_use(stage) is not None and bool(stage.loops)) or carries(stage)
     if lane is None:
-        return count * max(each, ports.add_latency if chained else 0)
+        hidden = HIDDEN if not stage.loops and any(s.loops for s in view.stages) else 1
+        return count * max(each, ports.add_latency if chained else 0) * hidden
     return count / width * each
 
 
@@ -153,10 +158,18 @@ def _memory_seconds(view: KernelView, machine: Machine, busy: int) -> float:
     """Each buffer of main once from where it lies, and local buffers beyond the nearest cache at every access."""
     whole = sum(nbytes(r.type) for r in view.refs)
     total = sum(_move(size, whole, writes, machine, busy) for size, writes in _mains(view))
-    local = sum(nbytes(a.type) for a in view.allocs)
+    local = _tile_bytes(view, machine)
     if not machine.caches or local <= machine.caches[0].bytes:
         return total
     return total + sum(_move(size, local, writes, machine, busy) for size, writes in _locals(view))
+
+
+def _tile_bytes(view: KernelView, machine: Machine) -> int:
+    """Local memory of one tile: lanes along a loop around all stages have a copy each of what is not in registers."""
+    rows = sum(nbytes(a.type) for a in view.allocs if prod(a.type.sizes) > 1)
+    width = _width(view, machine)
+    across = machine.occupancy is None and any(_takes_lanes(view, i, width) for i in view.loops)
+    return rows * width * VECTORS if across else rows
 
 
 def _mains(view: KernelView) -> Iterator[tuple[int, bool]]:

@@ -34,7 +34,7 @@ LOCAL = Location("LOCAL", scope=Scope.THREAD)
 SPLIT_GAIN = 4
 """Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
 
-MARGIN = 1.2
+MARGIN = 1.05
 SLIGHT = 16
 """A part with less than this share of the work may run in fewer parallel iterations than the other."""
 
