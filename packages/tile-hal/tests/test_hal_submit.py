@@ -13,6 +13,7 @@ import pytest
 import tile_hal
 from tile_hal.events import COMPLETED, FailedEvent, JoinedEvent, flatten, join
 from tile_hal.host import ALIGNMENT, HostEvent, HostExecutor, HostMemory, HostQueue
+from tile_hal.submission import Prepared
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
@@ -87,6 +88,15 @@ ONE = KernelList(
     (info(7, BufferKind.INPUT), info(3, BufferKind.OUTPUT)),
     (Step(StepKind.KERNEL, 0, (3, 7)),),
     Target("py"),
+)
+
+# kept = 2 * const, once; out = kept + a
+ONCE = KernelList(
+    kernels(2),
+    (info(0, BufferKind.INPUT), info(1, BufferKind.OUTPUT), info(2, BufferKind.CONST), info(3, BufferKind.KEPT)),
+    (Step(StepKind.KERNEL, 0, (3, 2), once=True), Step(StepKind.KERNEL, 1, (1, 0, 3), (0,))),
+    Target("py"),
+    (ConstantBuffer("b2", TensorType.row_major(DType.FLOAT32, (4,)), np.full(4, 2.5, np.float32).tobytes()),),
 )
 
 TWO_FIVE = np.array([2.5] * 4, np.float32).tobytes()
@@ -465,3 +475,29 @@ def test_a_single_kernel_costs_little_python():
             prepared.run(bindings)
         best = min(best, (time.perf_counter() - start) / 500)
     assert best < 3e-6
+
+
+def test_steps_on_constants_are_run_once_and_their_results_kept():
+    device, runs = PyDevice(), []
+
+    def counted(out, a):
+        runs.append(1)
+        double(out, a)
+
+    prepared = Prepared(device, PyLibrary([counted, add]), ONCE)
+    for value in (1, 2, 3):
+        a, out = buffer_of(device, [value] * 4), buffer_of(device, [0] * 4)
+        prepared.run([a, out]).wait()
+        np.testing.assert_array_equal(out.as_array(np.float32), [5 + value] * 4)
+    assert len(runs) == 1
+
+
+def test_a_constant_that_only_such_steps_read_is_let_go():
+    device = PyDevice()
+    made = []
+    allocate = device.memory.allocate
+    device.memory.allocate = lambda size: made.append(weakref.ref(buffer := allocate(size))) or buffer
+    prepared = Prepared(device, PyLibrary([double, add]), ONCE)
+    gc.collect()
+    assert [ref() is not None for ref in made] == [False, True], "the constant, what was made of it"
+    assert prepared.order == (0, 1)

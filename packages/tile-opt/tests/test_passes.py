@@ -17,6 +17,7 @@ from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Param, 
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block
 from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import main_of
 from tile_opt.passes import PASSES

@@ -11,11 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from program_samples import programs, random_inputs
 from test_to_stripe_programs import assert_same
 from tile_ir.dtype import DType
+from tile_ir.kernels import BufferKind
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Param, Program, TensorType
+from tile_ir.program.nodes import ConstantTensor, Contraction, Elementwise, Literal, Op, Param, Program, TensorType
 from tile_ir.stripe.interpret import run
+from tile_ir.target import Target
 from tile_lang.evaluate import evaluate
-from tile_opt.program import DropDead, Rewrite, ShareCommon, SplitReduction, rewrite
+from tile_opt.lowering import lower
+from tile_opt.lowering.arena import Touch
+from tile_opt.lowering.constant import constant_steps
+from tile_opt.program import DropDead, Prepack, Rewrite, ShareCommon, SplitReduction, rewrite
 from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32
@@ -34,13 +39,13 @@ def same_results(before: Program, after: Program) -> None:
 @given(programs())
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_rewrites_keep_the_meaning(program: Program) -> None:
-    same_results(program, rewrite(program, (ShareCommon(), DropDead(), TINY)))
+    same_results(program, rewrite(program, (ShareCommon(), DropDead(), Prepack(least=0), TINY)))
 
 
 @given(programs(most_ops=3))
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_rewritten_programs_translate(program: Program) -> None:
-    after = rewrite(program, (ShareCommon(), DropDead(), TINY))
+    after = rewrite(program, (ShareCommon(), DropDead(), Prepack(least=0), TINY))
     inputs = random_inputs(program)
     with np.errstate(all="ignore"):
         found, expected = run(to_stripe(after), inputs), evaluate(program, inputs)
@@ -139,3 +144,56 @@ def test_what_is_not_split() -> None:
 def test_rewrites_are_values() -> None:
     kinds: list[Rewrite] = [SplitReduction(), ShareCommon(), DropDead()]
     assert SplitReduction() == kinds[0] and len({r.name for r in kinds}) == 3
+
+
+def linear(last: str) -> Program:
+    """``O[i, j] = +(A[i, k] * W[…])`` of a constant W, whose dimensions are j and k with `last` at the end."""
+    forms = ([p(k=1), j], (3, 4)) if last == "j" else ([j, p(k=1)], (4, 3))
+    op = contraction(([i, j], (5, 4)), ([i, p(k=1)], (5, 3)), forms, inputs=("A", "W"))
+    weights = np.arange(12, dtype=np.float32).reshape(forms[1])
+    constant = ConstantTensor("W", TensorType(F, weights.shape), weights.tobytes())
+    return Program("linear", (Param("A", TensorType(F, (5, 3))),), (constant, op), (("O", "O"),))
+
+
+def test_constants_lie_along_the_lanes_of_the_result() -> None:
+    """The copy depends on a constant alone: it is one step, and that is run once."""
+    after = Prepack(least=0).apply(linear("k"))
+    assert [type(op) for op in after.ops] == [ConstantTensor, Contraction, Contraction]
+    assert after.types()["W_packed"].shape == (3, 4)
+    same_results(linear("k"), after)
+    assert Prepack(least=0).apply(linear("j")) == linear("j")
+
+
+def test_steps_on_constants_alone_are_run_once() -> None:
+    kernels = lower(to_stripe(Prepack(least=0).apply(linear("k"))), Target("test"))
+    assert [step.once for step in kernels.steps] == [True, False]
+    assert {b.name: b.kind for b in kernels.buffers if b.name.startswith("W")} == {
+        "W": BufferKind.CONST, "W_packed": BufferKind.KEPT,
+    }  # fmt: skip
+
+
+TEMP, CONST, INPUT, OUTPUT = BufferKind.TEMP, BufferKind.CONST, BufferKind.INPUT, BufferKind.OUTPUT
+
+
+@pytest.mark.parametrize(
+    ("steps", "once"),
+    [
+        ([("C", "T"), ("T", "U"), ("UI", "O")], {0, 1}),
+        ([("C", "T"), ("TI", "U"), ("C", "V"), ("UV", "O")], {0, 2}),
+        ([("C", "O")], set[int]()),
+        ([("C", "T"), ("I", "T"), ("T", "O")], set[int]()),
+        ([("", "T"), ("T", "O")], set[int]()),
+    ],
+    ids=["a chain", "two of three", "not an output", "written again later", "nothing is read"],
+)
+def test_which_steps_depend_on_constants_alone(steps: list[tuple[str, str]], once: set[int]) -> None:
+    numbers = {name: n for n, name in enumerate("CIOTUV")}
+    kinds = dict(enumerate((CONST, INPUT, OUTPUT, TEMP, TEMP, TEMP)))
+    touches = [Touch(frozenset(numbers[b] for b in r), frozenset(numbers[b] for b in w)) for r, w in steps]
+    assert constant_steps(touches, kinds, dict.fromkeys(kinds, 64)) == once
+
+
+def test_large_results_of_small_constants_are_not_kept() -> None:
+    touch = Touch(frozenset({0}), frozenset({1}))
+    for size, once in ((1 << 20, {0}), (1 << 21, set[int]())):
+        assert constant_steps([touch], {0: CONST, 1: TEMP}, {0: 64, 1: size}) == once

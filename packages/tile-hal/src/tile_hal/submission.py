@@ -115,7 +115,8 @@ class Prepared:
         self._sizes = tuple(b.bytes for b in self._user)
         self._constants = _upload(device.memory, kernel_list)
         self._workspaces = _Workspaces(device.memory, kernel_list)
-        self._steps = [_Launch.of(step, n, kernel_list.steps) for n, step in enumerate(kernel_list.steps)]
+        self._steps = _launches(kernel_list.steps)
+        self._run_once()
         self._single = self._single_kernel()
 
     def run(self, bindings: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
@@ -155,13 +156,13 @@ class Prepared:
             DirectStep(
                 s.kind, tuple(bound[b] for b in s.buffers), infos[s.buffers[0]].bytes, self._kernels.get(s.kernel)
             )
-            for s in self.kernel_list.steps
+            for s in (launch.step for launch in self._steps)
         ]
         return self.device.executor.direct(steps, arrays)
 
     def _single_kernel(self) -> tuple[Callable[..., Event], Callable[[Any], Any]] | None:
         """The fast path's kernel and parameter choice, when the list is one kernel on user buffers alone."""
-        steps, order = self.kernel_list.steps, self.order
+        steps, order = [launch.step for launch in self._steps], self.order
         if len(steps) != 1 or steps[0].kind is not StepKind.KERNEL or not set(steps[0].buffers) <= set(order):
             return None
         positions = [order.index(b) for b in steps[0].buffers]
@@ -169,6 +170,19 @@ class Prepared:
             itemgetter(*positions) if len(positions) > 1 else lambda b: tuple(b[p] for p in positions)
         )
         return self._kernels[steps[0].kernel].run, pick
+
+    def _run_once(self) -> None:
+        """Do what depends on constants alone, keep its results, and drop the constants that nothing else reads."""
+        once = [step for step in self.kernel_list.steps if step.once]
+        if not once:
+            return
+        memory = self.device.memory
+        kept = {b.id: memory.allocate(b.bytes) for b in self.kernel_list.buffers if b.kind is BufferKind.KEPT}
+        buffers = {**self._constants, **kept}
+        for step in once:
+            self._launch(step, buffers, (), False).wait()
+        needed = {b for launch in self._steps for b in launch.step.buffers}
+        self._constants = {number: b for number, b in buffers.items() if number in needed}
 
     def _run_steps(self, bindings: Sequence[Buffer], dependencies: Sequence[Event], profile: bool) -> Event:
         workspace = self._workspaces.acquire()
@@ -222,11 +236,15 @@ class _Launch:
     last: bool
     """No later step waits for this one."""
 
-    @staticmethod
-    def of(step: Step, number: int, steps: Sequence[Step]) -> _Launch:
+
+def _launches(steps: Sequence[Step]) -> list[_Launch]:
+    """The steps of every run, by their position among themselves."""
+    for number, step in enumerate(steps):
         if any(not 0 <= d < number for d in step.deps):
             raise TileInternalError(f"step {number} depends on {step.deps}: only earlier steps are allowed")
-        return _Launch(step, step.deps, not any(number in other.deps for other in steps))
+    place = {n: k for k, n in enumerate(n for n, step in enumerate(steps) if not step.once)}
+    awaited = {d for n in place for d in steps[n].deps}
+    return [_Launch(steps[n], tuple(place[d] for d in steps[n].deps if d in place), n not in awaited) for n in place]
 
 
 def _upload(memory: Memory, kernels: KernelList) -> dict[int, Buffer]:

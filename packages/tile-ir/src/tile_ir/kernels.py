@@ -36,6 +36,8 @@ class BufferKind(Enum):
     INPUT = "input"
     OUTPUT = "output"
     TEMP = "temp"
+    KEPT = "kept"
+    """Written by steps marked `once`, and by no others: the same bytes in every run, apart from all arenas."""
     CONST = "const"
 
 
@@ -69,6 +71,8 @@ class Step:
     kernel: int = -1
     buffers: tuple[int, ...] = ()
     deps: tuple[int, ...] = ()
+    once: bool = False
+    """It depends on constants alone, so that one run serves all: its results are in KEPT buffers. Running it again is right."""
 
 
 @dataclass(frozen=True, slots=True)

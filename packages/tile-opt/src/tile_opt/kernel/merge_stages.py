@@ -11,7 +11,7 @@ from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
 from tile_opt.kernel.regroup import fresh_all
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import is_elementwise
+from tile_opt.kernel.work import carries, is_elementwise
 
 _SCALARS = (Load, Const, Op, LoadIndex)
 
@@ -30,7 +30,7 @@ def merge_stages(view: KernelView) -> KernelView:
 
 def _merge(view: KernelView, first: Stage, second: Stage) -> Stage | None:
     """One stage for both; None when they differ in points, or `second` reads `first` elsewhere."""
-    if not (is_elementwise(first) and is_elementwise(second)) or first.constraints or second.constraints:
+    if not (_writes_once(first) and is_elementwise(second)) or first.constraints or second.constraints:
         return None
     if first.guard or second.guard or not (_direct(first) and _direct(second)):
         return None
@@ -42,9 +42,16 @@ def _merge(view: KernelView, first: Stage, second: Stage) -> Stage | None:
     for use in moved.uses:
         if use.buffer in written and (use.writes or use.forms != written[use.buffer].forms):
             return None
+        if use.buffer in written and written[use.buffer].reads:
+            return None
         if use.writes and any(u.buffer == use.buffer for u in first.uses):
             return None
     return concatenated(first, moved, written)
+
+
+def _writes_once(stage: Stage) -> bool:
+    """Each iteration stands alone, or hands a state on to the next; what it stores to any other buffer is final."""
+    return is_elementwise(stage) or carries(stage)
 
 
 def _direct(stage: Stage) -> bool:

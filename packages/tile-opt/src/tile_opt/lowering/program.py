@@ -15,6 +15,7 @@ from tile_ir.target import Target
 
 from tile_opt.lowering.arena import Lifetime, Touch, dependencies, place
 from tile_opt.lowering.body import LoweringError
+from tile_opt.lowering.constant import constant_steps
 from tile_opt.lowering.cost import flops, traffic
 from tile_opt.lowering.forms import linear
 from tile_opt.lowering.kernel import LoweredKernel, Slot, Source, lower_kernel
@@ -183,6 +184,7 @@ class _Lowering:
         """Number buffers, place temporaries and connect the steps."""
         order = self._ordered()
         touches = [self._touch(launch) for launch in self.launches]
+        once = self._once(touches)
         temps = [s for s in order if s.kind is BufferKind.TEMP]
         touched = _first_and_last(touches)
         lifetimes = [Lifetime(s.type.nbytes, *touched[s.number]) for s in temps]
@@ -191,11 +193,22 @@ class _Lowering:
         infos = tuple(_info(s, where.get(s.number, 0)) for s in order)
         deps = dependencies(touches, _overlaps(infos))
         steps = tuple(
-            Step(launch.kind, launch.kernel, tuple(self.storage[b].number for b in launch.buffers), waits)
-            for launch, waits in zip(self.launches, deps, strict=True)
+            Step(launch.kind, launch.kernel, tuple(self.storage[b].number for b in launch.buffers), waits, n in once)
+            for n, (launch, waits) in enumerate(zip(self.launches, deps, strict=True))
         )
         arenas = (size,) if temps else ()
         return KernelList(tuple(self.kernels), infos, steps, self.target, self.program.constants, arenas)
+
+    def _once(self, touches: Sequence[Touch]) -> frozenset[int]:
+        """The launches that depend on constants alone; they leave their results in memory of their own."""
+        sizes = {s.number: s.type.nbytes for s in self.storage.values()}
+        kinds = {s.number: s.kind for s in self.storage.values()}
+        once = constant_steps(touches, kinds, sizes) if self.program.constants else frozenset[int]()
+        left = {b for n in once for b in touches[n].writes}
+        for storage in self.storage.values():
+            if storage.number in left:
+                storage.kind = BufferKind.KEPT
+        return once
 
     def _ordered(self) -> list[_Storage]:
         """Inputs and outputs in header order, constants, then the temporaries in use."""

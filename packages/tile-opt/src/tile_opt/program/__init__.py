@@ -7,10 +7,11 @@ from tile_ir.target import HardwareSettings
 
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.dead import DropDead as DropDead
+from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.share import ShareCommon as ShareCommon
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 
-STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), SplitReduction())
+STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), Prepack(), SplitReduction())
 """What a compilation for a CPU applies, in order."""
 
 
@@ -18,7 +19,7 @@ def rewrites_for(settings: HardwareSettings) -> tuple[Rewrite, ...]:
     """What a compilation for this hardware applies, in order."""
     if settings.threads == 1:
         return STANDARD
-    return (ShareCommon(), DropDead(), SplitReduction(units=settings.cores))
+    return (ShareCommon(), DropDead(), Prepack(), SplitReduction(units=settings.cores))
 
 
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:

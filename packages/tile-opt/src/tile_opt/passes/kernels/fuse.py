@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Scope, Statement, TensorType
 from tile_ir.target import Target
 
@@ -25,13 +26,15 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import SharedLoop, shared_loops
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.kernel.widen import narrow, widen, writes_each_point
-from tile_opt.kernel.work import is_heavy, merged_use, nbytes, points, view_carries, view_is_heavy
+from tile_opt.kernel.work import is_heavy, merged_use, nbytes, op_cost, points, view_carries, view_is_heavy
+from tile_opt.model.fusion import forecast
 from tile_opt.passes.base import Pass
 
 LOCAL = Location("LOCAL", scope=Scope.THREAD)
 SPLIT_GAIN = 4
 """Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
 
+MARGIN = 1.05
 SLIGHT = 16
 """A part with less than this share of the work may run in fewer parallel iterations than the other."""
 
@@ -56,23 +59,29 @@ class Fuse(Pass):
     reach: int = 64
 
     def apply(self, program: Program, target: Target) -> Program:
-        group = _Groups(program, self)
-        for kernel in main_of(program).body:
-            group.add(kernel)
+        group = _Groups(program, self, target.machine)
+        for number, kernel in enumerate(main_of(program).body):
+            group.add(number, kernel)
         return group.finish()
 
 
 class _Groups:
     """Kernels gathered so far, each a flat view (all loops in the stages) or an opaque statement."""
 
-    def __init__(self, program: Program, options: Fuse) -> None:
+    def __init__(self, program: Program, options: Fuse, machine: Machine) -> None:
         self.program = program
         self.options = options
+        self.machine = machine
         self.items: list[KernelView | Statement | None] = []
         """None where an item has joined a later one."""
         self.reads: list[set[str]] = []
         self.writes: list[set[str]] = []
         """What each item reads and writes."""
+        self.members: list[frozenset[int]] = []
+        """Which kernels of the program each item does."""
+        self.users = _users(program)
+        self.waiting: list[int] = []
+        """Items that only move data: they join what reads them, and only in the end what they read."""
         self.writer: dict[str, int] = {}
         """The last item that writes each buffer: looking through all items for each kernel takes long in long programs."""
         self.reader: dict[str, int] = {}
@@ -81,13 +90,19 @@ class _Groups:
         self.temps = temporaries(program)
         self.types = {r.into: r.type for r in main_of(program).refs}
 
-    def add(self, kernel: Statement) -> None:
+    def add(self, number: int, kernel: Statement) -> None:
+        """Kernel `number` of the program."""
         view = open_kernel(kernel) if isinstance(kernel, Block) else None
+        members = frozenset({number})
         if view is None or view.loops or any(r.type.sizes != self.types[r.into].sizes for r in view.refs):
-            self._append(kernel)
+            self._append(kernel, members)
             return
-        for part in self._parts(self._fitted(unique_loops(drop_unit_loops(view)))):
-            self._place(part)
+        parts = self._parts(self._fitted(unique_loops(drop_unit_loops(view))))
+        for part in parts:
+            if len(parts) == 1 and self._is_awaited(part, members):
+                self.waiting.append(self._append(part, members))
+            else:
+                self._place(part, members)
 
     def _parts(self, view: KernelView) -> tuple[KernelView, ...]:
         """A kernel is split into its stages when those share far more loops each on their own."""
@@ -100,17 +115,24 @@ class _Groups:
         alone = max(_iterations(self._shared(h)) for h in halves[1:])
         return halves if alone >= SPLIT_GAIN * _iterations(self._shared(view)) else (view,)
 
-    def _place(self, view: KernelView) -> None:
+    def _place(self, view: KernelView, members: frozenset[int]) -> None:
+        """`view` joins what computes its operands, or stands alone."""
         home = self._latest_producer(view)
-        fused = None if home is None else self._fused(self.items[home], view)
+        both = members if home is None else members | self.members[home]
+        fused = None if home is None else self._fused(self.items[home], view, both)
         if home is None or fused is None:
-            self._append(view)
+            self._put(self._append(view, members), view, members)
         else:
-            self._put(home, fused)
+            self._put(home, fused, both)
 
-    def _put(self, home: int, fused: KernelView) -> None:
+    def _is_awaited(self, view: KernelView, members: frozenset[int]) -> bool:
+        """It computes nothing, and later kernels read its result: each of them can take it from where it comes."""
+        moves = _reduces_nothing(view) and not any(op_cost(s) for s in view.stages)
+        return moves and view.writes() <= self.temps and any(self.users[b] - members for b in view.writes())
+
+    def _put(self, home: int, fused: KernelView, members: frozenset[int]) -> None:
         """Item `home` is `fused` now; its other producers join it where they can."""
-        self._set(home, fused)
+        self._set(home, fused, members)
         producers = {self.writer.get(b, home) for b in self.reads[home]}
         for k in sorted((k for k in producers if home - self.options.reach <= k < home), reverse=True):
             self._absorb(k, home)
@@ -120,19 +142,22 @@ class _Groups:
         early, late = self.items[k], self.items[home]
         if not (_reduces_nothing(early) or _reduces_nothing(late)) or not self._may_move(k, home):
             return
-        fused = self._fused(early, late)
+        both = self.members[k] | self.members[home]
+        fused = self._fused(early, late, both)
         if fused is not None:
-            self._set(k, None)
-            self._set(home, fused)
+            self._set(k, None, frozenset())
+            self._set(home, fused, both)
 
-    def _fused(self, early: KernelView | Statement | None, late: KernelView | Statement | None) -> KernelView | None:
+    def _fused(
+        self, early: KernelView | Statement | None, late: KernelView | Statement | None, members: frozenset[int]
+    ) -> KernelView | None:
         """Both as one kernel; None where they are not kernels in normal form, or it would not pay."""
         if not (isinstance(early, KernelView) and isinstance(late, KernelView)):
             return None
         if len(early.stages) + len(late.stages) > self.options.max_stages:
             return None
         fused = self._fitted(_joined(early, late))
-        return fused if self._pays(early, late, fused) else None
+        return fused if self._is_allowed(early, late, fused) and self._pays(early, late, fused, members) else None
 
     def _may_move(self, k: int, home: int) -> bool:
         """Nothing between the two items reads what item `k` writes, or writes what it touches."""
@@ -150,17 +175,18 @@ class _Groups:
             return exact
         return widen(exact, {name for loop in shared for name in loop.members})
 
-    def _append(self, item: KernelView | Statement) -> None:
+    def _append(self, item: KernelView | Statement, members: frozenset[int]) -> int:
+        """Another item; gives its number."""
         self.items.append(None)
         self.reads.append(set())
         self.writes.append(set())
-        if isinstance(item, KernelView):
-            self._put(len(self.items) - 1, item)
-        else:
-            self._set(len(self.items) - 1, item)
+        self.members.append(members)
+        self._set(len(self.items) - 1, item, members)
+        return len(self.items) - 1
 
-    def _set(self, number: int, item: KernelView | Statement | None) -> None:
+    def _set(self, number: int, item: KernelView | Statement | None, members: frozenset[int]) -> None:
         """Item `number` is `item` now."""
+        self.members[number] = members
         self.items[number], self.reads[number], self.writes[number] = item, _read(item), _written(item)
         for last, names in ((self.writer, self.writes[number]), (self.reader, self.reads[number])):
             last.update((name, max(number, last.get(name, 0))) for name in names)
@@ -178,7 +204,17 @@ class _Groups:
             known = self.shared[id(view)] = (view, loops)
         return known[1]
 
-    def _pays(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
+    def _pays(self, a: KernelView, b: KernelView, fused: KernelView, members: frozenset[int]) -> bool:
+        """One kernel is expected to take no longer than two, give or take what a forecast can tell."""
+        alone = self._seconds(a, members) + self._seconds(b, members)
+        return self._seconds(fused, members) <= MARGIN * alone
+
+    def _seconds(self, view: KernelView, members: frozenset[int]) -> float:
+        """The forecast for a kernel; what only `members` use can be local."""
+        elsewhere = {b for b in self.temps if self.users[b] - members}
+        return forecast(share(self._localised(view, elsewhere), self._shared(view)), self.machine).seconds
+
+    def _is_allowed(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
         parts = (self._shared(a), self._shared(b))
         heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
         if len(heavy) > 1 or (heavy and any(s.constraints and not is_heavy(fused, s) for s in fused.stages)):
@@ -216,6 +252,10 @@ class _Groups:
         return replace(view, refs=tuple(r for r in view.refs if r.into not in names), allocs=view.allocs + allocs)
 
     def finish(self) -> Program:
+        for number in self.waiting:
+            item = self.items[number]
+            if isinstance(item, KernelView):
+                self._put(number, item, self.members[number])
         kernels: list[Statement] = []
         local: set[str] = set()
         touched = [r | w for r, w in zip(self.reads, self.writes, strict=True)]
@@ -231,6 +271,16 @@ class _Groups:
         program = with_kernels(self.program, tuple(kernels))
         refs = tuple(r for r in main_of(program).refs if r.dir is not Direction.ALLOC or r.into not in local)
         return with_main_refs(program, refs)
+
+
+def _users(program: Program) -> dict[str, frozenset[int]]:
+    """The kernels that name each buffer of main."""
+    users: dict[str, set[int]] = {r.into: set() for r in main_of(program).refs}
+    for number, kernel in enumerate(main_of(program).body):
+        for ref in kernel.refs if isinstance(kernel, Block) else ():
+            if ref.source:
+                users[ref.source].add(number)
+    return {name: frozenset(numbers) for name, numbers in users.items()}
 
 
 def _allocation(name: str, type: TensorType) -> Refinement:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tile_ir.machine import Machine
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Const, Load, LoadIndex, Op, Program, Statement, Store
@@ -17,6 +18,7 @@ from tile_opt.kernel.regroup import fresh_all
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import elements, is_elementwise, op_cost, points
+from tile_opt.model.fusion import forecast_flat
 from tile_opt.passes.base import Pass
 
 
@@ -27,13 +29,15 @@ class Inline(Pass):
     A producer is inlined when all its consumers together evaluate it at most `max_recompute` times per
     element, or when it costs at most `trivial_cost` operations and all consumers are elementwise.
     Bodies beyond `max_body` statements are stored: their temporary costs nothing beside them, and
-    every step of a long chain would copy all steps before it.
+    every step of a long chain would copy all steps before it. One with math functions (`costly` operations or more)
+    stays where vector lanes take it, when its readers run one iteration after the other.
     """
 
     name: ClassVar[str] = "inline"
     max_recompute: float = 1.5
     trivial_cost: int = 1
     max_body: int = 256
+    costly: int = 8
 
     def apply(self, program: Program, target: Target) -> Program:
         work = _Work.of(program)
@@ -43,18 +47,24 @@ class Inline(Pass):
             if view is None or producer is None or len(view.stages[0].body) > self.max_body:
                 continue
             readers = work.readers(producer.buffer, view.type_of(producer.buffer).sizes, k)
-            if readers is not None and self._pays(view, producer, readers):
+            if readers is not None and self._pays(view, producer, readers, target.machine):
                 work.move(k, view, producer, readers)
         return drop_unused_temporaries(with_kernels(program, work.result()))
 
-    def _pays(self, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> bool:
+    def _pays(self, view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> bool:
         size = elements(view.type_of(producer.buffer))
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
         total = sum(points(stage, reader.ranges) for reader, stage in loads)
         if total <= self.max_recompute * size:
-            return True
+            return op_cost(view.stages[0]) < self.costly or not _loses(view, producer, readers, machine)
         cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
         return cheap and all(is_elementwise(stage) for _, stage in loads)
+
+
+def _loses(view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> bool:
+    """Computing it in its readers is expected to take longer than storing it."""
+    apart = forecast_flat(view, machine) + sum(forecast_flat(r, machine) for r in readers.values())
+    return sum(forecast_flat(_inlined(r, view, producer), machine) for r in readers.values()) > apart
 
 
 class _Work:

@@ -1,0 +1,204 @@
+"""What a kernel will cost, told from its normal form: for choosing what to fuse and what to recompute.
+
+No schedule is made for that. It is enough to know which loop vector lanes can take, whether operands are reused in
+registers, and which bytes reach which cache: a merger that loses one of them costs more than it saves. `model.estimate`
+is exact where this is a guess, and takes a thousand times as long as a choice may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.machine import Cache, Machine
+from tile_ir.stripe.nodes import Bind, Index, Order
+
+from tile_opt.kernel.regroup import drop_unit_loops, share, unique_loops
+from tile_opt.kernel.strides import flat_stride, scalar_bytes
+from tile_opt.kernel.unify import shared_loops
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import carries, is_heavy, merged_use, nbytes, op_cost, points
+
+SECTORS = 8
+"""Transactions of a sub-group whose items read far apart, for one where they read side by side."""
+HIDDEN = 0.5
+"""What a step for each iteration of the kernel costs beside the stages that walk a row there, out of order."""
+VECTORS = 4
+"""Vectors that a tile of a processor has side by side, as a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Seconds of one run, by cause."""
+
+    arithmetic: float
+    """Issuing instructions, loads and stores included."""
+    memory: float
+    """Moving bytes that are not in the nearest cache."""
+    launch: float
+
+    @property
+    def seconds(self) -> float:
+        """Bytes move while others are worked on."""
+        return max(self.arithmetic, self.memory) + self.launch
+
+
+def forecast(view: KernelView, machine: Machine) -> Forecast:
+    """The cost of a kernel whose shared loops are around its stages, with every local buffer in its `allocs`."""
+    busy = _busy(view, machine)
+    cycles = sum(_stage_cycles(view, stage, machine) for stage in view.stages)
+    seconds = cycles / (machine.clock_ghz * 1e9) / busy
+    launch = machine.launch.kernel + (machine.launch.handoff if busy > 1 else 0)
+    return Forecast(seconds, _memory_seconds(view, machine, busy), launch)
+
+
+def forecast_flat(view: KernelView, machine: Machine) -> float:
+    """Seconds of a kernel whose loops are all in its stages: those that its stages can share are shared."""
+    flat = unique_loops(drop_unit_loops(view))
+    loops = shared_loops(flat.stages, {r.into: r.type for r in (*flat.refs, *flat.allocs)})
+    return forecast(share(flat, loops), machine).seconds
+
+
+def _busy(view: KernelView, machine: Machine) -> int:
+    """Cores that have something to do."""
+    return max(1, min(machine.cores, prod(i.range for i in view.loops)))
+
+
+# --- arithmetic ------------------------------------------------------------------------------------
+
+
+def _stage_cycles(view: KernelView, stage: Stage, machine: Machine) -> float:
+    """Cycles of one core for all iterations of a stage."""
+    width = _width(view, machine)
+    lane = lane_loop(view, stage, width)
+    ports = machine.ports
+    count = points(stage, view.ranges)
+    work = max(1, op_cost(stage)) / ports.fma
+    if lane is not None and is_heavy(view, stage) and len(view.loops) > 1 and lane in view.loops:
+        return count / width * work
+    loads, stores = _accesses(view, stage, lane, machine)
+    each = max(work, loads / ports.load, stores / ports.store)
+    chained = (merged_use(stage) is not None and bool(stage.loops)) or carries(stage)
+    if lane is None:
+        hidden = HIDDEN if not stage.loops and any(s.loops for s in view.stages) else 1
+        return count * max(each, ports.add_latency if chained else 0) * hidden
+    return count / width * each
+
+
+def _width(view: KernelView, machine: Machine) -> int:
+    """Elements that run across lanes."""
+    if machine.occupancy is not None:
+        return machine.occupancy.subgroup
+    return max(1, machine.vector.bytes // scalar_bytes(view))
+
+
+def _accesses(view: KernelView, stage: Stage, lane: Index | None, machine: Machine) -> tuple[float, float]:
+    """Loads and stores of one iteration, or of one vector of them; cells of their own are registers."""
+    loads = stores = 0.0
+    for use in stage.uses:
+        if _in_register(view, stage, use):
+            continue
+        step = 0 if lane is None else flat_stride(view, use, lane.name)
+        far = lane is not None and step not in (0, 1)
+        times = 1.0 if not far else float(SECTORS) if machine.occupancy is not None else float(_width(view, machine))
+        loads += times if use.reads else 0
+        stores += times if use.writes else 0
+    return loads, stores
+
+
+def _in_register(view: KernelView, stage: Stage, use: Use) -> bool:
+    """One cell for all iterations of the stage's own loops."""
+    if view.is_local(use.buffer) and prod(view.type_of(use.buffer).sizes) == 1:
+        return True
+    own = set(stage.loop_names)
+    return bool(own) and not any(own.intersection(f.names) for f in use.forms)
+
+
+def lane_loop(view: KernelView, stage: Stage, width: int) -> Index | None:
+    """The loop that vector lanes take in a stage: one around all stages, or one of its own; None where it runs alone."""
+    shared = next((i for i in reversed(view.loops) if _takes_lanes(view, i, width)), None)
+    return shared or next((i for i in reversed(stage.loops) if _row_lanes(view, stage, i)), None)
+
+
+def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
+    """All stages store side by side along the loop, and few loads are scattered."""
+    if loop.order is not Order.FREE or loop.bind is not Bind.NONE or loop.range < min(width, 4):
+        return False
+    for stage in view.stages:
+        heavy = is_heavy(view, stage)
+        for use in stage.uses:
+            step = 1 if view.is_local(use.buffer) else flat_stride(view, use, loop.name)
+            if use.writes and step != 1:
+                return False
+            if use.reads and step not in (0, 1) and not heavy and (stage.loops or len(view.stages) > 1):
+                return False
+    return True
+
+
+def _row_lanes(view: KernelView, stage: Stage, loop: Index) -> bool:
+    """The stage walks memory side by side along its own loop; what it aggregates there is one cell."""
+    if (
+        loop.order is not Order.FREE
+        or loop.bind is not Bind.NONE
+        or any(loop.name in c.names for c in stage.constraints)
+    ):
+        return False
+    steps = [(u, flat_stride(view, u, loop.name)) for u in stage.uses]
+    if any(step not in (0, 1) for _, step in steps) or not any(step for _, step in steps):
+        return False
+    own = set(stage.loop_names)
+    return all(step or not own.intersection(n for f in u.forms for n in f.names) for u, step in steps if u.writes)
+
+
+# --- memory ----------------------------------------------------------------------------------------
+
+
+def _memory_seconds(view: KernelView, machine: Machine, busy: int) -> float:
+    """Each buffer of main once from where it lies, and local buffers beyond the nearest cache at every access."""
+    whole = sum(nbytes(r.type) for r in view.refs)
+    total = sum(_move(size, whole, writes, machine, busy) for size, writes in _mains(view))
+    local = _tile_bytes(view, machine)
+    if not machine.caches or local <= machine.caches[0].bytes:
+        return total
+    return total + sum(_move(size, local, writes, machine, busy) for size, writes in _locals(view))
+
+
+def _tile_bytes(view: KernelView, machine: Machine) -> int:
+    """Local memory of one tile: lanes along a loop around all stages have a copy each of what is not in registers."""
+    rows = sum(nbytes(a.type) for a in view.allocs if prod(a.type.sizes) > 1)
+    width = _width(view, machine)
+    across = machine.occupancy is None and any(_takes_lanes(view, i, width) for i in view.loops)
+    return rows * width * VECTORS if across else rows
+
+
+def _mains(view: KernelView) -> Iterator[tuple[int, bool]]:
+    """(bytes, written) of each buffer of main, once for reading and once for writing."""
+    reads, writes = view.reads(), view.writes()
+    for ref in view.refs:
+        if ref.into in reads:
+            yield nbytes(ref.type), False
+        if ref.into in writes:
+            yield nbytes(ref.type), True
+
+
+def _locals(view: KernelView) -> Iterator[tuple[int, bool]]:
+    """(bytes, written) of each access to a local buffer, in all iterations of the shared loops."""
+    times = prod(i.range for i in view.loops)
+    for use in (u for s in view.stages for u in s.uses if view.is_local(u.buffer)):
+        yield times * nbytes(view.type_of(use.buffer)), use.writes
+
+
+def _move(size: int, among: int, write: bool, machine: Machine, busy: int) -> float:
+    """Seconds to move bytes that lie in the nearest cache which holds `among`, or in memory."""
+    cache = next((c for c in machine.caches if among <= _share(c, busy)), None)
+    if cache is not None:
+        rate = (cache.write or cache.bandwidth) if write else cache.bandwidth
+        return size / (rate * machine.clock_ghz * 1e9 * busy)
+    widths = machine.memory.all_cores if busy > 1 else machine.memory.one_core
+    return size / ((widths.write if write else widths.read) * 1e9)
+
+
+def _share(cache: Cache, busy: int) -> int:
+    """Bytes that the busy cores have of a cache together."""
+    return cache.bytes * max(1, busy // max(1, cache.shared))

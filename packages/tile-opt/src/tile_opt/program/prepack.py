@@ -1,0 +1,93 @@
+"""Constant weights in the layout that their contraction reads side by side.
+
+Vector lanes run along the last dimension of a result. ``Y[n, o] = +(X[n, k] * W[o, k])`` reads W a row apart along it;
+of a constant W a copy ``[k, o]`` is made, which is done once (`lowering.constant`) and not in every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import ConstantTensor, Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+
+from tile_opt.program.base import Rewrite
+
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Prepack(Rewrite):
+    """Give reductions of several operands the constants of `least` bytes and more with the result's last index last."""
+
+    name: ClassVar[str] = "prepack"
+    least: int = 4096
+
+    def apply(self, program: Program) -> Program:
+        types = program.types()
+        fixed = {op.name: types[op.name] for op in program.ops if isinstance(op, ConstantTensor)}
+        if not fixed:
+            return program
+        work = _Copies(self.least, fixed, set(types))
+        ops = [made for op in program.ops for made in work.op(op)]
+        return replace(program, ops=tuple(ops)) if len(ops) > len(program.ops) else program
+
+
+class _Copies:
+    """Contractions on copies of constants, and the copies in front of the first of them."""
+
+    def __init__(self, least: int, fixed: Mapping[str, TensorType], taken: set[str]) -> None:
+        self.fixed = {name: t for name, t in fixed.items() if t.size * t.dtype.bytes >= least}
+        self.taken = taken
+        self.made: dict[tuple[str, Order], str] = {}
+
+    def op(self, op: Op) -> list[Op]:
+        if not isinstance(op, Contraction) or op.agg is Aggregation.ASSIGN or len(op.loads) < 2:
+            return [op]
+        copies: list[Op] = []
+        loads = tuple(self._load(op, load, copies) for load in op.loads)
+        return [*copies, replace(op, loads=loads)] if loads != op.loads else [op]
+
+    def _load(self, op: Contraction, load: TensorLoad, copies: list[Op]) -> TensorLoad:
+        order = _order(op, load) if isinstance(load.tensor, str) and load.tensor in self.fixed else None
+        if order is None:
+            return load
+        source = str(load.tensor)
+        if (source, order) not in self.made:
+            name = self.made[source, order] = claim(f"{source}_packed", self.taken)
+            copies.append(_permuted(name, source, self.fixed[source], order, op))
+        return replace(load, tensor=self.made[source, order], formulas=tuple(load.formulas[d] for d in order))
+
+
+def _order(op: Contraction, load: TensorLoad) -> Order | None:
+    """The dimensions with that of the result's last index behind the others; None where it is there, or not plain."""
+    lane = next((f.names for f in reversed(op.output) if f.terms), ())
+    if len(lane) != 1 or all(set(c.formula.names) <= {n for f in op.output for n in f.names} for c in op.constraints):
+        return None
+    subscripted = [d for d, f in enumerate(load.formulas) if lane[0] in f.names]
+    if len(subscripted) != 1 or load.formulas[subscripted[0]] != Poly.of({lane[0]: 1}):
+        return None
+    dim, rank = subscripted[0], len(load.formulas)
+    return None if dim == rank - 1 else (*(d for d in range(rank) if d != dim), dim)
+
+
+def _permuted(name: str, source: str, type: TensorType, order: Order, reader: Contraction) -> Contraction:
+    """``name[…] = =(source[…])`` with the dimensions of `source` in another order."""
+    forms = tuple(Poly.of({f"d{d}": 1}) for d in range(len(type.shape)))
+    return Contraction(
+        name,
+        TensorType(type.dtype, tuple(type.shape[d] for d in order)),
+        Aggregation.ASSIGN,
+        tuple(f.names[0] for f in forms),
+        tuple(forms[d] for d in order),
+        tuple(Constraint(f, size, reader.origin) for f, size in zip(forms, type.shape, strict=True)),
+        (TensorLoad("$packed", source, forms),),
+        (),
+        "$packed",
+        type.dtype,
+        text=f"{name}: {source} with its dimensions in the order {', '.join(map(str, order))}",
+        origin=reader.origin,
+    )

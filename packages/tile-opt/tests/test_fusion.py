@@ -1,0 +1,77 @@
+"""What is fused, and what is inlined, by what it is forecast to cost."""
+
+from __future__ import annotations
+
+import pytest
+import tile_lang
+from test_widen import CPU
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.machine import Machine
+from tile_ir.program.nodes import TensorType
+from tile_ir.stripe.nodes import Block, Direction, Program
+from tile_ir.target import PassConfig
+from tile_opt.blocks.tree import kernels_of, main_of
+from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.model.fusion import forecast
+from tile_opt.pipeline import optimize
+from tile_opt.translate import to_stripe
+
+
+def fused(source: str, scans: bool = False, **shapes: tuple[int, ...]) -> Program:
+    """After `merge`, on a processor; prefix aggregations are rewritten with `scans`."""
+    types = {name: TensorType(DType.FLOAT32, shape) for name, shape in shapes.items()}
+    bound = tile_lang.bind(tile_lang.parse(Source(source, "sample.tile")), types)
+    passes = (*[PassConfig("scan")] * scans, *CPU.passes[:3])
+    return optimize(to_stripe(bound), CPU, passes=passes, verify=True)
+
+
+def views(program: Program) -> list[KernelView]:
+    found = [open_kernel(k) for k in kernels_of(program) if isinstance(k, Block)]
+    return [v for v in found if v is not None]
+
+
+def test_a_result_wanted_transposed_leaves_the_contraction_its_lanes() -> None:
+    text = (
+        "function (A[M, K], B[K, N]) -> (C, D) { C[i, j : M, N] = +(A[i, k] * B[k, j]); D[j, i : N, M] = =(C[i, j]); }"
+    )
+    product, transposed = views(fused(text, A=(64, 48), B=(48, 80)))
+    assert product.writes() == {"C"} and transposed.writes() == {"D"}
+
+
+STEP = """L{n}[y, x : H, W] = =(U{n}[y, x - 1]); E{n}[y, x : H, W] = =(U{n}[y, x + 1]);
+N{n}[y, x : H, W] = =(U{n}[y - 1, x]); S{n}[y, x : H, W] = =(U{n}[y + 1, x]);
+U{m} = U{n} + 0.1 * (L{n} + E{n} + N{n} + S{n} - 4 * U{n});"""
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_steps_of_a_stencil_are_a_kernel_each(steps: int) -> None:
+    """What a step shifts is read where the step before wrote it, never stored shifted."""
+    body = " ".join(STEP.format(n=n, m=n + 1) for n in range(steps))
+    program = fused(f"function (U0[H, W]) -> (U{steps}) {{ {body} }}", U0=(60, 70))
+    assert len(views(program)) == steps
+    temporaries = {r.into for r in main_of(program).refs if r.dir is Direction.ALLOC}
+    assert temporaries == {f"U{n}" for n in range(1, steps)}
+
+
+def test_math_functions_stay_out_of_loops_that_run_in_order() -> None:
+    text = "function (A[N, M]) -> (R) { E = exp(A); C[n, m : N, M] = +(E[n, m - k]), k < M; R = C * 2; }"
+    (kernel,) = views(fused(text, scans=True, A=(500, 600)))
+    assert [s.name for s in kernel.stages if s.loops] == ["exp", "scan"]
+
+
+def test_a_forecast_counts_what_lanes_cannot_take() -> None:
+    """A product takes longer when its result is stored a row apart; a copy takes longer beyond the caches."""
+    near, far = "C[i, j : M, N] = +(A[i, k] * B[k, j]);", "C[j, i : N, M] = +(A[i, k] * B[k, j]);"
+    sizes = {"A": (64, 64), "B": (64, 64)}
+    (rows,), (columns,) = (views(fused(f"function (A[M, K], B[K, N]) -> (C) {{ {t} }}", **sizes)) for t in (near, far))
+    assert forecast(rows, Machine()).seconds <= forecast(columns, Machine()).seconds
+    small, large = (views(fused("function (A[N]) -> (R) { R = -A; }", A=(n,)))[0] for n in (1 << 12, 1 << 24))
+    assert forecast(large, Machine()).memory > 2 * (1 << 12) * forecast(small, Machine()).memory
+
+
+def test_what_follows_a_scan_is_done_as_it_goes() -> None:
+    """An elementwise operation on the cells of a scan joins its loop instead of walking the cells again."""
+    text = "function (A[N, M]) -> (R) { C[n, m : N, M] = +(A[n - k, m]), k < N; R = C * 2; }"
+    (kernel,) = views(fused(text, scans=True, A=(50, 60)))
+    assert [s.name for s in kernel.stages if s.loops] == ["scan"] and kernel.writes() == {"R"}
