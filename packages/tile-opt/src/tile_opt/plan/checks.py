@@ -32,12 +32,12 @@ ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
 ACROSS: dict[Bind, tuple[Across, ...]] = {
     Bind.GRID: (Across.GROUPS, Across.SCAN),
     Bind.CORE: (Across.GROUPS, Across.SCAN),
-    Bind.GROUP: (Across.ITEMS, Across.SCAN),
-    Bind.SUBGROUP: (Across.ITEMS, Across.SCAN),
-    Bind.LANE: (Across.ITEMS, Across.SCAN),
-    Bind.VECTOR: (Across.LANES, Across.SCAN),
+    Bind.GROUP: (Across.ITEMS, Across.GROUPS, Across.SCAN),
+    Bind.SUBGROUP: (Across.ITEMS, Across.GROUPS, Across.SCAN),
+    Bind.LANE: (Across.ITEMS, Across.GROUPS, Across.SCAN),
+    Bind.VECTOR: (Across.LANES, Across.ITEMS, Across.GROUPS, Across.SCAN),
 }
-"""What a reduction has to be split across where a level runs its iterations at once."""
+"""What a reduction has to be split across where a level runs its iterations at once: that, or what is around it."""
 UNITS = ("REG", "LOCAL", "DRAM")
 
 
