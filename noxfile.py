@@ -33,6 +33,7 @@ EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl", "tile-sim": "sweep"}
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100")
+BENCH_PEERS = ("torch==2.13.0", "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
 OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
 EXAMPLES = {"opencl": 8, "sim": 8, "oclgrind": 4}
@@ -246,8 +247,8 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Ratios against NumPy and PyTorch, interleaved; for a quiet machine."""
-    _install_everything(session, "torch==2.13.0")
+    """Ratios against NumPy, PyTorch, ONNX Runtime and Numba on drawn shapes, interleaved; for a quiet machine."""
+    _install_everything(session, *BENCH_PEERS)
     session.run("python", "integration/bench/run.py", *session.posargs)
 
 

@@ -16,6 +16,7 @@ from classes.work import Value
 
 STEP = 1.4
 LAYOUT = 1.5
+RETRIES = 3
 
 Seconds = Callable[[Case], float]
 """How long one run takes."""
@@ -99,17 +100,15 @@ def found(
     curves: Mapping[str, Curve],
     groups: Mapping[str, tuple[str, Sequence[Mapping[str, Value]]]],
     seconds: Seconds,
-) -> list[Finding]:
-    """Of every curve and group of layouts whose name contains one of the comma-separated `wanted`."""
+) -> Iterator[Finding]:
+    """Of every curve and group of layouts whose name contains one of the comma-separated `wanted`; layouts first."""
     parts = wanted.split(",")
-    result: list[Finding] = []
-    for name, curve in curves.items():
-        if any(p in name for p in parts):
-            result += jumps(name, curve, seconds)
     for name, (program, values) in groups.items():
         if any(p in name for p in parts):
-            result.append(layouts(f"layouts of {name}", program, values, seconds))
-    return result
+            yield layouts(f"layouts of {name}", program, values, seconds)
+    for name, curve in curves.items():
+        if any(p in name for p in parts):
+            yield from jumps(name, curve, seconds)
 
 
 def grid(low: int, high: int) -> list[int]:
@@ -120,18 +119,42 @@ def grid(low: int, high: int) -> list[int]:
 
 def jumps(name: str, curve: Curve, seconds: Seconds) -> Iterator[Finding]:
     """How much each size differs from the next one in time per unit of work."""
-    cases = [instance(curve.program, curve.values(size)) for size in grid(curve.low, curve.high)]
-    costs = [(case.name, seconds(case) / case.work.size) for case in cases]
-    for one, other in pairwise(costs):
-        yield _compared(name, [one, other], STEP)
+    clock = _Clock(seconds)
+    cases = (instance(curve.program, curve.values(size)) for size in grid(curve.low, curve.high))
+    for one, other in pairwise(cases):
+        yield clock.compared(name, [one, other], STEP)
 
 
 def layouts(name: str, program: str, values: Sequence[Mapping[str, Value]], seconds: Seconds) -> Finding:
     """How much the slowest layout differs from the fastest."""
-    cases = [instance(program, v) for v in values]
-    return _compared(name, [(case.name, seconds(case)) for case in cases], LAYOUT)
+    return _Clock(seconds).compared(name, [instance(program, v) for v in values], LAYOUT)
 
 
-def _compared(name: str, costs: Sequence[tuple[str, float]], allowed: float) -> Finding:
-    slow, fast = max(costs, key=lambda c: c[1]), min(costs, key=lambda c: c[1])
-    return Finding(name, slow[0], fast[0], slow[1] / fast[1], allowed)
+class _Clock:
+    """Remembers the shortest time of each case."""
+
+    def __init__(self, seconds: Seconds) -> None:
+        self._seconds = seconds
+        self._best: dict[str, float] = {}
+
+    def compared(self, name: str, cases: Sequence[Case], allowed: float) -> Finding:
+        """The slowest against the fastest per unit of work; what fails is measured again, because machines are busy."""
+        finding = self._finding(name, cases, allowed)
+        for _ in range(RETRIES):
+            if finding.passed:
+                break
+            for case in cases:
+                self._measure(case)
+            finding = self._finding(name, cases, allowed)
+        return finding
+
+    def _finding(self, name: str, cases: Sequence[Case], allowed: float) -> Finding:
+        for case in cases:
+            if case.name not in self._best:
+                self._measure(case)
+        costs = {case.name: self._best[case.name] / case.work.size for case in cases}
+        slow, fast = max(costs, key=lambda n: costs[n]), min(costs, key=lambda n: costs[n])
+        return Finding(name, slow, fast, costs[slow] / costs[fast], allowed)
+
+    def _measure(self, case: Case) -> None:
+        self._best[case.name] = min(self._seconds(case), self._best.get(case.name, math.inf))

@@ -54,8 +54,9 @@ class Bench:
         share = self.roofline.seconds(case.work.slots, ready.moved) / ours
         value = _against(best)
         ratio = share if class_.against == "issue slots" else statistics.median(map(value, timing.rounds))
+        peer = "" if best == OURS else best
         return Row(
-            name, case.name, ratio, best, ours, timing.median(best), timing.spread(value), share, ready.moved,
+            name, case.name, ratio, peer, ours, timing.median(best), timing.spread(value), share, ready.moved,
             len(ready.lowered.kernels.kernels), compile_seconds, len(timing.rounds), _share(ready.predicted, ours),
             missing=missing,
         )  # fmt: skip

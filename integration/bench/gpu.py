@@ -17,11 +17,12 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import continuity
 import session
 import tile_runtime as tile
-from classes import Class, named
+from classes import Case, Class, named
 from classes.gpu import CLASSES, LIMITS, PEERS
 from drawn import Bench
 from machine import Probe
@@ -54,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     exact = tile.Evaluator(device)
     found = session.Found(options.seed)
     if options.continuity is not None:
-        found.findings = continuity.found(
-            options.continuity, continuity.GPU_CURVES, continuity.GPU_LAYOUTS, lambda case: _seconds(OnGpu(case, exact))
-        )
+        seconds = partial(_seconds, exact)
+        findings = continuity.found(options.continuity, continuity.GPU_CURVES, continuity.GPU_LAYOUTS, seconds)
+        session.walk(found, findings, options.budget)
         return session.finish(found, CLASSES, options)
     groups = device.target.settings.goal_groups
     roofline = probed(Probe(device, 4 * groups, items=256, steps=4000), copied, FOOTPRINTS)
@@ -79,10 +80,10 @@ def _fixed(device: Device, bench: Bench, only: str) -> Iterator[Row]:
             yield ours.row(f"fixed: {name}", class_, named(case))
 
 
-def _seconds(ready: OnGpu) -> float:
+def _seconds(evaluator: tile.Evaluator, case: Case) -> float:
     """The best of a few samples."""
-    sample = ready.sample()
-    return min(sample() for _ in range(7))
+    sample = OnGpu(case, evaluator).sample()
+    return min(sample() for _ in range(3))
 
 
 def _first() -> Device:

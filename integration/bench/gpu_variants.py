@@ -77,7 +77,9 @@ def matmuls(torch: Any) -> Iterator[Case]:
     yield Case("matmul f16 2048", MATMUL, ((2048, 2048),) * 2, 2.0 * 2048**3, None, "float16")
     yield Case("matmul bf16 2048", MATMUL, ((2048, 2048),) * 2, 2.0 * 2048**3, None, "bfloat16")
     yield Case("max-plus 2048", MAX_PLUS, ((2048, 2048),) * 2, 2.0 * 2048**3, None)
-    yield Case("distance 4096x4096x128", DISTANCE, ((4096, 128),) * 2, 3.0 * 4096**2 * 128, lambda a, b: torch.cdist(a, b) ** 2)
+    yield Case(
+        "distance 4096x4096x128", DISTANCE, ((4096, 128),) * 2, 3.0 * 4096**2 * 128, lambda a, b: torch.cdist(a, b) ** 2
+    )
 
 
 def convolutions(torch: Any) -> Iterator[Case]:
@@ -94,8 +96,12 @@ def convolutions(torch: Any) -> Iterator[Case]:
     work = 2.0 * n * x * x * ci * co * 9
     first = lambda d, k: torch.nn.functional.conv2d(d, k, padding=1)  # noqa: E731
     yield Case("conv nchw 32x128x28x28-128", CHANNELS_FIRST, ((n, ci, x, x), (co, ci, 3, 3)), work, first)
-    yield Case("depthwise 32x56x56x256", DEPTHWISE, ((32, 56, 56, 256), (3, 3, 256)), 2.0 * 32 * 56 * 56 * 256 * 9, None)
-    yield Case("grouped 32x28x28x8x32", GROUPED, ((32, 28, 28, 8, 32), (3, 3, 8, 32, 32)), 2.0 * 32 * 784 * 8 * 1024 * 9, None)
+    yield Case(
+        "depthwise 32x56x56x256", DEPTHWISE, ((32, 56, 56, 256), (3, 3, 256)), 2.0 * 32 * 56 * 56 * 256 * 9, None
+    )
+    yield Case(
+        "grouped 32x28x28x8x32", GROUPED, ((32, 28, 28, 8, 32), (3, 3, 8, 32, 32)), 2.0 * 32 * 784 * 8 * 1024 * 9, None
+    )
 
 
 def _conv(torch: Any, stride: int, padding: int, dilation: int, groups: int) -> Callable[..., Any]:

@@ -32,6 +32,7 @@ import continuity  # noqa: E402
 import fixed  # noqa: E402
 import session  # noqa: E402
 import tile_runtime as tile  # noqa: E402
+from classes import Case  # noqa: E402
 from classes.cpu import CLASSES  # noqa: E402
 from drawn import Bench  # noqa: E402
 from machine import Probe, copied  # noqa: E402
@@ -46,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     probe, evaluator = Probe.of_cpu(THREADS), tile.Evaluator("llvm")
     found = session.Found(options.seed)
     if options.continuity is not None:
-        found.findings = continuity.found(
-            options.continuity, continuity.CPU_CURVES, continuity.CPU_LAYOUTS, partial(_seconds, evaluator)
-        )
+        seconds = partial(_seconds, evaluator)
+        findings = continuity.found(options.continuity, continuity.CPU_CURVES, continuity.CPU_LAYOUTS, seconds)
+        session.walk(found, findings, options.budget)
     elif options.rows is None:
         roofline = probed(probe, partial(copied, evaluator=evaluator))
         bench = Bench(lambda case: OnHost(case, evaluator), probe, roofline, options.rounds, options.patience)
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return session.finish(found, CLASSES, options)
 
 
-def _seconds(evaluator: tile.Evaluator, case: continuity.Case) -> float:
+def _seconds(evaluator: tile.Evaluator, case: Case) -> float:
     """The best of a few samples."""
     sample = repeated(OnHost(case, evaluator).run)
     return min(sample() for _ in range(5))

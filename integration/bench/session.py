@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
@@ -37,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser, classes: Mapping[str, Class]) -
     parser.add_argument("--seed", type=int, default=date.today().toordinal(), help="what shapes are drawn from")
     parser.add_argument("--per-class", type=int, default=6, metavar="N", help="cases of each class")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"comma-separated, of {', '.join(PEERS)}")
-    parser.add_argument("--budget", type=float, default=900, metavar="SECONDS", help="no drawn case begins after this")
+    parser.add_argument("--budget", type=float, default=900, metavar="SECONDS", help="no case begins after this")
     parser.add_argument("--rounds", type=int, default=9, help="rounds that each row needs")
     parser.add_argument(
         "--continuity", nargs="?", const="", metavar="NAMES", help="sizes and layouts instead: parts of names, or all"
@@ -55,6 +56,18 @@ def measure(found: Found, bench: Bench, classes: Mapping[str, Class], options: a
         console.print(f"[dim]{row.ratio:5.2f}  {row.name} {row.problem}[/]")
     for name in dict.fromkeys(r.class_ for r in found.rows):
         console.print(row_table([r for r in found.rows if r.class_ == name], name))
+
+
+def walk(found: Found, findings: Iterator[Finding], budget: float) -> None:
+    """Sizes and layouts, until `budget` seconds are over; what fails is shown as it comes."""
+    end = time.monotonic() + budget
+    for finding in findings:
+        found.findings.append(finding)
+        if not finding.passed:
+            console.print(f"[dim]{finding.factor:5.2f}  {finding.slow} against {finding.fast}[/]")
+        if time.monotonic() > end:
+            console.print("[yellow]the budget is over[/]")
+            return
 
 
 def finish(found: Found, classes: Mapping[str, Class], options: argparse.Namespace) -> int:

@@ -189,7 +189,7 @@ CLASSES: Mapping[str, Class] = {
         _gemv("right"),
         _matmul((2, 48), (64, 2048), (64, 8192)),
         _gemv("left"),
-    ), LIMITS),
+    ), LIMITS, ("numpy", "torch", "onnx")),
     "convolution": Class(0.75, 1.05, (
         _conv(2, kernel=(3,)),
         _conv(2, kernel=(1,), stride=(1, 1, 2)),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit, prange  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+from typing import Any
 
-fast = njit(parallel=True, fastmath=True, error_model="numpy")
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+fast: Any = njit(parallel=True, fastmath=True, error_model="numpy")
 
 
 @fast
-def blur(A, K):
+def blur(A: Array, K: Array) -> Array:
     rows, columns = A.shape
     taps, half = K.size, K.size // 2
     passed, result = np.zeros_like(A), np.zeros_like(A)
@@ -25,7 +29,7 @@ def blur(A, K):
 
 
 @fast
-def laplace(A):
+def laplace(A: Array) -> Array:
     rows, columns = A.shape
     result = np.empty_like(A)
     for i in prange(rows):
@@ -39,7 +43,7 @@ def laplace(A):
 
 
 @fast
-def heat(A):
+def heat(A: Array) -> Array:
     depth, rows, columns = A.shape
     zero, part = np.float32(0), np.float32(0.1)
     result = np.empty_like(A)
@@ -57,7 +61,7 @@ def heat(A):
 
 
 @fast
-def distances2(A, B):
+def distances2(A: Array, B: Array) -> Array:
     result = np.empty((A.shape[0], B.shape[0]), A.dtype)
     turned = np.ascontiguousarray(B.T)
     for i in prange(A.shape[0]):
@@ -70,7 +74,7 @@ def distances2(A, B):
 
 
 @fast
-def distances1(A, B):
+def distances1(A: Array, B: Array) -> Array:
     result = np.empty((A.shape[0], B.shape[0]), A.dtype)
     turned = np.ascontiguousarray(B.T)
     for i in prange(A.shape[0]):
@@ -83,7 +87,7 @@ def distances1(A, B):
 
 
 @fast
-def max_plus(A, B):
+def max_plus(A: Array, B: Array) -> Array:
     result = np.empty((A.shape[0], B.shape[1]), A.dtype)
     for i in prange(A.shape[0]):
         row = A[i, 0] + B[0]
