@@ -70,7 +70,6 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> tile_hal.Device:
     monkeypatch.setattr(device, "target", replace(device.target, passes=passes))
     # Shared evaluators keep the target of their device.
     monkeypatch.setattr(evaluator, "_evaluators", {})
-    monkeypatch.setattr(evaluator, "_named", {})
     return device
 
 
