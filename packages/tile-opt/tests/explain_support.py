@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
@@ -10,20 +10,13 @@ from tile_ir.machine import Bandwidths, Cache, LocalMemory, Machine, Memory, Occ
 from tile_ir.program.nodes import TensorType
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.compiler import Compiled
+from tile_opt.plan.plan import Plan
 
 NODES = frozenset({"Barrier", "Extract", "Fma", "Insert", "Iota", "ReduceLanes", "Return", "Shuffle", "Splat", "While"})
 FRONT = tuple(PassConfig(name) for name in ("inline", "fuse", "merge", "accumulate"))
 CPU = Target(
     "cpu", HardwareSettings(registers=16, vector_bytes=32, goal_flops_per_byte=8), nodes=NODES,
     passes=(*FRONT, PassConfig("stream"), PassConfig("schedule_kernels")),
-)  # fmt: skip
-GPU = Target(
-    "gpu",
-    HardwareSettings(
-        threads=256, vec_size=4, use_global=False, mem_width=128, max_mem=49152, max_regs=65536, goal_groups=2,
-        goal_flops_per_byte=12, registers=128, buffer_align=128, index_bits=32,
-    ),
-    nodes=NODES, passes=(*FRONT, PassConfig("gpu_tile")),
 )  # fmt: skip
 MULTIPROCESSOR = Machine(
     clock_ghz=1.9,
@@ -38,8 +31,14 @@ MULTIPROCESSOR = Machine(
     occupancy=Occupancy(),
 )
 """One of an NVIDIA GPU's."""
-TILED = replace(GPU, machine=MULTIPROCESSOR, passes=(*FRONT, PassConfig("group_tile"), PassConfig("gpu_tile")))
-"""With tiles for contractions."""
+GPU = Target(
+    "gpu",
+    HardwareSettings(
+        threads=256, vec_size=4, use_global=False, mem_width=128, max_mem=49152, max_regs=65536, goal_groups=2,
+        goal_flops_per_byte=12, registers=128, buffer_align=128, index_bits=32,
+    ),
+    machine=MULTIPROCESSOR, nodes=NODES, passes=(*FRONT, PassConfig("group_tile"), PassConfig("gpu_tile")),
+)  # fmt: skip
 
 CONV = """function (D[N, X, Y, CI], K[I, J, CO, CI]) -> (R) {
     O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, co, ci]);
@@ -58,11 +57,17 @@ SOFTMAX = """function (A[M, N]) -> (S) {
 COPY = "function (A[M, N]) -> (B) { B[n, m : N, M] = =(A[m, n]); }\n"
 
 
-def compiled(source: str, target: Target, name: str = "sample", **shapes: tuple[int, ...]) -> Compiled:
+def compiled(
+    source: str,
+    target: Target,
+    name: str = "sample",
+    plans: Mapping[str, Plan] | None = None,
+    **shapes: tuple[int, ...],
+) -> Compiled:
     """The function in `source` for float32 inputs of these shapes."""
     import tile_lang
     import tile_opt
 
     types = {n: TensorType(DType.FLOAT32, s) for n, s in shapes.items()}
     program = tile_lang.bind(tile_lang.parse(Source(source, f"{name}.tile")), types, name=name)
-    return tile_opt.compile(program, target)
+    return tile_opt.compile(program, target, plans=plans)

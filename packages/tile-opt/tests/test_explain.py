@@ -7,10 +7,13 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from explain_support import CONV, CONV_SHAPES, COPY, CPU, GPU, MATMUL, SOFTMAX, TILED, compiled
+from explain_support import CONV, CONV_SHAPES, COPY, CPU, GPU, MATMUL, SOFTMAX, compiled
 from tile_ir.target import PassConfig, Target
-from tile_opt.explain import explain, report
-from tile_opt.explain.text import size
+from tile_opt.explain import explain, explain_html, report
+from tile_opt.explain.text import duration, size
+from tile_opt.passes.kernels.group_tile import GroupTile
+from tile_opt.passes.kernels.schedule_kernels import ScheduleKernels
+from tile_opt.plan.text import brief, parse_plans
 
 
 def test_the_conv_has_the_blogs_tables_and_its_plan() -> None:
@@ -24,7 +27,8 @@ def test_the_conv_has_the_blogs_tables_and_its_plan() -> None:
     assert image.offset == -136
     assert len(acc.constraints) == 4 and {right for _, right in acc.constraints} == {-1, 16}
     assert kernel.output_operations[-1] == "R = cond(_T0_1, O, 0)"
-    assert kernel.plan.kind == "register tile" and 0 < (kernel.plan.predicted or 0) <= 1
+    assert kernel.plan.kind == made.plans["kernel_0"].reason and "vector co:1 x8" in kernel.plan.lines
+    assert kernel.plan.prediction is not None and 0 < (kernel.plan.prediction.share or 0) <= 1
     assert kernel.lines == (("sample.tile", 2), ("sample.tile", 3))
     assert got.sources == {"sample.tile": CONV}
     assert kernel.schedule.lanes == 8 and kernel.roofline is not None
@@ -57,29 +61,61 @@ def test_memory_and_totals_add_up() -> None:
     [
         (MATMUL, {"A": (128, 64), "B": (64, 128)}, "items with"),
         (SOFTMAX, {"A": (8, 256)}, "share a row"),
-        (COPY, {"A": (128, 128)}, "a tile of 64 x 64 goes through local memory"),
+        (COPY, {"A": (128, 128)}, "goes through local memory"),
         ("function (A) -> (B) { B = A + 1; }", {"A": (1000,)}, "an item per element"),
     ],
 )  # fmt: skip
 def test_gpu_plans_are_those_of_the_schedule(source: str, shapes: dict[str, tuple[int, ...]], kind: str) -> None:
-    got = report(compiled(source, TILED if source is MATMUL else GPU, **shapes))
-    (kernel,) = got.kernels
-    assert kind in kernel.plan.kind
+    (kernel,) = report(compiled(source, GPU, **shapes)).kernels
+    assert kind in kernel.plan.kind and kernel.plan.lines[0].startswith("grid ")
     assert prod(i.range for i in kernel.schedule.items) == prod(kernel.group_size)
     assert prod(g.range for g in kernel.schedule.grid) == prod(kernel.groups)
-    local = kind == "items with" or "local memory" in kind
-    assert (kernel.schedule.local_bytes > 0) is (kernel.schedule.barriers > 0) is local
+    staged = any(" in LOCAL" in line for line in kernel.plan.lines)
+    assert (kernel.schedule.local_bytes > 0) is (kernel.schedule.barriers > 0) is staged
     assert len(kernel.schedule.reductions) == (2 if kind == "share a row" else 0)
 
 
-@pytest.mark.parametrize(
-    ("source", "kind"), [(COPY, "squares"), (MATMUL, "register tile"), (SOFTMAX, "rows"), (COPY.replace("B[n, m : N, M]", "B[m, n : M, N]"), "register tile")]
-)  # fmt: skip
-def test_cpu_plans_follow_what_operands_run_along(source: str, kind: str) -> None:
-    (kernel,) = report(
-        compiled(source, CPU, **({"A": (512, 512), "B": (512, 512)} if "B[K" in source else {"A": (512, 512)}))
-    ).kernels
-    assert kernel.plan.kind == kind
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_a_plan_is_shown_as_it_prints(target: Target) -> None:
+    made = compiled(MATMUL, target, A=(96, 64), B=(64, 80))
+    for kernel in report(made).kernels:
+        text = "\n".join([f"plan {kernel.name} {{", *kernel.plan.lines, "}"])
+        assert parse_plans(text)[kernel.name] == replace(made.plans[kernel.name], reason="")
+
+
+def test_given_plans_are_shown_as_such() -> None:
+    own = compiled(MATMUL, CPU, A=(96, 64), B=(64, 80))
+    made = compiled(MATMUL, CPU, plans=own.plans, A=(96, 64), B=(64, 80))
+    assert [k.plan.given for k in report(made).kernels] == [True] * len(own.plans)
+    assert ", as given" in explain(made) and ", as given" not in explain(own)
+
+
+def test_nothing_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [compiled(MATMUL, target, A=(96, 64), B=(64, 80)) for target in (CPU, GPU)]
+    monkeypatch.setattr(ScheduleKernels, "candidates", None)
+    monkeypatch.setattr(GroupTile, "candidates", None)
+    for name in ("tile_opt.pipeline.schedule", "tile_opt.compiler.schedule", "tile_opt.compiler.lower_kernels"):
+        monkeypatch.setattr(name, None)
+    assert all(report(m).kernels and explain(m) and explain_html(m, candidates=False) for m in made)
+
+
+def test_causes_add_up_and_measured_times_stand_beside_them() -> None:
+    made = compiled(MATMUL, CPU, A=(128, 64), B=(64, 128))
+    (kernel,) = report(made, measured={"kernel_0": 3e-5}).kernels
+    found = kernel.plan.prediction
+    assert found is not None and sum(c.seconds for c in found.causes) == pytest.approx(found.seconds)
+    assert kernel.plan.measured == 3e-5
+    text = explain(made, measured={"kernel_0": 3e-5})
+    assert f"; 30 µs measured ({3e-5 / found.seconds:.2f} times the prediction)" in text
+    assert all(f"    {c.name} " in text for c in found.causes)
+    assert "measured" not in explain(made)
+
+
+def test_measured_times_are_those_of_one_launch() -> None:
+    twice = "function (A[M, L], B[L, N]) -> (C, D) { C[i, j : M, N] = +(A[i, k] * B[k, j]); D[x, y : M, N] = +(B[x, z] * A[z, y]); }"
+    made = compiled(twice, CPU, A=(64, 64), B=(64, 64))
+    (kernel,) = report(made, measured={"kernel_0": 2.0}).kernels
+    assert kernel.launches == 2 and kernel.plan.measured == 1.0
 
 
 def test_grid_forms_unpack_group_numbers() -> None:
@@ -93,14 +129,14 @@ def test_grid_forms_unpack_group_numbers() -> None:
     assert {c[0] for c in combos} == set(range(kernel.schedule.grid[0].range))
 
 
-def test_candidates_only_on_request_and_the_winner_among_them() -> None:
-    made = compiled(CONV, CPU, **CONV_SHAPES)
+def test_candidates_only_on_request_and_the_winner_first() -> None:
+    made = compiled(MATMUL, CPU, A=(256, 64), B=(64, 256))
     assert all(not k.plan.candidates and not k.plan.search for k in report(made).kernels)
-    kernel = next(k for k in report(made, candidates=True).kernels if k.plan.kind == "register tile")
-    assert kernel.plan.predicted is not None
-    assert max(c.rate for c in kernel.plan.candidates) == pytest.approx(kernel.plan.predicted, rel=1e-3)
-    assert all(c.verdict == "over registers" for c in kernel.plan.candidates if c.rate == 0)
-    staged = report(compiled(MATMUL, TILED, A=(256, 64), B=(64, 256)), candidates=True).kernels[0]
+    (kernel,) = report(made, candidates=True).kernels
+    assert kernel.plan.prediction is not None and len(kernel.plan.candidates) > 1
+    assert kernel.plan.candidates[0].seconds == pytest.approx(kernel.plan.prediction.seconds)
+    assert kernel.plan.candidates[0].plan == brief(made.plans["kernel_0"])
+    staged = report(compiled(MATMUL, GPU, A=(256, 64), B=(64, 256)), candidates=True).kernels[0]
     assert staged.plan.search[0].startswith("Computing cost for tile size: [1, 1, 1]")
 
 
@@ -108,7 +144,7 @@ def test_the_text_has_every_part() -> None:
     made = compiled(CONV, CPU, **CONV_SHAPES)
     text = explain(made, candidates=True)
     for part in ("Kernel kernel_0", "// R = (O > 0 ? O : 0)", "Stage acc", "Constraint: (", "Output operations:",
-                 "Plan: register tile, predicted", "Candidates (", "Grid ", "Roofline: ", "Device buffers: ", "Compile time: "):  # fmt: skip
+                 "Plan: ", "vector co:1 x8", " predicted, ", "of peak arithmetic", "Candidates (", "Grid ", "Roofline: ", "Device buffers: ", "Compile time: "):  # fmt: skip
         assert part in text, part
     assert "Candidates" not in explain(made)
 
@@ -119,7 +155,7 @@ def test_to_dict_is_json_and_keeps_derived_numbers() -> None:
     (kernel,) = document["kernels"]
     assert kernel["roofline"]["bound"] == "compute" and kernel["intensity"] > 0
     assert document["memory"]["peak"] == 4 * (128 * 64 * 2 + 128 * 128)
-    assert kernel["plan"]["search"]
+    assert kernel["plan"]["candidates"]
 
 
 def test_targets_without_a_tiling_pass_are_explained_too() -> None:
@@ -129,13 +165,8 @@ def test_targets_without_a_tiling_pass_are_explained_too() -> None:
     assert "Kernel kernel_0" in explain(compiled(MATMUL, bare, A=(4, 4), B=(4, 4)))
 
 
-def test_the_plan_is_that_of_the_passes_in_the_list() -> None:
-    tiled, plain = (
-        report(compiled(MATMUL, target, A=(128, 64), B=(64, 128))).kernels[0]
-        for target in (TILED, replace(TILED, passes=GPU.passes))
-    )
-    assert "items with" in tiled.plan.kind and tiled.schedule.local_bytes > 0
-    assert "items with" not in plain.plan.kind and plain.schedule.local_bytes == 0
+def test_times_for_people() -> None:
+    assert [duration(s) for s in (0, 1e-9, 3.31e-5, 0.0042, 1.5)] == ["0 ns", "1 ns", "33.1 µs", "4.2 ms", "1.5 s"]
 
 
 def test_sizes_for_people() -> None:

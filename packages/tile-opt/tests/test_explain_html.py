@@ -117,5 +117,5 @@ def test_a_real_browser_draws_the_page_and_runs_its_script(conv: str, tmp_path: 
 def test_reductions_across_a_group_stand_where_they_happen() -> None:
     text = explain_html(compiled(SOFTMAX, GPU, A=(8, 256)))
     lines = re.findall(r'<div class="stmt">(.*?)</div>', text)
-    first = lines.index("X_partial_all = max of X_partial over item")
+    first = lines.index("X_partial_all = max of X_partial over n_i")
     assert lines[first + 1] == "X = max(X, X_partial_all)"

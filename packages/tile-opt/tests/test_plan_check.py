@@ -75,7 +75,7 @@ MISTAKES = {
     "unroll m:1 n:1": ("E642", "6144 copies of the body", "unroll m:1 n:1", "let a serial level"),
     "reduce m across lanes": ("E643", "'m' is no reduction", "m", ""),
     "grid k:8": ("E644", "iterations of 'k' that run at once write the same cells", "k", "reduce k across groups"),
-    "vector k:1 x8; reduce k across items x8": ("E644", "write the same cells", "k", "reduce k across lanes"),
+    "vector k:1 x8; reduce k across serial x8": ("E644", "write the same cells", "k", "reduce k across lanes"),
     "serial k:24; edge k overlap": ("E645", "'k' is a reduction, and iterations would count twice", "overlap", "peel"),
     "grid m:4; stage B in LOCAL to bfloat16": ("E646", "bfloat16 does not hold every float32", "bfloat16", "reduced"),
     "grid m:4; stage B in LOCAL to floot32": ("E646", "no element type is called 'floot32'", "floot32", "'float32'"),

@@ -21,6 +21,7 @@ from tile_opt.kernel.view import KernelView, close_kernel
 from tile_opt.passes import PASSES
 from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.plan.plan import Cover, Level, Plan
+from tile_runtime import evaluator
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -67,6 +68,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> tile_hal.Device:
     passes = tuple(PassConfig(name) for name in ("inline", "fuse", "merge", "pieces"))
     monkeypatch.setitem(PASSES, "pieces", f"{Pieces.__module__}:Pieces")
     monkeypatch.setattr(device, "target", replace(device.target, passes=passes))
+    # Shared evaluators keep the target of their device.
+    monkeypatch.setattr(evaluator, "_evaluators", {})
     return device
 
 

@@ -351,7 +351,7 @@ def test_lowered_stages(matmul: tile.Function) -> None:
     assert "define" in lowered.source and len(lowered.asm) > 100
     assert "operations" in lowered.explain()
     assert lowered.kernels.kernels
-    with pytest.raises(tile.TileTypeError, match=r"(?s)no pass 'nonesuch'.*autotile"):
+    with pytest.raises(tile.TileTypeError, match=r"(?s)no pass 'nonesuch'.*schedule_kernels"):
         lowered.stripe_after("nonesuch")
 
 

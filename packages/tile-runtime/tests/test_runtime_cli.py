@@ -210,7 +210,7 @@ def test_plans_that_do_not_fit_have_their_place(file: Path, tmp_path: Path) -> N
         assert got.code == code and message in got.err and not got.out
     got = Result("plan", file, *SQUARE, "--use", tmp_path / "missing.plan")
     assert got.code == 2 and "missing.plan" in got.err
-    assert Result("plan", file, *SQUARE[:-1], "null").code == 1
+    assert Result("plan", file, *SQUARE[:-1], "null", "--time").code == 1
 
 
 @pytest.mark.usefixtures("planned")

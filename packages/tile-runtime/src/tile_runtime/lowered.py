@@ -123,20 +123,29 @@ class Lowered:
         """The function, ready to run on buffers."""
         return Executable(self.device, self.compiled, self.library)
 
-    def explain(self, *, candidates: bool = False) -> str:
-        """What each kernel does, how it was tiled and what it costs; `candidates` adds every tile that was weighed."""
+    def explain(self, *, candidates: bool = False, measure: bool = False) -> str:
+        """What each kernel does, how it was planned and what it costs.
+
+        `candidates` adds the plans that were weighed, `measure` runs the kernels and shows their times beside the
+        predicted ones.
+        """
         from tile_opt.explain import explain
 
-        return explain(self.compiled, candidates=candidates)
+        return explain(self.compiled, candidates=candidates, measured=self._measured(measure))
 
-    def explain_html(self, *, candidates: bool = True) -> str:
+    def explain_html(self, *, candidates: bool = True, measure: bool = False) -> str:
         """The same as one self-contained HTML page, with the roofline, loop nests, Stripe and semtree."""
         from tile_opt.explain import explain_html
 
-        return explain_html(self.compiled, candidates=candidates)
+        return explain_html(self.compiled, candidates=candidates, measured=self._measured(measure))
 
-    def report(self, *, candidates: bool = False) -> ProgramReport:
+    def report(self, *, candidates: bool = False, measure: bool = False) -> ProgramReport:
         """The same as data."""
         from tile_opt.explain import report
 
-        return report(self.compiled, candidates=candidates)
+        return report(self.compiled, candidates=candidates, measured=self._measured(measure))
+
+    def _measured(self, measure: bool) -> Mapping[str, float] | None:
+        from tile_runtime.measure import kernel_seconds
+
+        return kernel_seconds(self) if measure and self.device.capabilities.executes else None

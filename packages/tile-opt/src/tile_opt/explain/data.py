@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tile_opt.model.causes import Cause
+
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
@@ -34,27 +36,43 @@ class FlattenTable:
 
 
 @dataclass(frozen=True, slots=True)
-class TileCandidate:
-    """A tile that a model weighed: iterations per loop, predicted share of peak, and why it was refused."""
+class Prediction:
+    """What the cost model expects of one launch of a scheduled kernel."""
 
-    tile: Mapping[str, int]
-    rate: float
-    verdict: str = ""
-    note: str = ""
-    """What else tells it from others: items and iterations of each."""
+    seconds: float
+    causes: tuple[Cause, ...]
+    """What the seconds are spent on; they add up, the largest first."""
+    traffic: Mapping[str, int]
+    """Bytes that move between each level of memory and the next."""
+    share: float | None
+    """Share of the machine's peak arithmetic; None for kernels without arithmetic."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCandidate:
+    """Another plan that the scheduler would consider, on one line, and its predicted seconds."""
+
+    plan: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """The decision of the tiling pass. `kind` is "register tile", "rows", "matrix", "staged", "transpose", "items", "panel copy",
-    "scheduled by passes" or "none".
+    """The decision of the pass that scheduled a kernel.
+
+    `kind` says why in a few words ("register tile", "rows"…); "scheduled by passes" where tiling was not decided by a
+    plan, "none" where nothing was.
     """
 
     kind: str
     lines: tuple[str, ...] = ()
-    predicted: float | None = None
-    """Share of peak arithmetic that the model expects, where it says."""
-    candidates: tuple[TileCandidate, ...] = ()
+    """The plan as `tile plan` prints it, without its frame."""
+    given: bool = False
+    """It was the caller's, not the compiler's."""
+    prediction: Prediction | None = None
+    measured: float | None = None
+    """Seconds of one launch, where the kernel was run."""
+    candidates: tuple[PlanCandidate, ...] = ()
     search: tuple[str, ...] = ()
     """The blog's tile search over this kernel, a tile an entry, in the order of evaluation."""
 

@@ -9,33 +9,44 @@ from tile_ir.diagnostics import Span
 from tile_ir.kernels import BufferKind, Kernel, KernelList, StepKind
 from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Block
 from tile_ir.target import HardwareSettings
 
 from tile_opt.analysis import Sets, analyze
+from tile_opt.blocks.tree import main_of
 from tile_opt.compiler import Compiled
 from tile_opt.explain.data import KernelReport, MemoryReport, PlanReport, ProgramReport, Roofline
-from tile_opt.explain.plans import flat_kernels, plan_of, tiling_passes, unplanned
+from tile_opt.explain.plans import planned, unplanned
 from tile_opt.explain.structure import origins, schedule_of
 from tile_opt.explain.tables import flatten_table
-from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.view import KernelView, open_kernel
 
 Implied = Mapping[tuple[Span | None, tuple[Affine, ...]], tuple[Affine, ...]]
 
 
-def report(compiled: Compiled, *, candidates: bool = False) -> ProgramReport:
-    """Everything known about a compilation; `candidates` also asks the cost model for every tile it weighed."""
+def report(
+    compiled: Compiled, *, candidates: bool = False, measured: Mapping[str, float] | None = None
+) -> ProgramReport:
+    """Everything known about a compilation, from its own record: nothing is compiled again.
+
+    `candidates` also estimates the plans that the schedulers would consider next. `measured` has seconds by kernel, all
+    launches of a run together.
+    """
     kernels = compiled.kernels
-    tilings, before = tiling_passes(compiled)
-    views = flat_kernels(compiled, before)
-    settings = kernels.target.settings
     launches = Counter(s.kernel for s in kernels.steps if s.kind is StepKind.KERNEL)
     implied = _implied(compiled)
     reports: list[KernelReport] = []
     for number, kernel in enumerate(kernels.kernels):
-        view = views.get(kernel.name)
-        plan = unplanned(kernel.stripe) if view is None else plan_of(view, tilings, kernels.target, candidates)
-        flat = _initial(compiled) if view is None and len(kernels.kernels) == 1 else [view] if view else []
-        reports.append(_kernel(kernel, launches[number], flat, plan, settings, implied))
+        often = launches[number]
+        seconds = (measured or {}).get(kernel.stripe.name)
+        each = None if seconds is None or not often else seconds / often
+        decision = compiled.decisions.get(kernel.stripe.name)
+        if decision is None:
+            plan, flat = unplanned(kernel.stripe, each), _flat(compiled, kernel)
+        else:
+            plan = planned(kernel, decision, kernels.target, candidates=candidates, measured=each)
+            flat = [decision.view]
+        reports.append(_kernel(kernel, often, flat, plan, kernels.target.settings, implied))
     spans = [s for k in kernels.kernels for s in origins(k.stripe)]
     return ProgramReport(
         name=compiled.program.name,
@@ -48,9 +59,15 @@ def report(compiled: Compiled, *, candidates: bool = False) -> ProgramReport:
     )
 
 
-def _initial(compiled: Compiled) -> list[KernelView]:
-    """The unscheduled kernels, for targets that make one kernel of the whole program."""
-    return list(flat_kernels(compiled, []).values())
+def _flat(compiled: Compiled, kernel: Kernel) -> list[KernelView]:
+    """What a kernel without a plan was made of: itself, or all of a program that became one kernel."""
+    view = open_kernel(kernel.stripe)
+    if view is not None:
+        return [view]
+    if len(compiled.kernels.kernels) > 1:
+        return []
+    blocks = [b for b in main_of(compiled.stripe_initial).body if isinstance(b, Block)]
+    return [view for b in blocks if (view := open_kernel(b)) is not None]
 
 
 def _implied(compiled: Compiled) -> Implied:

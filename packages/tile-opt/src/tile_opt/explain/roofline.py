@@ -75,7 +75,7 @@ def _roof(axes: _Axes, knee: float) -> str:
 def _mark(axes: _Axes, number: int, kernel: KernelReport, roof: Roofline, place: int) -> str:
     """A dot on the roof; a ring where the cost model expects the kernel, below it."""
     x, y = axes.x(roof.intensity), axes.y(roof.attainable)
-    reached = kernel.plan.predicted
+    reached = None if kernel.plan.prediction is None else kernel.plan.prediction.share
     title = f"{kernel.name}: {roof.intensity:.3g} operations per byte, {roof.bound} bound, at most {roof.attainable:.0%} of peak"
     parts = [f"<title>{escape(title)}</title>"]
     if reached is not None and reached < roof.attainable:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from tile_opt.explain.data import FlattenTable, KernelReport, PlanReport, ProgramReport
-from tile_opt.explain.text import candidate_text, constraint_lines, schedule_lines, size
+from tile_opt.explain.text import candidate_text, constraint_lines, duration, schedule_lines, size, time_lines
 
 MOST_CANDIDATES = 400
 
@@ -41,6 +41,7 @@ def overview(report: ProgramReport) -> str:
         "bound",
         "roof",
         "predicted",
+        "measured",
     )
     head = "".join(f'<th class="t">{h}</th>' if h in left else f"<th>{h}</th>" for h in heads)
     rows = "".join(_overview_row(n, k) for n, k in enumerate(report.kernels))
@@ -53,7 +54,8 @@ def _overview_row(place: int, kernel: KernelReport) -> str:
         "×".join(map(str, kernel.groups)), "×".join(map(str, kernel.group_size)), str(kernel.launches),
         number(kernel.operations), size(kernel.bytes), f"{kernel.intensity:.3g}",
         roof.bound if roof else "–", f"{roof.attainable:.0%}" if roof else "–",
-        "–" if kernel.plan.predicted is None else f"{kernel.plan.predicted:.0%}",
+        "–" if kernel.plan.prediction is None else duration(kernel.plan.prediction.seconds),
+        "–" if kernel.plan.measured is None else duration(kernel.plan.measured),
     ]  # fmt: skip
     name = (
         f'<td class="t"><a href="#k{place}">{escape(kernel.name)}</a></td><td class="t">{escape(kernel.plan.kind)}</td>'
@@ -131,20 +133,27 @@ def _row(name: str, extent: object, cells: Iterable[int]) -> str:
 
 
 def plan_html(kernel: KernelReport) -> str:
-    """The plan, the schedule as it is, and what the model weighed."""
+    """The plan, what it is expected to cost, the schedule as it is, and what the model weighed."""
     plan = kernel.plan
-    predicted = "" if plan.predicted is None else f" – {plan.predicted:.0%} of peak predicted in the main tile"
-    lines = [*plan.lines, *schedule_lines(kernel.schedule, kernel.groups)]
-    listed = "".join(f'<li class="mono">{escape(line)}</li>' for line in lines)
-    return f"<p><b>{escape(plan.kind)}</b>{predicted}</p><ul>{listed}</ul>{_candidates(plan)}"
+    given = " – as given" if plan.given else ""
+    text = f"<pre>{printable(chr(10).join(plan.lines))}</pre>" if plan.lines else ""
+    listed = "".join(f'<li class="mono">{escape(line)}</li>' for line in schedule_lines(kernel.schedule, kernel.groups))
+    return f"<p><b>{escape(plan.kind)}</b>{given}</p>{text}{_times(plan)}<ul>{listed}</ul>{_candidates(plan)}"
+
+
+def _times(plan: PlanReport) -> str:
+    """Predicted and measured time, and the causes as bars."""
+    head = "".join(f"<p>{escape(line)}</p>" for line in time_lines(plan)[:1])
+    causes = plan.prediction.causes if plan.prediction is not None else ()
+    shown = {c.name: f"{duration(c.seconds)}{f' – {c.note}' if c.note else ''}" for c in causes}
+    return head + (bars({c.name: c.seconds for c in causes}, shown) if causes else "")
 
 
 def _candidates(plan: PlanReport) -> str:
     parts: list[str] = []
     if plan.candidates:
-        ranked = sorted(plan.candidates, key=lambda c: c.rate, reverse=True)[:MOST_CANDIDATES]
-        text = "\n".join(candidate_text(c) for c in ranked)
-        parts.append(fold(f"{len(plan.candidates)} tiles that the cost model weighed, best first", text))
+        text = "\n".join(candidate_text(c) for c in plan.candidates[:MOST_CANDIDATES])
+        parts.append(fold(f"{len(plan.candidates)} plans that the cost model weighed", text))
     if plan.search:
         text = "\n".join(plan.search[:MOST_CANDIDATES])
         parts.append(fold(f"The blog's tile search: {len(plan.search)} tiles", text))

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tile_opt.explain.data import FlattenTable, KernelReport, PlanReport, ProgramReport, ScheduleReport, TileCandidate
+from tile_opt.explain.data import (
+    FlattenTable,
+    KernelReport,
+    PlanCandidate,
+    PlanReport,
+    Prediction,
+    ProgramReport,
+    ScheduleReport,
+)
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 SHOWN = 2000
@@ -67,9 +75,9 @@ def constraint(left: tuple[int, ...], right: int) -> str:
 
 
 def plan_lines(plan: PlanReport) -> list[str]:
-    """The plan, and the candidates where the report has them."""
-    predicted = "" if plan.predicted is None else f", predicted {plan.predicted:.0%} of peak in the main tile"
-    lines = [f"Plan: {plan.kind}{predicted}", *(f"  {line}" for line in plan.lines)]
+    """The plan, what is expected of it, and the candidates where the report has them."""
+    given = ", as given" if plan.given else ""
+    lines = [f"Plan: {plan.kind}{given}", *(f"  {line}" for line in plan.lines), *time_lines(plan)]
     if plan.candidates:
         lines.append(f"Candidates ({len(plan.candidates)}):")
         lines += [f"  {candidate_text(c)}" for c in plan.candidates]
@@ -79,10 +87,34 @@ def plan_lines(plan: PlanReport) -> list[str]:
     return lines
 
 
-def candidate_text(candidate: TileCandidate) -> str:
-    sizes = ", ".join(f"{name}: {count}" for name, count in candidate.tile.items())
-    note = f" ({candidate.note})" if candidate.note else ""
-    return f"[{sizes}]{note} {candidate.verdict or f'{candidate.rate:.1%}'}"
+def time_lines(plan: PlanReport) -> list[str]:
+    """Predicted and measured time of one launch, and what it is predicted to be spent on."""
+    found = plan.prediction
+    if found is None:
+        return [] if plan.measured is None else [f"Time: {duration(plan.measured)} measured"]
+    share = "" if found.share is None else f", {found.share:.0%} of peak arithmetic"
+    measured = "" if plan.measured is None else f"; {duration(plan.measured)} measured{_ratio(plan.measured, found)}"
+    lines = [f"Time: {duration(found.seconds)} predicted{share}{measured}"]
+    width = max((len(c.name) for c in found.causes), default=0)
+    lines += [f"  {c.name:<{width}}  {duration(c.seconds):>8}  {c.note}".rstrip() for c in found.causes]
+    moved = ", ".join(f"{level} {size(count)}" for level, count in found.traffic.items())
+    return lines + ([f"  moved: {moved}"] if moved else [])
+
+
+def _ratio(measured: float, prediction: Prediction) -> str:
+    return f" ({measured / prediction.seconds:.2f} times the prediction)" if prediction.seconds else ""
+
+
+def candidate_text(candidate: PlanCandidate) -> str:
+    return f"{duration(candidate.seconds):>8}  {candidate.plan}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: ``33.1 µs``."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
 
 
 def schedule_lines(schedule: ScheduleReport, groups: tuple[int, int, int]) -> list[str]:

@@ -32,12 +32,12 @@ ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
 ACROSS: dict[Bind, tuple[Across, ...]] = {
     Bind.GRID: (Across.GROUPS, Across.SCAN),
     Bind.CORE: (Across.GROUPS, Across.SCAN),
-    Bind.GROUP: (Across.ITEMS, Across.SCAN),
-    Bind.SUBGROUP: (Across.ITEMS, Across.SCAN),
-    Bind.LANE: (Across.ITEMS, Across.SCAN),
-    Bind.VECTOR: (Across.LANES, Across.ITEMS, Across.SCAN),
+    Bind.GROUP: (Across.ITEMS, Across.GROUPS, Across.SCAN),
+    Bind.SUBGROUP: (Across.ITEMS, Across.GROUPS, Across.SCAN),
+    Bind.LANE: (Across.ITEMS, Across.GROUPS, Across.SCAN),
+    Bind.VECTOR: (Across.LANES, Across.ITEMS, Across.GROUPS, Across.SCAN),
 }
-"""What a reduction has to be split across where a level runs its iterations at once; items combine their lanes first."""
+"""What a reduction has to be split across where a level runs its iterations at once: that, or what is around it."""
 UNITS = ("REG", "LOCAL", "DRAM")
 
 
@@ -333,10 +333,8 @@ def groups_run_whole_kernels(kernel: Block, plan: Plan, target: Target) -> Itera
 def registers_suffice(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
     """A warning where one thread keeps more than its registers hold."""
     used = max(_bytes(kernel, Scope.THREAD, "REG"), default=0)
-    machine = target.machine
-    most = (
-        4 * machine.occupancy.item_registers if machine.occupancy else machine.vector.registers * machine.vector.bytes
-    )
+    settings, occupancy = target.settings, target.machine.occupancy
+    most = 4 * occupancy.item_registers if occupancy is not None else settings.registers * settings.vector_bytes
     if used > most:
         message = f"a thread keeps {used} bytes at once, more than the {most} of its registers: it will be slow"
         yield Finding("TILE-W648", message, severity=Severity.WARNING)

@@ -19,6 +19,7 @@ from tile_runtime.cli.common import (
     read_function,
     write_text,
 )
+from tile_runtime.cli.errors import CommandError
 
 
 def explain(
@@ -26,22 +27,27 @@ def explain(
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
     candidates: Annotated[
-        bool, typer.Option("--candidates", help="Also every tile that the cost model weighed.")
+        bool, typer.Option("--candidates", help="Also the plans that the cost model weighed.")
     ] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="OUT", help="Write one self-contained HTML page instead.")
     ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run the kernels, and show measured beside predicted times.")
+    ] = False,
     plan: Plan = None,
     reduced: Reduced = False,
     json: Json = False,
 ) -> None:
-    """Say what each kernel does, how it was tiled, what it costs, and where compile time went."""
+    """Say what each kernel does, how it was planned, what it costs, and where compile time went."""
     low = lowered(read_function(file), shape, device, reduced, plan)
+    if measure and not low.device.capabilities.executes:
+        raise CommandError(f"device {low.device.id} runs nothing, so nothing can be measured")
     if html is not None:
-        write_text(html, low.explain_html())
+        write_text(html, low.explain_html(measure=measure))
     if json:
-        document = low.report(candidates=candidates).to_dict()
+        document = low.report(candidates=candidates, measure=measure).to_dict()
         document |= {"device": low.device.id, "arenas": list(low.kernels.arenas)}
         print_json(document)
     elif html is None:
-        print(low.explain(candidates=candidates))
+        print(low.explain(candidates=candidates, measure=measure))

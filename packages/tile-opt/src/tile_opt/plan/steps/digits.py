@@ -136,4 +136,16 @@ def _digits(loop: str, made: list[tuple[int, Bind, int, int]]) -> tuple[Digit, .
         if count > 1:
             lanes = count if bind is Bind.VECTOR else 1
             digits.append(Digit(Index(f"{name}{same}" if same else name, count, bind=bind, lanes=lanes), step, level))
+    _check(loop, digits)
     return tuple(digits)
+
+
+def _check(loop: str, digits: list[Digit]) -> None:
+    """ValueError unless each iteration has digits of its own: a level's tiles are whole in those around it."""
+    reach = 1
+    for digit in sorted(digits, key=lambda d: d.step):
+        if digit.step != reach:
+            raise ValueError(f"what a level covers of {loop!r} does not divide what the level outside it does")
+        if digit.index.bind is Bind.VECTOR and reach > 1:
+            raise ValueError(f"vectors take neighbouring iterations of {loop!r}: let their level cover 1")
+        reach *= digit.index.range
