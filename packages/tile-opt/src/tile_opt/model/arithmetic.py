@@ -26,6 +26,8 @@ _NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
 """Instructions that widen a vector of 16-bit floats, or that store one."""
 _ROUNDING: Mapping[DType, float] = {DType.FLOAT16: 2, DType.BFLOAT16: 6}
 """Instructions that round a result to 16 bits."""
+_IN_A_ROW = 0.7
+"""Share of a function's instructions that wait for the one before."""
 FORWARD = 5
 """Cycles from a store to a load of the same address, beyond the load's own."""
 LOOP = 2
@@ -88,6 +90,7 @@ class _Counter:
         self.lanes = self.vector.lanes if self.vector else 1
         self.inner = next((i for i in reversed(tree.path) if i.bind is Bind.NONE and i.extent > 1), None)
         self.moves: dict[str, frozenset[str]] = {}
+        self.ready: dict[str, float] = {}
         self.dtypes: dict[str, DType] = {}
         self.work = Work()
 
@@ -102,9 +105,9 @@ class _Counter:
                 case Op():
                     self._op(statement, statement.dst in products)
                 case Const(dst=dst, dtype=dtype) | LoadIndex(dst=dst, dtype=dtype):
-                    self.moves[dst], self.dtypes[dst] = frozenset(), dtype
+                    self._define(dst, frozenset(), dtype, 0)
                 case Reduce(dst=dst, src=src):
-                    self.moves[dst], self.dtypes[dst] = self.moves[src], self.dtypes[src]
+                    self._define(dst, self.moves[src], self.dtypes[src], self.ready[src])
                 case _:
                     pass
         if self.tree.serial:
@@ -112,6 +115,11 @@ class _Counter:
         if self.inner is not None and self.inner.ordered:
             self._recurrence()
         return self.work
+
+    def _define(self, name: str, moves: frozenset[str], dtype: DType, ready: float) -> None:
+        """A value: the static loops that it moves with, its type, and the cycles after which it is there."""
+        self.moves[name], self.dtypes[name], self.ready[name] = moves, dtype, ready
+        self.work.depth = max(self.work.depth, ready)
 
     # how often, and how wide
 
@@ -144,7 +152,7 @@ class _Counter:
 
     def _load(self, dst: str, access: Access) -> None:
         names = self._of(access)
-        self.moves[dst], self.dtypes[dst] = names, access.dtype
+        self._define(dst, names, access.dtype, 0 if access.buffer.in_registers else self._near())
         if access.buffer.in_registers:
             self._rearrange(access, names)
         else:
@@ -177,8 +185,8 @@ class _Counter:
             self.work.issue += times
         elif self.vector is None or not self._side_by_side(access):
             self._spend(port, times * self.lanes)
-            self._spend("shuffle", times * self.lanes)
-            self.work.issue += 2 * times * self.lanes
+            self._compute("shuffle", times * self.lanes, self.lanes * access.dtype.bytes)
+            self.work.issue += times * self.lanes
         else:
             bytes_ = self.lanes * access.dtype.bytes
             wide = min(bytes_, self.machine.vector.bytes)
@@ -188,18 +196,26 @@ class _Counter:
 
     def _op(self, op: Op, fused: bool) -> None:
         names = frozenset[str]().union(*(self.moves[a] for a in op.args))
-        self.moves[op.dst], self.dtypes[op.dst] = names, op.dtype
+        ready = max((self.ready[a] for a in op.args), default=0.0)
         if op.name in FREE or fused:
+            self._define(op.dst, names, op.dtype, ready)
             return
         operand = self.dtypes[op.args[0]] if op.args else op.dtype
         dtype = op.dtype if _width(op.dtype) >= _width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
         port, cost = _cost(op.name, dtype, self.machine.functions)
+        self._define(op.dst, names, op.dtype, ready + self._latency(port, cost))
         if op.name in ("div", "recip") and not dtype.is_float:
             times *= self.lanes if self._is_vector(names) else 1
         self._compute(port, times * cost, bytes_)
         if op.dtype in _ROUNDING:
             self._compute("add", times * _ROUNDING[op.dtype], bytes_)
+
+    def _latency(self, port: str, cost: float) -> float:
+        """Cycles of an operation; of a polynomial most steps wait for the one before."""
+        ports = self.machine.ports
+        latency = ports.fma_latency if port == "fma" else ports.add_latency
+        return latency * max(1.0, cost * _IN_A_ROW)
 
     def _store(self, access: Access, src: str, fused: bool) -> None:
         names = self._of(access)
@@ -246,9 +262,8 @@ class _Counter:
         again = [a for a in accesses if a.reads and a.buffer in kept]
         if not again:
             return
-        functions, ports = self.machine.functions, self.machine.ports
         ops = [s for s in self.tree.block.body if isinstance(s, Op) and s.name not in FREE]
-        latency = sum(ports.add_latency * max(1.0, _cost(o.name, o.dtype, functions)[1] / 4) for o in ops)
+        latency = sum(self._latency(*_cost(o.name, o.dtype, self.machine.functions)) for o in ops)
         if any(not a.buffer.in_registers for a in again):
             latency += FORWARD + self._near()
         self.work.chain = max(self.work.chain, latency)

@@ -110,7 +110,7 @@ def _overlap(work: Work, passes: float, machine: Machine) -> None:
     """What waits overlaps with later entries, and passes that do not wait for each other overlap, within the window."""
     window = max(1, machine.ports.window)
     work.chain /= max(1.0, window / max(1.0, passes * work.issue))
-    work.chain = max(work.chain, work.depth / max(1.0, window / max(1.0, work.issue)))
+    work.chain = max(work.chain, work.depth * work.issue / window)
 
 
 def _merge(phase: Phase, part: Phase) -> None:
