@@ -9,6 +9,7 @@ from math import log2, prod
 from tile_ir.dtype import DType, Kind
 from tile_ir.machine import Functions, Machine, Ports
 from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 
 from tile_opt.model.scheduled import Access, Loop, Tree
@@ -19,6 +20,9 @@ _FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("sin", "cos", "tan"), "trigonometric"),
     **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh"), "inverse"),
 }  # fmt: skip
+_DIVISIONS = frozenset({"div", "recip", "sqrt"})
+_SHORTEST_DIVISION = 0.3
+"""Of the time that a whole register takes."""
 _INTEGER_DIVISION = 12
 """Instructions for each element: there is none for vectors."""
 _INTEGER_PRODUCT = 2
@@ -98,10 +102,10 @@ class _Counter:
         products = self._products()
         for statement in self.tree.block.body:
             match statement:
-                case Load(dst=dst, src=src):
-                    self._load(dst, self.tree.accesses[src])
-                case Store(dst=dst, src=src):
-                    self._store(self.tree.accesses[dst], src, src in products)
+                case Load():
+                    self._load(statement)
+                case Store():
+                    self._store(statement, statement.src in products)
                 case Op():
                     self._op(statement, statement.dst in products)
                 case Const(dst=dst, dtype=dtype) | LoadIndex(dst=dst, dtype=dtype):
@@ -150,8 +154,13 @@ class _Counter:
 
     # statements
 
-    def _load(self, dst: str, access: Access) -> None:
-        names = self._of(access)
+    def _subscripts(self, at: Sequence[Quasi | str]) -> frozenset[str]:
+        """Static loops that move subscripts which only the run knows."""
+        return frozenset[str]().union(*(self.moves[a] for a in at if isinstance(a, str)))
+
+    def _load(self, load: Load) -> None:
+        dst, access = load.dst, self.tree.accesses[load.src]
+        names = self._of(access) | self._subscripts(load.at)
         self._define(dst, names, access.dtype, 0 if access.buffer.in_registers else self._near())
         if access.buffer.in_registers:
             self._rearrange(access, names)
@@ -173,7 +182,6 @@ class _Counter:
         """Neighbouring lanes are neighbours in memory."""
         return (
             self.vector is not None
-            and not access.scattered
             and access.stride(self.vector.name) == access.dtype.bytes
         )  # fmt: skip
 
@@ -205,11 +213,17 @@ class _Counter:
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
         port, cost = _cost(op.name, dtype, self.machine.functions)
         self._define(op.dst, names, op.dtype, ready + self._latency(port, cost))
-        if op.name in ("div", "recip") and not dtype.is_float:
-            times *= self.lanes if self._is_vector(names) else 1
+        if op.name in _DIVISIONS:
+            times *= self._division(dtype, names, bytes_)
         self._compute(port, times * cost, bytes_)
         if op.dtype in _ROUNDING:
             self._compute("add", times * _ROUNDING[op.dtype], bytes_)
+
+    def _division(self, dtype: DType, names: frozenset[str], bytes_: float) -> float:
+        """Floats: shorter vectors are divided sooner; integers one by one."""
+        if dtype.is_float:
+            return max(_SHORTEST_DIVISION, min(1.0, bytes_ / self.machine.vector.bytes))
+        return self.lanes if self._is_vector(names) else 1
 
     def _latency(self, port: str, cost: float) -> float:
         """Cycles of an operation; of a polynomial most steps wait for the one before."""
@@ -217,8 +231,9 @@ class _Counter:
         latency = ports.fma_latency if port == "fma" else ports.add_latency
         return latency * max(1.0, cost * _IN_A_ROW)
 
-    def _store(self, access: Access, src: str, fused: bool) -> None:
-        names = self._of(access)
+    def _store(self, store: Store, fused: bool) -> None:
+        src, access = store.src, self.tree.accesses[store.dst]
+        names = self._of(access) | self._subscripts(store.at)
         if access.agg is not None:
             self._merge(access, names, self.moves[src], fused)
         elif access.buffer.in_registers:
@@ -233,7 +248,8 @@ class _Counter:
         times, bytes_ = self._instances(names), self._bytes(access.dtype, names)
         across = log2(self.lanes) if self._is_vector(value) and not self._is_vector(target) else 0.0
         multiply = fused or access.agg is Aggregation.PROD
-        self._compute("fma" if multiply else "add", times * (1 + across), bytes_)
+        each = self._merging(access)
+        self._compute("fma" if multiply else "add", times * (1 + across) * each, bytes_)
         self._compute("shuffle", times * across, bytes_)
         if access.dtype in _ROUNDING:
             self._compute("add", times * _ROUNDING[access.dtype], bytes_)
@@ -241,8 +257,13 @@ class _Counter:
             self._move("load", access, target)
             self._move("store", access, target)
         ports = self.machine.ports
-        latency = ports.fma_latency if multiply else ports.add_latency
+        latency = ports.fma_latency if multiply else ports.add_latency * (1 + each) / 2
         self._chain(access, latency * times / self._instances(target), latency * 2 * across)
+
+    def _merging(self, access: Access) -> float:
+        """Instructions that merge two values; a maximum takes several where NaN must pass through."""
+        extreme = access.agg in (Aggregation.MAX, Aggregation.MIN) and access.dtype.is_float
+        return self.machine.functions.minmax if extreme else 1.0
 
     def _chain(self, access: Access, updates: float, across: float) -> None:
         """Cycles of the updates that a cell gets in one pass; the next pass goes on with it, or has cells of its own."""
@@ -305,6 +326,8 @@ def _cost(name: str, dtype: DType, functions: Functions) -> tuple[str, float]:
     """(port, instructions of one vector)."""
     if name == "mul":
         return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
+    if name in ("max", "min") and dtype.is_float:
+        return "add", functions.minmax
     field = _FUNCTION.get(name)
     if field is None:
         return "add", 1

@@ -18,8 +18,6 @@ HORIZON = 2000
 """Cycles of work that a core overlaps with what stands before and after it."""
 FORESEEN = 30
 """Trips of a loop up to which its end is predicted."""
-VISIBLE = 0.15
-"""Share of a resource's time that shows although another one takes longer."""
 
 
 @dataclass(slots=True)
@@ -138,7 +136,7 @@ def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[tuple[str, 
     moved = phase.reads[-1] + phase.writes[-1] + phase.non_temporal
     parts.append(("memory", seconds, _size(moved)))
     longest = max(parts, key=lambda p: p[1])
-    found = [p if p is longest else (p[0], p[1] * VISIBLE, p[2]) for p in parts]
+    found = [p if p is longest else (p[0], p[1] * machine.ports.exposed, p[2]) for p in parts]
     return [*found, ("loop ends", phase.delay * second, "branches")]
 
 
