@@ -34,8 +34,6 @@ _IN_A_ROW = 0.7
 """Share of a function's instructions that wait for the one before."""
 FORWARD = 5
 """Cycles from a store to a load of the same address, beyond the load's own."""
-LOOP = 2
-"""Scalar instructions that keep a loop going."""
 
 
 @dataclass(slots=True)
@@ -114,8 +112,6 @@ class _Counter:
                     self._define(dst, self.moves[src], self.dtypes[src], self.ready[src])
                 case _:
                     pass
-        if self.tree.serial:
-            self.work.issue += LOOP
         if self.inner is not None and self.inner.ordered:
             self._recurrence()
         return self.work

@@ -16,9 +16,9 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.model.footprint import Box, box, union
 from tile_opt.model.scheduled import STATIC, Access, Buffer, Tree
 
-ALL_STAY = 0.6
+ALL_STAY = 0.8
 """Share of a level's ways up to which everything stays."""
-NONE_STAYS = 1.1
+NONE_STAYS = 1.5
 """Share of its ways from which a walk in a circle finds nothing again."""
 
 Lines = dict[Buffer, list[float]]
