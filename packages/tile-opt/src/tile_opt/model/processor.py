@@ -43,10 +43,11 @@ def on_processor(tree: Tree, machine: Machine) -> Estimate:
     """The estimate for a kernel whose grid is dealt out to the cores of `machine`, where that pays."""
     groups = prod(i.extent for i in tree.loops if i.bind is Bind.GRID)
     lines = traffic(tree, machine)
-    alone = _spent(_parts(tree, machine, lines), machine, groups, 1)
+    parts = _parts(tree, machine, lines)
+    alone = _spent(parts, machine, groups, 1)
     if min(groups, machine.cores) < 2:
         return alone
-    shared = _spent(_parts(tree, machine, lines), machine, groups, min(groups, machine.cores))
+    shared = _spent(parts, machine, groups, min(groups, machine.cores))
     return min(alone, shared, key=lambda e: e.seconds)
 
 

@@ -43,9 +43,9 @@ class Term:
     loops: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """What is accessed: a whole buffer, or an array of the kernel's own."""
+    """What is accessed: a whole buffer, or an array of the kernel's own; one object for all its views."""
 
     name: str
     unit: str
@@ -61,7 +61,7 @@ class Buffer:
         return self.unit == "REG"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """All that a leaf reads or writes through one view."""
 
@@ -136,7 +136,9 @@ class _View:
 
 def read(kernel: Block) -> Tree:
     """The tree of one scheduled kernel; its refinements' sources are the buffers of the program around it."""
-    return _tree(kernel, OUTSIDE, (), {}, 1)
+    given = {r.source: r for r in kernel.refs if r.source}
+    views = {n: _View(_buffer(r, n, frozenset()), Affine(), (), ()) for n, r in given.items()}
+    return _tree(kernel, OUTSIDE, (), views, 1)
 
 
 def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[str, _View], entries: int) -> Tree:
@@ -163,8 +165,7 @@ def _view(ref: Refinement, parent: _View | None, nest: Nest, around: frozenset[s
     strides = tuple(s * ref.type.dtype.bytes for s in ref.type.strides)
     if ref.dir is Direction.ALLOC:
         return _View(_buffer(ref, ref.into, around), Affine(), (), strides)
-    if parent is None:
-        parent = _View(_buffer(ref, ref.source, frozenset()), Affine(), (), ())
+    assert parent is not None
     access = ref.access[len(ref.access) - len(strides) :]
     if all(form == _ZERO for form in access):
         return _View(parent.buffer, parent.affine, parent.quasi, strides)
