@@ -12,6 +12,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 
+from tile_opt.model.coalescing import turns
 from tile_opt.model.scheduled import Access, Loop, Tree
 
 FREE = frozenset({"ident"})
@@ -32,6 +33,8 @@ _ROUNDING: Mapping[DType, float] = {DType.FLOAT16: 2, DType.BFLOAT16: 6}
 """Instructions that round a result to 16 bits."""
 _IN_A_ROW = 0.7
 """Share of a function's instructions that wait for the one before."""
+ADDRESS = 2
+"""Instructions that a graphics processor spends on the address of an access."""
 FORWARD = 5
 """Cycles from a store to a load of the same address, beyond the load's own."""
 
@@ -157,7 +160,7 @@ class _Counter:
     def _load(self, load: Load) -> None:
         dst, access = load.dst, self.tree.accesses[load.src]
         names = self._of(access) | self._subscripts(load.at)
-        self._define(dst, names, access.dtype, 0 if access.buffer.in_registers else self._near())
+        self._define(dst, names, access.dtype, self._fetch(access))
         if access.buffer.in_registers:
             self._rearrange(access, names)
         else:
@@ -184,7 +187,9 @@ class _Counter:
     def _move(self, port: str, access: Access, names: frozenset[str]) -> None:
         """Fetch or store every value of the access; what crosses a line counts twice, lanes apart each on their own."""
         times = self._instances(names)
-        if not self._is_vector(names):
+        if self.machine.is_gpu:
+            self._by_sub_groups(access, names, times)
+        elif not self._is_vector(names):
             self._spend(port, times)
             self.work.issue += times
         elif self.vector is None or not self._side_by_side(access):
@@ -197,6 +202,14 @@ class _Counter:
             twice = 1 + crossing(access, self.vector, wide, self.machine)
             self._spend(port, times * twice * max(1.0, bytes_ / self.native))
             self.work.issue += times * max(1.0, bytes_ / self.machine.vector.bytes)
+
+    def _by_sub_groups(self, access: Access, names: frozenset[str], times: int) -> None:
+        """On a graphics processor: the turns that the lanes of a sub-group need, one path for loads and stores."""
+        apart = self._is_vector(names) and not self._side_by_side(access)
+        count = times * (self.lanes if apart else 1)
+        lanes = self.lanes if self._is_vector(names) and not apart else 1
+        self._spend("load", count * turns(access, lanes, self.tree, self.machine))
+        self.work.issue += count + ADDRESS
 
     def _op(self, op: Op, fused: bool) -> None:
         names = frozenset[str]().union(*(self.moves[a] for a in op.args))
@@ -271,6 +284,14 @@ class _Counter:
 
     def _near(self) -> float:
         return self.machine.caches[0].latency if self.machine.caches else 0.0
+
+    def _fetch(self, access: Access) -> float:
+        """Cycles until a loaded value is there, from the nearest place that may have it."""
+        if access.buffer.in_registers:
+            return 0.0
+        if access.buffer.unit == "LOCAL" and self.machine.local is not None:
+            return self.machine.local.latency
+        return self._near()
 
     def _recurrence(self) -> None:
         """A loop in order that reads what it wrote: every operation on the way waits for the one before."""

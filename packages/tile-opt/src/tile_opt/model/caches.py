@@ -14,7 +14,7 @@ from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.model.footprint import Box, box, union
-from tile_opt.model.scheduled import STATIC, Access, Buffer, Tree
+from tile_opt.model.scheduled import ITEMS, STATIC, Access, Buffer, Tree
 
 ALL_STAY = 0.8
 """Share of a level's ways up to which everything stays."""
@@ -79,7 +79,9 @@ class _Touched:
 class _Walk:
     def __init__(self, tree: Tree, machine: Machine) -> None:
         self.caches = machine.caches
-        self.line = self.caches[0].line
+        self.line = self.caches[0].sector or self.caches[0].line
+        self.hashed = machine.is_gpu
+        """Sets are chosen by a hash of the address, so strides do not matter."""
         self.pages = machine.pages
         self.split, self.ways = _parallel(tree, machine.cores)
         self.private = [c.shared < self.ways for c in self.caches]
@@ -107,11 +109,11 @@ class _Walk:
         ]
 
     def _stays(self, cache: Cache, touched: Sequence[_Touched], lines: float) -> float:
-        full = lines * cache.line / cache.bytes
+        full = lines * self.line / cache.bytes
         if full >= NONE_STAYS:
             return 0.0
         excess = 0.0
-        for one in touched:
+        for one in () if self.hashed else touched:
             page = 0 if 0 < self.pages.huge_from <= one.buffer.bytes else self.pages.bytes
             for found in one.boxes:
                 if found.rows:
@@ -135,6 +137,10 @@ class _Walk:
                     one.stand(fixed)
             repeated = {b: [n * loop.extent for n in lines] for b, lines in fetched.items()}
             once = {b: list(map(min, lines, repeated[b])) for b, lines in self._each(touched, fixed).items()}
+            if (
+                self.hashed and loop.bind is Bind.GRID
+            ):  # groups run side by side, each with its own part of a near cache
+                stays = [0.0 if p else s for p, s in zip(self.private, stays, strict=True)]
             fetched = _mixed(once, repeated, stays)
             stays = self.stays(touched, fixed)
         share = node.tree.points / max(1, node.tree.entries * prod(i.extent for i in node.tree.loops))
@@ -165,11 +171,11 @@ class _Walk:
         if node.accesses and not node.inner:
             found[id(node.tree)] = left
         elif node.accesses:
-            fixed = frozenset(i.name for i in node.tree.path if i.bind not in STATIC)
+            fixed = frozenset(i.name for i in node.tree.path if i.bind not in STATIC and i.bind not in ITEMS)
             own = self._each(self.touched(node.accesses, fixed), fixed)
-            found[id(node.tree)] = _taken(own, left, node.tree.points)
+            found[id(node.tree)] = _taken(own, left, node.tree.passes)
         for inner in node.inner:
-            self.share(inner, _taken(inner.entry, left, inner.tree.entries), found)
+            self.share(inner, _taken(inner.entry, left, inner.tree.entries / node.tree.items), found)
 
 
 def _parallel(tree: Tree, cores: int) -> tuple[str, float]:

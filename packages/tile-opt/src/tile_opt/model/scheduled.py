@@ -11,8 +11,8 @@ from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.affine import Affine, DivModOp, Quasi
-from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement, Scope, Store, Transfer
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
+from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement, Scope, Store, Swizzle, Transfer
 
 from tile_opt.lowering.points import OUTSIDE, Nest
 
@@ -41,6 +41,16 @@ class Term:
     stride: int
     extent: int
     loops: frozenset[str]
+    form: DivMod | None = None
+    """What x is of the loops, where it is a quotient or a remainder."""
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """Bytes where the loops have these values, those not mentioned 0."""
+        if self.form is None:
+            (name,) = self.loops
+            return self.stride * values.get(name, 0)
+        num = self.form.num.const + sum(c * values.get(n, 0) for n, c in self.form.num.terms)
+        return self.stride * (num // self.form.den if self.form.op is DivModOp.DIV else num % self.form.den)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +62,7 @@ class Buffer:
     scope: Scope
     bytes: int
     align: int
-    swizzled: bool = False
+    swizzle: Swizzle | None = None
     around: frozenset[str] = frozenset()
     """Loops whose every iteration has it anew."""
 
@@ -115,8 +125,18 @@ class Tree:
 
     @property
     def serial(self) -> tuple[Loop, ...]:
-        """Its own loops that are loops in the code."""
-        return tuple(i for i in self.loops if i.bind not in STATIC)
+        """Its own loops whose iterations follow one another: those of the code, and those of the grid."""
+        return tuple(i for i in self.loops if i.bind not in STATIC and i.bind not in ITEMS)
+
+    @property
+    def items(self) -> int:
+        """Work items that run it side by side, those of loops around it included."""
+        return prod(i.extent for i in self.path if i.bind in ITEMS)
+
+    @property
+    def passes(self) -> float:
+        """How often one item runs its straight-line code, in all groups together."""
+        return self.points / prod(i.extent for i in self.static) / self.items
 
     @property
     def static(self) -> tuple[Loop, ...]:
@@ -176,7 +196,7 @@ def _view(ref: Refinement, parent: _View | None, nest: Nest, around: frozenset[s
 def _buffer(ref: Refinement, name: str, around: frozenset[str]) -> Buffer:
     layout, bytes_ = ref.type.layout, ref.type.nbytes * ref.versions
     align = max(layout.align, ref.type.dtype.bytes)
-    return Buffer(name, ref.loc.unit, ref.loc.scope, bytes_, align, layout.swizzle is not None, around)
+    return Buffer(name, ref.loc.unit, ref.loc.scope, bytes_, align, layout.swizzle, around)
 
 
 def _address(forms: tuple[Quasi, ...], strides: tuple[int, ...], nest: Nest) -> tuple[Affine, tuple[Term, ...]]:
@@ -193,7 +213,8 @@ def _address(forms: tuple[Quasi, ...], strides: tuple[int, ...], nest: Nest) -> 
             num = form.num.substitute(nest.names)
             values = 1 + sum(abs(c) * (nest.ranges[n] - 1) for n, c in num.terms)
             extent = min(form.den, values) if form.op is DivModOp.MOD else -(-values // form.den)
-            quasi.append(Term(form.scale * stride, extent, frozenset(num.names)))
+            resolved_form = DivMod(num, form.den, form.op)
+            quasi.append(Term(form.scale * stride, extent, frozenset(num.names), resolved_form))
     return Affine.of(terms, const), tuple(quasi)
 
 
