@@ -33,7 +33,7 @@ _ROUNDING: Mapping[DType, float] = {DType.FLOAT16: 2, DType.BFLOAT16: 6}
 """Instructions that round a result to 16 bits."""
 _IN_A_ROW = 0.7
 """Share of a function's instructions that wait for the one before."""
-ADDRESS = 2
+ADDRESS = 4
 """Instructions that a graphics processor spends on the address of an access."""
 FORWARD = 5
 """Cycles from a store to a load of the same address, beyond the load's own."""

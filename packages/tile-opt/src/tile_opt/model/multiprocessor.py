@@ -13,7 +13,7 @@ from tile_opt.lowering.matrix import parse_instr
 from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate
-from tile_opt.model.scheduled import Tree
+from tile_opt.model.scheduled import Buffer, Tree
 
 OWN_REGISTERS = 24
 """Registers of an item for addresses, counters and values on the way."""
@@ -50,14 +50,14 @@ def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
     parts = [
         Cause(name, ports[name] * turns * second),
         Cause("matrix", group.matrix * turns * second),
-        *_memory(tree, lines, machine, cores),
+        *_memory(tree, lines, machine, cores, resident),
         Cause("latency", _latency(tree, machine, lines, groups) * ceil(groups / (cores * resident)) * second,
               f"{resident} groups at once"),
+        Cause("dispatch", groups / cores * machine.launch.group, f"{groups} groups"),
     ]  # fmt: skip
     longest = max(parts, key=lambda c: c.seconds)
     causes = [c if c is longest else replace(c, seconds=c.seconds * machine.ports.exposed) for c in parts]
-    starts = ceil(groups / (cores * resident)) * machine.launch.group
-    causes.append(Cause("launch", machine.launch.kernel + starts, f"{groups} groups"))
+    causes.append(Cause("launch", machine.launch.kernel))
     shown = sorted((c for c in causes if c.seconds > 0), key=lambda c: -c.seconds)
     return Estimate(sum(c.seconds for c in shown), tuple(shown), _levels(lines, machine))
 
@@ -113,7 +113,7 @@ def _resident(group: _Group, machine: Machine, occupancy: Occupancy) -> int:
     return max(1, most)
 
 
-def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int) -> list[Cause]:
+def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int, resident: int) -> list[Cause]:
     """Time of the traffic between the near caches and the last, and of that with memory."""
     sector = machine.caches[0].sector or machine.caches[0].line
     written = {a.buffer for t in tree.walk() for a in t.accesses.values() if a.writes}
@@ -122,7 +122,7 @@ def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int
         for buffer, counts in found.items():
             if buffer.unit != "DRAM":
                 continue
-            near += counts[0] * sector
+            near += counts[0] * sector * _together(buffer, tree, resident)
             if buffer in written:
                 writes += counts[-1] * sector
             else:
@@ -134,6 +134,18 @@ def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int
         Cause(f"L{last.level}", near / (last.bandwidth * cores) / (machine.clock_ghz * 1e9), f"{near / 1e6:.3g} MB"),
         Cause("memory", seconds * 1e-9, f"{(reads + writes) / 1e6:.3g} MB"),
     ]
+
+
+def _together(buffer: Buffer, tree: Tree, resident: int) -> float:
+    """Share of a buffer's near traffic that is left where groups on one multiprocessor touch the same parts of it.
+
+    Of so many groups at once, drawn from all, some meet the same part; about half of what they share is still there.
+    """
+    accesses = [a for t in tree.walk() for a in t.accesses.values() if a.buffer is buffer]
+    moving = [i for i in tree.loops if i.bind is Bind.GRID and any(a.moved_by(i.name) for a in accesses)]
+    parts = prod(i.extent for i in moving)
+    distinct = parts * (1 - (1 - 1 / parts) ** resident)
+    return (1 + distinct / resident) / 2
 
 
 def _levels(lines: Mapping[int, Lines], machine: Machine) -> tuple[tuple[str, int], ...]:
@@ -151,8 +163,7 @@ def _levels(lines: Mapping[int, Lines], machine: Machine) -> tuple[tuple[str, in
 
 def _latency(tree: Tree, machine: Machine, lines: Mapping[int, Lines], groups: int) -> float:
     """Cycles from the start to the end of one group that had a multiprocessor for itself."""
-    far = _far(lines, machine)
-    return sum(_path(t, machine, far) for t in tree.inner or [tree]) / groups
+    return _path(tree, machine, _far(lines, machine)) / groups
 
 
 def _far(lines: Mapping[int, Lines], machine: Machine) -> float:
@@ -164,16 +175,60 @@ def _far(lines: Mapping[int, Lines], machine: Machine) -> float:
 
 
 def _path(tree: Tree, machine: Machine, far: float) -> float:
-    """Cycles that an item spends in a block, all entries together, while nothing else holds it up."""
-    work = straight_line(tree, machine)
-    loads = any(a.reads and a.buffer.unit == "DRAM" for a in tree.accesses.values())
+    """Cycles that an item spends in a block, all entries together, while nothing else holds it up.
+
+    Loads that no barrier parts start together, so that their latency counts once; copies ahead run beside the rest of a loop.
+    """
     loop = any(i.bind is Bind.NONE and i.extent > 1 for i in tree.loops)
-    depth = work.depth + (far if loads else 0.0)
-    own = max(work.chain, depth / (UNROLLED if loop and not tree.inner else 1)) if tree.accesses else 0.0
-    own += _waiting(tree.block, machine, far, tree.items)
-    ahead = sum(_path(t, machine, far) for t in tree.inner if _is_prefetch(t))
-    rest = sum(_path(t, machine, far) for t in tree.inner if not _is_prefetch(t))
-    return own * tree.passes + (max(ahead, rest) if loop else ahead + rest)
+    ahead = rest = 0.0
+    for part in _straight(tree):
+        inner = [t for t in part if isinstance(t, Tree)]
+        direct = [t for t in inner if not _loops(t)]
+        if any(_fetches(t) for t in direct if not (loop and _is_prefetch(t))):
+            rest += far * max(t.runs for t in direct)
+        for one in inner:
+            spent = _leaf_path(one, machine) if one in direct else _path(one, machine, far)
+            if loop and _is_prefetch(one):
+                ahead += spent + far * one.runs
+            else:
+                rest += spent
+    own = _own_path(tree, machine, far, loop)
+    return own + (max(ahead, rest) if loop else ahead + rest)
+
+
+def _straight(tree: Tree) -> list[list[object]]:
+    """The statements between barriers, inner blocks as their trees."""
+    parts: list[list[object]] = [[]]
+    inner = iter(tree.inner)
+    for statement in tree.block.body:
+        if isinstance(statement, Sync):
+            parts.append([])
+        else:
+            parts[-1].append(next(inner) if isinstance(statement, Block) else statement)
+    return parts
+
+
+def _loops(tree: Tree) -> bool:
+    return any(i.bind is Bind.NONE and i.extent > 1 for t in tree.walk() for i in t.loops) or bool(tree.inner)
+
+
+def _fetches(tree: Tree) -> bool:
+    return any(a.reads and a.buffer.unit == "DRAM" for a in tree.accesses.values())
+
+
+def _leaf_path(tree: Tree, machine: Machine) -> float:
+    """Cycles of straight-line code, its loads of global memory left out."""
+    work = straight_line(tree, machine)
+    near = machine.caches[0].latency if _fetches(tree) else 0.0
+    return max(work.chain, work.depth - near) * tree.runs + _waiting(tree, machine, 0)
+
+
+def _own_path(tree: Tree, machine: Machine, far: float, loop: bool) -> float:
+    if not tree.accesses:
+        return _waiting(tree, machine, far)
+    work = straight_line(tree, machine)
+    depth = (work.depth + (far if _fetches(tree) else 0.0)) / (UNROLLED if loop and not tree.inner else 1)
+    return max(work.chain, depth) * tree.runs + _waiting(tree, machine, far)
 
 
 def _is_prefetch(tree: Tree) -> bool:
@@ -188,19 +243,18 @@ def _is_prefetch(tree: Tree) -> bool:
     )
 
 
-def _waiting(block: Block, machine: Machine, far: float, items: int) -> float:
-    """Cycles of barriers, of waiting for copies, and of combining values across items."""
-    assert machine.occupancy is not None
-    total = 0.0
-    for statement in block.body:
+def _waiting(tree: Tree, machine: Machine, far: float) -> float:
+    """Cycles of barriers, of waiting for copies, and of combining values across items, all passes together."""
+    local = machine.local.latency if machine.local is not None else 0.0
+    cycles = 0.0
+    for statement in tree.block.body:
         match statement:
             case Sync():
-                total += machine.launch.barrier
-            case Wait(pending=pending):
-                total += far if not pending else 0.0
+                cycles += machine.launch.barrier
+            case Wait(pending=0):
+                cycles += far
             case Reduce():
-                local = machine.local.latency if machine.local is not None else 0.0
-                total += log2(max(2, items)) * (local + machine.launch.barrier)
+                cycles += log2(max(2, tree.items)) * (local + machine.launch.barrier)
             case _:
                 pass
-    return total
+    return cycles * tree.runs

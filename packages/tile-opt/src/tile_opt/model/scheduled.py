@@ -134,6 +134,12 @@ class Tree:
         return prod(i.extent for i in self.path if i.bind in ITEMS)
 
     @property
+    def runs(self) -> float:
+        """How often the busiest item runs it, in all groups together."""
+        around = self.items // prod(i.extent for i in self.loops if i.bind in ITEMS)
+        return self.entries / around * prod(i.extent for i in self.serial)
+
+    @property
     def passes(self) -> float:
         """How often one item runs its straight-line code, in all groups together."""
         return self.points / prod(i.extent for i in self.static) / self.items
