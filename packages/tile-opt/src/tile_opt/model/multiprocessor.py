@@ -17,7 +17,11 @@ from tile_opt.model.scheduled import Buffer, Tree
 
 OWN_REGISTERS = 24
 """Registers of an item for addresses, counters and values on the way."""
-UNROLLED = 4
+PRIVATE = 512
+"""Bytes of an item's own array up to which a near cache has it."""
+ISSUE = 2
+"""Cycles from one instruction of a sub-group to its next."""
+UNROLLED = 6
 """Trips of a loop without barriers whose loads the compiler starts together."""
 
 
@@ -213,14 +217,19 @@ def _loops(tree: Tree) -> bool:
 
 
 def _fetches(tree: Tree) -> bool:
-    return any(a.reads and a.buffer.unit == "DRAM" for a in tree.accesses.values())
+    """Reads global memory, or an item's own array that is too long for registers and lies there as well."""
+    return any(a.reads and (a.buffer.unit == "DRAM" or _is_private(a.buffer)) for a in tree.accesses.values())
+
+
+def _is_private(buffer: Buffer) -> bool:
+    return buffer.unit == "LOCAL" and buffer.scope is Scope.THREAD and buffer.bytes > PRIVATE
 
 
 def _leaf_path(tree: Tree, machine: Machine) -> float:
     """Cycles of straight-line code, its loads of global memory left out."""
     work = straight_line(tree, machine)
     near = machine.caches[0].latency if _fetches(tree) else 0.0
-    return max(work.chain, work.depth - near) * tree.runs + _waiting(tree, machine, 0)
+    return max(work.chain, work.depth - near, work.issue * ISSUE) * tree.runs + _waiting(tree, machine, 0)
 
 
 def _own_path(tree: Tree, machine: Machine, far: float, loop: bool) -> float:
@@ -228,7 +237,7 @@ def _own_path(tree: Tree, machine: Machine, far: float, loop: bool) -> float:
         return _waiting(tree, machine, far)
     work = straight_line(tree, machine)
     depth = (work.depth + (far if _fetches(tree) else 0.0)) / (UNROLLED if loop and not tree.inner else 1)
-    return max(work.chain, depth) * tree.runs + _waiting(tree, machine, far)
+    return max(work.chain, depth, work.issue * ISSUE) * tree.runs + _waiting(tree, machine, far)
 
 
 def _is_prefetch(tree: Tree) -> bool:
