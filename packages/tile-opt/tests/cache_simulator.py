@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 from tile_ir.machine import Cache
-from tile_ir.stripe.nodes import Block, Direction, Load, Store
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Load, Store
 
 Array = np.ndarray[Any, np.dtype[np.int64]]
 GAP = 1 << 26
@@ -55,9 +56,10 @@ def _trace(
 def _leaf(
     block: Block, given: Mapping[str, Any], own: Sequence[Any], parents: Mapping[str, _View], places: dict[str, int]
 ) -> Array:
-    grids = np.meshgrid(*(np.arange(i.range) for i in own), indexing="ij")
+    values = [_values(i, block) for i in own]
+    grids = np.meshgrid(*values, indexing="ij")
     env = given | {i.name: grid.reshape(-1) for i, grid in zip(own, grids, strict=True)}
-    count = int(np.prod([i.range for i in own]))
+    count = int(np.prod([len(v) for v in values]))
     views = _views(block, env, parents, places)
     columns = [np.broadcast_to(_address(s, views, env), count) for s in block.body if _in_memory(s, block)]
     rows = np.stack(columns, 1) if columns else np.zeros((count, 0), np.int64)
@@ -65,6 +67,21 @@ def _leaf(
     for form in block.constraints:
         keep &= np.asarray(form.evaluate(env)) >= 0
     return rows[keep].reshape(-1)
+
+
+def _values(index: Index, block: Block) -> Array:
+    """All values of a loop; of each register of a vector that is contiguous wherever it moves, the first and the last lane."""
+    lanes = index.lanes
+    strides = {
+        form.coefficient(index.name) * stride
+        for ref in block.refs
+        for form, stride in zip(ref.access, ref.type.strides, strict=True)
+        if isinstance(form, Affine)
+    }
+    everything = np.arange(index.range)
+    if index.bind is not Bind.VECTOR or lanes < 3 or not strides <= {0, 1}:
+        return everything
+    return everything[(everything % lanes == 0) | (everything % lanes == lanes - 1)]
 
 
 def _in_memory(statement: Any, block: Block) -> bool:

@@ -14,12 +14,16 @@ from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.model.footprint import Box, box, union
-from tile_opt.model.scheduled import ITEMS, STATIC, Access, Buffer, Tree
+from tile_opt.model.scheduled import ITEMS, STATIC, Access, Buffer, Loop, Tree
 
 ALL_STAY = 0.8
-"""Share of a level's ways up to which everything stays."""
+"""Share of a level's size up to which everything stays."""
 NONE_STAYS = 1.5
-"""Share of its ways from which a walk in a circle finds nothing again."""
+"""Times its size from which a walk in a circle finds nothing again."""
+ANY_WAY, NO_WAY = 0.6, 1.1
+"""The same two for the ways of the sets that strided rows fall into: some lines are lost before all ways are taken."""
+EVEN = 0.1
+"""Share of the ways by which lines are taken to be spread over all sets."""
 
 Lines = dict[Buffer, list[float]]
 """Lines per level of cache."""
@@ -35,6 +39,10 @@ class _Node:
     """All beneath it."""
     entry: Lines = field(default_factory=Lines)
     """Lines of one entry, were nothing at hand before."""
+    stays: Lines = field(default_factory=Lines)
+    """Per buffer and level, the share that is still there when the node is entered again at once."""
+    touched: dict[Buffer, float] = field(default_factory=dict[Buffer, float])
+    """Distinct lines of one entry."""
 
 
 def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
@@ -44,9 +52,8 @@ def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
     """
     walk = _Walk(tree, machine)
     root = _node(tree)
-    whole = walk.enter(root, frozenset())
-    stays = walk.stays(whole, frozenset())
-    total = {b: [n * (1 - s) for n, s in zip(lines, stays, strict=True)] for b, lines in root.entry.items()}
+    walk.enter(root, frozenset())
+    total = {b: [n * (1 - s) for n, s in zip(lines, root.stays[b], strict=True)] for b, lines in root.entry.items()}
     found: dict[int, Lines] = {}
     walk.share(root, total, found)
     return found
@@ -112,40 +119,62 @@ class _Walk:
         full = lines * self.line / cache.bytes
         if full >= NONE_STAYS:
             return 0.0
-        excess = 0.0
-        for one in () if self.hashed else touched:
-            page = 0 if 0 < self.pages.huge_from <= one.buffer.bytes else self.pages.bytes
-            for found in one.boxes:
-                if found.rows:
-                    own = found.lines(cache.line) * cache.line / cache.bytes
-                    excess = max(excess, found.pressure(cache, page) - own)
-        return min(1.0, max(0.0, (NONE_STAYS - full - excess) / (NONE_STAYS - ALL_STAY)))
+        room = (NONE_STAYS - full) / (NONE_STAYS - ALL_STAY)
+        if self.hashed:
+            return min(1.0, room)
+        crowd = max((self._crowd(cache, one) for one in touched), default=0.0)
+        ways = (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd > EVEN else 1.0
+        return max(0.0, min(1.0, room, ways))
 
-    def enter(self, node: _Node, outside: frozenset[str]) -> list[_Touched]:
-        """Fill in `entry` of the node and all within it; `outside` are the loops around the node."""
+    def _crowd(self, cache: Cache, one: _Touched) -> float:
+        """Share of the ways of the sets that a buffer falls into, beyond its share of the whole cache."""
+        page = 0 if 0 < self.pages.huge_from <= one.buffer.bytes else self.pages.bytes
+        return max(
+            (b.pressure(cache, page) - b.lines(cache.line) * cache.line / cache.bytes for b in one.boxes if b.rows),
+            default=0.0,
+        )
+
+    def enter(self, node: _Node, outside: frozenset[str]) -> None:
+        """Fill in what one entry of the node, and of all within it, fetches; `outside` are the loops around the node."""
         loops = node.tree.serial
         fixed = outside | {i.name for i in loops}
         for inner in node.inner:
             self.enter(inner, fixed)
         touched = self.touched(node.below, fixed)
-        stays = self.stays(touched, fixed)
-        fetched = _mixed(self._each(touched, fixed), self._body(node, fixed), stays)
+        node.stays = self._within(node, touched, fixed)
+        fetched = _mixed(self._each(touched, fixed), self._body(node, fixed), node.stays)
         for loop in reversed(loops):
             fixed = fixed - {loop.name}
-            for one in touched:
-                if loop.name in one.moving:
-                    one.stand(fixed)
+            moved = [one for one in touched if loop.name in one.moving]
+            for one in moved:
+                one.stand(fixed)
             repeated = {b: [n * loop.extent for n in lines] for b, lines in fetched.items()}
             once = {b: list(map(min, lines, repeated[b])) for b, lines in self._each(touched, fixed).items()}
-            if (
-                self.hashed and loop.bind is Bind.GRID
-            ):  # groups run side by side, each with its own part of a near cache
-                stays = [0.0 if p else s for p, s in zip(self.private, stays, strict=True)]
-            fetched = _mixed(once, repeated, stays)
+            fetched = _mixed(once, repeated, self._beside(node.stays, loop))
             stays = self.stays(touched, fixed)
+            # What a loop does not move is touched again at once: it stays as it did within an iteration.
+            node.stays = node.stays | {one.buffer: stays for one in moved}
         share = node.tree.points / max(1, node.tree.entries * prod(i.extent for i in node.tree.loops))
         node.entry = {b: [n * share for n in lines] for b, lines in fetched.items()}
-        return touched
+        node.touched = {one.buffer: one.lines for one in touched}
+
+    def _within(self, node: _Node, touched: Sequence[_Touched], fixed: frozenset[str]) -> Lines:
+        """What stays from one iteration of the node's statements to the next; as within its blocks, where each touches it all."""
+        stays = self.stays(touched, fixed)
+        found: Lines = {}
+        for one in touched:
+            inner = [n for n in node.inner if one.buffer in n.touched]
+            whole = bool(inner) and all(n.touched[one.buffer] >= one.lines for n in inner)
+            found[one.buffer] = (
+                [min(levels) for levels in zip(*(n.stays[one.buffer] for n in inner), strict=True)] if whole else stays
+            )
+        return found
+
+    def _beside(self, stays: Lines, loop: Loop) -> Lines:
+        """Groups of a graphics processor run side by side, each with its own part of a near cache."""
+        if not self.hashed or loop.bind is not Bind.GRID:
+            return stays
+        return {b: [0.0 if p else s for p, s in zip(self.private, found, strict=True)] for b, found in stays.items()}
 
     def _body(self, node: _Node, fixed: frozenset[str]) -> Lines:
         """One iteration of everything when nothing stays between statements and inner blocks."""
@@ -198,8 +227,8 @@ def _taken(each: Lines, left: Lines, times: float) -> Lines:
     return taken
 
 
-def _mixed(once: Lines, again: Lines, stays: Sequence[float]) -> Lines:
-    """Lines where the share `stays` is fetched once, the rest each time."""
+def _mixed(once: Lines, again: Lines, stays: Lines) -> Lines:
+    """Lines where the share that `stays` is fetched once, the rest each time."""
     return {
-        b: [s * x + (1 - s) * y for s, x, y in zip(stays, lines, again[b], strict=True)] for b, lines in once.items()
+        b: [s * x + (1 - s) * y for s, x, y in zip(stays[b], lines, again[b], strict=True)] for b, lines in once.items()
     }
