@@ -1,6 +1,6 @@
 """Measuring what a device does not say: rates and launch costs, by small programs whose time the model explains.
 
-Each probe's time is mostly one cause. The number behind that cause is changed until the predicted time is the measured
+Each probe's time is mostly due to one number of the machine, which is changed until the predicted time is the measured
 one. What was measured is kept per device beside the user's settings and laid over the probed machine from then on.
 """
 
@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,12 @@ MOST = 8.0
 """A number is changed by at most this factor: what seems to need more was disturbed, or is not what the model thinks."""
 ROUNDS, LONG = 12, 0.1
 """Runs of each probe at least, and seconds that short ones are repeated for; the best run counts."""
-TURNS = 4
+TURNS = 2
 """How often the numbers are fitted: they depend on each other a little."""
+STEPS = 10
+"""Halvings of the interval of a factor."""
+FLAT = 0.02
+"""Share of the time below which a change does not count."""
 _SUM = "function (A[M, N]) -> (S) { S[i : M] = +(A[i, j]); }"
 _ADD = "function (A, B) -> (C) { C = A + B; }"
 _PRODUCT = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"
@@ -40,10 +45,9 @@ _PRODUCT = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A program whose time is mostly the cause called `cause`; `change` makes that cause take so many times as long."""
+    """A program whose time is mostly due to one number; `change` makes what that number stands for take so many times as long."""
 
     name: str
-    cause: str
     source: str
     shapes: tuple[tuple[int, ...], ...]
     change: Callable[[Machine, float], Machine]
@@ -71,14 +75,14 @@ def probes(machine: Machine) -> Iterator[Probe]:
     """What is measured on a machine: its start, arithmetic, each shared or last cache, and memory both ways."""
     last = machine.caches[-1].bytes if machine.caches else 1 << 20
     many = max(1 << 22, min(1 << 25, last // 4 * 4))
-    yield Probe("start", "launch", _ADD, ((8,), (8,)), _start)
+    yield Probe("start", _ADD, ((8,), (8,)), _start)
     side = 1024 if machine.is_gpu else 192
-    yield Probe("arithmetic", "", _PRODUCT, ((side, side), (side, side)), _clock)
+    yield Probe("arithmetic", _PRODUCT, ((side, side), (side, side)), _clock)
     for number, cache in enumerate(machine.caches[1:], 1):
         rows = max(16, min(cache.bytes // 3, 1 << 25) // 4096)
-        yield Probe(f"L{cache.level}", f"L{cache.level}", _SUM, ((rows, 1024),), _cache(number))
-    yield Probe("memory, reading", "memory", _SUM, ((many // 1024, 1024),), _read)
-    yield Probe("memory, both ways", "memory", _ADD, ((many // 2,), (many // 2,)), _write)
+        yield Probe(f"L{cache.level}", _SUM, ((rows, 1024),), _cache(number))
+    yield Probe("memory, reading", _SUM, ((many // 1024, 1024),), _read)
+    yield Probe("memory, both ways", _ADD, ((many // 2,), (many // 2,)), _write)
 
 
 def _start(machine: Machine, factor: float) -> Machine:
@@ -166,33 +170,50 @@ def _lowered(device: Device, probe: Probe) -> Lowered:
 def fitted(device: Device, found: Sequence[tuple[Probe, Sequence[Block], float]]) -> Machine:
     """The device's machine, changed until it predicts what was measured, as far as each probe's own cause goes."""
     machine = device.target.machine
-    spent: dict[str, float] = {}
+    factors: dict[str, float] = {}
     for probe, blocks, seconds in list(found) * TURNS:
         if not blocks:
             continue
-        total, part = _predicted(device, machine, probe, blocks)
-        if part <= total / 4:
-            continue  # something else decides
-        factor = max(0.1, (seconds - (total - part)) / part)
-        allowed = min(MOST, max(1 / MOST, spent.get(probe.name, 1.0) * factor))
-        machine = probe.change(machine, allowed / spent.get(probe.name, 1.0))
-        spent[probe.name] = allowed
+        before = factors.get(probe.name, 1.0)
+        at = partial(_changed, device, machine, probe, blocks)
+        factor = _factor(at, seconds, MOST / before, 1 / MOST / before)
+        machine = probe.change(machine, factor)
+        factors[probe.name] = before * factor
     return machine
 
 
-def _predicted(device: Device, machine: Machine, probe: Probe, blocks: Sequence[Block]) -> tuple[float, float]:
-    """(seconds of all kernels, those of the probe's cause); without a cause, of all that is not the start."""
+def _changed(device: Device, machine: Machine, probe: Probe, blocks: Sequence[Block], factor: float) -> float:
+    return _predicted(device, probe.change(machine, factor), blocks)
+
+
+def _factor(predicted: Callable[[float], float], seconds: float, most: float, least: float) -> float:
+    """The factor nearest to 1 that brings the predicted time to `seconds`, or as near as it gets between the bounds."""
+    grow = seconds > predicted(1.0)
+    near, far = 1.0, most if grow else least
+    end = predicted(far)
+    goal = min(seconds, end * (1 - FLAT)) if grow else max(seconds, end * (1 + FLAT))
+    if (goal <= predicted(1.0)) is grow:
+        return 1.0  # this number does not matter to the probe
+    for _ in range(STEPS):
+        middle = (near * far) ** 0.5
+        if (predicted(middle) < goal) is grow:
+            near = middle
+        else:
+            far = middle
+    return far
+
+
+def _predicted(device: Device, machine: Machine, blocks: Sequence[Block]) -> float:
+    """Seconds of all kernels of a probe."""
     from tile_opt.model.estimate import estimate
 
     target = replace(device.target, machine=machine)
-    causes = [cause for block in blocks for cause in estimate(block, target).causes]
-    mine = [c for c in causes if (c.name == probe.cause if probe.cause else c.name not in ("launch", "hand-off"))]
-    return sum(c.seconds for c in causes), sum(c.seconds for c in mine)
+    return sum(estimate(block, target).seconds for block in blocks)
 
 
 def _measured(device: Device, machine: Machine, probe: Probe, blocks: Sequence[Block], seconds: float) -> Measured:
-    before = _predicted(device, device.target.machine, probe, blocks)[0]
-    return Measured(probe, seconds, before, _predicted(device, machine, probe, blocks)[0])
+    before = _predicted(device, device.target.machine, blocks)
+    return Measured(probe, seconds, before, _predicted(device, machine, blocks))
 
 
 # --- keeping --------------------------------------------------------------------------------------
@@ -226,9 +247,9 @@ def keep(device: Device, calibration: Calibration) -> Path:
     path = stored(device)
     path.parent.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {"device": device.name, "machine": to_document(calibration.machine)}
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(document, indent=2), encoding="utf-8")
-    partial.replace(path)
+    unfinished = path.with_suffix(".partial")
+    unfinished.write_text(json.dumps(document, indent=2), encoding="utf-8")
+    unfinished.replace(path)
     _use(device, calibration.machine)
     return path
 
