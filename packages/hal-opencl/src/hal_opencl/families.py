@@ -73,7 +73,8 @@ def _machine(rule: Mapping[str, Any], target: Target, info: DeviceInfo) -> Machi
         vector = replace(machine.vector, registers=target.settings.registers, bytes=target.settings.vector_bytes)
         return replace(machine, vector=vector, cores=units, clock_ghz=max(clock, machine.clock_ghz))
     *near, last = machine.caches
-    last = replace(last, bytes=info.cache_bytes or last.bytes, shared=units)
+    # Some drivers report the first level, or all of its parts together.
+    last = replace(last, bytes=max(info.cache_bytes, last.bytes), shared=units)
     local = machine.local and replace(machine.local, bytes=max(machine.local.bytes, info.local_bytes))
     memory = replace(machine.memory, all_cores=_scaled(machine.memory.all_cores, units / machine.cores))
     occupancy = machine.occupancy

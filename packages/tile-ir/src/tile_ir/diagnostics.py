@@ -146,6 +146,10 @@ class TilePlanError(TileError):
     """A plan does not fit its kernel or the device."""
 
 
+class TileMachineWarning(UserWarning):
+    """What was measured of a device is damaged and not used."""
+
+
 class TilePlanWarning(UserWarning):
     """A plan that works, and will be slow."""
 

@@ -70,6 +70,8 @@ class Ports:
     """Instructions of all kinds, scalar ones (addresses, loop control) included."""
     fma_latency: float = 4
     add_latency: float = 4
+    exposed: float = 0.15
+    """Share of the shorter of two demands, such as arithmetic and a cache's traffic, that shows although they overlap."""
     window: int = 320
     """Instructions among which independent ones are found; 0 where they run in order."""
     mispredict: float = 15
@@ -168,6 +170,8 @@ class Functions:
     inverse: float = 28
     """asin, acos, atan, sinh and cosh."""
     pow: float = 120
+    minmax: float = 3
+    """The larger or smaller of two floats, NaN if either is."""
     double: float = 8
     """How many times as many for a vector of float64, division and roots apart."""
 

@@ -14,7 +14,9 @@ def devices() -> list[Device]:
     """Every device of every installed backend; each has `id`, `name`, `target` and `capabilities`."""
     import tile_hal
 
-    return list(tile_hal.devices())
+    from tile_runtime.calibration import applied
+
+    return [applied(found) for found in tile_hal.devices()]
 
 
 def device(id: str | Device | None = None) -> Device:
@@ -43,5 +45,7 @@ def _found(id: str | Device | None) -> Device:
     if not (id is None or isinstance(id, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
         message = f"a device is named by its id or a Device, not by {type(id).__name__} {id!r}"
         raise TileDeviceError(Diagnostic("TILE-E516", message, hint="such as device='llvm:0'"))
-    found = _known[id] = tile_hal.device(id)
+    from tile_runtime.calibration import applied
+
+    found = _known[id] = applied(tile_hal.device(id))
     return found

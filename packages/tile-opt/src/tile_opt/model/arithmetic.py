@@ -9,8 +9,10 @@ from math import log2, prod
 from tile_ir.dtype import DType, Kind
 from tile_ir.machine import Functions, Machine, Ports
 from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 
+from tile_opt.model.coalescing import turns
 from tile_opt.model.scheduled import Access, Loop, Tree
 
 FREE = frozenset({"ident"})
@@ -19,6 +21,9 @@ _FUNCTION: Mapping[str, str] = {
     **dict.fromkeys(("sin", "cos", "tan"), "trigonometric"),
     **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh"), "inverse"),
 }  # fmt: skip
+_DIVISIONS = frozenset({"div", "recip", "sqrt"})
+_SHORTEST_DIVISION = 0.3
+"""Of the time that a whole register takes."""
 _INTEGER_DIVISION = 12
 """Instructions for each element: there is none for vectors."""
 _INTEGER_PRODUCT = 2
@@ -26,10 +31,12 @@ _NARROW: Mapping[DType, float] = {DType.FLOAT16: 1, DType.BFLOAT16: 2}
 """Instructions that widen a vector of 16-bit floats, or that store one."""
 _ROUNDING: Mapping[DType, float] = {DType.FLOAT16: 2, DType.BFLOAT16: 6}
 """Instructions that round a result to 16 bits."""
+_IN_A_ROW = 0.7
+"""Share of a function's instructions that wait for the one before."""
+ADDRESS = 4
+"""Instructions that a graphics processor spends on the address of an access."""
 FORWARD = 5
 """Cycles from a store to a load of the same address, beyond the load's own."""
-LOOP = 2
-"""Scalar instructions that keep a loop going."""
 
 
 @dataclass(slots=True)
@@ -88,6 +95,7 @@ class _Counter:
         self.lanes = self.vector.lanes if self.vector else 1
         self.inner = next((i for i in reversed(tree.path) if i.bind is Bind.NONE and i.extent > 1), None)
         self.moves: dict[str, frozenset[str]] = {}
+        self.ready: dict[str, float] = {}
         self.dtypes: dict[str, DType] = {}
         self.work = Work()
 
@@ -95,23 +103,26 @@ class _Counter:
         products = self._products()
         for statement in self.tree.block.body:
             match statement:
-                case Load(dst=dst, src=src):
-                    self._load(dst, self.tree.accesses[src])
-                case Store(dst=dst, src=src):
-                    self._store(self.tree.accesses[dst], src, src in products)
+                case Load():
+                    self._load(statement)
+                case Store():
+                    self._store(statement, statement.src in products)
                 case Op():
                     self._op(statement, statement.dst in products)
                 case Const(dst=dst, dtype=dtype) | LoadIndex(dst=dst, dtype=dtype):
-                    self.moves[dst], self.dtypes[dst] = frozenset(), dtype
+                    self._define(dst, frozenset(), dtype, 0)
                 case Reduce(dst=dst, src=src):
-                    self.moves[dst], self.dtypes[dst] = self.moves[src], self.dtypes[src]
+                    self._define(dst, self.moves[src], self.dtypes[src], self.ready[src])
                 case _:
                     pass
-        if self.tree.serial:
-            self.work.issue += LOOP
         if self.inner is not None and self.inner.ordered:
             self._recurrence()
         return self.work
+
+    def _define(self, name: str, moves: frozenset[str], dtype: DType, ready: float) -> None:
+        """A value: the static loops that it moves with, its type, and the cycles after which it is there."""
+        self.moves[name], self.dtypes[name], self.ready[name] = moves, dtype, ready
+        self.work.depth = max(self.work.depth, ready)
 
     # how often, and how wide
 
@@ -142,9 +153,14 @@ class _Counter:
 
     # statements
 
-    def _load(self, dst: str, access: Access) -> None:
-        names = self._of(access)
-        self.moves[dst], self.dtypes[dst] = names, access.dtype
+    def _subscripts(self, at: Sequence[Quasi | str]) -> frozenset[str]:
+        """Static loops that move subscripts which only the run knows."""
+        return frozenset[str]().union(*(self.moves[a] for a in at if isinstance(a, str)))
+
+    def _load(self, load: Load) -> None:
+        dst, access = load.dst, self.tree.accesses[load.src]
+        names = self._of(access) | self._subscripts(load.at)
+        self._define(dst, names, access.dtype, self._fetch(access))
         if access.buffer.in_registers:
             self._rearrange(access, names)
         else:
@@ -165,20 +181,21 @@ class _Counter:
         """Neighbouring lanes are neighbours in memory."""
         return (
             self.vector is not None
-            and not access.scattered
             and access.stride(self.vector.name) == access.dtype.bytes
         )  # fmt: skip
 
     def _move(self, port: str, access: Access, names: frozenset[str]) -> None:
         """Fetch or store every value of the access; what crosses a line counts twice, lanes apart each on their own."""
         times = self._instances(names)
-        if not self._is_vector(names):
+        if self.machine.is_gpu:
+            self._by_sub_groups(access, names, times)
+        elif not self._is_vector(names):
             self._spend(port, times)
             self.work.issue += times
         elif self.vector is None or not self._side_by_side(access):
             self._spend(port, times * self.lanes)
-            self._spend("shuffle", times * self.lanes)
-            self.work.issue += 2 * times * self.lanes
+            self._compute("shuffle", times * self.lanes, self.lanes * access.dtype.bytes)
+            self.work.issue += times * self.lanes
         else:
             bytes_ = self.lanes * access.dtype.bytes
             wide = min(bytes_, self.machine.vector.bytes)
@@ -186,23 +203,46 @@ class _Counter:
             self._spend(port, times * twice * max(1.0, bytes_ / self.native))
             self.work.issue += times * max(1.0, bytes_ / self.machine.vector.bytes)
 
+    def _by_sub_groups(self, access: Access, names: frozenset[str], times: int) -> None:
+        """On a graphics processor: the turns that the lanes of a sub-group need, one path for loads and stores."""
+        apart = self._is_vector(names) and not self._side_by_side(access)
+        count = times * (self.lanes if apart else 1)
+        lanes = self.lanes if self._is_vector(names) and not apart else 1
+        self._spend("load", count * turns(access, lanes, self.tree, self.machine))
+        self.work.issue += count + ADDRESS
+
     def _op(self, op: Op, fused: bool) -> None:
         names = frozenset[str]().union(*(self.moves[a] for a in op.args))
-        self.moves[op.dst], self.dtypes[op.dst] = names, op.dtype
+        ready = max((self.ready[a] for a in op.args), default=0.0)
         if op.name in FREE or fused:
+            self._define(op.dst, names, op.dtype, ready)
             return
         operand = self.dtypes[op.args[0]] if op.args else op.dtype
         dtype = op.dtype if _width(op.dtype) >= _width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
         port, cost = _cost(op.name, dtype, self.machine.functions)
-        if op.name in ("div", "recip") and not dtype.is_float:
-            times *= self.lanes if self._is_vector(names) else 1
+        self._define(op.dst, names, op.dtype, ready + self._latency(port, cost))
+        if op.name in _DIVISIONS:
+            times *= self._division(dtype, names, bytes_)
         self._compute(port, times * cost, bytes_)
         if op.dtype in _ROUNDING:
             self._compute("add", times * _ROUNDING[op.dtype], bytes_)
 
-    def _store(self, access: Access, src: str, fused: bool) -> None:
-        names = self._of(access)
+    def _division(self, dtype: DType, names: frozenset[str], bytes_: float) -> float:
+        """Floats: shorter vectors are divided sooner; integers one by one."""
+        if dtype.is_float:
+            return max(_SHORTEST_DIVISION, min(1.0, bytes_ / self.machine.vector.bytes))
+        return self.lanes if self._is_vector(names) else 1
+
+    def _latency(self, port: str, cost: float) -> float:
+        """Cycles of an operation; of a polynomial most steps wait for the one before."""
+        ports = self.machine.ports
+        latency = ports.fma_latency if port == "fma" else ports.add_latency
+        return latency * max(1.0, cost * _IN_A_ROW)
+
+    def _store(self, store: Store, fused: bool) -> None:
+        src, access = store.src, self.tree.accesses[store.dst]
+        names = self._of(access) | self._subscripts(store.at)
         if access.agg is not None:
             self._merge(access, names, self.moves[src], fused)
         elif access.buffer.in_registers:
@@ -217,7 +257,8 @@ class _Counter:
         times, bytes_ = self._instances(names), self._bytes(access.dtype, names)
         across = log2(self.lanes) if self._is_vector(value) and not self._is_vector(target) else 0.0
         multiply = fused or access.agg is Aggregation.PROD
-        self._compute("fma" if multiply else "add", times * (1 + across), bytes_)
+        each = self._merging(access)
+        self._compute("fma" if multiply else "add", times * (1 + across) * each, bytes_)
         self._compute("shuffle", times * across, bytes_)
         if access.dtype in _ROUNDING:
             self._compute("add", times * _ROUNDING[access.dtype], bytes_)
@@ -225,8 +266,13 @@ class _Counter:
             self._move("load", access, target)
             self._move("store", access, target)
         ports = self.machine.ports
-        latency = ports.fma_latency if multiply else ports.add_latency
+        latency = ports.fma_latency if multiply else ports.add_latency * (1 + each) / 2
         self._chain(access, latency * times / self._instances(target), latency * 2 * across)
+
+    def _merging(self, access: Access) -> float:
+        """Instructions that merge two values; a maximum takes several where NaN must pass through."""
+        extreme = access.agg in (Aggregation.MAX, Aggregation.MIN) and access.dtype.is_float
+        return self.machine.functions.minmax if extreme else 1.0
 
     def _chain(self, access: Access, updates: float, across: float) -> None:
         """Cycles of the updates that a cell gets in one pass; the next pass goes on with it, or has cells of its own."""
@@ -239,6 +285,14 @@ class _Counter:
     def _near(self) -> float:
         return self.machine.caches[0].latency if self.machine.caches else 0.0
 
+    def _fetch(self, access: Access) -> float:
+        """Cycles until a loaded value is there, from the nearest place that may have it."""
+        if access.buffer.in_registers:
+            return 0.0
+        if access.buffer.unit == "LOCAL" and self.machine.local is not None:
+            return self.machine.local.latency
+        return self._near()
+
     def _recurrence(self) -> None:
         """A loop in order that reads what it wrote: every operation on the way waits for the one before."""
         accesses = self.tree.accesses.values()
@@ -246,9 +300,8 @@ class _Counter:
         again = [a for a in accesses if a.reads and a.buffer in kept]
         if not again:
             return
-        functions, ports = self.machine.functions, self.machine.ports
         ops = [s for s in self.tree.block.body if isinstance(s, Op) and s.name not in FREE]
-        latency = sum(ports.add_latency * max(1.0, _cost(o.name, o.dtype, functions)[1] / 4) for o in ops)
+        latency = sum(self._latency(*_cost(o.name, o.dtype, self.machine.functions)) for o in ops)
         if any(not a.buffer.in_registers for a in again):
             latency += FORWARD + self._near()
         self.work.chain = max(self.work.chain, latency)
@@ -290,6 +343,8 @@ def _cost(name: str, dtype: DType, functions: Functions) -> tuple[str, float]:
     """(port, instructions of one vector)."""
     if name == "mul":
         return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
+    if name in ("max", "min") and dtype.is_float:
+        return "add", functions.minmax
     field = _FUNCTION.get(name)
     if field is None:
         return "add", 1

@@ -6,7 +6,7 @@ hand for the next iteration; so a whole run of that loop fetches each distinct l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -14,12 +14,16 @@ from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.model.footprint import Box, box, union
-from tile_opt.model.scheduled import STATIC, Access, Buffer, Tree
+from tile_opt.model.scheduled import ITEMS, STATIC, Access, Buffer, Loop, Tree
 
-ALL_STAY = 0.6
-"""Share of a level's ways up to which everything stays."""
-NONE_STAYS = 1.1
-"""Share of its ways from which a walk in a circle finds nothing again."""
+ALL_STAY = 0.8
+"""Share of a level's size up to which everything stays."""
+NONE_STAYS = 1.5
+"""Times its size from which a walk in a circle finds nothing again."""
+ANY_WAY, NO_WAY = 0.6, 1.1
+"""The same two for the ways of the sets that strided rows fall into: some lines are lost before all ways are taken."""
+EVEN = 0.1
+"""Share of the ways by which lines are taken to be spread over all sets."""
 
 Lines = dict[Buffer, list[float]]
 """Lines per level of cache."""
@@ -28,13 +32,17 @@ Lines = dict[Buffer, list[float]]
 @dataclass(slots=True)
 class _Node:
     tree: Tree
-    accesses: tuple[Access, ...]
+    accesses: list[Access]
     """Of its own statements, those of registers left out."""
     inner: list[_Node]
-    below: tuple[Access, ...]
-    """All beneath it, each once."""
+    below: list[Access]
+    """All beneath it."""
     entry: Lines = field(default_factory=Lines)
     """Lines of one entry, were nothing at hand before."""
+    stays: Lines = field(default_factory=Lines)
+    """Per buffer and level, the share that is still there when the node is entered again at once."""
+    touched: dict[Buffer, float] = field(default_factory=dict[Buffer, float])
+    """Distinct lines of one entry."""
 
 
 def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
@@ -43,161 +51,184 @@ def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
     A kernel is taken to run again and again: what fits in a level is there when it starts.
     """
     walk = _Walk(tree, machine)
-    root = walk.node(tree)
+    root = _node(tree)
     walk.enter(root, frozenset())
-    stays = walk.stays(walk.boxes(root.below, frozenset()), frozenset())
-    total = {b: [n * (1 - s) for n, s in zip(lines, stays, strict=True)] for b, lines in root.entry.items()}
+    total = {b: [n * (1 - s) for n, s in zip(lines, root.stays[b], strict=True)] for b, lines in root.entry.items()}
     found: dict[int, Lines] = {}
     walk.share(root, total, found)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """A grid loop whose iterations are dealt out to `ways` cores."""
-
-    loop: str
-    ways: float
+def _node(tree: Tree) -> _Node:
+    own = [a for a in tree.accesses.values() if not a.buffer.in_registers]
+    inner = [_node(t) for t in tree.inner]
+    return _Node(tree, own, inner, [*own, *(a for n in inner for a in n.below)])
 
 
-def _parallel(tree: Tree, cores: int) -> _Split:
-    grids = [i for i in tree.loops if i.bind is Bind.GRID]
-    groups = prod(i.extent for i in grids)
-    ways = min(cores, groups)
-    for loop in reversed(grids):
-        if loop.extent >= ways:
-            return _Split(loop.name, ways)
-    return _Split(grids[0].name if grids else "", min(ways, grids[0].extent) if grids else 1)
+class _Touched:
+    """What some accesses touch of one buffer while some loops stand still."""
+
+    __slots__ = ("accesses", "boxes", "buffer", "line", "lines", "moved", "moving")
+
+    def __init__(self, buffer: Buffer, accesses: list[Access], line: int, moved: bool) -> None:
+        self.buffer, self.accesses, self.line, self.moved = buffer, accesses, line, moved
+        self.moving = frozenset(n for a in accesses for t in a.terms for n in t.loops)
+        self.boxes: list[Box] = []
+        self.lines = 0.0
+
+    def stand(self, fixed: frozenset[str]) -> None:
+        """Find the boxes while the loops `fixed` stand still and all others run."""
+        boxes = [box(a, fixed, self.line) for a in self.accesses]
+        self.boxes = union(boxes, self.line) if len(boxes) > 1 else boxes
+        self.lines = min(sum(b.lines(self.line) for b in self.boxes), -(-self.buffer.bytes // self.line))
 
 
 class _Walk:
     def __init__(self, tree: Tree, machine: Machine) -> None:
         self.caches = machine.caches
-        self.line = self.caches[0].line
+        self.line = self.caches[0].sector or self.caches[0].line
+        self.hashed = machine.is_gpu
+        """Sets are chosen by a hash of the address, so strides do not matter."""
         self.pages = machine.pages
-        self.split = split = _parallel(tree, machine.cores)
-        self.private = [c.shared < split.ways for c in self.caches]
+        self.split, self.ways = _parallel(tree, machine.cores)
+        self.private = [c.shared < self.ways for c in self.caches]
         everything = (a for t in tree.walk() for a in t.accesses.values())
-        self.moved = {a.buffer for a in everything if a.moved_by(split.loop)}
-        self.known: dict[tuple[Access, frozenset[str]], Box] = {}
+        self.moved = {a.buffer for a in everything if a.moved_by(self.split)}
 
-    def node(self, tree: Tree) -> _Node:
-        own = tuple(a for a in tree.accesses.values() if not a.buffer.in_registers)
-        inner = [self.node(t) for t in tree.inner]
-        below = tuple(dict.fromkeys((*own, *(a for n in inner for a in n.below))))
-        return _Node(tree, own, inner, below)
-
-    # what is touched
-
-    def boxes(self, accesses: Sequence[Access], fixed: frozenset[str]) -> dict[Buffer, list[Box]]:
+    def touched(self, accesses: list[Access], fixed: frozenset[str]) -> list[_Touched]:
         """By buffer, what is touched while all loops but the `fixed` ones run."""
-        found: dict[Buffer, list[Box]] = {}
+        buffers: dict[Buffer, list[Access]] = {}
         for access in accesses:
-            found.setdefault(access.buffer, []).append(self._box(access, fixed))
-        return {b: union(boxes, self.line) if len(boxes) > 1 else boxes for b, boxes in found.items()}
-
-    def _box(self, access: Access, fixed: frozenset[str]) -> Box:
-        held = frozenset(n for t in access.terms for n in t.loops if n in fixed)
-        key = (access, held)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = box(access, held, self.line)
+            buffers.setdefault(access.buffer, []).append(access)
+        found = [_Touched(b, some, self.line, b in self.moved) for b, some in buffers.items()]
+        for one in found:
+            one.stand(fixed)
         return found
 
-    def lines(self, boxes: Mapping[Buffer, list[Box]]) -> dict[Buffer, float]:
-        return {b: min(sum(x.lines(self.line) for x in found), -(-b.bytes // self.line)) for b, found in boxes.items()}
-
-    def stays(self, boxes: Mapping[Buffer, list[Box]], fixed: frozenset[str]) -> list[float]:
-        """Per level, the share of the boxes that is still there when they are touched again."""
-        lines = self.lines(boxes)
-        dealt = self.split.ways if self.split.loop not in fixed else 1
-        total = sum(lines.values())
-        part = sum(n / dealt if b in self.moved else n for b, n in lines.items()) if dealt > 1 else total
+    def stays(self, touched: Sequence[_Touched], fixed: frozenset[str]) -> list[float]:
+        """Per level, the share of what is touched that is still there when it is touched again."""
+        total = part = sum(t.lines for t in touched)
+        if self.split not in fixed and self.ways > 1:
+            part = sum(t.lines / self.ways if t.moved else t.lines for t in touched)
         return [
-            self._stays(cache, boxes, part if private else total)
+            self._stays(cache, touched, part if private else total)
             for cache, private in zip(self.caches, self.private, strict=True)
         ]
 
-    def _stays(self, cache: Cache, boxes: Mapping[Buffer, list[Box]], lines: float) -> float:
-        plain = lines * cache.line / cache.bytes
-        if plain >= NONE_STAYS:
+    def _stays(self, cache: Cache, touched: Sequence[_Touched], lines: float) -> float:
+        full = lines * self.line / cache.bytes
+        if full >= NONE_STAYS:
             return 0.0
-        excess = 0.0
-        for buffer, found in boxes.items():
-            for one in found:
-                if one.rows:
-                    pressure = one.pressure(cache, self._page(buffer))
-                    excess = max(excess, pressure - one.lines(cache.line) * cache.line / cache.bytes)
-        return min(1.0, max(0.0, (NONE_STAYS - plain - excess) / (NONE_STAYS - ALL_STAY)))
+        room = (NONE_STAYS - full) / (NONE_STAYS - ALL_STAY)
+        if self.hashed:
+            return min(1.0, room)
+        crowd = max((self._crowd(cache, one) for one in touched), default=0.0)
+        ways = (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd > EVEN else 1.0
+        return max(0.0, min(1.0, room, ways))
 
-    def _page(self, buffer: Buffer) -> int:
-        huge = 0 < self.pages.huge_from <= buffer.bytes
-        return 0 if huge else self.pages.bytes
-
-    # what is fetched
+    def _crowd(self, cache: Cache, one: _Touched) -> float:
+        """Share of the ways of the sets that a buffer falls into, beyond its share of the whole cache."""
+        page = 0 if 0 < self.pages.huge_from <= one.buffer.bytes else self.pages.bytes
+        return max(
+            (b.pressure(cache, page) - b.lines(cache.line) * cache.line / cache.bytes for b in one.boxes if b.rows),
+            default=0.0,
+        )
 
     def enter(self, node: _Node, outside: frozenset[str]) -> None:
-        """Fill in `entry` of the node and all within it; `outside` are the loops around the node."""
+        """Fill in what one entry of the node, and of all within it, fetches; `outside` are the loops around the node."""
         loops = node.tree.serial
         fixed = outside | {i.name for i in loops}
         for inner in node.inner:
             self.enter(inner, fixed)
-        boxes = self.boxes(node.below, fixed)
-        stays = self.stays(boxes, fixed)
-        fetched = _mixed(self._each(boxes, fixed), self._body(node, fixed), stays)
+        touched = self.touched(node.below, fixed)
+        node.stays = self._within(node, touched, fixed)
+        fetched = _mixed(self._each(touched, fixed), self._body(node, fixed), node.stays)
         for loop in reversed(loops):
             fixed = fixed - {loop.name}
-            boxes = self.boxes(node.below, fixed)
+            moved = [one for one in touched if loop.name in one.moving]
+            for one in moved:
+                one.stand(fixed)
             repeated = {b: [n * loop.extent for n in lines] for b, lines in fetched.items()}
-            once = {b: list(map(min, lines, repeated[b])) for b, lines in self._each(boxes, fixed).items()}
-            fetched = _mixed(once, repeated, stays)
-            stays = self.stays(boxes, fixed)
+            once = {b: list(map(min, lines, repeated[b])) for b, lines in self._each(touched, fixed).items()}
+            fetched = _mixed(once, repeated, self._beside(node.stays, loop))
+            stays = self.stays(touched, fixed)
+            # What a loop does not move is touched again at once: it stays as it did within an iteration.
+            node.stays = node.stays | {one.buffer: stays for one in moved}
         share = node.tree.points / max(1, node.tree.entries * prod(i.extent for i in node.tree.loops))
         node.entry = {b: [n * share for n in lines] for b, lines in fetched.items()}
+        node.touched = {one.buffer: one.lines for one in touched}
+
+    def _within(self, node: _Node, touched: Sequence[_Touched], fixed: frozenset[str]) -> Lines:
+        """What stays from one iteration of the node's statements to the next; as within its blocks, where each touches it all."""
+        stays = self.stays(touched, fixed)
+        found: Lines = {}
+        for one in touched:
+            inner = [n for n in node.inner if one.buffer in n.touched]
+            whole = bool(inner) and all(n.touched[one.buffer] >= one.lines for n in inner)
+            found[one.buffer] = (
+                [min(levels) for levels in zip(*(n.stays[one.buffer] for n in inner), strict=True)] if whole else stays
+            )
+        return found
+
+    def _beside(self, stays: Lines, loop: Loop) -> Lines:
+        """Groups of a graphics processor run side by side, each with its own part of a near cache."""
+        if not self.hashed or loop.bind is not Bind.GRID:
+            return stays
+        return {b: [0.0 if p else s for p, s in zip(self.private, found, strict=True)] for b, found in stays.items()}
 
     def _body(self, node: _Node, fixed: frozenset[str]) -> Lines:
         """One iteration of everything when nothing stays between statements and inner blocks."""
-        if not node.inner:
-            return self._each(self.boxes(node.below, fixed), fixed)
-        total = self._each(self.boxes(node.accesses, fixed), fixed)
+        total = self._each(self.touched(node.accesses, fixed), fixed)
         for inner in node.inner:
             for buffer, lines in inner.entry.items():
                 before = total.get(buffer)
                 total[buffer] = lines if before is None else [a + b for a, b in zip(before, lines, strict=True)]
         return total
 
-    def _each(self, boxes: Mapping[Buffer, list[Box]], fixed: frozenset[str]) -> Lines:
+    def _each(self, touched: Sequence[_Touched], fixed: frozenset[str]) -> Lines:
         """Distinct lines, per level and all cores together: each core has its own of what the dealt loop does not move."""
-        ways = self.split.ways if self.split.loop not in fixed else 1
+        ways = self.ways if self.split not in fixed else 1
         found: Lines = {}
-        for buffer, lines in self.lines(boxes).items():
-            own = lines if buffer in self.moved else lines * ways
-            found[buffer] = [own if p else lines for p in self.private]
+        for one in touched:
+            own = one.lines if one.moved else one.lines * ways
+            found[one.buffer] = [own if p else one.lines for p in self.private]
         return found
 
     def share(self, node: _Node, total: Lines, found: dict[int, Lines]) -> None:
         """Charge the node's `total` to its statements and inner blocks: whoever comes first fetches."""
         left = {b: list(lines) for b, lines in total.items()}
-        times = node.tree.points
-        if node.accesses:
-            fixed = frozenset(i.name for i in node.tree.path if i.bind not in STATIC)
-            own = self._each(self.boxes(node.accesses, fixed), fixed)
-            found[id(node.tree)] = self._taken(own, left, times, bool(node.inner))
+        if node.accesses and not node.inner:
+            found[id(node.tree)] = left
+        elif node.accesses:
+            fixed = frozenset(i.name for i in node.tree.path if i.bind not in STATIC and i.bind not in ITEMS)
+            own = self._each(self.touched(node.accesses, fixed), fixed)
+            found[id(node.tree)] = _taken(own, left, node.tree.passes)
         for inner in node.inner:
-            self.share(inner, self._taken(inner.entry, left, inner.tree.entries, True), found)
-
-    def _taken(self, each: Lines, left: Lines, times: float, bounded: bool) -> Lines:
-        taken: Lines = {}
-        for buffer, lines in each.items():
-            rest = left[buffer]
-            wanted = [min(n * times, r) if bounded else r for n, r in zip(lines, rest, strict=True)]
-            left[buffer] = [r - w for r, w in zip(rest, wanted, strict=True)]
-            taken[buffer] = wanted
-        return taken
+            self.share(inner, _taken(inner.entry, left, inner.tree.entries / node.tree.items), found)
 
 
-def _mixed(once: Lines, again: Lines, stays: Sequence[float]) -> Lines:
-    """Lines where the share `stays` is fetched once, the rest each time."""
+def _parallel(tree: Tree, cores: int) -> tuple[str, float]:
+    """(grid loop whose iterations are dealt out, to how many cores)."""
+    grids = [i for i in tree.loops if i.bind is Bind.GRID]
+    ways = min(cores, prod(i.extent for i in grids))
+    for loop in reversed(grids):
+        if loop.extent >= ways:
+            return loop.name, ways
+    return (grids[0].name, min(ways, grids[0].extent)) if grids else ("", 1)
+
+
+def _taken(each: Lines, left: Lines, times: float) -> Lines:
+    """Of what is left, `times` times what each takes, which is then gone."""
+    taken: Lines = {}
+    for buffer, lines in each.items():
+        rest = left[buffer]
+        taken[buffer] = [min(n * times, r) for n, r in zip(lines, rest, strict=True)]
+        left[buffer] = [r - w for r, w in zip(rest, taken[buffer], strict=True)]
+    return taken
+
+
+def _mixed(once: Lines, again: Lines, stays: Lines) -> Lines:
+    """Lines where the share that `stays` is fetched once, the rest each time."""
     return {
-        b: [s * x + (1 - s) * y for s, x, y in zip(stays, lines, again[b], strict=True)] for b, lines in once.items()
+        b: [s * x + (1 - s) * y for s, x, y in zip(stays[b], lines, again[b], strict=True)] for b, lines in once.items()
     }

@@ -6,6 +6,7 @@ from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 
 from tile_opt.model.causes import Cause, Estimate
+from tile_opt.model.multiprocessor import on_multiprocessors
 from tile_opt.model.processor import on_processor
 from tile_opt.model.scheduled import read
 
@@ -17,4 +18,5 @@ def estimate(kernel: Block, target: Target) -> Estimate:
 
     The kernel is taken to run again and again, so what fits in a cache is there. Sizes must be known.
     """
-    return on_processor(read(kernel), target.machine)
+    tree = read(kernel)
+    return on_multiprocessors(tree, target.machine) if target.machine.is_gpu else on_processor(tree, target.machine)

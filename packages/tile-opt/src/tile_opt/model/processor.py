@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
 from tile_ir.machine import Bandwidths, Machine
@@ -16,10 +16,14 @@ from tile_opt.model.scheduled import Tree
 
 HORIZON = 2000
 """Cycles of work that a core overlaps with what stands before and after it."""
+LOOP = 2
+"""Scalar instructions of one trip of a loop."""
+ENTRY = 6
+"""Scalar instructions that start a loop."""
+TEST = 2
+"""Scalar instructions of one condition."""
 FORESEEN = 30
 """Trips of a loop up to which its end is predicted."""
-VISIBLE = 0.15
-"""Share of a resource's time that shows although another one takes longer."""
 
 
 @dataclass(slots=True)
@@ -36,27 +40,70 @@ class Phase:
 
 
 def on_processor(tree: Tree, machine: Machine) -> Estimate:
-    """The estimate for a kernel whose grid is dealt out to the cores of `machine`."""
+    """The estimate for a kernel whose grid is dealt out to the cores of `machine`, where that pays."""
     groups = prod(i.extent for i in tree.loops if i.bind is Bind.GRID)
-    ways = groups / ceil(groups / min(machine.cores, max(1, groups))) if groups else 1
-    phases = _phases(tree, machine)
-    found: dict[str, tuple[float, str]] = {}
-    for phase in phases:
-        for name, seconds, note in _phase_time(phase, machine, ways):
-            before = found.get(name, (0.0, note))[0]
-            found[name] = (before + seconds, note)
+    lines = traffic(tree, machine)
+    parts = _parts(tree, machine, lines)
+    alone = _spent(parts, machine, groups, 1)
+    if min(groups, machine.cores) < 2:
+        return alone
+    shared = _spent(parts, machine, groups, min(groups, machine.cores))
+    return min(alone, shared, key=lambda e: e.seconds)
+
+
+@dataclass(slots=True)
+class _Part:
+    """What some of the groups do: all phases of one block of the kernel, and in how many groups it runs."""
+
+    phases: list[Phase]
+    groups: float
+
+
+def _parts(tree: Tree, machine: Machine, lines: Mapping[int, Lines]) -> list[_Part]:
+    grid = {i.name for i in tree.loops if i.bind is Bind.GRID}
+    groups = prod(i.extent for i in tree.loops if i.bind is Bind.GRID)
+    if tree.accesses or not grid:
+        return [_Part(_phases(tree, machine, lines, 0), groups)]
+    return [
+        _Part(
+            _phases(t, machine, lines, tree.registers),
+            max(1.0, groups * min(1.0, t.points / max(1, t.entries * prod(i.extent for i in t.loops)))),
+        )
+        for t in tree.inner
+        if t.points
+    ]
+
+
+def _spent(parts: list[_Part], machine: Machine, groups: int, cores: int) -> Estimate:
+    """The time on so many cores: the groups in even shares, but none shorter than the longest group."""
+    found: dict[str, Cause] = {}
+    ways = groups / ceil(groups / cores) if groups else 1
+    total = longest = 0.0
+    for part in parts:
+        causes = [c for phase in part.phases for c in _phase_time(phase, machine, ways)]
+        seconds = sum(c.seconds for c in causes)
+        total += seconds
+        longest = max(longest, seconds * ways / part.groups)
+        for cause in causes:
+            _add(found, cause)
     launch = machine.launch
-    found["launch"] = (launch.kernel + groups / ways * launch.group, f"{groups} groups")
-    if ways > 1:
-        found["hand-off"] = (launch.handoff, f"to {min(machine.cores, groups)} cores")
-    causes = sorted((Cause(n, s, note) for n, (s, note) in found.items() if s > 0), key=lambda c: -c.seconds)
+    _add(found, Cause("launch", launch.kernel + groups / ways * launch.group, f"{groups} groups"))
+    if cores > 1:
+        _add(found, Cause("hand-off", launch.handoff, f"to {cores} cores"))
+        _add(found, Cause("imbalance", max(0.0, longest - total), "the longest group"))
+    causes = sorted((c for c in found.values() if c.seconds > 0), key=lambda c: -c.seconds)
+    phases = [phase for part in parts for phase in part.phases]
     return Estimate(sum(c.seconds for c in causes), tuple(causes), _levels(phases, machine))
 
 
-def _phases(tree: Tree, machine: Machine) -> list[Phase]:
-    lines = traffic(tree, machine)
+def _add(found: dict[str, Cause], cause: Cause) -> None:
+    before = found.get(cause.name)
+    found[cause.name] = cause if before is None else replace(before, seconds=before.seconds + cause.seconds)
+
+
+def _phases(tree: Tree, machine: Machine, lines: Mapping[int, Lines], registers: int) -> list[Phase]:
     phases: list[Phase] = []
-    rest = _collect(tree, machine, lines, phases, 0)
+    rest = _collect(tree, machine, lines, phases, registers)
     return [*phases, rest]
 
 
@@ -64,6 +111,7 @@ def _collect(tree: Tree, machine: Machine, lines: Mapping[int, Lines], phases: l
     """What of this tree overlaps with its surroundings; longer parts are added to `phases`."""
     registers += tree.registers
     phase = Phase(reads=[0.0] * len(machine.caches), writes=[0.0] * len(machine.caches))
+    phase.work.issue += _control(tree)
     if tree.accesses:
         _own(phase, tree, machine, lines.get(id(tree), {}), registers)
     for inner in tree.inner:
@@ -73,6 +121,14 @@ def _collect(tree: Tree, machine: Machine, lines: Mapping[int, Lines], phases: l
         phases.append(phase)
         return Phase(reads=[0.0] * len(machine.caches), writes=[0.0] * len(machine.caches))
     return phase
+
+
+def _control(tree: Tree) -> float:
+    """Scalar instructions of the loops and conditions of one block."""
+    loops = [i for i in tree.serial if i.bind is not Bind.GRID]
+    trips = tree.points / prod(i.extent for i in tree.static) if loops else 0
+    tests = len(tree.block.constraints) + len(tree.block.guard)
+    return LOOP * trips + (ENTRY * len(loops) + TEST * tests) * tree.entries
 
 
 def _own(phase: Phase, tree: Tree, machine: Machine, lines: Lines, registers: int) -> None:
@@ -109,8 +165,9 @@ def _spill(work: Work, tree: Tree, machine: Machine, registers: int) -> None:
 def _overlap(work: Work, passes: float, machine: Machine) -> None:
     """What waits overlaps with later entries, and passes that do not wait for each other overlap, within the window."""
     window = max(1, machine.ports.window)
-    work.chain /= max(1.0, window / max(1.0, passes * work.issue))
-    work.chain = max(work.chain, work.depth / max(1.0, window / max(1.0, work.issue)))
+    issue = work.issue + LOOP
+    work.chain /= max(1.0, window / max(1.0, passes * issue + ENTRY))
+    work.chain = max(work.chain, work.depth * issue / window)
 
 
 def _merge(phase: Phase, part: Phase) -> None:
@@ -125,21 +182,21 @@ def _cycles(phase: Phase, machine: Machine) -> float:
     return max(phase.work.cycles(machine.ports).values()) + phase.delay
 
 
-def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[tuple[str, float, str]]:
-    """(cause, seconds, note): the longest resource in full, the visible share of the others."""
+def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[Cause]:
+    """The longest resource in full, the visible share of the others."""
     second = 1 / (machine.clock_ghz * 1e9) / ways
     ports = phase.work.cycles(machine.ports)
     name = max(ports, key=lambda n: ports[n])
-    parts = [(name, ports[name] * second, f"{ports[name]:.3g} cycles")]
+    parts = [Cause(name, ports[name] * second)]
     for level, cache in enumerate(machine.caches[1:]):
         cycles = phase.reads[level] / cache.bandwidth + phase.writes[level] / (cache.write or cache.bandwidth)
-        parts.append((f"L{cache.level}", cycles * second, f"{_size(phase.reads[level] + phase.writes[level])}"))
+        parts.append(Cause(f"L{cache.level}", cycles * second, _size(phase.reads[level] + phase.writes[level])))
     seconds = _memory_time(phase, machine, ways)
     moved = phase.reads[-1] + phase.writes[-1] + phase.non_temporal
-    parts.append(("memory", seconds, _size(moved)))
-    longest = max(parts, key=lambda p: p[1])
-    found = [p if p is longest else (p[0], p[1] * VISIBLE, p[2]) for p in parts]
-    return [*found, ("loop ends", phase.delay * second, "branches")]
+    parts.append(Cause("memory", seconds, _size(moved)))
+    longest = max(parts, key=lambda c: c.seconds)
+    found = [c if c is longest else replace(c, seconds=c.seconds * machine.ports.exposed) for c in parts]
+    return [*found, Cause("loop ends", phase.delay * second, "branches")]
 
 
 def _memory_time(phase: Phase, machine: Machine, ways: float) -> float:

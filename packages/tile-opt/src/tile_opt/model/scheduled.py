@@ -11,8 +11,8 @@ from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.affine import Affine, DivModOp, Quasi
-from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement, Scope, Store, Transfer
+from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
+from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement, Scope, Store, Swizzle, Transfer
 
 from tile_opt.lowering.points import OUTSIDE, Nest
 
@@ -41,18 +41,28 @@ class Term:
     stride: int
     extent: int
     loops: frozenset[str]
+    form: DivMod | None = None
+    """What x is of the loops, where it is a quotient or a remainder."""
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """Bytes where the loops have these values, those not mentioned 0."""
+        if self.form is None:
+            (name,) = self.loops
+            return self.stride * values.get(name, 0)
+        num = self.form.num.const + sum(c * values.get(n, 0) for n, c in self.form.num.terms)
+        return self.stride * (num // self.form.den if self.form.op is DivModOp.DIV else num % self.form.den)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """What is accessed: a whole buffer, or an array of the kernel's own."""
+    """What is accessed: a whole buffer, or an array of the kernel's own; one object for all its views."""
 
     name: str
     unit: str
     scope: Scope
     bytes: int
     align: int
-    swizzled: bool = False
+    swizzle: Swizzle | None = None
     around: frozenset[str] = frozenset()
     """Loops whose every iteration has it anew."""
 
@@ -61,7 +71,7 @@ class Buffer:
         return self.unit == "REG"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """All that a leaf reads or writes through one view."""
 
@@ -115,8 +125,24 @@ class Tree:
 
     @property
     def serial(self) -> tuple[Loop, ...]:
-        """Its own loops that are loops in the code."""
-        return tuple(i for i in self.loops if i.bind not in STATIC)
+        """Its own loops whose iterations follow one another: those of the code, and those of the grid."""
+        return tuple(i for i in self.loops if i.bind not in STATIC and i.bind not in ITEMS)
+
+    @property
+    def items(self) -> int:
+        """Work items that run it side by side, those of loops around it included."""
+        return prod(i.extent for i in self.path if i.bind in ITEMS)
+
+    @property
+    def runs(self) -> float:
+        """How often the busiest item runs it, in all groups together."""
+        around = self.items // prod(i.extent for i in self.loops if i.bind in ITEMS)
+        return self.entries / around * prod(i.extent for i in self.serial)
+
+    @property
+    def passes(self) -> float:
+        """How often one item runs its straight-line code, in all groups together."""
+        return self.points / prod(i.extent for i in self.static) / self.items
 
     @property
     def static(self) -> tuple[Loop, ...]:
@@ -136,7 +162,9 @@ class _View:
 
 def read(kernel: Block) -> Tree:
     """The tree of one scheduled kernel; its refinements' sources are the buffers of the program around it."""
-    return _tree(kernel, OUTSIDE, (), {}, 1)
+    given = {r.source: r for r in kernel.refs if r.source}
+    views = {n: _View(_buffer(r, n, frozenset()), Affine(), (), ()) for n, r in given.items()}
+    return _tree(kernel, OUTSIDE, (), views, 1)
 
 
 def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[str, _View], entries: int) -> Tree:
@@ -163,8 +191,7 @@ def _view(ref: Refinement, parent: _View | None, nest: Nest, around: frozenset[s
     strides = tuple(s * ref.type.dtype.bytes for s in ref.type.strides)
     if ref.dir is Direction.ALLOC:
         return _View(_buffer(ref, ref.into, around), Affine(), (), strides)
-    if parent is None:
-        parent = _View(_buffer(ref, ref.source, frozenset()), Affine(), (), ())
+    assert parent is not None
     access = ref.access[len(ref.access) - len(strides) :]
     if all(form == _ZERO for form in access):
         return _View(parent.buffer, parent.affine, parent.quasi, strides)
@@ -175,7 +202,7 @@ def _view(ref: Refinement, parent: _View | None, nest: Nest, around: frozenset[s
 def _buffer(ref: Refinement, name: str, around: frozenset[str]) -> Buffer:
     layout, bytes_ = ref.type.layout, ref.type.nbytes * ref.versions
     align = max(layout.align, ref.type.dtype.bytes)
-    return Buffer(name, ref.loc.unit, ref.loc.scope, bytes_, align, layout.swizzle is not None, around)
+    return Buffer(name, ref.loc.unit, ref.loc.scope, bytes_, align, layout.swizzle, around)
 
 
 def _address(forms: tuple[Quasi, ...], strides: tuple[int, ...], nest: Nest) -> tuple[Affine, tuple[Term, ...]]:
@@ -192,7 +219,8 @@ def _address(forms: tuple[Quasi, ...], strides: tuple[int, ...], nest: Nest) -> 
             num = form.num.substitute(nest.names)
             values = 1 + sum(abs(c) * (nest.ranges[n] - 1) for n, c in num.terms)
             extent = min(form.den, values) if form.op is DivModOp.MOD else -(-values // form.den)
-            quasi.append(Term(form.scale * stride, extent, frozenset(num.names)))
+            resolved_form = DivMod(num, form.den, form.op)
+            quasi.append(Term(form.scale * stride, extent, frozenset(num.names), resolved_form))
     return Affine.of(terms, const), tuple(quasi)
 
 

@@ -10,6 +10,7 @@ import typer
 from tile_runtime.cli import (
     bench,
     cache,
+    calibrate,
     check,
     conformance,
     devices,
@@ -76,6 +77,7 @@ _add(app, "run", run.run, "tile run matmul.tile --input A=a.npy --input B=b.npy 
 _add(app, "grad", grad.grad, "tile grad matmul.tile --wrt A --shape 'A=[2,3]' --shape 'B=[3,4]'")
 _add(app, "bench", bench.bench, "tile bench matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' --json")
 _add(app, "tune", tune.tune, "tile tune matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' --trials 6")
+_add(app, "calibrate", calibrate.calibrate, "tile calibrate --device llvm")
 _add(app, "plugins", plugins.plugins, "tile plugins")
 _add(
     app, "conformance", conformance.conformance, "tile conformance --backend llvm --level 2",

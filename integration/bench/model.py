@@ -1,0 +1,194 @@
+"""How well the cost model knows a device: predicted and measured time of drawn kernels, and of the plans of each.
+
+    python integration/bench/model.py [--device llvm] [--points 300] [--seed 7] [--plans 4] [--calibrate] [--json FILE]
+
+Exit code 0 when 90 % of the kernels are predicted within a factor 1.5 and the median rank correlation over the plans of a
+kernel is at least 0.8.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from statistics import median
+
+os.environ["TILE_CACHE"] = "off"  # winners of trials must not be remembered, nor found
+
+import numpy as np
+import tile_runtime as tile
+from classes import Class, Work
+from classes.cpu import CLASSES as ON_HOST
+from classes.gpu import CLASSES as ON_GPU
+from rich.console import Console
+from rich.table import Table
+from tile_hal.interfaces import Device
+from tile_ir.diagnostics import TileError
+from tile_ir.kernels import StepKind
+from tile_opt.model.estimate import estimate
+from tile_runtime import calibration
+from tile_runtime.lowered import Lowered
+from tile_runtime.measure import kernel_seconds
+from tile_runtime.tuning import measure
+
+WITHIN = 1.5
+SHARE, CORRELATION = 0.9, 0.8
+LONGEST, ELEMENTS = 0.05, 2e7
+"""Seconds, by a rough count, and elements of all inputs beyond which a case is left out: noise grows with them."""
+DISTINCT = 1.1
+"""Plans whose times all lie this close to each other have no order to predict."""
+console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One kernel of a case."""
+
+    class_: str
+    case: str
+    kernel: str
+    predicted: float
+    measured: float
+    bound: str
+
+    @property
+    def ratio(self) -> float:
+        return self.predicted / self.measured
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The plans of one kernel: (predicted, measured) seconds of each."""
+
+    case: str
+    kernel: str
+    times: tuple[tuple[float, float], ...]
+
+    @property
+    def correlation(self) -> float:
+        """Spearman's: that of the ranks, equal times sharing theirs."""
+        predicted, measured = (_ranks([t[n] for t in self.times]) for n in (0, 1))
+        if predicted.std() == 0 or measured.std() == 0:
+            return 0.0
+        return float(np.corrcoef(predicted, measured)[0, 1])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    device = tile.device(options.device)
+    if options.calibrate:
+        device.target = replace(device.target, machine=calibration.calibrate(device).machine)
+    points: list[Point] = []
+    orders: list[Order] = []
+    end = time.monotonic() + options.budget
+    for class_, case, low in _cases(device, options):
+        if len(points) >= options.points or time.monotonic() > end:
+            break
+        points += _points(class_, case, low)
+        if len(orders) < options.orders:
+            orders += _orders(case, low, options.plans)
+    return _report(points, orders, options)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="llvm")
+    parser.add_argument("--points", type=int, default=300, help="kernels to measure")
+    parser.add_argument("--orders", type=int, default=60, help="kernels whose plans are measured")
+    parser.add_argument("--plans", type=int, default=5, help="most plans of each of them")
+    parser.add_argument("--seed", type=int, default=date.today().toordinal(), help="what shapes are drawn from")
+    parser.add_argument("--budget", type=float, default=500, metavar="SECONDS", help="no case begins after this")
+    parser.add_argument("--calibrate", action="store_true", help="measure the device first")
+    parser.add_argument("--json", metavar="FILE", help="also write all points here")
+    return parser.parse_args(arguments)
+
+
+def _cases(device: Device, options: argparse.Namespace) -> Iterator[tuple[str, str, Lowered]]:
+    """(class, case, compilation) in turn from every class."""
+    classes: Mapping[str, Class] = ON_GPU if device.target.machine.is_gpu else ON_HOST
+    rate = 1e12 if device.target.machine.is_gpu else 2e10 * device.target.machine.cores
+    drawn = {n: c.cases(n, options.seed) for n, c in classes.items() if not n.startswith("calls")}
+    while True:
+        for name, cases in drawn.items():
+            case = next(cases)
+            if case.work.operations > rate * LONGEST or case.work.elements > ELEMENTS or case.work.gradients:
+                continue
+            try:
+                yield name, case.name, _lowered(case.work, device)
+            except TileError as problem:
+                console.print(f"{case.name}: {str(problem).splitlines()[0]}")
+
+
+def _lowered(work: Work, device: Device) -> Lowered:
+    inputs = [tile.placeholder(work.dtype_of(n), shape, name=n) for n, shape in work.inputs.items()]
+    return tile.Function(work.tile).lower(*inputs, device=device)
+
+
+def _points(class_: str, case: str, low: Lowered) -> Iterator[Point]:
+    measured = kernel_seconds(low, rounds=12)
+    times = defaultdict[str, int](int)
+    for step in low.kernels.steps:
+        if step.kind is StepKind.KERNEL:
+            times[low.kernels.kernels[step.kernel].stripe.name] += 1
+    for kernel in low.kernels.kernels:
+        name = kernel.stripe.name
+        if name in measured:
+            found = estimate(kernel.stripe, low.target)
+            yield Point(class_, case, name, found.seconds * times[name], measured[name], found.bound)
+
+
+def _orders(case: str, low: Lowered, plans: int) -> Iterator[Order]:
+    """The kernels of a case that have several plans of different speed."""
+    by_kernel = defaultdict[str, list[tuple[float, float]]](list)
+    for trial in measure(low, plans).trials:
+        first = trial.kernels[0]
+        if trial.measured:
+            built = first.scheduler.build(first.view, trial.plan, low.target)
+            blocks = [built.kernel, *built.before, *built.after]
+            predicted = sum(estimate(block, low.target).seconds for block in blocks) * len(trial.kernels)
+            by_kernel[trial.kernel].append((predicted, trial.seconds))
+    for kernel, times in by_kernel.items():
+        slowest, fastest = max(t[1] for t in times), min(t[1] for t in times)
+        if len(times) > 2 and slowest > DISTINCT * fastest:
+            yield Order(case, kernel, tuple(times))
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    _, place, often = np.unique(np.round(values, 9), return_inverse=True, return_counts=True)
+    return (np.cumsum(often) - (often - 1) / 2)[place]
+
+
+def _report(points: Sequence[Point], orders: Sequence[Order], options: argparse.Namespace) -> int:
+    table = Table("class", "kernels", "within 1.5", "within 2", "10 %", "median", "90 %")
+    groups = defaultdict[str, list[float]](list)
+    for point in points:
+        groups[point.class_].append(point.ratio)
+    for name, ratios in {**groups, "all": [p.ratio for p in points]}.items():
+        low, middle, high = np.quantile(ratios, (0.1, 0.5, 0.9))
+        within = (f"{_share(ratios, WITHIN):.2f}", f"{_share(ratios, 2):.2f}")
+        table.add_row(name, str(len(ratios)), *within, f"{low:.2f}", f"{middle:.2f}", f"{high:.2f}")
+    console.print(table)
+    share = _share([p.ratio for p in points], WITHIN)
+    correlation = median(o.correlation for o in orders) if orders else 1.0
+    console.print(
+        f"predicted / measured; rank correlation over the plans of {len(orders)} kernels: median {correlation:.2f}"
+    )
+    if options.json:
+        document = {"points": [asdict(p) for p in points], "orders": [asdict(o) for o in orders]}
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1)
+    return 0 if share >= SHARE and correlation >= CORRELATION else 1
+
+
+def _share(ratios: Sequence[float], factor: float) -> float:
+    return sum(1 / factor <= r <= factor for r in ratios) / max(1, len(ratios))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

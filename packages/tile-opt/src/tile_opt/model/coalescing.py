@@ -1,0 +1,71 @@
+"""What the lanes of a sub-group do to memory when they access it together: sectors of global memory, banks of local memory."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tile_ir.machine import Machine
+from tile_ir.stripe.nodes import Swizzle
+
+from tile_opt.model.scheduled import ITEMS, Access, Loop, Term, Tree
+
+PER_TURN = 128
+"""Bytes that a core's path to its memories moves per cycle."""
+
+
+def turns(access: Access, lanes: int, tree: Tree, machine: Machine) -> float:
+    """Cycles that one access by a whole sub-group, `lanes` elements by each item, occupies the path to memory."""
+    assert machine.occupancy is not None
+    bytes_ = lanes * access.dtype.bytes
+    count = min(machine.occupancy.subgroup, max(1, tree.items))
+    loops = tuple(i for i in tree.path if i.bind in ITEMS)
+    places = _places(access.terms, loops, count)
+    if access.scattered:
+        return float(count)
+    if access.buffer.unit == "LOCAL":
+        local = machine.local
+        banks, wide = (local.banks, local.bank_bytes) if local is not None else (32, 4)
+        return _bank_turns(places, bytes_, banks, wide, access.buffer.swizzle, access.dtype.bytes)
+    sector = machine.caches[0].sector or machine.caches[0].line
+    return max(1.0, len(sectors(places, bytes_, sector)) * sector / PER_TURN)
+
+
+def sectors(places: tuple[int, ...], bytes_: int, sector: int) -> set[int]:
+    """Numbers of the sectors that accesses of so many bytes at these places touch."""
+    return {n for at in places for n in range(at // sector, (at + bytes_ - 1) // sector + 1)}
+
+
+def _bank_turns(
+    places: tuple[int, ...], bytes_: int, banks: int, wide: int, swizzle: Swizzle | None, element: int
+) -> float:
+    """Turns of a local memory: in each, a bank gives one word; items that want the same word share it."""
+    at_once = max(1, banks * wide // max(bytes_, wide))
+    total = 0
+    for first in range(0, len(places), at_once):
+        words: dict[int, set[int]] = {}
+        for place in places[first : first + at_once]:
+            start = _swizzled(place // element, swizzle) * element
+            for word in range(start // wide, (start + bytes_ - 1) // wide + 1):
+                words.setdefault(word % banks, set()).add(word)
+        total += max(map(len, words.values()))
+    return float(total)
+
+
+def _swizzled(offset: int, swizzle: Swizzle | None) -> int:
+    if swizzle is None:
+        return offset
+    return offset ^ ((offset >> swizzle.shift & (1 << swizzle.bits) - 1) << swizzle.base)
+
+
+@lru_cache(1 << 12)
+def _places(terms: tuple[Term, ...], loops: tuple[Loop, ...], count: int) -> tuple[int, ...]:
+    """Byte offsets of the first `count` items of a group, numbered as the lanes of sub-groups are."""
+    order = sorted(range(len(loops)), key=lambda n: (loops[n].axis, -n))
+    found: list[int] = []
+    for item in range(count):
+        values: dict[str, int] = {}
+        rest = item
+        for n in order:
+            rest, values[loops[n].name] = divmod(rest, loops[n].extent)
+        found.append(sum(t.at(values) for t in terms if not t.loops.isdisjoint(values)))
+    return tuple(found)

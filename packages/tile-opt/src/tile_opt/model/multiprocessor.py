@@ -1,0 +1,269 @@
+"""The time of a kernel on a graphics processor: work of all sub-groups by port, traffic, and the latency that they do not hide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil, log2, prod
+
+from tile_ir.machine import Machine, Occupancy
+from tile_ir.stripe.nodes import Bind, Block, Direction, Reduce, Scope, Sync, Transfer, Wait
+
+from tile_opt.lowering.matrix import parse_instr
+from tile_opt.model.arithmetic import Work, straight_line
+from tile_opt.model.caches import Lines, traffic
+from tile_opt.model.causes import Cause, Estimate
+from tile_opt.model.scheduled import Buffer, Tree
+
+OWN_REGISTERS = 24
+"""Registers of an item for addresses, counters and values on the way."""
+PRIVATE = 512
+"""Bytes of an item's own array up to which a near cache has it."""
+ISSUE = 2
+"""Cycles from one instruction of a sub-group to its next."""
+UNROLLED = 6
+"""Trips of a loop without barriers whose loads the compiler starts together."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """What one group does, on average."""
+
+    items: int = 1
+    work: Work = field(default_factory=Work)
+    """Of all sub-groups, in instructions of a sub-group."""
+    matrix: float = 0
+    """Cycles of matrix instructions."""
+    local: int = 0
+    registers: float = 0
+
+
+def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
+    """The estimate for a kernel whose groups are dealt out to the multiprocessors of `machine`."""
+    occupancy = machine.occupancy
+    assert occupancy is not None
+    groups = max(1, prod(i.extent for i in tree.loops if i.bind is Bind.GRID))
+    lines = traffic(tree, machine)
+    group = _group(tree, machine, occupancy, groups)
+    resident = _resident(group, machine, occupancy)
+    cores = max(1, min(machine.cores, groups))
+    second = 1 / (machine.clock_ghz * 1e9)
+    ports = group.work.cycles(machine.ports)
+    name = max(ports, key=lambda n: ports[n] if n != "latency" else 0.0)
+    turns = max(groups / cores, float(ceil(groups / machine.cores))) if groups < 8 * machine.cores else groups / cores
+    parts = [
+        Cause(name, ports[name] * turns * second),
+        Cause("matrix", group.matrix * turns * second),
+        *_memory(tree, lines, machine, cores, resident),
+        Cause("latency", _latency(tree, machine, lines, groups) * ceil(groups / (cores * resident)) * second,
+              f"{resident} groups at once"),
+        Cause("dispatch", groups / cores * machine.launch.group, f"{groups} groups"),
+    ]  # fmt: skip
+    longest = max(parts, key=lambda c: c.seconds)
+    causes = [c if c is longest else replace(c, seconds=c.seconds * machine.ports.exposed) for c in parts]
+    causes.append(Cause("launch", machine.launch.kernel))
+    shown = sorted((c for c in causes if c.seconds > 0), key=lambda c: -c.seconds)
+    return Estimate(sum(c.seconds for c in shown), tuple(shown), _levels(lines, machine))
+
+
+def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _Group:
+    group = _Group(max(t.items for t in tree.walk()))
+    for one in tree.walk():
+        group.local += _local_bytes(one)
+        sub_groups = ceil(one.items / occupancy.subgroup) if one.items > 1 else 1
+        name = parse_instr(one.block.instr)[0] if one.block.instr else ""
+        rate = next((i.rate for i in machine.instructions if i.name == name), 0.0)
+        if rate:
+            group.matrix += one.entries / groups / rate
+        elif one.accesses or one.block.body:
+            group.work.plus(straight_line(one, machine), one.passes / groups * sub_groups)
+            group.work.issue += _control(one) * sub_groups / groups
+    group.registers = OWN_REGISTERS + _held(tree, occupancy)
+    return group
+
+
+def _control(tree: Tree) -> float:
+    """Instructions of an item for loops, conditions and barriers."""
+    tests = len(tree.block.constraints) + len(tree.block.guard)
+    serial = any(i.bind is Bind.NONE for i in tree.loops)
+    return tree.passes * (2 * serial) + 2 * tests * tree.entries / max(1, tree.items)
+
+
+def _local_bytes(tree: Tree) -> int:
+    return sum(
+        r.type.nbytes * r.versions
+        for r in tree.block.refs
+        if r.dir is Direction.ALLOC and r.loc.unit == "LOCAL" and r.loc.scope is Scope.GROUP
+    )
+
+
+def _held(tree: Tree, occupancy: Occupancy) -> float:
+    """32-bit registers of an item's arrays, those of the deepest nest."""
+    own = sum(
+        r.type.nbytes * r.versions / (occupancy.subgroup if r.loc.scope is Scope.SUBGROUP else 1)
+        for r in tree.block.refs
+        if r.dir is Direction.ALLOC and r.loc.unit == "REG"
+    )
+    return own / 4 + max((_held(t, occupancy) for t in tree.inner), default=0.0)
+
+
+def _resident(group: _Group, machine: Machine, occupancy: Occupancy) -> int:
+    """Groups that one multiprocessor holds at once."""
+    registers = min(group.registers, occupancy.item_registers)
+    items = ceil(group.items / occupancy.subgroup) * occupancy.subgroup
+    most = min(occupancy.groups, occupancy.items // items, int(occupancy.registers / registers // items))
+    if group.local and machine.local is not None:
+        most = min(most, machine.local.bytes // group.local)
+    return max(1, most)
+
+
+def _memory(tree: Tree, lines: Mapping[int, Lines], machine: Machine, cores: int, resident: int) -> list[Cause]:
+    """Time of the traffic between the near caches and the last, and of that with memory."""
+    sector = machine.caches[0].sector or machine.caches[0].line
+    written = {a.buffer for t in tree.walk() for a in t.accesses.values() if a.writes}
+    near, reads, writes = 0.0, 0.0, 0.0
+    for found in lines.values():
+        for buffer, counts in found.items():
+            if buffer.unit != "DRAM":
+                continue
+            near += counts[0] * sector * _together(buffer, tree, resident)
+            if buffer in written:
+                writes += counts[-1] * sector
+            else:
+                reads += counts[-1] * sector
+    last = machine.caches[-1]
+    alone, together = machine.memory.one_core, machine.memory.all_cores
+    seconds = max(reads / together.read + writes / together.write, (reads / alone.read + writes / alone.write) / cores)
+    return [
+        Cause(f"L{last.level}", near / (last.bandwidth * cores) / (machine.clock_ghz * 1e9), f"{near / 1e6:.3g} MB"),
+        Cause("memory", seconds * 1e-9, f"{(reads + writes) / 1e6:.3g} MB"),
+    ]
+
+
+def _together(buffer: Buffer, tree: Tree, resident: int) -> float:
+    """Share of a buffer's near traffic that is left where groups on one multiprocessor touch the same parts of it.
+
+    Of so many groups at once, drawn from all, some meet the same part; about half of what they share is still there.
+    """
+    accesses = [a for t in tree.walk() for a in t.accesses.values() if a.buffer is buffer]
+    moving = [i for i in tree.loops if i.bind is Bind.GRID and any(a.moved_by(i.name) for a in accesses)]
+    parts = prod(i.extent for i in moving)
+    distinct = parts * (1 - (1 - 1 / parts) ** resident)
+    return (1 + distinct / resident) / 2
+
+
+def _levels(lines: Mapping[int, Lines], machine: Machine) -> tuple[tuple[str, int], ...]:
+    sector = machine.caches[0].sector or machine.caches[0].line
+    totals = [0.0] * len(machine.caches)
+    for found in lines.values():
+        for buffer, counts in found.items():
+            if buffer.unit == "DRAM":
+                totals = [a + b * sector for a, b in zip(totals, counts, strict=True)]
+    return tuple((f"L{c.level}", round(n)) for c, n in zip(machine.caches, totals, strict=True))
+
+
+# --- latency --------------------------------------------------------------------------------------
+
+
+def _latency(tree: Tree, machine: Machine, lines: Mapping[int, Lines], groups: int) -> float:
+    """Cycles from the start to the end of one group that had a multiprocessor for itself."""
+    return _path(tree, machine, _far(lines, machine)) / groups
+
+
+def _far(lines: Mapping[int, Lines], machine: Machine) -> float:
+    """Cycles of a load of global memory: from the last cache, or from memory, as often as each has it."""
+    near = sum(counts[0] for found in lines.values() for b, counts in found.items() if b.unit == "DRAM")
+    last = sum(counts[-1] for found in lines.values() for b, counts in found.items() if b.unit == "DRAM")
+    share = min(1.0, last / near) if near else 0.0
+    return machine.caches[-1].latency + share * machine.memory.latency * machine.clock_ghz
+
+
+def _path(tree: Tree, machine: Machine, far: float) -> float:
+    """Cycles that an item spends in a block, all entries together, while nothing else holds it up.
+
+    Loads that no barrier parts start together, so that their latency counts once; copies ahead run beside the rest of a loop.
+    """
+    loop = any(i.bind is Bind.NONE and i.extent > 1 for i in tree.loops)
+    ahead = rest = 0.0
+    for part in _straight(tree):
+        inner = [t for t in part if isinstance(t, Tree)]
+        direct = [t for t in inner if not _loops(t)]
+        if any(_fetches(t) for t in direct if not (loop and _is_prefetch(t))):
+            rest += far * max(t.runs for t in direct)
+        for one in inner:
+            spent = _leaf_path(one, machine) if one in direct else _path(one, machine, far)
+            if loop and _is_prefetch(one):
+                ahead += spent + far * one.runs
+            else:
+                rest += spent
+    own = _own_path(tree, machine, far, loop)
+    return own + (max(ahead, rest) if loop else ahead + rest)
+
+
+def _straight(tree: Tree) -> list[list[object]]:
+    """The statements between barriers, inner blocks as their trees."""
+    parts: list[list[object]] = [[]]
+    inner = iter(tree.inner)
+    for statement in tree.block.body:
+        if isinstance(statement, Sync):
+            parts.append([])
+        else:
+            parts[-1].append(next(inner) if isinstance(statement, Block) else statement)
+    return parts
+
+
+def _loops(tree: Tree) -> bool:
+    return any(i.bind is Bind.NONE and i.extent > 1 for t in tree.walk() for i in t.loops) or bool(tree.inner)
+
+
+def _fetches(tree: Tree) -> bool:
+    """Reads global memory, or an item's own array that is too long for registers and lies there as well."""
+    return any(a.reads and (a.buffer.unit == "DRAM" or _is_private(a.buffer)) for a in tree.accesses.values())
+
+
+def _is_private(buffer: Buffer) -> bool:
+    return buffer.unit == "LOCAL" and buffer.scope is Scope.THREAD and buffer.bytes > PRIVATE
+
+
+def _leaf_path(tree: Tree, machine: Machine) -> float:
+    """Cycles of straight-line code, its loads of global memory left out."""
+    work = straight_line(tree, machine)
+    near = machine.caches[0].latency if _fetches(tree) else 0.0
+    return max(work.chain, work.depth - near, work.issue * ISSUE) * tree.runs + _waiting(tree, machine, 0)
+
+
+def _own_path(tree: Tree, machine: Machine, far: float, loop: bool) -> float:
+    if not tree.accesses:
+        return _waiting(tree, machine, far)
+    work = straight_line(tree, machine)
+    depth = (work.depth + (far if _fetches(tree) else 0.0)) / (UNROLLED if loop and not tree.inner else 1)
+    return max(work.chain, depth, work.issue * ISSUE) * tree.runs + _waiting(tree, machine, far)
+
+
+def _is_prefetch(tree: Tree) -> bool:
+    """Only copies from global memory to registers, or starts copies: nothing waits for it at once."""
+    if tree.inner:
+        return all(map(_is_prefetch, tree.inner)) and not tree.accesses
+    if any(isinstance(s, Transfer) for s in tree.block.body):
+        return True
+    accesses = tree.accesses.values()
+    return bool(accesses) and all(
+        a.buffer.unit == "DRAM" if not a.writes else a.buffer.in_registers and a.agg is None for a in accesses
+    )
+
+
+def _waiting(tree: Tree, machine: Machine, far: float) -> float:
+    """Cycles of barriers, of waiting for copies, and of combining values across items, all passes together."""
+    local = machine.local.latency if machine.local is not None else 0.0
+    cycles = 0.0
+    for statement in tree.block.body:
+        match statement:
+            case Sync():
+                cycles += machine.launch.barrier
+            case Wait(pending=0):
+                cycles += far
+            case Reduce():
+                cycles += log2(max(2, tree.items)) * (local + machine.launch.barrier)
+            case _:
+                pass
+    return cycles * tree.runs

@@ -1,0 +1,108 @@
+"""The model's lines and conflicts against a simulator of set-associative caches, on two machines that need not be here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cache_simulator import in_random_pages, misses, trace
+from explain_support import COPY, MATMUL, SOFTMAX
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_support import kernel, machine, processor
+from tile_ir.machine import Cache, Pages
+from tile_ir.target import Target
+from tile_opt.model.caches import traffic
+from tile_opt.model.footprint import footprint_sets
+from tile_opt.model.scheduled import read
+
+ROWS = "function (X[N, M]) -> (R) { R[i : N] = +(X[i, j]); }"
+COLUMNS = "function (X[N, M]) -> (R) { R[j : M] = +(X[i, j]); }"
+STENCIL = "function (A[H, W]) -> (B) { B[y, x : H, W] = +(A[y+i-1, x]), i < 3; }"
+CONV = """function (D[N, X, Y, CI], K[I, J, CI, CO]) -> (O) {
+    O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, ci, co]);
+}"""
+MACHINES = ("zen4", "xeon")
+
+CASES = {
+    "a panel whose rows are a power of two apart": (MATMUL, {"A": (12, 768), "B": (768, 1024)}),
+    "the same, a line further apart": (MATMUL, {"A": (12, 768), "B": (768, 1040)}),
+    "rows of four pages": (MATMUL, {"A": (12, 224), "B": (224, 4096)}),
+    "all in the first level": (MATMUL, {"A": (24, 48), "B": (48, 64)}),
+    "all in the second level": (MATMUL, {"A": (60, 120), "B": (120, 128)}),
+    "a convolution": (CONV, {"D": (1, 16, 16, 16), "K": (3, 3, 16, 32)}),
+    "row sums": (ROWS, {"X": (128, 1000)}),
+    "column sums": (COLUMNS, {"X": (160, 1000)}),
+    "softmax": (SOFTMAX, {"A": (32, 1000)}),
+    "a stencil": (STENCIL, {"A": (64, 1024)}),
+    "a transpose": (COPY, {"A": (96, 160)}),
+}
+
+
+def huge(target: Target) -> Target:
+    """The target with addresses that caches see as they are."""
+    return replace(target, machine=replace(target.machine, pages=Pages(huge_from=1)))
+
+
+def fetched(source: str, target: Target, shapes: dict[str, tuple[int, ...]]) -> tuple[list[float], list[int]]:
+    """Lines that the first two levels fetch: the model's, and the simulator's on a second run."""
+    block = kernel(source, target, **shapes)
+    counts = [c for lines in traffic(read(block), target.machine).values() for c in lines.values()]
+    model = [sum(c[level] for c in counts) for level in (0, 1)]
+    return model, misses(trace(block), target.machine.caches[:2])
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("case", CASES)
+def test_lines_are_those_of_a_simulator(name: str, case: str) -> None:
+    source, shapes = CASES[case]
+    target = huge(processor(name))
+    model, simulated = fetched(source, target, shapes)
+    for lines, right in zip(model, simulated, strict=True):
+        assert right / 1.4 - 40 <= lines <= right * 1.4 + 40, (model, simulated)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_power_of_two_loses_the_panel_and_a_line_of_padding_keeps_it(name: str) -> None:
+    target = huge(processor(name))
+    ways = target.machine.caches[1].ways
+    rows = 64 * ways  # of 4 KB: every line falls into one of 32 sets per 128 KB
+    lost, _ = fetched(MATMUL, target, {"A": (12, rows), "B": (rows, 1024)})
+    kept, _ = fetched(MATMUL, target, {"A": (12, rows), "B": (rows, 1040)})
+    assert lost[1] > 1.5 * kept[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([c for name in MACHINES for c in machine(name).caches[:2]]),
+    st.integers(1, 3000), st.integers(1, 600), st.sampled_from([0, 0, 64, 192]), st.integers(1, 8),
+)  # fmt: skip
+def test_the_law_of_sets_says_what_stays(cache: Cache, rows: int, pages: int, more: int, lines: int) -> None:
+    stride = pages * 64 * (64 if more == 0 else 1) + more
+    run = min(lines * 64, stride)
+    pressure = footprint_sets(rows, stride, run, cache)
+    touched = {(r * stride + at) // 64 for r in range(rows) for at in range(0, run, 64)}
+    sets: dict[int, int] = {}
+    for line in touched:
+        index = line % (cache.bytes // cache.line // cache.ways)
+        sets[index] = sets.get(index, 0) + 1
+    fullest = max(sets.values()) / cache.ways
+    assert pressure <= fullest * 1.01  # an average over the sets that are used cannot exceed the fullest
+    assert fullest <= pressure + 1 / cache.ways * 2 or len(touched) < len(sets) * 3 or fullest <= 1 or pressure > 0.5
+
+
+def test_small_pages_are_spread_over_the_sets() -> None:
+    cache = machine("xeon").caches[1]
+    exact, spread = (footprint_sets(1024, 4096, 256, cache, page) for page in (0, 4096))
+    assert exact == pytest.approx(2.0) and spread == pytest.approx(2.0)
+    exact, spread = (footprint_sets(512, 1 << 17, 64, cache, page) for page in (0, 4096))
+    assert exact == pytest.approx(32.0) and spread == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_random_pages_lose_about_what_the_expectation_says(name: str) -> None:
+    target = processor(name)
+    block = kernel(MATMUL, target, A=(12, 128), B=(128, 1024))
+    counts = [c for lines in traffic(read(block), target.machine).values() for c in lines.values()]
+    simulated = misses(in_random_pages(trace(block), 4096), target.machine.caches[:2])
+    assert simulated[1] - 2500 <= sum(c[1] for c in counts) <= simulated[1] + 2500

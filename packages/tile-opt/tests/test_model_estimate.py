@@ -1,0 +1,162 @@
+"""Estimates: they add up, grow with the work, keep the machine's limits, and exist for every kind of kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from explain_support import COPY, GPU, MATMUL, SOFTMAX
+from hypothesis import given, settings
+from model_support import kernel, kernels, processor
+from program_samples import programs
+from tile_ir.machine import (
+    Bandwidths,
+    Cache,
+    Functions,
+    InstructionRate,
+    Launch,
+    LocalMemory,
+    Machine,
+    Memory,
+    Occupancy,
+    Ports,
+    VectorUnit,
+)
+from tile_ir.program.nodes import Program
+from tile_ir.stripe.nodes import Block
+from tile_ir.target import Target
+from tile_opt.model.estimate import Estimate, estimate
+from tile_opt.model.search import choose, ranked
+from tile_opt.plan.plan import Plan
+
+_FAST = Bandwidths(3000, 3000, 3000)
+GRAPHICS = Machine(
+    clock_ghz=2.0, cores=100, vector=VectorUnit(255, 16, 4),
+    ports=Ports(fma=4, add=4, vector=4, load=1, store=1, shuffle=1, issue=4),
+    caches=(Cache(1, 128 << 10, line=128, sector=32, latency=35, bandwidth=64),
+            Cache(2, 32 << 20, 16, 128, 32, 270, 24, shared=100)),
+    memory=Memory(550, Bandwidths(60, 60, 60), _FAST), local=LocalMemory(200 << 10), occupancy=Occupancy(),
+    launch=Launch(4e-6, 0, 8e-8), functions=Functions(), instructions=(InstructionRate("mma_m16n8k8_tf32", 1),),
+)  # fmt: skip
+GRAPHICS_TARGET = replace(GPU, machine=GRAPHICS).resolved(cores=100)
+TARGETS = {"zen4": processor("zen4"), "xeon": processor("xeon", 2), "graphics": GRAPHICS_TARGET}
+CHAIN = "function (A, B) -> (R) { R = exp(A * B + 1) / A; }"
+
+
+def total(source: str, target: Target, **shapes: tuple[int, ...]) -> float:
+    return sum(estimate(k, target).seconds for k in kernels(source, target, **shapes))
+
+
+def sound(found: Estimate) -> None:
+    assert found.seconds > 0 and found.bound == found.causes[0].name
+    assert sum(c.seconds for c in found.causes) == pytest.approx(found.seconds)
+    assert all(c.seconds > 0 for c in found.causes)
+    assert [c.seconds for c in found.causes] == sorted((c.seconds for c in found.causes), reverse=True)
+    assert len({c.name for c in found.causes}) == len(found.causes)
+    assert all(n >= 0 for _, n in found.traffic)
+
+
+def compiled_kernels(program: Program, target: Target) -> list[Block]:
+    import tile_opt
+
+    (main,) = (s for s in tile_opt.compile(program, target).stripe.entry.body if isinstance(s, Block))
+    return [s for s in main.body if isinstance(s, Block)]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_kernel_of_random_programs_has_an_estimate(name: str) -> None:
+    @settings(max_examples=40, deadline=None)
+    @given(programs())
+    def check(program: Program) -> None:
+        for block in compiled_kernels(program, TARGETS[name]):
+            sound(estimate(block, TARGETS[name]))
+
+    check()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    ("source", "small", "large"),
+    [
+        (MATMUL, {"A": (64, 64), "B": (64, 64)}, {"A": (512, 256), "B": (256, 512)}),
+        (SOFTMAX, {"A": (64, 200)}, {"A": (2000, 400)}),
+        (COPY, {"A": (64, 128)}, {"A": (1024, 2048)}),
+        (CHAIN, {"A": (64, 128), "B": (64, 128)}, {"A": (1024, 2048), "B": (1024, 2048)}),
+    ],
+)
+def test_more_work_takes_longer(name: str, source: str, small: dict[str, Any], large: dict[str, Any]) -> None:
+    assert total(source, TARGETS[name], **large) > total(source, TARGETS[name], **small)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_estimate_beats_the_machine(name: str) -> None:
+    target = TARGETS[name]
+    machine, n = target.machine, 384
+    found = total(MATMUL, target, A=(n, n), B=(n, n))
+    lanes = (
+        (machine.vector.native or machine.vector.bytes) // 4 * (machine.occupancy.subgroup if machine.occupancy else 1)
+    )
+    peak = machine.cores * machine.ports.fma * lanes * machine.clock_ghz * 1e9
+    assert found > n**3 / peak
+    rows = 1 << 14
+    moved = 2 * 4 * rows * 2048
+    best = machine.memory.all_cores
+    seconds = total(CHAIN, target, A=(rows, 2048), B=(rows, 2048))
+    assert seconds > moved / (max(best.read, best.non_temporal) * 1e9)
+
+
+def slower(machine: Machine, **ports: float) -> Machine:
+    return replace(machine, ports=replace(machine.ports, **ports))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("source", [MATMUL, SOFTMAX, COPY])
+def test_a_worse_machine_is_never_faster(name: str, source: str) -> None:
+    target = TARGETS[name]
+    shapes = {"A": (300, 256), "B": (256, 200)} if source == MATMUL else {"A": (300, 256)}
+    blocks = list(kernels(source, target, **shapes))
+    ports = target.machine.ports
+    last = target.machine.caches[-1]
+    worse = {
+        "multiply": slower(target.machine, fma=ports.fma / 2),
+        "load": slower(target.machine, load=ports.load / 2),
+        "issue": slower(target.machine, issue=ports.issue / 2),
+        "chain": slower(target.machine, fma_latency=2 * ports.fma_latency, add_latency=2 * ports.add_latency),
+        "clock": replace(target.machine, clock_ghz=target.machine.clock_ghz / 2),
+        "caches": replace(
+            target.machine,
+            caches=tuple(replace(c, bytes=c.bytes // 4, bandwidth=c.bandwidth / 2) for c in target.machine.caches),
+        ),
+        "last": replace(target.machine, caches=(*target.machine.caches[:-1], replace(last, bytes=last.bytes // 1024))),
+        "start": replace(target.machine, launch=replace(target.machine.launch, kernel=1.0)),
+    }
+    for block in blocks:
+        first = estimate(block, target).seconds
+        for what, machine in worse.items():
+            assert estimate(block, replace(target, machine=machine)).seconds >= first * 0.9999, what
+
+
+def test_strided_lanes_cost_more_than_neighbours() -> None:
+    rows = "function (X[N, M]) -> (R) { R[i, j : N, M] = =(X[i, j]); }"
+    for name in ("zen4", "graphics"):
+        apart = kernel("function (X[N, M]) -> (R) { R[i, j : M, N] = =(X[j, i]); }", TARGETS[name], X=(1024, 1024))
+        assert estimate(apart, TARGETS[name]).seconds > total(rows, TARGETS[name], X=(1024, 1024)) * 1.05
+
+
+def test_a_single_accumulator_waits_for_itself() -> None:
+    target = TARGETS["zen4"]
+    long = kernel("function (X[N]) -> (R) { R[] = *(X[i]); }", replace(target, passes=()), X=(4096,))
+    found = estimate(long, target)
+    assert found.bound == "latency"
+    assert found.seconds > 4096 * target.machine.ports.fma_latency / (target.machine.clock_ghz * 1e9)
+
+
+def test_the_best_candidate_is_chosen() -> None:
+    target = TARGETS["zen4"]
+    blocks = [kernel(MATMUL, t, A=(200, 200), B=(200, 200)) for t in (replace(target, passes=()), target)]
+    candidates = [(Plan((), reason=str(n)), b) for n, b in enumerate(blocks)]
+    best = choose(target, candidates)
+    assert best is not None and best.plan.reason == "1" and best.estimate.seconds < estimate(blocks[0], target).seconds
+    assert [c.plan.reason for c in ranked(target, candidates)] == ["1", "0"]
+    assert choose(target, []) is None

@@ -1,0 +1,284 @@
+"""Measuring what a device does not say: rates and launch costs, by small programs whose time the model explains.
+
+Each probe's time is mostly due to one number of the machine, which is changed until the predicted time is the measured
+one. What was measured is kept per device beside the user's settings and laid over the probed machine from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tile_hal.interfaces import Device
+from tile_ir.diagnostics import TileDeviceError, TileMachineWarning
+from tile_ir.document import from_document, to_document
+from tile_ir.machine import Bandwidths, Cache, Machine
+from tile_ir.settings import Settings
+
+if TYPE_CHECKING:
+    from tile_ir.stripe.nodes import Block
+
+    from tile_runtime.lowered import Lowered
+
+MOST = 8.0
+"""A number is changed by at most this factor: what seems to need more was disturbed, or is not what the model thinks."""
+ROUNDS, LONG = 12, 0.1
+"""Runs of each probe at least, and seconds that short ones are repeated for; the best run counts."""
+TURNS = 2
+"""How often the numbers are fitted: they depend on each other a little."""
+STEPS = 10
+"""Halvings of the interval of a factor."""
+FLAT = 0.02
+"""Share of the time below which a change does not count."""
+_SUM = "function (A[M, N]) -> (S) { S[i : M] = +(A[i, j]); }"
+_ADD = "function (A, B) -> (C) { C = A + B; }"
+_PRODUCT = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A program whose time is mostly due to one number; `change` makes what that number stands for take so many times as long."""
+
+    name: str
+    source: str
+    shapes: tuple[tuple[int, ...], ...]
+    change: Callable[[Machine, float], Machine]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A probe's best time, and what was predicted before and after the fit; `seconds` is infinite where it failed."""
+
+    probe: Probe
+    seconds: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The machine as measured, and the probes behind it."""
+
+    machine: Machine
+    measured: tuple[Measured, ...]
+
+
+def probes(machine: Machine) -> Iterator[Probe]:
+    """What is measured on a machine: its start, arithmetic, each shared or last cache, and memory both ways."""
+    last = machine.caches[-1].bytes if machine.caches else 1 << 20
+    many = max(1 << 22, min(1 << 25, last // 4 * 4))
+    yield Probe("start", _ADD, ((8,), (8,)), _start)
+    side = 1024 if machine.is_gpu else 192
+    yield Probe("arithmetic", _PRODUCT, ((side, side), (side, side)), _clock)
+    for number, cache in enumerate(machine.caches[1:], 1):
+        rows = max(16, min(cache.bytes // 3, 1 << 25) // 4096)
+        yield Probe(f"L{cache.level}", _SUM, ((rows, 1024),), _cache(number))
+    yield Probe("memory, reading", _SUM, ((many // 1024, 1024),), _read)
+    yield Probe("memory, both ways", _ADD, ((many // 2,), (many // 2,)), _write)
+
+
+def _start(machine: Machine, factor: float) -> Machine:
+    return replace(machine, launch=replace(machine.launch, kernel=machine.launch.kernel * factor))
+
+
+def _clock(machine: Machine, factor: float) -> Machine:
+    return replace(machine, clock_ghz=machine.clock_ghz / factor)
+
+
+def _cache(number: int) -> Callable[[Machine, float], Machine]:
+    def change(machine: Machine, factor: float) -> Machine:
+        caches: list[Cache] = list(machine.caches)
+        old = caches[number]
+        caches[number] = replace(old, bandwidth=old.bandwidth / factor, write=old.write / factor)
+        return replace(machine, caches=tuple(caches))
+
+    return change
+
+
+def _read(machine: Machine, factor: float) -> Machine:
+    return _bandwidths(machine, lambda b: replace(b, read=b.read / factor))
+
+
+def _write(machine: Machine, factor: float) -> Machine:
+    return _bandwidths(machine, lambda b: replace(b, write=b.write / factor, non_temporal=b.non_temporal / factor))
+
+
+def _bandwidths(machine: Machine, change: Callable[[Bandwidths], Bandwidths]) -> Machine:
+    memory = machine.memory
+    changed = replace(memory, one_core=change(memory.one_core), all_cores=change(memory.all_cores))
+    return replace(machine, memory=changed)
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+def calibrate(device: Device, watch: Callable[[str], None] = lambda name: None) -> Calibration:
+    """Measure `device`; probes that fail leave their numbers. `watch` is told what is measured next.
+
+    TileDeviceError when the device runs nothing.
+    """
+    if not device.capabilities.executes:
+        raise TileDeviceError(f"device {device.id} runs nothing, so nothing can be measured", code="TILE-E519")
+    device.target = replace(device.target, machine=_probed.get(device.id, device.target.machine))
+    found: list[tuple[Probe, Sequence[Block], float]] = []
+    for probe in probes(device.target.machine):
+        watch(probe.name)
+        found.append((probe, *_timed(device, probe)))
+    machine = fitted(device, found)
+    return Calibration(machine, tuple(_measured(device, machine, *each) for each in found))
+
+
+def _timed(device: Device, probe: Probe) -> tuple[Sequence[Block], float]:
+    """(scheduled kernels, best seconds of one run of all of them); no kernels where that fails."""
+    from tile_runtime.measure import launches, totals
+
+    try:
+        low = _lowered(device, probe)
+        steps = launches(low)
+        best = min(_runs(lambda: sum(totals(steps).values())))
+    except (TileDeviceError, MemoryError):
+        return (), float("inf")
+    return [kernel.stripe for kernel in low.kernels.kernels], best
+
+
+def _runs(run: Callable[[], float]) -> Iterator[float]:
+    """Seconds of run after run."""
+    end = time.perf_counter() + LONG
+    for number in count():
+        if number >= ROUNDS and time.perf_counter() > end:
+            return
+        yield run()
+
+
+def _lowered(device: Device, probe: Probe) -> Lowered:
+    from tile_runtime.function import Function
+    from tile_runtime.symbols import placeholder
+
+    return Function(probe.source).lower(
+        *(placeholder("float32", s, name="AB"[n]) for n, s in enumerate(probe.shapes)), device=device
+    )
+
+
+def fitted(device: Device, found: Sequence[tuple[Probe, Sequence[Block], float]]) -> Machine:
+    """The device's machine, changed until it predicts what was measured, as far as each probe's own cause goes."""
+    machine = device.target.machine
+    factors: dict[str, float] = {}
+    for probe, blocks, seconds in list(found) * TURNS:
+        if not blocks:
+            continue
+        before = factors.get(probe.name, 1.0)
+        at = partial(_changed, device, machine, probe, blocks)
+        factor = _factor(at, seconds, MOST / before, 1 / MOST / before)
+        machine = probe.change(machine, factor)
+        factors[probe.name] = before * factor
+    return machine
+
+
+def _changed(device: Device, machine: Machine, probe: Probe, blocks: Sequence[Block], factor: float) -> float:
+    return _predicted(device, probe.change(machine, factor), blocks)
+
+
+def _factor(predicted: Callable[[float], float], seconds: float, most: float, least: float) -> float:
+    """The factor nearest to 1 that brings the predicted time to `seconds`, or as near as it gets between the bounds."""
+    grow = seconds > predicted(1.0)
+    near, far = 1.0, most if grow else least
+    end = predicted(far)
+    goal = min(seconds, end * (1 - FLAT)) if grow else max(seconds, end * (1 + FLAT))
+    if (goal <= predicted(1.0)) is grow:
+        return 1.0  # this number does not matter to the probe
+    for _ in range(STEPS):
+        middle = (near * far) ** 0.5
+        if (predicted(middle) < goal) is grow:
+            near = middle
+        else:
+            far = middle
+    return far
+
+
+def _predicted(device: Device, machine: Machine, blocks: Sequence[Block]) -> float:
+    """Seconds of all kernels of a probe."""
+    from tile_opt.model.estimate import estimate
+
+    target = replace(device.target, machine=machine)
+    return sum(estimate(block, target).seconds for block in blocks)
+
+
+def _measured(device: Device, machine: Machine, probe: Probe, blocks: Sequence[Block], seconds: float) -> Measured:
+    before = _predicted(device, device.target.machine, blocks)
+    return Measured(probe, seconds, before, _predicted(device, machine, blocks))
+
+
+# --- keeping --------------------------------------------------------------------------------------
+
+_probed: dict[str, Machine] = {}
+"""What devices said of themselves before a calibration was laid over it, by id."""
+
+
+def _use(device: Device, machine: Machine) -> None:
+    _probed.setdefault(device.id, device.target.machine)
+    device.target = replace(device.target, machine=machine)
+
+
+def stored(device: Device) -> Path:
+    """The file that keeps the calibration of a device: of this one, with this driver and these settings."""
+    parts = [device.id, device.name, device.compiler.fingerprint, json.dumps(to_document(device.target.settings))]
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+    return _folder() / f"{key}.json"
+
+
+def _folder() -> Path:
+    import platformdirs
+
+    given = Settings.from_environment().cache_dir
+    base = given if given is not None else Path(platformdirs.user_config_dir("tile", appauthor=False))
+    return base / "machines"
+
+
+def keep(device: Device, calibration: Calibration) -> Path:
+    """Store a calibration and use it from now on in this process; the file."""
+    path = stored(device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document: dict[str, Any] = {"device": device.name, "machine": to_document(calibration.machine)}
+    unfinished = path.with_suffix(".partial")
+    unfinished.write_text(json.dumps(document, indent=2), encoding="utf-8")
+    unfinished.replace(path)
+    _use(device, calibration.machine)
+    return path
+
+
+def forget(device: Device) -> bool:
+    """Remove what is stored for a device, and go back to what it says itself; whether there was anything."""
+    path = stored(device)
+    if device.id in _probed:
+        device.target = replace(device.target, machine=_probed.pop(device.id))
+    if not path.exists():
+        return False
+    path.unlink()
+    return True
+
+
+def applied(device: Device) -> Device:
+    """`device`, with the machine of its calibration where one is stored; a damaged one is a warning and left alone."""
+    folder = _folder()
+    if not folder.is_dir():
+        return device
+    try:
+        document = json.loads(stored(device).read_text(encoding="utf-8"))
+        machine = from_document(device.target.machine, document["machine"], "machine")
+    except FileNotFoundError:
+        return device
+    except (OSError, ValueError, TypeError, KeyError, TileDeviceError) as problem:
+        reason = str(problem).splitlines()[0]
+        message = f"the calibration of {device.id} is not used: {stored(device)} is damaged ({reason})"
+        warnings.warn(message, TileMachineWarning, stacklevel=3)
+        return device
+    _use(device, machine)
+    return device

@@ -1,0 +1,68 @@
+"""`tile calibrate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tile_runtime.cli.common import Device, Json, print_json, print_pairs, print_table
+
+if TYPE_CHECKING:
+    from tile_runtime.calibration import Calibration, Measured
+
+
+def calibrate(
+    device: Device = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Remove what is stored instead of measuring.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure a device's rates in a few seconds and keep them, so that predicted times and the choice of plans get better.
+
+    Best on a quiet machine. Results never depend on it.
+    """
+    from tile_runtime import calibration
+    from tile_runtime.devices import device as find
+
+    found = find(device)
+    if forget:
+        removed = calibration.forget(found)
+        if json:
+            print_json({"device": found.id, "forgotten": removed})
+        else:
+            print(f"{found.id}: {'forgotten' if removed else 'nothing was stored'}")
+        return
+    result = _with_progress(found)
+    path = calibration.keep(found, result)
+    if json:
+        print_json({"device": found.id, "file": str(path), "probes": [_record(m) for m in result.measured]})
+    else:
+        _show(result)
+        print_pairs({"kept in": path})
+
+
+def _with_progress(device: Any) -> Calibration:
+    from rich.console import Console
+
+    from tile_runtime.calibration import calibrate as measure
+
+    with Console(stderr=True).status("") as status:
+        return measure(device, lambda name: status.update(f"measuring: {name}"))
+
+
+def _record(measured: Measured) -> dict[str, Any]:
+    failed = measured.seconds == float("inf")
+    return {
+        "probe": measured.probe.name,
+        "seconds": None if failed else measured.seconds,
+        "predicted_before": measured.before,
+        "predicted_after": measured.after,
+    }
+
+
+def _show(result: Calibration) -> None:
+    rows = [
+        (m.probe.name, *(f"{1e6 * s:.4g}" if s < float("inf") else "failed" for s in (m.seconds, m.before, m.after)))
+        for m in result.measured
+    ]
+    print_table(("Probe", "measured us", "predicted before", "and after"), rows)
