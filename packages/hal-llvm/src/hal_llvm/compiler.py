@@ -13,6 +13,7 @@ from tile_hal.interfaces import Compiler, Library
 from tile_ir.collector import uncollected
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.kernels import KernelList
+from tile_ir.outline import is_outline
 from tile_ir.semtree.verify import verify
 from tile_ir.settings import Settings
 
@@ -58,11 +59,17 @@ class LlvmLibrary(Library):
         return _MAGIC + json.dumps(header).encode() + b"\n" + code
 
     def source(self) -> str:
-        """The LLVM IR of all kernels; longer ones are compiled in several modules of the same functions."""
+        """The LLVM IR of all kernels; longer ones are compiled in several modules of the same functions.
+
+        "" for a library that was loaded without the kernels' bodies.
+        """
+        if is_outline(self.kernels):
+            return ""
         return emit_module(self.kernels.kernels, machine_for(self._processor)).text
 
     def assembly(self) -> str:
-        return assembly(self.source(), self._processor)
+        ir = self.source()
+        return assembly(ir, self._processor) if ir else ""
 
 
 def assembly(ir: str, processor: binding.Processor) -> str:
@@ -117,6 +124,9 @@ class LlvmCompiler(Compiler):
             raise TileInternalError(f"the llvm device has no operation {unknown}") from unknown
 
     def deserialize(self, kernels: KernelList, data: bytes) -> LlvmLibrary:
+        return self.load(kernels, data)
+
+    def load(self, outline: KernelList, data: bytes) -> LlvmLibrary:
         if not data.startswith(_MAGIC):
             raise ValueError("these bytes are no compiled kernels of the llvm device")
         try:
@@ -127,13 +137,13 @@ class LlvmCompiler(Compiler):
             ends = [0, *accumulate(int(n) for n in header["objects"])]
         except (ValueError, KeyError, TypeError) as problem:
             raise ValueError("the compiled kernels are damaged") from problem
-        if not right or len(scratch) != len(kernels.kernels):
+        if not right or len(scratch) != len(outline.kernels):
             raise ValueError("the compiled kernels are damaged or belong to other kernels")
         if header.get("fingerprint") != self.fingerprint:
             raise ValueError("the kernels were compiled by another version or for another processor")
         try:
             objects = [code[start:stop] for start, stop in pairwise(ends)]
-            return LlvmLibrary(kernels, self.processor, objects, scratch)
+            return LlvmLibrary(outline, self.processor, objects, scratch)
         except RuntimeError as problem:
             raise ValueError(f"the compiled kernels cannot be loaded: {problem}") from problem
 

@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from sys import modules
 
 from tile_hal.interfaces import Device, Library
 from tile_ir.kernels import KernelList
@@ -80,7 +80,7 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
     package = type(device.compiler).__module__.partition(".")[0]
     parts = [
         ("tile-ir", version("tile-ir")),
-        ("sources", f"{_sources('tile_ir')} {_sources(package)}"),
+        ("sources", f"{sources('tile_ir')} {sources(package)}"),
         ("device", device.compiler.fingerprint),
         ("target", kernels.target.to_json()),
     ]
@@ -93,11 +93,11 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
 
 
 @cache
-def _sources(package: str) -> str:
-    """A stamp of an emitter's files: who edits one without a new version number must not get old code."""
-    found = modules.get(package)
+def sources(package: str) -> str:
+    """A stamp of a package's files: who edits one without a new version number must not get old code."""
+    found = find_spec(package)
     digest = hashlib.sha256()
-    for root in sorted(getattr(found, "__path__", ())):
+    for root in sorted(found.submodule_search_locations or () if found else ()):
         for path in sorted(Path(root).rglob("*.py")):
             with suppress(OSError):
                 status = path.stat()
