@@ -29,6 +29,8 @@ ROWS: dict[str, Contest | Limit] = {
     "conv-gradient": Contest("conv 3×3 32×56×56×64, forward + backward", 0.6, gradients.convolution),
     "compile": Limit("cold compile of conv + ReLU", 0.4, "s", overhead.cold_compile),
     "scaling": Contest("compiling 60 distinct kernels, per kernel, against 15", 0.84, overhead.scaling),
+    "restart-network": Limit("ResNet-50 from the disk cache, CPU seconds", 0.6, "s", overhead.restarting("resnet")),
+    "restart-kernels": Limit("60 kernels from the disk cache, CPU seconds", 0.4, "s", overhead.restarting("kernels")),
     "call": Limit("warm call on eight elements", 15, "us", overhead.warm_call),
     "import": Limit("import tile_runtime beyond import numpy", 60, "ms", overhead.importing),
 }
