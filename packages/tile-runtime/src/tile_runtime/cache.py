@@ -98,10 +98,13 @@ def sources(package: str) -> str:
     found = find_spec(package)
     digest = hashlib.sha256()
     for root in sorted(found.submodule_search_locations or () if found else ()):
-        for path in sorted(Path(root).rglob("*.py")):
-            with suppress(OSError):
-                status = path.stat()
-                digest.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+        for folder, inner, names in os.walk(root):
+            inner.sort()
+            for name in sorted(n for n in names if n.endswith(".py")):
+                path = os.path.join(folder, name)
+                with suppress(OSError):
+                    status = os.stat(path)
+                    digest.update(f"{path[len(root) :]} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
 
 
