@@ -12,13 +12,14 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from sys import modules
 
 from tile_hal.interfaces import Device, Library
 from tile_ir.kernels import KernelList
@@ -95,9 +96,8 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
 @cache
 def sources(package: str) -> str:
     """A stamp of a package's files: who edits one without a new version number must not get old code."""
-    found = find_spec(package)
     digest = hashlib.sha256()
-    for root in sorted(found.submodule_search_locations or () if found else ()):
+    for root in sorted(_folders(package)):
         for folder, inner, names in os.walk(root):
             inner.sort()
             for name in sorted(n for n in names if n.endswith(".py")):
@@ -106,6 +106,14 @@ def sources(package: str) -> str:
                     status = os.stat(path)
                     digest.update(f"{path[len(root) :]} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
+
+
+def _folders(package: str) -> Iterable[str]:
+    """Where a package's files are, whether it is imported or not; nowhere for a module that is no package."""
+    if package in modules:
+        return getattr(modules[package], "__path__", ())
+    found = find_spec(package)
+    return found.submodule_search_locations or () if found else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
 from tile_hal.interfaces import Device, Library
+from tile_ir.collector import uncollected
 from tile_ir.outline import Outline
 from tile_ir.program.nodes import ConstantTensor, Param, Program
 from tile_ir.record import from_record, to_record
@@ -155,7 +156,10 @@ def find(place: Place) -> tuple[Runnable, Library] | None:
     None while somebody wants to see or verify the passes, which run in a compilation only.
     """
     settings = Settings.from_environment()
-    return None if settings.verify or settings.dump_ir else place.read(place.run)
+    if settings.verify or settings.dump_ir:
+        return None
+    with uncollected():
+        return place.read(place.run)
 
 
 def library_of(place: Place, compiled: Compiled) -> Library:
