@@ -199,6 +199,18 @@ def test_the_key_needs_no_parser() -> None:
     assert printed[1].split() == ["False", "False"]
 
 
+def test_other_devices_load_them_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = next((d for d in tile.devices() if d.id.startswith("opencl")), None)
+    if device is None:
+        pytest.skip("no OpenCL device")
+    check(TEMPORARY, A, (A @ A.T @ A) / 3, device.id)
+    check(TEMPORARY, A, (A @ A.T @ A) / 3)
+    assert len(DiskCache(folder).entries()) == 2
+    monkeypatch.setattr(tile_opt, "compile", lambda *_, **__: pytest.fail("compiled again"))
+    check(TEMPORARY, A, (A @ A.T @ A) / 3, device.id)
+    check(TEMPORARY, A, (A @ A.T @ A) / 3)
+
+
 def test_whoever_looks_at_passes_sees_them(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(SQUARE, A, A * A)
     monkeypatch.setenv("TILE_DUMP_IR", str(tmp_path / "dump"))
