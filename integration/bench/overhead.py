@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import tile_runtime as tile
@@ -72,22 +70,6 @@ def _compiled(layers: int, turn: int) -> float:
     return time.process_time() - start
 
 
-def restarting(name: str) -> Callable[[bool], Mapping[str, Contestant]]:
-    """CPU seconds in a fresh process until a program of `started` is ready, which another process has left in the disk cache."""
-
-    def prepare(small: bool) -> Mapping[str, Contestant]:
-        folder = tempfile.TemporaryDirectory(prefix="tile-bench-")
-        command = [sys.executable, str(Path(__file__).with_name("started.py")), name, *["small"] * small]
-
-        def run() -> float:
-            return float(_printed(command, TILE_CACHE_DIR=folder.name).split()[0])
-
-        run()
-        return {"tile": run}
-
-    return prepare
-
-
 def warm_call(small: bool) -> Mapping[str, Contestant]:
     """Eight floats in and out, everything compiled: seconds of one call."""
     add = tile.Function("function (A, B) -> (C) { C = A + B; }")
@@ -115,11 +97,9 @@ def _import_seconds(name: str) -> float:
 
 
 def _fresh(code: str, **environment: str) -> str:
-    return _printed([sys.executable, "-c", code], **environment)
-
-
-def _printed(command: Sequence[str], **environment: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment, check=False
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return done.stdout

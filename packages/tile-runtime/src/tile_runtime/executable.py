@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from tile_hal.events import COMPLETED, FailedEvent
@@ -22,8 +22,10 @@ from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind
 
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
-from tile_runtime.runnable import Runnable
 from tile_runtime.tensor import Tensor, host_view, tensor_in, tensor_over
+
+if TYPE_CHECKING:
+    from tile_runtime.runnable import Runnable
 
 
 @dataclass(frozen=True, slots=True)
