@@ -12,6 +12,7 @@ import memory
 import overhead
 from machine import Probe
 from report import console
+from restarting import restarting
 from rich.table import Table
 from rounds import measure
 from rows import Contest, Limit, Result
@@ -28,6 +29,8 @@ ROWS: dict[str, Contest | Limit] = {
     "mlp-gradient": Contest("MLP 784-512-512-10, batch 128, forward + backward", 0.6, gradients.mlp),
     "conv-gradient": Contest("conv 3×3 32×56×56×64, forward + backward", 0.6, gradients.convolution),
     "compile": Limit("cold compile of conv + ReLU", 0.4, "s", overhead.cold_compile),
+    "restart-network": Limit("ResNet-50 from the disk cache, CPU seconds", 0.6, "s", restarting("resnet")),
+    "restart-kernels": Limit("60 kernels from the disk cache, CPU seconds", 0.4, "s", restarting("kernels")),
     "scaling": Contest("compiling 60 distinct kernels, per kernel, against 15", 0.84, overhead.scaling),
     "call": Limit("warm call on eight elements", 4, "us", overhead.warm_call("arrays")),
     "output": Limit("warm call on eight elements, output given", 4, "us", overhead.warm_call("output")),

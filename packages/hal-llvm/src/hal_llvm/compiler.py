@@ -1,32 +1,40 @@
-"""Kernel lists to machine code, and machine code to bytes and back."""
+"""Kernel lists to machine code, and machine code to bytes and back.
+
+What writes code is imported when there is some to write: programs from the disk cache do without it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from importlib.metadata import version
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
 from tile_ir.collector import uncollected
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.kernels import KernelList
-from tile_ir.semtree.verify import verify
+from tile_ir.outline import is_outline
 from tile_ir.settings import Settings
 
 from hal_llvm import binding
 from hal_llvm.cpu import family, family_target
-from hal_llvm.emit.code import Machine
-from hal_llvm.emit.module import Emitted, emit_module, emit_modules
-from hal_llvm.objects import object_files
+
+if TYPE_CHECKING:
+    from hal_llvm.emit.code import Machine
+    from hal_llvm.emit.module import Emitted
 
 _MAGIC = b"tile-llvm 2\n"
 
 
 def machine_for(processor: binding.Processor) -> Machine:
     """What emission must know of a processor."""
+    from hal_llvm.emit.code import Machine
+
     settings = family_target(family(processor.triple, processor.features)).settings
     arm = processor.triple.startswith(("aarch64", "arm64"))
     return Machine(settings.vector_bytes, settings.fma, native_minmax=arm, native_saturation=arm)
@@ -58,11 +66,19 @@ class LlvmLibrary(Library):
         return _MAGIC + json.dumps(header).encode() + b"\n" + code
 
     def source(self) -> str:
-        """The LLVM IR of all kernels; longer ones are compiled in several modules of the same functions."""
+        """The LLVM IR of all kernels; longer ones are compiled in several modules of the same functions.
+
+        "" for a library that was loaded without the kernels' bodies.
+        """
+        if is_outline(self.kernels):
+            return ""
+        from hal_llvm.emit.module import emit_module
+
         return emit_module(self.kernels.kernels, machine_for(self._processor)).text
 
     def assembly(self) -> str:
-        return assembly(self.source(), self._processor)
+        ir = self.source()
+        return assembly(ir, self._processor) if ir else ""
 
 
 def assembly(ir: str, processor: binding.Processor) -> str:
@@ -89,9 +105,14 @@ class LlvmCompiler(Compiler):
     def __init__(self, processor: binding.Processor, threads: int = 1) -> None:
         self.processor = processor
         self.threads = threads
-        self._machine = machine_for(processor)
+
+    @cached_property
+    def _machine(self) -> Machine:
+        return machine_for(self.processor)
 
     def build(self, kernels: KernelList) -> LlvmLibrary:
+        from hal_llvm.objects import object_files
+
         scratch: list[int] = []
         try:
             with uncollected():
@@ -107,7 +128,11 @@ class LlvmCompiler(Compiler):
             yield emitted.text
 
     def _emit(self, kernels: KernelList) -> Iterator[Emitted]:
+        from hal_llvm.emit.module import emit_modules
+
         if Settings.from_environment().verify:
+            from tile_ir.semtree.verify import verify
+
             for kernel in kernels.kernels:
                 if kernel.function is not None:
                     verify(kernel.function, kernels.target.nodes)
@@ -117,6 +142,9 @@ class LlvmCompiler(Compiler):
             raise TileInternalError(f"the llvm device has no operation {unknown}") from unknown
 
     def deserialize(self, kernels: KernelList, data: bytes) -> LlvmLibrary:
+        return self.load(kernels, data)
+
+    def load(self, outline: KernelList, data: bytes) -> LlvmLibrary:
         if not data.startswith(_MAGIC):
             raise ValueError("these bytes are no compiled kernels of the llvm device")
         try:
@@ -127,13 +155,13 @@ class LlvmCompiler(Compiler):
             ends = [0, *accumulate(int(n) for n in header["objects"])]
         except (ValueError, KeyError, TypeError) as problem:
             raise ValueError("the compiled kernels are damaged") from problem
-        if not right or len(scratch) != len(kernels.kernels):
+        if not right or len(scratch) != len(outline.kernels):
             raise ValueError("the compiled kernels are damaged or belong to other kernels")
         if header.get("fingerprint") != self.fingerprint:
             raise ValueError("the kernels were compiled by another version or for another processor")
         try:
             objects = [code[start:stop] for start, stop in pairwise(ends)]
-            return LlvmLibrary(kernels, self.processor, objects, scratch)
+            return LlvmLibrary(outline, self.processor, objects, scratch)
         except RuntimeError as problem:
             raise ValueError(f"the compiled kernels cannot be loaded: {problem}") from problem
 

@@ -35,6 +35,7 @@ class LlvmDevice(Device):
             local_bytes=self.target.settings.max_mem,
             is_async=True,
             serializes=True,
+            loads_outlines=True,
         )
         self.compiler = LlvmCompiler(processor, threads)
         self.executor = LlvmExecutor(HostQueue(2, "hal-llvm"))

@@ -24,7 +24,7 @@ from hal_opencl.context import DeviceContext
 from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.source import Source, dtypes, emit_kernel
 
-_MAGIC = b"tile-opencl 1\n"
+_MAGIC = b"tile-opencl 2\n"
 OPTIONS = ("-cl-std=CL1.2",)
 """No fast-math: the device's own functions keep the bounds of OpenCL's full profile."""
 FAST_OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable", "-cl-no-signed-zeros")
@@ -67,7 +67,9 @@ class OpenCLLibrary(Library):
             ]
         except (binding.BuildError, binding.cl_error):
             return None
-        body = json.dumps(entries).encode()
+        numbers = {text: number for number, text in enumerate(self._programs)}
+        kernels = [[numbers[source.text], source.entry] for source in self.sources]
+        body = json.dumps({"programs": entries, "kernels": kernels}).encode()
         header = {"fingerprint": self._fingerprint, "sha256": hashlib.sha256(body).hexdigest()}
         return _MAGIC + json.dumps(header).encode() + b"\n" + body
 
@@ -141,25 +143,37 @@ class OpenCLCompiler(Compiler):
         return sources
 
     def deserialize(self, kernels: KernelList, data: bytes) -> OpenCLLibrary:
+        library = self.load(kernels, data)
+        if library.sources != self._emit(kernels):
+            raise ValueError("the compiled kernels belong to other kernels")
+        return library
+
+    def load(self, outline: KernelList, data: bytes) -> OpenCLLibrary:
+        sources, binaries = self._unpacked(data)
+        if len(sources) != len(outline.kernels):
+            raise ValueError("the compiled kernels belong to other kernels")
+        options = FAST_OPTIONS if outline.target.options.fast_math else OPTIONS
+        programs = {text: self._start(text, options, code) for text, code in binaries.items()}
+        return OpenCLLibrary(self._context, outline, sources, programs, self.fingerprint)
+
+    def _unpacked(self, data: bytes) -> tuple[list[Source], dict[str, bytes]]:
+        """The source of each kernel, and the binary of each distinct text; ValueError for foreign and damaged bytes."""
         if not data.startswith(_MAGIC):
             raise ValueError("these bytes are no compiled kernels of an OpenCL device")
         try:
             head, body = data[len(_MAGIC) :].split(b"\n", 1)
             header = json.loads(head)
-            right = header["sha256"] == hashlib.sha256(body).hexdigest()
-            binaries = {str(text): base64.b64decode(code) for text, code in json.loads(body)} if right else {}
-        except (ValueError, KeyError, TypeError) as problem:
+            if header["sha256"] != hashlib.sha256(body).hexdigest():
+                raise ValueError("another content")
+            document = json.loads(body)
+            binaries = {str(text): base64.b64decode(code) for text, code in document["programs"]}
+            texts: list[str] = list(binaries)
+            sources = [Source(texts[int(number)], str(entry)) for number, entry in document["kernels"]]
+        except (ValueError, KeyError, TypeError, IndexError) as problem:
             raise ValueError("the compiled kernels are damaged") from problem
-        if not right:
-            raise ValueError("the compiled kernels are damaged")
         if header.get("fingerprint") != self.fingerprint:
             raise ValueError("the kernels were compiled for another device, driver or version")
-        sources = self._emit(kernels)
-        if set(binaries) != {s.text for s in sources}:
-            raise ValueError("the compiled kernels belong to other kernels")
-        options = FAST_OPTIONS if kernels.target.options.fast_math else OPTIONS
-        programs = {text: self._start(text, options, code) for text, code in binaries.items()}
-        return OpenCLLibrary(self._context, kernels, sources, programs, self.fingerprint)
+        return sources, binaries
 
     @property
     def fingerprint(self) -> str:

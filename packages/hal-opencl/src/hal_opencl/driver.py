@@ -44,6 +44,7 @@ class OpenCLDevice(Device):
             subgroup=LANES if info.ptx else 1,
             is_async=True,
             serializes=True,
+            loads_outlines=True,
         )
         context = DeviceContext(info)
         self.compiler = OpenCLCompiler(context)

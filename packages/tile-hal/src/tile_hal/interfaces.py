@@ -17,7 +17,7 @@ from tile_ir.dtype import DType
 from tile_ir.kernels import KernelList, StepKind
 from tile_ir.target import Capabilities, Target
 
-HAL_API: tuple[int, int] = (1, 1)
+HAL_API: tuple[int, int] = (1, 2)
 """(major, minor) of this contract; a plugin built for another major, or a later minor, is refused with a message."""
 
 
@@ -118,6 +118,14 @@ class Compiler(ABC):
     def deserialize(self, kernels: KernelList, data: bytes) -> Library:
         """Rebuild a library from `Library.serialize`; ValueError when the bytes do not fit this device."""
         raise ValueError("this device does not keep compiled code")
+
+    def load(self, outline: KernelList, data: bytes) -> Library:
+        """As `deserialize`, for a kernel list without the kernels' bodies (see `tile_ir.outline`).
+
+        Optional, for devices whose capabilities state `loads_outlines`: they start whole programs from the disk cache
+        without compiling anything. The library's `source` and `assembly` may be "".
+        """
+        raise ValueError("this device loads no code without the kernels it was made from")
 
     @property
     @abstractmethod

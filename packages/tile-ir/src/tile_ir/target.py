@@ -70,6 +70,8 @@ class Capabilities:
     is_async: bool = False
     """`run` returns while dependencies are pending; work that is ready may all the same be done when it returns."""
     serializes: bool = False
+    loads_outlines: bool = False
+    """Compiled code can be loaded without the kernels' bodies (`Compiler.load`): it starts at once from the disk cache."""
     executes: bool = True
     """False for a compile-only device (`null`)."""
     quirks: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -12,11 +12,12 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from sys import modules
 
@@ -80,7 +81,7 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
     package = type(device.compiler).__module__.partition(".")[0]
     parts = [
         ("tile-ir", version("tile-ir")),
-        ("sources", f"{_sources('tile_ir')} {_sources(package)}"),
+        ("sources", f"{sources('tile_ir')} {sources(package)}"),
         ("device", device.compiler.fingerprint),
         ("target", kernels.target.to_json()),
     ]
@@ -93,16 +94,26 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
 
 
 @cache
-def _sources(package: str) -> str:
-    """A stamp of an emitter's files: who edits one without a new version number must not get old code."""
-    found = modules.get(package)
+def sources(package: str) -> str:
+    """A stamp of a package's files: who edits one without a new version number must not get old code."""
     digest = hashlib.sha256()
-    for root in sorted(getattr(found, "__path__", ())):
-        for path in sorted(Path(root).rglob("*.py")):
-            with suppress(OSError):
-                status = path.stat()
-                digest.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    for root in sorted(_folders(package)):
+        for folder, inner, names in os.walk(root):
+            inner.sort()
+            for name in sorted(n for n in names if n.endswith(".py")):
+                path = os.path.join(folder, name)
+                with suppress(OSError):
+                    status = os.stat(path)
+                    digest.update(f"{path[len(root) :]} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
+
+
+def _folders(package: str) -> Iterable[str]:
+    """Where a package's files are, whether it is imported or not; nowhere for a module that is no package."""
+    if package in modules:
+        return getattr(modules[package], "__path__", ())
+    found = find_spec(package)
+    return found.submodule_search_locations or () if found else ()
 
 
 @dataclass(frozen=True, slots=True)

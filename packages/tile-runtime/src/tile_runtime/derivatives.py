@@ -26,6 +26,11 @@ class Gradient(BaseFunction):
         self.bound = function.bound
         self.key = ("vjp", function.key, self.wrt)
 
+    @property
+    def written(self) -> str | None:
+        inner = self.function.written
+        return None if inner is None else f"vjp {self.wrt} of {inner}"
+
     def bind(self, types: Mapping[str, TensorType]) -> Program:
         import tile_autodiff
 

@@ -228,13 +228,16 @@ class Evaluator:
     def lower(self, function: Signature, *args: Any, **named: Any) -> Lowered:
         """The stages of compilation for arguments like these (arrays, Tensors, placeholders)."""
         values = collect(function, args, named)
-        return self.lower_types(function, {n: input_type(n, v) for n, v in values.items()})
+        lowered = self.lower_types(function, {n: input_type(n, v) for n, v in values.items()})
+        lowered.program  # noqa: B018 - errors of the types show now
+        return lowered
 
     def lower_types(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
         """The stages of compilation for inputs of these types."""
         from tile_runtime.lowered import Lowered
+        from tile_runtime.typed import Typed
 
-        first = Lowered(function.bind(types), self.device, target=self._target, plans=self.plans, spans=function.spans)
+        first = Lowered(Typed(function, types), self.device, target=self._target, plans=self.plans)
         if self.tile_trials == 1:
             return first
         from tile_runtime.tuning import best

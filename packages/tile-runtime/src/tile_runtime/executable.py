@@ -24,7 +24,7 @@ from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
 from tile_runtime.tensor import Tensor, host_view, in_place, result
 
 if TYPE_CHECKING:
-    from tile_opt.compiler import Compiled
+    from tile_runtime.runnable import Runnable
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +80,23 @@ class Executable:
         "used",
     )
 
-    def __init__(self, device: Device, compiled: Compiled, library: Library) -> None:
+    def __init__(self, device: Device, runnable: Runnable, library: Library) -> None:
         self.device = device
         self.used = 0
         """When it was last called, on the program cache's clock."""
-        self._prepared = Prepared(device, library, compiled.kernels)
-        listed = {b.id: b for b in compiled.kernels.buffers}
+        self._prepared = Prepared(device, library, runnable.kernels)
+        listed = {b.id: b for b in runnable.kernels.buffers}
         order = [listed[i] for i in self._prepared.order]
         place = {(b.kind, b.name): k for k, b in enumerate(order)}
-        inputs = [place.get((BufferKind.INPUT, p.name)) for p in compiled.program.inputs]
+        inputs = [place.get((BufferKind.INPUT, p.name)) for p in runnable.inputs]
         self._inputs = [(k, n) for n, k in enumerate(inputs) if k is not None]
         """(position among the bindings, number) of every input that kernels read."""
-        # Stripe may have to call an output otherwise (one named like an input); positions agree.
-        places = [place[BufferKind.OUTPUT, name] for name in compiled.stripe.outputs]
         self._results = [
             _Result(k, order[k], numpy_dtype(f"output {public!r}", order[k].dtype), math.prod(order[k].shape))
-            for k, (public, _) in zip(places, compiled.program.outputs, strict=True)
+            for public, k in ((public, place[BufferKind.OUTPUT, name]) for public, name in runnable.outputs)
         ]
         self._nothing_given = (None,) * len(self._results)
-        self._arguments = [DirectArray(p.type.shape, p.type.dtype) for p in compiled.program.inputs]
+        self._arguments = [DirectArray(p.type.shape, p.type.dtype) for p in runnable.inputs]
         self._direct: Direct | None = None
         self._make = _maker(self._results, device.memory)
         self._as_tensors = _wrapper(self._results, device)

@@ -97,6 +97,10 @@ class Function(BaseFunction):
         return Function(text, str(path))
 
     @property
+    def written(self) -> str:
+        return repr((self._file, self.source))
+
+    @property
     def spans(self) -> Mapping[str, Span]:
         return {p.name.id: p.name.span for p in self.syntax.inputs}
 

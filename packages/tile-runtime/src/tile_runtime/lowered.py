@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tile_hal.interfaces import Device, Library
-from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
+from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.kernels import KernelList
 from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Program as StripeProgram
@@ -15,6 +15,9 @@ from tile_ir.target import Target
 
 from tile_runtime.executable import Executable
 from tile_runtime.requirements import check_dtypes
+from tile_runtime.runnable import Runnable
+from tile_runtime.stored import Place, find, library_of
+from tile_runtime.typed import Typed
 
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
@@ -42,37 +45,37 @@ class Lowered:
 
     def __init__(
         self,
-        program: Program,
+        typed: Typed,
         device: Device,
         *,
         target: Target | None = None,
         plans: Mapping[str, Plan] | None = None,
-        spans: Mapping[str, Span] | None = None,
     ) -> None:
-        """`target` replaces the device's; `plans` go before what the compiler chooses, by kernel name.
-
-        `spans` says where inputs are declared, for error messages.
-        """
-        self.program = program
+        """`target` replaces the device's; `plans` go before what the compiler chooses, by kernel name."""
+        self._typed = typed
         self.device = device
         self.target = target or device.target
         self.given = plans or {}
-        self._spans = spans or {}
+
+    @property
+    def program(self) -> Program:
+        """The typed program."""
+        return self._typed.program
 
     def retargeted(self, target: Target) -> Lowered:
         """The same program compiled for another target of the same device."""
-        return Lowered(self.program, self.device, target=target, plans=self.given, spans=self._spans)
+        return Lowered(self._typed, self.device, target=target, plans=self.given)
 
     def planned(self, plans: Mapping[str, Plan]) -> Lowered:
         """The same program with other plans given."""
-        return Lowered(self.program, self.device, target=self.target, plans=plans, spans=self._spans)
+        return Lowered(self._typed, self.device, target=self.target, plans=plans)
 
     @cached_property
     def compiled(self) -> Compiled:
         """The optimizer's result."""
         import tile_opt
 
-        check_dtypes(self.program, self.device, self._spans)
+        check_dtypes(self.program, self.device, self._typed.spans)
         return tile_opt.compile(self.program, self.target, plans=self.given)
 
     @property
@@ -104,9 +107,7 @@ class Lowered:
     @cached_property
     def library(self) -> Library:
         """Compiled code, from the disk cache where it is there."""
-        from tile_runtime.cache import build
-
-        return build(self.device, self.kernels)
+        return library_of(self._place, self.compiled)
 
     @property
     def source(self) -> str:
@@ -120,8 +121,15 @@ class Lowered:
 
     @cached_property
     def executable(self) -> Executable:
-        """The function, ready to run on buffers."""
-        return Executable(self.device, self.compiled, self.library)
+        """The function, ready to run on buffers; from the disk cache without any of the other stages."""
+        found = find(self._place)
+        if found is not None:
+            return Executable(self.device, *found)
+        return Executable(self.device, Runnable.of(self.compiled), self.library)
+
+    @cached_property
+    def _place(self) -> Place:
+        return Place(self.device, self.target, self._typed, self.given)
 
     def explain(self, *, candidates: bool = False, measure: bool = False) -> str:
         """What each kernel does, how it was planned and what it costs.

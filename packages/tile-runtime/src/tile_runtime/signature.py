@@ -26,6 +26,11 @@ class Signature:
     """Equal for functions that compile to the same code; never keeps tensors alive."""
 
     @property
+    def written(self) -> str | None:
+        """A text that, with the types of the inputs, decides what `bind` gives, in other processes too; None for no such."""
+        return None
+
+    @property
     def spans(self) -> Mapping[str, Span]:
         """Where inputs are declared, for error messages."""
         return {}

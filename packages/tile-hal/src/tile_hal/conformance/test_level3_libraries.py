@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tile_ir.outline import Outline
 
 from tile_hal.conformance.kernels import kernel_list
 from tile_hal.conformance.samples import N, increment
-from tile_hal.interfaces import Device
+from tile_hal.interfaces import Device, Library
 
 
 @pytest.mark.compile_only
@@ -23,15 +24,34 @@ def test_libraries_survive_serialization(tile_device: Device) -> None:
     assert (data is not None) == tile_device.capabilities.serializes
     if data is None:
         pytest.skip("device does not serialize")
-    library = tile_device.compiler.deserialize(kernels, data)
-    kernel = tile_device.executor.prepare(library, 0)
-    if not tile_device.capabilities.executes:
+    _increments(tile_device, tile_device.compiler.deserialize(kernels, data))
+
+
+def _increments(device: Device, library: Library) -> None:
+    """The one kernel of the library adds one to each element."""
+    kernel = device.executor.prepare(library, 0)
+    if not device.capabilities.executes:
         return
-    buffers = [tile_device.memory.allocate(4 * N) for _ in range(2)]
-    tile_device.executor.fill(buffers[1]).wait()
+    buffers = [device.memory.allocate(4 * N) for _ in range(2)]
+    device.executor.fill(buffers[1]).wait()
     kernel.run(buffers).wait()
     assert np.frombuffer(bytes(buffers[0].map_current()), np.float32).tolist() == [1.0] * N
     buffers[0].unmap().wait()
+
+
+@pytest.mark.compile_only
+def test_libraries_load_without_the_kernels_bodies(tile_device: Device) -> None:
+    kernels = kernel_list(tile_device, increment())
+    data = tile_device.compiler.build(kernels).serialize() or b""
+    if not tile_device.capabilities.loads_outlines:
+        with pytest.raises(ValueError):
+            tile_device.compiler.load(kernels, data)
+        return
+    outline = Outline.of(kernels).kernel_list(kernels.target, ())
+    assert all(k.function is not None and not k.function.body.body for k in outline.kernels)
+    library = tile_device.compiler.load(outline, data)
+    assert isinstance(library.source(), str) and isinstance(library.assembly(), str)
+    _increments(tile_device, library)
 
 
 @pytest.mark.compile_only
@@ -40,3 +60,6 @@ def test_foreign_bytes_are_refused(tile_device: Device, data: bytes) -> None:
     kernels = kernel_list(tile_device, increment())
     with pytest.raises(ValueError):
         tile_device.compiler.deserialize(kernels, data)
+    if tile_device.capabilities.loads_outlines:
+        with pytest.raises(ValueError):
+            tile_device.compiler.load(Outline.of(kernels).kernel_list(kernels.target, ()), data)

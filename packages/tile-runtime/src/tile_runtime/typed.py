@@ -1,0 +1,66 @@
+"""Functions for inputs of certain types: known by what they are made from, their programs made when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tile_ir.diagnostics import Source, Span
+from tile_ir.program.nodes import ConstantTensor, Contraction, Program
+
+from tile_runtime.signature import Signature
+
+if TYPE_CHECKING:
+    from tile_ir.program.nodes import TensorType
+
+
+class Typed:
+    """A function and the types of all its inputs."""
+
+    def __init__(self, function: Signature, types: Mapping[str, TensorType]) -> None:
+        self._function = function
+        self._types = types
+
+    @cached_property
+    def program(self) -> Program:
+        """The typed program; TileError when the types do not fit."""
+        return self._function.bind(self._types)
+
+    @property
+    def spans(self) -> Mapping[str, Span]:
+        """Where inputs are declared, for error messages."""
+        return self._function.spans
+
+    @cached_property
+    def identity(self) -> tuple[tuple[str, str], ...]:
+        """Named texts that decide what `program` is; they are there without it where the function says what it is made from."""
+        types = "; ".join(f"{name} {type}" for name, type in self._types.items())
+        written = self._function.written
+        if written is None:
+            return (("program", program_digest(self.program)),)
+        return (("function", written), ("types", types))
+
+
+def program_digest(program: Program) -> str:
+    """SHA-256 (hex) of everything that a program says, the texts it comes from and its constants included."""
+    digest = hashlib.sha256()
+    bare = tuple(replace(op, data=b"") if isinstance(op, ConstantTensor) else op for op in program.ops)
+    digest.update(repr(replace(program, ops=bare)).encode())
+    for source in dict.fromkeys(_sources(program)):
+        digest.update(repr((source.name, source.text)).encode())
+    for op in program.ops:
+        if isinstance(op, ConstantTensor):
+            digest.update(hashlib.sha256(op.data).digest())
+    return digest.hexdigest()
+
+
+def _sources(program: Program) -> Iterator[Source]:
+    """The texts that spans of the program point into."""
+    for op in program.ops:
+        if op.origin is not None:
+            yield op.origin.source
+        if isinstance(op, Contraction):
+            yield from (c.origin.source for c in op.constraints if c.origin is not None)
