@@ -40,7 +40,9 @@ ONE_IN = 10
 
 def target(device: Device, passes: tuple[PassConfig, ...]) -> Target:
     """A tiny machine whose kernels `device` can run: small groups, so that work is split."""
-    small = tuple(replace(p, options={**p.options, "group_ops": 64}) if p.name == "schedule_kernels" else p for p in passes)
+    small = tuple(
+        replace(p, options={**p.options, "group_ops": 64}) if p.name == "schedule_kernels" else p for p in passes
+    )
     nodes = device.target.nodes if device.target.nodes else OPTIONAL_NODES & device.capabilities.nodes
     return Target("small", SMALL, passes=small, nodes=nodes)
 

@@ -56,7 +56,11 @@ def launches(low: Lowered, shared: Buffers | None = None) -> list[Launch]:
     def launch(step: Step) -> Launch:
         used = tuple(dict.fromkeys(step.buffers))
         alone = replace(
-            kernels, buffers=tuple(listed[b] for b in used), steps=(replace(step, deps=(), once=False),), constants=(), arenas=()
+            kernels,
+            buffers=tuple(listed[b] for b in used),
+            steps=(replace(step, deps=(), once=False),),
+            constants=(),
+            arenas=(),
         )
         name = kernels.kernels[step.kernel].stripe.name if step.kind is StepKind.KERNEL else ""
         return Launch(name, Prepared(low.device, low.library, alone), tuple(buffers[b] for b in used))

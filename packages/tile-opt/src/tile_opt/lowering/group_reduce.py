@@ -82,9 +82,7 @@ class _Exchange:
                 half //= 2
         whole = prod(size for _, size, _ in self.digits) == self.threads
         first = Affine() if whole else self.first()
-        totals = [
-            self.builder.mutable("total", Load(self.array, self.cell(n, first), self.type)) for n in range(count)
-        ]
+        totals = [self.builder.mutable("total", Load(self.array, self.cell(n, first), self.type)) for n in range(count)]
         return self._released(totals)
 
     def _join(self, digit: Affine, half: int, step: int, count: int) -> None:

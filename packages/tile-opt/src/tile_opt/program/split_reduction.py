@@ -145,9 +145,7 @@ def _chunk_size(extent: int, wanted: int) -> int:
     return next((size for size in range(least, min(2 * least, extent) + 1) if extent % size == 0), least)
 
 
-def _partial(
-    op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: str
-) -> tuple[Contraction, Contraction]:
+def _partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: str) -> tuple[Contraction, Contraction]:
     """Partial results per chunk of the indexes in `sizes`, then their aggregate."""
     extents = dict(zip(domain.names, domain.ranges, strict=True))
     parts = {index: _names(index, domain) for index in sizes}

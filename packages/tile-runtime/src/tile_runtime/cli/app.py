@@ -70,7 +70,12 @@ _add(app, "devices", devices.devices, "tile devices --json")
 _add(app, "doctor", doctor.doctor, "tile doctor")
 _add(app, "check", check.check, "tile check conv.tile --shape 'D=float32[1,8,8,3]' --shape 'K=float32[3,3,4,3]'")
 _add(app, "fmt", fmt.fmt, "tile fmt --check conv.tile")
-_add(app, "ir", ir.ir, "tile ir matmul.tile --stage stripe --after schedule_kernels --shape 'A=[64,64]' --shape 'B=[64,64]'")
+_add(
+    app,
+    "ir",
+    ir.ir,
+    "tile ir matmul.tile --stage stripe --after schedule_kernels --shape 'A=[64,64]' --shape 'B=[64,64]'",
+)
 _add(app, "explain", explain.explain, "tile explain matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]'")
 _add(app, "plan", plan.plan, "tile plan matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' > my.plan")
 _add(app, "run", run.run, "tile run matmul.tile --input A=a.npy --input B=b.npy --output C=c.npy --device llvm")
