@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tile_lang
-from explain_support import FRONT, MULTIPROCESSOR, TILED
+from explain_support import FRONT, MULTIPROCESSOR
+from explain_support import GPU as TILED
 from lowering_support import execute, random_inputs
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
