@@ -80,7 +80,7 @@ def test_a_private_second_level_is_never_cut() -> None:
 
 def test_features_decide_and_not_names() -> None:
     base = family_target("avx512").machine
-    assert known_machine(base, ZEN4).ports.fma == 1 and known_machine(base, XEON).ports.fma == 2
+    assert known_machine(base, ZEN4).vector.native == 32 and known_machine(base, XEON).vector.native == 0
     assert known_machine(base, AVX512) == base
     assert known_machine(base, f"{ZEN4},+avx512vp2intersect".replace("-avx512vp2intersect", "")) == base
     assert known_machine(base, XEON).cache(2) == Cache(2, 2 << 20, 16, 64, 0, 15, 44, 32)

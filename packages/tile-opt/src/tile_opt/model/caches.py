@@ -20,10 +20,10 @@ ALL_STAY = 0.8
 """Share of a level's size up to which everything stays."""
 NONE_STAYS = 1.5
 """Times its size from which a walk in a circle finds nothing again."""
-ANY_WAY, NO_WAY = 0.6, 1.1
+ANY_WAY, NO_WAY = 0.5, 0.8
 """The same two for the ways of the sets that strided rows fall into: some lines are lost before all ways are taken."""
-EVEN = 0.1
-"""Share of the ways by which lines are taken to be spread over all sets."""
+MANY, SHORT = 32, 2048
+"""Runs, and bytes of one, that make strided rows: what stays of them is a matter of ways, not of bytes."""
 
 Lines = dict[Buffer, list[float]]
 """Lines per level of cache."""
@@ -123,8 +123,13 @@ class _Walk:
         if self.hashed:
             return min(1.0, room)
         crowd = max((self._crowd(cache, one) for one in touched), default=0.0)
-        ways = (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd > EVEN else 1.0
+        ways = (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd + full > ANY_WAY and self._strided(touched) else 1.0
         return max(0.0, min(1.0, room, ways))
+
+    def _strided(self, touched: Sequence[_Touched]) -> bool:
+        """Most lines belong to short runs far apart."""
+        short = sum(t.lines for t in touched if any(b.rows and b.count >= MANY and b.run < SHORT for b in t.boxes))
+        return short > sum(t.lines for t in touched) / 2
 
     def _crowd(self, cache: Cache, one: _Touched) -> float:
         """Share of the ways of the sets that a buffer falls into, beyond its share of the whole cache."""
