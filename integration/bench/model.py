@@ -30,17 +30,17 @@ from rich.console import Console
 from rich.table import Table
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import TileError
-from tile_ir.kernels import StepKind
 from tile_opt.model.estimate import estimate
 from tile_runtime import calibration
 from tile_runtime.lowered import Lowered
-from tile_runtime.measure import kernel_seconds
+from tile_runtime.measure import launches
 from tile_runtime.tuning import measure
 
 WITHIN = 1.5
 SHARE, CORRELATION = 0.9, 0.8
 LONGEST, ELEMENTS = 0.05, 2e7
 """Seconds, by a rough count, and elements of all inputs beyond which a case is left out: noise grows with them."""
+ROUNDS = 20
 DISTINCT = 1.1
 """Plans whose times all lie this close to each other have no order to predict."""
 console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
@@ -131,16 +131,16 @@ def _lowered(work: Work, device: Device) -> Lowered:
 
 
 def _points(class_: str, case: str, low: Lowered) -> Iterator[Point]:
-    measured = kernel_seconds(low, rounds=12)
-    times = defaultdict[str, int](int)
-    for step in low.kernels.steps:
-        if step.kind is StepKind.KERNEL:
-            times[low.kernels.kernels[step.kernel].stripe.name] += 1
-    for kernel in low.kernels.kernels:
-        name = kernel.stripe.name
-        if name in measured:
-            found = estimate(kernel.stripe, low.target)
-            yield Point(class_, case, name, found.seconds * times[name], measured[name], found.bound)
+    """Each kernel by itself, run again and again: what the estimate is of."""
+    kernels = {kernel.stripe.name: kernel.stripe for kernel in low.kernels.kernels}
+    seen: set[str] = set()
+    for launch in launches(low):
+        if launch.kernel not in kernels or launch.kernel in seen:
+            continue
+        seen.add(launch.kernel)
+        found = estimate(kernels[launch.kernel], low.target)
+        measured = min(launch.seconds() for _ in range(ROUNDS))
+        yield Point(class_, case, launch.kernel, found.seconds, measured, found.bound)
 
 
 def _orders(case: str, low: Lowered, plans: int) -> Iterator[Order]:
