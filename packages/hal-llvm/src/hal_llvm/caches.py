@@ -13,10 +13,8 @@ from tile_ir.machine import Cache, Machine, Pages
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "": 1}
 _MAX_WAYS = 64
 """More ways than this stand for a fully associative cache, or for a hypervisor's invention."""
-_BELIEVED = 32 << 20
-"""A last level up to this size is taken as it is reported."""
 _ENTITLED = 8
-"""A larger one counts for at most so many times the private level before it, for each processor of ours that shares it.
+"""A shared last level counts for at most so many times the private level before it, for each processor of ours that shares it.
 
 Virtual machines are told of the whole host's cache, hundreds of megabytes, of which their processors keep a small part.
 """
@@ -73,12 +71,12 @@ def system_caches(cpu: int, cpus: Collection[int], root: Path = Path("/")) -> li
 
 
 def bounded(caches: Sequence[Cache]) -> tuple[Cache, ...]:
-    """The caches, nearest first, with a shared last level cut to what its processors are entitled to (`_BELIEVED`, `_ENTITLED`)."""
+    """The caches, nearest first, with a shared last level cut to what its processors are entitled to (`_ENTITLED`)."""
     levels = sorted(caches, key=lambda c: c.level)
     if len(levels) < 2:
         return tuple(levels)
     *near, before, last = levels
-    most = max(_BELIEVED, _ENTITLED * before.bytes * max(1, last.shared // max(1, before.shared)))
+    most = _ENTITLED * before.bytes * max(1, last.shared // max(1, before.shared))
     return (*near, before, replace(last, bytes=min(last.bytes, most)) if last.level > 2 else last)
 
 
