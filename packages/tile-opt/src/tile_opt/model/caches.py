@@ -123,7 +123,9 @@ class _Walk:
         if self.hashed:
             return min(1.0, room)
         crowd = max((self._crowd(cache, one) for one in touched), default=0.0)
-        ways = (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd + full > ANY_WAY and self._strided(touched) else 1.0
+        ways = (
+            (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd + full > ANY_WAY and self._strided(touched) else 1.0
+        )
         return max(0.0, min(1.0, room, ways))
 
     def _strided(self, touched: Sequence[_Touched]) -> bool:
