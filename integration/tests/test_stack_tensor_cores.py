@@ -50,7 +50,7 @@ def gpu(device: Device) -> Target:
         static_local_bytes=LOCAL,
     )
     return Target(
-        "gpu", hardware, Machine(occupancy=Occupancy()), passes=PASSES, nodes=able.nodes,
+        "gpu", hardware, machine=Machine(occupancy=Occupancy()), passes=PASSES, nodes=able.nodes,
         matrix=tuple(MATRIX_INSTRUCTIONS), options=Options(reduced_precision=True),
     )  # fmt: skip
 

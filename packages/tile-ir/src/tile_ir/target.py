@@ -103,8 +103,6 @@ class Target:
 
     name: str
     settings: HardwareSettings = HardwareSettings()
-    machine: Machine = field(default_factory=Machine)
-    """What the cost model knows: caches, ports, latencies, bandwidths."""
     codegen: str = "semtree"
     """"semtree" or "stripe": what the backend's compiler takes."""
     passes: tuple[PassConfig, ...] = ()
@@ -112,6 +110,8 @@ class Target:
     """The slides' hardware model: clock_mhz, mem_units, exec_units, tx_units, buses."""
     nodes: frozenset[str] = frozenset()
     """Optional semtree nodes the emitter takes; `legalise` rewrites all others."""
+    machine: Machine = field(default_factory=Machine)
+    """What the cost model knows: caches, ports, latencies, bandwidths."""
     matrix: tuple[str, ...] = ()
     """Matrix instructions (`tile_ir.matrix`) that the emitter can write, the preferred ones first."""
     options: Options = Options()
