@@ -44,6 +44,7 @@ PROGRAMS = {
     "rows": ("(A[M, N]) -> (S) { X[m, 0 : M, 1] = >(A[m, n]); E = exp(A - X); T[m, 0 : M, 1] = +(E[m, n]); S = E / T; }",
              {"A": (5, 11)}),
     "transpose": ("(A[M, N]) -> (B) { B[n, m : N, M] = =(A[m, n]); }", {"A": (6, 10)}),
+    "thin transpose": ("(A[L, M, N]) -> (B) { B[l, n, m : L, N, M] = =(A[l, m, n]); }", {"A": (2, 300, 3)}),
     "sum": ("(A[M, N]) -> (S) { S[n : N] = +(A[m, n]); }", {"A": (13, 6)}),
     "all": ("(A[M, N]) -> (S) { S[] = +(A[m, n]); }", {"A": (9, 7)}),
     "chain": ("(A, B) -> (C) { X = A * B; Y = exp(X); C = Y + A; }", {"A": (3, 50), "B": (3, 50)}),
@@ -127,3 +128,18 @@ def test_the_compilers_own_plans_are_accepted_and_right(name: str, target: str) 
             got = interpret.run(made.program, inputs)
             for output, value in expected.items():
                 np.testing.assert_allclose(got[output], value, rtol=2e-5, atol=2e-5, err_msg=text)
+
+
+def test_levels_that_cover_more_than_a_loop_have_one_point() -> None:
+    stripe, decisions = kernels("transpose", "cpu")
+    ((kernel, decision),) = decisions.items()
+    first, second = (loop.name for loop in decision.view.loops)
+    tiles = (
+        Level(Bind.NONE, (Cover(second, 64),)),
+        Level(Bind.NONE, (Cover(first, 4),)),
+        Level(Bind.NONE, (Cover(second, 16),)),
+    )
+    made = schedule(stripe, CPU, plans={kernel: Plan((*tiles, Level(Bind.UNROLL, (Cover(second, 1),))))}, verify=True)
+    inputs = random_inputs(stripe)
+    expected, got = interpret.run(stripe, inputs), interpret.run(made.program, inputs)
+    np.testing.assert_array_equal(got["B"], expected["B"])

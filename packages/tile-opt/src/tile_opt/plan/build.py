@@ -44,13 +44,13 @@ class Loop:
     tiling: Tiling
     binding: Binding | None
 
+    def level(self, number: int) -> tuple[int, int, str] | None:
+        """The entry of level number `number`; None where the plan, or a level of one point, makes no loop."""
+        return next((entry for entry in self.levels if entry[0] == number), None)
+
     def last(self, level: int) -> bool:
         """The level makes the tiles that registers work on."""
         return bool(self.levels) and self.levels[-1][0] == level
-
-    def base(self, level: int) -> Affine:
-        """First iteration of the block that the levels outside `level` leave."""
-        return Affine.of({name: size for number, size, name in self.levels if number < level})
 
 
 class _Build:
@@ -76,6 +76,8 @@ class _Build:
             else:
                 kind = "g" if level.bind is Bind.GRID else "t"
                 levels.append((number, cover.size, claim(f"{name}_{kind}", self.taken)))
+        # A level that covers the whole loop has one point: only the last one is needed, to make a tile of it.
+        levels = [entry for entry in levels[:-1] if entry[1] < extent] + levels[-1:]
         size = min(levels[-1][1], extent) if levels else extent
         segments = segments_of(self.view, self.plan, name, size, binding)
         return Loop(
@@ -146,10 +148,10 @@ class _Build:
     def _blocks(self, nest: Nest, name: str, number: int) -> Nest:
         """A loop over the blocks of one loop."""
         loop = self.loops[name]
-        index = nest.loop(name)
-        if index is None:
+        index, entry = nest.loop(name), loop.level(number)
+        if index is None or entry is None:
             return nest
-        _, size, made = next(entry for entry in loop.levels if entry[0] == number)
+        _, size, made = entry
         whole = index.range == loop.extent
         count = -(-loop.tiling.count // max(1, size // loop.tiling.size)) if whole else 0
         return split(nest, name, size, made, self.plan.levels[number].bind, count)
@@ -157,7 +159,7 @@ class _Build:
     def _tiles(self, nest: Nest, name: str, number: int, around: Around) -> Nest:
         """Blocks of one loop; at its last level its tiles, each of known size."""
         loop = self.loops[name]
-        if nest.loop(name) is None:
+        if nest.loop(name) is None or loop.level(number) is None:
             return nest
         grid = self.plan.levels[number].bind is Bind.GRID
         if not loop.last(number):
