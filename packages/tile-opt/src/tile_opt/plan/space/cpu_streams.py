@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 
 from tile_ir.stripe.nodes import Bind, Order
 
@@ -203,7 +203,8 @@ def _turned(facts: Facts, vector: str) -> tuple[str, tuple[Use, ...]] | None:
 def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) -> Plan:
     """Blocks of both loops in strips, in tiles that are transposed in registers: whole lines are read and written."""
     other, reads = turned
-    lanes, wanted = facts.lanes, wanted_groups(facts)
+    # A tile has as many vectors as lanes: half of the registers hold them, the other half what the shuffles make of them.
+    lanes, wanted = min(facts.lanes, facts.machine.vector.registers // 2), wanted_groups(facts)
     side = BLOCK
     while side > STRIP and _count(facts, {other: side, vector: side}) < min(wanted, 4 * facts.settings.cores):
         side //= 2
@@ -243,7 +244,7 @@ def _count(facts: Facts, grid: dict[str, int]) -> int:
 
 def row_plan(facts: Facts) -> Plan:
     """Every stage across lanes along a loop of its own where it has one, with partial results side by side."""
-    together = _rows_together(facts)
+    together = _rows_together(facts) or _chains_together(facts)
     sizes = dict((together,)) if together else {}
     grid = cut(facts, facts.shared, sizes, wanted_groups(facts))
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
@@ -255,7 +256,8 @@ def row_plan(facts: Facts) -> Plan:
     levels += [Level(Bind.NONE, serial)] if serial else []
     if tiles:
         levels.append(Level(Bind.NONE, tuple(Cover(n, s) for n, s in tiles.items())))
-        levels += [Level(Bind.UNROLL, tuple(Cover(n, 1) for n in sizes))] if sizes else []
+    levels += [Level(Bind.UNROLL, tuple(Cover(n, 1) for n in sizes))] if sizes else []
+    if tiles:
         levels.append(Level(Bind.VECTOR, tuple(Cover(n, 1) for n in tiles), lanes=facts.lanes))
     kept = tuple(
         Reduction(n, Across.LANES, s)
@@ -275,6 +277,35 @@ def _rows_together(facts: Facts) -> tuple[str, int] | None:
         if common and facts.is_free(name) and name not in facts.constrained and facts.extents[name] >= ROWS:
             return name, ROWS
     return None
+
+
+def _chains_together(facts: Facts) -> tuple[str, int] | None:
+    """A shared loop along which recurrences are independent: as many at a time as hide the latency of a step.
+
+    Fewer where the lines of so many rows would push one another out of the first cache.
+    """
+    ports = facts.machine.ports
+    most = 1 << (ceil(ports.add_latency * ports.add) - 1).bit_length()
+    if not is_recurrence(facts.main) or facts.merged is not None:
+        return None
+    for name in reversed(facts.shared):
+        if facts.is_free(name) and name not in facts.constrained and facts.extents[name] >= most:
+            count = next((n for n in (most, most // 2, most // 4) if _lines_stay(facts, name, n)), 1)
+            return (name, count) if count > 1 else None
+    return None
+
+
+def _lines_stay(facts: Facts, loop: str, rows: int) -> bool:
+    """Neighbouring rows of every buffer that the kernel touches have a line each in the first cache."""
+    near = facts.cache(1)
+    shares = (
+        crowding(
+            rows, abs(facts.stride(u, loop)) * facts.view.type_of(u.buffer).dtype.bytes, near.line, near, facts.pages()
+        )
+        for u in facts.memory_uses()
+        if facts.stride(u, loop)
+    )
+    return sum(shares) <= 1
 
 
 def _row_tile(facts: Facts, stage: Stage, most: int) -> dict[str, int]:

@@ -18,8 +18,6 @@ def distribute(nest: Nest, places: Mapping[str, Location] | None = None) -> Nest
     The nest's own buffers get a cell per iteration: registers where they held one cell, an array of the thread
     otherwise; `places` says otherwise by buffer.
     """
-    if not nest.loops:
-        return nest
     own = {a.into for a in nest.allocs}
     cell = tuple(Affine.var(i.name) for i in nest.loops)
 

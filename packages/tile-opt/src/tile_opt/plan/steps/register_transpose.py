@@ -14,6 +14,9 @@ from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.stage import Copy, stage_input
 from tile_opt.plan.tree import REGISTER, Around, Nest, Node, innermost, map_stages
 
+SIDE = 16
+"""Vectors of a tile at most: with what the shuffles make of them they fill a register file of 32, and code grows with their square."""
+
 
 def turned(stage: Stage, along: str, lanes: int, name: str, around: Around) -> Node:
     """A copy that writes along one loop and reads along another, by tiles that are transposed in registers.
@@ -24,7 +27,7 @@ def turned(stage: Stage, along: str, lanes: int, name: str, around: Around) -> N
     other = None if source is None else _contiguous(stage, source, along, around)
     if source is None or other is None:
         return stage
-    nest = gathered(stage)
+    nest, lanes = gathered(stage), min(lanes, SIDE)
     for loop in (other, nest.loop(along)):
         assert loop is not None
         segments = cover_exactly(loop.range, lanes, lanes)
