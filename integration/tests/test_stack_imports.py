@@ -1,4 +1,4 @@
-"""Imports run along ARCHITECTURE's "needs" column only, and importing is cheap."""
+"""Imports run along the "needs" column of the README's table only, and importing is cheap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDS: dict[str, set[str]] = {
     "hal_opencl": {"tile_hal", "pyopencl"},
     "tile_runtime": {"tile_lang", "tile_autodiff", "tile_opt", "tile_hal", "typer", "rich", "platformdirs"},
 }
-"""ARCHITECTURE's table. `hal_llvm` is in tile_runtime's metadata only: no module of it is imported by name."""
+"""The README's table. `hal_llvm` is in tile_runtime's metadata only: no module of it is imported by name."""
 METADATA_ONLY = {"tile_runtime": {"hal_llvm"}}
 CONFORMANCE = {"pytest", "hypothesis", "tile_lang", "tile_opt", "tile_autodiff"}
 """What tile_hal/conformance may import besides, by the extra of that name."""

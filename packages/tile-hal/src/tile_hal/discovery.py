@@ -1,4 +1,4 @@
-"""Discovery of plugins and devices, with the failure rules of ARCHITECTURE decision 9.
+"""Discovery of plugins and devices, and what happens when one fails.
 
 A broken plugin is one warning that names its distribution and never hides the others; a plugin for another
 HAL API is a message that says what to upgrade; two plugins with one driver name are an error when that name

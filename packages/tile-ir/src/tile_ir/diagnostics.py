@@ -1,7 +1,7 @@
 """Source text, spans and diagnostics: what every user-facing error is made of.
 
 A diagnostic has a code, a span, one sentence and, where there is an obvious mend, a hint.
-Errors are collected and raised together (ARCHITECTURE decision 5).
+Errors are collected and raised together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Element types of Tile tensors and the one promotion table every stage shares.
 
-Source: ARCHITECTURE decision 5 (dtypes and promotion).
+The rules stand in `docs/language.md`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class DType(Enum):
 
     @property
     def accumulator(self) -> DType:
-        """The dtype in which sums and products of this dtype accumulate (decision 5)."""
+        """The dtype in which sums and products of this dtype accumulate."""
         return DType.FLOAT32 if self in (DType.FLOAT16, DType.BFLOAT16) else self
 
     @property

@@ -1,7 +1,7 @@
 """The executable definition of every scalar operation and aggregation, on NumPy arrays.
 
 The reference evaluator, the Stripe interpreter and the semtree interpreter all compute through
-this one table, so that the stages agree by construction. Source: ARCHITECTURE, decisions 5 and 6.
+this one table, so that the stages agree by construction. The rules stand in `docs/language.md`.
 
 - Integers wrap silently; `div` truncates, x/0 is 0 and MIN/-1 wraps; a shift count outside
   [0, width) gives 0, or the sign for a signed `bit_right`.

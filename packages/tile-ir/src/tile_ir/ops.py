@@ -73,7 +73,7 @@ OPS: dict[str, ScalarOp] = _table(
     ),
     ScalarOp("pow", 2, Signature.MATH),
 )
-"""Every scalar operation by name. `div` and shifts are total, see decision 5 of ARCHITECTURE."""
+"""Every scalar operation by name. `div` and shifts are total: see `docs/language.md`."""
 
 
 class Aggregation(Enum):

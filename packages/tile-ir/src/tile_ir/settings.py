@@ -15,7 +15,7 @@ _THREADS = re.compile(r"0*[1-9][0-9]{0,5}")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Process-wide choices (ARCHITECTURE, "Environment")."""
+    """Process-wide choices from the environment."""
 
     device: str | None = None
     """TILE_DEVICE: id of the default device."""

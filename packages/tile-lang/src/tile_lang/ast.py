@@ -181,7 +181,7 @@ class Body(Node):
     """What is aggregated: one ref (`comb` None), two refs, or the conditional form with three.
 
     `comb` is ``+``, ``*`` or ``==``. With three refs the meaning is ``refs[0] == refs[1] ? refs[2]`` whatever
-    symbol is written (facts 1.2).
+    symbol is written.
     """
 
     refs: tuple[Ref, ...]

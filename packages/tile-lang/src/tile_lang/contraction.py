@@ -189,7 +189,7 @@ class _Body:
     """The statements between the loads and the aggregation.
 
     Sums and products of float16 and bfloat16 are computed and accumulated in float32; max, min and ``=``
-    see values of the output's dtype (decision 6: the gradient compares them for equality).
+    see values of the output's dtype (the gradient compares them for equality).
     """
 
     scope: Scope

@@ -220,8 +220,8 @@ def _scatter(op: Scatter, values: Values) -> None:
 def prng_draw(state: Array, count: int) -> tuple[Array, Array]:
     """`count` uniform float32 values and the next state, from a uint32 [3, 2048] state.
 
-    Element e is step ``e // 2048`` of stream ``e % 2048``: one three-component Tausworthe generator per stream
-    (facts 1.8). Only the streams that draw in the last, partial round step there.
+     Element e is step ``e // 2048`` of stream ``e % 2048``: one three-component Tausworthe generator per stream
+    . Only the streams that draw in the last, partial round step there.
     """
     state = state.copy()
     drawn = np.zeros(count, np.float32)

@@ -1,4 +1,4 @@
-"""Dtype inference: promotion with weakly typed literals, and exact comparisons with them (decision 5)."""
+"""Dtype inference: promotion with weakly typed literals, and exact comparisons with them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     matmul = tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
     c = matmul(a, b)
 
-Importing this package opens no device and imports no compiler (ARCHITECTURE decision 8).
+Importing this package opens no device and imports no compiler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which operations the outputs of a program need (facts 1.12): names that operations define and read."""
+"""Which operations the outputs of a program need: names that operations define and read."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Every name is defined once, by an input, or by one operation, before its uses. All shapes and dtypes are
 known; literals carry the dtype they took; casts are explicit. A contraction stores its domain explicitly
 (indexes, and a range constraint for every subscript of every tensor named in the text, then the user's),
-so that rewriting its body never changes which index tuples are valid (ARCHITECTURE decision 4).
+so that rewriting its body never changes which index tuples are valid.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Poly:
         return self.const + sum((c * values[n] for n, c in self.terms), Fraction(0))
 
     def __str__(self) -> str:
-        """Constant first, then variables in name order: ``-1 + i + 2*x`` (facts 1.4, 11.2)."""
+        """Constant first, then variables in name order: ``-1 + i + 2*x``."""
         parts = [(c, n) for n, c in self.terms]
         if self.const or not parts:
             parts.insert(0, (self.const, ""))
@@ -204,7 +204,7 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Prng:
-    """One draw of the three-component Tausworthe generator (facts 1.8): `value` uniform float32, `state` uint32 [3, 2048].
+    """One draw of the three-component Tausworthe generator: `value` uniform float32, `state` uint32 [3, 2048].
 
     Defines two names; either may be unused.
     """

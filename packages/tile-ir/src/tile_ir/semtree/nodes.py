@@ -2,7 +2,7 @@
 
 Operand types are equal and casts explicit, so emitters never promote. Values are variables: `Let`
 binds once, `Assign` changes a variable declared by `Let(mutable=True)`. Integer semantics are those of
-ARCHITECTURE decision 5 (division by zero gives 0, shifts are total, float→int saturates).
+the language (`docs/language.md`: division by zero gives 0, shifts are total, float→int saturates).
 The core every backend has: Const, Var, Load, Store, Unary, Binary, Compare, Select, Cast, Call, Limit,
 WorkId, Let, Assign, Alloc, For, If, Block, Comment. All else is listed in `Capabilities.nodes` or
 rewritten by `tile_opt.legalise`.

@@ -1,4 +1,4 @@
-"""Contraction analysis with exact integer sets: domains, injectivity, coverage (facts section 2)."""
+"""Contraction analysis with exact integer sets: domains, injectivity, coverage."""
 
 from tile_opt.analysis.coverage import Region as Region
 from tile_opt.analysis.coverage import check_assigned_once as check_assigned_once

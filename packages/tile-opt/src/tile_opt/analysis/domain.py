@@ -1,6 +1,6 @@
 """From a contraction to a flat domain: integer loop indexes from 0, leftover constraints, affine accesses.
 
-Facts section 2 and 3.1, ARCHITECTURE decision 3. Every integer point of the result that satisfies the
+Every integer point of the result that satisfies the
 constraints is one valid tuple of the contraction, and every valid tuple is one such point.
 """
 
@@ -39,7 +39,7 @@ class FlatDomain:
     implied: tuple[Affine, ...] = ()
 
     def strides(self, access: Sequence[Affine], shape: Sequence[int]) -> tuple[tuple[int, ...], int]:
-        """(stride per index, offset) of an access into a packed C-order tensor of `shape` (facts 3.1)."""
+        """(stride per index, offset) of an access into a packed C-order tensor of `shape`."""
         flat = Affine()
         for form, step in zip(access, row_major_strides(tuple(shape)), strict=True):
             flat += form * step
@@ -170,7 +170,7 @@ def find_bounds(names: Sequence[str], sides: Sequence[Affine], sets: Sets) -> Bo
 
 
 def leftover(sides: Iterable[Affine], bounds: Bounds) -> list[Affine]:
-    """The constraints that the box of bounds does not imply (facts 2.5)."""
+    """The constraints that the box of bounds does not imply."""
     return [form for form in sides if form.bounds(bounds)[0] < 0]
 
 

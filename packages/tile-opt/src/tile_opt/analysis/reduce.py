@@ -1,4 +1,4 @@
-"""The two changes of variables: output reduction and defracting (facts 2.2 and 2.4).
+"""The two changes of variables: output reduction and defracting.
 
 Both keep the set of valid tuples. Reduction makes every independent output formula one index;
 defracting replaces rational forms by integer ones, so that every integer point is a valid tuple.

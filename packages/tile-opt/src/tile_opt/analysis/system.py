@@ -59,7 +59,7 @@ def substitute(form: Poly, values: Mapping[str, Poly]) -> Poly:
 
 
 def gather(contraction: Contraction) -> System:
-    """All constraints, the user's first, then output and inputs by dimension; small ranges first (facts 2.1)."""
+    """All constraints, the user's first, then output and inputs by dimension; small ranges first."""
     subscripts = len(contraction.output) + sum(len(load.formulas) for load in contraction.loads)
     given = contraction.constraints
     ordered: Sequence[Constraint] = (*given[subscripts:], *given[:subscripts])
@@ -96,7 +96,7 @@ def _check_constant(r: Range) -> None:
 
 
 def _merge(a: Range, b: Range) -> Range:
-    """One range for two parallel ones: ``a = n q + ca`` and ``b = m q + cb`` with n, m coprime (facts 2.3)."""
+    """One range for two parallel ones: ``a = n q + ca`` and ``b = m q + cb`` with n, m coprime."""
     ratio = a.form.terms[0][1] / b.form.terms[0][1]
     n, m = ratio.numerator, ratio.denominator
     u, v = _bezout(n, m)

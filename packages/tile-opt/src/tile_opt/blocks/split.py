@@ -1,4 +1,4 @@
-"""Tiling a block: an outer block over tiles around an inner block over one tile (facts 9.6)."""
+"""Tiling a block: an outer block over tiles around an inner block over one tile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for tile sizes that fit a memory unit (facts 9.6): fewest lines moved per multiply, within the bytes."""
+"""The search for tile sizes that fit a memory unit: fewest lines moved per multiply, within the bytes."""
 
 from __future__ import annotations
 

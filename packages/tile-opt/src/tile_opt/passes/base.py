@@ -1,4 +1,4 @@
-"""What a Stripe pass is: a frozen dataclass whose fields are its options (ARCHITECTURE decision 2)."""
+"""What a Stripe pass is: a frozen dataclass whose fields are its options."""
 
 from __future__ import annotations
 

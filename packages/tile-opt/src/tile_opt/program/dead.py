@@ -13,7 +13,7 @@ from tile_opt.program.base import Rewrite
 
 @dataclass(frozen=True)
 class DropDead(Rewrite):
-    """Liveness from the outputs backwards (facts 1.12); inputs stay, they are the program's signature."""
+    """Liveness from the outputs backwards; inputs stay, they are the program's signature."""
 
     name: ClassVar[str] = "drop_dead"
 

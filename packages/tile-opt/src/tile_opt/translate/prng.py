@@ -1,4 +1,4 @@
-"""The random generator as integer operations over an ordered index (facts 1.8).
+"""The random generator as integer operations over an ordered index.
 
 2048 streams step independently; element e comes from step ``e // 2048`` of stream ``e % 2048``. The streams
 are free, the steps of one are ordered and hand the state on in the state output.

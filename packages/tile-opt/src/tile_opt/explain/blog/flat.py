@@ -1,4 +1,4 @@
-"""Flat kernels: every access an offset and one stride per index, constraints one-sided (facts 3.1)."""
+"""Flat kernels: every access an offset and one stride per index, constraints one-sided."""
 
 from __future__ import annotations
 

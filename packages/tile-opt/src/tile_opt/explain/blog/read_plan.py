@@ -1,4 +1,4 @@
-"""Read plans: which indexes of an input are loaded as one, and where they lie in shared memory (facts 4.4, 5.2)."""
+"""Read plans: which indexes of an input are loaded as one, and where they lie in shared memory."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ BLOG_SETTINGS = HardwareSettings(
     goal_flops_per_byte=20,
     dim_sizes=(1024, 1024, 1024),
 )
-"""The machine behind the numbers the blog prints (facts 4.1)."""
+"""The machine behind the numbers the blog prints."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Thread plans and grid packing (facts 5.1, 5.3, 5.5)."""
+"""Thread plans and grid packing."""
 
 from __future__ import annotations
 

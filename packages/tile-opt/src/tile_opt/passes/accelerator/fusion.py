@@ -1,6 +1,6 @@
 """fusion: two neighbouring blocks, one writing what the other reads, become one block over their common loops.
 
-For every dimension of the buffer between them both accesses are one loop each (facts 9.7). The second block is
+For every dimension of the buffer between them both accesses are one loop each. The second block is
 tiled by the quotient of the coefficients, loops are identified pairwise, the rest stays inside: elementwise joins a
 contraction over its output, a contraction joins a contraction over what it reads.
 """

@@ -2,7 +2,7 @@
 
 A stencil lists indexes with a size (-1: the whole range) and, per output and input, a rule for the stride of the
 index in it: -1 any, 0 unused, 1 contiguous. Every assignment of block indexes to stencil indexes and every order
-of the inputs is tried (facts 9.8).
+of the inputs is tried.
 """
 
 from __future__ import annotations
