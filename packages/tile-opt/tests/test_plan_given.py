@@ -36,6 +36,8 @@ TILES = replace(ROWS, passes=(*ROWS.passes[:-1], PassConfig("group_tile"), PassC
 TARGETS = {"cpu": CPU, "gpu rows": ROWS, "gpu tiles": TILES}
 BINDS = {
     "cpu": (Bind.GRID, Bind.NONE, Bind.NONE, Bind.UNROLL, Bind.VECTOR),
+    "gpu rows": (Bind.GRID, Bind.GROUP, Bind.NONE, Bind.UNROLL, Bind.VECTOR),
+    "gpu tiles": (Bind.GRID, Bind.GROUP, Bind.NONE, Bind.UNROLL, Bind.VECTOR),
 }
 PROGRAMS = {
     "matmul": ("(A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }", {"A": (7, 5), "B": (5, 9)}),

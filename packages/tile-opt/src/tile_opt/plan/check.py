@@ -51,8 +51,11 @@ class PlanCheck:
         """Whatever building trips over is the plan's mistake too, and a sentence."""
         try:
             yield
-        except TileError:
+        except TilePlanError:
             raise
+        except TileError as problem:
+            found = (Finding(d.code, d.message, hint=d.hint) for d in problem.diagnostics)
+            raise TilePlanError([self._diagnostic(f) for f in found]) from problem
         except Exception as problem:
             reason = str(problem).partition("\n")[0] or type(problem).__name__
             message = f"the plan of {self.view.name!r} cannot be built: {reason}"

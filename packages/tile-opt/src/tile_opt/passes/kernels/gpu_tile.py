@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
@@ -31,7 +32,11 @@ class GpuTile(SchedulingPass):
         yield from gpu_rows.plans(view, target, self.stage_rows)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
-        if any(r.across is Across.SCAN for r in plan.reductions):
+        across = {r.across for r in plan.reductions}
+        if Across.GROUPS in across:
+            message = f"the reduction of {view.name!r} is not shared by groups here: nothing combines what they find"
+            raise TileDeviceError(Diagnostic("TILE-E415", message, hint="split it across items"))
+        if Across.SCAN in across:
             return Built(GroupScan(view, plan).build())
         if any(s.unit == "LOCAL" for s in plan.stagings) and not any(s.loops for s in view.stages):
             return Built(Turn(view, plan, 4 * target.settings.vec_size).build())
