@@ -59,7 +59,7 @@ BLOCK: dict[str, Any] = {
     "refs": (),
     "body": (),
     "loc": nodes.Location("CONV"),
-    "instr": "dp4a",
+    "instr": nodes.Instr("dp4a"),
 }
 
 

@@ -119,6 +119,14 @@ LEAVES = st.one_of(
 )
 
 
+INSTRS = st.builds(
+    nodes.Instr,
+    st.sampled_from(["dp4a", "mma.16x8x8", 'a"b']),
+    tuples(st.tuples(st.sampled_from(["i", "co", "k_0"]), st.integers(-1, 64))),
+    tuples(st.integers(-1, 32), 2),
+)
+
+
 @st.composite
 def blocks(draw: st.DrawFn, inner: st.SearchStrategy[Any]) -> nodes.Block:
     body = draw(st.lists(inner, max_size=4))
@@ -131,7 +139,7 @@ def blocks(draw: st.DrawFn, inner: st.SearchStrategy[Any]) -> nodes.Block:
         refs=draw(tuples(REFINEMENTS, 2)),
         body=tuple(replace(s, deps=d) for s, d in zip(body, deps, strict=True)),
         loc=draw(st.none() | LOCATIONS),
-        instr=draw(st.sampled_from(["", "mma.16x8x8", 'a"b'])),
+        instr=draw(st.none() | INSTRS),
         tags=draw(TAGS),
         comment=draw(LINES),
     )
@@ -178,7 +186,7 @@ def field_changes() -> list[tuple[str, Any]]:
         }.items()),
         *(("Block", {name: value}) for name, value in {
             "name": "n", "indexes": (nodes.Index("k", 3),), "constraints": (one,), "guard": (one,), "refs": (),
-            "body": (), "loc": nodes.Location("CONV"), "instr": "dp4a", "tags": frozenset({"t"}), "comment": "c", "deps": (0,),
+            "body": (), "loc": nodes.Location("CONV"), "instr": nodes.Instr("dp4a"), "tags": frozenset({"t"}), "comment": "c", "deps": (0,),
         }.items()),
     ]  # fmt: skip
 

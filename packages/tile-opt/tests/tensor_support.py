@@ -109,7 +109,7 @@ def blocks_of(stripe: Stripe) -> list[Block]:
 
 def instructions(stripe: Stripe) -> set[str]:
     """Names of the instructions that blocks are."""
-    return {b.instr.partition("(")[0] for b in blocks_of(stripe) if b.instr}
+    return {b.instr.name for b in blocks_of(stripe) if b.instr}
 
 
 def on_matrix(stripe: Stripe) -> bool:
@@ -172,4 +172,4 @@ def agree(sample: Sample, target: Target, seed: int = 0) -> Stripe:
 
 def walk_instr(stripe: Stripe, start: str) -> Iterator[Block]:
     """Blocks whose instruction starts so."""
-    yield from (b for b in blocks_of(stripe) if b.instr.startswith(start))
+    yield from (b for b in blocks_of(stripe) if b.instr and b.instr.name.startswith(start))

@@ -295,7 +295,7 @@ def test_matrices_whose_neighbours_are_no_neighbours_in_depth_are_loaded_transpo
     layout: str, transposed: str
 ) -> None:
     stripe = scheduled(matmul(layout, BF16, 64, 64, 64).program, SMALL)
-    loads = {b.name: b.instr for b in walk_instr(stripe, "matrix_load")}
+    loads = {b.name: str(b.instr) for b in walk_instr(stripe, "matrix_load")}
     assert {n for n, instr in loads.items() if "_transposed" in instr} == {f"load_{n}" for n in transposed}
     assert set(loads) == {"load_A", "load_B"}
 

@@ -130,3 +130,7 @@ MANTISSA_BITS = 23
 LINES = 8
 """Lines of a matrix that a collective load fetches, and elements of 16 bits in each."""
 LINE_BYTES = 16
+MATRIX_LOADS = ("matrix_load", "matrix_load_transposed")
+"""Instructions by which a sub-group loads fragments together: lines follow rows of the operand, or its columns."""
+ROUND = "round"
+"""Instruction of a load that rounds: to as many mantissa bits as its parameter says."""

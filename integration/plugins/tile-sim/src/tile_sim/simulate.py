@@ -8,7 +8,6 @@ hazards and units allow.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
@@ -376,9 +375,6 @@ def _check_registers(block: Block) -> None:
         stack += [s for s in block.body if isinstance(s, Block)]
 
 
-_SIZE = re.compile(r"(\w[\w.]*):(-?\d+)")
-
-
 def work(block: Block) -> int:
     """Operations of a kernel: per point of its loops one per operation, a merge into a sum counts with its product.
 
@@ -398,7 +394,7 @@ def work(block: Block) -> int:
 
 def _points(block: Block) -> int:
     """Points of a block's index box, with the indexes that its instruction sizes rounded up to them."""
-    sizes = {str(name): int(size) for name, size in _SIZE.findall(block.instr)}
+    sizes = {} if block.instr is None else dict(block.instr.sizes)
     total = 1
     for index in block.indexes:
         if index.value is None:

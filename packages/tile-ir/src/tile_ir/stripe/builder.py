@@ -33,6 +33,7 @@ from tile_ir.stripe.nodes import (
     ConstantBuffer,
     Direction,
     Index,
+    Instr,
     Layout,
     Location,
     Order,
@@ -54,6 +55,7 @@ from tile_ir.stripe.syntax import (
     ScalarName,
     UntypedOp,
     divided,
+    instr_of,
     integer_of,
     present,
     scalar_name,
@@ -225,8 +227,8 @@ class Builder(Transformer[Token, Any]):
     def guard(self, *forms: Quasi) -> Guard:
         return Guard(forms)
 
-    def instr(self, token: Token) -> str:
-        return string_of(token)
+    def instr(self, token: Token) -> Instr:
+        return instr_of(string_of(token))
 
     def constraint(self, form: Quasi, bound: int) -> Quasi:
         return self.plus(form, Affine((), -bound)) if bound else form
@@ -244,7 +246,7 @@ class Builder(Transformer[Token, Any]):
             refs=refs,
             body=typed(body, refs),
             loc=location,
-            instr=next((item for item in parts if isinstance(item, str) and not isinstance(item, Token)), ""),
+            instr=next((item for item in parts if isinstance(item, Instr)), None),
             comment=comment,
         )
 

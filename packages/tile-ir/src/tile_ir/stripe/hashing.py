@@ -19,6 +19,7 @@ from tile_ir.stripe.nodes import (
     Const,
     Fragment,
     Index,
+    Instr,
     Load,
     LoadIndex,
     Location,
@@ -107,13 +108,17 @@ def _parts(block: Block) -> Iterator[str]:
 
 
 def _head(block: Block, names: _Names, parent: _Names) -> Iterator[str]:
-    yield f"{{ {len(block.body)} {_location(block.loc, parent) if block.loc else ''} {block.instr!r}"
+    yield f"{{ {len(block.body)} {_location(block.loc, parent) if block.loc else ''} {_instr(block.instr)}"
     yield f"guard {parent.forms(block.guard)}"
     for index in block.indexes:
         yield _index(index, names, parent)
     yield f"constraints {names.forms(block.constraints)}"
     for ref in block.refs:
         yield _refinement(ref, names, parent)
+
+
+def _instr(instr: Instr | None) -> str:
+    return repr("" if instr is None else str(instr))
 
 
 def _index(index: Index, names: _Names, parent: _Names) -> str:

@@ -333,6 +333,20 @@ class Special:
 
 
 @dataclass(frozen=True, slots=True)
+class Instr:
+    """A hardware instruction by name, as ``mma_m16n8k8_tf32(m:16, n:8, k:8)``, ``conv(co:32, ci:-1)`` or ``round(10)``."""
+
+    name: str
+    sizes: tuple[tuple[str, int], ...] = ()
+    """Indexes of the block that run over the instruction's sides, and how long those are; -1 = any."""
+    params: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        args = [*(f"{name}:{size}" for name, size in self.sizes), *map(str, self.params)]
+        return f"{self.name}({', '.join(args)})" if args else self.name
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """See the module's text. `guard` forms (of the parent's indexes, each >= 0) decide whether it runs at all."""
 
@@ -344,7 +358,7 @@ class Block:
     refs: tuple[Refinement, ...] = ()
     body: tuple[Statement, ...] = ()
     loc: Location | None = None
-    instr: str = ""
+    instr: Instr | None = None
     """A hardware instruction that does the whole block; the body stays as its meaning."""
     tags: frozenset[str] = frozenset()
     comment: str = ""

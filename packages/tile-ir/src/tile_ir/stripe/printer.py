@@ -77,8 +77,8 @@ def block_head(block: Block) -> str:
     parts.append("[" + ", ".join(map(print_index, block.indexes)) + "]")
     if block.guard:
         parts.append("if [" + ", ".join(f"{print_form(g)} >= 0" for g in block.guard) + "]")
-    if block.instr:
-        parts.append(f"instr {json.dumps(block.instr)}")
+    if block.instr is not None:
+        parts.append(f"instr {json.dumps(str(block.instr))}")
     parts.append("(")
     if block.name or block.comment:
         parts.append(f"// {_block_name(block.name)}".rstrip())

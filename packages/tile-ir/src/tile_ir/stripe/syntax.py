@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tile_ir.dtype import DType
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
+from tile_ir.stripe.nodes import Instr
 
 if TYPE_CHECKING:
     from lark import Token
@@ -29,6 +31,7 @@ _ALIASES = {
     **{f"{short}{bits}": f"float{bits}" for short in ("f", "fp") for bits in (16, 32, 64)},
     "bf16": "bfloat16", "int": "int32", "float": "float32", "double": "float64", "half": "float16", "boolean": "bool",
 }  # fmt: skip
+_CALL = re.compile(r"([^()]*)\(\s*(\S.*)\)", re.DOTALL)
 _MAX_DIGITS = 40
 _E = TypeVar("_E", bound=Enum)
 
@@ -220,6 +223,16 @@ def string_of(token: Token) -> str:
         return json.loads(str(token), strict=False)
     except ValueError:
         raise Fault("the string has an unknown escape", token) from None
+
+
+def instr_of(text: str) -> Instr:
+    """An instruction as `Instr` prints it; a text that is no call is a name."""
+    match = _CALL.fullmatch(text)
+    args = [part.rpartition(":") for part in match[2].split(",")] if match else []
+    if match is None or not all(re.fullmatch(r"\s*-?\d+\s*", size) for _, _, size in args):
+        return Instr(text)
+    sizes = tuple((name.strip(), int(size)) for name, colon, size in args if colon)
+    return Instr(match[1], sizes, tuple(int(size) for _, colon, size in args if not colon))
 
 
 def scalar_name(token: Token) -> str:

@@ -97,7 +97,7 @@ def _badges(block: Block) -> str:
     allocs = [r for r in block.refs if r.dir is Direction.ALLOC]
     badges = [f'<span class="chip mem-{r.loc.scope.value}">{escape(_memory(r))}</span>' for r in allocs]
     if block.instr:
-        badges.append(f'<span class="chip">{escape(block.instr)}</span>')
+        badges.append(f'<span class="chip">{escape(str(block.instr))}</span>')
     forms = [*(f"if {print_form(g)} ≥ 0" for g in block.guard), *(f"{print_form(c)} ≥ 0" for c in block.constraints)]
     return "".join([*badges, *(f'<span class="chip when">{escape(f)}</span>' for f in forms)])
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
-from tile_ir.matrix import LANES, LINE_BYTES, LINES, MATRIX_INSTRUCTIONS, Operand, elements
+from tile_ir.matrix import LANES, LINE_BYTES, LINES, MATRIX_INSTRUCTIONS, MATRIX_LOADS, ROUND, Operand, elements
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Shuffle, Type, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
@@ -15,42 +14,30 @@ from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.forms import alignment
 from tile_opt.lowering.fragments import FragmentMap
 
-TRANSPOSED = "_transposed"
-_CALL = re.compile(r"(\w+)\((.*)\)")
-
 Views = Callable[[Mapping[str, Affine]], Mapping[str, View]]
 """The block's views at a point of its own indexes."""
 Digit = Callable[[int, int], Affine]
 """``lane // divisor % modulus`` as an index variable."""
 
 
-def parse_instr(instr: str) -> tuple[str, tuple[str, ...]]:
-    """Name and index names of an instruction as `tensorize` writes it: ``name(i:16, j:8)``."""
-    match = _CALL.fullmatch(instr)
-    if match is None:
-        return instr, ()
-    return match[1], tuple(part.partition(":")[0].strip() for part in match[2].split(","))
-
-
-def rounding(instr: str) -> int:
+def rounding(instr: stripe.Instr | None) -> int:
     """Mantissa bits that a block's loads are rounded to: those of ``round(bits)``, else 0."""
-    name, args = parse_instr(instr)
-    return int(args[0]) if name == "round" else 0
+    return instr.params[0] if instr is not None and instr.name == ROUND else 0
 
 
-def is_collective(instr: str) -> bool:
+def is_collective(instr: stripe.Instr | None) -> bool:
     """Whether the whole block is one instruction of a sub-group."""
-    name, _ = parse_instr(instr)
-    return name in MATRIX_INSTRUCTIONS or name.removesuffix(TRANSPOSED) == "matrix_load"
+    return instr is not None and (instr.name in MATRIX_INSTRUCTIONS or instr.name in MATRIX_LOADS)
 
 
 def emit_collective(builder: Builder, block: stripe.Block, views: Views, digit: Digit) -> None:
     """The instruction of `block`."""
-    name, args = parse_instr(block.instr)
+    assert block.instr is not None
+    name, args = block.instr.name, tuple(name for name, _ in block.instr.sizes)
     if name in MATRIX_INSTRUCTIONS:
         _multiply(builder, block, name, args, views)
     else:
-        _load(builder, block, args, views, digit, name.endswith(TRANSPOSED))
+        _load(builder, block, args, views, digit, MATRIX_LOADS.index(name) > 0)
 
 
 def _multiply(builder: Builder, block: stripe.Block, name: str, args: tuple[str, ...], views: Views) -> None:

@@ -77,7 +77,7 @@ class Nest:
         self.check(replace(point, env=dict(context.env)), lambda _: self._unguarded(block, context))
 
     def _unguarded(self, block: stripe.Block, context: Context) -> None:
-        if block.instr and is_collective(block.instr):
+        if is_collective(block.instr):
             self._collective(block, context)
             return
         for ref in block.refs:
@@ -239,7 +239,7 @@ class _Run:
         self.plan = plan
         self.products = products
         self.reduces = any(isinstance(s, stripe.Reduce) for s in block.body)
-        self.rounding = rounding(block.instr) if block.instr else 0
+        self.rounding = rounding(block.instr)
 
     def bind(self, position: int, point: Point, sink: Sink) -> None:
         """Bind index `position` and those after it, then give every point to `sink`."""

@@ -9,7 +9,6 @@ from math import ceil, log2, prod
 from tile_ir.machine import Machine, Occupancy
 from tile_ir.stripe.nodes import Bind, Block, Direction, Reduce, Scope, Sync, Transfer, Wait
 
-from tile_opt.lowering.matrix import parse_instr
 from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate
@@ -71,7 +70,7 @@ def _group(tree: Tree, machine: Machine, occupancy: Occupancy, groups: int) -> _
     for one in tree.walk():
         group.local += _local_bytes(one)
         sub_groups = ceil(one.items / occupancy.subgroup) if one.items > 1 else 1
-        name = parse_instr(one.block.instr)[0] if one.block.instr else ""
+        name = one.block.instr.name if one.block.instr else ""
         rate = next((i.rate for i in machine.instructions if i.name == name), 0.0)
         if rate:
             group.matrix += one.entries / groups / rate

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, LINES, TF32_BITS, Operand, elements, side_by_side
+from tile_ir.matrix import LANES, LINES, MATRIX_LOADS, ROUND, TF32_BITS, Operand, elements, side_by_side
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import (
     Bind,
@@ -27,6 +27,7 @@ from tile_ir.stripe.nodes import (
     Const,
     Direction,
     Index,
+    Instr,
     Load,
     Order,
     Refinement,
@@ -350,13 +351,11 @@ class _Nest:
         if self.collective:
             indexes = tuple(Index(n, size) for n, size in zip(("row", "column"), s.operand.sizes, strict=True))
             row, column = (Affine.var(i.name) for i in indexes)
-            instr = (
-                f"matrix_load{'_transposed' if s.transposed else ''}(row:{indexes[0].range}, column:{indexes[1].range})"
-            )
+            instr = Instr(MATRIX_LOADS[s.transposed], tuple((i.name, i.range) for i in indexes))
         else:
             steps = walk(s.operand, s.use.name)
             indexes, row, column = LANE_INDEXES + steps.registers, steps.row, steps.column
-            instr = f"round({TF32_BITS})" if self.instruction.dtype is DType.FLOAT32 else ""
+            instr = Instr(ROUND, params=(TF32_BITS,)) if self.instruction.dtype is DType.FLOAT32 else None
         fragments = self._fragments(s)
         refs = (
             Refinement(
@@ -419,7 +418,7 @@ class _Nest:
             refs.append(
                 Refinement(use.dir, use.name, source, access, element(types[source]), agg=use.agg, loc=FRAGMENT)
             )
-        instr = f"{self.instruction.name}({', '.join(f'{i.name}:{i.range}' for i in indexes)})"
+        instr = Instr(self.instruction.name, tuple((i.name, i.range) for i in indexes))
         leaf = Block(
             self.main.name,
             refs=tuple(refs),

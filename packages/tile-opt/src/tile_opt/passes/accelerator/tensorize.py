@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Direction, Program, Refinement
+from tile_ir.stripe.nodes import Block, Direction, Instr, Program, Refinement
 from tile_ir.target import Target
 
 from tile_opt.blocks.split import can_split, split
@@ -84,13 +84,13 @@ class Tensorize(Pass):
         made = split(block, sizes, self.outer_set, (*self.inner_set,))
         return _instructed(made, self._instruction(found)) if self.instr else made
 
-    def _instruction(self, match: Match) -> str:
+    def _instruction(self, match: Match) -> Instr:
         """``conv(co:32, ci:-1)``: which of the block's indexes run over the stencil's, and the stencil's sizes."""
         pairs = zip(match.names, match.stencil.idxs, strict=True)
-        return f"{self.instr}({', '.join(f'{name}:{s.size}' for name, s in pairs if name)})"
+        return Instr(self.instr, tuple((name, s.size) for name, s in pairs if name))
 
 
-def _instructed(block: Block, instr: str) -> Block:
+def _instructed(block: Block, instr: Instr) -> Block:
     """The innermost block gets the instruction."""
     body = tuple(_instructed(s, instr) if isinstance(s, Block) else s for s in block.body)
     return replace(block, body=body, instr=instr if is_leaf(block) else block.instr)
