@@ -41,6 +41,7 @@ from tile_lang import Limits
         ("O = as_float(A, 64);", "A=int8[3]", "float64[3]"),
         ("O = as_uint(7, 16);", "", "uint16[]"),
         ("O = as_bool(A);", "A=float32[2]", "bool[2]"),
+        ("O = as_bool(A, 1);", "A=float32[2]", "bool[2]"),
         ("O = index(A, 1);", "A=float32[2,3]", "int32[2, 3]"),
         ("O = shape(A);", "A=float32[2,3]", "int32[2]"),
         ("O = shape(A);", "A=float32[]", "int32[0]"),
@@ -85,7 +86,7 @@ def test_result_type(body: str, types: str, expected: str) -> None:
         ("pow(2, 5)", 32),
         ("abs(2 - N)", 5),
         ("element(tuple(4, 5), 1)", 5),
-        ("8 / 2 * 2.0", 8),
+        ("8 / 2 * floor(2.0)", 8),
         ("assert_positive(N)", 7),
     ],
 )

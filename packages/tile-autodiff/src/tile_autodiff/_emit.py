@@ -94,16 +94,8 @@ _SIMPLER: dict[str, tuple[Callable[[Sequence[Operand]], Operand | None], ...]] =
 """Exact for every value: nothing here turns an infinity or NaN into a number."""
 
 
-def operand_key(operand: Operand) -> Key:
-    """Tells 0.0 from -0.0, and literals by dtype."""
-    return (operand,) if isinstance(operand, str) else (repr(operand.value), operand.dtype)
-
-
 def _call_key(fn: str, args: Sequence[Operand]) -> Key:
-    keys = [operand_key(a) for a in args]
-    if fn in OPS and OPS[fn].commutative:
-        keys.sort(key=repr)
-    return (fn, *keys)
+    return (fn, *(sorted(args, key=repr) if fn in OPS and OPS[fn].commutative else args))
 
 
 def op_key(op: Op) -> Key | None:
@@ -112,18 +104,11 @@ def op_key(op: Op) -> Key | None:
         case Elementwise():
             return (*_call_key(op.fn, op.args), repr(op.params), op.type)
         case Contraction():
-            literals = [operand_key(x) for x in (*(load.tensor for load in op.loads), op.result)]
-            literals += [operand_key(a) for s in op.body for a in s.args]
-            plain = replace(op, name="", origin=None, text="", constraints=_plain(op.constraints))
-            return (plain, tuple(literals))
+            return (replace(op, name="", text=""),)
         case Prng():
             return None
         case _:
-            return (type(op), replace(op, name="", origin=None))
-
-
-def _plain(constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
-    return tuple(replace(c, origin=None) for c in constraints)
+            return (type(op), replace(op, name=""))
 
 
 def reads(op: Op) -> list[str]:

@@ -15,6 +15,7 @@ this one table, so that the stages agree by construction. The rules stand in `do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -143,6 +144,21 @@ def _same(name: str, args: list[Array], dtype: DType) -> Array:
 
 
 def _math(name: str, args: list[Array], dtype: DType) -> Array:
+    shape = np.broadcast_shapes(*(arg.shape for arg in args))
+    return _math_of_full(name, [_full(arg, shape) for arg in args], dtype)[: math.prod(shape)].reshape(shape)
+
+
+def _full(x: Array, shape: tuple[int, ...]) -> Array:
+    """The operand's elements in one contiguous row of at least two.
+
+    NumPy has other code for operands that are broadcast, strided or single, and some of it gives other bits: a
+    broadcast exponent of 0.5 becomes a square root, which is NaN at -inf where pow is inf.
+    """
+    row = np.broadcast_to(x, shape).reshape(-1)
+    return np.ascontiguousarray(row if row.size > 1 else np.repeat(row, 2))
+
+
+def _math_of_full(name: str, args: list[Array], dtype: DType) -> Array:
     if dtype is DType.FLOAT64 or name in _EXACT:
         return _in_compute_dtype(_MATH[name], args, dtype, _COMPUTE.get(dtype, dtype))
     half = dtype in (DType.FLOAT16, DType.BFLOAT16)
@@ -235,11 +251,6 @@ def _identity(x: Array) -> Array:
     return x
 
 
-def _power(x: Array, y: Array) -> Array:
-    # NumPy computes a 0-d exponent of 0.5 as a square root, which is NaN at -inf where C's pow is inf.
-    return np.power(x, np.atleast_1d(y)).reshape(np.broadcast_shapes(x.shape, y.shape))
-
-
 def _recip(x: Array) -> Array:
     return np.divide(x.dtype.type(1), x)
 
@@ -272,7 +283,7 @@ _MATH: dict[str, Callable[..., Any]] = {
     "floor": np.floor,
     "round": _round,
     "recip": _recip,
-    "pow": _power,
+    "pow": np.power,
 }
 _EXACT = frozenset({"sqrt", "ceil", "floor", "round", "recip"})
 """Correctly rounded in the operand's own precision, so they need no wider one."""

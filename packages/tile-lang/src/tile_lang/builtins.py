@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 
 import numpy as np
 from tile_ir import numerics
@@ -94,7 +94,9 @@ def _check_arity(builtin: Builtin, node: ast.Call) -> None:
     given, least, most = len(node.args), builtin.least, builtin.most
     if given >= least and (most is None or given <= most):
         return
-    wanted = plural(least, "argument") if most == least else f"at least {plural(least, 'argument')}"
+    wanted = f"at least {plural(least, 'argument')}"
+    if most is not None:
+        wanted = plural(least, "argument") if most == least else f"{least} to {plural(most, 'argument')}"
     fail("TILE-E115", f"{node.function} takes {wanted}, not {given}", node.span)
 
 
@@ -134,8 +136,8 @@ def _stop_gradient(c: Call) -> Value:
 def _reverse_grad(c: Call) -> Value:
     x, k = c.real_tensor(0), c.scalar(1)
     scale = k.value if isinstance(k, Const) else None
-    if scale is None:
-        fail("TILE-E129", f"argument 2 of {c.name} must be a constant, not {describe(k)}", c.spans[1])
+    if scale is None or (isinstance(scale, float) and not isfinite(scale)):
+        fail("TILE-E129", f"argument 2 of {c.name} must be a finite constant, not {describe(k)}", c.spans[1])
     name = c.scope.fresh()
     return c.scope.emit(Elementwise(name, x.type, c.name, (x.name,), (scale,), c.span))
 
@@ -159,19 +161,21 @@ def _select(c: Call) -> Value:
 # --- casts ---------------------------------------------------------------------------------------
 
 
-def _cast(prefix: str, widths: Sequence[int]) -> Callable[[Call], Value]:
+def _cast(dtypes: Mapping[int, DType]) -> Callable[[Call], Value]:
+    """Conversion to the dtype of a width, which is the second argument; a call without it takes the only one."""
+
     def bind(c: Call) -> Value:
-        width = c.integer(1)
-        if width not in widths:
-            listed = ", ".join(map(str, widths[:-1])) + f" or {widths[-1]}"
+        width = c.integer(1) if len(c.args) > 1 else min(dtypes)
+        if width not in dtypes:
+            listed = " or ".join(", ".join(map(str, dtypes)).rsplit(", ", 1))
             fail("TILE-E116", f"the width of {c.name} must be {listed}, not {width}", c.spans[1])
-        return _converted(c, DType(f"{prefix}{width}"))
+        return _converted(c, dtypes[width])
 
     return bind
 
 
-def _as_bool(c: Call) -> Value:
-    return _converted(c, DType.BOOL)
+def _widths(kind: str, *widths: int) -> dict[int, DType]:
+    return {width: DType(f"{kind}{width}") for width in widths}
 
 
 def _converted(c: Call, dtype: DType) -> Tensor:
@@ -394,10 +398,10 @@ BUILTINS: dict[str, Builtin] = {
     "mod": Builtin(2, 2, _modulo),
     "ident": Builtin(1, 1, _ident),
     "cond": Builtin(3, 3, _select),
-    "as_float": Builtin(2, 2, _cast("float", (16, 32, 64))),
-    "as_int": Builtin(2, 2, _cast("int", (8, 16, 32, 64))),
-    "as_uint": Builtin(2, 2, _cast("uint", (8, 16, 32, 64))),
-    "as_bool": Builtin(1, 1, _as_bool),
+    "as_float": Builtin(2, 2, _cast(_widths("float", 16, 32, 64))),
+    "as_int": Builtin(2, 2, _cast(_widths("int", 8, 16, 32, 64))),
+    "as_uint": Builtin(2, 2, _cast(_widths("uint", 8, 16, 32, 64))),
+    "as_bool": Builtin(1, 2, _cast({1: DType.BOOL})),
     "index": Builtin(2, 2, _index),
     "shape": Builtin(1, 1, _shape),
     "reshape": Builtin(1, None, _reshape),

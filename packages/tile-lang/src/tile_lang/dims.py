@@ -159,9 +159,5 @@ FOLDABLE = frozenset(_FOLDS) | {n for n, op in OPS.items() if op.signature is Si
 
 
 def as_integer(value: Number) -> int | None:
-    """The exact integer that a constant is, or None: 3.0 is 3, 2.5 and True are none."""
-    if isinstance(value, bool):
-        return None
-    if not isinstance(value, float):
-        return value
-    return int(value) if value.is_integer() else None
+    """The integer that a constant is, or None: floats are none, not even 3.0, and neither is True."""
+    return None if isinstance(value, bool | float) else value

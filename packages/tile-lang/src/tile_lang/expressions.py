@@ -113,6 +113,11 @@ def bind_integer(scope: Scope, node: ast.Expr, what: str, code: str = "TILE-E112
     number = as_integer(value.value) if isinstance(value, Const) else None
     if number is None:
         del scope.ops[count:]
-        hint = "use literals, dimension names and arithmetic on them"
+        rounded = isinstance(value, Const) and isinstance(value.value, float)
+        hint = (
+            "floor(x), ceil(x) and round(x) give integers"
+            if rounded
+            else "use literals, dimension names and arithmetic on them"
+        )
         fail(code, f"{what} must be an integer constant, not {describe(value)}", node.span, hint)
     return number

@@ -70,6 +70,7 @@ _FOREIGN = {
     "!": ("~", "write 'A == 0', or '~A' for boolean tensors"),
     ":=": ("=", "write '='"),
 }
+_BASES = {"x": 16, "o": 8, "b": 2}
 _REASSIGN = "tensors are assigned once: write 'B = A + C;' with a new name, or 'O[i : N] = +(A[i]);' for a sum"
 BYTE_ORDER_MARK = "\ufeff"
 _MARK_AT_START = "some editors begin files with it; read such a file with encoding='utf-8-sig'"
@@ -133,8 +134,10 @@ def _repair(lexed: Lexed, kind: str, token: Token) -> None:
 
 
 def _hex(lexed: Lexed, token: Token) -> Token:
-    value = int(token.text, 0) if len(token.text) < 30 else None
-    hint = f"write {value}" if value is not None else "write it in decimal digits"
+    base = _BASES[token.text[1].lower()]
+    digits = token.text[2:].lower()
+    whole = len(digits) < 28 and all(d in "0123456789abcdef"[:base] for d in digits)
+    hint = f"write {int(digits, base)}" if whole else "write it in decimal digits"
     _report(lexed, token, "TILE-E009", f"{_quote(token.text)} is not a Tile number: numbers are decimal", hint)
     return token._replace(kind="INT", text="1")
 

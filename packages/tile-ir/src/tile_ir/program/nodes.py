@@ -4,13 +4,15 @@ Every name is defined once, by an input, or by one operation, before its uses. A
 known; literals carry the dtype they took; casts are explicit. A contraction stores its domain explicitly
 (indexes, and a range constraint for every subscript of every tensor named in the text, then the user's),
 so that rewriting its body never changes which index tuples are valid.
+
+Nodes are equal when they mean the same bits: where they stand in a text (`origin`) does not count.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from tile_ir.diagnostics import Span
@@ -79,12 +81,24 @@ class TensorType:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A scalar constant operand with the dtype it took from its neighbours."""
+    """A scalar constant operand with the dtype it took from its neighbours.
+
+    Equal by what is written: not-a-number equals itself, and 0.0, -0.0, 0 and False are four constants.
+    """
 
     value: int | float | bool
     dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self.dtype is other.dtype and self._written() == other._written()
+
+    def __hash__(self) -> int:
+        return hash((self._written(), self.dtype))
+
+    def _written(self) -> str:
+        return repr(self.value)
 
 
 Operand = str | Literal
@@ -96,7 +110,7 @@ class Constraint:
 
     formula: Poly
     size: int
-    origin: Span | None = None
+    origin: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +155,7 @@ class Contraction:
     no_defract: bool = False
     text: str = ""
     """The Tile statement, for comments and error messages."""
-    origin: Span | None = None
+    origin: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +171,7 @@ class Elementwise:
     fn: str
     args: tuple[Operand, ...]
     params: tuple[int | float, ...] = ()
-    origin: Span | None = None
+    origin: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,7 @@ class IndexOf:
     name: str
     type: TensorType
     axis: int
-    origin: Span | None = None
+    origin: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +191,7 @@ class Reshape:
     name: str
     type: TensorType
     arg: str
-    origin: Span | None = None
+    origin: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +202,7 @@ class Gather:
     type: TensorType
     data: str
     indices: str
-    origin: Span | None = None
+    origin: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +213,7 @@ class Scatter:
     type: TensorType
     updates: str
     indices: str
-    origin: Span | None = None
+    origin: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +227,7 @@ class Prng:
     state: str
     type: TensorType
     seed: str
-    origin: Span | None = None
+    origin: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +237,7 @@ class ConstantTensor:
     name: str
     type: TensorType
     data: bytes
-    origin: Span | None = None
+    origin: Span | None = field(default=None, compare=False)
 
 
 Op = Contraction | Elementwise | IndexOf | Reshape | Gather | Scatter | Prng | ConstantTensor

@@ -1,6 +1,6 @@
 """The text form of a Program: typed SSA that reads like Tile, with ``parse_program(print_program(p)) == p``.
 
-Spans are not part of it: compare with `without_origins`. One statement per operation::
+Spans are not part of it, nor of equality. One statement per operation::
 
     program main (A: float32[2, 3], B: float32[3, 4]) -> (C = C) {
       C[i, j : 2, 4]: float32 = +($r0: float32) over [i, j, k] where i < 2, j < 4, i < 2, k < 3, k < 3, j < 4 {
@@ -21,7 +21,6 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple, TypeVar
 
@@ -54,18 +53,6 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z_$][\w$.']*")
 _SPECIAL = {"inf": math.inf, "nan": math.nan, "true": True, "false": False}
-
-
-def without_origins(program: Program) -> Program:
-    """The same program without spans."""
-    gradients = tuple(replace(g, backward=without_origins(g.backward)) for g in program.gradients)
-    return replace(program, ops=tuple(_plain(op) for op in program.ops), gradients=gradients)
-
-
-def _plain(op: Op) -> Op:
-    if isinstance(op, Contraction):
-        op = replace(op, constraints=tuple(replace(c, origin=None) for c in op.constraints))
-    return replace(op, origin=None)
 
 
 # --- printing ------------------------------------------------------------------------------------
@@ -228,7 +215,15 @@ class _Reader:
     # --- parts ---
 
     def name(self) -> str:
-        return str(json.loads(self.take("string"))) if self.next.kind == "string" else self.take("name")
+        return self._string() if self.next.kind == "string" else self.take("name")
+
+    def _string(self) -> str:
+        try:
+            text = json.loads(self.next.text)
+        except ValueError:
+            raise self.fail("a string as in JSON") from None
+        self.at += 1
+        return str(text)
 
     def integer(self) -> int:
         sign = -1 if self.skip("-") else 1
@@ -357,12 +352,12 @@ class _Reader:
         return first, self.name()
 
     def _bytes(self) -> bytes:
+        start = self.at
         try:
-            return bytes.fromhex(json.loads(self.next.text))
+            return bytes.fromhex(self._string())
         except ValueError:
+            self.at = start
             raise self.fail("hexadecimal digits in quotes") from None
-        finally:
-            self.at += 1
 
     def _elementwise(self, name: str, type_: TensorType, fn: str) -> Elementwise:
         args: list[Operand] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.program.liveness import defined_by
-from tile_ir.program.nodes import Contraction, Elementwise, Literal, Op, Operand, Poly, Prng, Program, TensorType
+from tile_ir.program.nodes import Contraction, Elementwise, Op, Operand, Poly, Prng, Program, TensorType
 from tile_ir.program.rename import renamed
 
 from tile_opt.program.base import Rewrite
@@ -56,24 +56,13 @@ def _copied(op: Op, types: dict[str, TensorType]) -> str | None:
 
 def _key(op: Op) -> object:
     """What the operation computes: everything but its name, text and place."""
-    plain: Op
     match op:
         case Prng():
-            plain = replace(op, value="", state="", origin=None)
+            return replace(op, value="", state="")
         case Contraction():
             return _contraction_key(op)
         case _:
-            plain = replace(op, name="", origin=None)
-    if isinstance(plain, Elementwise):
-        return (replace(plain, args=()), tuple(_operand_key(a) for a in plain.args))
-    return plain
-
-
-def _operand_key(operand: Operand) -> object:
-    """Literals by type and text, since ``0.0 == -0.0`` and ``1 == 1.0 == True`` in Python."""
-    if isinstance(operand, Literal):
-        return (type(operand.value), repr(operand.value), operand.dtype)
-    return operand
+            return replace(op, name="")
 
 
 def _contraction_key(op: Contraction) -> object:
@@ -94,14 +83,14 @@ def _contraction_key(op: Contraction) -> object:
         op.no_defract,
         tuple(form(f) for f in op.output),
         tuple((form(c.formula), c.size) for c in op.constraints),
-        tuple((scalar(x.dst), _operand_key(x.tensor), tuple(form(f) for f in x.formulas)) for x in op.loads),
+        tuple((scalar(x.dst), x.tensor, tuple(form(f) for f in x.formulas)) for x in op.loads),
         tuple((tuple(_scalar_key(a, scalar) for a in s.args), s.fn, s.dtype, scalar(s.dst)) for s in op.body),
         _scalar_key(op.result, scalar),
     )
 
 
 def _scalar_key(operand: Operand, scalar: Callable[[str], str]) -> object:
-    return scalar(operand) if isinstance(operand, str) else _operand_key(operand)
+    return scalar(operand) if isinstance(operand, str) else operand
 
 
 class _Numbering:
