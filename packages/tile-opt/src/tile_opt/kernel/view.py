@@ -98,7 +98,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class KernelView:
-    """A kernel in normal form. `refs` are whole buffers of main, `allocs` the kernel's own."""
+    """A kernel in normal form. `refs` are whole buffers of main, `allocs` the kernel's own.
+
+    Iterations of the shared loops for which one of `constraints` is negative do not run.
+    """
 
     name: str
     loops: tuple[Index, ...]
@@ -108,6 +111,7 @@ class KernelView:
     tags: frozenset[str] = frozenset()
     comment: str = ""
     origin: Span | None = None
+    constraints: tuple[Affine, ...] = ()
 
     def type_of(self, buffer: str) -> TensorType:
         return next(r.type for r in (*self.refs, *self.allocs) if r.into == buffer)
@@ -136,9 +140,10 @@ class KernelView:
 
 def open_kernel(block: Block) -> KernelView | None:
     """The view of a kernel in normal form; None when it is scheduled already or uses other constructs."""
-    if "kernel" not in block.tags or "scheduled" in block.tags or block.constraints or block.guard:
+    if "kernel" not in block.tags or "scheduled" in block.tags or block.guard:
         return None
-    if any(loop.value is not None for loop in block.indexes):
+    constraints = tuple(c for c in block.constraints if isinstance(c, Affine))
+    if len(constraints) != len(block.constraints) or any(loop.value is not None for loop in block.indexes):
         return None
     refs = tuple(r for r in block.refs if r.dir is not Direction.ALLOC)
     allocs = tuple(r for r in block.refs if r.dir is Direction.ALLOC)
@@ -152,7 +157,9 @@ def open_kernel(block: Block) -> KernelView | None:
         stages.append(stage)
     if not stages:
         return None
-    return KernelView(block.name, block.indexes, tuple(stages), refs, allocs, block.tags, block.comment, block.origin)
+    return KernelView(
+        block.name, block.indexes, tuple(stages), refs, allocs, block.tags, block.comment, block.origin, constraints
+    )
 
 
 def _is_whole(ref: Refinement) -> bool:
@@ -193,6 +200,7 @@ def close_kernel(view: KernelView) -> Block:
     return Block(
         view.name,
         indexes=view.loops,
+        constraints=view.constraints,
         refs=_directed(view.refs, view.stages) + view.allocs,
         body=body,
         tags=view.tags,

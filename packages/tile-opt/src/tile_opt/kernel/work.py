@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tile_ir.ops import OPS, Aggregation, Signature
-from tile_ir.stripe.nodes import Op, Order, TensorType
+from tile_ir.stripe.nodes import Bind, Op, Order, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 
@@ -54,7 +54,8 @@ def is_heavy(view: KernelView, stage: Stage) -> bool:
     out = merged_use(stage)
     if out is None:
         return False
-    out_names = {n for f in out.forms for n in f.names} | {i.name for i in view.loops}
+    shared = {i.name for i in view.loops if i.bind is not Bind.GRID}
+    out_names = {n for f in out.forms for n in f.names} | shared
     reads = [u for u in stage.uses if u.reads and not u.writes]
     missing = [u for u in reads if out_names - {n for f in u.forms for n in f.names}]
     return len(reads) >= 2 and len(missing) == len(reads)

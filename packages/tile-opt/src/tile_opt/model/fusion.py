@@ -7,12 +7,12 @@ is exact where this is a guess, and takes a thousand times as long as a choice m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tile_ir.machine import Cache, Machine
-from tile_ir.stripe.nodes import Bind, Index, Order
+from tile_ir.stripe.nodes import Bind, Index, Order, Refinement
 
 from tile_opt.kernel.regroup import drop_unit_loops, share, unique_loops
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
@@ -51,6 +51,21 @@ def forecast(view: KernelView, machine: Machine) -> Forecast:
     seconds = cycles / (machine.clock_ghz * 1e9) / busy
     launch = machine.launch.kernel + (machine.launch.handoff if busy > 1 else 0)
     return Forecast(seconds, _memory_seconds(view, machine, busy), launch)
+
+
+def forecast_tiled(parts: Sequence[KernelView], boxes: Collection[str], machine: Machine) -> Forecast:
+    """The cost of kernels that run on tiles, and exchange `boxes` that are private to a tile."""
+    tiles = prod(i.range for i in parts[0].loops if i.bind is Bind.GRID)
+    busy = max(1, min(machine.cores, tiles))
+    cycles = sum(_stage_cycles(view, stage, machine) for view in parts for stage in view.stages)
+    mains = {(r.into, w): nbytes(r.type) for v in parts for r, w in _main_uses(v) if r.into not in boxes}
+    whole = sum({name: size for (name, _), size in mains.items()}.values())
+    memory = sum(_move(size, whole, writes, machine, busy) for (_, writes), size in mains.items())
+    shared = {r.into: nbytes(r.type) for v in parts for r in v.refs if r.into in boxes}
+    times = [(shared[r.into], w) for v in parts for r, w in _main_uses(v) if r.into in boxes]
+    memory += sum(_move(tiles * size, sum(shared.values()), writes, machine, busy) for size, writes in times)
+    launch = machine.launch.kernel + (machine.launch.handoff if busy > 1 else 0)
+    return Forecast(cycles / (machine.clock_ghz * 1e9) / busy, memory, launch)
 
 
 def forecast_flat(view: KernelView, machine: Machine) -> float:
@@ -174,12 +189,17 @@ def _tile_bytes(view: KernelView, machine: Machine) -> int:
 
 def _mains(view: KernelView) -> Iterator[tuple[int, bool]]:
     """(bytes, written) of each buffer of main, once for reading and once for writing."""
+    return ((nbytes(ref.type), writes) for ref, writes in _main_uses(view))
+
+
+def _main_uses(view: KernelView) -> Iterator[tuple[Refinement, bool]]:
+    """Each buffer of main, once for reading and once for writing."""
     reads, writes = view.reads(), view.writes()
     for ref in view.refs:
         if ref.into in reads:
-            yield nbytes(ref.type), False
+            yield ref, False
         if ref.into in writes:
-            yield nbytes(ref.type), True
+            yield ref, True
 
 
 def _locals(view: KernelView) -> Iterator[tuple[int, bool]]:

@@ -11,6 +11,7 @@ from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
 
 from tile_opt.blocks.tree import kernels_of, with_kernels
+from tile_opt.kernel.pipeline import close_pipeline, open_pipeline
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,19 @@ class KernelPass(Pass):
                 result.append(kernel)
                 continue
             if id(kernel) not in done:
-                done[id(kernel)] = self.rewrite(kernel, target)
+                done[id(kernel)] = self._rewritten(kernel, target)
             result.append(done[id(kernel)])
         if all(a is b for a, b in zip(kernels, result, strict=True)):
             return program
         return with_kernels(program, tuple(result))
+
+    def _rewritten(self, kernel: Block, target: Target) -> Block:
+        """A kernel rewritten; the parts of a pipeline are, each by itself."""
+        pipeline = open_pipeline(kernel)
+        if pipeline is None:
+            return self.rewrite(kernel, target)
+        made = pipeline.map(lambda part: self.rewrite(part, target))
+        return kernel if made == pipeline else close_pipeline(made)
 
 
 def unit_name(loc: Any) -> str:

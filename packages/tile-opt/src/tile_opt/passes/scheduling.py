@@ -18,6 +18,7 @@ from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.pipeline import Pipeline, close_pipeline, open_pipeline
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.passes.base import Pass
 from tile_opt.plan.check import PlanCheck
@@ -52,6 +53,8 @@ class Decision:
     """It was the caller's, not the pass's own."""
     parent: str = ""
     """The kernel whose plan added this one, if one did."""
+    within: str = ""
+    """The kernel that this one is a part of, if it is."""
 
     @property
     def key(self) -> str:
@@ -153,6 +156,10 @@ class _Run:
     def kernels(self, statements: Iterable[Statement], parent: str = "") -> Iterator[Statement]:
         """The kernels that take the place of `statements`; those that get no plan stay as they are."""
         for statement in statements:
+            pipeline = open_pipeline(statement) if isinstance(statement, Block) else None
+            if pipeline is not None:
+                yield self._joined(pipeline)
+                continue
             built = self._built(statement, parent) if isinstance(statement, Block) else None
             if built is None:
                 yield statement
@@ -162,7 +169,16 @@ class _Run:
             yield built.kernel
             yield from self.kernels(built.after, family)
 
-    def _built(self, kernel: Block, parent: str) -> Built | None:
+    def _joined(self, pipeline: Pipeline) -> Block:
+        """A pipeline whose parts have plans of their own; as it was where one gets none."""
+        built = [self._built(part, "", pipeline.name) for part in pipeline.parts]
+        parts = [b.kernel for b in built if b is not None and not (b.before or b.after)]
+        if len(parts) == len(built):
+            return close_pipeline(replace(pipeline, parts=tuple(parts)))
+        self.decisions = {name: d for name, d in self.decisions.items() if d.within != pipeline.name}
+        return close_pipeline(pipeline)
+
+    def _built(self, kernel: Block, parent: str, within: str = "") -> Built | None:
         name = claim(kernel.name, self.names)
         view = open_kernel(kernel)
         if view is None:
@@ -172,7 +188,7 @@ class _Run:
         if decided is None:
             return None
         plan, built = decided
-        self.decisions[name] = Decision(view, plan, self.scheduler, name in self.given, parent)
+        self.decisions[name] = Decision(view, plan, self.scheduler, name in self.given, parent, within)
         return self._with_free_names(built)
 
     def _decided(self, view: KernelView, key: str) -> tuple[Plan, Built] | None:

@@ -36,8 +36,8 @@ def segments_of(view: KernelView, plan: Plan, loop: str, size: int, binding: Bin
 
 
 def constraints_on(view: KernelView, loop: str) -> tuple[Affine, ...]:
-    """Constraints of stages that mention the loop."""
-    return tuple(c for s in view.stages for c in s.constraints if loop in c.names)
+    """Constraints of the kernel and of its stages that mention the loop."""
+    return tuple(c for c in (*view.constraints, *(c for s in view.stages for c in s.constraints)) if loop in c.names)
 
 
 def _vectors(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import overload
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Direction, Index, Location, Refinement, Scope, Sync, TensorType, Wait
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Location, Refinement, Scope, Sync, TensorType, Wait
 
 from tile_opt.kernel.view import KernelView, Stage, Use, close_stage
 
@@ -50,8 +50,11 @@ Node = Nest | Stage | Sync | Wait
 
 
 def open_tree(view: KernelView) -> Nest:
-    """The kernel as it is before any decision: its shared loops around its stages."""
-    return Nest(view.name, view.loops, view.stages, allocs=view.allocs)
+    """The kernel as it is before any decision: its shared loops around its stages, those of the grid around the others."""
+    bound = tuple(i for i in view.loops if i.bind is Bind.GRID)
+    free = tuple(i for i in view.loops if i.bind is not Bind.GRID)
+    inner = Nest(view.name, free, view.stages, view.constraints, allocs=view.allocs)
+    return Nest(view.name, bound, (inner,)) if bound else inner
 
 
 # --- walking ---------------------------------------------------------------------------------------

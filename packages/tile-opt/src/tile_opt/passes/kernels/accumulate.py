@@ -108,5 +108,6 @@ def _store_stage(view: KernelView, use: Use, name: str, agg: Aggregation | None)
     body = (Load("$a", "acc"), Store("out", "$a"))
     uses = (Use("acc", name, (Affine(),), Direction.IN), out)
     # Shared iterations without a valid tuple may lie outside the buffer.
-    inside = limits_inside(use.forms, view.type_of(use.buffer).sizes, view.ranges)
+    outside = limits_inside(use.forms, view.type_of(use.buffer).sizes, view.ranges)
+    inside = tuple(c for c in outside if c not in view.constraints)
     return Stage(f"{use.buffer}_store", (), inside, uses, body)

@@ -44,7 +44,7 @@ class Facts:
         self.machine: Machine = target.machine
         self.group_ops = group_ops
         self.extents = view.ranges
-        self.shared = [i.name for i in view.loops]
+        self.shared = [i.name for i in view.loops if i.bind is not Bind.GRID]
         self.bytes = scalar_bytes(view)
         self.lanes = max(1, target.settings.vector_bytes // self.bytes)
         self.main = max(view.stages, key=lambda s: points(s, self.extents) * max(1, op_cost(s)))
@@ -54,7 +54,8 @@ class Facts:
         self.operands = tuple(self._operand(u) for u in self.reads)
         self.points = points(self.main, self.extents)
         self.cells = prod(i.range for i in view.loops)
-        self.constrained = {n for s in view.stages for c in s.constraints for n in c.names}
+        limits = (*view.constraints, *(c for s in view.stages for c in s.constraints))
+        self.constrained = {n for c in limits for n in c.names}
         self.work = sum(points(s, self.extents) * max(1, op_cost(s) + len(s.uses)) for s in view.stages)
 
     def _operand(self, use: Use) -> Operand:

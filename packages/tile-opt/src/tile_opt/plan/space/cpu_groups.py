@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tile_ir.stripe.nodes import Bind
+
 from tile_opt.kernel.work import nbytes
 from tile_opt.plan.space.cpu_facts import Facts
 
@@ -13,7 +15,9 @@ ROUNDS = 4
 
 
 def wanted_groups(facts: Facts) -> int:
-    """Groups that the kernel's work is worth; 1 for what one core does before the others wake."""
+    """Groups that the kernel's work is worth; 1 for what one core does before the others wake, and for parts of a pipeline."""
+    if any(i.bind is Bind.GRID for i in facts.view.loops):
+        return 1
     return max(1, min(facts.work // facts.group_ops, GROUPS_PER_CORE * facts.settings.cores))
 
 

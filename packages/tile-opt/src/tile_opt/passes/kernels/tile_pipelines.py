@@ -1,0 +1,190 @@
+"""tile_pipelines: producers and consumers of sliding boxes as one kernel, tile by tile.
+
+A blur of two passes, or some steps of a stencil, writes each temporary to memory and reads it back. Here the kernels of
+such a chain become the parts of one kernel (`kernel.pipeline`): for a tile of the result each part computes the rows that
+the next one needs, into a box that stays in a cache. Rows at the edges of boxes are computed twice (overlapped tiles).
+What a forecast says of time decides whether, and how large the tiles are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import ClassVar
+
+from tile_ir.machine import Machine
+from tile_ir.stripe.nodes import Block, Direction, Program, Statement
+from tile_ir.target import Target
+
+from tile_opt.blocks.buffers import drop_unused_temporaries, temporaries
+from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.pipeline import close_pipeline
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.tiles import Tiled, TiledLoop, numbers, tiled
+from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.kernel.windows import Window, is_free, windows
+from tile_opt.kernel.work import view_carries, view_is_heavy
+from tile_opt.model.fusion import forecast, forecast_tiled
+from tile_opt.passes.base import Pass
+
+MARGIN = 0.95
+"""One kernel must be expected to take less than this share of what its parts take one after the other."""
+HALOS = 2
+"""Rows of the least tile along a loop, in those that neighbouring tiles compute twice."""
+
+
+@dataclass(frozen=True)
+class TilePipelines(Pass):
+    """Tile chains of at most `most` kernels; a tile's boxes take at most `share` of the second cache.
+
+    Where that pays there are at least `per_core` tiles for every core.
+    """
+
+    name: ClassVar[str] = "tile_pipelines"
+    most: int = 8
+    share: float = 0.5
+    per_core: int = 4
+
+    def apply(self, program: Program, target: Target) -> Program:
+        kernels: list[Statement | None] = list(main_of(program).body)
+        chains = _Chains(self, target.machine, kernels, temporaries(program))
+        for last in reversed(range(len(kernels))):
+            made = chains.ending(last)
+            if made is not None:
+                kernels[last] = close_pipeline(made.pipeline())
+        kept = tuple(k for k in kernels if k is not None)
+        return program if len(kept) == len(kernels) else drop_unused_temporaries(with_kernels(program, kept))
+
+
+class _Chains:
+    """The kernels of a program, and who writes and reads each buffer."""
+
+    def __init__(
+        self, options: TilePipelines, machine: Machine, kernels: list[Statement | None], temps: frozenset[str]
+    ) -> None:
+        self.options = options
+        self.machine = machine
+        self.kernels = kernels
+        self.temps = temps
+        self.views = [open_kernel(k) if isinstance(k, Block) else None for k in kernels]
+        self.users: dict[str, set[int]] = {}
+        for k, kernel in enumerate(kernels):
+            for ref in kernel.refs if isinstance(kernel, Block) else ():
+                self.users.setdefault(ref.source, set()).add(k)
+
+    def ending(self, last: int) -> Tiled | None:
+        """The kernels that pay as one with kernel number `last`, which leave the program; None where none does."""
+        found: Tiled | None = None
+        members = [last]
+        while len(members) < self.options.most:
+            larger = self._larger(members, found)
+            if larger is None:
+                break
+            members, found = larger
+        for k in members[:-1] if found is not None else ():
+            self.kernels[k] = None
+        return found
+
+    def _larger(self, members: list[int], found: Tiled | None) -> tuple[list[int], Tiled] | None:
+        """One more producer; the first that pays."""
+        for producer in self._producers(members):
+            both = sorted((producer, *members))
+            made = self._fastest(both)
+            if made is None:
+                continue
+            alone = self._seconds([producer]) + (self._seconds(members) if found is None else self._of(found))
+            if self._of(made) < MARGIN * alone:
+                return both, made
+        return None
+
+    def _producers(self, members: Sequence[int]) -> Iterator[int]:
+        """Kernels whose results only members read, the nearest first."""
+        read = {b for k in members for b in self._view(k).reads()} & self.temps
+        early = {k for b in read for k in self.users[b]} - set(members)
+        for k in sorted(early, reverse=True):
+            view = self.views[k]
+            if view is None or self.kernels[k] is None or k > members[-1] or not _is_light(view):
+                continue
+            written = view.writes()
+            if written <= self.temps and all(self.users[b] <= {k, *members} for b in written):
+                if self._may_move(k, members):
+                    yield k
+
+    def _may_move(self, k: int, members: Sequence[int]) -> bool:
+        """No kernel between it and the last member writes what it reads."""
+        between = (self.kernels[j] for j in range(k + 1, members[-1]) if j not in members)
+        reads = self._view(k).reads()
+        return not any(isinstance(b, Block) and reads & _written(b) for b in between)
+
+    def _view(self, k: int) -> KernelView:
+        view = self.views[k]
+        assert view is not None
+        return view
+
+    def _seconds(self, members: Sequence[int]) -> float:
+        return sum(forecast(self._view(k), self.machine).seconds for k in members)
+
+    def _of(self, made: Tiled) -> float:
+        return forecast_tiled(made.views, {b.into for b in made.boxes}, self.machine).seconds
+
+    # --- tiles ---------------------------------------------------------------------------------------
+
+    def _fastest(self, members: Sequence[int]) -> Tiled | None:
+        """The members as one kernel, in the tiles that are expected to be the fastest."""
+        views = [self._view(k) for k in members]
+        if not _is_light(views[-1]):
+            return None
+        boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes()}
+        made = [tiled(views, boxes, cuts) for cuts in self._cuts(views, boxes)]
+        return min(made, key=self._of, default=None)
+
+    def _cuts(self, views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator[list[TiledLoop]]:
+        """Tiles whose boxes stay in a cache: the first loops in pieces, all others whole."""
+        ways = list(_tileable(views, boxes))
+        names = numbers(views, [loop for loop, _ in ways])
+        for room, tiles in product(self._rooms(), {self.options.per_core * self.machine.cores, 1}):
+            cuts: list[TiledLoop] = []
+            for (loop, found), name in zip(ways, names, strict=True):
+                whole = TiledLoop(views[-1].ranges[loop], views[-1].ranges[loop], name, found)
+                made = tiled(views, boxes, [*cuts, whole])
+                cuts.append(replace(whole, tile=_rows(whole, made, room, -(-tiles // made.tiles))))
+                if tiled(views, boxes, cuts).private <= room:
+                    yield cuts
+                    break
+
+    def _rooms(self) -> Iterator[int]:
+        """Bytes of boxes to try, by the caches that hold them."""
+        caches = self.machine.caches
+        if len(caches) > 1:
+            yield from (int(caches[1].bytes * self.options.share), caches[1].bytes // 4, caches[0].bytes)
+
+
+def _rows(whole: TiledLoop, made: Tiled, room: int, tiles: int) -> int:
+    """Rows of a tile: as many as fit and as leave so many tiles, but not so few that most are computed twice."""
+    halo = max(w.high - w.low for w in whole.windows)
+    fits = room * (whole.extent + halo) // max(1, made.private) - halo
+    least = HALOS * halo if halo else 1
+    return min(whole.extent, max(least, min(fits, -(-whole.extent // tiles))))
+
+
+def _tileable(views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator[tuple[str, tuple[Window, ...]]]:
+    """Loops of the last kernel along which all can be tiled, outermost first; memory is walked along the others."""
+    last = views[-1]
+    outputs = [u for s in last.stages for u in s.uses if u.writes and not last.is_local(u.buffer)]
+    for index in last.loops:
+        inner = any(flat_stride(last, u, index.name) == 1 for u in outputs)
+        if inner or not is_free(last, index.name):
+            continue
+        found = windows(views, boxes, index.name)
+        if found is not None:
+            yield index.name, found
+
+
+def _is_light(view: KernelView) -> bool:
+    """Its time is that of its bytes, or nearly so, and its rows stand alone."""
+    return not (view_is_heavy(view) or view_carries(view))
+
+
+def _written(kernel: Block) -> set[str]:
+    return {r.source for r in kernel.refs if r.dir in (Direction.OUT, Direction.INOUT)}
