@@ -14,6 +14,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Refinement
 from tile_ir.stripe.walk import blocks_in
 
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """Tile loops, the boxes that are private to one tile, and the parts in order."""

@@ -109,7 +109,9 @@ def _row_loop(producer: KernelView, buffer: str, dim: int) -> str | None:
         return None
     (form,) = forms
     size = producer.type_of(buffer).sizes[dim]
-    plain = (i.name for i in producer.loops if form == Affine.var(i.name) and i.range == size and is_free(producer, i.name))
+    plain = (
+        i.name for i in producer.loops if form == Affine.var(i.name) and i.range == size and is_free(producer, i.name)
+    )
     name = next(plain, None)
     return name if name is not None and dimension(producer, buffer, name) == dim else None
 

@@ -107,9 +107,9 @@ class _Chains:
             if view is None or self.kernels[k] is None or k > members[-1] or not _is_light(view):
                 continue
             written = view.writes()
-            if written <= self.temps and all(self.users[b] <= {k, *members} for b in written):
-                if self._may_move(k, members):
-                    yield k
+            own = written <= self.temps and all(self.users[b] <= {k, *members} for b in written)
+            if own and self._may_move(k, members):
+                yield k
 
     def _may_move(self, k: int, members: Sequence[int]) -> bool:
         """No kernel between it and the last member writes what it reads."""
