@@ -134,7 +134,7 @@ class Executable:
             return None
         results = self._make() if out is None else self._several(out)
         if not direct.run(*values, *results):
-            if not self._in_place(direct, values, results):
+            if not self._in_place(direct, values, results, out is not None):
                 return None
             if out is None and (not args or Tensor in map(type, args)):
                 results = self._as_tensors(results)
@@ -145,21 +145,31 @@ class Executable:
         given = list(cast("Sequence[Any]", out)) if isinstance(out, (tuple, list)) else [out]
         return given if len(given) == len(self._results) else ()
 
-    def _in_place(self, direct: Direct, values: Sequence[Any], results: Sequence[Any]) -> bool:
+    def _in_place(self, direct: Direct, values: Sequence[Any], results: Sequence[Any], given: bool) -> bool:
         """A direct call in the memory of Tensors and arrays; False where there are no Tensors, or one is in use."""
         arrays: list[Any] = []
         reads: list[Tensor] = []
         writes: list[Tensor] = []
-        for group, tensors in ((values, reads), (results, writes)):
-            for value in group:
-                if type(value) is not Tensor:
-                    arrays.append(value)
-                elif value.device is self.device:
-                    tensors.append(value)
-                    arrays.append(value.host)
-                else:
-                    return False
+        if not self._take(values, reads, arrays):
+            return False
+        if not given:
+            arrays += results
+        elif not self._take(results, writes, arrays):
+            return False
         return bool(reads or writes) and hazards.at_once(reads, writes, direct, arrays)
+
+    def _take(self, values: Sequence[Any], tensors: list[Tensor], arrays: list[Any]) -> bool:
+        """The Tensors among `values`, and the memory of all; False where one is on another device."""
+        device = self.device
+        for value in values:
+            if type(value) is not Tensor:
+                arrays.append(value)
+            elif value.device is device:
+                tensors.append(value)
+                arrays.append(value.host)
+            else:
+                return False
+        return True
 
     # --- the ordinary way: buffers and events, on any device ----------------------------------------------
 

@@ -92,7 +92,7 @@ def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct,
         for tensor in reads:
             if tensor.pending_write is not None and _before_read(tensor):
                 return False
-        if not all(map(_untouched, writes)):
+        if writes and not all(map(_untouched, writes)):
             return False
         if direct.brief:  # over before anybody else can claim anything
             return direct.run(*arrays)

@@ -76,6 +76,8 @@ class _Chains:
     def ending(self, last: int) -> Tiled | None:
         """The kernels that pay as one with kernel number `last`, which leave the program; None where none does."""
         found: Tiled | None = None
+        if self.views[last] is None or self.kernels[last] is None:
+            return None
         members = [last]
         while len(members) < self.options.most:
             larger = self._larger(members, found)

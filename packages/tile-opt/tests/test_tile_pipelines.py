@@ -1,0 +1,142 @@
+"""Chains of sliding boxes as one kernel: the same results for whatever the steps are, and boxes that stay in a cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import pytest
+import tile_lang
+from explain_support import NODES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_widen import agree
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.machine import Bandwidths, Cache, Machine, Memory
+from tile_ir.program.nodes import TensorType
+from tile_ir.stripe.nodes import Block, Direction, Program
+from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.pipeline import optimize, schedule
+from tile_opt.translate import to_stripe
+
+SLOW = Machine(
+    caches=(Cache(1, 256, 4), Cache(2, 2048, 8)),
+    memory=Memory(one_core=Bandwidths(0.01, 0.01, 0.01), all_cores=Bandwidths(0.01, 0.01, 0.01)),
+)
+"""Memory so slow and caches so small that tiles pay, and are small."""
+PASSES = tuple(
+    map(PassConfig, ("inline", "fuse", "tile_pipelines", "merge", "accumulate", "stream", "schedule_kernels"))
+)
+TINY = Target(
+    "tiny", HardwareSettings(registers=16, vector_bytes=16, cores=1), machine=SLOW, nodes=NODES, passes=PASSES
+)
+
+
+def stripe(source: str, **shapes: tuple[int, ...]) -> Program:
+    types = {name: TensorType(DType.FLOAT32, shape) for name, shape in shapes.items()}
+    return to_stripe(tile_lang.bind(tile_lang.parse(Source(source, "sample.tile")), types))
+
+
+def pipelines(program: Program) -> list[Block]:
+    """Kernels over tiles, with boxes."""
+    kernels = [k for k in kernels_of(program) if isinstance(k, Block)]
+    return [k for k in kernels if any(r.dir is Direction.ALLOC and prod(r.type.sizes) > 1 for r in k.refs)]
+
+
+BLUR = """function (A[H, W], K[T]) -> (C) {
+    B[y, x : H, W] = +(A[y, x + t - 2] * K[t]); C[y, x : H, W] = +(B[y + t - 2, x] * K[t]);
+}"""
+
+
+def test_a_blur_is_one_kernel_with_boxes_that_stay_in_the_second_cache() -> None:
+    program = agree(stripe(BLUR, A=(40, 21), K=(5,)), TINY)
+    (kernel,) = pipelines(program)
+    (box,) = [r for r in kernel.refs if r.dir is Direction.ALLOC]
+    assert kernel.refs[0].type.sizes == (40, 21)
+    assert box.into == "B" and box.type.sizes[1] == 21 and prod(box.type.sizes) * 4 <= SLOW.caches[1].bytes // 2
+
+
+def test_parts_have_plans_of_their_own() -> None:
+    decisions = schedule(stripe(BLUR, A=(40, 21), K=(5,)), TINY).decisions
+    assert {name: d.within for name, d in decisions.items()} == dict.fromkeys(
+        ("kernel_0", "kernel_1"), "kernel_0_to_kernel_1"
+    )
+    assert not any("grid" in str(level.bind) for d in decisions.values() for level in d.plan.levels)
+
+
+KEPT = {
+    "a result that is wanted itself": BLUR.replace("-> (C)", "-> (B, C)"),
+    "a result that is wanted whole": BLUR.replace("B[y + t - 2, x]", "B[t, x]"),
+    "a result that is reversed": BLUR.replace("B[y + t - 2, x]", "B[H - 1 - y + t, x]"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kernels_stay_apart(name: str) -> None:
+    assert not pipelines(agree(stripe(KEPT[name], A=(40, 21), K=(5,)), TINY))
+
+
+def test_kernels_stay_apart_where_memory_is_fast() -> None:
+    fast = replace(
+        SLOW, memory=Memory(one_core=Bandwidths(999, 999, 999)), caches=(Cache(1, 256, 4), Cache(2, 2048, 8))
+    )
+    assert not pipelines(optimize(stripe(BLUR, A=(400, 300), K=(5,)), replace(TINY, machine=fast)))
+
+
+# --- random programs ---------------------------------------------------------------------------------
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[str, tuple[int, ...]]:
+    """Some steps over a grid of two or three dimensions: windows of any reach, strides, and elementwise operations."""
+    rank = draw(st.integers(2, 3))
+    shape = tuple(draw(st.lists(st.integers(3, 20 if rank == 2 else 7), min_size=rank, max_size=rank)))
+    sizes, names, lines = list(shape), ["A"], list[str]()
+    for step in range(draw(st.integers(2, 4))):
+        made = f"V{step}"
+        lines.append(draw(st.sampled_from((_window, _shifts, _elementwise)))(draw, made, names, sizes))
+        names = [made] if draw(st.booleans()) else [*names[-1:], made]
+        if "/*shrunk*/" in lines[-1]:
+            names = [made]
+    return f"function (A) -> ({names[-1]}) {{ {' '.join(lines)} }}".replace("/*shrunk*/", ""), shape
+
+
+def _window(draw: st.DrawFn, made: str, names: list[str], sizes: list[int]) -> str:
+    """An aggregation over a box, perhaps with a stride."""
+    source, axes = names[-1], [f"i{d}" for d in range(len(sizes))]
+    reach = [draw(st.integers(1, 4)) for _ in sizes]
+    origin = [draw(st.integers(-2, 1)) for _ in sizes]
+    stride = [draw(st.sampled_from((1, 1, 1, 2))) for _ in sizes]
+    old = tuple(sizes)
+    sizes[:] = [-(-n // s) for n, s in zip(sizes, stride, strict=True)]
+    reads = ", ".join(f"{s}*{a} + {a}w + {o}" for s, a, o in zip(stride, axes, origin, strict=True))
+    limits = ", ".join(f"{a}w < {r}" for a, r in zip(axes, reach, strict=True))
+    agg = draw(st.sampled_from("+><"))
+    shrunk = "/*shrunk*/" if tuple(sizes) != old else ""
+    return f"{shrunk}{made}[{', '.join(axes)} : {', '.join(map(str, sizes))}] = {agg}({source}[{reads}]), {limits};"
+
+
+def _shifts(draw: st.DrawFn, made: str, names: list[str], sizes: list[int]) -> str:
+    """The sum of some neighbours, each moved by a contraction of its own."""
+    source, lines = names[-1], list[str]()
+    axes = [f"i{d}" for d in range(len(sizes))]
+    for n in range(draw(st.integers(1, 3))):
+        moves = [draw(st.integers(-2, 2)) for _ in sizes]
+        reads = ", ".join(f"{a} + {m}" for a, m in zip(axes, moves, strict=True))
+        lines.append(f"{made}_{n}[{', '.join(axes)} : {', '.join(map(str, sizes))}] = +({source}[{reads}]);")
+    total = " + ".join(f"{made}_{n}" for n in range(len(lines)))
+    return f"{' '.join(lines)} {made} = {source} - ({total});"
+
+
+def _elementwise(draw: st.DrawFn, made: str, names: list[str], sizes: list[int]) -> str:
+    other = names[draw(st.integers(0, len(names) - 1))]
+    return f"{made} = {names[-1]} {draw(st.sampled_from('+-'))} {other} * 2;"
+
+
+@settings(max_examples=50)
+@given(chains())
+def test_random_chains_keep_their_results(sample: tuple[str, tuple[int, ...]]) -> None:
+    source, shape = sample
+    agree(stripe(source, A=shape), TINY)
