@@ -8,9 +8,7 @@ llvmlite has no annotations, so every use of it is here.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +17,9 @@ from typing import Any
 
 import llvmlite  # pyright: ignore[reportMissingImports]
 import llvmlite.binding as llvm  # pyright: ignore[reportMissingImports]
+from tile_ir import forking
 
-LOCK = threading.RLock()
+LOCK = forking.rlock()
 """Held around every use of LLVM but `Alongside`, and across fork, so that a child never inherits LLVM in the middle of something."""
 
 
@@ -32,7 +31,7 @@ class Alongside:
 
     running = 0
     forks = 0
-    changed = threading.Condition()
+    changed = forking.condition()
 
     def __enter__(self) -> None:
         with self.changed:
@@ -60,13 +59,10 @@ def _after_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    Alongside.changed = threading.Condition()
     Alongside.forks = 0
-    LOCK.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+forking.at_fork(_before_fork, _after_fork, _after_fork_in_child)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ elsewhere, as under another interpreter, there are no direct calls.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from tile_hal.host import ALIGNMENT, HostBuffer
 from tile_hal.interfaces import Buffer, Direct, DirectArray
+from tile_ir import forking
 
 from hal_llvm import binding, pool
 from hal_llvm import direct_ir as layout
@@ -212,5 +212,4 @@ def _after_fork() -> None:
         table[layout.CLAIMED] = 0
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+forking.at_fork(in_child=_after_fork)

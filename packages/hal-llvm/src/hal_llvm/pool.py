@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir import forking
 from tile_ir.settings import Settings
 
 from hal_llvm import pool_ir as layout
@@ -34,7 +33,7 @@ class ThreadPool:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads if sys.platform == "linux" else 1
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._started = False
         self._handles: list[int] = []
         self._scratch: list[npt.NDArray[np.uint8]] = []
@@ -150,7 +149,7 @@ shared = ctypes.c_uint64(0)
 """Address of the process's pool while it has its workers, for native code that runs jobs; 0 otherwise."""
 _state: dict[str, ThreadPool] = {}
 _natives: list[_Native] = []
-_state_lock = threading.Lock()
+_state_lock = forking.lock()
 
 
 def _native() -> _Native:
@@ -180,9 +179,7 @@ def _aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
 
 def _after_fork() -> None:
     """A child has none of the parent's threads: it begins with a fresh pool."""
-    global _state_lock
     shared.value = 0
-    _state_lock = threading.Lock()
     old = _state.pop("pool", None)
     if old is not None:
         _forgotten.append(old)
@@ -198,6 +195,5 @@ def _at_exit() -> None:
         pool.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+forking.at_fork(in_child=_after_fork)
 atexit.register(_at_exit)

@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
-from threading import Lock
 
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
+from tile_ir import forking
 from tile_ir.diagnostics import TileError, TileInternalError
 from tile_ir.dtype import DType
 from tile_ir.kernels import KernelList
@@ -92,7 +92,7 @@ class OpenCLCompiler(Compiler):
 
     def __init__(self, context: DeviceContext) -> None:
         self._context = context
-        self._lock = Lock()
+        self._lock = forking.lock()
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
 
     def build(self, kernels: KernelList) -> OpenCLLibrary:

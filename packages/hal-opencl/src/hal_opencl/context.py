@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import nullcontext
 from functools import cached_property
+
+from tile_ir import forking
 
 from hal_opencl import binding
 from hal_opencl.events import Guard, Lanes
@@ -15,9 +16,9 @@ class DeviceContext:
 
     def __init__(self, info: binding.DeviceInfo) -> None:
         self.info = info
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._raw: object = None
-        self.guard: Guard = threading.RLock() if "oclgrind" in info.platform.lower() else nullcontext()
+        self.guard: Guard = forking.rlock() if "oclgrind" in info.platform.lower() else nullcontext()
         """oclgrind crashes when two threads are in it."""
         self.maps_for_free = self.is_pocl and self.shares_host_memory
         """Kernels work on the very bytes the host sees, so that a mapping is only a wait (PoCL on a CPU): each map and

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
@@ -11,6 +10,7 @@ from tile_hal.errors import Code, device_error
 from tile_hal.events import CompletedEvent, FailedEvent, flatten
 from tile_hal.host_queue import HostEvent, HostQueue
 from tile_hal.interfaces import Event, Result
+from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError
 
 from hal_opencl import binding
@@ -107,7 +107,7 @@ class Lanes:
     def __init__(self, make: Callable[[bool], binding.RawQueue], guard: Guard) -> None:
         self._make = make
         self.guard = guard
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._lanes: list[Lane] = []
         self._profiling: Lane | None = None
         self._transfer: Lane | None = None

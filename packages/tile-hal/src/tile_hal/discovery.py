@@ -8,7 +8,6 @@ driver's devices are, and each is done once.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Protocol, cast
 
+from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.settings import Settings
 
@@ -102,7 +102,7 @@ class Registry:
 
     def __init__(self, entry_points: Callable[[], Iterable[EntryPoint]]) -> None:
         self._entry_points = entry_points
-        self._lock = threading.RLock()
+        self._lock = forking.rlock()
         self._plugins: list[_Plugin] | None = None
 
     # --- plugins ---

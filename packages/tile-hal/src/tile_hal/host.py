@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir import forking
 
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED, CompletedEvent, FailedEvent, JoinedEvent
@@ -97,9 +98,8 @@ def _recycler() -> Recycler:
     return Recycler(min(int(_memory() * KEPT_SHARE), MOST_KEPT))
 
 
-if hasattr(os, "register_at_fork"):
-    # Another thread may have held the lock.
-    os.register_at_fork(after_in_child=_recycler.cache_clear)
+# Another thread may have been in the middle of counting.
+forking.at_fork(in_child=_recycler.cache_clear)
 
 
 def _memory() -> int:

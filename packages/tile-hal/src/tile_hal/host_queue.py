@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
+
+from tile_ir import forking
 
 from tile_hal.errors import Code, device_error, execution_error
 from tile_hal.events import COMPLETED, CompletedEvent, FailedEvent, flatten
@@ -235,15 +236,13 @@ def _watch(event: Event, callback: Callable[[], None]) -> None:
     threading.Thread(target=watch, name="tile-hal-watch", daemon=True).start()
 
 
-_watch_lock = threading.Lock()
+_watch_lock = forking.lock()
 _watched: dict[int, list[Callable[[], None]]] = {}
 """Callbacks by the id of the foreign event they wait for: one thread per event, however many depend on it."""
 _queues: weakref.WeakSet[HostQueue] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    global _watch_lock
-    _watch_lock = threading.Lock()
     _watched.clear()
     for item in list(_queues):
         item.after_fork()
@@ -254,6 +253,5 @@ def _at_exit() -> None:
         item.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+forking.at_fork(in_child=_after_fork)
 atexit.register(_at_exit)

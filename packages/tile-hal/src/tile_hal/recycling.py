@@ -10,10 +10,10 @@ import weakref
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
-from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir import forking
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -29,7 +29,7 @@ class Recycler:
         self.kept = 0
         """Bytes that wait for their next use."""
         self._blocks: deque[Bytes] = deque()
-        self._lock = Lock()
+        self._lock = forking.lock()
 
     def block(self, nbytes: int) -> Bytes:
         """So many bytes of any content; when the last array over them is gone they are kept. MemoryError as `numpy.empty`."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
 
@@ -64,7 +64,7 @@ class Submission(Event):
 
 _pending: dict[int, Submission] = {}
 """Unfinished submissions by identity: the HAL requires live buffers even when the caller drops the event."""
-_pending_lock = threading.Lock()
+_pending_lock = forking.lock()
 
 
 def release_finished() -> int:
@@ -279,7 +279,7 @@ class _Workspaces:
         self.nbytes = sum(self._arenas)
         """Bytes of one set."""
         self._limit = max(1, min(MAX_WORKSPACES, MAX_WORKSPACE_BYTES // max(1, self.nbytes)))
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._all: list[_Workspace] = []
 
     def acquire(self) -> _Workspace:

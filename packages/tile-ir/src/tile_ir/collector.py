@@ -7,17 +7,17 @@ cycles, and the collector would walk all of them again and again: a third of the
 from __future__ import annotations
 
 import gc
-import os
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+
+from tile_ir import forking
 
 
 class _Pause:
     """How many compilations run now, in all threads, and whether the first one found the collector enabled."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = forking.lock()
         self.running = 0
         self.enabled = False
 
@@ -57,5 +57,4 @@ def _after_fork_in_child() -> None:
     _pause = _Pause()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+forking.at_fork(in_child=_after_fork_in_child)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from tile_hal.interfaces import Device
+from tile_ir import forking
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.target import Options
 
@@ -69,7 +69,7 @@ class Evaluator:
         self.tile_trials = tile_trials
         self.programs = ProgramCache(PROGRAMS)
         self.plans = read_plans(plans)
-        self._updating = threading.Lock()
+        self._updating = forking.lock()
         """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
         self.reduced_precision = reduced_precision
         options = Options(checked_flag("fast_math", fast_math), checked_flag("reduced_precision", reduced_precision))
@@ -263,7 +263,7 @@ def _delivered(fresh: Tensor, given: Any, as_arrays: bool) -> Any:
 
 
 _evaluators: dict[Device, Evaluator] = {}
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 def default_evaluator(device: Device | str | None, values: Sequence[Any]) -> Evaluator:

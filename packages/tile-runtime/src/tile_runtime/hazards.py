@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from tile_hal.events import COMPLETED
+from tile_hal.errors import Code, device_error
+from tile_hal.events import COMPLETED, FailedEvent
 from tile_hal.interfaces import Direct, Event, Result
+from tile_ir import forking
 from tile_ir.diagnostics import TileError
 
 
@@ -19,19 +20,21 @@ class Tracked(Protocol):
     pending_reads: list[Event]
 
 
-_lock = threading.Lock()
+_lock = forking.lock()
 """Guards the pending reads and writes of all tensors."""
 _in_flight: list[tuple[Event, object]] = []
 """Unfinished work and the buffers it needs, which the HAL wants alive."""
 
 
+_forks = [0]
+"""How many forks made this process of the first one."""
+
+
 def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread may have held it
+    _forks[0] += 1
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+forking.at_fork(in_child=_after_fork)
 
 
 def alone() -> threading.Lock:
@@ -45,10 +48,11 @@ class Ticket(Event):
     Claims are atomic and ordered, so that whoever waits for a ticket waits for an earlier claim: no cycles.
     """
 
-    __slots__ = ("_event", "_starting")
+    __slots__ = ("_event", "_forks", "_starting")
 
     def __init__(self) -> None:
         self._event: Event | None = None
+        self._forks = _forks[0]
         self._starting = threading.Lock()
         self._starting.acquire()
 
@@ -61,6 +65,9 @@ class Ticket(Event):
     def parts(self) -> tuple[Event, ...]:
         """The event; blocks while another thread is still submitting the work."""
         event = self._event
+        if event is None and self._forks != _forks[0]:
+            # The thread that was to submit it is not in this process.
+            return (FailedEvent(device_error(Code.EXECUTION, "the process forked while this work was pending")),)
         if event is None:
             with self._starting:
                 event = self._event

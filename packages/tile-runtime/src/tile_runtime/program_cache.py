@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from itertools import count
 
+from tile_ir import forking
+
 from tile_runtime.executable import Executable
 
 Signature = tuple[object, ...]
@@ -20,7 +22,7 @@ class ProgramCache:
         self._ready: dict[Signature, Executable] = {}
         self._latest: dict[object, Executable] = {}
         self._making: dict[Signature, threading.Lock] = {}
-        self._lock = threading.Lock()
+        self._lock = forking.lock()
         self._clock = count(1)
 
     def find(self, signature: Signature) -> Executable | None:
@@ -41,7 +43,7 @@ class ProgramCache:
     def make(self, signature: Signature, compile: Callable[[], Executable]) -> Executable:
         """The executable, compiled now unless another thread just did; errors of `compile` leave no trace."""
         with self._lock:
-            gate = self._making.setdefault(signature, threading.Lock())
+            gate = self._making.setdefault(signature, forking.lock())
         with gate:
             try:
                 found = self.find(signature)

@@ -13,12 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from tile_ir import numerics
+from tile_ir import forking, numerics
 from tile_ir.emit.walker import walk_statements
 from tile_ir.semtree import scalars
 from tile_ir.semtree.closures import Compiled, Event, Waiting, compile_function
@@ -62,7 +61,7 @@ def launch(function: Function, groups: Triple, buffers: Sequence[Any], check_rac
 
 _CACHE_SIZE = 64
 _cache: OrderedDict[tuple[int, bool], tuple[Function, Compiled]] = OrderedDict()
-_lock = Lock()
+_lock = forking.lock()
 
 
 def _compiled(function: Function, checked: bool) -> Compiled:

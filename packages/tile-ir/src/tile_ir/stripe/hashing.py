@@ -11,8 +11,8 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from threading import Lock
 
+from tile_ir import forking
 from tile_ir.stripe.affine import DivMod, Quasi
 from tile_ir.stripe.nodes import (
     Block,
@@ -37,7 +37,7 @@ from tile_ir.stripe.nodes import (
 
 _CACHE_SIZE = 512
 _cache: OrderedDict[int, tuple[Block, str]] = OrderedDict()
-_lock = Lock()
+_lock = forking.lock()
 
 
 def structural_hash(block: Block) -> str:
