@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ import tile_lang
 from hal_opencl.families import family_target
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
+from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.nodes import Program
 from tile_ir.stripe.printer import print_program
-from tile_ir.target import Target
+from tile_ir.target import Options, Target
 from tile_opt.passes.kernels.group_tile import GroupTile
+from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.pipeline import optimize
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.text import print_plans
@@ -46,6 +49,19 @@ SMALL: dict[str, tuple[str, dict[str, tuple[int, ...]], DType]] = {
     "matmul": (MATMUL, {"A": (96, 20), "B": (20, 64)}, DType.FLOAT32),
     "convolution": (CONV, {"D": (1, 7, 7, 8), "K": (3, 3, 8, 16)}, DType.FLOAT16),
 }
+VALID = """function (D[N, X, Y, CI], K[I, J, CI, CO]) -> (R) {
+    R[n, x, y, co : N, 26, 26, CO] = +(D[n, x+i, y+j, ci] * K[i, j, ci, co]);
+}"""
+BATCH = "function (A[P, M, L], B[P, N, L]) -> (C) { C[b, i, j : P, M, N] = +(A[b, i, k] * B[b, j, k]); }"
+MATRIX_CLASSES: dict[str, tuple[str, dict[str, tuple[int, ...]], DType]] = {
+    "matmul": (MATMUL, {"A": (4096, 4096), "B": (4096, 4096)}, DType.FLOAT32),
+    "half matmul": (MATMUL, {"A": (2048, 2048), "B": (2048, 2048)}, DType.FLOAT16),
+    "ragged matmul": (MATMUL, {"A": (1000, 512), "B": (512, 520)}, DType.BFLOAT16),
+    "skinny matmul": (MATMUL, {"A": (64, 4096), "B": (4096, 4096)}, DType.BFLOAT16),
+    "transposed in a batch": (BATCH, {"A": (16, 512, 64), "B": (16, 512, 64)}, DType.BFLOAT16),
+    "convolution without padding": (VALID, {"D": (32, 28, 28, 128), "K": (3, 3, 128, 128)}, DType.FLOAT32),
+    "small": (MATMUL, {"A": (40, 32), "B": (32, 24)}, DType.FLOAT16),
+}
 FAMILIES = {"gpu-nvidia": 132, "gpu-amd": 104}
 
 
@@ -70,6 +86,28 @@ def test_plans(family: str) -> None:
         (decision,) = GroupTile().schedule(front(source, shapes, dtype, target), target).decisions.values()
         plans[name] = decision.plan
     golden(f"{family}.plan", print_plans(plans))
+
+
+def with_matrix_instructions() -> Target:
+    """The family's target on a device whose compiler takes them, for a user who allows them."""
+    target = family_target("gpu-nvidia").resolved(cores=FAMILIES["gpu-nvidia"])
+    nodes = target.nodes | {"MatrixLoad", "Mma"}
+    return replace(target, matrix=tuple(MATRIX_INSTRUCTIONS), nodes=nodes, options=Options(reduced_precision=True))
+
+
+def test_plans_of_matrix_instructions() -> None:
+    target = with_matrix_instructions()
+    plans: dict[str, Plan] = {}
+    for name, (source, shapes, dtype) in MATRIX_CLASSES.items():
+        (decision,) = TensorTile().schedule(front(source, shapes, dtype, target), target).decisions.values()
+        plans[name] = decision.plan
+    golden("gpu-nvidia-matrix.plan", print_plans(plans))
+
+
+def test_scheduled_stripe_of_matrix_instructions() -> None:
+    target = with_matrix_instructions()
+    made = TensorTile().schedule(front(*MATRIX_CLASSES["small"], target), target)
+    golden("gpu-nvidia-matrix.stripe", print_program(made.program))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

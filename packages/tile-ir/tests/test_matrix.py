@@ -111,7 +111,7 @@ def test_an_instruction_is_found_by_shape_and_dtype(
     instruction: MatrixInstruction, shape: tuple[int, int, int]
 ) -> None:
     assert instruction.shape == shape
-    assert instruction_of(shape, instruction.dtype) is instruction
+    assert instruction_of(shape, instruction.a.dtype) is instruction
     m, n, k = shape
     assert (instruction.a.sizes, instruction.b.sizes, instruction.c.sizes) == ((m, k), (k, n), (m, n))
 

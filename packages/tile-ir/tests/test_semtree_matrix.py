@@ -119,7 +119,7 @@ tile[(l + 1) % 32 * 2] = got;"""
 
 def product_kernel(instruction, subgroups=1):
     """Every lane loads its registers, made ready by the caller, and stores its part of the result."""
-    dtype, ra, rb = instruction.dtype.value, instruction.a.registers, instruction.b.registers
+    dtype, ra, rb = instruction.a.dtype.value, instruction.a.registers, instruction.b.registers
     params = f"readwrite global float32* c, read global {dtype}* a, read global {dtype}* b"
     m, n, k = instruction.shape
     half = rb // 2
@@ -149,7 +149,7 @@ def test_product_across_lanes(instruction):
         matrices(instruction, seed, lambda rng, shape: rng.integers(-8, 8, shape).astype(np.float32)) for seed in (1, 2)
     ]
     operands = (instruction.c, instruction.a, instruction.b)
-    dtypes = (np.float32, instruction.dtype.numpy, instruction.dtype.numpy)
+    dtypes = (np.float32, instruction.a.dtype.numpy, instruction.a.dtype.numpy)
     buffers = [
         np.concatenate([dealt(o, p[i]) for p in pairs]).astype(d)
         for i, (o, d) in enumerate(zip(operands, dtypes, strict=True))
@@ -226,5 +226,5 @@ def test_a_part_of_a_subgroup_multiplies_nothing():
 
 
 def test_every_instruction_accumulates_in_float32():
-    assert {i.dtype for i in MATRIX_INSTRUCTIONS.values()} == {DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16}
+    assert {i.a.dtype for i in MATRIX_INSTRUCTIONS.values()} == {DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16}
     assert {i.c.registers for i in MATRIX_INSTRUCTIONS.values()} == {4}

@@ -12,7 +12,7 @@ from explain_support import FRONT, GPU
 from lowering_support import execute
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
-from tile_ir.machine import Machine, Occupancy
+from tile_ir.machine import LocalMemory, Machine, Occupancy
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.semtree.verify import OPTIONAL_NODES
@@ -23,11 +23,12 @@ from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Options, PassConfig, Target
 from tile_opt.compiler import lower_kernels
-from tile_opt.kernel.view import open_kernel
+from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.tensor_tile import TensorTile
-from tile_opt.pipeline import optimize
-from tile_opt.plan.plans import TensorPlan
+from tile_opt.pipeline import optimize, schedule
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.text import parse_plans
 from tile_opt.translate import to_stripe
 
 Array = np.ndarray[Any, Any]
@@ -40,7 +41,7 @@ def with_local(target: Target, nbytes: int) -> Target:
 
 TENSOR = replace(
     GPU, name="tensor", nodes=OPTIONAL_NODES, matrix=tuple(MATRIX_INSTRUCTIONS), options=Options(reduced_precision=True),
-    settings=replace(GPU.settings, static_local_bytes=98304), machine=Machine(occupancy=Occupancy()),
+    settings=replace(GPU.settings, static_local_bytes=98304), machine=Machine(local=LocalMemory(), occupancy=Occupancy()),
     passes=(*FRONT, PassConfig("tensor_tile"), PassConfig("gpu_tile")),
 )  # fmt: skip
 """One multiprocessor, so that tiles are as large as the problem allows."""
@@ -121,12 +122,53 @@ def scheduled(program: Program, target: Target) -> Stripe:
     return optimize(to_stripe(program), target, verify=True)
 
 
-def plan_of(sample: Sample, target: Target) -> TensorPlan | None:
-    """What the pass plans for the sample's only kernel."""
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The numbers of a plan."""
+
+    plan: Plan
+    row_loop: str
+    rows: int
+    columns: int
+    """Of a group's tile."""
+    warps: int
+    instructions: tuple[int, int]
+    """Of a sub-group, along rows and columns."""
+    step: int
+    stages: int
+
+
+def view_of(sample: Sample, target: Target) -> KernelView:
+    """The sample's only kernel before it is scheduled."""
     (kernel,) = kernels_of(optimize(to_stripe(sample.program), target, passes=FRONT))
     view = open_kernel(kernel) if isinstance(kernel, Block) else None
     assert view is not None
-    return TensorTile().plan(view, target)
+    return view
+
+
+def optimize_given(sample: Sample, target: Target, plans: str) -> Stripe:
+    """The sample scheduled by plans of its user's."""
+    return schedule(to_stripe(sample.program), target, verify=True, plans=parse_plans(plans)).program
+
+
+def plans_of(sample: Sample, target: Target) -> list[Tiles]:
+    """What the pass would plan for the sample's only kernel, best first."""
+    view = view_of(sample, target)
+    return [_tiles(plan, view.ranges) for plan in TensorTile().candidates(view, target)]
+
+
+def plan_of(sample: Sample, target: Target) -> Tiles | None:
+    """The plan of the pass's own choice."""
+    return next(iter(plans_of(sample, target)), None)
+
+
+def _tiles(plan: Plan, ranges: Mapping[str, int]) -> Tiles:
+    assert plan.instruction is not None
+    m, n, k = (loop for _, loop in plan.instruction.loops)
+    group, warp, step, one = ({x: plan.tile(x, level, ranges[x]) for x in (m, n, k)} for level in range(4))
+    warps = group[m] // warp[m] * (group[n] // warp[n])
+    each = warp[m] // one[m], warp[n] // one[n]
+    return Tiles(plan, m, group[m], group[n], warps, each, step[k], plan.stagings[0].versions)
 
 
 def run_kernels(stripe: Stripe, target: Target, inputs: Mapping[str, Array]) -> Array:

@@ -28,7 +28,7 @@ from tile_opt.passes.base import kernels_of
 from tile_opt.passes.kernels.group_tile import GroupTile
 from tile_opt.pipeline import optimize
 from tile_opt.plan.check import PlanCheck
-from tile_opt.plan.group_tiles import local_bytes
+from tile_opt.plan.group_tiles import group_tile
 from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.space.gpu_tiles import TileSpace, plans
 from tile_opt.plan.text import parse_plans, print_plans
@@ -156,7 +156,7 @@ def test_plans_fit_local_memory_and_groups(name: str) -> None:
     assert work is not None
     for plan in islice(plans(view, BUSY), 5):
         if all(r.across is not Across.GROUPS for r in plan.reductions):
-            assert local_bytes(view, work.main, plan) <= BUSY.settings.max_mem
+            assert sum(c.bytes for c in group_tile(view, work.main, plan).staged) <= BUSY.settings.max_mem
     assert all(r.tile.count <= BUSY.settings.threads for r in TileSpace(work, BUSY).best())
 
 
@@ -167,7 +167,7 @@ def test_windows_that_do_not_fit_go_step_by_step(most: int) -> None:
     view = contracted(CONV.replace("-1", "-4"), shapes)
     work = contraction(view)
     assert work is not None
-    assert local_bytes(view, work.main, next(plans(view, small))) <= most
+    assert sum(c.bytes for c in group_tile(view, work.main, next(plans(view, small))).staged) <= most
 
 
 def test_predicted_times_go_on_from_size_to_size() -> None:

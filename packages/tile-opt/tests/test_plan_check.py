@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tile_ir.diagnostics import Source, TilePlanError, TilePlanWarning
 from tile_ir.dtype import DType
-from tile_ir.machine import InstructionRate, LocalMemory, Machine, Occupancy
+from tile_ir.machine import LocalMemory, Machine, Occupancy
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Location, Refinement, Scope, TensorType
 from tile_ir.stripe.parser import parse_block
@@ -24,9 +24,8 @@ CPU = Target("cpu", HardwareSettings(threads=1, max_mem=32768))
 GPU = Target(
     "gpu",
     HardwareSettings(threads=256, max_mem=49152),
-    machine=Machine(
-        local=LocalMemory(), occupancy=Occupancy(), instructions=(InstructionRate("mma_m16n8k8_tf32", 1.0),)
-    ),
+    machine=Machine(local=LocalMemory(), occupancy=Occupancy()),
+    matrix=("mma_m16n8k8_tf32",),
 )
 MATMUL = """
 #kernel block [m:64 n:96] ( in A[0,0] f32(64:32, 32:1) in B[0,0] f32(32:96, 96:1) out C[0,0] f32(64:96, 96:1)

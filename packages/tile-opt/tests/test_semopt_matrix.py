@@ -55,11 +55,11 @@ function f(write global float32* out [elements={len(data)}], read global float32
 
 def product_kernel(instruction: MatrixInstruction) -> Function:
     """Two products in a row of two sub-groups; the second one's operands are halves of vectors, in a loop."""
-    dtype, ra, rb = instruction.dtype.value, instruction.a.registers, instruction.b.registers
+    dtype, ra, rb = instruction.a.dtype.value, instruction.a.registers, instruction.b.registers
     m, n, k = instruction.shape
     half = rb // 2
     fragment = f"{dtype}x{half}" if half > 1 else dtype
-    rounded = ("round_bits(", ", 10)") if instruction.dtype is DType.FLOAT32 else ("", "")
+    rounded = ("round_bits(", ", 10)") if instruction.a.dtype is DType.FLOAT32 else ("", "")
     a, b0, b1 = (
         f"{rounded[0]}{what}{rounded[1]}"
         for what in (f"a[t * {ra}]:{dtype}x{ra}", f"b[t * {rb}]:{fragment}", f"b[t * {rb} + {half}]:{fragment}")
@@ -104,7 +104,7 @@ def swapped(instruction: MatrixInstruction, b: Array) -> Array:
 def test_products_through_local_memory(instruction: MatrixInstruction) -> None:
     pairs = [operands(instruction, seed) for seed in (1, 2)]
     layout = (instruction.c, instruction.a, instruction.b)
-    dtypes = (np.float32, instruction.dtype.numpy, instruction.dtype.numpy)
+    dtypes = (np.float32, instruction.a.dtype.numpy, instruction.a.dtype.numpy)
     given = [
         np.concatenate([dealt(o, p[i]) for p in pairs]).astype(d)
         for i, (o, d) in enumerate(zip(layout, dtypes, strict=True))
@@ -136,7 +136,7 @@ def test_without_fma_a_product_is_a_multiplication_and_an_addition() -> None:
     given = [
         rng.normal(0, 1, 64 * o.registers).astype(np.float32) for o in (instruction.c, instruction.a, instruction.b)
     ]
-    given[1:] = [x.astype(instruction.dtype.numpy) for x in given[1:]]
+    given[1:] = [x.astype(instruction.a.dtype.numpy) for x in given[1:]]
     results = [[given[0].copy(), *given[1:]] for _ in range(2)]
     for each, buffers in zip((function, legal), results, strict=True):
         launch(each, (1, 1, 1), buffers)

@@ -13,17 +13,27 @@ from tensor_support import (
     SMALL,
     TENSOR,
     blocks_of,
+    inputs_of,
     matmul,
+    near,
+    optimize_given,
     plan_of,
+    plans_of,
+    run_kernels,
     scheduled,
+    tf32,
+    view_of,
     walk_instr,
 )
+from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import Alloc, Space
 from tile_ir.stripe.nodes import Bind, Block, Refinement
 from tile_ir.target import Target
 from tile_opt.compiler import lower_kernels
+from tile_opt.passes.kernels.tensor_tile import TensorTile
 from tile_opt.plan.banks import bank_conflicts
+from tile_opt.plan.text import parse_plans, print_plans
 
 F32, BF16 = DTYPES
 
@@ -90,7 +100,8 @@ def _points(block: Block, without: tuple[str, str]) -> list[dict[str, int]]:
 
 def _address(ref: Refinement, point: dict[str, int]) -> int:
     """Bytes from the start of the local box."""
-    forms = zip(ref.access, ref.type.strides, strict=True)
+    strides = ref.type.strides
+    forms = zip(ref.access[-len(strides) :], strides, strict=True)  # the first one selects a version
     return ref.type.dtype.bytes * sum(f.evaluate(point) * stride for f, stride in forms)
 
 
@@ -113,6 +124,57 @@ def test_tiles_keep_the_multiprocessors_busy(dtype: DType, sizes: tuple[int, int
     plan = plan_of(matmul("nn", dtype, *sizes), BUSY)
     assert plan is not None
     assert ((plan.rows, plan.columns), plan.stages, plan.warps) == (tile, 3, 4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_plan_prints_parses_and_passes_its_own_checks(dtype: DType) -> None:
+    sample = matmul("nt", dtype, 100, 72, 64)
+    kernel = view_of(sample, SMALL)
+    for target in (SMALL, TENSOR):
+        for tiles in plans_of(sample, target):
+            assert parse_plans(print_plans({"kernel_0": tiles.plan})) == {"kernel_0": tiles.plan}
+            TensorTile().checked(kernel, tiles.plan, target, {})
+
+
+GIVEN = """plan kernel_0 {
+  grid i:32 j:64
+  subgroup i:16 j:32
+  ordered serial k:8
+    stage A in LOCAL as [i, k] by group pad 4 versions 2
+    stage B in LOCAL as [k, j] by group pad 8 versions 2
+  unroll k:8 i:16 j:8
+  reduce k across serial
+  instruction mma_m16n8k8_tf32 m=i n=j k=k
+}
+"""
+
+
+def test_a_plan_may_be_given() -> None:
+    sample = matmul("nn", F32, 40, 72, 32)
+    inputs = inputs_of(sample.program)
+    stripe = optimize_given(sample, TENSOR, GIVEN)
+    sizes = [i.range for b in blocks_of(stripe) for i in b.indexes if i.bind in (Bind.GRID, Bind.SUBGROUP)]
+    assert sizes == [2, 2, 2, 2]
+    near(run_kernels(stripe, TENSOR, inputs), sample, inputs, tf32, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong", "message"),
+    [
+        ("subgroup i:16 j:32", "subgroup i:16 j:24", "64 iterations of 'j' are no multiple of 24"),
+        ("grid i:32 j:64", "grid i:32", "72 iterations of 'j' are no multiple of 32"),
+        ("unroll k:8 i:16 j:8", "unroll k:8 i:8 j:8", "8 iterations of 'i' are no multiple of 16"),
+        ("unroll k:8 i:16 j:8", "serial k:8 i:16 j:8", "four levels"),
+        ("pad 4 versions 2", "pad 4", "2 versions or more"),
+        ("m=i n=j", "m=i n=k", "does not compute what"),
+        ("ordered serial k:8", "ordered serial k:16", "40 iterations of 'k' are no multiple of 16"),
+    ],
+)
+def test_a_wrong_plan_is_refused_in_a_sentence(line: str, wrong: str, message: str) -> None:
+    sample = matmul("nn", F32, 40, 72, 40)
+    with pytest.raises(TilePlanError) as found:
+        optimize_given(sample, TENSOR, GIVEN.replace(line, wrong))
+    assert message in str(found.value)
 
 
 def test_a_group_is_as_many_work_items_as_its_warps() -> None:

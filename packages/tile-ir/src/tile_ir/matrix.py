@@ -1,22 +1,26 @@
-"""Matrix instructions: shapes, and where the lanes of a sub-group hold the elements of each operand.
+"""Matrix instructions as data: what they compute, and where the lanes of a sub-group hold the elements of each operand.
 
-A sub-group of 32 lanes multiplies ``c[m, n] += a[m, k] * b[k, n]`` at once; every lane holds a few elements of each
-operand in registers. The layouts are those of PTX's ``mma.sync`` (PTX ISA, "Warp-level matrix instructions"): a
-coordinate is written in mixed radix, and each of its digits counts lanes or registers.
+A sub-group combines ``c[m, n] += a[m, k] * b[k, n]`` at once, with the aggregation and the operation that the instruction
+names; every lane holds a few elements of each operand in registers. A coordinate is written in mixed radix, and each of
+its digits counts lanes or registers. What is listed here are the layouts of PTX's ``mma.sync`` (PTX ISA, "Warp-level
+matrix instructions"). How many of them a core starts per cycle is a number of each machine (`Machine.instructions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
 
 LANES = 32
 """Lanes of the sub-group that executes a matrix instruction."""
+ROLES = ("m", "n", "k")
+"""The loops of a matrix instruction: rows and columns of c, and the depth of the products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,15 @@ class Digit:
     lane: bool
 
 
+_Places = tuple[tuple[Digit, ...], tuple[Digit, ...]]
+"""The digits of a row and of a column."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """How a matrix of `sizes` lies in the lanes: the digits of its row and of its column."""
+    """How a matrix of `sizes` lies in the lanes: the digits of its row and of its column, and its elements' type."""
 
+    dtype: DType
     rows: tuple[Digit, ...]
     columns: tuple[Digit, ...]
 
@@ -64,7 +73,7 @@ def elements(operand: Operand) -> Mapping[tuple[int, int], tuple[int, int]]:
 def side_by_side(operand: Operand, count: int) -> Operand:
     """`count` matrices of the operand beside each other as one; the registers of one follow those of the other."""
     digit = Digit(count, operand.sizes[1], operand.registers, lane=False)
-    return Operand(operand.rows, (*operand.columns, digit))
+    return replace(operand, columns=(*operand.columns, digit))
 
 
 def _lanes(size: int, step: int, weight: int) -> Digit:
@@ -77,13 +86,16 @@ def _registers(size: int, step: int, weight: int) -> Digit:
 
 @dataclass(frozen=True, slots=True)
 class MatrixInstruction:
-    """``c += a @ b`` of one sub-group: `dtype` is that of a and b, c is float32."""
+    """``c += a @ b`` of one sub-group; the factors are converted to the dtype of c, which holds all of their values."""
 
     name: str
-    dtype: DType
     a: Operand
     b: Operand
     c: Operand
+    product: str = "mul"
+    """The operation in place of the product."""
+    agg: Aggregation = Aggregation.SUM
+    """The aggregation in place of the sum."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -91,36 +103,49 @@ class MatrixInstruction:
         (m, k), (_, n) = self.a.sizes, self.b.sizes
         return m, n, k
 
+    @property
+    def sides(self) -> Mapping[str, int]:
+        """Length of each role: m, n and k."""
+        return dict(zip(ROLES, self.shape, strict=True))
 
-_C = Operand((_lanes(8, 1, 4), _registers(2, 8, 2)), (_registers(2, 1, 1), _lanes(4, 2, 1)))
-_TF32 = MatrixInstruction(
+    @property
+    def lanes(self) -> int:
+        """Lanes of the sub-group that executes it."""
+        return prod(d.size for d in (*self.c.rows, *self.c.columns) if d.lane)
+
+
+def _mma(name: str, dtype: DType, a: _Places, b: _Places) -> MatrixInstruction:
+    """An ``mma.sync`` with sums in float32, from the digits of its factors."""
+    c = Operand(DType.FLOAT32, (_lanes(8, 1, 4), _registers(2, 8, 2)), (_registers(2, 1, 1), _lanes(4, 2, 1)))
+    return MatrixInstruction(name, Operand(dtype, *a), Operand(dtype, *b), c)
+
+
+_TF32 = _mma(
     "mma_m16n8k8_tf32",
     DType.FLOAT32,
-    Operand((_lanes(8, 1, 4), _registers(2, 8, 1)), (_lanes(4, 1, 1), _registers(2, 4, 2))),
-    Operand((_lanes(4, 1, 1), _registers(2, 4, 1)), (_lanes(8, 1, 4),)),
-    _C,
+    ((_lanes(8, 1, 4), _registers(2, 8, 1)), (_lanes(4, 1, 1), _registers(2, 4, 2))),
+    ((_lanes(4, 1, 1), _registers(2, 4, 1)), (_lanes(8, 1, 4),)),
 )
 
 
 def _half(name: str, dtype: DType) -> MatrixInstruction:
     """The instruction for 16-bit elements, two in a register of 32 bits."""
-    return MatrixInstruction(
+    return _mma(
         name,
         dtype,
-        Operand((_lanes(8, 1, 4), _registers(2, 8, 2)), (_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 4))),
-        Operand((_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 2)), (_lanes(8, 1, 4),)),
-        _C,
+        ((_lanes(8, 1, 4), _registers(2, 8, 2)), (_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 4))),
+        ((_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 2)), (_lanes(8, 1, 4),)),
     )
 
 
 _BF16, _F16 = _half("mma_m16n8k16_bf16", DType.BFLOAT16), _half("mma_m16n8k16_f16", DType.FLOAT16)
 MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {i.name: i for i in (_TF32, _BF16, _F16)}
-"""By name; a target lists in its model's ``matrix`` those that its devices have."""
+"""By name; a target lists in its ``matrix`` those that its emitter can write."""
 
 
 def instruction_of(shape: tuple[int, int, int], dtype: DType) -> MatrixInstruction | None:
     """The instruction of this shape and operand dtype."""
-    return next((i for i in MATRIX_INSTRUCTIONS.values() if i.shape == shape and i.dtype is dtype), None)
+    return next((i for i in MATRIX_INSTRUCTIONS.values() if i.shape == shape and i.a.dtype is dtype), None)
 
 
 TF32_BITS = 10

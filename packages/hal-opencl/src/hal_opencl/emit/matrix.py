@@ -48,7 +48,7 @@ class MatrixExpressions(OpenCLExpressions):
     def _multiply(self, node: Mma) -> Expansion:
         self._check_collective(node)
         instruction = self._instruction(node)
-        if instruction.dtype is DType.FLOAT16:
+        if instruction.a.dtype is DType.FLOAT16:
             self.preamble.setdefault("pack halves", ptx.PACK_HALVES)
         name = self.helper(instruction.name, ptx.multiply, instruction)
         a, b = _registers(node.a, instruction.a), _registers(node.b, instruction.b)

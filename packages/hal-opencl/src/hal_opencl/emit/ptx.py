@@ -82,7 +82,7 @@ def multiply(name: str, instruction: MatrixInstruction) -> str:
     """The product of one sub-group; operands and result are the registers of a lane, in order."""
     a, b, c = (operand.registers for operand in (instruction.a, instruction.b, instruction.c))
     outputs = [f"d{n}" for n in range(c)]
-    words = _WORDS[instruction.dtype]
+    words = _WORDS[instruction.a.dtype]
     inputs = [words("a", a), words("b", b), [f"c.s{n:x}" for n in range(c)]]
     constraints = ["r", "r", "f"]
     ends = list(accumulate(map(len, inputs), initial=c))

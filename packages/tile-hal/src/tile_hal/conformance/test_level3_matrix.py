@@ -86,7 +86,7 @@ function kernel(write global {dtype.value}* out [elements={2 * LANES * lanes}], 
 
 def product_kernel(instruction: MatrixInstruction, steps: int) -> Function:
     """c += a · b for every sub-group, `steps` times with other operands; the caller dealt the registers."""
-    dtype, ra, rb, rc = (instruction.dtype.value, *(o.registers for o in (instruction.a, instruction.b, instruction.c)))
+    dtype, ra, rb, rc = (instruction.a.dtype.value, *(o.registers for o in (instruction.a, instruction.b, instruction.c)))
     m, n, k = instruction.shape
     lanes = LANES * SUBGROUPS
     return parse_function(f"""
@@ -112,9 +112,9 @@ def dealt(operand: Operand, matrices: Array) -> Array:
 
 def product(device: Device, instruction: MatrixInstruction, c: Array, a: Array, b: Array) -> Array:
     """The sum over the steps on the device; a and b have a matrix per step and sub-group."""
-    need_threads(device, LANES * SUBGROUPS, "Mma", instruction.dtype)
+    need_threads(device, LANES * SUBGROUPS, "Mma", instruction.a.dtype)
     item = product_kernel(instruction, len(a))
-    dtype = instruction.dtype.numpy
+    dtype = instruction.a.dtype.numpy
     given = [dealt(instruction.c, c), dealt(instruction.a, a).astype(dtype), dealt(instruction.b, b).astype(dtype)]
     return launch(device, item, given)[0]
 

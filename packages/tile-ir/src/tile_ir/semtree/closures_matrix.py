@@ -123,7 +123,7 @@ def _product(a: Array, b: Array, total: Array, result: Type) -> Array:
 
 def _operand(matrix: Array, instruction: MatrixInstruction) -> Array:
     """What the hardware sees of an operand, in float32."""
-    if instruction.dtype is not DType.FLOAT32:
+    if instruction.a.dtype is not DType.FLOAT32:
         return matrix.astype(np.float32)
     kept = np.uint32(0xFFFFFFFF << (MANTISSA_BITS - TF32_BITS) & 0xFFFFFFFF)
     # A NaN may have its payload in the bits that are ignored.

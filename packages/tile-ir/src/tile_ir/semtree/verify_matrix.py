@@ -51,13 +51,9 @@ def needs_lanes(e: Expr, subgroup: int) -> None:
 
 
 def _check_fragments(e: Mma, instruction: MatrixInstruction) -> None:
-    for parts, operand, dtype in (
-        (e.a, instruction.a, instruction.dtype),
-        (e.b, instruction.b, instruction.dtype),
-        (e.c, instruction.c, DType.FLOAT32),
-    ):
-        if _lanes(parts) != operand.registers or parts[0].type.dtype is not dtype:
-            fail(err.TypeMismatch, f"{instruction.name} takes fragments of {operand.registers} {dtype}", e)
+    for parts, operand in ((e.a, instruction.a), (e.b, instruction.b), (e.c, instruction.c)):
+        if _lanes(parts) != operand.registers or parts[0].type.dtype is not operand.dtype:
+            fail(err.TypeMismatch, f"{instruction.name} takes fragments of {operand.registers} {operand.dtype}", e)
 
 
 def _lanes(parts: tuple[Expr, ...]) -> int:

@@ -8,16 +8,19 @@ sees whole buffers, so each of its accesses is one affine form per dimension ove
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from tile_ir.diagnostics import Span
 from tile_ir.ops import Aggregation
-from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
     Block,
     Direction,
     Index,
     Init,
+    Instr,
     Refinement,
     Special,
     Statement,
@@ -66,6 +69,8 @@ class Stage:
     tags: frozenset[str] = frozenset()
     comment: str = ""
     origin: Span | None = None
+    instr: Instr | None = None
+    """A hardware instruction that does all of it."""
 
     def use(self, name: str) -> Use:
         return next(u for u in self.uses if u.name == name)
@@ -133,6 +138,11 @@ class KernelView:
 
     def writes(self) -> set[str]:
         return {u.buffer for s in self.stages for u in s.uses if u.writes and not self.is_local(u.buffer)}
+
+
+def as_forms(forms: Sequence[Quasi]) -> tuple[Affine, ...]:
+    """Subscripts of a stage that hold quotients of loops which no later step rewrites."""
+    return cast("tuple[Affine, ...]", tuple(forms))
 
 
 # --- opening ---------------------------------------------------------------------------------------
@@ -221,6 +231,7 @@ def close_stage(stage: Stage, buffers: dict[str, Refinement], outer: tuple[str, 
         guard=stage.guard,
         refs=refs,
         body=stage.body,
+        instr=stage.instr,
         tags=stage.tags,
         comment=stage.comment,
         origin=stage.origin,

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.names import claim
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
@@ -39,6 +40,11 @@ class Built:
     after: tuple[Block, ...] = ()
     buffers: tuple[Refinement, ...] = ()
     """Allocations of main that these kernels exchange data through."""
+
+
+def refused(message: str) -> TileDeviceError:
+    """The error of a plan that a pass cannot build."""
+    return TileDeviceError(Diagnostic("TILE-E415", message, hint="leave the kernel's plan out, and it gets one"))
 
 
 @dataclass(frozen=True, slots=True)

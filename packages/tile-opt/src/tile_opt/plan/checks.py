@@ -13,7 +13,6 @@ from math import prod
 
 from tile_ir.diagnostics import Severity
 from tile_ir.dtype import DType, promote
-from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Scope
 from tile_ir.stripe.walk import blocks_in
@@ -109,11 +108,11 @@ def instructions_are_known(view: KernelView, plan: Plan, target: Target) -> Iter
     """The instruction is one of the target's, and may be used."""
     if plan.instruction is None:
         return
-    name, known = plan.instruction.name, [i.name for i in target.machine.instructions]
+    name, known = plan.instruction.name, target.matrix
     if name not in known:
         message = f"{target.name} has no instruction {name!r}"
         yield Finding("TILE-E634", message, "instruction", 0, name, did_you_mean(name, known, "its instructions"))
-    elif name in MATRIX_INSTRUCTIONS and not target.options.reduced_precision:
+    elif not target.options.reduced_precision:
         message = f"{name!r} rounds otherwise than the program says"
         yield Finding("TILE-E634", message, "instruction", 0, name, "allow it by reduced_precision=True")
 
@@ -193,7 +192,9 @@ def vectors_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[
 def items_fit(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
     """A group has no more items than the target allows."""
     numbers = [n for n, level in enumerate(plan.levels) if level.bind in ITEMS]
-    items = max((prod(_points(view, plan, n, stage) for n in numbers) for stage in view.stages), default=1)
+    # Sub-groups whose lanes no level names run whole instructions.
+    lanes = target.machine.subgroup if plan.bound(Bind.SUBGROUP) and not plan.bound(Bind.LANE) else 1
+    items = max((lanes * prod(_points(view, plan, n, stage) for n in numbers) for stage in view.stages), default=1)
     occupancy = target.machine.occupancy
     most = max(target.settings.threads, occupancy.group_items if occupancy else 0)
     if items > most:

@@ -26,11 +26,10 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.plan.nest import REGISTER
 from tile_opt.plan.plan import Level, Plan, Staging
 from tile_opt.plan.steps.axes import Axis, axis_of, choices, combinations
 from tile_opt.plan.steps.group_copy import GroupCopy, Items, group_copy
-from tile_opt.plan.tree import Nest, Node, close_tree
+from tile_opt.plan.tree import REGISTER, Nest, Node, close_tree
 
 
 def build_group_tiles(view: KernelView, main: Stage, plan: Plan) -> Block:
@@ -249,7 +248,7 @@ class GroupTile:
 
     def _filled(self, copies: Sequence[GroupCopy], step: Affine) -> Iterator[Node]:
         """Local memory with the operands of `step`, visible to all items."""
-        if all(c.versions == 1 for c in copies):
+        if all(c.local.versions == 1 for c in copies):
             yield Sync()
         yield from (c.put(step) for c in copies)
         yield Sync()
@@ -334,8 +333,3 @@ def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
 def group_tile(view: KernelView, main: Stage, plan: Plan) -> GroupTile:
     """All groups of the plan, edges not told apart."""
     return GroupTile(view, main, plan, tuple(axis_of(plan, loop) for loop in view.loops), 0)
-
-
-def local_bytes(view: KernelView, main: Stage, plan: Plan) -> int:
-    """Bytes of local memory that a group takes."""
-    return sum(c.local.type.nbytes for c in group_tile(view, main, plan).staged)

@@ -176,8 +176,8 @@ class _Exchange:
         left_at = _add(self._lanes(a.rows, k), self._lanes(a.columns, 1))
         right_at = _add(self._lanes(b.rows, n), self._lanes(b.columns, 1))
         return _Area(
-            self._scratch("left", instruction.dtype, m * k),
-            self._scratch("right", instruction.dtype, k * n),
+            self._scratch("left", instruction.a.dtype, m * k),
+            self._scratch("right", instruction.a.dtype, k * n),
             self._place("left_at", m * k, left_at),
             self._place("right_at", k * n, right_at),
             self._place("row", m * k, self._lanes(c.rows, k)),

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
-from tile_opt.passes.scheduling import Built, SchedulingPass
+from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.group_tiles import build_group_tiles
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan
 from tile_opt.plan.space.gpu_tiles import plans
@@ -39,7 +38,7 @@ class GroupTile(SchedulingPass):
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         main = main_stage(view)
         if main is None:
-            raise _refused(f"kernel {view.name!r} has no stage that aggregates into a cell of its own")
+            raise refused(f"kernel {view.name!r} has no stage that aggregates into a cell of its own")
         shared = next((r for r in plan.reductions if r.across is Across.GROUPS), None)
         if shared is None:
             return Built(build_group_tiles(view, main, plan))
@@ -71,6 +70,3 @@ def _partial_plan(plan: Plan, shares: str) -> Plan:
     reductions = tuple(r for r in plan.reductions if r.across is not Across.GROUPS)
     return replace(plan, levels=(first, *rest), reductions=reductions, edges=((shares, Edge.PEEL), *plan.edges))
 
-
-def _refused(message: str) -> TileDeviceError:
-    return TileDeviceError(Diagnostic("TILE-E415", message, hint="leave the kernel's plan out, and it gets one"))

@@ -149,14 +149,14 @@ class GroupPlan:
             found[copy.use.buffer] = replace(staging, pad=max(pad, staging.pad))
         stagings = tuple(found[s.operand] if s.unit == "LOCAL" else s for s in plan.stagings)
         padded = group_tile(self.work.view, self.work.main, replace(plan, stagings=stagings))
-        fits = sum(c.local.type.nbytes for c in padded.staged) <= self.costs.local_bytes
+        fits = sum(c.bytes for c in padded.staged) <= self.costs.local_bytes
         return stagings if fits else plan.stagings
 
     def _pads(self, copy: GroupCopy, staging: Staging, items: tuple[Index, ...]) -> Iterator[tuple[int, int]]:
         """(cycles in the banks, padding)."""
         order, dtype = order_of(copy.use, staging), copy.local.type.dtype
         for pad in padding(copy.box.extents[order[-1]], dtype.bytes)[:PADS]:
-            type = local_type(copy.box.extents, order, dtype, pad, staging.versions)
+            type = local_type(copy.box.extents, order, dtype, pad)
             padded = replace(copy, local=replace(copy.local, type=type))
             yield conflicts(padded, self.costs.occupancy.subgroup, items), pad
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import cast
 
 from tile_ir.dtype import DType
-from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
+from tile_ir.stripe.affine import Affine, DivMod, Quasi
 from tile_ir.stripe.nodes import (
     Bind,
+    Const,
     Direction,
     Index,
     Layout,
@@ -26,13 +26,14 @@ from tile_ir.stripe.nodes import (
     Statement,
     Store,
     TensorType,
+    Transfer,
 )
 
-from tile_opt.kernel.view import Stage, Use
+from tile_opt.kernel.view import Stage, Use, as_forms
 from tile_opt.plan.banks import BANK_BYTES, bank_conflicts
-from tile_opt.plan.nest import GROUP_MEMORY, REGISTER
 from tile_opt.plan.plan import Staging
-from tile_opt.plan.staging import Box, CopyPlan, Run, box_of, copy_plan, global_subscripts
+from tile_opt.plan.staging import Box, CopyPlan, Run, box_of, copy_plan, global_subscripts, in_pieces, pieces
+from tile_opt.plan.tree import GROUP_MEMORY, REGISTER
 
 Ranges = Mapping[str, tuple[int, int]]
 """Inclusive interval of every loop around a copy."""
@@ -71,34 +72,56 @@ class GroupCopy:
     held: Refinement
     limits: tuple[Quasi, ...]
     """What keeps the copy inside the buffer, each >= 0."""
-    versions: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Of local memory, all versions together."""
+        return self.local.type.nbytes * self.local.versions
 
     def inside(self, step: Affine) -> tuple[Affine, ...]:
         """Subscripts in local memory of what the operand's subscripts name during `step`."""
-        return _forms((*self._version(step), *self.box.inside))
+        return as_forms((*self._version(step), *self.box.inside))
 
     def fetch(self, constraints: tuple[Affine, ...] = ()) -> Stage:
         """Global memory into registers, where `constraints` hold."""
         source = self._source()
         return self._stage("fetch", source, self._held(Direction.OUT), (*constraints, *self.limits))
 
+    def ahead(self, step: Affine, items: tuple[Index, ...]) -> Stage:
+        """Global into local memory for `step`, without waiting for it; `items` are loops over the items."""
+        first = {i.name: Affine() for i in self.plan.loops if i.bind is Bind.VECTOR}
+        contiguous = _closest(self.box, self.source)
+        line = tuple(self.plan.lanes if d == contiguous else 1 for d in range(len(self.box.extents)))
+        source, target = (replace(u.substitute(first), extent=line) for u in (self._source(), self._target(step)))
+        where = tuple(f.substitute(first) for f in (*self.plan.constraints, *self.limits))
+        loops = (*items, *(i for i in self.plan.loops if i.name not in first))
+        return Stage(f"copy_{self.use.name}", loops, as_forms(where), (source, target), (Transfer("dst", "src"),))
+
+    def clear(self, items: tuple[Index, ...]) -> Stage:
+        """Zeros in all versions: what copies leave out is then a number."""
+        version = Index(f"{self.use.name}_v", self.local.versions, bind=Bind.UNROLL)
+        body = (Const("$zero", 0.0, self.local.type.dtype), Store("dst", "$zero"))
+        loops = (*items, version, *self.plan.loops)
+        constraints = as_forms(self.plan.constraints)
+        return Stage(f"clear_{self.use.name}", loops, constraints, (self._target(Affine.var(version.name)),), body)
+
     def put(self, step: Affine) -> Stage:
         """Registers into local memory, for `step`."""
         return self._stage("put", self._held(Direction.IN), self._target(step), ())
 
     def _source(self) -> Use:
-        return Use("src", self.use.buffer, _forms(global_subscripts(self.box, self.plan)), Direction.IN)
+        return Use("src", self.use.buffer, as_forms(global_subscripts(self.box, self.plan)), Direction.IN)
 
     def _target(self, step: Affine) -> Use:
-        forms = _forms((*self._version(step), *self.plan.subscripts))
+        forms = as_forms((*self._version(step), *self.plan.subscripts))
         return Use("dst", self.local.into, forms, Direction.OUT)
 
     def _held(self, direction: Direction) -> Use:
         name = "dst" if direction is Direction.OUT else "src"
         return Use(name, self.held.into, tuple(Affine.var(i.name) for i in self.plan.loops), direction)
 
-    def _version(self, step: Affine) -> tuple[Quasi, ...]:
-        return (DivMod(step, self.versions, DivModOp.MOD),) if self.versions > 1 else ()
+    def _version(self, step: Affine) -> tuple[Affine, ...]:
+        return (step,) if self.local.versions > 1 else ()
 
     def _stage(self, kind: str, source: Use, target: Use, constraints: tuple[Quasi, ...]) -> Stage:
         """An item's share; on the way out of global memory it takes the dtype of the copy."""
@@ -106,13 +129,8 @@ class GroupCopy:
         dtype = self.local.type.dtype
         if source.buffer == self.use.buffer and dtype is not self.source.dtype:
             body = (Load("$x", "src"), Op("$c", "cast", ("$x",), dtype), Store("dst", "$c"))
-        where = _forms((*self.plan.constraints, *constraints))
+        where = as_forms((*self.plan.constraints, *constraints))
         return Stage(f"{kind}_{self.use.name}", self.plan.loops, where, (source, target), body)
-
-
-def _forms(forms: Sequence[Quasi]) -> tuple[Affine, ...]:
-    """Subscripts of a stage. Those of a copy hold quotients of the item's number, which no later step rewrites."""
-    return cast("tuple[Affine, ...]", tuple(forms))
 
 
 def group_copy(
@@ -131,22 +149,32 @@ def group_copy(
     """
     box = box_of(forms, inner)
     contiguous = _closest(box, source)
-    plan = _plan(use, box, source, contiguous, items)
-    limits = _limits(box, plan, contiguous, source, around)
-    if plan.lanes > 1 and limits and source.sizes[contiguous] % plan.lanes:
-        plan = _plan(use, box, source, contiguous, items, 1)
-        limits = _limits(box, plan, contiguous, source, around)
+    plan, limits = _within(use, box, source, contiguous, around, items)
     dtype = DType(staging.dtype) if staging.dtype else source.dtype
-    type = local_type(box.extents, order_of(use, staging), dtype, staging.pad, staging.versions)
+    type = local_type(box.extents, order_of(use, staging), dtype, staging.pad)
+    local = replace(_alloc(names["local"], type), versions=staging.versions)
     sizes = tuple(i.range for i in plan.loops)
     held = TensorType.row_major(dtype, sizes, align=16)
     return GroupCopy(
-        use, source, box, plan, _alloc(names["local"], type), replace(_alloc(names["held"], held), loc=REGISTER),
-        limits, staging.versions,
+        use, source, box, plan, local, replace(_alloc(names["held"], held), loc=REGISTER), limits
     )  # fmt: skip
 
 
-def _plan(use: Use, box: Box, source: TensorType, contiguous: int, items: Items, lanes: int | None = None) -> CopyPlan:
+def _within(
+    use: Use, box: Box, source: TensorType, contiguous: int, around: Ranges, items: Items
+) -> tuple[CopyPlan, tuple[Quasi, ...]]:
+    """The copy by the widest pieces that lie inside the buffer or outside, never half of each; and its limits."""
+    widths = (n for n in pieces(source.dtype.bytes) if in_pieces(box, source, contiguous, n))
+    for lanes in widths:
+        plan = _plan(use, box, source, contiguous, items, lanes)
+        limits = _limits(box, plan, contiguous, source, around)
+        if not limits or source.sizes[contiguous] % lanes == 0:
+            return plan, limits
+    plan = _plan(use, box, source, contiguous, items, 1)
+    return plan, _limits(box, plan, contiguous, source, around)
+
+
+def _plan(use: Use, box: Box, source: TensorType, contiguous: int, items: Items, lanes: int) -> CopyPlan:
     """The copy in which an item has the least to do."""
     whole = items.run(0, len(items.indexes))
     name = f"{use.name}_c"
@@ -172,18 +200,14 @@ def order_of(use: Use, staging: Staging) -> tuple[int, ...]:
     return (*(d for d in range(len(use.forms)) if d not in dims), *dims)
 
 
-def local_type(extents: Sequence[int], order: Sequence[int], dtype: DType, pad: int, versions: int = 1) -> TensorType:
-    """A box in local memory with its dimensions in `order`, rows padded by `pad` elements; versions come first."""
+def local_type(extents: Sequence[int], order: Sequence[int], dtype: DType, pad: int) -> TensorType:
+    """A box in local memory with its dimensions in `order`, rows padded by `pad` elements."""
     strides = [0] * len(extents)
     step = 1
     for position, d in enumerate(reversed(order)):
         strides[d] = step
         step *= extents[d] if position else extents[d] + pad
-    if versions == 1:
-        return TensorType(dtype, tuple(extents), Layout(tuple(strides), 16))
-    unit = max(1, 16 // dtype.bytes)
-    apart = -(-step // unit) * unit
-    return TensorType(dtype, (versions, *extents), Layout((apart, *strides), 16))
+    return TensorType(dtype, tuple(extents), Layout(tuple(strides), 16))
 
 
 def _limits(box: Box, plan: CopyPlan, contiguous: int, source: TensorType, around: Ranges) -> tuple[Quasi, ...]:

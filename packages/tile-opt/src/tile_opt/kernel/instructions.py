@@ -1,0 +1,104 @@
+"""Which loops and operands of a kernel are those of a matrix instruction: whether a body has the instruction's meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations, product
+from math import prod
+
+from tile_ir.matrix import ROLES, MatrixInstruction
+from tile_ir.stripe.nodes import Load, Op, Store
+
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import is_heavy, merged_use
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A stage that does what an instruction does; `left` and `right` are the local names of its factors."""
+
+    instruction: MatrixInstruction
+    main: Stage
+    loops: tuple[tuple[str, str], ...]
+    """(role, loop)."""
+    left: str
+    right: str
+
+
+def matches(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
+    """Every way in which the kernel's one stage with loops of its own is the instruction, least padding first."""
+    looping = [s for s in view.stages if s.loops]
+    if len(looping) != 1 or not _is_meant(view, looping[0], instruction):
+        return []
+    (main,) = looping
+    found = [m for pair in permutations(_factors(main)) for m in _assigned(view, main, instruction, *pair)]
+    return sorted(found, key=lambda m: _volume(view, m))
+
+
+def match_of(view: KernelView, instruction: MatrixInstruction, loops: dict[str, str]) -> Match | None:
+    """The match with these loops by role."""
+    return next((m for m in matches(view, instruction) if dict(m.loops) == loops), None)
+
+
+def _factors(main: Stage) -> list[Use]:
+    return [u for u in main.uses if u.reads and not u.writes]
+
+
+def _is_meant(view: KernelView, main: Stage, instruction: MatrixInstruction) -> bool:
+    """A local aggregation of two operands' product, free of constraints, with the dtypes of the instruction."""
+    out = merged_use(main)
+    cells = all(size == 1 for a in view.allocs for size in a.type.sizes)
+    if out is None or not cells or not is_heavy(view, main) or main.constraints or main.guard:
+        return False
+    factors = _factors(main)
+    inside = [u for u in (*factors, out) if view.is_local(u.buffer)]
+    types = [view.type_of(u.buffer).dtype for u in (*factors, out)]
+    expected = [o.dtype for o in (instruction.a, instruction.b, instruction.c)]
+    return inside == [out] and types == expected and _has_body(main, out, instruction)
+
+
+def _has_body(main: Stage, out: Use, instruction: MatrixInstruction) -> bool:
+    """It loads two operands, widens them at most, and merges what the instruction's operation makes of them."""
+    ops = [s for s in main.body if isinstance(s, Op)]
+    loads = [s for s in main.body if isinstance(s, Load)]
+    direct = all(isinstance(s, (Load, Op)) or (isinstance(s, Store) and not s.at) for s in main.body)
+    read = {s.dst for s in loads}
+    # A cast to anything else drops digits, or a range, that the operand in memory still has.
+    widened = all(o.dtype is instruction.c.dtype and set(o.args) <= read for o in ops if o.name == "cast")
+    names = [o.name for o in ops if o.name != "cast"]
+    plain = direct and widened and names == [instruction.product] and len(loads) == 2 and not any(s.at for s in loads)
+    return out.agg is instruction.agg and plain
+
+
+def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, left: Use, right: Use) -> Iterator[Match]:
+    """The loops that the roles may have with these factors; no side is shorter than the instruction's."""
+    shared, own = [i.name for i in view.loops], [i.name for i in main.loops]
+    mine, others = _names(left), _names(right)
+    rows = [n for n in shared if n in mine and n not in others]
+    columns = [n for n in shared if n in others and n not in mine]
+    depth = [n for n in own if n in mine and n in others]
+    for chosen in product(rows, columns, depth):
+        loops: dict[str, str] = dict(zip(ROLES, chosen, strict=True))
+        long = all(view.ranges[loops[role]] >= size for role, size in instruction.sides.items())
+        even = view.ranges[loops["k"]] % instruction.sides["k"] == 0
+        if long and even and all(_is_matrix(u, set(chosen)) for u in (left, right)):
+            yield Match(instruction, main, tuple(loops.items()), left.name, right.name)
+
+
+def _names(use: Use) -> set[str]:
+    return {n for f in use.forms for n in f.names}
+
+
+def _is_matrix(use: Use, loops: set[str]) -> bool:
+    """Along these loops the operand is a box: each walks one subscript by ones, and no two the same."""
+    walked = [[(n, c) for n, c in f.terms if n in loops] for f in use.forms]
+    steps = [term for terms in walked for term in terms]
+    alone = all(len(terms) <= 1 for terms in walked) and len({n for n, _ in steps}) == len(steps)
+    return alone and all(c == 1 for _, c in steps)
+
+
+def _volume(view: KernelView, match: Match) -> int:
+    """Points that whole instructions compute."""
+    sides = match.instruction.sides
+    return prod(-(-view.ranges[loop] // sides[role]) * sides[role] for role, loop in match.loops)

@@ -1,0 +1,220 @@
+"""Plans of contractions on matrix instructions: tiles of groups and sub-groups, and operands on their way to fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from tile_ir.machine import LocalMemory
+from tile_ir.matrix import LANES, LINES, MATRIX_INSTRUCTIONS, MatrixInstruction, elements
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Scope
+from tile_ir.target import Target
+
+from tile_opt.kernel.instructions import Match, matches
+from tile_opt.kernel.view import KernelView, Use
+from tile_opt.model.multiprocessor import OWN_REGISTERS
+from tile_opt.plan.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
+from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.steps.group_copy import GroupCopy, local_type, order_of
+from tile_opt.plan.tensor_tiles import TensorTile
+
+WARPS = (2, 2)
+"""Sub-groups along rows and columns of a group's tile."""
+TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
+"""Instructions of a sub-group along rows and columns."""
+MOST_VERSIONS = 3
+"""Steps whose operands are in local memory at once."""
+ADDRESSES = 24
+"""Registers of an item beside its fragments and those that every kernel takes."""
+ALONE = 0.5
+"""Share of its rate that a core keeps, about, with the fewest groups that hide nothing of each other's waits."""
+
+
+def plans(view: KernelView, target: Target) -> Iterator[Plan]:
+    """Plans by the first of the target's instructions that some fit; none where precision is not to be reduced."""
+    if not target.options.reduced_precision or target.machine.subgroup != LANES:
+        return
+    for name in target.matrix:
+        instruction = MATRIX_INSTRUCTIONS[name]
+        found = [t for m in matches(view, instruction)[:1] for t in _tiles(view, m, target)]
+        yield from (tile.plan() for tile in sorted(found, key=lambda tile: -tile.share))
+        if found:
+            return
+
+
+def _tiles(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
+    """Every tile that the target holds."""
+    depth = view.ranges[dict(match.loops)["k"]]
+    side = match.instruction.sides["k"]
+    # Two instructions deep where that divides.
+    deep = 2 * side if depth % (2 * side) == 0 else side
+    for tall, wide in TILES:
+        tile = Tile(view, match, target, tall, wide, deep)
+        if tile.versions >= 2 and prod(WARPS) * LANES <= target.settings.threads:
+            yield tile
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile on its way to a plan: `tall` by `wide` instructions of each sub-group, in steps `deep`."""
+
+    view: KernelView
+    match: Match
+    target: Target
+    tall: int
+    wide: int
+    deep: int
+
+    @property
+    def instruction(self) -> MatrixInstruction:
+        return self.match.instruction
+
+    @cached_property
+    def loops(self) -> dict[str, str]:
+        return dict(self.match.loops)
+
+    @cached_property
+    def warp(self) -> dict[str, int]:
+        """Iterations of a sub-group's tile."""
+        sides = self.instruction.sides
+        return {self.loops["m"]: self.tall * sides["m"], self.loops["n"]: self.wide * sides["n"]}
+
+    @cached_property
+    def group(self) -> dict[str, int]:
+        return {n: size * count for (n, size), count in zip(self.warp.items(), WARPS, strict=True)}
+
+    @cached_property
+    def versions(self) -> int:
+        """As many steps under way as the reduction and local memory allow."""
+        width = self.instruction.a.dtype.bytes
+        unit = COPY_BYTES // width
+        # Neighbours in memory follow the reduction, or not; the pitch is padded.
+        sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self.group.values())
+        local = self.target.settings.static_local_bytes or self.target.settings.max_mem
+        steps = self.view.ranges[self.loops["k"]] // self.deep
+        return min(MOST_VERSIONS, local // (width * sum(sizes)), steps + 1)
+
+    # --- what it is worth -------------------------------------------------------------------------------
+
+    @cached_property
+    def share(self) -> float:
+        """Predicted share of the instruction's rate: idle cores, edges, and loads of fragments cost."""
+        counts = {n: -(-self.view.ranges[n] // size) for n, size in self.group.items()}
+        useful = prod(self.view.ranges[n] / (counts[n] * size) for n, size in self.group.items())
+        beside = prod(i.range for i in self.view.loops if i.name not in self.group)
+        return useful * self._busy(beside * prod(counts.values()))
+
+    def _busy(self, groups: int) -> float:
+        """Share of the rate while so many groups run: some cores idle, others hold few groups at last."""
+        cores = max(1, self.target.settings.cores)
+        waves, rest = divmod(groups, cores * self.resident)
+        last = -(-rest // cores)
+        turns = waves * self.resident + last / (ALONE + (1 - ALONE) * last / self.resident)
+        return self.rate * groups / (cores * turns)
+
+    @cached_property
+    def rate(self) -> float:
+        """Share of a step in which instructions run: fragments are loaded before, and every step waits and meets."""
+        machine = self.target.machine
+        local = machine.local or LocalMemory()
+        per_cycle = next((i.rate for i in machine.instructions if i.name == self.instruction.name), 1.0)
+        m, n, k = self.instruction.shape
+        slices = prod(WARPS) * self.deep // k
+        products = slices * self.tall * self.wide / per_cycle
+        loaded = slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
+        return products / (products + loaded / (local.banks * local.bank_bytes) + 2 * machine.launch.barrier)
+
+    @cached_property
+    def resident(self) -> int:
+        """Groups that the registers of a core hold at once."""
+        a, b, c = (
+            o.registers * o.dtype.bytes // 4 for o in (self.instruction.a, self.instruction.b, self.instruction.c)
+        )
+        each = self.tall * self.wide * c + self.tall * a + self.wide * b + OWN_REGISTERS + ADDRESSES
+        occupancy = self.target.machine.occupancy
+        return max(1, (occupancy.registers if occupancy else 0) // (each * prod(WARPS) * LANES))
+
+    # --- the plan ---------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """The plan, with the padding that meets the fewest bank conflicts."""
+        found = self._unpadded()
+        return replace(found, stagings=tuple(self._padded(found)))
+
+    def _unpadded(self) -> Plan:
+        m, n, k = (self.loops[role] for role in "mnk")
+        outer = [i.name for i in self.match.main.loops if i.name != k]
+        sides = {self.loops[role]: size for role, size in self.instruction.sides.items()}
+        levels = (
+            Level(Bind.GRID, tuple(Cover(i.name, self.group.get(i.name, 1)) for i in self.view.loops)),
+            Level(Bind.SUBGROUP, tuple(Cover(loop, size) for loop, size in self.warp.items())),
+            Level(Bind.NONE, (*(Cover(loop, 1) for loop in outer), Cover(k, self.deep)), ordered=True),
+            Level(Bind.UNROLL, tuple(Cover(loop, sides[loop]) for loop in (k, m, n))),
+        )
+        used = [self.match.main.use(name) for name in (self.match.left, self.match.right)]
+        stagings = tuple(
+            Staging(buffer, 2, "LOCAL", self._order(buffer, used), Scope.GROUP, versions=self.versions)
+            for buffer in dict.fromkeys(u.buffer for u in used)
+        )
+        reductions = tuple(Reduction(i.name, Across.SERIAL) for i in self.match.main.loops)
+        edges = tuple((loop, Edge.PAD) for loop, size in self.group.items() if self.view.ranges[loop] % size)
+        return Plan(
+            levels, stagings, reductions, edges, Instruction(self.instruction.name, self.match.loops), self._reason()
+        )
+
+    def _order(self, buffer: str, used: list[Use]) -> tuple[str, ...]:
+        """The tile's loops as they follow in memory, the closest last."""
+        strides = self.view.type_of(buffer).strides
+        loops = self.loops.values()
+        apart = {
+            n: s
+            for u in used
+            if u.buffer == buffer
+            for f, s in zip(u.forms, strides, strict=True)
+            for n in f.names
+            if n in loops
+        }
+        return tuple(sorted(apart, key=lambda n: -apart[n]))
+
+    def _padded(self, plan: Plan) -> Iterator[Staging]:
+        """The stagings, each with a pitch that keeps the lanes of a load on different banks."""
+        collective = "MatrixLoad" in self.target.nodes and self.instruction.a.dtype.bytes == 2
+        boxes = TensorTile(self.view, self.match, plan).boxes
+        for staging in plan.stagings:
+            mine = [c for c in boxes if c.use.buffer == staging.operand]
+            yield replace(staging, pad=max(self._pad(c, staging, collective) for c in mine))
+
+    def _pad(self, copy: GroupCopy, staging: Staging, collective: bool) -> int:
+        order, dtype = order_of(copy.use, staging), copy.source.dtype
+        row = copy.box.extents[order[-1]]
+        lanes = self._first(copy, order[-1], collective)
+
+        def conflicts(pad: int) -> int:
+            strides = local_type(copy.box.extents, order, dtype, pad).strides
+            at = [sum(f.const * s for f, s in zip(forms, strides, strict=True)) * dtype.bytes for forms in lanes]
+            return bank_conflicts(at, COPY_BYTES if collective else BANK_BYTES)
+
+        return min(padding(row, dtype.bytes), key=conflicts)
+
+    def _first(self, copy: GroupCopy, contiguous: int, collective: bool) -> list[tuple[Affine, ...]]:
+        """Subscripts of the elements of the first fragment that lanes fetch at once."""
+        left = copy.use.name == self.match.left
+        roles = ("m", "k") if left else ("k", "n")
+        names = [f"{self.loops[role]}_i" for role in roles]
+        places = [elements(self.instruction.a if left else self.instruction.b)[lane, 0] for lane in range(LANES)]
+        if collective:
+            # Lines follow the coordinate that is contiguous in local memory.
+            rows = names[0] not in copy.box.inside[contiguous].names
+            places = [(n, 0) if rows else (0, n) for n in range(LINES)]
+        zero = {n: Affine() for f in copy.box.inside for n in f.names}
+        at = ({names[0]: Affine((), row), names[1]: Affine((), column)} for row, column in places)
+        return [tuple(f.substitute(zero | values) for f in copy.box.inside) for values in at]
+
+    def _reason(self) -> str:
+        return (
+            f"{prod(WARPS)} sub-groups of {self.tall} x {self.wide} instructions: "
+            f"{self.share:.0%} of what the instructions can do"
+        )

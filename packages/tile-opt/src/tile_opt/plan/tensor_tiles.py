@@ -1,0 +1,275 @@
+"""A contraction on matrix instructions: sub-groups over a group's tile, operands copied ahead into local memory.
+
+    kernel [grid] {                                 one group per output tile
+      local copies, a version per step under way
+      sub-groups of the group {
+        accumulators in fragments; init
+        outer reduction loops {
+          copy the first steps
+          steps { Wait; Sync; multiply, and copy a later step after the first slice }
+          the last steps { Wait; Sync; multiply }
+        }
+        output stages
+      }
+    }
+
+`multiply` is the step `tensorise`, the copies are those of `group_copy`; how large, and how many, is the plan's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tile_ir.matrix import ROLES
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, Wait
+
+from tile_opt.kernel.instructions import Match
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.plan.plan import Plan, Staging
+from tile_opt.plan.steps.fragments import LANE_INDEXES
+from tile_opt.plan.steps.group_copy import GroupCopy, Items, group_copy
+from tile_opt.plan.steps.tensorise import accumulators, on_fragments, tensorise
+from tile_opt.plan.tree import Around, Nest, Node, close_tree
+
+LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
+"""Groups, their sub-groups, steps of the reduction, and single instructions."""
+
+
+def build_tensor_tiles(view: KernelView, match: Match, plan: Plan, *, collective: bool) -> Block:
+    """The scheduled kernel; with `collective` the lanes of a sub-group load 16-bit fragments together.
+
+    The plan has none of `problems`.
+    """
+    return close_tree(view, TensorTile(view, match, plan, collective).nest())
+
+
+def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
+    """What keeps a plan from being built, a sentence each."""
+    if tuple(level.bind for level in plan.levels) != LEVELS:
+        yield "a matrix instruction takes four levels: grid, subgroup, serial and unroll"
+        return
+    factors = {match.main.use(name).buffer for name in (match.left, match.right)}
+    copies = [s for s in plan.stagings if s.unit == "LOCAL" and s.level == LEVELS.index(Bind.NONE)]
+    if {s.operand for s in copies} != factors or any(s.versions < 2 or s.dtype for s in copies):
+        yield "both factors of a matrix instruction are staged in LOCAL under the serial level, in 2 versions or more"
+        return
+    for loop, outer, inner in _nested_sizes(view, match, plan):
+        if outer % inner:
+            yield f"{outer} iterations of {loop!r} are no multiple of {inner}"
+
+
+def _nested_sizes(view: KernelView, match: Match, plan: Plan) -> Iterator[tuple[str, int, int]]:
+    """(loop, iterations, iterations of a part of them) that have to come out even."""
+    sides = {loop: match.instruction.sides[role] for role, loop in match.loops}
+    for loop, extent in view.ranges.items():
+        group, warp, step, last = (plan.tile(loop, number, extent) for number in range(len(LEVELS)))
+        side = sides.get(loop, 1)
+        if loop == dict(match.loops)["k"]:
+            yield from ((loop, extent, step), (loop, step, side))
+        elif loop in sides:
+            yield from ((loop, group, warp), (loop, warp, side))
+        else:
+            yield loop, 1, step
+        yield from ((loop, last, side), (loop, side, last))
+
+
+@dataclass(frozen=True)
+class TensorTile:
+    """What the groups of a kernel do."""
+
+    view: KernelView
+    match: Match
+    plan: Plan
+    collective: bool = False
+
+    # --- sizes ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def loops(self) -> dict[str, str]:
+        """The loop of each role."""
+        return dict(self.match.loops)
+
+    @cached_property
+    def staged(self) -> dict[str, Staging]:
+        """The local copies by buffer."""
+        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL"}
+
+    def _covered(self, loop: str, bind: Bind) -> int:
+        """Iterations of a loop that one point of the level bound so covers."""
+        return self.plan.tile(loop, LEVELS.index(bind), self.view.ranges[loop])
+
+    @cached_property
+    def group(self) -> dict[str, int]:
+        """Iterations of every shared loop in a group's tile."""
+        return {i.name: self._covered(i.name, Bind.GRID) for i in self.view.loops}
+
+    @cached_property
+    def warp(self) -> dict[str, int]:
+        """Rows and columns of a sub-group's tile."""
+        return {n: self._covered(n, Bind.SUBGROUP) for n in (self.loops["m"], self.loops["n"])}
+
+    @cached_property
+    def deep(self) -> int:
+        """Iterations of the depth in one step."""
+        return self._covered(self.loops["k"], Bind.NONE)
+
+    @property
+    def steps(self) -> int:
+        return self.view.ranges[self.loops["k"]] // self.deep
+
+    @property
+    def slices(self) -> int:
+        """Instructions along the depth of a step."""
+        return self.deep // self.match.instruction.sides["k"]
+
+    @property
+    def ahead(self) -> int:
+        """Steps that are under way while one is computed."""
+        return min(s.versions for s in self.staged.values()) - 1
+
+    # --- loops ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def grid(self) -> tuple[Index, ...]:
+        counts = {i.name: -(-i.range // self.group[i.name]) for i in self.view.loops}
+        return tuple(Index(f"{n}_g", count, bind=Bind.GRID) for n, count in counts.items() if count > 1)
+
+    @cached_property
+    def warps(self) -> tuple[Index, ...]:
+        names = (self.loops["m"], self.loops["n"])
+        return tuple(Index(f"{n}_w", self.group[n] // self.warp[n], bind=Bind.SUBGROUP, axis=1) for n in names)
+
+    @cached_property
+    def outer(self) -> tuple[Index, ...]:
+        """Reduction loops around the steps."""
+        inner = self.loops["k"]
+        loops = (i for i in self.match.main.loops if i.name != inner)
+        return tuple(replace(i, name=f"{i.name}_o", order=Order.ORDERED) for i in loops)
+
+    @property
+    def _step(self) -> str:
+        return f"{self.loops['k']}_s"
+
+    def _corner(self) -> dict[str, Affine]:
+        """The first iteration of the group's part of every shared loop."""
+        names = {g.name for g in self.grid}
+        forms = {n: Affine.var(f"{n}_g", size) for n, size in self.group.items()}
+        return {n: f if f"{n}_g" in names else Affine() for n, f in forms.items()}
+
+    def _within_group(self) -> dict[str, Affine]:
+        """Iterations of rows and columns inside the group's tile, by those inside the sub-group's."""
+        return {n: Affine.var(f"{n}_w", size) + Affine.var(_in(n)) for n, size in self.warp.items()}
+
+    # --- buffers ----------------------------------------------------------------------------------------
+
+    def copies(self, step: Affine) -> tuple[GroupCopy, ...]:
+        """The copies of both operands' boxes of one step."""
+        return tuple(self._copy(self.match.main.use(n), step) for n in (self.match.left, self.match.right))
+
+    def _copy(self, use: Use, step: Affine) -> GroupCopy:
+        depth = self.loops["k"]
+        values = {i.name: Affine.var(f"{i.name}_o") for i in self.match.main.loops} | self._corner()
+        values[depth] = step * self.deep + Affine.var(_in(depth))
+        inner = {_in(depth): self.deep}
+        for n in self.warp:
+            values[n] += Affine.var(_in(n))
+            inner[_in(n)] = self.group[n]
+        around = {i.name: (0, i.range - 1) for i in (*self.grid, *self.outer)} | {self._step: (0, self.steps - 1)}
+        forms = tuple(f.substitute(values) for f in use.forms)
+        names = {"local": f"{use.name}_local", "held": f"{use.name}_held"}
+        source, items = self.view.type_of(use.buffer), Items((*self.warps, *LANE_INDEXES))
+        return group_copy(use, forms, source, self.staged[use.buffer], inner, around, items, names)
+
+    @cached_property
+    def boxes(self) -> tuple[GroupCopy, ...]:
+        """The copies of any step."""
+        return self.copies(Affine.var(self._step))
+
+    @property
+    def local_bytes(self) -> int:
+        return sum(c.bytes for c in self.boxes)
+
+    @cached_property
+    def sums(self) -> dict[str, Refinement]:
+        """The kernel's own buffers, as fragments of the sub-group's whole tile."""
+        sides = self.match.instruction.sides
+        rows, columns = (self.warp[self.loops[role]] // sides[role] for role in "mn")
+        return {a.into: accumulators(a, self.match.instruction, (rows, columns)) for a in self.view.allocs}
+
+    # --- the tree ---------------------------------------------------------------------------------------
+
+    def nest(self) -> Nest:
+        """The tree of the scheduled kernel."""
+        body: list[Node] = []
+        for stage in self.view.stages:
+            body += self._reduced() if stage is self.match.main else [self._beside(stage)]
+        warps = Nest(f"{self.view.name}_warps", self.warps, tuple(body), allocs=tuple(self.sums.values()))
+        return Nest(self.view.name, self.grid, (warps,), allocs=tuple(c.local for c in self.boxes))
+
+    def _reduced(self) -> Iterator[Node]:
+        """The whole reduction."""
+        limited = [c for c in self.boxes if c.limits]
+        if limited:
+            yield Nest("clear", (), (*(c.clear(LANE_INDEXES) for c in limited), Sync()))
+        if not self.outer:
+            yield from self._pipeline()
+            return
+        # The next iteration may not write what others still read.
+        yield Nest(f"{self.view.name}_outer", self.outer, (*self._pipeline(), Sync()))
+
+    def _pipeline(self) -> Iterator[Node]:
+        """All steps, copies running ahead of the products."""
+        wait = Wait(0, self.ahead - 1)
+        for step in range(min(self.ahead, self.steps)):
+            # A wait closes the batch of copies before it.
+            yield from (*([wait] if step else []), Nest(f"copy_step_{step}", (), self._started(Affine((), step))))
+        loop = self.steps - self.ahead
+        if loop > 0:
+            index, step = Index(self._step, loop, order=Order.ORDERED), Affine.var(self._step)
+            # The first loads do not wait behind the copies.
+            products = self._multiply(step, 0, 1), *self._started(step + self.ahead), *self._rest(step)
+            yield Nest(f"{self.view.name}_steps", (index,), (wait, Sync(), *products))
+        for number in range(max(loop, 0), self.steps):
+            yield from (wait, Sync(), Nest(f"step_{number}", (), (self._multiply(Affine((), number), 0, self.slices),)))
+
+    def _started(self, step: Affine) -> tuple[Stage, ...]:
+        return tuple(c.ahead(step, LANE_INDEXES) for c in self.copies(step))
+
+    def _rest(self, step: Affine) -> tuple[Nest, ...]:
+        return (self._multiply(step, 1, self.slices - 1),) if self.slices > 1 else ()
+
+    def _multiply(self, step: Affine, first: int, count: int) -> Nest:
+        """Slices of a step, each as deep as the instruction."""
+        sides = self.match.instruction.sides
+        depth = _in(self.loops["k"])
+        values = self._within_group()
+        values = {_in(n): form for n, form in values.items()} | {depth: Affine.var(depth) + first * sides["k"]}
+        moved = {c.use.name: replace(c.use, buffer=c.local.into, forms=c.inside(step)) for c in self.boxes}
+        uses = tuple(moved[u.name].substitute(values) if u.name in moved else u for u in self.match.main.uses)
+        loops = (*(Index(_in(n), size) for n, size in self.warp.items()), Index(depth, count * sides["k"]))
+        stage = replace(self.match.main, uses=uses, loops=loops)
+        around = Around({}, {c.local.into: c.local for c in self.boxes})
+        match = replace(self.match, main=stage, loops=tuple((role, _in(self.loops[role])) for role in ROLES))
+        return tensorise(match, around, collective=self.collective)
+
+    def _beside(self, stage: Stage) -> Stage:
+        """Another stage over the sub-group's tile; groups over the end touch only what exists."""
+        ranges = self.view.ranges
+        values = self._corner()
+        for n, form in self._within_group().items():
+            values[n] += form
+        local = all(self.view.is_local(u.buffer) for u in stage.uses)
+        ragged = [] if local else [n for n in self.warp if ranges[n] % self.group[n]]
+        limits = tuple(values[n] * -1 + (ranges[n] - 1) for n in ragged)
+        moved = stage.substitute(values)
+        moved = replace(moved, constraints=moved.constraints + limits)
+        rows, columns = (Index(_in(n), size) for n, size in self.warp.items())
+        return on_fragments(moved, self.match.instruction, rows, columns, set(self.sums))
+
+
+def _in(loop: str) -> str:
+    """A loop inside the tile that one group, one sub-group or one step has of it."""
+    return f"{loop}_i"
