@@ -86,7 +86,10 @@ function kernel(write global {dtype.value}* out [elements={2 * LANES * lanes}], 
 
 def product_kernel(instruction: MatrixInstruction, steps: int) -> Function:
     """c += a · b for every sub-group, `steps` times with other operands; the caller dealt the registers."""
-    dtype, ra, rb, rc = (instruction.a.dtype.value, *(o.registers for o in (instruction.a, instruction.b, instruction.c)))
+    dtype, ra, rb, rc = (
+        instruction.a.dtype.value,
+        *(o.registers for o in (instruction.a, instruction.b, instruction.c)),
+    )
     m, n, k = instruction.shape
     lanes = LANES * SUBGROUPS
     return parse_function(f"""

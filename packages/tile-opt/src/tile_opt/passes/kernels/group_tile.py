@@ -69,4 +69,3 @@ def _partial_plan(plan: Plan, shares: str) -> Plan:
     first = Level(Bind.GRID, (Cover(shares, 1), *grid.covers))
     reductions = tuple(r for r in plan.reductions if r.across is not Across.GROUPS)
     return replace(plan, levels=(first, *rest), reductions=reductions, edges=((shares, Edge.PEEL), *plan.edges))
-
