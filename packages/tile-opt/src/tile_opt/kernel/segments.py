@@ -8,7 +8,6 @@ from itertools import pairwise
 
 from tile_ir.stripe.affine import Affine
 
-
 FEW = 4
 """A vector of which no more than this share is used stands alone."""
 
