@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hal_llvm.binding import Processor
+from hal_llvm.binding import AddressesAsWritten, Processor
 from hal_llvm.compiler import assembly, machine_for
 from hal_llvm.cpu import FAMILIES, family, family_target
 from hal_llvm.emit.module import emit_module
@@ -138,3 +138,18 @@ def test_target_documents(name: str) -> None:
     assert Target.from_json(target.to_json()) == target
     assert target.settings.vec_size * 4 == target.settings.vector_bytes
     assert target.codegen == "semtree"
+
+
+def test_other_users_of_llvm_keep_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often compilations overlap, what they switch off is on again after the last one."""
+    options: list[str] = []
+
+    def note(name: str, option: str) -> None:
+        options.append(option)
+
+    monkeypatch.setattr("llvmlite.binding.set_option", note)
+    with AddressesAsWritten(), AddressesAsWritten():
+        pass
+    with AddressesAsWritten():
+        pass
+    assert options == ["-disable-lsr=true", "-disable-lsr=false"] * 2

@@ -65,6 +65,18 @@ def test_vector_with_stride_one_loads_and_stores_vectors() -> None:
     assert store.align == OUTPUT_ALIGN == 16
 
 
+MASKS = Target("masks", HardwareSettings(masks=True))
+
+
+@pytest.mark.parametrize(("target", "masked"), [(TARGET, 0), (MASKS, 2)])
+def test_lanes_that_disagree_are_masked_or_done_one_by_one(target: Target, masked: int) -> None:
+    function = only(check(copy("v:8 #vector(lanes=4)", "4 - v >= 0", "v", "v", n="5:1"), target=target))
+    stores = [s for s in walk_statements(function.body) if isinstance(s, Store)]
+    loads = [e for e in walk_all(function) if isinstance(e, Load)]
+    assert len(stores) == len(loads) == 2
+    assert sum(n.mask is not None for n in (*stores, *loads)) == masked
+
+
 def test_other_strides_load_lane_by_lane() -> None:
     function = only(check(copy("i:6, v:4 #vector(lanes=4)", "", "i + 6*v", "23 - 4*i - v")))
     assert sum(isinstance(e, Insert) for e in walk_all(function)) == 3

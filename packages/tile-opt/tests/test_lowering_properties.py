@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lowering_support import execute
@@ -114,8 +115,9 @@ def test_any_binding_of_loops(case: tuple[Program, StripeProgram]) -> None:
     program, stripe = case
     inputs = random_inputs(program)
     expected = run(to_stripe(program), inputs)
-    kernels = lower_kernels(stripe, Target("all", nodes=OPTIONAL_NODES), verify=True)
-    same(execute(kernels, inputs), expected)
+    for masks in (False, True):
+        target = Target("all", HardwareSettings(masks=masks), nodes=OPTIONAL_NODES)
+        same(execute(lower_kernels(stripe, target, verify=True), inputs), expected)
     core = lower_kernels(stripe, Target("core", HardwareSettings(index_bits=32)), verify=True)
     for kernel in core.kernels:
         assert kernel.function is not None
@@ -123,9 +125,10 @@ def test_any_binding_of_loops(case: tuple[Program, StripeProgram]) -> None:
     same(execute(core, inputs), expected)
 
 
-@given(programs())
+@pytest.mark.parametrize("masks", [False, True])
+@given(program=programs())
 @SETTINGS
-def test_scheduled_legal_simplified_programs(program: Program) -> None:
-    compiled = compile(program, SCHEDULED, verify=True)
+def test_scheduled_legal_simplified_programs(masks: bool, program: Program) -> None:
+    compiled = compile(program, replace(SCHEDULED, settings=replace(TINY, masks=masks)), verify=True)
     inputs = random_inputs(program)
     same(execute(compiled.kernels, inputs), run(compiled.stripe_initial, inputs))

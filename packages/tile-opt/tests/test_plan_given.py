@@ -33,9 +33,11 @@ ROWS = replace(
     passes=tuple(PassConfig(n) for n in (*NAMES, "gpu_tile")),
 )  # fmt: skip
 TILES = replace(ROWS, passes=(*ROWS.passes[:-1], PassConfig("group_tile"), PassConfig("gpu_tile")))
-TARGETS = {"cpu": CPU, "gpu rows": ROWS, "gpu tiles": TILES}
+MASKED = replace(CPU, settings=replace(SETTINGS, masks=True))
+TARGETS = {"cpu": CPU, "cpu with masks": MASKED, "gpu rows": ROWS, "gpu tiles": TILES}
 BINDS = {
     "cpu": (Bind.GRID, Bind.NONE, Bind.NONE, Bind.UNROLL, Bind.VECTOR),
+    "cpu with masks": (Bind.GRID, Bind.NONE, Bind.NONE, Bind.UNROLL, Bind.VECTOR),
     "gpu rows": (Bind.GRID, Bind.GROUP, Bind.NONE, Bind.UNROLL, Bind.VECTOR),
     "gpu tiles": (Bind.GRID, Bind.GROUP, Bind.NONE, Bind.UNROLL, Bind.VECTOR),
 }

@@ -19,7 +19,7 @@ from tile_ir.stripe.nodes import Bind, Block, Order
 from tile_ir.stripe.verify import verify
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import kernels_of, with_kernels
-from tile_opt.kernel.segments import Segment, powers_of_two
+from tile_opt.kernel.segments import Segment, cover_masked, powers_of_two
 from tile_opt.kernel.view import KernelView, Stage, open_kernel
 from tile_opt.kernel.work import merged_use
 from tile_opt.pipeline import optimize
@@ -97,6 +97,8 @@ def tiling(view: KernelView, tree: Nest, data: st.DataObject) -> Nest:
         size = data.draw(st.integers(1, 5))
         full = loop.range // size
         segments = (*((Segment(0, full, size),) if full else ()), *powers_of_two(full * size, loop.range))
+        if size == 4 and data.draw(st.booleans()):
+            segments = cover_masked(0, loop.range, size, 4)
         name = f"{loop.name}_t{len(names_of(tree))}"
         chunk = data.draw(st.integers(0, 3)) if full else 0
         plain = Tiling(loop.name, segments, name, size=size)

@@ -23,6 +23,10 @@ LOCK = forking.rlock()
 """Held around every use of LLVM but `Alongside`, and across fork, so that a child never inherits LLVM in the middle of something."""
 
 
+LAST_WITH_OPTION = 22
+"""The latest LLVM that is known to have the option `-disable-lsr`."""
+
+
 class Alongside:
     """A stretch in which a thread is inside LLVM without the LOCK, with a module and a code generator of its own.
 
@@ -44,6 +48,31 @@ class Alongside:
             self.changed.notify_all()
 
 
+class AddressesAsWritten:
+    """A stretch in which LLVM leaves the addresses of loops as kernels compute them.
+
+    Its loop strength reduction took most of the time of compiling large register tiles, for code that is no faster:
+    subscripts are computed where their loops are already. The option belongs to the process, so the last one out gives
+    other users of LLVM the default back. Unknown options would end the process: later versions do without.
+    """
+
+    inside = 0
+
+    def __enter__(self) -> None:
+        with LOCK:
+            AddressesAsWritten.inside += 1
+            self._set(AddressesAsWritten.inside == 1, "true")
+
+    def __exit__(self, *_: object) -> None:
+        with LOCK:
+            AddressesAsWritten.inside -= 1
+            self._set(AddressesAsWritten.inside == 0, "false")
+
+    def _set(self, changes: bool, value: str) -> None:
+        if changes and llvm.llvm_version_info[0] <= LAST_WITH_OPTION:
+            llvm.set_option("hal-llvm", f"-disable-lsr={value}")
+
+
 def _before_fork() -> None:
     with Alongside.changed:
         Alongside.forks += 1
@@ -60,6 +89,7 @@ def _after_fork() -> None:
 
 def _after_fork_in_child() -> None:
     Alongside.forks = 0
+    AddressesAsWritten.inside = 0  # threads that were inside are not in the child
 
 
 forking.at_fork(_before_fork, _after_fork, _after_fork_in_child)
@@ -162,7 +192,7 @@ class Module:
 
     def object_code(self) -> bytes:
         """A relocatable object file."""
-        with LOCK:
+        with LOCK, AddressesAsWritten():
             return bytes(self._machine.emit_object(self._module))
 
     def object_code_alongside(self) -> bytes:
@@ -175,7 +205,7 @@ class Module:
             return self.object_code()
         with LOCK:
             problem = llvm.ffi.OutputString()
-        with Alongside():
+        with AddressesAsWritten(), Alongside():
             memory = emit(self._machine, self._module, 1, problem)
         with LOCK, problem:
             if not memory:
@@ -187,7 +217,7 @@ class Module:
 
     def assembly(self) -> str:
         """Machine code as text."""
-        with LOCK:
+        with LOCK, AddressesAsWritten():
             return str(self._machine.emit_assembly(self._module))
 
     def close(self) -> None:

@@ -51,6 +51,8 @@ class HardwareSettings:
     cores: int = 1
     """Compute units that run groups at once (never changes results, only the grain of work)."""
     fma: bool = True
+    masks: bool = False
+    """Vector loads, stores and arithmetic leave out single lanes at no cost."""
     buffer_align: int = 1
     """Bytes to which every buffer of the device is aligned, inputs included."""
     index_bits: int = 64

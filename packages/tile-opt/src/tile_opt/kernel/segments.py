@@ -8,18 +8,26 @@ from itertools import pairwise
 
 from tile_ir.stripe.affine import Affine
 
+FEW = 4
+"""A vector of which no more than this share is used stands alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`count` tiles of `size` iterations each, the first at iteration `start`."""
+    """`count` tiles of `size` iterations each, the first at iteration `start`.
+
+    A single tile may have fewer iterations than vectors of it have lanes: the last `past` of them are masked.
+    """
 
     start: int
     count: int
     size: int
+    past: int = 0
 
     @property
     def stop(self) -> int:
-        return self.start + self.count * self.size
+        """The iteration after the last one."""
+        return self.start + self.count * self.size - self.past
 
 
 def whole(extent: int) -> tuple[Segment, ...]:
@@ -60,6 +68,27 @@ def cover_exactly(extent: int, tile: int, lanes: int) -> tuple[Segment, ...]:
         parts.append(Segment(start, 1, rest // lanes * lanes))
         start += rest // lanes * lanes
     return (*parts, *powers_of_two(start, extent))
+
+
+def cover_masked(start: int, stop: int, tile: int, lanes: int) -> tuple[Segment, ...]:
+    """Tiles, then one of whole vectors, whose lanes past the end are masked; few iterations get a shorter vector on its own."""
+    rest = (stop - start) % lanes
+    full, left = divmod(stop - start - rest, tile)
+    parts = [Segment(start, full, tile)] if full else []
+    start += full * tile
+    if 0 < rest <= lanes // FEW or not left:
+        parts += [Segment(start, 1, left)] if left else []
+        size = short_vector(rest, lanes)
+        return (*parts, Segment(start + left, 1, size, size - rest)) if rest else tuple(parts)
+    past = lanes - rest if rest else 0
+    return (*parts, Segment(start, 1, left + rest + past, past))
+
+
+def short_vector(rest: int, lanes: int) -> int:
+    """Lanes of the shortest vector that holds `rest` iterations, of halves of `lanes`."""
+    while lanes % 2 == 0 and rest <= lanes // 2:
+        lanes //= 2
+    return lanes
 
 
 def without_overlap(parts: tuple[tuple[Segment, bool], ...], lanes: int) -> tuple[tuple[Segment, bool], ...]:
@@ -130,9 +159,12 @@ def _undecided(name: str, constraint: Affine, extents: Mapping[str, int]) -> tup
 
 
 def split_edges(segments: tuple[Segment, ...], low: int, high: int) -> tuple[tuple[Segment, bool], ...]:
-    """Segments cut so that each lies inside [low, high) or not; edge tiles stand alone. The flag says "edge"."""
+    """Segments cut so that each lies inside [low, high) or not; edge tiles and masked ones stand alone. The flag says "edge"."""
     parts: list[tuple[Segment, bool]] = []
     for s in segments:
+        if s.past:
+            parts.append((s, True))
+            continue
         first = min(s.count, max(0, -(-(low - s.start) // s.size)))
         last = max(first, min(s.count, (high - s.start) // s.size))
         parts += [(Segment(s.start + k * s.size, 1, s.size), True) for k in range(first)]

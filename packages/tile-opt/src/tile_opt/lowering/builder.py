@@ -28,7 +28,7 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
 
-from tile_opt.lowering.forms import Scaled, without
+from tile_opt.lowering.forms import Scaled, bounds, without
 
 BOOL = Type(DType.BOOL)
 Terms = tuple[tuple[str, int], ...]
@@ -56,8 +56,10 @@ class Scope:
 class Builder:
     """Appends statements to the current scope."""
 
-    def __init__(self, index_dtype: DType) -> None:
+    def __init__(self, index_dtype: DType, masks: bool = False) -> None:
         self.index_type = Type(index_dtype)
+        self.masks = masks
+        """The target leaves out single lanes at no cost."""
         self.scope = Scope(None)
         self.top = self.scope
         self.allocations: list[Alloc] = []
@@ -207,6 +209,24 @@ class Builder:
         for scale, part in quasi:
             value = Binary("add", value, self._vector_divmod(part, scale, lane, lanes), type)
         found = self.scope.index[key] = self.let("n", value)
+        return found
+
+    def lane_mask(self, form: Affine, quasi: tuple[Scaled, ...], lane: str, lanes: int) -> Var:
+        """Lanes for which ``form + sum(quasi) >= 0``, computed once where all other names are known."""
+        rest = without(form, lane)
+        scope = self._home((*rest.names, *(n for _, q in quasi for n in q.num.names)))
+        key = (form, quasi, "mask", lanes)
+        found = scope.index.get(key)
+        if found is None:
+            low, high = bounds(form, quasi, self.ranges)
+            dtype = DType.INT32 if DType.INT32.min_value <= low and high <= DType.INT32.max_value else None
+            type = (Type(dtype) if dtype else self.index_type).vector(lanes)
+            first = self.atom(rest, quasi)
+            first = first if first.type.dtype is type.dtype else Cast(first, type.scalar)
+            steps = Binary("mul", Iota(type), Const(form.coefficient(lane), type), type)
+            value = Binary("add", steps, Splat(first, type), type)
+            mask = Compare("cmp_ge", value, Const(0, type), BOOL.vector(lanes))
+            found = scope.index[key] = self.let("mask", mask, scope)
         return found
 
     def _vector_divmod(self, form: DivMod, scale: int, lane: str, lanes: int) -> Expr:

@@ -62,7 +62,7 @@ def lower_kernel(
     """Lower a kernel block whose refinements refer to `sources`."""
     grid = _Grid(block, settings)
     group_size = _group_size(block)
-    builder = Builder(_index_dtype(block, slots, grid.total, settings))
+    builder = Builder(_index_dtype(block, slots, grid.total, settings), settings.masks)
     roots = _roots(block, builder, slots, sources)
     views = {
         name: View(roots[s.slot], s.offset, (), s.type.sizes, s.type.strides)

@@ -29,7 +29,7 @@ from tile_ir.semtree.nodes import (
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.lowering.builder import Builder, Scope, atom_key
-from tile_opt.lowering.forms import Scaled, alignment, at_lane, without
+from tile_opt.lowering.forms import Scaled, alignment, at_lane, bounds, without
 from tile_opt.lowering.fragments import FragmentMap, slot
 from tile_opt.lowering.transpose import columns
 
@@ -90,6 +90,8 @@ class Lanes:
 
     symbol: str = ""
     count: int = 1
+    mask: Var | None = None
+    """Lanes that take part; the others load zero, and store nothing."""
 
     def stride(self, position: Position) -> int | None:
         """Elements between neighbouring lanes; None when it is not constant."""
@@ -119,16 +121,16 @@ class Memory:
     def load(self, root: Root, position: Position, lanes: Lanes, hint: str = "x") -> Expr:
         """The element (one lane when it is the same for all), as a variable; repeated loads are shared."""
         root.read = True
-        key = self._key(position)
+        key = self._key(position, lanes)
         cached = self.builder.scope.loads.setdefault(id(root), {})
         found = cached.get(key)
         if found is None:
             found = cached[key] = self._load(root, position, lanes, hint)
         return found
 
-    def _key(self, position: Position) -> object:
+    def _key(self, position: Position, lanes: Lanes) -> object:
         dynamic = None if position.dynamic is None else atom_key(position.dynamic)
-        return (position.affine, position.quasi, dynamic)
+        return (position.affine, position.quasi, dynamic, lanes.mask and lanes.mask.name)
 
     def _load(self, root: Root, position: Position, lanes: Lanes, hint: str) -> Expr:
         stride = lanes.stride(position)
@@ -148,7 +150,17 @@ class Memory:
     def _element(self, root: Root, position: Position, lanes: Lanes, type: Type) -> Expr:
         assert root.ptr is not None
         index, align = self._address(root, position, lanes)
-        return Load(root.ptr, index, type, align=align if type.lanes > 1 else 0)
+        if type.lanes > 1:
+            return Load(root.ptr, index, type, lanes.mask, align)
+        return Load(root.ptr, index if lanes.mask is None else self._inside(root, position, index), type)
+
+    def _inside(self, root: Root, position: Position, index: Expr) -> Expr:
+        """The index of what all lanes read, somewhere in the buffer even where no lane takes part."""
+        low, high = bounds(position.affine, position.quasi, self.builder.ranges)
+        if position.dynamic is None and low >= 0 and high < root.elements:
+            return index
+        last, type = self.builder.literal(root.elements - 1), self.builder.index_type
+        return Binary("max", Binary("min", index, last, type), self.builder.literal(0), type)
 
     def _address(self, root: Root, position: Position, lanes: Lanes) -> tuple[Expr, int]:
         """Index of lane 0, and the known alignment of its address in bytes."""
@@ -217,13 +229,13 @@ class Memory:
                 part = self._extract(value, n)
                 self._put(root, self._lane(position, lanes, n), part, SCALAR, hint)
             return
-        self.builder.scope.loads.setdefault(id(root), {})[self._key(position)] = value
+        self.builder.scope.loads.setdefault(id(root), {})[self._key(position, lanes)] = value
 
     def _put(self, root: Root, position: Position, value: Expr, lanes: Lanes, hint: str) -> None:
         assert root.ptr is not None
         index, align = self._address(root, position, lanes)
-        align = align if value.type.lanes > 1 else 0
-        self.builder.emit(Store(root.ptr, index, value, align=align, hint=hint))
+        wide = value.type.lanes > 1
+        self.builder.emit(Store(root.ptr, index, value, lanes.mask if wide else None, align if wide else 0, hint))
 
     def _forget(self, root: Root) -> None:
         scope: Scope | None = self.builder.scope
@@ -272,8 +284,10 @@ class Memory:
         return self.builder.pure("mul", (left, right), Binary("mul", left, right, left.type))
 
     def _fold(self, root: Root, position: Position, agg: Aggregation, value: Expr, lanes: Lanes, hint: str) -> None:
-        """All lanes go to one cell: combine them first."""
-        reduced = self.reduce_lanes(agg, self.builder.splat(value, lanes.count))
+        """All lanes go to one cell: combine them first, those that take no part as the identity."""
+        value = self.builder.splat(value, lanes.count)
+        part = self._masked(value, Const(agg.identity(root.dtype), value.type), lanes)
+        reduced = self.reduce_lanes(agg, part)
         where = Position(without(position.affine, lanes.symbol), position.quasi, position.dynamic, position.step)
         self._merge(root, where, agg, reduced, None, SCALAR, hint)
 
@@ -316,10 +330,18 @@ class Memory:
         if variable is not None:
             root.read = root.written = True
             self._forget(root)
-            self.builder.assign(variable, new)
+            self.builder.assign(variable, self._masked(new, variable, lanes))
             return
         merged = self.builder.let(_MERGED[agg], new)
         self.store(root, position, merged, lanes, hint)
+
+    def _masked(self, value: Expr, other: Expr, lanes: Lanes) -> Expr:
+        """`value` in the lanes that take part, `other` elsewhere."""
+        if lanes.mask is None:
+            return value
+        if not isinstance(value, (Var, Const)):
+            value = self.builder.let("x", value)
+        return self.builder.select(lanes.mask, value, other)
 
     # registers
 
@@ -359,12 +381,15 @@ class Memory:
     def _write_registers(self, root: Root, position: Position, value: Expr, lanes: Lanes, stride: int | None) -> None:
         variable = self._register(root, position, lanes)
         if variable is not None:
-            self.builder.assign(variable, self.builder.splat(value, lanes.count))
+            self.builder.assign(variable, self._masked(self.builder.splat(value, lanes.count), variable, lanes))
             return
         offset = self._static(root, position, lanes)
         assert stride is not None
         for n in range(lanes.count if stride else 1):
             part = self._extract(value, n if stride else value.type.lanes - 1)
+            if lanes.mask is not None:
+                mine, old = self._extract(lanes.mask, n), self._slot(root, offset + stride * n)
+                part = self.builder.let("x", self.builder.select(mine, part, old))
             self._write_slot(root, offset + stride * n, part)
 
     def _static(self, root: Root, position: Position, lanes: Lanes) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
+from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import AsyncWait, Barrier, Binary, Compare, Expr, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, Quasi
@@ -24,6 +25,8 @@ from tile_opt.lowering.transfer import copies_ahead, start_copy
 from tile_opt.lowering.work_items import THREADS, WorkItems, bound_to_items
 
 Env = dict[str, Affine]
+Condition = tuple[Affine, tuple[Scaled, ...]]
+"""A form that must be >= 0, over global names."""
 STATIC = (Bind.UNROLL, Bind.VECTOR)
 
 
@@ -46,6 +49,8 @@ class Point:
     pending: tuple[Quasi, ...]
     lanes: Lanes
     axes: frozenset[int]
+    masks: tuple[Condition, ...] = ()
+    """What decides, lane by lane, who takes part."""
 
 
 Sink = Callable[[Point], None]
@@ -149,7 +154,8 @@ class Nest:
     def check(self, point: Point, then: Sink) -> None:
         """Run `then` under what can be decided of the pending constraints; drop the statically true ones."""
         waiting: list[Quasi] = []
-        conditions: list[tuple[Affine, tuple[Scaled, ...]]] = []
+        conditions: list[Condition] = []
+        masks = list(point.masks)
         for form in point.pending:
             if any(n not in point.env for n in form.names):
                 waiting.append(form)
@@ -160,9 +166,11 @@ class Nest:
                     pass
                 case False:
                     return
+                case None if point.lanes.symbol in affine.names:
+                    masks.append((affine, quasi))
                 case None:
                     conditions.append((affine, quasi))
-        rest = replace(point, pending=tuple(waiting))
+        rest = replace(point, pending=tuple(waiting), masks=tuple(masks))
         if not conditions:
             then(rest)
             return
@@ -175,7 +183,7 @@ class Nest:
         """The conjunction of conditions, at least one."""
         total, *rest = conditions
         for condition in rest:
-            total = Binary("bit_and", total, condition, BOOL)
+            total = Binary("bit_and", total, condition, condition.type)
         return total
 
     # work items
@@ -209,6 +217,20 @@ class Nest:
 def _reduction(statement: stripe.Statement) -> tuple[object, ...] | None:
     """What neighbouring reductions must have in common to share their barriers; None for other statements."""
     return (statement.agg, statement.over) if isinstance(statement, stripe.Reduce) else None
+
+
+def _is_maskable(statement: stripe.Statement, block: stripe.Block, steps: Mapping[str, int]) -> bool:
+    """Whether lanes can be left out of a statement; `steps` are elements between lanes of the block's views."""
+    match statement:
+        case stripe.Load(src=view, at=()):
+            return steps.get(view) in (0, 1)
+        case stripe.Store(dst=view, at=(), atomic=False):
+            agg = block.ref(view).agg
+            return steps.get(view) == 1 or (steps.get(view) == 0 and agg not in (None, Aggregation.ASSIGN))
+        case stripe.Op() | stripe.Const() | stripe.LoadIndex():
+            return True
+        case _:
+            return False
 
 
 def _static(index: stripe.Index) -> bool:
@@ -304,20 +326,31 @@ class _Run:
 
     def _next(self, position: int, point: Point, value: Affine, sink: Sink, lanes: Lanes | None = None) -> None:
         env = {**point.env, self.block.indexes[position].name: value}
-        self._check(position + 1, Point(env, point.pending, lanes or point.lanes, point.axes), sink)
+        self._check(position + 1, Point(env, point.pending, lanes or point.lanes, point.axes, point.masks), sink)
 
     def _vector(self, position: int, point: Point, sink: Sink) -> None:
-        """Vector instances; one whose lanes may disagree on a constraint is repeated lane by lane."""
+        """Vector instances; one whose lanes may disagree on a constraint is masked, or repeated lane by lane."""
         index = self.block.indexes[position]
+        masked = self.builder.masks and self._maskable(position, point)
         symbol = f"~{index.lanes}"
         self.builder.ranges[symbol] = (0, index.lanes - 1)
         for base in range(0, index.range, index.lanes):
             value = Affine(((symbol, 1),), base)
-            if base + index.lanes <= index.range and not self._disagree(position, point, value):
+            if base + index.lanes <= index.range and (masked or not self._disagree(position, point, value)):
                 self._next(position, point, value, sink, Lanes(symbol, index.lanes))
                 continue
             for lane in range(base, min(base + index.lanes, index.range)):
                 self._next(position, point, Affine((), lane), sink)
+
+    def _maskable(self, position: int, point: Point) -> bool:
+        """The body only moves neighbours, or what is the same for all lanes, and computes."""
+        name = self.block.indexes[position].name
+        steps = {ref.into: own[0].coefficient(name) for ref, own in self.plan}
+        if any(name in form.num.names for _, own in self.plan for _, form in own[1]):
+            return False
+        if any(name in form.names and not isinstance(form, Affine) for form in point.pending):
+            return False
+        return all(_is_maskable(s, self.block, steps) for s in self.block.body)
 
     def _disagree(self, position: int, point: Point, value: Affine) -> bool:
         name = self.block.indexes[position].name
@@ -398,13 +431,23 @@ class _Run:
                 member.values[statement.dst] = total
 
     def _instance(self, point: Point) -> Instance:
+        lanes = self._masked(point)
         views: dict[str, View] = {}
         for ref, own in self.plan:
             views[ref.into] = view_of(self.context.views[ref.source], ref, own, point.env, self.builder.ranges)
         for ref in self.block.refs:
             if not ref.source:
-                views[ref.into] = self.nest.allocator.view(ref, self.block, point.lanes)
-        return Instance(point.env, views, point.lanes, rounding=self.rounding)
+                views[ref.into] = self.nest.allocator.view(ref, self.block, lanes)
+        return Instance(point.env, views, lanes, rounding=self.rounding)
+
+    def _masked(self, point: Point) -> Lanes:
+        """The point's lanes with the mask that its constraints make."""
+        lanes = point.lanes
+        if not point.masks:
+            return lanes
+        found = [self.builder.lane_mask(*c, lanes.symbol, lanes.count) for c in point.masks]
+        mask = found[0] if len(found) == 1 else self.builder.let("mask", self.nest.every(found))
+        return replace(lanes, mask=mask)
 
     def _statement(self, statement: stripe.Statement, at: Instance, point: Point) -> None:
         match statement:

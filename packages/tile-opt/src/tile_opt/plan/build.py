@@ -15,7 +15,7 @@ from tile_ir.stripe.nodes import Bind, Block, Index, Location
 
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.plan import Across, Plan, Staging
+from tile_opt.plan.plan import Across, Edge, Plan, Staging
 from tile_opt.plan.segments import segments_of
 from tile_opt.plan.steps.bind import Binding, across, bind, scattered
 from tile_opt.plan.steps.distribute import distribute, gathered
@@ -78,11 +78,15 @@ class _Build:
                 levels.append((number, cover.size, claim(f"{name}_{kind}", self.taken)))
         # A level that covers the whole loop has one point: only the last one is needed, to make a tile of it.
         levels = [entry for entry in levels[:-1] if entry[1] < extent] + levels[-1:]
-        size = min(levels[-1][1], extent) if levels else extent
+        size = min(levels[-1][1], self._padded(name, extent, binding)) if levels else extent
         segments = segments_of(self.view, self.plan, name, size, binding)
-        return Loop(
-            extent, tuple(levels), Tiling(name, segments, levels[-1][2] if levels else name, size=size), binding
-        )
+        tiling = Tiling(name, segments, levels[-1][2] if levels else name, size=size)
+        return Loop(extent, tuple(levels), tiling, binding)
+
+    def _padded(self, name: str, extent: int, binding: Binding | None) -> int:
+        """Iterations of a loop with those that are masked in its last vector."""
+        lanes = binding.lanes if binding is not None and self.plan.edge(name) is Edge.MASK else 1
+        return -(-extent // lanes) * lanes
 
     # --- the two phases -----------------------------------------------------------------------------------
 

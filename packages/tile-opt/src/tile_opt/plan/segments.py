@@ -9,6 +9,7 @@ from tile_opt.kernel.segments import (
     Segment,
     cover,
     cover_exactly,
+    cover_masked,
     cover_vectors,
     decided,
     interior,
@@ -26,8 +27,9 @@ def segments_of(view: KernelView, plan: Plan, loop: str, size: int, binding: Bin
     if size == 1:
         return whole(extent)
     edge = plan.edge(loop)
-    constraints = () if edge is Edge.MASK else constraints_on(view, loop)
-    if binding is not None and binding.bind is Bind.VECTOR:
+    vector = binding is not None and binding.bind is Bind.VECTOR
+    constraints = () if edge is Edge.MASK and not vector else constraints_on(view, loop)
+    if binding is not None and vector:
         return _vectors(loop, constraints, view.ranges, size, binding.lanes, edge)
     tiles = cover(0, extent, size)
     if binding is None or not constraints:
@@ -43,6 +45,8 @@ def constraints_on(view: KernelView, loop: str) -> tuple[Affine, ...]:
 def _vectors(
     loop: str, constraints: tuple[Affine, ...], extents: dict[str, int], size: int, lanes: int, edge: Edge
 ) -> tuple[Segment, ...]:
+    if edge is Edge.MASK:
+        return _masked(loop, constraints, extents, size, lanes)
     parts: list[Segment] = []
     for start, stop, is_edge in decided(loop, constraints, extents, lanes):
         if is_edge:
@@ -53,3 +57,14 @@ def _vectors(
             exact = cover_exactly(stop - start, size, lanes)
             parts += [Segment(start + s.start, s.count, s.size) for s in exact]
     return tuple(parts)
+
+
+def _masked(
+    loop: str, constraints: tuple[Affine, ...], extents: dict[str, int], size: int, lanes: int
+) -> tuple[Segment, ...]:
+    """Whole vectors all over; cut where a constraint on this loop alone begins or ends to hold."""
+    alone = tuple(c for c in constraints if set(c.names) == {loop})
+    met = tuple(c for c in constraints if c not in alone)
+    pieces = decided(loop, alone, extents, 1)
+    tiles = tuple(s for start, stop, _ in pieces for s in cover_masked(start, stop, size, lanes))
+    return tuple(s for s, _ in split_edges(tiles, *interior(loop, met, extents))) if met else tiles

@@ -9,10 +9,11 @@ from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind, Direction, Op, Order
 from tile_ir.target import Target
 
-from tile_opt.kernel.segments import cover, interior, split_edges
+from tile_opt.kernel.segments import cover, interior, short_vector, split_edges
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points
+from tile_opt.plan.plan import Edge
 from tile_opt.plan.segments import constraints_on
 
 MAX_EDGE_TILES = 6
@@ -98,6 +99,19 @@ class Facts:
     def may_overlap(self) -> bool:
         """Cells may be written twice: nothing that is written is read or aggregated."""
         return all(u.dir is Direction.OUT for u in self.memory_uses() if u.writes)
+
+    def slots(self, extent: int) -> int:
+        """Iterations that the vectors of a loop run where the last one is masked, as the ports count them."""
+        rest = extent % self.lanes
+        native = (self.machine.vector.native or self.settings.vector_bytes) // self.bytes
+        return extent - rest + (max(native, short_vector(rest, self.lanes)) if rest else 0)
+
+    def tails(self, loop: str, in_groups: bool) -> tuple[tuple[str, Edge], ...]:
+        """What happens where vectors do not divide a loop that fills lanes; `in_groups` when work groups share it."""
+        ragged = self.extents[loop] % self.lanes != 0
+        if not in_groups and loop not in self.constrained and self.may_overlap() and self.extents[loop] >= self.lanes:
+            return ((loop, Edge.OVERLAP),)
+        return ((loop, Edge.MASK),) if self.settings.masks and (ragged or loop in self.constrained) else ()
 
     def is_ragged(self, loop: str, rows: int) -> bool:
         """Constraints cut the loop into too many edge tiles."""

@@ -8,7 +8,7 @@ from tile_ir.stripe.nodes import Bind, Order
 
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import is_elementwise, merged_use, nbytes
-from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
+from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu_facts import Facts, crowding, filled, is_recurrence, vector_ops
 from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
 
@@ -79,7 +79,7 @@ def _column_plan(facts: Facts, vector: str) -> Plan:
     levels += [Level(Bind.NONE, tuple(Cover(n, 1) for n in own))] if own else []
     levels += [Level(Bind.UNROLL, (Cover(unroll, 1),))] if unroll else []
     levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=facts.lanes))
-    edges = ((vector, Edge.OVERLAP),) if facts.may_overlap() and vector not in grid else ()
+    edges = facts.tails(vector, vector in grid)
     return Plan(tuple(levels), edges=edges, reason="vectors along the output")
 
 
@@ -265,7 +265,8 @@ def row_plan(facts: Facts) -> Plan:
         for n, s in tiles.items()
         if n in stage.loop_names and (use := merged_use(stage)) is not None and facts.stride(use, n) == 0
     )
-    return Plan(tuple(levels), reductions=kept, reason="rows")
+    edges = tuple(edge for n in tiles for edge in facts.tails(n, True))
+    return Plan(tuple(levels), reductions=kept, edges=edges, reason="rows")
 
 
 def _rows_together(facts: Facts) -> tuple[str, int] | None:

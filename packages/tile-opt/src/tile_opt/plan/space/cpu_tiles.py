@@ -9,7 +9,7 @@ from math import prod
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.view import Use
-from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
+from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu_facts import Facts, Operand, crowding, filled, pieces, vector_ops
 from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, cut, cut_rows, wanted_groups
 
@@ -31,6 +31,8 @@ EDGE = 0.15
 """What tiles on an edge lose: code of their own, unrolled further."""
 AGAIN = 0.02
 """Share of a kernel's time that groups may spend on copies that others make, too, for the sake of balance."""
+MASKED = 1.5
+"""Cycles of a mask that is made in every step."""
 COMBINED = 10
 """Cycles that the lanes of one accumulator take to become one number."""
 
@@ -126,6 +128,7 @@ class _Along:
         ops = count * self.ops / ports.fma
         step = max(ops, loads / max(ports.load, 1), ports.fma_latency) + LOAD_SHADOW * loads / ports.fma
         step *= 1 + (TIGHT if spare < ROOM else 0)
+        step += self._masking(vectors)
         rate = ops / step * share * _share_of_rows(facts, rows)
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
         packed: list[Use] = []
@@ -153,9 +156,18 @@ class _Along:
         here = _in_place(self.facts, operand, vectors) if operand.strides[self.vector] in (0, 1) else never
         return here, _in_panel(self.facts, operand, vectors), copying
 
+    def _masking(self, vectors: int) -> float:
+        """Cycles of each step for masks that the steps of own loops move, at both ends of the vector loop."""
+        if self.own or not self.facts.settings.masks or self.vector not in self.facts.constrained:
+            return 0.0
+        return MASKED * vectors * min(1.0, 2 / -(-self.extent // self.facts.lanes))
+
     def _share(self, vectors: int) -> float:
         """Useful share of the lanes, remainders included."""
         lanes, extent = self.facts.lanes, self.extent
+        if self.facts.settings.masks:
+            whole = -(-extent // lanes) * lanes
+            return extent / self.facts.slots(extent) * filled(whole, vectors * lanes, lanes)
         if self.vector in self.facts.constrained and not self.own:
             slots = extent if extent < 3 * lanes else pieces(extent, lanes) + 4
         elif extent < lanes:
@@ -277,7 +289,7 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     levels += _own_levels(facts, tile, own)
     stagings = tuple(_staging(facts, u, tile, at) for u in tile.packed)
     kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
-    edges = ((tile.vector, Edge.OVERLAP),) if facts.may_overlap() and tile.vector not in grid and not own else ()
+    edges = facts.tails(tile.vector, own or tile.vector in grid)
     return Plan(tuple(levels), stagings + sums, kept, edges, reason="register tile")
 
 

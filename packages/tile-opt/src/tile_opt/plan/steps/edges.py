@@ -73,7 +73,9 @@ def _sibling(nest: Nest, tiling: Tiling, segment: Segment, before: int, ranges: 
     loops, position, limits = _position(tiling, segment, before)
     known = {**ranges, **spans(loops)}
     limits = tuple(c for c in limits if c.bounds(known)[0] < 0)
-    form = (position + -before) * segment.size + segment.start - tiling.base
+    form = Affine((), segment.start) - tiling.base
+    if segment.count > 1:
+        form = form + (position + -before) * segment.size
     if segment.size > 1:
         form = form + Affine.var(tiling.loop)
     kept = tuple(
@@ -82,6 +84,8 @@ def _sibling(nest: Nest, tiling: Tiling, segment: Segment, before: int, ranges: 
         if i.name != tiling.loop or segment.size > 1
     )
     inner = replace(substitute(inner, {tiling.loop: form}), loops=kept)
+    if segment.past:
+        inner = replace(inner, constraints=(*inner.constraints, (tiling.base + form) * -1 + (segment.stop - 1)))
     own = {i.name for i in loops}
     guard = tuple(c for c in limits if not own.intersection(c.names))
     return Nest(nest.name, loops, (inner,), tuple(c for c in limits if c not in guard), guard)
