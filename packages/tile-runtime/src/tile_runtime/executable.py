@@ -17,6 +17,7 @@ from tile_hal.interfaces import Buffer, Device, Direct, DirectArray, Event, Libr
 from tile_hal.recycling import LARGE
 from tile_hal.submission import Prepared
 from tile_ir.diagnostics import TileDeviceError
+from tile_ir.dtype import DType
 from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind
 
 from tile_runtime import hazards
@@ -74,8 +75,10 @@ class Executable:
         "_expects_more",
         "_nothing_given",
         "_prepared",
+        "_result_types",
         "_results",
         "_single",
+        "_types",
         "device",
         "used",
     )
@@ -97,6 +100,8 @@ class Executable:
         ]
         self._nothing_given = (None,) * len(self._results)
         self._arguments = [DirectArray(p.type.shape, p.type.dtype) for p in runnable.inputs]
+        self._types = [(p.type.shape, p.type.dtype) for p in runnable.inputs]
+        self._result_types = [(r.info.shape, r.info.dtype) for r in self._results]
         self._direct: Direct | None = None
         self._make = _maker(self._results, device.memory)
         self._as_tensors = _wrapper(self._results, device)
@@ -131,7 +136,7 @@ class Executable:
         """
         direct = self._direct
         if direct is None:
-            return None
+            return self._launched(values, out)
         results = self._make() if out is None else self._several(out)
         if not direct.run(*values, *results):
             if not self._in_place(direct, values, results, out is not None):
@@ -168,6 +173,34 @@ class Executable:
                 tensors.append(value)
                 arrays.append(value.host)
             else:
+                return False
+        return True
+
+    def _launched(self, values: Sequence[Any], out: Any) -> Any:
+        """The results, still pending, of a call on nothing but this device's Tensors; None when anything does not fit."""
+        if not values or not self._fit(values, self._types):
+            return None
+        if out is None:
+            results = [self._tensor(r) for r in self._results]
+        else:
+            results = self._several(out)
+            if not self._fit(results, self._result_types) or not _apart(values, results):
+                return None
+        self._run_claimed(values, results)
+        return results[0] if self._single else tuple(results)
+
+    def _fit(self, values: Sequence[Any], types: Sequence[tuple[tuple[int, ...], DType]]) -> bool:
+        """Whether these are Tensors of this device and of these types."""
+        if len(values) != len(types):
+            return False
+        device = self.device
+        for value, (shape, dtype) in zip(values, types, strict=True):
+            if (
+                type(value) is not Tensor
+                or value.device is not device
+                or value.shape != shape
+                or value.dtype is not dtype
+            ):
                 return False
         return True
 
@@ -235,6 +268,10 @@ class Executable:
     def run_tensors(self, tensors: Sequence[Tensor], out: Sequence[Tensor | None]) -> list[Tensor]:
         """Tensors in, Tensors out; returns at once, the results are pending. `out` shares memory with no input."""
         results = [self._tensor(r) if o is None else o for r, o in zip(self._results, out, strict=True)]
+        self._run_claimed(tensors, results)
+        return results
+
+    def _run_claimed(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         ticket, waits = hazards.claim(tensors, results)
         try:
             event = self._start(tensors, results, waits)
@@ -242,7 +279,6 @@ class Executable:
             ticket.started(FailedEvent(problem))
             raise
         ticket.started(event)
-        return results
 
     def _tensor(self, made: _Result) -> Tensor:
         buffer, dtype, shape = self.device.memory.allocate(made.info.bytes), made.info.dtype, made.info.shape
@@ -257,6 +293,12 @@ class Executable:
         for wanted, tensor in zip(self._results, results, strict=True):
             bindings[wanted.place] = tensor.buffer
         return self._prepared.run(bindings, waits)
+
+
+def _apart(values: Sequence[Tensor], results: Sequence[Tensor]) -> bool:
+    """No result is given twice, or in the memory of an argument."""
+    given = {id(r.buffer) for r in results}
+    return len(given) == len(results) and given.isdisjoint([id(v.buffer) for v in values])
 
 
 def _address(array: Array) -> int:

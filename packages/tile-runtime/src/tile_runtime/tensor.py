@@ -202,7 +202,8 @@ def copy(source: Tensor, target: Tensor) -> None:
         ticket.started(FailedEvent(problem))
         raise
     ticket.started(event)
-    hazards.keep_alive(event, (source.buffer, target.buffer))
+    if not source.device.capabilities.keeps_buffers:
+        hazards.keep_alive(event, (source.buffer, target.buffer))
 
 
 def host_view(memory: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:
