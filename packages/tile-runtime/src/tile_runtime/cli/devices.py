@@ -21,7 +21,8 @@ def devices(json: Json = False) -> None:
         print_json([{**_facts(d), "default": d.id == default} for d in found])
         return
     rows = [
-        (("* " if d.id == default else "  ") + d.id, d.name, d.capabilities.executes, _dtypes(d), _memory(d)) for d in found
+        (("* " if d.id == default else "  ") + d.id, d.name, d.capabilities.executes, _dtypes(d), _memory(d))
+        for d in found
     ]
     print_table(("Device", "Name", "Runs", "dtypes", "Memory"), rows)
 
