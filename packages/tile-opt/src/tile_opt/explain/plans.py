@@ -49,8 +49,8 @@ def unplanned(
     lines = dict.fromkeys(f"{b.name} runs as {b.instr}" for b in used)
     transfers = sum(isinstance(s, Transfer) for b in blocks_in(kernel) for s in b.body)
     moved = (f"{transfers} transfers",) if transfers else ()
-    known = (*inside, *lines, *moved)
-    return PlanReport("scheduled by passes" if known else "none", known, measured=measured)
+    kind = "plans of its blocks" if inside else "scheduled by passes" if lines or moved else "none"
+    return PlanReport(kind, (*inside, *lines, *moved), measured=measured)
 
 
 def predicted(kernel: Kernel, target: Target) -> Prediction:
