@@ -32,6 +32,8 @@ class Settings:
     """TILE_NUM_THREADS: worker threads of CPU devices; affinity and cgroup decide when unset."""
     analysis_seconds: float = 10.0
     """TILE_ANALYSIS_SECONDS: how long the sets of one contraction may be analysed; 0 for what is answered at once."""
+    long_kernels: bool = False
+    """TILE_LONG_KERNELS: kernels that would run for hours are not refused."""
 
     @staticmethod
     def from_environment(env: Mapping[str, str] | None = None) -> Settings:
@@ -50,6 +52,7 @@ class Settings:
             cache_dir=Path(env["TILE_CACHE_DIR"]) if env.get("TILE_CACHE_DIR") else None,
             cache=cache,
             num_threads=int(threads) if threads else None,
+            long_kernels=env.get("TILE_LONG_KERNELS", "0") not in ("", "0"),
             analysis_seconds=_seconds(env, "TILE_ANALYSIS_SECONDS", 10.0),
         )
 
