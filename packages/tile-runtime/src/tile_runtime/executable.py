@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +18,11 @@ from tile_hal.recycling import LARGE
 from tile_hal.submission import Prepared
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.dtype import DType
-from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind
+from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, KernelList
 
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
+from tile_runtime.packing import Packed, parted
 from tile_runtime.tensor import Tensor, host_view, in_place, result
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ def _wrapper(results: Sequence[_Result], device: Device) -> Callable[[Sequence[A
     return lambda arrays: [result(device, *type_, array) for type_, array in zip(types, arrays, strict=True)]
 
 
+def _packed(device: Device, library: Library, kernels: KernelList, numbers: Mapping[str, int]) -> Packed:
+    inputs = [b for b in kernels.buffers if b.kind is BufferKind.INPUT]
+    return Packed(device, library, kernels, [numbers[b.name] for b in inputs])
+
+
 class Executable:
     """Compiled code for one signature, ready to run from any thread."""
 
@@ -74,6 +80,7 @@ class Executable:
         "_make",
         "_expects_more",
         "_nothing_given",
+        "_packed",
         "_prepared",
         "_result_types",
         "_results",
@@ -87,19 +94,25 @@ class Executable:
         self.device = device
         self.used = 0
         """When it was last called, on the program cache's clock."""
-        self._prepared = Prepared(device, library, runnable.kernels)
-        listed = {b.id: b for b in runnable.kernels.buffers}
+        numbers = {p.name: n for n, p in enumerate(runnable.inputs)}
+        parts = parted(runnable.kernels)
+        kernels = runnable.kernels if parts is None else parts[1]
+        self._packed = None if parts is None else _packed(device, library, parts[0], numbers)
+        self._prepared = Prepared(device, library, kernels)
+        listed = {b.id: b for b in kernels.buffers}
         order = [listed[i] for i in self._prepared.order]
         place = {(b.kind, b.name): k for k, b in enumerate(order)}
-        inputs = [place.get((BufferKind.INPUT, p.name)) for p in runnable.inputs]
+        names = [*numbers, *(self._packed.names if self._packed is not None else ())]
+        inputs = [place.get((BufferKind.INPUT, name)) for name in names]
         self._inputs = [(k, n) for n, k in enumerate(inputs) if k is not None]
-        """(position among the bindings, number) of every input that kernels read."""
+        """(position among the bindings, number) of every input that kernels read; what is packed comes behind the program's."""
         self._results = [
             _Result(k, order[k], numpy_dtype(f"output {public!r}", order[k].dtype), math.prod(order[k].shape))
             for public, k in ((public, place[BufferKind.OUTPUT, name]) for public, name in runnable.outputs)
         ]
         self._nothing_given = (None,) * len(self._results)
-        self._arguments = [DirectArray(p.type.shape, p.type.dtype) for p in runnable.inputs]
+        made = [DirectArray(t.shape, t.dtype) for t in (self._packed.tensors if self._packed is not None else ())]
+        self._arguments = [*(DirectArray(p.type.shape, p.type.dtype) for p in runnable.inputs), *made]
         self._types = [(p.type.shape, p.type.dtype) for p in runnable.inputs]
         self._result_types = [(r.info.shape, r.info.dtype) for r in self._results]
         self._direct: Direct | None = None
@@ -137,6 +150,8 @@ class Executable:
         direct = self._direct
         if direct is None:
             return self._launched(values, out)
+        if self._packed is not None:
+            values = (*values, *self._packed.current(values))
         results = self._make() if out is None else self._several(out)
         if not direct.run(*values, *results):
             if not self._in_place(direct, values, results, out is not None):
@@ -272,6 +287,8 @@ class Executable:
         return results
 
     def _run_claimed(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        if self._packed is not None:
+            tensors = (*tensors, *self._packed.current(tensors))
         ticket, waits = hazards.claim(tensors, results)
         try:
             event = self._start(tensors, results, waits)

@@ -18,6 +18,8 @@ class Tracked(Protocol):
 
     pending_write: Event | None
     pending_reads: list[Event]
+    writes: int
+    """How often it was written to, or was about to be."""
 
 
 _lock = forking.lock()
@@ -122,6 +124,8 @@ def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct,
         if writes and not all(map(_untouched, writes)):
             return False
         if direct.brief:  # over before anybody else can claim anything
+            for tensor in writes:
+                tensor.writes += 1
             return direct.run(*arrays)
         ticket = Ticket()
         _enter(ticket, reads, writes)
@@ -145,6 +149,7 @@ def _enter(ticket: Ticket, reads: Sequence[Tracked], writes: Sequence[Tracked]) 
         pending.append(ticket)
     for tensor in writes:
         tensor.pending_write, tensor.pending_reads = ticket, []
+        tensor.writes += 1
 
 
 def before(tensor: Tracked, *, write: bool) -> list[Event]:
@@ -177,6 +182,7 @@ def written(tensor: Tracked, event: Event) -> None:
     """Note a write whose dependencies have been waited for."""
     with _lock:
         tensor.pending_write, tensor.pending_reads = event, []
+        tensor.writes += 1
 
 
 def keep_alive(event: Event, needed: Iterable[object]) -> None:
