@@ -253,8 +253,6 @@ class GroupCost:
         if not runs or max(steps) > 1:
             return 1
         longest = max(tile.each[n] for n in runs)
-        if any(self.work.partners(n) for n in runs):
-            return min(2, longest)
         return next(n for n in (4, 2, 1) if longest % n == 0)
 
     def _memory_vectors(self, o: Operand, tile: Tile) -> float:
@@ -301,9 +299,15 @@ class GroupCost:
         group = self._group(tile)
         bytes = sum(sectors(o.box(group), o.row(group, tile.stepped), o.width) for o in self.work.operands) * steps
         near = self.work.contiguous
-        return bytes + sectors(
-            prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored
-        )
+        stored = sectors(prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored)
+        return bytes + stored * self._scattered(tile)
+
+    def _scattered(self, tile: Tile) -> float:
+        """Times that each sector of the results is written: items that keep a run of neighbours store it piece by piece."""
+        near = self.work.contiguous
+        if near is None or (near == tile.vector and tile.lanes > 1):
+            return 1.0
+        return min(SECTOR / self.stored, float(tile.each.get(near, 1)))
 
     def _cache_rate(self) -> float:
         """Bytes per second that all multiprocessors get from the last cache."""
