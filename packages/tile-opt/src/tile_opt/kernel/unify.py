@@ -98,7 +98,9 @@ def _classes(stages: tuple[Stage, ...], types: Mapping[str, TensorType], written
             for digits in zip(*([(k, i.name) for i in loops] for k, loops in counted if loops), strict=False):
                 for a, b in pairwise(digits):
                     classes.union(a, b)
-            if len({tuple(i.range for i in loops) for _, loops in counted}) > 1 or not all(loops for _, loops in counted):
+            if len({tuple(i.range for i in loops) for _, loops in counted}) > 1 or not all(
+                loops for _, loops in counted
+            ):
                 broken += [(k, n) for k, use in uses for n in use.forms[d].names if (k, n) in classes._parent]  # pyright: ignore[reportPrivateUsage]
     return classes, {classes.find(loop) for loop in broken}
 

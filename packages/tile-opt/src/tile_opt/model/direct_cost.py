@@ -158,7 +158,9 @@ class DirectCost:
     def _turns(self, use: Use, bytes: int, tile: DirectTile) -> float:
         """Cycles in which one access of a sub-group takes the path to memory."""
         width = self.work.view.type_of(use.buffer).dtype.bytes
-        steps = [(n, c, self._stride(use, n) * tile.step(n) * width) for n, c in reversed(list(tile.items.items())) if c > 1]
+        steps = [
+            (n, c, self._stride(use, n) * tile.step(n) * width) for n, c in reversed(list(tile.items.items())) if c > 1
+        ]
         places = [0]
         for _, count, step in steps:
             wanted = -(-self.occupancy.subgroup // len(places))
@@ -190,5 +192,3 @@ def vector_fits(work: Contraction, use: Use, loop: str, lanes: int) -> bool:
     offset = sum(f.const * s for f, s in zip(use.forms, view.type_of(use.buffer).strides, strict=True))
     whole = all(s % lanes == 0 for s in view.type_of(use.buffer).strides if s != 1)
     return stride == 1 and alone and whole and offset % lanes == 0 and all(s % lanes == 0 for s in others)
-
-

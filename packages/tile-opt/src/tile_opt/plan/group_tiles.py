@@ -122,7 +122,9 @@ class GroupTile:
         """Reduction loops around the steps, or around the windows."""
         covers = [c for v in self.plan.levels[: self._start] if v.bind is Bind.NONE for c in v.covers]
         loops = {i.name: i for i in self.main.loops}
-        return tuple(replace(loops[c.loop], order=Order.ORDERED) for c in (covers if self.step is None else covers[:-1]))
+        return tuple(
+            replace(loops[c.loop], order=Order.ORDERED) for c in (covers if self.step is None else covers[:-1])
+        )
 
     @cached_property
     def _start(self) -> int:

@@ -19,8 +19,8 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import Contraction, contraction
 from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
 from tile_opt.plan.plan import Plan
-from tile_opt.plan.space.group_plan import GroupPlan
 from tile_opt.plan.space.gpu_windows import WindowSpace, window_plan
+from tile_opt.plan.space.group_plan import GroupPlan
 
 RUNS = (16, 8, 4, 2)
 LONGEST_RUN = 16

@@ -82,7 +82,9 @@ class WindowSpace:
         yield 1
         near, work = self.order[-1], self.work
         widest = max(o.width for o in work.operands)
-        lanes = self.target.machine.vector.bytes // max(widest, self.work.view.type_of(self.costs.out.buffer).dtype.bytes)
+        lanes = self.target.machine.vector.bytes // max(
+            widest, self.work.view.type_of(self.costs.out.buffer).dtype.bytes
+        )
         plain = not work.partners(near) and all(near not in c.names for c in work.main.constraints)
         uses = [*(o.use for o in work.operands), self.costs.out]
         if lanes > 1 and plain and all(vector_fits(work, u, near, lanes) for u in uses):

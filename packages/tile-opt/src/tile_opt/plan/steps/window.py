@@ -46,7 +46,9 @@ class Window:
     def fetch(self) -> Stage:
         """The loads, one for each register, or for each vector of them."""
         axes = registers(self.axes)
-        steps = [sum((Affine.var(a.index.name, a.step) for a in dim if not _is_vector(a)), Affine()) for dim in self.axes]
+        steps = [
+            sum((Affine.var(a.index.name, a.step) for a in dim if not _is_vector(a)), Affine()) for dim in self.axes
+        ]
         at = tuple(c + s for c, s in zip(self.corner, steps, strict=True))
         lanes = [next((a for a in dim if _is_vector(a)), None) for dim in self.axes]
         # The view ends where the last vector begins: what is clamped is its first lane.
