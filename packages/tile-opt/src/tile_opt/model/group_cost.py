@@ -299,15 +299,9 @@ class GroupCost:
         group = self._group(tile)
         bytes = sum(sectors(o.box(group), o.row(group, tile.stepped), o.width) for o in self.work.operands) * steps
         near = self.work.contiguous
-        stored = sectors(prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored)
-        return bytes + stored * self._scattered(tile)
-
-    def _scattered(self, tile: Tile) -> float:
-        """Times that each sector of the results is written: items that keep a run of neighbours store it piece by piece."""
-        near = self.work.contiguous
-        if near is None or (near == tile.vector and tile.lanes > 1):
-            return 1.0
-        return min(SECTOR / self.stored, float(tile.each.get(near, 1)))
+        return bytes + sectors(
+            prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored
+        )
 
     def _cache_rate(self) -> float:
         """Bytes per second that all multiprocessors get from the last cache."""
