@@ -22,7 +22,9 @@ from tile_opt.model.group_cost import Cost
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
 
 SHORT = 128
-"""Points of the reduction that an item may do by itself, without staging anything."""
+"""Points of the reduction that an item may do by itself, without staging anything, where windows share what is loaded."""
+PLAIN = 32
+"""The same where none do."""
 RUNS = (2, 4, 7, 8)
 COLUMNS = (2, 4, 8, 16)
 """Cells along loops where an operand is used again."""
@@ -53,7 +55,8 @@ class WindowSpace:
 
     def best(self) -> list[Found]:
         """The best tiles, best first; none where reductions are long."""
-        if prod(self.work.own.values()) > SHORT:
+        slides = any(self.work.partners(n) for n in self.work.shared)
+        if prod(self.work.own.values()) > (SHORT if slides else PLAIN):
             return []
         first = self._ranked(self._tiles(GROUPS[0]))
         others = (self._dealt(r.tile, g) for r in first[:FINALISTS] for g in GROUPS if g <= self.threads)

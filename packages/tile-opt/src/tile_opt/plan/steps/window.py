@@ -19,7 +19,7 @@ from tile_opt.plan.tree import REGISTER
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class Line:
     """A register dimension: `index` counts the elements, `step` apart in the operand, that `inside` chooses among."""
 
     index: Index
@@ -34,7 +34,7 @@ class Window:
     use: Use
     source: TensorType
     corner: tuple[Affine, ...]
-    axes: tuple[tuple[Axis, ...], ...]
+    axes: tuple[tuple[Line, ...], ...]
     """Of each dimension of the operand."""
     held: Refinement
 
@@ -73,7 +73,7 @@ def window(
 ) -> Window:
     """What `use` touches at `forms` while the loops `inner` run, in registers called `name`; a vector loop stays one."""
     corner: list[Affine] = []
-    axes: list[tuple[Axis, ...]] = []
+    axes: list[tuple[Line, ...]] = []
     for d, form in enumerate(forms):
         mine = [(inner[n], c) for n, c in form.terms if n in inner]
         low = sum(c * (i.range - 1) for i, c in mine if c < 0)
@@ -85,12 +85,12 @@ def window(
     return Window(use, source, tuple(corner), tuple(axes), held)
 
 
-def registers(axes: Sequence[Sequence[Axis]]) -> tuple[Axis, ...]:
+def registers(axes: Sequence[Sequence[Line]]) -> tuple[Line, ...]:
     """The dimensions of the registers, that of vectors last."""
     return tuple(sorted((a for dim in axes for a in dim), key=_is_vector))
 
 
-def _axes(name: str, terms: list[tuple[Index, int]]) -> tuple[Axis, ...]:
+def _axes(name: str, terms: list[tuple[Index, int]]) -> tuple[Line, ...]:
     """One dimension for sums that meet again and again, one for each loop where few of them would be touched in between."""
     if not terms:
         return ()
@@ -100,14 +100,14 @@ def _axes(name: str, terms: list[tuple[Index, int]]) -> tuple[Axis, ...]:
     if len(terms) == 1 or extent <= prod(i.range for i, _ in terms):
         inside = Affine.of([(i.name, c // step) for i, c in terms], -low // step)
         bind = terms[0][0] if len(terms) == 1 and terms[0][1] == 1 else None
-        return (Axis(_index(name, extent, bind), step, inside),)
+        return (Line(_index(name, extent, bind), step, inside),)
     return tuple(_single(f"{name}{k}", i, c) for k, (i, c) in enumerate(terms))
 
 
-def _single(name: str, loop: Index, step: int) -> Axis:
+def _single(name: str, loop: Index, step: int) -> Line:
     """A loop's own dimension; backwards where it steps down."""
     form = Affine.var(loop.name) if step > 0 else Affine.var(loop.name, -1) + (loop.range - 1)
-    return Axis(_index(name, loop.range, loop if step == 1 else None), abs(step), form)
+    return Line(_index(name, loop.range, loop if step == 1 else None), abs(step), form)
 
 
 def _index(name: str, extent: int, like: Index | None) -> Index:
@@ -117,5 +117,5 @@ def _index(name: str, extent: int, like: Index | None) -> Index:
     return Index(name, extent, bind=Bind.UNROLL)
 
 
-def _is_vector(axis: Axis) -> bool:
+def _is_vector(axis: Line) -> bool:
     return axis.index.bind is Bind.VECTOR
