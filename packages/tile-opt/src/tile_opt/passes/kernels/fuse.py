@@ -20,6 +20,7 @@ from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import fixed_kernels, temporaries, with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
 from tile_opt.kernel.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
 from tile_opt.kernel.strides import flat_stride
@@ -170,6 +171,7 @@ class _Groups:
 
     def _fitted(self, view: KernelView) -> KernelView:
         """`view` with stages widened along the loops that can be shared then, and along no others."""
+        view = same_digits(view)
         exact = narrow(view)
         wide = widen(exact)
         if wide is exact:
