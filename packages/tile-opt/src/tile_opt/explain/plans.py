@@ -21,7 +21,6 @@ from tile_opt.plan.text import brief, plan_lines
 
 MOST = 12
 """Candidates that are built and estimated."""
-NO_PLAN = PlanReport("none")
 
 
 def planned(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Signature
-from tile_ir.semtree.nodes import Binary, Call, Compare, Const, Expr, Select, Type, Unary, Var
+from tile_ir.semtree.nodes import Binary, Call, Compare, Const, Expr, Select, Type, Unary
 from tile_ir.stripe.nodes import Op
 
 from tile_opt.lowering.builder import Builder
@@ -82,8 +82,3 @@ def _bounded(builder: Builder, name: str, value: Expr, limit: Const) -> Expr:
         bound = max if name == "max" else min
         return Const(bound(int(value.value), int(limit.value)), value.type)
     return builder.pure(name, (value, limit), Binary(name, value, limit, value.type), "n")
-
-
-def is_atom(value: Expr) -> bool:
-    """True for what may be an operand without being computed again."""
-    return isinstance(value, (Var, Const))
