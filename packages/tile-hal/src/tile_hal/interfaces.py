@@ -10,7 +10,7 @@ Interface".
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tile_ir.dtype import DType
@@ -288,6 +288,8 @@ class Device(ABC):
     compiler: Compiler
     executor: Executor
     memory: Memory
+    versions: Mapping[str, str] = {}
+    """Optional: what is beneath the plugin and its version, such as ``{"driver": "550.54", "firmware": "1.2"}``."""
 
 
 class DeviceSet(ABC):

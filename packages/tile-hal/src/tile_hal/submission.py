@@ -101,6 +101,19 @@ def _keep(event: Event, kept: object) -> Event:
     return submission
 
 
+def abandon() -> None:
+    """Forget what is pending, so that the process can end although a device never finishes.
+
+    For a process that ends now: the memory of pending work must not be used for anything else.
+    """
+    with _pending_lock:
+        _abandoned.extend(_pending.values())
+        _pending.clear()
+
+
+_abandoned: list[Submission] = []
+
+
 @atexit.register
 def _drain() -> None:
     """Buffers must outlive the work on them, at interpreter exit too."""
