@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ class Record:
         self.started: Key | None = None
         """The test that runs now, or that was running when the process ended."""
         self.finished = False
+        self.deaths = 0
+        """Tests that their process ended in."""
         for line in _lines(file) if file is not None and file.exists() else ():
             self._apply(json.loads(line))
 
@@ -63,6 +65,7 @@ class Record:
     def died(self, reason: str) -> None:
         """The process ended in the middle of a test."""
         assert self.started is not None
+        self._write({"died": reason})
         self.add(Case(*self.started, "failed", reason))
 
     def finish(self) -> None:
@@ -88,16 +91,18 @@ class Record:
     def _apply(self, entry: Mapping[str, Any]) -> None:
         match entry:
             case {"run": facts, "devices": devices}:
-                self.facts = RunFacts(**{**facts, "filters": tuple(facts["filters"])})
+                self.facts = replace(RunFacts(**facts), filters=tuple(facts["filters"]))
                 self.devices = tuple(DeviceFacts(**d) for d in devices)
             case {"planned": planned}:
-                self.planned = {device: {level: n for level, n in levels} for device, levels in planned.items()}
+                self.planned = {device: dict(levels) for device, levels in planned.items()}
             case {"started": [device, level, name]}:
                 self.started = device, level, name
             case {"case": facts}:
                 case = Case(**facts)
                 self.cases[case.key] = case
                 self.started = None if case.key == self.started else self.started
+            case {"died": _}:
+                self.deaths += 1
             case _:
                 self.finished = bool(entry["finished"])
 

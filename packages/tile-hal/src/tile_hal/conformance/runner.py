@@ -64,14 +64,14 @@ def _supervised(backend: str, arguments: Sequence[str], timeout: float) -> Repor
     """One process after the other, until every test has an outcome."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "record.jsonl"
-        for _ in range(MOST_DEATHS):
+        code, record = pytest.ExitCode.OK, Record()
+        while not record.finished and record.deaths < MOST_DEATHS:
             code = _process([*arguments, f"--tile-record={file}"], file)
             record = Record(file)
-            if record.finished:
-                break
-            if record.started is None:
-                raise ValueError(f"the conformance suite did not run on {backend!r} ({_ending(code)})")
-            record.died(f"{HUNG} {timeout:g} s, and the process had to be ended" if code == 1 else _ending(code))
+            if not record.finished:
+                if record.started is None:
+                    raise ValueError(f"the conformance suite did not run on {backend!r} ({_ending(code)})")
+                record.died(f"{HUNG} {timeout:g} s, and the process had to be ended" if code == 1 else _ending(code))
         through = code == pytest.ExitCode.NO_TESTS_COLLECTED and record.cases  # the last test was the one that died
         if code in _RAN or through or not record.finished:
             return record.report()
