@@ -312,7 +312,7 @@ def near_ties(source: DType, target: DType) -> list[Array]:
     """Floats of the wider `source` just beside the middle between two of `target`: what is rounded twice comes out wrong."""
     if not (source.is_float and target.is_float and source.bits > target.bits):
         return []
-    low = np.abs(values(target, 64, 9)).astype(np.float64)
+    low = np.abs(values(target, 1024, 9)).astype(np.float64)
     step = 2.0 ** np.floor(np.log2(np.maximum(low, 0.1))) * float(_finfo(target).eps)
     return [(low + step * (0.5 + off)).astype(source.numpy) for off in (2.0**-30, -(2.0**-30), 0.0)]
 
