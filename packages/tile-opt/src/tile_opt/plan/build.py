@@ -24,6 +24,7 @@ from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.register_transpose import turned
 from tile_opt.plan.steps.split import hoist, joined, split
 from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_sums
+from tile_opt.plan.steps.streaming import lines_filled
 from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, open_tree
 
 LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
@@ -227,4 +228,4 @@ class _Build:
         order = [c.loop for level in self.plan.levels if level.bind in LANE_BINDS for c in level.covers]
         if mine is not bindings:
             order.sort(key=lambda n: mine[n].bind is Bind.VECTOR)
-        return bind(stage, mine, order)
+        return lines_filled(bind(stage, mine, order), around)
