@@ -324,11 +324,14 @@ class Memory:
             left, right = (self.builder.splat(f, count) for f in product)
             new: Expr = Fma(left, right, old, old.type)
         else:
-            new = Binary(agg.op, old, self.builder.splat(value, count), old.type)
+            # The identity instead of a choice afterwards: that would lengthen the chain from step to step.
+            none = Const(agg.identity(root.dtype), old.type)
+            value = self._masked(self.builder.splat(value, count), none, lanes)
+            new = Binary(agg.op, old, value, old.type)
         if variable is not None:
             root.read = root.written = True
             self._forget(root)
-            self.builder.assign(variable, self._masked(new, variable, lanes))
+            self.builder.assign(variable, new if product is None else self._masked(new, variable, lanes))
             return
         merged = self.builder.let(_MERGED[agg], new)
         self.store(root, position, merged, lanes, hint)
@@ -339,7 +342,7 @@ class Memory:
             return value
         if not isinstance(value, (Var, Const)):
             value = self.builder.let("x", value)
-        return self.builder.select(lanes.mask, value, other)
+        return self.builder.let("x", self.builder.select(lanes.mask, value, other))
 
     # registers
 
