@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import gcd
 
@@ -36,6 +36,12 @@ from tile_opt.lowering.transpose import columns
 _MERGED = {
     Aggregation.SUM: "sum", Aggregation.PROD: "prod", Aggregation.MAX: "largest", Aggregation.MIN: "smallest"
 }  # fmt: skip
+
+
+SPREAD = 4
+"""Steps between elements up to which loading all between them and shuffling is cheaper than one load each."""
+WIDE = 8
+"""Lanes of a vector for which that pays."""
 
 
 class Home(Enum):
@@ -106,6 +112,8 @@ class Lanes:
 
 
 SCALAR = Lanes()
+Merge = Callable[[Expr], Expr]
+"""From the old value of a cell to the new one."""
 
 
 class Memory:
@@ -140,10 +148,29 @@ class Memory:
             return self.builder.let(hint, self._element(root, position, lanes, Type(root.dtype)))
         if stride == 1:
             return self.builder.let(hint, self._element(root, position, lanes, Type(root.dtype, lanes.count)))
+        if stride is not None and abs(stride) <= SPREAD and lanes.count >= WIDE and lanes.mask is None:
+            return self._spread(root, position, lanes, stride, hint)
         parts = [
             self._element(root, self._lane(position, lanes, n), SCALAR, Type(root.dtype)) for n in range(lanes.count)
         ]
         return self._assemble(parts, hint)
+
+    def _spread(self, root: Root, position: Position, lanes: Lanes, stride: int, hint: str) -> Expr:
+        """Every so-many-th element, by shuffles of the vectors that hold all elements between the first and the last."""
+        count, span = lanes.count, abs(stride) * (lanes.count - 1)
+        start = without(position.affine, lanes.symbol) + Affine.var(lanes.symbol) + min(0, stride * (count - 1))
+        places = [n * stride if stride > 0 else span + n * stride for n in range(count)]
+        value: Expr | None = None
+        for first in range(0, span + 1, count):
+            at = min(first, span + 1 - count)
+            part = self.load(root, replace(position, affine=start + at), lanes, hint)
+            mine = tuple(p - at if first <= p < first + count else None for p in places)
+            lane = tuple(p if p is not None else 0 for p in mine)
+            if value is not None:
+                lane = tuple(count + p if p is not None else n for n, p in enumerate(mine))
+            value = self.builder.let(hint, Shuffle(part if value is None else value, part, lane, part.type))
+        assert value is not None
+        return value
 
     def _element(self, root: Root, position: Position, lanes: Lanes, type: Type) -> Expr:
         assert root.ptr is not None
