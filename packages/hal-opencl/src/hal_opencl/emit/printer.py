@@ -11,9 +11,7 @@ from tile_ir.emit.walker import walk_statements
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
-    Access,
     Alloc,
-    Assign,
     AsyncCopy,
     AsyncWait,
     Atomic,
@@ -25,7 +23,6 @@ from tile_ir.semtree.nodes import (
     For,
     Function,
     Let,
-    Param,
     Space,
     Store,
     Type,
@@ -81,12 +78,6 @@ class OpenCLPrinter(MatrixExpressions):
         self._scopes.pop()
         return "\n".join(self._lines) + "\n"
 
-    def parameter(self, param: Param) -> str:
-        if not param.type.ptr:
-            return f"{self.type_name(param.type)} {self.declare(param.name)}"
-        restrict = "" if param.alias_of else "restrict "
-        return f"{self.pointer_name(param.type, param.access is Access.READ)} {restrict}{self.declare(param.name)}"
-
     def _array(self, node: Alloc, name: str) -> str:
         t = node.type
         element = "ushort" if t.dtype is DType.FLOAT16 else MEMORY[t.dtype]
@@ -110,9 +101,6 @@ class OpenCLPrinter(MatrixExpressions):
         self.line(f"{constant}{self.type_name(t)} {name} = {value};")
         if not node.mutable and interval is not None:
             self._intervals.known[name] = interval
-
-    def write_assign(self, node: Assign) -> None:
-        self.line(f"{self.lookup(node.name)} = {self.expression(node.value)};")
 
     def write_for(self, node: For) -> Sequence[Item]:
         interval = self._intervals.loop(node, self.lookup)
