@@ -78,7 +78,7 @@ class OpenCLExpressions(CLikePrinter):
         DType.INT64: "L", DType.UINT64: "UL", DType.UINT32: "u",
     }  # fmt: skip
     wraps_by_unsigned: ClassVar[bool] = True
-    unrolls: ClassVar[Mapping[Unroll, str]] = {Unroll.FULL: "#pragma unroll"}
+    unrolls: ClassVar[Mapping[Unroll, str]] = {Unroll.FULL: "#pragma unroll", Unroll.AUTO: "#pragma unroll 8"}
 
     def __init__(self, groups: tuple[int, int, int] = (1, 1, 1), dialect: Dialect = PLAIN) -> None:
         super().__init__(WORDS)
