@@ -26,6 +26,7 @@ from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
 from tile_opt.blocks.accesses import writes_all
+from tile_opt.blocks.buffers import first_fit
 from tile_opt.blocks.residence import (
     Links,
     LoopOrder,
@@ -41,7 +42,7 @@ from tile_opt.blocks.split import iterations
 from tile_opt.blocks.swaps import Clip, clip, local_copy, move, nbytes
 from tile_opt.blocks.tree import rebase, rewrite_matching
 from tile_opt.passes.accelerator.compute_deps import with_deps
-from tile_opt.passes.accelerator.memory_placement import first_fit, size_of
+from tile_opt.passes.accelerator.memory_placement import size_of
 from tile_opt.passes.accelerator.prune import contents_needed, without_dead_stores
 from tile_opt.passes.base import Pass, unit_name
 
