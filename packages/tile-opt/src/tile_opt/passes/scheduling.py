@@ -22,6 +22,7 @@ from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.pipeline import Pipeline, close_pipeline, open_pipeline
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.passes.base import Pass
+from tile_opt.passes.choosing import Choice
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, operands, renamed
 from tile_opt.plan.plan import Plan
@@ -86,6 +87,8 @@ class Scheduled:
 
     program: Program
     decisions: Mapping[str, Decision]
+    choices: tuple[Choice, ...] = ()
+    """Between kernels, by the passes that ran before."""
 
 
 @dataclass(frozen=True)
