@@ -34,6 +34,12 @@ AGAIN = 0.02
 """Share of a kernel's time that groups may spend on copies that others make, too, for the sake of balance."""
 MASKED = 1.5
 """Cycles of a mask that is made in every step."""
+SHALLOW = 128
+"""Steps of a reduction up to which writing the results takes a good part of the time."""
+LARGE, NEARLY = 240, 1.04
+"""Code that takes a fifth of a second to compile, and what of its speed a shorter tile may lose."""
+SHUFFLED = 4
+"""Instructions for a vector that lies across memory."""
 COMBINED = 10
 """Cycles that the lanes of one accumulator take to become one number."""
 
@@ -51,6 +57,8 @@ class Tile:
     """Of these, the cycles that the copies take."""
     rate: float = 0.0
     """Share of peak arithmetic inside the tile."""
+    code: int = 0
+    """Vector instructions of all copies of the tile, roughly."""
 
     def size(self, loop: str) -> int:
         return dict(self.rows).get(loop, 1)
@@ -58,8 +66,12 @@ class Tile:
 
 def tiles(facts: Facts) -> list[Tile]:
     """Register tiles of the main stage, the fastest first."""
-    found = [t for v in _vector_loops(facts) for t in _Along(facts, v).tiles()]
-    return sorted(found, key=lambda t: t.cycles)
+    found = sorted((t for v in _vector_loops(facts) for t in _Along(facts, v).tiles()), key=lambda t: t.cycles)
+    if not found or found[0].code <= LARGE:
+        return found
+    near = [t for t in found if t.cycles <= NEARLY * found[0].cycles]
+    short = min(near, key=lambda t: t.code)
+    return [short, *(t for t in found if t is not short)]
 
 
 def _vector_loops(facts: Facts) -> Iterator[str]:
@@ -142,7 +154,16 @@ class _Along:
             cycles += min(copying + in_panel * steps, in_place * steps)
         if cycles == float("inf"):
             return None
-        return Tile(self.vector, vectors, rows, tuple(packed), cycles + self._storing(rows), copied, rate)
+        cycles += self._storing(rows)
+        return Tile(
+            self.vector, vectors, rows, tuple(packed), cycles, copied, rate, self._code(count, rows, bool(packed))
+        )
+
+    def _code(self, count: int, rows: tuple[tuple[str, int], ...], packs: bool) -> int:
+        """Each step and each result, once per kind of edge; results across memory and copies are shuffled."""
+        edges = 3 if any(n in self.facts.constrained for n, _ in rows) else 1
+        across = self.scattered or (packs and any(o.strides.get(self.vector) not in (0, 1) for o in self.wide))
+        return count * edges * (SHUFFLED if across else 1) * (1 if self.extent % self.facts.lanes == 0 else 2)
 
     def _placed(self, operand: Operand, vectors: int) -> tuple[float, float, float]:
         """Cycles that each step waits for an operand where it lies and in a panel, and those of copying it to panels.
@@ -293,19 +314,21 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
         levels.insert(at, Level(Bind.NONE, (deep,)))
     sums = (Staging(facts.merged.buffer, len(levels) - 1, "REG"),) if deep is not None and facts.merged else ()
     levels += _own_levels(facts, tile, own)
-    stagings = tuple(_staging(facts, u, tile, at) for u in tile.packed)
+    pad = -facts.extents[tile.vector] % facts.lanes if tile.packed and not fixed else 0
+    stagings = tuple(_staging(facts, u, tile, at, pad) for u in tile.packed)
     kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
     edges = facts.tails(tile.vector, own or tile.vector in grid)
     return Plan(tuple(levels), stagings + sums, kept, edges, reason="register tile")
 
 
 def _all_near(facts: Facts, tile: Tile) -> bool:
-    """All panels together stay in the second cache, and the result does not: it is written row by row, lines in sequence."""
+    """All panels together stay in the second cache, the result does not, and steps are few beside it: rows are written in sequence."""
     near = facts.cache(2).bytes // 2
     panels = sum(o.elements * o.bytes for o in facts.operands if o.use in tile.packed)
     moved = {n for u in tile.packed for n in facts.names(u)} & set(facts.shared)
     written = max((nbytes(facts.view.type_of(u.buffer)) for u in facts.memory_uses() if u.writes), default=0)
-    return moved == {tile.vector} and panels <= near < written
+    steps = max((o.rows for o in facts.operands if o.use in tile.packed), default=0)
+    return moved == {tile.vector} and panels <= near < written and steps <= SHALLOW
 
 
 def _depth(facts: Facts, tile: Tile) -> Cover | None:
@@ -380,7 +403,7 @@ def _own_levels(facts: Facts, tile: Tile, own: bool) -> list[Level]:
     return [*levels, Level(Bind.VECTOR, (Cover(tile.vector, 1),), lanes=facts.lanes)]
 
 
-def _staging(facts: Facts, use: Use, tile: Tile, level: int) -> Staging:
+def _staging(facts: Facts, use: Use, tile: Tile, level: int, pad: int) -> Staging:
     names = facts.names(use)
     order = (*(n for n in facts.own_order(facts.main) if n in names), tile.vector)
-    return Staging(use.buffer, level, "L2", order)
+    return Staging(use.buffer, level, "L2", order, pad=pad)
