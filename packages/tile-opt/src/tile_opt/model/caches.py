@@ -60,7 +60,7 @@ def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
 
 
 def _node(tree: Tree) -> _Node:
-    own = [a for a in tree.accesses.values() if not a.buffer.in_registers]
+    own = [a for a in tree.accesses.values() if not (a.buffer.in_registers or tree.passing(a))]
     inner = [_node(t) for t in tree.inner]
     return _Node(tree, own, inner, [*own, *(a for n in inner for a in n.below)])
 
@@ -120,12 +120,10 @@ class _Walk:
         if full >= NONE_STAYS:
             return 0.0
         room = (NONE_STAYS - full) / (NONE_STAYS - ALL_STAY)
-        if self.hashed:
+        if self.hashed or not self._strided(touched):
             return min(1.0, room)
-        crowd = max((self._crowd(cache, one) for one in touched), default=0.0)
-        ways = (
-            (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd + full > ANY_WAY and self._strided(touched) else 1.0
-        )
+        crowd = max(self._crowd(cache, one) for one in touched)
+        ways = (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd + full > ANY_WAY else 1.0
         return max(0.0, min(1.0, room, ways))
 
     def _strided(self, touched: Sequence[_Touched]) -> bool:
