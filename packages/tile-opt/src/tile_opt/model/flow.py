@@ -62,7 +62,7 @@ def block_flow(tree: Tree, parts: Sequence[Flow], machine: Machine) -> Flow:
 
 
 def again(flow: Flow, machine: Machine) -> float:
-    """Cycles that a whole kernel waits for its last results, while the next run of it begins."""
+    """Cycles of one entry that are spent waiting for its last results, while the next entry begins."""
     return _hidden(flow.cycles, flow.depth, flow.issue, machine) - flow.cycles
 
 

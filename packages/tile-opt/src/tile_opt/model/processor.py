@@ -118,7 +118,7 @@ def _add(found: dict[str, Cause], cause: Cause) -> None:
 def _phases(tree: Tree, machine: Machine, lines: Mapping[int, Lines], registers: int) -> list[Phase]:
     phases: list[Phase] = []
     rest, flow = _collect(tree, machine, lines, phases, registers)
-    rest.waits += again(flow, machine)
+    rest.waits += again(flow, machine) * tree.entries
     return [*phases, rest]
 
 
