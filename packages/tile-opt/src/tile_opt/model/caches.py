@@ -80,7 +80,8 @@ class _Touched:
         """Find the boxes while the loops `fixed` stand still and all others run."""
         boxes = [box(a, fixed, self.line) for a in self.accesses]
         self.boxes = union(boxes, self.line) if len(boxes) > 1 else boxes
-        self.lines = min(sum(b.lines(self.line) for b in self.boxes), -(-self.buffer.bytes // self.line))
+        lines = sum([b.lines(self.line) for b in self.boxes])
+        self.lines = min(lines, -(-self.buffer.bytes // self.line))
 
 
 class _Walk:
@@ -110,26 +111,28 @@ class _Walk:
         total = part = sum(t.lines for t in touched)
         if self.split not in fixed and self.ways > 1:
             part = sum(t.lines / self.ways if t.moved else t.lines for t in touched)
+        strided = not self.hashed and self._strided(touched)
         return [
-            self._stays(cache, touched, part if private else total)
+            self._stays(cache, touched if strided else (), part if private else total)
             for cache, private in zip(self.caches, self.private, strict=True)
         ]
 
-    def _stays(self, cache: Cache, touched: Sequence[_Touched], lines: float) -> float:
+    def _stays(self, cache: Cache, strided: Sequence[_Touched], lines: float) -> float:
+        """The share of so many lines that stays; what is `strided` needs room in its sets."""
         full = lines * self.line / cache.bytes
         if full >= NONE_STAYS:
             return 0.0
         room = (NONE_STAYS - full) / (NONE_STAYS - ALL_STAY)
-        if self.hashed or not self._strided(touched):
+        if not strided:
             return min(1.0, room)
-        crowd = max(self._crowd(cache, one) for one in touched)
+        crowd = max(self._crowd(cache, one) for one in strided)
         ways = (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd + full > ANY_WAY else 1.0
         return max(0.0, min(1.0, room, ways))
 
     def _strided(self, touched: Sequence[_Touched]) -> bool:
         """Most lines belong to short runs far apart."""
-        short = sum(t.lines for t in touched if any(b.rows and b.count >= MANY and b.run < SHORT for b in t.boxes))
-        return short > sum(t.lines for t in touched) / 2
+        boxes = [b for t in touched for b in t.boxes if b.rows and b.count >= MANY and b.run < SHORT]
+        return bool(boxes) and sum(b.lines(self.line) for b in boxes) > sum(t.lines for t in touched) / 2
 
     def _crowd(self, cache: Cache, one: _Touched) -> float:
         """Share of the ways of the sets that a buffer falls into, beyond its share of the whole cache."""

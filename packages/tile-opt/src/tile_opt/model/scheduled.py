@@ -16,7 +16,6 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement
 
 from tile_opt.lowering.points import OUTSIDE, Nest
 
-_ZERO = Affine()
 STATIC = (Bind.UNROLL, Bind.VECTOR)
 """Loops that are straight-line code."""
 ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
@@ -217,13 +216,14 @@ def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[
 
 
 def _view(ref: Refinement, parent: _View | None, nest: Nest, around: frozenset[str]) -> _View:
-    strides = tuple(s * ref.type.dtype.bytes for s in ref.type.strides)
+    element = ref.type.dtype.bytes
+    strides = tuple([s * element for s in ref.type.layout.strides])
     if ref.dir is Direction.ALLOC:
         return _View(_buffer(ref, ref.into, around), Affine(), (), strides)
     assert parent is not None
     access = ref.access[len(ref.access) - len(strides) :]
-    if all(form == _ZERO for form in access):
-        return _View(parent.buffer, parent.affine, parent.quasi, strides)
+    if not any(isinstance(form, DivMod) or form.terms or form.const for form in access):
+        return parent if parent.strides == strides else _View(parent.buffer, parent.affine, parent.quasi, strides)
     affine, quasi = _address(access, strides, nest)
     return _View(parent.buffer, parent.affine + affine, (*parent.quasi, *quasi), strides)
 
