@@ -36,13 +36,15 @@ class Launch:
     device has such calls: then the time is that of the step in a program that is called directly.
     """
 
-    __slots__ = ("_again", "_brief", "_prepared", "buffers", "kernel")
+    __slots__ = ("_again", "_brief", "buffers", "kernel", "prepared")
 
-    def __init__(self, kernel: str, prepared: Prepared, buffers: tuple[Buffer, ...], again: Callable[[], Direct | None]) -> None:
+    def __init__(
+        self, kernel: str, prepared: Prepared, buffers: tuple[Buffer, ...], again: Callable[[], Direct | None]
+    ) -> None:
         self.kernel = kernel
         """Name of the scheduled kernel; "" for a fill or a copy of a whole buffer."""
         self.buffers = buffers
-        self._prepared, self._again = prepared, again
+        self.prepared, self._again = prepared, again
         self._brief: Direct | None = None
 
     def seconds(self) -> float:
@@ -58,7 +60,7 @@ class Launch:
 
     def _once(self) -> float:
         start = time.perf_counter()
-        measured = self._prepared.run(self.buffers, profile=True).wait().seconds
+        measured = self.prepared.run(self.buffers, profile=True).wait().seconds
         return time.perf_counter() - start if measured is None else measured
 
 

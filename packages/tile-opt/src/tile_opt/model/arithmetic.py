@@ -361,4 +361,3 @@ def crossing(access: Access, vector: Loop, bytes_: float, machine: Machine) -> f
     if align >= bytes_:
         return 0.0
     return (bytes_ - max(align, access.dtype.bytes)) / line
-

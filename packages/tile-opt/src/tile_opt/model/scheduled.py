@@ -156,7 +156,6 @@ class Tree:
     def static(self) -> tuple[Loop, ...]:
         return tuple(i for i in self.loops if i.bind in STATIC)
 
-
     @property
     def vector(self) -> Loop | None:
         """Its own loop across vector lanes."""
