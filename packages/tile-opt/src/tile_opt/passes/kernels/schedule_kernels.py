@@ -17,8 +17,8 @@ from tile_opt.plan.space.cpu import plans
 
 WEIGHED = 4
 """Plans of a long kernel that the cost model compares."""
-LONG = 1 << 20
-"""Operations of one."""
+LONG = 1 << 23
+"""Operations of one: what comparing costs is less than a hundred runs."""
 
 
 @dataclass(frozen=True)
