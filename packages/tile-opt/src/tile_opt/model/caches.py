@@ -7,10 +7,10 @@ hand for the next iteration; so a whole run of that loop fetches each distinct l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from tile_ir.machine import Cache, Machine
+from tile_ir.machine import Cache, Machine, Pages
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.model.footprint import Box, box, union
@@ -48,8 +48,21 @@ class _Node:
 def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
     """By `id` of each tree with statements: the lines its statements fetch, per buffer and level, in the whole kernel.
 
-    A kernel is taken to run again and again: what fits in a level is there when it starts.
+    A kernel is taken to run again and again: what fits in a level is there when it starts. Behind the caches, where pages
+    matter, follow those that each level of translations looks up.
     """
+    found = _traffic(tree, machine)
+    if not _many_pages(tree, machine):
+        return found
+    pages = _traffic(tree, replace(machine, caches=_translations(machine), pages=Pages()))
+    huge = machine.pages.huge_from
+    for number, lines in found.items():
+        for buffer, levels in lines.items():
+            levels += [0.0 if 0 < huge <= buffer.bytes else n for n in pages[number][buffer]]
+    return found
+
+
+def _traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
     walk = _Walk(tree, machine)
     root = _node(tree)
     walk.enter(root, frozenset())
@@ -57,6 +70,27 @@ def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
     found: dict[int, Lines] = {}
     walk.share(root, total, found)
     return found
+
+
+def _translations(machine: Machine) -> tuple[Cache, ...]:
+    """The levels that keep translations of addresses, as caches of pages."""
+    page, tlbs = machine.pages.bytes, machine.pages.tlbs
+    return tuple(Cache(n, t.entries * page, t.entries, page) for n, t in enumerate(tlbs, 1))
+
+
+def _many_pages(tree: Tree, machine: Machine) -> bool:
+    """Some loop steps over pages, of more than the nearest translations reach."""
+    pages = machine.pages
+    if machine.is_gpu or not pages.tlbs:
+        return False
+    reach = pages.tlbs[0].entries * pages.bytes
+    return any(
+        term.stride >= pages.bytes and term.stride * term.extent > reach
+        for leaf in tree.walk()
+        for access in leaf.accesses.values()
+        if not 0 < pages.huge_from <= access.buffer.bytes
+        for term in access.terms
+    )
 
 
 def _node(tree: Tree) -> _Node:

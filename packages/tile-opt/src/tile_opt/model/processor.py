@@ -167,9 +167,10 @@ def _own(phase: Phase, tree: Tree, machine: Machine, lines: Lines, registers: in
     written = {a.buffer for a in tree.accesses.values() if a.writes}
     read = {a.buffer for a in tree.accesses.values() if a.reads}
     for buffer, levels in lines.items():
-        for level, count in enumerate(levels):
+        phase.pages += sum(n * t.latency for n, t in zip(levels[len(phase.reads) :], machine.pages.tlbs, strict=False))
+        for level, count in enumerate(levels[: len(phase.reads)]):
             bytes_ = count * machine.caches[0].line
-            last = level == len(levels) - 1
+            last = level == len(phase.reads) - 1
             phase.writes[level] += bytes_ if buffer in written else 0
             phase.reads[level] += bytes_ if buffer in read or not last else 0
     return leaf_flow(tree, work, passes, machine)
