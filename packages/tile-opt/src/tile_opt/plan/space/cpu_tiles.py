@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -24,6 +24,8 @@ TURNED = 0.5
 """Cycles per element that a copy transposes in registers."""
 SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
+UNSEEN = 8
+"""Cycles of a line from afar that a kernel with much arithmetic does not see."""
 IN_ORDER = 0.05
 """Of the time that a line in sequence takes to come nearer, what a kernel with much arithmetic still sees."""
 TIGHT, ROOM = 0.03, 2
@@ -147,7 +149,8 @@ class _Along:
         packed: list[Use] = []
         copied = 0.0
         cycles = steps * (step + sum(_broadcast(facts, o, rows) for o in facts.operands if o not in self.wide))
-        for operand, in_place, in_panel, copying in placed:
+        for operand, near, in_panel, copying in placed:
+            in_place = near + _refetched(facts, operand, vectors, rows)
             if copying + in_panel * steps < in_place * steps:
                 packed.append(operand.use)
                 copied += copying
@@ -235,6 +238,26 @@ def _in_place(facts: Facts, operand: Operand, vectors: int) -> float:
     return (max(1.0, run / 64) * 0.25 if operand.step % 64 else 0.0) + _strided(facts, operand, run)
 
 
+def _refetched(facts: Facts, operand: Operand, vectors: int, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles that one step waits for lines from afar where a panel lies in pieces: groups take the rows first."""
+    run = vectors * facts.lanes * operand.bytes
+    if operand.rows == 1 or operand.step in (run, *range(64)) or _fits(facts, operand, operand.strides):
+        return 0.0
+    tiles = prod(-(-facts.extents[n] // size) for n, size in rows if n not in operand.strides)
+    lines = run / facts.cache(3).line + (operand.step % facts.cache(3).line != 0)
+    return lines * _from_afar(facts) / max(1.0, tiles / wanted_groups(facts))
+
+
+def _from_afar(facts: Facts) -> float:
+    """Cycles that each line which the second cache does not hold costs, out of order."""
+    return max(0.0, facts.line_cost(3) - UNSEEN)
+
+
+def _fits(facts: Facts, operand: Operand, loops: Iterable[str]) -> bool:
+    """What these loops walk of an operand stays in the second cache, beside as much again."""
+    return prod(facts.extents[n] for n in loops) * operand.bytes <= facts.cache(2).bytes / 2
+
+
 def _strided(facts: Facts, operand: Operand, run: int) -> float:
     """Cycles that one step waits for a run of bytes, the next of which lies elsewhere."""
     lines = max(1.0, run / 64)
@@ -271,7 +294,16 @@ def _broadcast(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]
     if operand.rows == 1 or operand.step < 64:
         return 0.0
     side = prod(size for name, size in rows if operand.strides.get(name) == 1)
-    return _repeats(operand, rows) / side * _strided(facts, operand, side * operand.bytes)
+    near = _repeats(operand, rows) / side * _strided(facts, operand, side * operand.bytes)
+    return near + _afresh(facts, operand, rows)
+
+
+def _afresh(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles that one step waits for lines from afar: each vector walks all rows again, which the second cache may not hold."""
+    walked = [n for n in operand.strides if n not in facts.shared or n in dict(rows)]
+    if _fits(facts, operand, walked):
+        return 0.0
+    return _repeats(operand, rows) * operand.bytes / facts.cache(3).line * _from_afar(facts)
 
 
 def _packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
