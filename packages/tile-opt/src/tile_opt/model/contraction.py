@@ -123,10 +123,14 @@ class Contraction:
         return any((loop, 1) in d and len(d) > 1 for o in self.operands for d in o.dims)
 
     @cached_property
+    def results(self) -> list[Use]:
+        """What the kernel stores."""
+        return [u for s in self.view.stages for u in s.uses if u.writes and not self.view.is_local(u.buffer)]
+
+    @cached_property
     def contiguous(self) -> str | None:
         """The shared loop along which every result is stored side by side."""
-        local = self.view.is_local
-        outs = [u for s in self.view.stages for u in s.uses if u.writes and not local(u.buffer)]
+        outs = self.results
         found = (n for n in reversed(self.shared) if outs and all(flat_stride(self.view, u, n) == 1 for u in outs))
         return next(found, None)
 

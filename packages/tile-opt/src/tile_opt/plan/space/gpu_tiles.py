@@ -15,6 +15,7 @@ from math import prod
 
 from tile_ir.target import Target
 
+from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import Contraction, contraction
 from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
@@ -98,13 +99,18 @@ class TileSpace:
         Not those that a constraint cuts: its lanes would go their own ways.
         """
         shared = self.work.shared
-        longest = max(self.work.reused, key=lambda n: (not self.work.partners(n), shared[n]), default=None)
+        longest = max(self.work.reused, key=self._suits_lanes, default=None)
         near = self.work.contiguous
         if near in self.work.reused and near not in self._tied and shared[near] >= MANY:
             return (near,)
         found = [n for n in (near, longest, list(shared)[-1]) if n is not None]
         whole = [n for n in found if n not in self._tied] or found
         return tuple(dict.fromkeys(whole))[:2]
+
+    def _suits_lanes(self, loop: str) -> tuple[bool, bool, int]:
+        """No window, long enough, and near in the results: images of a batch are far apart."""
+        out = self.work.results[0]
+        return not self.work.partners(loop), self.work.shared[loop] >= MANY, -flat_stride(self.work.view, out, loop)
 
     @cached_property
     def _tied(self) -> set[str]:
@@ -249,9 +255,12 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
         return
     space, windows = TileSpace(work, target), WindowSpace(work, target)
     found: list[tuple[float, Callable[[], Plan]]] = []
+    near = windows.best()
     for r in space.best():
+        if near and not r.tile.staged:
+            continue
         found.append((OPTIMISM * r.cost.seconds, GroupPlan(work, r.tile, r.cost, space.costs).plan))
-    for f in windows.best():
+    for f in near:
         found.append((f.cost.seconds, partial(window_plan, windows, f)))
     for _, plan in sorted(found, key=lambda pair: pair[0]):
         yield plan()
