@@ -8,13 +8,12 @@ from typing import ClassVar
 
 from tile_ir.machine import Machine
 from tile_ir.names import claim
-from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Const, Load, LoadIndex, Op, Program, Statement, Store
+from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Program, Statement, Store
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
 from tile_opt.blocks.tree import main_of, with_kernels
-from tile_opt.kernel.regroup import fresh_all
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import elements, is_elementwise, op_cost, points
@@ -126,10 +125,10 @@ class _Work:
             found[k] = view
         return found
 
-    def move(self, number: int, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> None:
-        """Kernel `number` becomes part of its readers."""
+    def move(self, number: int, view: KernelView, readers: dict[int, KernelView]) -> None:
+        """Kernel `number` has become part of its readers."""
         for k, reader in readers.items():
-            self.views[k] = _inlined(reader, view, producer)
+            self.views[k] = reader
         self.views[number] = self.kernels[number] = None
         for buffer in _touched(None, view):
             self.touching[buffer].discard(number)
@@ -274,16 +273,18 @@ def _renamed(s: Statement, scalars: dict[str, str], uses: dict[str, str], taken:
 
 
 def _spliced(body: tuple[Statement, ...], use: str, inner: tuple[Statement, ...], stored: str) -> tuple[Statement, ...]:
-    """`body` with the loads from `use` replaced by `inner` (once), their scalars by `stored`."""
+    """`body` with the loads from `use` replaced by `inner`, their scalars by `stored`; what `inner` loads is loaded once."""
+    loaded = {s.src: s.dst for s in inner if isinstance(s, Load) and not s.at} | {use: stored}
     out: list[Statement] = []
     alias: dict[str, str] = {}
     placed = False
     for s in body:
-        if isinstance(s, Load) and s.src == use:
+        value = loaded.get(s.src) if isinstance(s, Load) and not s.at else None
+        if isinstance(s, Load) and value is not None:
             if not placed:
                 out.extend(inner)
                 placed = True
-            alias[s.dst] = stored
+            alias[s.dst] = value
         else:
             out.append(renamed_operands(s, alias))
     return tuple(out)
@@ -292,13 +293,17 @@ def _spliced(body: tuple[Statement, ...], use: str, inner: tuple[Statement, ...]
 def renamed_operands(statement: Statement, alias: dict[str, str]) -> Statement:
     """`statement` with the scalars it reads renamed; its sibling dependencies are dropped with the old numbering."""
     match statement:
-        case Op():
-            return replace(statement, args=tuple(alias.get(a, a) for a in statement.args), deps=())
+        case Op(args=args):
+            if not statement.deps and alias.keys().isdisjoint(args):
+                return statement
+            return replace(statement, args=tuple(alias.get(a, a) for a in args), deps=())
         case Store():
             at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
             return replace(statement, src=alias.get(statement.src, statement.src), at=at, deps=())
-        case Load():
-            at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
+        case Load(at=offsets):
+            if not offsets and not statement.deps:
+                return statement
+            at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in offsets)
             return replace(statement, at=at, deps=())
         case _:
             return statement
