@@ -47,7 +47,7 @@ class Forecast:
 def forecast(view: KernelView, machine: Machine) -> Forecast:
     """The cost of a kernel whose shared loops are around its stages, with every local buffer in its `allocs`."""
     busy = _busy(view, machine)
-    cycles = sum(_stage_cycles(view, stage, machine) for stage in view.stages)
+    cycles = sum(_cycles(view, machine))
     seconds = cycles / (machine.clock_ghz * 1e9) / busy
     launch = machine.launch.kernel + (machine.launch.handoff if busy > 1 else 0)
     return Forecast(seconds, _memory_seconds(view, machine, busy), launch)
@@ -57,7 +57,7 @@ def forecast_tiled(parts: Sequence[KernelView], boxes: Collection[str], machine:
     """The cost of kernels that run on tiles, and exchange `boxes` that are private to a tile."""
     tiles = prod(i.range for i in parts[0].loops if i.bind is Bind.GRID)
     busy = max(1, min(machine.cores, tiles))
-    cycles = sum(_stage_cycles(view, stage, machine) for view in parts for stage in view.stages)
+    cycles = sum(c for view in parts for c in _cycles(view, machine))
     mains = {(r.into, w): nbytes(r.type) for v in parts for r, w in _main_uses(v) if r.into not in boxes}
     whole = sum({name: size for (name, _), size in mains.items()}.values())
     memory = sum(_move(size, whole, writes, machine, busy) for (_, writes), size in mains.items())
@@ -83,22 +83,29 @@ def _busy(view: KernelView, machine: Machine) -> int:
 # --- arithmetic ------------------------------------------------------------------------------------
 
 
-def _stage_cycles(view: KernelView, stage: Stage, machine: Machine) -> float:
-    """Cycles of one core for all iterations of a stage."""
+def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
+    """Cycles of one core for all iterations of each stage."""
     width = _width(view, machine)
-    lane = lane_loop(view, stage, width)
+    shared = next((i for i in reversed(view.loops) if _takes_lanes(view, i, width)), None)
+    ranges = view.ranges
+    walks = any(s.loops for s in view.stages)
+    for stage in view.stages:
+        lane = shared or next((i for i in reversed(stage.loops) if _row_lanes(view, stage, i)), None)
+        each = _iteration_cycles(view, stage, lane, width, machine)
+        hidden = HIDDEN if lane is None and walks and not stage.loops else 1
+        yield points(stage, ranges) / (width if lane is not None else 1) * each * hidden
+
+
+def _iteration_cycles(view: KernelView, stage: Stage, lane: Index | None, width: int, machine: Machine) -> float:
+    """Cycles of one iteration of a stage, or of one vector of them along `lane`."""
     ports = machine.ports
-    count = points(stage, view.ranges)
     work = max(1, op_cost(stage)) / ports.fma
     if lane is not None and is_heavy(view, stage) and len(view.loops) > 1 and lane in view.loops:
-        return count / width * work
-    loads, stores = _accesses(view, stage, lane, machine)
+        return work
+    loads, stores = _accesses(view, stage, lane, 1 if lane is None else width, machine)
     each = max(work, loads / ports.load, stores / ports.store)
     chained = (merged_use(stage) is not None and bool(stage.loops)) or carries(stage)
-    if lane is None:
-        hidden = HIDDEN if not stage.loops and any(s.loops for s in view.stages) else 1
-        return count * max(each, ports.add_latency if chained else 0) * hidden
-    return count / width * each
+    return max(each, ports.add_latency) if lane is None and chained else each
 
 
 def _width(view: KernelView, machine: Machine) -> int:
@@ -108,7 +115,7 @@ def _width(view: KernelView, machine: Machine) -> int:
     return max(1, machine.vector.bytes // scalar_bytes(view))
 
 
-def _accesses(view: KernelView, stage: Stage, lane: Index | None, machine: Machine) -> tuple[float, float]:
+def _accesses(view: KernelView, stage: Stage, lane: Index | None, width: int, machine: Machine) -> tuple[float, float]:
     """Loads and stores of one iteration, or of one vector of them; cells of their own are registers."""
     loads = stores = 0.0
     for use in stage.uses:
@@ -116,7 +123,7 @@ def _accesses(view: KernelView, stage: Stage, lane: Index | None, machine: Machi
             continue
         step = 0 if lane is None else flat_stride(view, use, lane.name)
         far = lane is not None and step not in (0, 1)
-        times = 1.0 if not far else float(SECTORS) if machine.occupancy is not None else float(_width(view, machine))
+        times = 1.0 if not far else float(SECTORS) if machine.occupancy is not None else float(width)
         loads += times if use.reads else 0
         stores += times if use.writes else 0
     return loads, stores
@@ -128,12 +135,6 @@ def _in_register(view: KernelView, stage: Stage, use: Use) -> bool:
         return True
     own = set(stage.loop_names)
     return bool(own) and not any(own.intersection(f.names) for f in use.forms)
-
-
-def lane_loop(view: KernelView, stage: Stage, width: int) -> Index | None:
-    """The loop that vector lanes take in a stage: one around all stages, or one of its own; None where it runs alone."""
-    shared = next((i for i in reversed(view.loops) if _takes_lanes(view, i, width)), None)
-    return shared or next((i for i in reversed(stage.loops) if _row_lanes(view, stage, i)), None)
 
 
 def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
