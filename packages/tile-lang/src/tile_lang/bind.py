@@ -38,7 +38,7 @@ def bind(
         _bind_statement(scope, statement)
     outputs = [_output(scope, function, k) for k in range(len(function.outputs))]
     if scope.diagnostics:
-        raise _error(scope.diagnostics[: limits.max_errors])
+        raise _error(limits.shortened(scope.diagnostics))
     inputs = tuple(Param(i.name.id, types[i.name.id]) for i in function.inputs)
     pairs = tuple((o.id, t.name) for o, t in zip(function.outputs, outputs, strict=True) if t is not None)
     return Program(name, inputs, live_ops(scope.ops, [value for _, value in pairs]), pairs)
@@ -168,7 +168,7 @@ def _output(scope: Scope, function: ast.Function, k: int) -> Tensor | None:
         if earlier is not None:
             fail("TILE-E104", f"{name} is an output twice", span, None, Note("first here", earlier.span))
         if name not in scope.values:
-            near = suggest(name, scope.values)
+            near = scope.near(name)
             hint = f"did you mean {near}?" if near else f"add a statement that assigns {name}"
             fail("TILE-E104", f"the output {name} is never assigned", span, hint)
         found.append(_as_output(scope, scope.lookup(name, span), name, span))

@@ -28,6 +28,7 @@ CODES: dict[str, str] = {
     "TILE-E024": "text follows the end of the function",
     "TILE-E025": "a statement that assigns nothing",
     "TILE-E050": "one of the limits in tile_lang.Limits is exceeded",
+    "TILE-E051": "more mistakes were found than are shown",
     "TILE-E101": "a name is used and nothing defines it",
     "TILE-E102": "a name is assigned twice",
     "TILE-E103": "an input is named twice",

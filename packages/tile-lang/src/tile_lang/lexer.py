@@ -108,6 +108,8 @@ def lex(source: Source) -> Lexed:
             tokens.append(_number(lexed, Token(kind, text, start, end)))
         elif kind == "comment":
             lexed.comments.append(Token("COMMENT", text.rstrip(), start, end))
+        elif kind == "unknown" and len(lexed.diagnostics) >= MOST_REPORTED:
+            continue
         elif kind == "escaped":
             tokens.append(Token("ID" if text[0] == "#" else "IDX", text[1:], start, end))
         else:
@@ -211,8 +213,13 @@ _REPAIRS: dict[str, Callable[[Lexed, Token], Token | None]] = {
 }
 
 
+MOST_REPORTED = 1_000
+"""Bad characters of one text that are reported; nobody reads so many."""
+
+
 def _report(lexed: Lexed, token: Token, code: str, message: str, hint: str | None = None) -> None:
-    lexed.diagnostics.append(Diagnostic(code, message, Span(lexed.source, token.start, token.end), hint))
+    if len(lexed.diagnostics) < MOST_REPORTED:
+        lexed.diagnostics.append(Diagnostic(code, message, Span(lexed.source, token.start, token.end), hint))
 
 
 def _quote(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tile_ir.diagnostics import Diagnostic, Span, TileLimitError
@@ -42,7 +43,16 @@ class Limits:
     max_bytes: int = 1 << 42
     max_ops: int = 100_000
     max_constant_bits: int = 4_096
-    max_errors: int = 50
+    max_errors: int = 100
+
+    def shortened(self, diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
+        """The first `max_errors`, and how many more there are."""
+        shown = list(diagnostics[: self.max_errors])
+        rest = len(diagnostics) - len(shown)
+        if rest:
+            more = f"{rest} more {'error is' if rest == 1 else 'errors are'} not shown"
+            shown.append(Diagnostic("TILE-E051", more, diagnostics[self.max_errors].span))
+        return shown
 
     def diagnostic(self, name: str, value: int, span: Span | None = None) -> Diagnostic:
         """The finding for a limit that `value` exceeds: names the limit, both numbers and how to raise it."""

@@ -29,6 +29,9 @@ from tile_lang.limits import Limits
 from tile_lang.types import literal, unify, weak_dtype
 from tile_lang.values import BindFailure, Const, Draw, Failed, Tensor, TupleValue, Value, fail
 
+MOST_COMPARED = 50_000
+"""Names that suggestions are looked for among, in all of one binding: about half a second."""
+
 
 @dataclass(slots=True)
 class Scope:
@@ -42,6 +45,7 @@ class Scope:
     taken: set[str] = field(default_factory=set[str])
     _casts: dict[tuple[str, DType], Tensor] = field(default_factory=dict[tuple[str, DType], Tensor])
     _next: int = 0
+    _compared: int = 0
 
     # --- names -----------------------------------------------------------------------------------
 
@@ -57,12 +61,17 @@ class Scope:
     def lookup(self, name: str, span: Span) -> Value:
         """What a name stands for; TILE-E101 with a suggestion when nothing does."""
         if name not in self.values:
-            near = suggest(name, self.values)
+            near = self.near(name)
             fail("TILE-E101", f"{name} is not defined", span, f"did you mean {near}?" if near else None)
         value = self.values[name]
         if isinstance(value, Failed):
             raise BindFailure
         return value
+
+    def near(self, name: str) -> str | None:
+        """The defined name that was probably meant. A text of thousands of mistakes gets this for the first ones only."""
+        self._compared += len(self.values)
+        return suggest(name, self.values) if self._compared <= MOST_COMPARED else None
 
     def fresh(self) -> str:
         """A name for an intermediate value that no source can spell."""
@@ -219,6 +228,8 @@ def unified(
 
 def join_shapes(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
     """The broadcast shape, or None."""
+    if left == right or not left:
+        return right
     rank = max(len(left), len(right))
     a, b = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
     if any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tile_ir.dtype import DType
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Const, Op
 
+from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.view import KernelView, Use
 
 
@@ -37,7 +37,7 @@ def limits_inside(forms: tuple[Affine, ...], sizes: tuple[int, ...], extents: Ma
 def scalar_bytes(view: KernelView) -> int:
     """Width of the widest scalar the kernel works with, in bytes."""
     dtypes = {view.type_of(u.buffer).dtype for s in view.stages for u in s.uses}
-    dtypes |= {b.dtype for s in view.stages for b in s.body if isinstance(b, Const | Op)}
+    dtypes |= {dtype for s in view.stages for dtype in facts(s.body).dtypes}
     return max((_working_bytes(d) for d in dtypes), default=4)
 
 

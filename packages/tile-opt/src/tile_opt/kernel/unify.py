@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Load, Order, Store, TensorType
+from tile_ir.stripe.nodes import Bind, Index, Order, TensorType
 
+from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.digits import dense_digits
 from tile_opt.kernel.view import Stage, Use
 
@@ -176,7 +177,4 @@ def _dims(use: Use, name: str, stage: Stage, whole: TensorType) -> tuple[tuple[i
 
 def is_indirect(stage: Stage, use: Use) -> bool:
     """The body adds subscripts of its own to this access."""
-    return any(
-        (isinstance(s, Load) and s.at and s.src == use.name) or (isinstance(s, Store) and s.at and s.dst == use.name)
-        for s in stage.body
-    )
+    return use.name in facts(stage.body).indirect

@@ -26,7 +26,9 @@ from tile_ir.stripe.nodes import (
     Statement,
     TensorType,
 )
-from tile_ir.stripe.walk import index_names, with_indexes
+from tile_ir.stripe.walk import with_indexes
+
+from tile_opt.kernel.bodies import facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +85,13 @@ class Stage:
         """Replace loop names by forms in every access, constraint and `load_index`."""
         if not values:
             return self
+        moved = not facts(self.body).indexes.isdisjoint(values)
         return replace(
             self,
             constraints=tuple(c.substitute(values) for c in self.constraints),
             guard=tuple(c.substitute(values) for c in self.guard),
             uses=tuple(u.substitute(values) for u in self.uses),
-            body=tuple(with_indexes(s, values) for s in self.body),
+            body=tuple(with_indexes(s, values) for s in self.body) if moved else self.body,
         )
 
     def names(self) -> set[str]:
@@ -96,9 +99,7 @@ class Stage:
         found = {n for u in self.uses for f in u.forms for n in f.names}
         found |= {n for c in self.constraints for n in c.names}
         found |= {n for c in self.guard for n in c.names}
-        for statement in self.body:
-            found |= index_names(statement)
-        return found
+        return found | facts(self.body).indexes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from tile_ir.ops import OPS, Aggregation, Signature
-from tile_ir.stripe.nodes import Bind, Op, Order, TensorType
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.nodes import Bind, Order, TensorType
 
+from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.view import KernelView, Stage, Use
 
 MERGING = (Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN)
@@ -38,15 +39,7 @@ def is_elementwise(stage: Stage) -> bool:
 
 def op_cost(stage: Stage) -> int:
     """Arithmetic of one iteration in adds; a math function counts as twelve."""
-    return sum(_weight(s) for s in stage.body if isinstance(s, Op))
-
-
-def _weight(op: Op) -> int:
-    if op.name in ("ident",):
-        return 0
-    if op.name in ("div", "sqrt", "recip"):
-        return 4
-    return 12 if OPS[op.name].signature is Signature.MATH and op.name not in ("ceil", "floor", "round") else 1
+    return facts(stage.body).cost
 
 
 def is_heavy(view: KernelView, stage: Stage) -> bool:

@@ -91,6 +91,15 @@ def _seconds(view: KernelView, producer: Use, readers: dict[int, KernelView], ma
     return sum(forecast_flat(_inlined(r, view, producer), machine) for r in readers.values()), apart
 
 
+def _in_step(view: KernelView, producer: Use, reader: KernelView) -> bool:
+    """The reader walks memory as the producer does, so that lanes which take the one take the other."""
+    stage, theirs = view.stages[0], reader.stages[0]
+    if len(reader.stages) > 1 or reader.loops or theirs.constraints or theirs.guard or stage.loops != theirs.loops:
+        return False
+    moved = [u for u in theirs.uses if u.writes or u.buffer == producer.buffer]
+    return is_elementwise(theirs) and all(u.forms == producer.forms for u in moved)
+
+
 class _Work:
     """The kernels of a program while producers move into their readers; `touching` finds a buffer's kernels at once."""
 
