@@ -29,8 +29,8 @@ from tile_lang.limits import Limits
 from tile_lang.types import literal, unify, weak_dtype
 from tile_lang.values import BindFailure, Const, Draw, Failed, Tensor, TupleValue, Value, fail
 
-MOST_COMPARED = 50_000
-"""Names that suggestions are looked for among, in all of one binding: about half a second."""
+MOST_COMPARED = 20_000
+"""Names that suggestions are looked for among, in all of one binding: a fraction of a second."""
 
 
 @dataclass(slots=True)
