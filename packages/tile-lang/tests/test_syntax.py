@@ -154,10 +154,10 @@ def test_deep_trees_compare_and_hash_without_recursion() -> None:
     ],
 )
 def test_limits_are_diagnosed_quickly(statement: str, limit: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(TileLimitError) as caught:
         parse(wrap(statement))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5  # of this process, however busy the machine
     (diagnostic,) = caught.value.diagnostics
     assert (
         diagnostic.code == "TILE-E050" and limit in diagnostic.message and f"Limits({limit}=" in (diagnostic.hint or "")
