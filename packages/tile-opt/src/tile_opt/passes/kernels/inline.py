@@ -29,8 +29,8 @@ class Inline(ChoosingPass):
 
     A producer is inlined when all its consumers together evaluate it at most `max_recompute` times per
     element, or when it costs at most `trivial_cost` operations and all consumers are elementwise.
-    Bodies beyond `max_body` statements are stored: their temporary costs nothing beside them, and
-    every step of a long chain would copy all steps before it. One with math functions (`costly` operations or more)
+    Bodies beyond `max_body` statements or `max_cost` operations are stored: their temporary costs nothing beside them,
+    and compilers of machine code take long for longer ones. One with math functions (`costly` operations or more)
     stays where vector lanes take it, when its readers run one iteration after the other.
     """
 
@@ -38,6 +38,7 @@ class Inline(ChoosingPass):
     max_recompute: float = 1.5
     trivial_cost: int = 1
     max_body: int = 256
+    max_cost: int = 384
     costly: int = 8
 
     def choose(self, program: Program, target: Target) -> Choices:
@@ -46,7 +47,7 @@ class Inline(ChoosingPass):
         choices: list[Choice] = []
         for k, view in enumerate(work.views):
             producer = _producer(view, temps) if view else None
-            if view is None or producer is None or len(view.stages[0].body) > self.max_body:
+            if view is None or producer is None or self._is_long(view.stages[0]):
                 continue
             readers = work.readers(producer.buffer, view.type_of(producer.buffer).sizes, k)
             if readers is None:
