@@ -48,7 +48,8 @@ class Fuse(ChoosingPass):
     `min_shared` is the least number of shared iterations a fused kernel keeps, unless the parts had fewer;
     `min_parallel` is the same for kernels whose stages do not walk memory in rows of their own, so that
     nothing but the shared loops can run in parallel. Parts of at most `small` points need no parallel loops.
-    A fused kernel has at most `max_stages` stages: every part that joins costs time in proportion to them.
+    A fused kernel has at most `max_stages` stages of `max_cost` operations: every part that joins costs time in proportion
+    to them, and compilers of machine code take long for more.
     Producers other than the latest join from at most `reach` kernels back.
     """
 
@@ -58,6 +59,7 @@ class Fuse(ChoosingPass):
     min_parallel: int = 8
     small: int = 1 << 12
     max_stages: int = 48
+    max_cost: int = 768
     reach: int = 64
 
     def choose(self, program: Program, target: Target) -> Choices:
@@ -159,7 +161,8 @@ class _Groups:
         """Both as one kernel; None where they are not kernels in normal form, or it would not pay."""
         if not (isinstance(early, KernelView) and isinstance(late, KernelView)):
             return None
-        if len(early.stages) + len(late.stages) > self.options.max_stages:
+        stages = (*early.stages, *late.stages)
+        if len(stages) > self.options.max_stages or sum(map(op_cost, stages)) > self.options.max_cost:
             return None
         fused = self._fitted(_joined(early, late))
         reason = self._obstacle(early, late, fused, members)
