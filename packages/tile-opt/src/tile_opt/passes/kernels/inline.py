@@ -8,12 +8,13 @@ from typing import ClassVar
 
 from tile_ir.machine import Machine
 from tile_ir.names import claim
-from tile_ir.stripe.affine import Affine, Quasi
-from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Program, Statement, Store
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Block, Const, Load, LoadIndex, Op, Program, Statement, Store
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
 from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.regroup import fresh_all
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import elements, is_elementwise, op_cost, points
@@ -29,8 +30,8 @@ class Inline(ChoosingPass):
 
     A producer is inlined when all its consumers together evaluate it at most `max_recompute` times per
     element, or when it costs at most `trivial_cost` operations and all consumers are elementwise.
-    Bodies beyond `max_body` statements or `max_cost` operations are stored: their temporary costs nothing beside them,
-    and compilers of machine code take long for longer ones. One with math functions (`costly` operations or more)
+    Bodies beyond `max_body` statements are stored: their temporary costs nothing beside them, and
+    every step of a long chain would copy all steps before it. One with math functions (`costly` operations or more)
     stays where vector lanes take it, when its readers run one iteration after the other.
     """
 
@@ -39,6 +40,7 @@ class Inline(ChoosingPass):
     trivial_cost: int = 1
     max_body: int = 256
     max_cost: int = 384
+    """Operations; compilers of machine code take long for longer bodies."""
     costly: int = 8
 
     def choose(self, program: Program, target: Target) -> Choices:
@@ -58,6 +60,9 @@ class Inline(ChoosingPass):
             if choice.chosen is Chosen.INLINED:
                 work.move(k, view, producer, readers)
         return Choices(drop_unused_temporaries(with_kernels(program, work.result())), tuple(choices))
+
+    def _is_long(self, stage: Stage) -> bool:
+        return len(stage.body) > self.max_body or op_cost(stage) > self.max_cost
 
     def _choice(self, view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> Choice:
         size = elements(view.type_of(producer.buffer))
@@ -90,15 +95,6 @@ def _seconds(view: KernelView, producer: Use, readers: dict[int, KernelView], ma
     """What computing it in its readers, and storing it, is expected to take."""
     apart = forecast_flat(view, machine) + sum(forecast_flat(r, machine) for r in readers.values())
     return sum(forecast_flat(_inlined(r, view, producer), machine) for r in readers.values()), apart
-
-
-def _in_step(view: KernelView, producer: Use, reader: KernelView) -> bool:
-    """The reader walks memory as the producer does, so that lanes which take the one take the other."""
-    stage, theirs = view.stages[0], reader.stages[0]
-    if len(reader.stages) > 1 or reader.loops or theirs.constraints or theirs.guard or stage.loops != theirs.loops:
-        return False
-    moved = [u for u in theirs.uses if u.writes or u.buffer == producer.buffer]
-    return is_elementwise(theirs) and all(u.forms == producer.forms for u in moved)
 
 
 class _Work:
@@ -135,10 +131,10 @@ class _Work:
             found[k] = view
         return found
 
-    def move(self, number: int, view: KernelView, readers: dict[int, KernelView]) -> None:
-        """Kernel `number` has become part of its readers."""
+    def move(self, number: int, view: KernelView, producer: Use, readers: dict[int, KernelView]) -> None:
+        """Kernel `number` becomes part of its readers."""
         for k, reader in readers.items():
-            self.views[k] = reader
+            self.views[k] = _inlined(reader, view, producer)
         self.views[number] = self.kernels[number] = None
         for buffer in _touched(None, view):
             self.touching[buffer].discard(number)
@@ -283,18 +279,16 @@ def _renamed(s: Statement, scalars: dict[str, str], uses: dict[str, str], taken:
 
 
 def _spliced(body: tuple[Statement, ...], use: str, inner: tuple[Statement, ...], stored: str) -> tuple[Statement, ...]:
-    """`body` with the loads from `use` replaced by `inner`, their scalars by `stored`; what `inner` loads is loaded once."""
-    loaded = {s.src: s.dst for s in inner if isinstance(s, Load) and not s.at} | {use: stored}
+    """`body` with the loads from `use` replaced by `inner` (once), their scalars by `stored`."""
     out: list[Statement] = []
     alias: dict[str, str] = {}
     placed = False
     for s in body:
-        value = loaded.get(s.src) if isinstance(s, Load) and not s.at else None
-        if isinstance(s, Load) and value is not None:
+        if isinstance(s, Load) and s.src == use:
             if not placed:
                 out.extend(inner)
                 placed = True
-            alias[s.dst] = value
+            alias[s.dst] = stored
         else:
             out.append(renamed_operands(s, alias))
     return tuple(out)
@@ -303,17 +297,13 @@ def _spliced(body: tuple[Statement, ...], use: str, inner: tuple[Statement, ...]
 def renamed_operands(statement: Statement, alias: dict[str, str]) -> Statement:
     """`statement` with the scalars it reads renamed; its sibling dependencies are dropped with the old numbering."""
     match statement:
-        case Op(args=args):
-            if not statement.deps and alias.keys().isdisjoint(args):
-                return statement
-            return replace(statement, args=tuple(alias.get(a, a) for a in args), deps=())
+        case Op():
+            return replace(statement, args=tuple(alias.get(a, a) for a in statement.args), deps=())
         case Store():
             at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
             return replace(statement, src=alias.get(statement.src, statement.src), at=at, deps=())
-        case Load(at=offsets):
-            if not offsets and not statement.deps:
-                return statement
-            at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in offsets)
+        case Load():
+            at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
             return replace(statement, at=at, deps=())
         case _:
             return statement
