@@ -64,6 +64,8 @@ class Tile:
     """Groups that share the reduction of each output tile."""
     split: str = ""
     """The reduction loop that they share."""
+    straight: int = BODY
+    """Instructions of arithmetic in straight-line code, at most."""
 
     @property
     def count(self) -> int:
@@ -125,18 +127,22 @@ class GroupCost:
             return dict(self.own)
         return {tile.stepped: tile.deep} | {n: self.own[n] for n in tile.whole}
 
-    def unrolled(self, tile: Tile) -> tuple[str, ...]:
-        """Reduction loops in straight-line code, innermost last: windows that slide along a run, then the step."""
+    def unrolled(self, tile: Tile) -> dict[str, int]:
+        """Iterations of reduction loops in straight-line code, innermost last: windows that slide, then the step.
+
+        Of a step that is too long for all of it, what divides it.
+        """
         inner = self.inner(tile)
         slides = [p for n in tile.each if tile.each[n] > 1 for p in self.work.partners(n)]
         order = sorted(inner, key=lambda n: (n not in slides, n != tile.stepped, inner[n]))
-        room = BODY / max(1.0, tile.cells * self.work.slots)
-        found: list[str] = []
+        room = tile.straight / max(1.0, tile.cells * self.work.slots)
+        found: dict[str, int] = {}
         for name in order:
-            if inner[name] <= room:
-                found.insert(0, name)
-                room /= inner[name]
-        return tuple(found)
+            count = next(n for n in (inner[name], 8, 4, 2, 1) if n == 1 or (n <= room and inner[name] % n == 0))
+            if count == inner[name] or (count > 1 and name == tile.stepped):
+                found = {name: count} | found
+                room /= count
+        return found
 
     def box_bytes(self, tile: Tile) -> int:
         """Bytes of local memory, without padding."""
@@ -174,7 +180,7 @@ class GroupCost:
 
     def cost(self, tile: Tile) -> Cost | None:
         """None where the tile does not fit."""
-        inner, body = self.inner(tile), {n: self.inner(tile)[n] for n in self.unrolled(tile)}
+        inner, body = self.inner(tile), self.unrolled(tile)
         registers = self.registers(tile, body)
         resident = self.resident(tile, registers)
         if registers > self.occupancy.item_registers - SPARE or not resident:

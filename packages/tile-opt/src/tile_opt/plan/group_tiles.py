@@ -5,9 +5,9 @@
       group [items] {
         registers; init
         outer reduction loops {
+          what the steps leave of the reduction, in the same way
           fetch step 0
           steps { Sync; put; Sync; fetch the next step; accumulate }
-          what remains of the reduction, in the same way
         }
         output stages
       }
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, TensorType
@@ -126,26 +127,31 @@ class GroupTile:
         return tuple(replace(loops[c.loop], order=Order.ORDERED) for c in covers)
 
     @cached_property
-    def bindings(self) -> dict[str, tuple[int, Bind]]:
-        """Place and bind of the reduction loops inside a step, in the plan's order."""
+    def bindings(self) -> dict[str, tuple[tuple[int, Bind, int], ...]]:
+        """Per reduction loop inside a step its levels: place in the plan's order, bind, and iterations of a point."""
         own = [i.name for i in self.main.loops]
         start = 0 if self.step is None else self.plan.levels.index(self.step) + 1
-        inside = [(c.loop, v.bind) for v in self.plan.levels[start:] for c in v.covers if c.loop in own]
-        return {loop: (place, bind) for place, (loop, bind) in enumerate(inside)}
+        inside = [(c.loop, v.bind, c.size) for v in self.plan.levels[start:] for c in v.covers]
+        listed = list(enumerate(inside))
+        return {n: tuple((k, bind, size) for k, (loop, bind, size) in listed if loop == n) for n in own}
 
-    def _inside(self, deep: int, full: bool) -> tuple[Index, ...]:
-        """Reduction loops of one step that is `deep` iterations of the stepped loop."""
+    def _inside(self, deep: int, full: bool) -> tuple[tuple[Index, ...], dict[str, Affine]]:
+        """Reduction loops of one step that is `deep` iterations of the stepped loop, and what replaces cut ones."""
         outside = {i.name for i in self.outer}
         found: list[tuple[int, Index]] = []
+        values: dict[str, Affine] = {}
         for loop in self.main.loops:
             if loop.name in outside:
                 continue
-            place, bind = self.bindings.get(loop.name, (len(self.main.loops), Bind.NONE))
+            levels = self.bindings[loop.name] or ((len(self.main.loops), Bind.NONE, 1),)
             if self.step is not None and loop.name == self.stepped.name:
                 loop = Index(f"{loop.name}_i", deep)
-                bind = bind if full else Bind.NONE
-            found.append((place, replace(loop, bind=bind)))
-        return tuple(i for _, i in sorted(found, key=lambda f: f[0]) if i.range > 1)
+                levels = levels if full else ((levels[0][0], Bind.NONE, 1),)
+            indexes, form = _cut(loop, levels)
+            found += indexes
+            if len(indexes) > 1:
+                values[loop.name] = form
+        return tuple(i for _, i in sorted(found, key=lambda f: f[0]) if i.range > 1), values
 
     @property
     def _step_index(self) -> Index:
@@ -220,7 +226,7 @@ class GroupTile:
     def _reduced(self) -> list[Node]:
         if not self._staged:
             return [self._accumulate((), Affine(), Part(Affine(), 0))]
-        body = [*self._steps(), *self._rest()]
+        body = [*self._rest(), *self._steps()]
         if any(s.versions > 1 for _, s in self._staged) and self.outer:
             # The next iteration may not write what others still read.
             body.append(Sync())
@@ -228,12 +234,29 @@ class GroupTile:
             return body
         return [Nest(f"{self.view.name}_outer{self.number}", self.outer, tuple(body))]
 
+    @property
+    def _left(self) -> int:
+        """Iterations of the reduction beyond the whole steps."""
+        return self.stepped.range % self.deep
+
+    def _rest(self) -> Iterator[Node]:
+        """The last iterations of the reduction, fewer than a step: they go first, and step 0 is fetched beside them."""
+        if not self._left:
+            return
+        part = Part(Affine((), self.stepped.range - self._left), self._left)
+        copies = self.copies(part, "_rest")
+        before = Affine((), prod(s.versions for _, s in self._staged) - 1)
+        ahead = [c.fetch() for c in self.staged] if self._ahead else []
+        filled = (*(c.fetch() for c in copies), *self._filled(copies, before))
+        body = (*filled, *ahead, self._accumulate(copies, before, part))
+        yield Nest(f"{self.view.name}_rest{self.number}", (), body, allocs=tuple(c.held for c in copies))
+
     def _steps(self) -> Iterator[Node]:
         index = self._step_index
         step = Affine.var(index.name) if index.range > 1 else Affine()
         part = Part(step * self.deep, self.deep, index.range - 1)
         now = self.copies(part)
-        if self._ahead:
+        if self._ahead and not self._left:
             yield from (c.fetch() for c in self.staged)
         body: list[Node] = [] if self._ahead else [c.fetch() for c in now]
         body += self._filled(now, step)
@@ -253,18 +276,6 @@ class GroupTile:
         yield from (c.put(step) for c in copies)
         yield Sync()
 
-    def _rest(self) -> Iterator[Node]:
-        """The last iterations of the reduction, fewer than a step."""
-        done = self._step_index.range * self.deep
-        deep = self.stepped.range - done
-        if not deep:
-            return
-        part = Part(Affine((), done), deep)
-        copies = self.copies(part, "_rest")
-        step = Affine((), self._step_index.range)
-        body = (*(c.fetch() for c in copies), *self._filled(copies, step), self._accumulate(copies, step, part))
-        yield Nest(f"{self.view.name}_rest{self.number}", (), body, allocs=tuple(c.held for c in copies))
-
     def _accumulate(self, copies: Sequence[GroupCopy], step: Affine, part: Part) -> Stage:
         """What one part adds to the item's tile."""
         staged = {c.use.name: c for c in copies}
@@ -275,10 +286,10 @@ class GroupTile:
             within = f"{self.stepped.name}_i"
             single = {within: Affine()} if part.deep == 1 else {}
             values[self.stepped.name] = part.start + Affine.var(within)
-        loops = self._inside(part.deep, full=not copies or part.deep == self.deep) + self.run
+        loops, cut = self._inside(part.deep, full=not copies or part.deep == self.deep)
         constraints = (*self._open(), *self._unstaged_limits(staged))
-        stage = replace(self.main, uses=uses, loops=loops, constraints=constraints)
-        return stage.substitute(values).substitute(single)
+        stage = replace(self.main, uses=uses, loops=loops + self.run, constraints=constraints)
+        return stage.substitute(values).substitute(cut | single)
 
     def _moved(self, use: Use, copy: GroupCopy | None, step: Affine) -> Use:
         if copy is not None:
@@ -314,6 +325,23 @@ class GroupTile:
         limits = () if all(local(u.buffer) for u in stage.uses) else self._limits({a.loop for a in self.axes})
         moved = replace(stage, uses=uses, loops=stage.loops + self.run, constraints=stage.constraints + limits)
         return moved.substitute(self.forms)
+
+
+def _cut(loop: Index, levels: Sequence[tuple[int, Bind, int]]) -> tuple[list[tuple[int, Index]], Affine]:
+    """An index per level with its place, and the loop as a form over them; the last level takes what is left.
+
+    ValueError where a level does not divide the one outside it.
+    """
+    found: list[tuple[int, Index]] = []
+    form, left = Affine(), loop.range
+    for number, (place, bind, size) in enumerate(levels[:-1]):
+        if left % size:
+            raise ValueError(f"{left} iterations of {loop.name!r} are no multiple of {size}")
+        found.append((place, replace(loop, name=f"{loop.name}{number}", range=left // size, bind=bind)))
+        form, left = form + Affine.var(found[-1][1].name, size), size
+    place, bind, _ = levels[-1]
+    found.append((place, replace(loop, range=left, bind=bind)))
+    return found, form + Affine.var(loop.name)
 
 
 def _inside(axis: Axis) -> Affine:

@@ -102,12 +102,12 @@ class GroupPlan:
 
     def _inside(self) -> list[Level]:
         """Loops within one step: serial ones, then what is unrolled, the run that a window slides along last."""
-        tile, work = self.tile, self.work
+        tile, work, inner = self.tile, self.work, self.costs.inner(self.tile)
         unrolled = self.costs.unrolled(tile)
-        serial = [n for n in self.costs.inner(tile) if n not in unrolled]
+        serial = [Cover(n, unrolled.get(n, 1)) for n in inner if unrolled.get(n, 0) < inner[n]]
         runs = [n for n in work.shared if tile.each.get(n, 1) > 1 and (n != tile.vector or tile.lanes == 1)]
         runs.sort(key=lambda n: bool(work.partners(n)))
-        levels = [Level(Bind.NONE, tuple(Cover(n, 1) for n in serial))] if serial else []
+        levels = [Level(Bind.NONE, tuple(serial))] if serial else []
         straight = (*unrolled, *runs)
         return [*levels, *([Level(Bind.UNROLL, tuple(Cover(n, 1) for n in straight))] if straight else [])]
 
