@@ -124,10 +124,10 @@ class GroupCopy:
         return (step,) if self.local.versions > 1 else ()
 
     def _stage(self, kind: str, source: Use, target: Use, constraints: tuple[Quasi, ...]) -> Stage:
-        """An item's share; on the way out of global memory it takes the dtype of the copy."""
+        """An item's share; on the way into local memory it takes the dtype of the copy, no load waited for before."""
         body: tuple[Statement, ...] = (Load("$x", "src"), Store("dst", "$x"))
         dtype = self.local.type.dtype
-        if source.buffer == self.use.buffer and dtype is not self.source.dtype:
+        if target.buffer == self.local.into and dtype is not self.source.dtype:
             body = (Load("$x", "src"), Op("$c", "cast", ("$x",), dtype), Store("dst", "$c"))
         where = as_forms((*self.plan.constraints, *constraints))
         return Stage(f"{kind}_{self.use.name}", self.plan.loops, where, (source, target), body)
@@ -154,7 +154,7 @@ def group_copy(
     type = local_type(box.extents, order_of(use, staging), dtype, staging.pad)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
     sizes = tuple(i.range for i in plan.loops)
-    held = TensorType.row_major(dtype, sizes, align=16)
+    held = TensorType.row_major(source.dtype, sizes, align=16)
     return GroupCopy(
         use, source, box, plan, local, replace(_alloc(names["held"], held), loc=REGISTER), limits
     )  # fmt: skip
