@@ -106,9 +106,14 @@ class GroupTile:
 
     @cached_property
     def stepped(self) -> Index:
+        """The loop that goes in steps, as far as these groups get along it."""
         assert self.step is not None
         name = self.step.covers[-1].loop
-        return next(i for i in self.main.loops if i.name == name)
+        loop = next(i for i in self.main.loops if i.name == name)
+        ranges = self.view.ranges | {name: loop.range}
+        spans = {n: (0, e - 1) for n, e in ranges.items()} | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
+        ends = (_end(name, c, spans) for c in self.main.constraints if c.coefficient(name) < 0)
+        return replace(loop, range=min((loop.range, *ends)))
 
     @property
     def deep(self) -> int:
@@ -226,7 +231,7 @@ class GroupTile:
     def _reduced(self) -> list[Node]:
         if not self._staged:
             return [self._accumulate((), Affine(), Part(Affine(), 0))]
-        body = [*self._rest(), *self._steps()]
+        body = [*self._rest(), *(self._steps() if self._step_index.range else ())]
         if any(s.versions > 1 for _, s in self._staged) and self.outer:
             # The next iteration may not write what others still read.
             body.append(Sync())
@@ -246,7 +251,7 @@ class GroupTile:
         part = Part(Affine((), self.stepped.range - self._left), self._left)
         copies = self.copies(part, "_rest")
         before = Affine((), prod(s.versions for _, s in self._staged) - 1)
-        ahead = [c.fetch() for c in self.staged] if self._ahead else []
+        ahead = [c.fetch() for c in self.staged] if self._ahead and self._step_index.range else []
         filled = (*(c.fetch() for c in copies), *self._filled(copies, before))
         body = (*filled, *ahead, self._accumulate(copies, before, part))
         yield Nest(f"{self.view.name}_rest{self.number}", (), body, allocs=tuple(c.held for c in copies))
@@ -300,6 +305,8 @@ class GroupTile:
 
     def _spans(self) -> dict[str, tuple[int, int]]:
         ranges = {n: (0, e - 1) for n, e in self.view.ranges.items()}
+        if self.step is not None:
+            ranges[self.stepped.name] = (0, self.stepped.range - 1)
         return ranges | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
 
     def _open(self) -> tuple[Affine, ...]:
@@ -325,6 +332,13 @@ class GroupTile:
         limits = () if all(local(u.buffer) for u in stage.uses) else self._limits({a.loop for a in self.axes})
         moved = replace(stage, uses=uses, loops=stage.loops + self.run, constraints=stage.constraints + limits)
         return moved.substitute(self.forms)
+
+
+def _end(loop: str, constraint: Affine, spans: dict[str, tuple[int, int]]) -> int:
+    """The first iteration of `loop` that `constraint` leaves out wherever the others are."""
+    along = constraint.coefficient(loop)
+    _, most = (constraint - Affine.var(loop, along)).bounds(spans)
+    return max(0, most // -along + 1)
 
 
 def _cut(loop: Index, levels: Sequence[tuple[int, Bind, int]]) -> tuple[list[tuple[int, Index]], Affine]:

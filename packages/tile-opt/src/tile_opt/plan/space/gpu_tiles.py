@@ -35,8 +35,8 @@ LINE = 128
 """Bytes that neighbouring items best fetch side by side."""
 CELLS = 128
 """Most cells of an item, in words."""
-DEPTHS = (4, 8, 16)
-WAYS = (2, 4, 8, 16, 32, 64)
+DEPTHS = (4, 8, 16, 32)
+WAYS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 FINALISTS = 6
 NARROW_WINDOW = 64
 """Points of a window that may be whole in a step."""
@@ -62,22 +62,17 @@ class TileSpace:
 
     def best(self) -> list[Ranked]:
         """The best tiles, best first."""
-        first = self._ranked(s for t in self._tiles() for s in self._filling(t))
-        deeper = self._ranked(t for r in first[:FINALISTS] for t in self._reductions(r.tile))
-        return self._ranked(t for r in deeper[:FINALISTS] for t in self._ways(r.tile))
-
-    def _filling(self, tile: Tile) -> Iterator[Tile]:
-        """The tile, and with as many groups to each as every multiprocessor wants where tiles are few."""
-        yield tile
-        tiles = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
-        wanted = 2 * self.target.machine.cores / tiles
-        if tile.staged and wanted >= 2:
-            fits = [t for t in self._ways(tile) if t.ways <= wanted]
-            yield from fits[-1:]
+        first = self._ranked(self._tiles())
+        return self._ranked(t for r in first[:FINALISTS] for t in self._reductions(r.tile))
 
     def _ranked(self, tiles: Iterator[Tile]) -> list[Ranked]:
+        """Each with its reduction shared by as many groups as is best, and by one."""
         different = {repr(t): t for t in tiles}.values()
-        found = [Ranked(t, c) for t in different if (c := self.costs.cost(t)) is not None]
+        found: list[Ranked] = []
+        for tile in different:
+            shared = [Ranked(t, c) for t, c in self.costs.shared(tile, self._splits(tile))]
+            best = min(shared, key=lambda r: r.cost.seconds, default=None)
+            found += [r for r in shared if r is best or r.tile.ways == 1]
         return sorted(found, key=lambda r: r.cost.seconds)
 
     # --- item tiles -------------------------------------------------------------------------------------
@@ -220,15 +215,11 @@ class TileSpace:
                     break
                 for deep in sorted({min(d, self.work.own[stepped]) for d in DEPTHS}):
                     other = replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
-                    yield from (replace(t, versions=v) for v in (1, 2) for t in self._as_many_ways(other))
+                    yield from (replace(other, versions=v) for v in (1, 2))
 
-    def _as_many_ways(self, tile: Tile) -> Iterator[Tile]:
-        """The tile with the same number of groups to each, whichever reduction loop they can share."""
-        yield from (t for t in self._ways(tile) if t.ways == tile.ways)
-
-    def _ways(self, tile: Tile) -> Iterator[Tile]:
-        """The tile with its reduction shared by more and more groups."""
-        yield replace(tile, ways=1, split="")
+    def _splits(self, tile: Tile) -> Iterator[tuple[int, str]]:
+        """Numbers of groups that may share the reduction, each with the loop that they share."""
+        yield 1, ""
         if not tile.staged:
             return
         outer = [n for n in self.work.own if n not in (tile.stepped, *tile.whole)]
@@ -236,7 +227,7 @@ class TileSpace:
             for loop in (tile.stepped, *outer):
                 least = 2 * tile.deep if loop == tile.stepped else 1
                 if ways * least <= self.work.own[loop]:
-                    yield replace(tile, ways=ways, split=loop)
+                    yield ways, loop
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
