@@ -16,6 +16,7 @@ from tile_ir.machine import LocalMemory, Machine, Occupancy
 
 from tile_opt.kernel.view import Use
 from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
+from tile_opt.plan.steps.teams import team_bytes
 
 BODY = 1024
 """Instructions of arithmetic in straight-line code."""
@@ -68,10 +69,17 @@ class Tile:
     """The reduction loop that they share."""
     straight: int = BODY
     """Instructions of arithmetic in straight-line code, at most."""
+    teams: int = 1
+    """Teams of items that share each step: each has the whole tile, and their results meet in the end."""
+
+    @property
+    def team(self) -> int:
+        """Items of a team."""
+        return prod(self.items.values())
 
     @property
     def count(self) -> int:
-        return prod(self.items.values())
+        return self.team * self.teams
 
     @property
     def cells(self) -> int:
@@ -152,12 +160,17 @@ class GroupCost:
             return dict(self.own)
         return {tile.stepped: tile.deep} | {n: self.own[n] for n in tile.whole}
 
+    def own_inner(self, tile: Tile) -> dict[str, int]:
+        """Those of one item's team."""
+        inner = self.inner(tile)
+        return inner | {tile.stepped: inner[tile.stepped] // tile.teams} if tile.teams > 1 else inner
+
     def unrolled(self, tile: Tile) -> dict[str, int]:
         """Iterations of reduction loops in straight-line code, innermost last: windows that slide, then the step.
 
         Of a step that is too long for all of it, what divides it.
         """
-        inner = self.inner(tile)
+        inner = self.own_inner(tile)
         slides = [p for n in tile.each if tile.each[n] > 1 for p in self.work.partners(n)]
         order = sorted(inner, key=lambda n: (n not in slides, n != tile.stepped, inner[n]))
         room = tile.straight / max(1.0, tile.cells * self.work.slots)
@@ -172,7 +185,8 @@ class GroupCost:
     def box_bytes(self, tile: Tile) -> int:
         """Bytes of local memory, without padding."""
         counts = self._group(tile)
-        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands)
+        shared = team_bytes(tile.teams, tile.team * tile.cells, 4 * self.work.words)
+        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands) + shared
 
     def _group(self, tile: Tile) -> dict[str, int]:
         return {n: tile.size(n) for n in self.work.shared} | self.inner(tile)
@@ -217,7 +231,7 @@ class GroupCost:
 
     def step(self, tile: Tile) -> Step | None:
         """What one step takes; None where the tile does not fit."""
-        inner, body = self.inner(tile), self.unrolled(tile)
+        inner, body = self.own_inner(tile), self.unrolled(tile)
         registers = self.registers(tile, body)
         resident = self.resident(tile, registers)
         if registers > self.occupancy.item_registers - SPARE or not resident:
@@ -341,12 +355,17 @@ class GroupCost:
             one = step.cycles(together, self.occupancy.slots)
             if tile.staged and tile.ahead:
                 one = max(one, latency * 0.8)
-            return steps * one + (1 + around) * latency / together + latency
+            return steps * one + (1 + around) * latency / together + latency + self._meeting(tile)
 
         # Groups that share a multiprocessor finish one after the other, so that those of the last round spread evenly.
         full, rest = divmod(-(-groups // self.machine.cores), step.resident)
         spent = full * cycles(step.resident) + (cycles(rest) if rest else 0.0)
         return spent, full + bool(rest)
+
+    def _meeting(self, tile: Tile) -> float:
+        """Cycles until the results of all teams have met."""
+        handed = 2 * tile.cells * self.work.words * tile.team / (self.delivered * self.occupancy.subgroup)
+        return (tile.teams - 1).bit_length() * (handed + 2 * self.local.latency + 2 * self.machine.launch.barrier)
 
     def _fetched(self, tile: Tile) -> float:
         """Bytes that one group fetches in a step, by whole sectors."""

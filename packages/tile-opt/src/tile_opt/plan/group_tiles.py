@@ -27,9 +27,11 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Level, Plan, Staging
-from tile_opt.plan.steps.axes import Axis, axis_of, choices, combinations
+from tile_opt.plan.steps.axes import Axis, axis_of, choices, combinations, item_levels
 from tile_opt.plan.steps.group_copy import GroupCopy, Items, group_copy
+from tile_opt.plan.steps.teams import Teams
 from tile_opt.plan.tree import REGISTER, Nest, Node, close_tree
 
 
@@ -44,7 +46,8 @@ def group_tiles(view: KernelView, main: Stage, plan: Plan) -> Nest:
     options = [choices(plan, axis_of(plan, loop), main.constraints, ranges) for loop in view.loops]
     groups = [GroupTile(view, main, plan, axes, n) for n, axes in enumerate(combinations(options))]
     grid = tuple(found[0].grid for found in options if found[0].grid is not None)
-    locals_ = {r.into: r for g in groups[:1] for c in g.staged for r in (c.local,)}
+    shared = [r for g in groups[:1] for r in (*(c.local for c in g.staged), *(t.buffer for t in g.sharing))]
+    locals_ = {r.into: r for r in shared}
     return Nest(view.name, grid, tuple(g.nest() for g in groups), allocs=tuple(locals_.values()))
 
 
@@ -79,11 +82,22 @@ class GroupTile:
         """Indexes of the group's items: levels outermost first, each in the plan's order; the last is the fastest."""
         found: list[Index] = []
         by_loop = {a.loop: a for a in self.axes}
-        for depth, level in enumerate(self.plan.bound(Bind.GROUP)):
+        for depth, level in enumerate(item_levels(self.plan)):
             mine = [c.loop for c in level.covers]
             names = [*mine, *(a.loop for a in self.axes if a.loop not in mine)]
             found += [i for n in names if (i := by_loop[n].items[depth]) is not None]
-        return tuple(replace(i, axis=0) for i in found)
+        return tuple(replace(i, axis=0) for i in (*self.teams, *found))
+
+    @cached_property
+    def teams(self) -> tuple[Index, ...]:
+        """The index of teams of items that share the reduction of a tile; empty where each cell has one item."""
+        cover = next((c for v in self._within for c in v.covers if v.bind is Bind.GROUP), None)
+        return (Index(f"{cover.loop}_w", self.deep // cover.size, bind=Bind.GROUP),) if cover is not None else ()
+
+    @property
+    def _within(self) -> tuple[Level, ...]:
+        """The levels inside a step."""
+        return () if self.step is None else self.plan.levels[self.plan.levels.index(self.step) + 1 :]
 
     @cached_property
     def run(self) -> tuple[Index, ...]:
@@ -135,8 +149,8 @@ class GroupTile:
     def bindings(self) -> dict[str, tuple[tuple[int, Bind, int], ...]]:
         """Per reduction loop inside a step its levels: place in the plan's order, bind, and iterations of a point."""
         own = [i.name for i in self.main.loops]
-        start = 0 if self.step is None else self.plan.levels.index(self.step) + 1
-        inside = [(c.loop, v.bind, c.size) for v in self.plan.levels[start:] for c in v.covers]
+        levels = self.plan.levels if self.step is None else self._within
+        inside = [(c.loop, v.bind, c.size) for v in levels for c in v.covers]
         listed = list(enumerate(inside))
         return {n: tuple((k, bind, size) for k, (loop, bind, size) in listed if loop == n) for n in own}
 
@@ -149,14 +163,18 @@ class GroupTile:
             if loop.name in outside:
                 continue
             levels = self.bindings[loop.name] or ((len(self.main.loops), Bind.NONE, 1),)
+            team = f"{loop.name}_w"
             if self.step is not None and loop.name == self.stepped.name:
                 loop = Index(f"{loop.name}_i", deep)
-                levels = levels if full else ((levels[0][0], Bind.NONE, 1),)
-            indexes, form = _cut(loop, levels)
+                levels = levels if full else self._shorter(deep, levels[0][0])
+            indexes, values[loop.name] = _cut(loop, levels, team)
             found += indexes
-            if len(indexes) > 1:
-                values[loop.name] = form
-        return tuple(i for _, i in sorted(found, key=lambda f: f[0]) if i.range > 1), values
+        return tuple(i for _, i in sorted(found, key=lambda f: f[0])), values
+
+    def _shorter(self, deep: int, place: int) -> tuple[tuple[int, Bind, int], ...]:
+        """The levels of a part that is no whole step."""
+        shares = ((place, Bind.GROUP, -(-deep // t.range)) for t in self.teams)
+        return (*shares, (place, Bind.NONE, 1))
 
     @property
     def _step_index(self) -> Index:
@@ -212,7 +230,7 @@ class GroupTile:
         """The items of these groups around all stages."""
         body: list[Node] = []
         for stage in self.view.stages:
-            body += self._reduced() if stage is self.main else [self._beside(stage)]
+            body += [*self._reduced(), *self._combined()] if stage is self.main else [self._beside(stage)]
         guard = tuple(g for a in self.axes for g in a.guard)
         held = tuple(c.held for c in self.staged)
         name = f"{self.view.name}_group{self.number}"
@@ -238,6 +256,18 @@ class GroupTile:
         if not self.outer:
             return body
         return [Nest(f"{self.view.name}_outer{self.number}", self.outer, tuple(body))]
+
+    @property
+    def sharing(self) -> tuple[Teams, ...]:
+        """How teams of items share the reduction, where they do."""
+        out = merged_use(self.main)
+        assert out is not None
+        cells = replace(out, forms=out.forms + tuple(Affine.var(i.name) for i in self.run))
+        dtype, name = self.view.type_of(out.buffer).dtype, f"{out.buffer}_shared"
+        return tuple(Teams(t, self.items[1:], self.run, cells, dtype, name) for t in self.teams)
+
+    def _combined(self) -> list[Node]:
+        return [node for t in self.sharing for node in t.combined()]
 
     @property
     def _left(self) -> int:
@@ -286,15 +316,14 @@ class GroupTile:
         staged = {c.use.name: c for c in copies}
         uses = tuple(self._moved(u, staged.get(u.name), step) for u in self.main.uses)
         values = dict(self.forms)
-        single: dict[str, Affine] = {}
+        constraints = [*self._open(), *self._unstaged_limits(staged)]
         if self.step is not None:
-            within = f"{self.stepped.name}_i"
-            single = {within: Affine()} if part.deep == 1 else {}
-            values[self.stepped.name] = part.start + Affine.var(within)
+            within = Affine.var(f"{self.stepped.name}_i")
+            values[self.stepped.name] = part.start + within
+            constraints += [within * -1 + (part.deep - 1)] if any(part.deep % t.range for t in self.teams) else []
         loops, cut = self._inside(part.deep, full=not copies or part.deep == self.deep)
-        constraints = (*self._open(), *self._unstaged_limits(staged))
-        stage = replace(self.main, uses=uses, loops=loops + self.run, constraints=constraints)
-        return stage.substitute(values).substitute(cut | single)
+        stage = replace(self.main, uses=uses, loops=loops + self.run, constraints=tuple(constraints))
+        return stage.substitute(values).substitute(cut)
 
     def _moved(self, use: Use, copy: GroupCopy | None, step: Affine) -> Use:
         if copy is not None:
@@ -329,7 +358,9 @@ class GroupTile:
         cells = tuple(Affine.var(i.name) for i in self.run)
         local = self.view.is_local
         uses = tuple(replace(u, forms=u.forms + cells) if local(u.buffer) else u for u in stage.uses)
-        limits = () if all(local(u.buffer) for u in stage.uses) else self._limits({a.loop for a in self.axes})
+        limits: tuple[Affine, ...] = ()
+        if not all(local(u.buffer) for u in stage.uses):
+            limits = (*self._limits({a.loop for a in self.axes}), *(t.first for t in self.sharing))
         moved = replace(stage, uses=uses, loops=stage.loops + self.run, constraints=stage.constraints + limits)
         return moved.substitute(self.forms)
 
@@ -341,21 +372,26 @@ def _end(loop: str, constraint: Affine, spans: dict[str, tuple[int, int]]) -> in
     return max(0, most // -along + 1)
 
 
-def _cut(loop: Index, levels: Sequence[tuple[int, Bind, int]]) -> tuple[list[tuple[int, Index]], Affine]:
+def _cut(loop: Index, levels: Sequence[tuple[int, Bind, int]], team: str) -> tuple[list[tuple[int, Index]], Affine]:
     """An index per level with its place, and the loop as a form over them; the last level takes what is left.
 
-    ValueError where a level does not divide the one outside it.
+    What teams of items share has their index, `team`. ValueError where a level does not divide the one outside it.
     """
     found: list[tuple[int, Index]] = []
     form, left = Affine(), loop.range
-    for number, (place, bind, size) in enumerate(levels[:-1]):
-        if left % size:
+    for number, (place, bind, size) in enumerate(levels):
+        last = number == len(levels) - 1
+        size = 1 if last else size
+        if bind is Bind.GROUP:
+            form = form + Affine.var(team, size)
+        elif left % size:
             raise ValueError(f"{left} iterations of {loop.name!r} are no multiple of {size}")
-        found.append((place, replace(loop, name=f"{loop.name}{number}", range=left // size, bind=bind)))
-        form, left = form + Affine.var(found[-1][1].name, size), size
-    place, bind, _ = levels[-1]
-    found.append((place, replace(loop, range=left, bind=bind)))
-    return found, form + Affine.var(loop.name)
+        elif left > size:
+            index = replace(loop, name=loop.name if last else f"{loop.name}{number}", range=left // size, bind=bind)
+            form = form + Affine.var(index.name, size)
+            found.append((place, index))
+        left = size
+    return found, form
 
 
 def _inside(axis: Axis) -> Affine:

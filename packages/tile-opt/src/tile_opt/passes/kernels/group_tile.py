@@ -17,7 +17,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.group_tiles import build_group_tiles
-from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan
+from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction
 from tile_opt.plan.space.gpu_tiles import plans
 from tile_opt.plan.steps.share_reduction import share_reduction
 
@@ -33,7 +33,10 @@ class GroupTile(SchedulingPass):
 
     def accepts(self, plan: Plan) -> bool:
         across = {r.across for r in plan.reductions}
-        return bool(plan.bound(Bind.GROUP)) and not plan.instruction and bool(across & {Across.SERIAL, Across.GROUPS})
+        ours = {Across.SERIAL, Across.GROUPS}
+        if any(s.unit == "LOCAL" for s in plan.stagings):
+            ours.add(Across.ITEMS)
+        return bool(plan.bound(Bind.GROUP)) and not plan.instruction and bool(across & ours)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         main = main_stage(view)
@@ -67,5 +70,6 @@ def _partial_plan(plan: Plan, shares: str) -> Plan:
     """The plan of the kernel of partial results: a group for each share."""
     grid, *rest = plan.levels
     first = Level(Bind.GRID, (Cover(shares, 1), *grid.covers))
-    reductions = tuple(r for r in plan.reductions if r.across is not Across.GROUPS)
+    serial = (Reduction(r.loop, Across.SERIAL) if r.across is Across.GROUPS else r for r in plan.reductions)
+    reductions = tuple(serial)
     return replace(plan, levels=(first, *rest), reductions=reductions, edges=((shares, Edge.PEEL), *plan.edges))

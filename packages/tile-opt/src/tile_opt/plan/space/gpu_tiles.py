@@ -37,6 +37,7 @@ CELLS = 128
 """Most cells of an item, in words."""
 DEPTHS = (4, 8, 16, 32)
 WAYS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
+TEAMS = (1, 2, 4)
 FINALISTS = 6
 NARROW_WINDOW = 64
 """Points of a window that may be whole in a step."""
@@ -215,7 +216,14 @@ class TileSpace:
                     break
                 for deep in sorted({min(d, self.work.own[stepped]) for d in DEPTHS}):
                     other = replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
-                    yield from (replace(other, versions=v) for v in (1, 2))
+                    yield from (replace(t, versions=v) for v in (1, 2) for t in self._teams(other))
+
+    def _teams(self, tile: Tile) -> Iterator[Tile]:
+        """The tile with more and more teams of items that share its steps."""
+        whole = not tile.team % self.subgroup
+        for teams in TEAMS:
+            if teams == 1 or (whole and tile.deep % teams == 0 and tile.team * teams <= self.threads):
+                yield replace(tile, teams=teams)
 
     def _splits(self, tile: Tile) -> Iterator[tuple[int, str]]:
         """Numbers of groups that may share the reduction, each with the loop that they share."""

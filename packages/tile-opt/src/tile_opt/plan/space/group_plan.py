@@ -49,6 +49,8 @@ class GroupPlan:
             stagings = self._stagings(len(levels))
             covers = (*(Cover(n, 1) for n in self._outer), Cover(tile.stepped, tile.deep))
             levels.append(Level(Bind.NONE, covers, ordered=True))
+        if tile.teams > 1:
+            levels.append(Level(Bind.GROUP, (Cover(tile.stepped, tile.deep // tile.teams),)))
         levels += self._inside()
         if tile.lanes > 1:
             levels.append(Level(Bind.VECTOR, (Cover(tile.vector, 1),), tile.lanes))
@@ -79,7 +81,7 @@ class GroupPlan:
     def _lanes(self) -> dict[str, int] | None:
         """Lanes of a sub-group along each loop; None where they do not come out even."""
         tile, left = self.tile, self.costs.occupancy.subgroup
-        if tile.count % left or tile.count == left:
+        if tile.team % left or tile.team == left:
             return None
         across = tile.vector if self.work.contiguous in (None, tile.vector) else self.work.contiguous
         found = dict.fromkeys(self._order, 1)
@@ -102,7 +104,7 @@ class GroupPlan:
 
     def _inside(self) -> list[Level]:
         """Loops within one step: serial ones, then what is unrolled, the run that a window slides along last."""
-        tile, work, inner = self.tile, self.work, self.costs.inner(self.tile)
+        tile, work, inner = self.tile, self.work, self.costs.own_inner(self.tile)
         unrolled = self.costs.unrolled(tile)
         serial = [Cover(n, unrolled.get(n, 1)) for n in inner if unrolled.get(n, 0) < inner[n]]
         runs = [n for n in work.shared if tile.each.get(n, 1) > 1 and (n != tile.vector or tile.lanes == 1)]
@@ -163,9 +165,11 @@ class GroupPlan:
     # --- reductions, edges ------------------------------------------------------------------------------
 
     def _reductions(self) -> tuple[Reduction, ...]:
-        shared = {self.tile.split: self.tile.ways} if self.tile.ways > 1 else {}
-        serial = (Reduction(n, Across.SERIAL) for n in self.work.own if n not in shared)
-        return (*(Reduction(n, Across.GROUPS, ways) for n, ways in shared.items()), *serial)
+        tile = self.tile
+        shared = {tile.stepped: Reduction(tile.stepped, Across.ITEMS, tile.teams)} if tile.teams > 1 else {}
+        if tile.ways > 1:
+            shared[tile.split] = Reduction(tile.split, Across.GROUPS, tile.ways)
+        return (*shared.values(), *(Reduction(n, Across.SERIAL) for n in self.work.own if n not in shared))
 
     def _edges(self) -> tuple[tuple[str, Edge], ...]:
         """Groups inside an image apart from those at its edges, where they are many; ends of ragged loops filled up."""
@@ -194,8 +198,9 @@ class GroupPlan:
     def _reason(self) -> str:
         tile, cost = self.tile, self.cost
         cells = " x ".join(str(e) for e in tile.each.values())
+        teams = f" in {tile.teams} teams" if tile.teams > 1 else ""
         ways = f", the reduction shared by {tile.ways}" if tile.ways > 1 else ""
         return (
-            f"{cost.groups} groups of {tile.count} items with {cells} cells{ways}: {cost.share:.0%} of peak, "
+            f"{cost.groups} groups of {tile.count} items{teams} with {cells} cells{ways}: {cost.share:.0%} of peak, "
             f"{cost.resident} at once, bound by {cost.limit}"
         )
