@@ -16,7 +16,6 @@ from tile_ir.machine import LocalMemory, Machine, Occupancy
 
 from tile_opt.kernel.view import Use
 from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
-from tile_opt.plan.steps.teams import team_bytes
 
 BODY = 1024
 """Instructions of arithmetic in straight-line code."""
@@ -185,8 +184,8 @@ class GroupCost:
     def box_bytes(self, tile: Tile) -> int:
         """Bytes of local memory, without padding."""
         counts = self._group(tile)
-        shared = team_bytes(tile.teams, tile.team * tile.cells, 4 * self.work.words)
-        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands) + shared
+        handed = tile.teams // 2 * tile.team * tile.cells * self.work.words * 4
+        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands) + handed
 
     def _group(self, tile: Tile) -> dict[str, int]:
         return {n: tile.size(n) for n in self.work.shared} | self.inner(tile)

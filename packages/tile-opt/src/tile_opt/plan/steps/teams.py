@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.stripe.affine import Affine
@@ -58,9 +57,13 @@ class Teams:
             half = -(-left // 2)
             team = Affine.var(self.index.name)
             yield Sync()
-            yield self._stage("hand", -half, self._moving(self.out, self._at(-half)), (team + -half, team * -1 + (left - 1)))
+            yield self._stage(
+                "hand", -half, self._moving(self.out, self._at(-half)), (team + -half, team * -1 + (left - 1))
+            )
             yield Sync()
-            yield self._stage("take", 0, (self._local(self._at(0), Direction.IN), self.out), (team * -1 + (left - half - 1),))
+            yield self._stage(
+                "take", 0, (self._local(self._at(0), Direction.IN), self.out), (team * -1 + (left - half - 1),)
+            )
             left = half
 
     def _at(self, shift: int) -> tuple[Affine, ...]:
@@ -77,8 +80,3 @@ class Teams:
         source, target = uses
         body = (Load("$x", source.name), Store(target.name, "$x"))
         return Stage(f"{verb}_{self.out.buffer}{-shift or ''}", self.run, constraints, uses, body)
-
-
-def team_bytes(index: int, cells: int, width: int) -> int:
-    """Bytes of the buffer of `index` teams with so many cells in a group's tile."""
-    return prod((-(-index // 2), cells, width)) if index > 1 else 0
