@@ -29,10 +29,24 @@ SUSTAINED = 0.94
 """Share of the issue rate that straight-line code reaches: register banks and dispatch take the rest."""
 ALONE = 1.12
 """Cycles from one instruction of a sub-group to the next where no other sub-group fills the gaps."""
+LONELY = 1.12
+"""Times as long that steps take where nobody else works while all items of a group wait for one another."""
 SCATTERED = 4.5
 """Times its bytes that a store costs whose lanes write one element each out of a few."""
-APART = 0.5
-"""Share of the lesser limits' time that is not hidden behind the greatest by a group alone on its multiprocessor."""
+GATHERED = 2
+"""One part in so many of a group's local memory may be for its results."""
+BESIDE = 2
+"""How little arithmetic, caches and memory disturb each other."""
+HIDDEN = 0.8
+"""Share of the results' time that groups of later rounds hide."""
+CACHED = 0.8
+"""Share of the last cache's bandwidth that copies reach."""
+HANDOFF = 1.5
+"""Launches that a kernel costs which waits for the one before."""
+SHARED = 1.06
+"""Times as long that groups take which share a reduction: their ends and starts, and results that leave the caches."""
+AHEAD = 0.6
+"""Share of the latency of memory that a step takes at least, where the next one is fetched meanwhile."""
 COPY = 5
 """Instructions around one access of a copy: its address, load and store."""
 LOOP = 20
@@ -145,10 +159,9 @@ class GroupCost:
         self.stored = min(4 * work.words, 4)
 
     def _memory_seconds(self) -> float:
-        """Everything once through the device's memory."""
+        """Every operand once through the device's memory."""
         everything = self.work.shared | self.own
         bytes = sum(o.box(everything) * o.width for o in self.work.operands)
-        bytes += prod(self.work.shared.values()) * self.work.words * 4
         return bytes / (self.machine.memory.all_cores.read * 1e9)
 
     # --- parts of a tile --------------------------------------------------------------------------------
@@ -185,7 +198,22 @@ class GroupCost:
         """Bytes of local memory, without padding."""
         counts = self._group(tile)
         handed = tile.teams // 2 * tile.team * tile.cells * self.work.words * 4
-        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands) + handed
+        given = self._given_bytes(tile) if self.gathers(tile) else 0
+        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands) + handed + given
+
+    def _given_bytes(self, tile: Tile) -> int:
+        """Bytes of the results of a group."""
+        widths = (self.work.view.type_of(u.buffer).dtype.bytes for u in self.work.results)
+        return sum(widths) * tile.team * tile.cells
+
+    def gathers(self, tile: Tile) -> bool:
+        """Results meet in local memory before they are stored: those of an item would lie apart in memory."""
+        return self._apart(tile) and self._given_bytes(tile) <= self.local_bytes // GATHERED
+
+    def _apart(self, tile: Tile) -> bool:
+        """Items store several neighbouring results, one at a time."""
+        near = self.work.contiguous
+        return near is not None and tile.each.get(near, 1) > 1 and not self._even_results(tile.lanes)
 
     def _group(self, tile: Tile) -> dict[str, int]:
         return {n: tile.size(n) for n in self.work.shared} | self.inner(tile)
@@ -243,6 +271,7 @@ class GroupCost:
         copies, stored = self._copies(tile)
         arithmetic = tile.cells * prod(inner.values()) * self.work.slots
         instructions = arithmetic + loads * bodies + copies + (LOOP * bodies if bodies > 1 else 0)
+        instructions += LOOP / tile.versions if tile.staged else 0
         slots = self.occupancy.slots
         issued = max(arithmetic * slots / self.rate, instructions * slots / self.issue) / SUSTAINED
         alone = instructions * ALONE + self._waiting(tile, inner, bodies)
@@ -260,10 +289,12 @@ class GroupCost:
             "memory": self.memory,
         }
         limit = max(parts, key=lambda n: parts[n])
-        beside = (sum(parts.values()) - parts[limit]) * APART / step.resident
+        busy = sum(p**BESIDE for p in parts.values()) ** (1 / BESIDE)
         # The results of the last groups are stored when nothing is left to do beside.
-        parts |= {"results": stored / rounds, "combine": self._combine(tile)}
-        seconds = parts[limit] + beside + parts["results"] + parts["combine"] + self.machine.launch.kernel
+        hidden = (1 - 1 / rounds) * HIDDEN
+        parts |= {"results": stored * (1 - hidden), "combine": self._combine(tile)}
+        busy *= SHARED if tile.ways > 1 else 1
+        seconds = busy + parts["results"] + parts["combine"] + self.machine.launch.kernel
         peak = self.machine.cores * self.rate * self.occupancy.subgroup * self.machine.clock_ghz * 1e9
         share = self.work.points * self.work.slots / peak / seconds
         if limit == "arithmetic" and step.delivered * self.occupancy.slots > step.issued * step.subgroups:
@@ -275,7 +306,7 @@ class GroupCost:
         if tile.ways == 1:
             return 0.0
         moved = (tile.ways + 1) * prod(self.work.shared.values()) * self.work.words * 4
-        return moved / self._cache_rate() + self.machine.memory.latency * 1e-9 + self.machine.launch.kernel
+        return moved / self._cache_rate() + self.machine.memory.latency * 1e-9 + HANDOFF * self.machine.launch.kernel
 
     def _steps(self, tile: Tile) -> float:
         """Steps of one group, the outer reduction loops included."""
@@ -351,20 +382,25 @@ class GroupCost:
         around = steps / (self.own[tile.stepped] / tile.deep) if tile.staged else 1.0
 
         def cycles(together: int) -> float:
-            one = step.cycles(together, self.occupancy.slots)
+            one = step.cycles(together, self.occupancy.slots) * (LONELY if step.resident == 1 else 1)
             if tile.staged and tile.ahead:
-                one = max(one, latency * 0.8)
+                one = max(one, latency * AHEAD)
             return steps * one + (1 + around) * latency / together + latency + self._meeting(tile)
 
-        # Groups that share a multiprocessor finish one after the other, so that those of the last round spread evenly.
         full, rest = divmod(-(-groups // self.machine.cores), step.resident)
-        spent = full * cycles(step.resident) + (cycles(rest) if rest else 0.0)
+        # Many groups of a multiprocessor finish one after the other, and those of the last round spread evenly; two at once.
+        last = step.resident if full and step.resident <= 2 else rest
+        spent = full * cycles(step.resident) + (cycles(last) if rest else 0.0)
         return spent, full + bool(rest)
 
     def _meeting(self, tile: Tile) -> float:
-        """Cycles until the results of all teams have met."""
+        """Cycles until the results of all teams have met, and those of all items where that is needed."""
+        given = 2 * self._given_bytes(tile) / 4 / (self.delivered * self.occupancy.subgroup)
+        given = given + 2 * self.local.latency + self.machine.launch.barrier if self.gathers(tile) else 0.0
         handed = 2 * tile.cells * self.work.words * tile.team / (self.delivered * self.occupancy.subgroup)
-        return (tile.teams - 1).bit_length() * (handed + 2 * self.local.latency + 2 * self.machine.launch.barrier)
+        return given + (tile.teams - 1).bit_length() * (
+            handed + 2 * self.local.latency + 2 * self.machine.launch.barrier
+        )
 
     def _fetched(self, tile: Tile) -> float:
         """Bytes that one group fetches in a step, by whole sectors."""
@@ -376,17 +412,16 @@ class GroupCost:
         near = self.work.contiguous
         cells = prod(tile.size(n) for n in self.work.shared)
         bytes = sectors(cells, tile.size(near) if near else 1, self.stored)
-        each = tile.each.get(near, 1) if near else 1
-        return bytes * (SCATTERED if each > 1 and not self._even_results(tile.lanes) else 1)
+        return bytes * (SCATTERED if self._apart(tile) and not self.gathers(tile) else 1)
 
     def _even_results(self, lanes: int) -> bool:
         """Whole vectors of results are stored at once."""
-        return lanes > 1 and all(s % lanes == 0 for u in self.work.results for s in self._apart(u))
+        return lanes > 1 and all(s % lanes == 0 for u in self.work.results for s in self._rows(u))
 
-    def _apart(self, use: Use) -> tuple[int, ...]:
+    def _rows(self, use: Use) -> tuple[int, ...]:
         return tuple(s for s in self.work.view.type_of(use.buffer).strides if s != 1)
 
     def _cache_rate(self) -> float:
         """Bytes per second that all multiprocessors get from the last cache."""
         last = self.machine.caches[-1]
-        return last.bandwidth * self.machine.cores * self.machine.clock_ghz * 1e9
+        return CACHED * last.bandwidth * self.machine.cores * self.machine.clock_ghz * 1e9

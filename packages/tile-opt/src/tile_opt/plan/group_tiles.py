@@ -24,10 +24,10 @@ from functools import cached_property
 from math import prod
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, TensorType
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Sync, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import merged_use
+from tile_opt.kernel.work import MERGING, merged_use
 from tile_opt.plan.plan import Level, Plan, Staging
 from tile_opt.plan.steps.axes import Axis, axis_of, choices, combinations, item_levels
 from tile_opt.plan.steps.group_copy import GroupCopy, Items, group_copy
@@ -46,7 +46,9 @@ def group_tiles(view: KernelView, main: Stage, plan: Plan) -> Nest:
     options = [choices(plan, axis_of(plan, loop), main.constraints, ranges) for loop in view.loops]
     groups = [GroupTile(view, main, plan, axes, n) for n, axes in enumerate(combinations(options))]
     grid = tuple(found[0].grid for found in options if found[0].grid is not None)
-    shared = [r for g in groups[:1] for r in (*(c.local for c in g.staged), *(t.buffer for t in g.sharing))]
+    shared = [
+        r for g in groups[:1] for r in (*(c.local for c in (*g.staged, *g.given)), *(t.buffer for t in g.sharing))
+    ]
     locals_ = {r.into: r for r in shared}
     return Nest(view.name, grid, tuple(g.nest() for g in groups), allocs=tuple(locals_.values()))
 
@@ -115,8 +117,14 @@ class GroupTile:
     @cached_property
     def step(self) -> Level | None:
         """The level whose points stage operands: its last loop goes in steps."""
-        numbers = [s.level for s in self.plan.stagings if s.unit == "LOCAL"]
+        numbers = [s.level for s in self.plan.stagings if s.unit == "LOCAL" and s.operand not in self._results]
         return self.plan.levels[max(numbers)] if numbers else None
+
+    @cached_property
+    def _results(self) -> dict[str, Staging]:
+        """Stored buffers whose results meet in local memory first."""
+        stored = {u.buffer for s in self.view.stages for u in s.uses if u.writes and not self.view.is_local(u.buffer)}
+        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.operand in stored}
 
     @cached_property
     def stepped(self) -> Index:
@@ -230,7 +238,7 @@ class GroupTile:
         """The items of these groups around all stages."""
         body: list[Node] = []
         for stage in self.view.stages:
-            body += [*self._reduced(), *self._combined()] if stage is self.main else [self._beside(stage)]
+            body += [*self._reduced(), *self._combined()] if stage is self.main else self._beside(stage)
         guard = tuple(g for a in self.axes for g in a.guard)
         held = tuple(c.held for c in self.staged)
         name = f"{self.view.name}_group{self.number}"
@@ -353,16 +361,39 @@ class GroupTile:
         """What keeps items inside the loops that tiles reach beyond; lanes that end together are not told apart."""
         return tuple(_inside(a) for a in self.axes if a.ragged and a.loop in names)
 
-    def _beside(self, stage: Stage) -> Stage:
+    def _beside(self, stage: Stage) -> list[Node]:
         """Another stage over the item's tile; what lies over the end touches no memory."""
-        cells = tuple(Affine.var(i.name) for i in self.run)
         local = self.view.is_local
+        copies = {c.use.name: c for c in self.given if c.use in stage.uses}
+        cells = tuple(Affine.var(i.name) for i in self.run)
+        kept = {n: Use(n, c.local.into, c.inside(Affine()), Direction.OUT) for n, c in copies.items()}
         uses = tuple(replace(u, forms=u.forms + cells) if local(u.buffer) else u for u in stage.uses)
-        limits: tuple[Affine, ...] = ()
-        if not all(local(u.buffer) for u in stage.uses):
-            limits = (*self._limits({a.loop for a in self.axes}), *(t.first for t in self.sharing))
-        moved = replace(stage, uses=uses, loops=stage.loops + self.run, constraints=stage.constraints + limits)
-        return moved.substitute(self.forms)
+        outside = [u for u in uses if not local(u.buffer) and u.name not in kept]
+        limits = self._limits({a.loop for a in self.axes}) if outside else ()
+        first = tuple(t.first for t in self.sharing) if outside or kept else ()
+        moved = replace(
+            stage, uses=uses, loops=stage.loops + self.run, constraints=(*stage.constraints, *limits, *first)
+        ).substitute(self.forms)
+        moved = replace(moved, uses=tuple(kept.get(u.name, u) for u in moved.uses))
+        return [moved, *([Sync()] if kept else []), *(c.give() for c in copies.values())]
+
+    @cached_property
+    def given(self) -> tuple[GroupCopy, ...]:
+        """The copies of results on their way out of local memory."""
+        stages = [s for s in self.view.stages if not (s.constraints or s.loops or s.guard)]
+        uses = [
+            u for s in stages for u in s.uses if u.buffer in self._results and u.writes and not (u.reads or u.extent)
+        ]
+        copies = (self._given(u, self._results[u.buffer]) for u in uses if u.agg not in MERGING)
+        return tuple(c for c in copies if c.dense)
+
+    def _given(self, use: Use, staging: Staging) -> GroupCopy:
+        forms = tuple(f.substitute(self.forms) for f in use.forms)
+        inner = {i.name: i.range for i in (*self.run, *self.items[len(self.teams) :])}
+        around = {a.grid.name: a.tiles for a in self.axes if a.grid is not None}
+        names = {"local": f"{use.name}_local", "held": f"{use.name}_held"}
+        source = self.view.type_of(use.buffer)
+        return group_copy(use, forms, source, staging, inner, around, Items(self.items), names)
 
 
 def _end(loop: str, constraint: Affine, spans: dict[str, tuple[int, int]]) -> int:

@@ -35,10 +35,10 @@ LINE = 128
 """Bytes that neighbouring items best fetch side by side."""
 CELLS = 128
 """Most cells of an item, in words."""
-DEPTHS = (4, 8, 16, 32)
+DEPTHS = (4, 8, 16, 32, 64)
 WAYS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 TEAMS = (1, 2, 4)
-FINALISTS = 6
+FINALISTS = 5
 NARROW_WINDOW = 64
 """Points of a window that may be whole in a step."""
 
@@ -57,7 +57,7 @@ class TileSpace:
     def __init__(self, work: Contraction, target: Target) -> None:
         self.work, self.target = work, target
         machine = target.machine
-        self.costs = GroupCost(work, machine, target.settings.max_mem)
+        self.costs = GroupCost(work, machine, max(target.settings.max_mem, target.settings.static_local_bytes))
         self.subgroup = self.costs.occupancy.subgroup
         self.threads = target.settings.threads
 
@@ -214,13 +214,19 @@ class TileSpace:
             for k in range(len(rest) + 1):
                 if prod(self.work.own[n] for n in rest[:k]) > NARROW_WINDOW:
                     break
-                for deep in sorted({min(d, self.work.own[stepped]) for d in DEPTHS}):
+                least = DEPTHS[k == 0]
+                for deep in sorted({min(d, self.work.own[stepped]) for d in DEPTHS if d >= least}):
                     other = replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
-                    yield from (replace(t, versions=v) for v in (1, 2) for t in self._teams(other))
+                    yield from (self._twice(t) for t in self._teams(other))
+
+    def _twice(self, tile: Tile) -> Tile:
+        """The tile with two versions of its copies, where they fit."""
+        twice = replace(tile, versions=2)
+        return twice if self.costs.box_bytes(twice) <= self.costs.local_bytes else tile
 
     def _teams(self, tile: Tile) -> Iterator[Tile]:
         """The tile with more and more teams of items that share its steps."""
-        whole = not tile.team % self.subgroup
+        whole = not tile.team % self.subgroup and tile.cells * self.work.words <= CELLS // 2
         for teams in TEAMS:
             if teams == 1 or (whole and tile.deep % teams == 0 and tile.team * teams <= self.threads):
                 yield replace(tile, teams=teams)

@@ -44,9 +44,9 @@ class GroupPlan:
     def _unpadded(self) -> Plan:
         tile = self.tile
         levels = [Level(Bind.GRID, tuple(Cover(n, tile.size(n)) for n in self.work.shared)), *self._items()]
-        stagings: tuple[Staging, ...] = ()
+        stagings = self._given(len(levels) - 1)
         if tile.staged:
-            stagings = self._stagings(len(levels))
+            stagings = (*stagings, *self._stagings(len(levels)))
             covers = (*(Cover(n, 1) for n in self._outer), Cover(tile.stepped, tile.deep))
             levels.append(Level(Bind.NONE, covers, ordered=True))
         if tile.teams > 1:
@@ -131,6 +131,13 @@ class GroupPlan:
         ahead = [Staging(b, level, "REG") for b in orders] if self.tile.ahead else []
         return (*local, *ahead)
 
+    def _given(self, level: int) -> tuple[Staging, ...]:
+        """Results that meet in local memory, where items would store theirs with gaps between."""
+        if not self.costs.gathers(self.tile):
+            return ()
+        order = tuple(self.work.shared)
+        return tuple(Staging(b, level, "LOCAL", order, Scope.GROUP) for b in {u.buffer for u in self.work.results})
+
     def _copy_order(self, o: Operand) -> list[str]:
         """Loops of the copy's dimensions, outermost first: last the one that items walk along."""
         firsts = [next((n for n, _ in d), None) for d in o.dims]
@@ -143,13 +150,14 @@ class GroupPlan:
 
     def _padded(self, plan: Plan) -> tuple[Staging, ...]:
         """The stagings with the padding under which a sub-group's stores and loads meet least in the banks."""
-        found = {s.operand: s for s in plan.stagings if s.unit == "LOCAL"}
+        inputs = {o.use.buffer for o in self.work.operands}
+        found = {s.operand: s for s in plan.stagings if s.unit == "LOCAL" and s.operand in inputs}
         group = group_tile(self.work.view, self.work.main, plan)
         for copy in group.staged:
             staging = found[copy.use.buffer]
             pad = min(self._pads(copy, staging, group.items))[1]
             found[copy.use.buffer] = replace(staging, pad=max(pad, staging.pad))
-        stagings = tuple(found[s.operand] if s.unit == "LOCAL" else s for s in plan.stagings)
+        stagings = tuple(found.get(s.operand, s) if s.unit == "LOCAL" else s for s in plan.stagings)
         padded = group_tile(self.work.view, self.work.main, replace(plan, stagings=stagings))
         fits = sum(c.bytes for c in padded.staged) <= self.costs.local_bytes
         return stagings if fits else plan.stagings

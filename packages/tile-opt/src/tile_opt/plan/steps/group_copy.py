@@ -72,6 +72,8 @@ class GroupCopy:
     held: Refinement
     limits: tuple[Quasi, ...]
     """What keeps the copy inside the buffer, each >= 0."""
+    points: int
+    """Iterations of the loops inside."""
 
     @property
     def bytes(self) -> int:
@@ -108,6 +110,20 @@ class GroupCopy:
     def put(self, step: Affine) -> Stage:
         """Registers into local memory, for `step`."""
         return self._stage("put", self._held(Direction.IN), self._target(step), ())
+
+    def give(self) -> Stage:
+        """Local memory into the buffer: results that items have left there, neighbours side by side."""
+        source = Use("src", self.local.into, as_forms(self.plan.subscripts), Direction.IN)
+        target = Use("dst", self.use.buffer, as_forms(global_subscripts(self.box, self.plan)), Direction.OUT)
+        where = as_forms((*self.plan.constraints, *self.limits))
+        # Unrolled, the registers of many loads at once would cost places for groups.
+        loops = tuple(replace(i, bind=Bind.NONE) if i.bind is Bind.UNROLL else i for i in self.plan.loops)
+        return Stage(f"give_{self.use.name}", loops, where, (source, target), (Load("$x", "src"), Store("dst", "$x")))
+
+    @property
+    def dense(self) -> bool:
+        """The loops inside reach every element of the box."""
+        return prod(self.box.extents) == self.points
 
     def _source(self) -> Use:
         return Use("src", self.use.buffer, as_forms(global_subscripts(self.box, self.plan)), Direction.IN)
@@ -156,7 +172,7 @@ def group_copy(
     sizes = tuple(i.range for i in plan.loops)
     held = TensorType.row_major(source.dtype, sizes, align=16)
     return GroupCopy(
-        use, source, box, plan, local, replace(_alloc(names["held"], held), loc=REGISTER), limits
+        use, source, box, plan, local, replace(_alloc(names["held"], held), loc=REGISTER), limits, prod(inner.values())
     )  # fmt: skip
 
 
