@@ -23,7 +23,7 @@ FIRST = ("interp", "llvm", "opencl")
 HEAD = """\
 # Supported devices
 
-What the conformance suite found, device by device. A level counts when nothing failed up to it; a skipped test needs a
+What the conformance suite found, device by device. A level counts when all of its tests ran and nothing failed up to it; a skipped test needs a
 dtype, node or group size that the device does not claim; a quirk is a failure that the device declares, with its reason.
 Level 3 tests semtree node by node, or operation by operation where the device takes scheduled Stripe: what does not apply
 to a device is not counted.
@@ -51,7 +51,7 @@ def summaries(report: Summary) -> Iterable[Summary]:
         yield device | {
             "counts": counts,
             "failed_dtypes": failed,
-            "versions": report["versions"],
+            "versions": report["versions"] | device["versions"],
             "hal_api": report["hal_api"],
         }
 

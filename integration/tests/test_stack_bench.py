@@ -168,3 +168,15 @@ def test_tolerance_grows_with_sums_and_with_rough_dtypes() -> None:
     for wrong in (ones + 1e-3, np.full(3, np.nan), np.ones(4)):
         with pytest.raises(WrongResult):
             compared("x", short, [wrong], [ones])
+
+
+def test_programs_and_their_parts_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every family, drawn small; a program and its parts take the same inputs."""
+    import programs
+    from classes.draw import Draw
+
+    evaluator = tile.Evaluator("llvm")
+    for family in programs.FAMILIES:
+        whole = family(Draw("test", family.__name__, largest=TINY))
+        row = programs.measured(family.__name__, whole, evaluator, rounds=1)
+        assert row.seconds > 0 and row.parts > 0 and row.kernels >= 1, capsys.readouterr()

@@ -78,8 +78,8 @@ def ready(device: Any, kernel: Kernel, seed: int = 0) -> tuple[Any, list[Any], A
     return device.executor.prepare(library, 0), buffers, y, x
 
 
-BIG = 10**12
-"""Estimated operations that make a kernel go to the pool."""
+BIG = 10**9
+"""Estimated operations that make a kernel go to the pool, and not a long one."""
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5, 16])
@@ -377,7 +377,7 @@ def test_fork_while_other_threads_compile_and_run() -> None:
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
 
 
-def test_interrupt_is_raised_when_the_kernel_is_complete() -> None:
+def test_interrupt_is_raised_when_a_short_kernel_is_complete() -> None:
     done = run_script("""
         signal.signal(signal.SIGINT, signal.default_int_handler)  # background shells ignore it
         long, b, yy, xx = t.ready(device, t.doubling(640000, 64, t.BIG, 4000))
@@ -393,6 +393,28 @@ def test_interrupt_is_raised_when_the_kernel_is_complete() -> None:
         assert good()
     """)
     assert (done.returncode, done.stdout) == (0, "interrupted True\n"), done.stderr
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_a_long_kernel_ends_between_its_groups_when_it_is_interrupted(threads: str) -> None:
+    done = run_script("""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        long, b, yy, xx = t.ready(device, t.doubling(640000, 6400, 10**13, 10**6))  # a minute or more
+
+        def interrupt():
+            while not yy.any():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        try:
+            long.run(b)
+            print('complete')
+        except KeyboardInterrupt:
+            print('interrupted', (yy == 2 * xx).all())
+        assert good()
+    """, TILE_NUM_THREADS=threads)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "interrupted False\n"), done.stderr
 
 
 def test_thread_count_follows_the_setting() -> None:

@@ -52,3 +52,23 @@ def launch() -> Callable[..., list[Array]]:
         return results
 
     return run
+
+
+@pytest.fixture
+def fails_once(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Have a function of `binding` run out of memory at first; the list that it gives is of the calls."""
+    from hal_opencl import binding
+
+    def install(name: str, times: int = 1) -> list[str]:
+        real, called = getattr(binding, name), list[str]()
+
+        def scarce(*args: Any) -> Any:
+            called.append(name)
+            if len(called) <= times:
+                raise binding.cl.MemoryError("test", binding.cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE)
+            return real(*args)
+
+        monkeypatch.setattr(binding, name, scarce)
+        return called
+
+    return install

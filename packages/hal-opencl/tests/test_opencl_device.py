@@ -252,3 +252,90 @@ def test_two_thousand_kernels_are_queued_without_a_wait(device: OpenCLDevice, mo
     event.wait()
     assert not np.frombuffer(buffers[0].map_current(), np.float32).any()
     buffers[0].unmap().wait()
+
+
+def test_memory_that_was_given_up_is_used_again(device: OpenCLDevice) -> None:
+    kernel = ready(device, increment())
+    value = device.memory.allocate(4 * N)
+    event = device.executor.fill(value)
+    for turn in range(200):
+        result = device.memory.allocate(4 * N)
+        event = kernel.run([result, value], [event])
+        value = result  # the last one goes, though it is still being read
+        if turn == 3:
+            before = device.memory.usage.allocations
+    assert device.memory.usage.allocations == before
+    assert np.frombuffer(value.map_current([event]), np.float32).tolist() == [200.0] * N
+    value.unmap().wait()
+
+
+def test_threads_share_the_memory(device: OpenCLDevice) -> None:
+    kernel = ready(device, increment())
+    found: list[float] = []
+
+    def work(start: float) -> None:
+        value = device.memory.allocate(4 * N)
+        np.frombuffer(value.map_discard(), np.float32)[:] = start
+        event = value.unmap()
+        for _ in range(60):
+            result = device.memory.allocate(4 * N)
+            event = kernel.run([result, value], [event])
+            value = result
+        found.extend(set(np.frombuffer(value.map_current([event]), np.float32).tolist()))
+        value.unmap().wait()
+
+    threads = [threading.Thread(target=work, args=(1000.0 * n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [1000.0 * n + 60 for n in range(6)]
+
+
+def test_wrapped_memory_outlives_the_work_on_it(device: OpenCLDevice) -> None:
+    kernel, out = ready(device, increment()), device.memory.allocate(4 * N)
+    wrapped = device.memory.wrap(np.full(N + 64, 2.0, np.float32)[16 : 16 + N].data)
+    if wrapped is None:
+        pytest.skip("works on no memory of the host's")
+    gate = HostEvent()
+    event = kernel.run([out, wrapped], [gate])
+    del wrapped
+    gc.collect()
+    gate.set()
+    assert np.frombuffer(out.map_current([event]), np.float32).tolist() == [3.0] * N
+    out.unmap().wait()
+
+
+def test_an_allocation_that_fails_gives_back_what_is_kept(
+    device: OpenCLDevice, fails_once: Callable[..., list[str]]
+) -> None:
+    name = "wrap_array" if device.executor._context.maps_for_free else "make_buffer"
+    kept = device.memory.allocate(1 << 16)
+    del kept
+    assert device.memory.usage.held > device.memory.usage.used
+    called = fails_once(name)
+    fresh = device.memory.allocate(12345 << 4)
+    assert len(called) == 2 and fresh.nbytes == 12345 << 4
+    usage = device.memory.usage
+    assert usage.held == usage.used
+    fails_once(name, times=2)
+    with pytest.raises(TileDeviceError, match=r"TILE-E705.*has no \d+ bytes left"):
+        device.memory.allocate(54321 << 4)
+
+
+def test_a_kernel_that_finds_no_memory_is_tried_again(
+    device: OpenCLDevice, fails_once: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = ready(device, increment())
+    buffers = [device.memory.allocate(4 * N) for _ in range(2)]
+    device.executor.fill(buffers[1]).wait()
+    called = fails_once("enqueue_kernel")
+    event = kernel.run(buffers)
+    assert len(called) == 2
+    assert np.frombuffer(buffers[0].map_current([event]), np.float32).tolist() == [1.0] * N
+    buffers[0].unmap().wait()
+    fails_once("enqueue_kernel", times=2)
+    with pytest.raises(TileDeviceError, match="TILE-E705"):
+        kernel.run(buffers)
+    monkeypatch.undo()
+    kernel.run(buffers).wait()

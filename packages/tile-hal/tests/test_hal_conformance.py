@@ -9,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tile_hal.conformance
 from hypothesis import HealthCheck, given, settings
 from tile_hal.conformance import strategies, tolerance
 from tile_hal.conformance.programs import bind, fill
-from tile_hal.conformance.report import Case, DeviceFacts, Report
+from tile_hal.conformance.record import Record
+from tile_hal.conformance.report import Case, DeviceFacts, Report, RunFacts
+from tile_hal.conformance.session import matches
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction
@@ -72,8 +75,9 @@ def test_reports_of_a_whole_level(tmp_path):
     done = conformance("--backend", "interp", "--level", "0", "--json", "r.json", "--markdown", "r.md", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "r.json").read_text())
-    assert report["passed"] and report["format"] == 1
+    assert report["passed"] and report["format"] == 2 and report["time"] and report["versions"]["numpy"]
     assert report["devices"][0]["id"] == "interp:0" and report["devices"][0]["level"] == 0
+    assert "0" not in report["devices"][0]["left_out"] and report["devices"][0]["left_out"]["1"] > 10
     assert {c["level"] for c in report["cases"]} == {0}
     text = (tmp_path / "r.md").read_text()
     assert "## `interp:0`" in text and "| 0 | plugin and device facts |" in text
@@ -130,6 +134,12 @@ def facts(**more: object) -> DeviceFacts:
     return DeviceFacts(**{**base, **more})
 
 
+def report_of(*cases: Case, planned: dict[int, int] | None = None, **more: object) -> Report:
+    """Of a device x:0, whose suite has these cases and no others unless `planned` says so."""
+    counts = {level: sum(c.level == level for c in cases) for level in range(6)}
+    return Report(RunFacts("x"), (facts(**more),), cases, {"x:0": counts | (planned or {})})
+
+
 def test_report_counts_levels_and_dtypes():
     cases = (
         Case("x:0", 0, "test_a", "passed"),
@@ -137,7 +147,7 @@ def test_report_counts_levels_and_dtypes():
         Case("x:0", 3, "test_math[sin-int32]", "passed"),
         Case("x:0", 4, "test_b", "skipped", "why"),
     )
-    report = Report("x", (facts(),), cases)
+    report = report_of(*cases)
     assert not report.passed
     assert report.highest_level("x:0") == 0
     text = report.to_markdown()
@@ -146,18 +156,85 @@ def test_report_counts_levels_and_dtypes():
     assert (table["float32"], table["int32"], table["float64"]) == ("fails", "yes", "–")
     assert "failed `test_math[sin-float32]`: too far off" in text
     assert "a `run` that has to wait blocks;" in text
-    assert not Report("x", (facts(),), (Case("x:0", 0, "test_a", "skipped"),)).passed
-    assert not Report("x", (), cases[:1]).passed
+    assert not report_of(Case("x:0", 0, "test_a", "skipped")).passed
+    assert not Report(RunFacts("x"), (), cases[:1], {}).passed
 
 
 def test_a_level_that_does_not_apply_is_passed_over():
     below = (Case("x:0", 0, "test_a", "passed"), Case("x:0", 3, "test_b", "inapplicable", "not applicable: why"))
     above = (Case("x:0", 4, "test_c", "passed"),)
-    report = Report("x", (facts(codegen="stripe"),), (*below, *above))
+    report = report_of(*below, *above, codegen="stripe")
     assert report.passed and report.highest_level("x:0") == 4
-    assert Report("x", (facts(),), below).highest_level("x:0") == 0
-    assert "| 3 | operations, dtypes, semtree nodes | 0 | 0 | 0 | 0 | 1 |" in report.to_markdown()
+    assert report_of(*below).highest_level("x:0") == 0
+    assert "| 3 | operations, dtypes, semtree nodes | 0 | 0 | 0 | 0 | 1 | 0 |" in report.to_markdown()
     assert "Takes scheduled Stripe." in report.to_markdown()
+
+
+def test_a_level_counts_only_when_all_of_its_tests_ran():
+    cases = [Case("x:0", level, "test_a", "passed") for level in range(6)]
+    assert report_of(*cases).highest_level("x:0") == 5
+    filtered = report_of(*cases, planned={2: 3, 5: 2})
+    assert filtered.passed and filtered.highest_level("x:0") == 1
+    assert "3 tests of level 2, 5 did not run" in filtered.standing("x:0")
+    assert json.loads(filtered.to_badge())["message"] == "level 1 of 5"
+    assert json.loads(filtered.to_json())["devices"][0]["left_out"] == {"2": 2, "5": 1}
+    assert report_of(*cases, planned={0: 2}).highest_level("x:0") is None
+    assert json.loads(report_of(*cases).to_badge())["color"] == "brightgreen"
+
+
+def test_a_filtered_run_says_so(tmp_path):
+    """Whatever the filter, files and single tests named among them."""
+    done = conformance("--backend=interp", "--level=0", "--json=r.json", "--", "-k", "fingerprint", cwd=tmp_path)
+    assert done.returncode == 0 and "reached no level; 6 tests of level 0 did not run" in done.stdout
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["filters"] == ["-k fingerprint"] and report["devices"][0]["level"] is None
+    file = Path(tile_hal.conformance.__file__).with_name("test_level0_plugin.py")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--backend=interp",
+        "--tile-json=one.json",
+        "-p",
+        "no:cacheprovider",
+    ]
+    subprocess.run([*command, f"{file}::test_driver_has_a_doctor"], cwd=tmp_path, check=True, capture_output=True)
+    assert json.loads((tmp_path / "one.json").read_text())["devices"][0]["level"] is None
+
+
+@pytest.mark.parametrize(
+    ("quirk", "name", "fits"),
+    [
+        ("test_math[sin-float16]", "test_math[sin-float16]", True),
+        ("test_math[sin-float16]", "test_math[sin-float32]", False),
+        ("test_math[*-float16]", "test_math[sin-float16]", True),
+        ("test_math[s?n-float16]", "test_math[sin-float16]", False),
+        ("test_math", "test_math[sin-float16]", False),
+    ],
+)
+def test_quirks_are_matched_letter_by_letter(quirk, name, fits):
+    assert matches(quirk, name) == fits
+
+
+def test_a_record_goes_on_where_a_process_ended(tmp_path):
+    file = tmp_path / "record.jsonl"
+    first = Record(file)
+    first.begin(RunFacts("x", filters=("-k a",)), ())
+    first.plan({"x:0": {0: 2}})
+    first.start(("x:0", 0, "test_a"))
+    first.add(Case("x:0", 0, "test_a", "passed"))
+    first.start(("x:0", 0, "test_b"))
+    with file.open("a") as out:
+        out.write('{"case": {"dev')  # what a dying process may leave
+    second = Record(file)
+    assert second.started == ("x:0", 0, "test_b") and not second.finished
+    second.died("the process died: Segmentation fault (SIGSEGV)")
+    second.finish()
+    report = Record(file).report()
+    assert report == second.report() and Record(file).finished
+    assert [(c.name, c.outcome) for c in report.cases] == [("test_a", "passed"), ("test_b", "failed")]
+    assert report.left_out("x:0", 0) == 0 and report.run.filters == ("-k a",)
 
 
 @pytest.mark.parametrize("dtype", [d for d in DType if d.is_float])

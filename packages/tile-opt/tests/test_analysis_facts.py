@@ -286,7 +286,7 @@ def test_negative_bound_is_an_empty_domain() -> None:
 
 
 def test_operation_limit_is_a_diagnostic() -> None:
-    sets = Sets(max_operations=3)
+    sets = Sets(operations=3, seconds=0)
     c = located(contraction(([x], [6]), ([p(x=1, i=2)], [6]), ([p(x=3, i=5)], [6])))
     with pytest.raises(TileLimitError) as caught:
         analyze(c, sets)
@@ -300,5 +300,33 @@ def test_import_is_lazy() -> None:
 
 def test_coverage_beyond_the_limit_is_unknown() -> None:
     domain = flat(contraction(([x], [60]), ([p(x=3, i=5)], [60]), ([i], [40]), user=[(p(x=1, i=-2), 60)]))
-    assert uncovered(domain, (60,), Sets(max_operations=3)) is None
+    assert uncovered(domain, (60,), Sets(operations=3, seconds=0)) is None
     assert uncovered(domain, (60,), Sets()) is not None
+
+
+def powers(count: int) -> Contraction:
+    """``O[i0 + 3*i1 + 9*i2 + …] = =(A[i0])``, every index 0 or 1: injective, and hard to show."""
+    names = [f"i{n}" for n in range(count)]
+    output = p(**{name: 3**k for k, name in enumerate(names)})
+    user = [(p(**{name: 1}), 2) for name in names]
+    return contraction(([output], [3**count]), ([p(i0=1)], [2]), user=user)
+
+
+def test_hard_questions_are_answered_by_a_process_of_their_own() -> None:
+    easy = powers(3)
+    for sets in (Sets(), Sets(operations=3), Sets(operations=3, seconds=100)):
+        domain = analyze(easy, sets)
+        check_assigned_once(easy, domain, sets)
+        assert uncovered(domain, easy.type.shape, Sets()) == uncovered(domain, easy.type.shape, sets)
+
+
+def test_a_question_that_takes_too_long_is_given_up_and_names_the_contraction() -> None:
+    hard, sets = located(powers(24)), Sets(seconds=0.3)
+    with pytest.raises(TileLimitError) as caught:
+        check_assigned_once(hard, analyze(hard, sets), sets)
+    (found,) = caught.value.diagnostics
+    assert found.code == "TILE-E303" and f" of {hard.name} " in found.message and found.span == hard.origin
+    with pytest.raises(TileLimitError):  # nothing is left of its time
+        check_assigned_once(hard, analyze(hard, sets), sets)
+    easy = powers(3)
+    check_assigned_once(easy, analyze(easy, sets), sets)

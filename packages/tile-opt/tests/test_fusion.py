@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
+
+import numpy as np
 import pytest
 import tile_lang
+from lowering_support import random_inputs
 from test_widen import CPU
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.machine import Machine
 from tile_ir.program.nodes import TensorType
+from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Block, Direction, Program
 from tile_ir.target import PassConfig
 from tile_opt.blocks.tree import kernels_of, main_of
@@ -75,3 +80,23 @@ def test_what_follows_a_scan_is_done_as_it_goes() -> None:
     text = "function (A[N, M]) -> (R) { C[n, m : N, M] = +(A[n - k, m]), k < N; R = C * 2; }"
     (kernel,) = views(fused(text, scans=True, A=(50, 60)))
     assert [s.name for s in kernel.stages if s.loops] == ["scan"] and kernel.writes() == {"R"}
+
+
+GROUPED = (
+    "function (D[N, C], K[E, O]) -> (R) {{ S[n, {0}*g + o : N, O] = +(D[n, {0}*g + c] * K[c, {0}*g + o]),"
+    " g < {1}, c < {0}, o < {0}; R = (S > 0 ? S : 0); }}"
+)
+
+
+@pytest.mark.parametrize(("inside", "groups"), [(4, 8), (8, 4), (5, 7), (7, 5)])
+def test_groups_and_members_are_shared_with_loops_over_both(inside: int, groups: int) -> None:
+    """Whatever digits the analysis finds, the kernel that fills cells and the one that reads them are the same kernel."""
+    channels = inside * groups
+    shapes = {"D": (6, channels), "K": (inside, channels)}
+    program = fused(GROUPED.format(inside, groups), False, **shapes)
+    (view,) = views(program)
+    inputs = random_inputs(program)
+    groups_of = inputs["D"].reshape(6, groups, inside), inputs["K"].reshape(inside, groups, inside)
+    want = np.maximum(np.einsum("ngc,cgo->ngo", *groups_of).reshape(6, channels), 0)
+    np.testing.assert_allclose(interpret.run(program, inputs)["R"], want, rtol=1e-5, atol=1e-5)
+    assert prod(i.range for i in view.loops) == 6 * channels

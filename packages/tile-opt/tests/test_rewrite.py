@@ -19,7 +19,7 @@ from tile_ir.target import Target
 from tile_lang.evaluate import evaluate
 from tile_opt.lowering import lower
 from tile_opt.lowering.arena import Touch
-from tile_opt.lowering.constant import constant_steps
+from tile_opt.lowering.constant import fixed_steps
 from tile_opt.program import DropDead, Prepack, Rewrite, ShareCommon, SplitReduction, rewrite
 from tile_opt.translate import to_stripe
 
@@ -190,10 +190,10 @@ def test_which_steps_depend_on_constants_alone(steps: list[tuple[str, str]], onc
     numbers = {name: n for n, name in enumerate("CIOTUV")}
     kinds = dict(enumerate((CONST, INPUT, OUTPUT, TEMP, TEMP, TEMP)))
     touches = [Touch(frozenset(numbers[b] for b in r), frozenset(numbers[b] for b in w)) for r, w in steps]
-    assert constant_steps(touches, kinds, dict.fromkeys(kinds, 64)) == once
+    assert fixed_steps(touches, {numbers["C"]}, kinds, dict.fromkeys(kinds, 64)) == once
 
 
 def test_large_results_of_small_constants_are_not_kept() -> None:
     touch = Touch(frozenset({0}), frozenset({1}))
     for size, once in ((1 << 20, {0}), (1 << 21, set[int]())):
-        assert constant_steps([touch], {0: CONST, 1: TEMP}, {0: 64, 1: size}) == once
+        assert fixed_steps([touch], {0}, {0: CONST, 1: TEMP}, {0: 64, 1: size}) == once

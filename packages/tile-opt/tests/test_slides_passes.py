@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from lowering_support import wrap
 from slides_support import SCHEDULE, bound, config, local_allocations, same_results
-from tile_ir.diagnostics import TileDeviceError
+from tile_ir.diagnostics import TileDeviceError, TilePlanError
 from tile_ir.stripe.nodes import Block, Direction, Load, Program, Statement, Store, Transfer
 from tile_ir.stripe.parser import parse_program
 from tile_ir.target import Target
@@ -17,7 +18,10 @@ from tile_opt.model.memory_tile import TileRules, TileSearch
 from tile_opt.passes.accelerator.compute_deps import dependencies
 from tile_opt.passes.accelerator.memory_placement import first_fit, size_of
 from tile_opt.passes.accelerator.tensorize import Stencil, StencilIndex, best_match
+from tile_opt.passes.scheduling import Scheduled
 from tile_opt.pipeline import optimize
+from tile_opt.pipeline import schedule as schedule_passes
+from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.translate import to_stripe
 
 CONV = bound(
@@ -189,6 +193,39 @@ def test_autotile_knows_its_memory() -> None:
         tiled = next(b for b in blocks(kernels_of(made)) if {"tiled", "initialise"} & b.tags)
         nest = blocks(tiled.body)[0] if "initialise" in tiled.tags else tiled
         assert sum(size_of(r) for r in nest.refs) <= 2048 // depth
+
+
+def tiled(plans: str = "", reqs: tuple[str, ...] = ("agg_op_add",)) -> Scheduled:
+    passes = [config("unstage"), config("autotile", reqs=reqs, mem_KiB=2, outer_set=("tiled",))]
+    return schedule_passes(to_stripe(CONV), Target("t"), passes=passes, plans=parse_plans(plans), verify=True)
+
+
+def test_the_tile_is_a_plan_that_may_be_given() -> None:
+    chosen = tiled()
+    plans = {name: decision.plan for name, decision in chosen.decisions.items()}
+    assert len(plans) == 1 and tiled(print_plans(plans)).program == chosen.program
+    ((name, decision),) = chosen.decisions.items()
+    others = list(decision.others(Target("t")))
+    assert others and decision.plan not in others
+    again = tiled(print_plans({name: others[0]}))
+    assert again.decisions[name].given and again.program != chosen.program
+    assert f"plan {name} {{" in print_plans(plans) and "of 2048 bytes" in decision.plan.reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (r"serial .*", "", "one serial level"),
+        (r"serial .*", "serial x:8", "of 2048 bytes"),
+        (r"serial (\w+):\d+", "serial nowhere:1", "no loop 'nowhere'"),
+        (r"serial", "vector", "one serial level"),
+    ],
+)
+def test_tiles_that_cannot_be_are_refused(old: str, new: str, message: str) -> None:
+    text = print_plans({name: decision.plan for name, decision in tiled().decisions.items()})
+    with pytest.raises(TilePlanError) as found:
+        tiled(re.sub(old, new, text, count=1))
+    assert message in str(found.value)
 
 
 # --- schedule, cache, placement -------------------------------------------------------------------------

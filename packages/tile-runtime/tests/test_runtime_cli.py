@@ -292,6 +292,15 @@ def test_mistakes(file: Path, bad: Path, code: int, message: str, arguments: lis
         assert message in got.err
 
 
+def test_conformance_passes_everything_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options that are not ours, and the -- in front of pytest's."""
+    seen: list[list[str]] = []
+    monkeypatch.setattr("tile_hal.conformance.__main__.main", lambda given: seen.append(given) or 0)
+    given = ["--backend", "interp", "--timeout=5", "--", "-k", "level3 and exp", "--tb=short"]
+    assert Result("conformance", *given).code == 0 and seen == [given]
+    assert "pytest's own after --" in Result("conformance", "--help").out and len(seen) == 1
+
+
 def test_bad_settings_are_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILE_CACHE", "maybe")
     got = Result("cache", "info")

@@ -6,6 +6,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import numpy as np
@@ -20,7 +21,7 @@ from tile_ir.semtree.nodes import Access
 from hal_llvm import pool
 from hal_llvm.compiler import LlvmLibrary
 from hal_llvm.direct import Program, direct, scratch
-from hal_llvm.pool_ir import JOB_PARAMS
+from hal_llvm.pool_ir import JOB_PARAMS, JOB_STOP
 
 INLINE_SECONDS = 20e-6
 """Kernels estimated below this run on the caller: handing over costs about as much. So do they keep the interpreter
@@ -29,6 +30,10 @@ HOLD_SECONDS = 2e-6
 """Kernels estimated below this keep the interpreter lock: giving it back and waiting for it would cost more."""
 CHUNK_SECONDS = 4e-6
 """Least work in a chunk, so that the shared counter is no bottleneck."""
+LONG_SECONDS = 0.1
+"""Kernels estimated above this can be interrupted: the main thread, which alone hears Ctrl-C, has another one run them."""
+LONG_CHUNK_SECONDS = 0.02
+"""Most work in a chunk of theirs, unless a group has more: nobody takes another one once they are interrupted."""
 _FLOPS, _BYTES = 20e9, 10e9
 """One thread's pessimistic speed."""
 
@@ -76,7 +81,9 @@ class LlvmKernel(Kernel):
         kind = ctypes.PYFUNCTYPE if self._seconds < HOLD_SECONDS else ctypes.CFUNCTYPE
         self._whole = library.code.addresses[f"kernel{index}.all"]
         self._all: Callable[[int], None] = kind(None, ctypes.c_void_p)(self._whole)
-        self._inline = self._total <= 1 or self._seconds < INLINE_SECONDS or pool.current().threads == 1
+        self._long = LONG_SECONDS < self._seconds < math.inf and self._total > 1 and pool.NATIVE
+        alone = pool.current().threads == 1 and not self._long
+        self._inline = self._total <= 1 or self._seconds < INLINE_SECONDS or alone
         self._free: list[_Job] = []
 
     def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
@@ -107,6 +114,8 @@ class LlvmKernel(Kernel):
             self._give_scratch(job)
         if self._inline:
             self._all(job.params)
+        elif self._long and threading.current_thread() is threading.main_thread():
+            _run_interruptibly(job)
         else:
             pool.current().run(job.address)
         self._free.append(job)
@@ -140,6 +149,8 @@ class LlvmKernel(Kernel):
         if math.isfinite(self._seconds) and self._seconds > 0:
             least = self._total * CHUNK_SECONDS / self._seconds
             even = min(max(even, least), self._total / threads)
+        if self._long:
+            even = min(even, self._total * LONG_CHUNK_SECONDS / self._seconds)
         return max(1, math.ceil(even))
 
     def _give_scratch(self, job: _Job) -> None:
@@ -163,6 +174,25 @@ class LlvmKernel(Kernel):
             if problem:
                 code, text = problem
                 raise device_error(code, f"parameter {place - _HEADER} of kernel {self.info.name!r} {text}")
+
+
+def _run_interruptibly(job: _Job) -> None:
+    """Run a job on the pool; an interrupt comes through at once, when the chunks in hand are complete."""
+    done = threading.Event()
+
+    def work() -> None:
+        pool.current().run(job.address)
+        done.set()
+
+    threading.Thread(target=work, name="hal-llvm-long", daemon=True).start()
+    try:
+        done.wait()
+    except BaseException:
+        job.words[JOB_STOP // 8] = 1
+        while not done.is_set():
+            with suppress(KeyboardInterrupt):
+                done.wait()
+        raise
 
 
 def _misfit(buffer: Buffer, needed: int, written: bool, odd: int) -> tuple[Code, str] | None:
@@ -205,4 +235,6 @@ class LlvmExecutor(HostExecutor):
                 step.kernel.enlist(program, step.buffers)
             else:
                 program.move(step.kind.value, step.buffers, step.nbytes, step.nbytes / _BYTES)
+        if LONG_SECONDS < program.seconds < math.inf:
+            return None  # it could not be interrupted
         return direct(program, arrays, hold=INLINE_SECONDS)

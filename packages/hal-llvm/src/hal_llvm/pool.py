@@ -21,6 +21,9 @@ from tile_ir.settings import Settings
 from hal_llvm import pool_ir as layout
 from hal_llvm.cpu import available_cpus, thread_count
 
+NATIVE = sys.platform == "linux"
+"""Whether there are the semaphores that the pool needs."""
+
 SPIN = 3000
 """Pauses (about 10-20 ns each) before a worker, or a caller that waits for one, sleeps."""
 
@@ -32,7 +35,7 @@ class ThreadPool:
     """`threads` threads, counting the caller: ``threads - 1`` workers start with the first job."""
 
     def __init__(self, threads: int) -> None:
-        self.threads = threads if sys.platform == "linux" else 1
+        self.threads = threads if NATIVE else 1
         self._lock = forking.lock()
         self._started = False
         self._handles: list[int] = []

@@ -4,7 +4,7 @@ Memory layout (bytes): a header, `SLOTS` job slots, then one record per worker. 
 publishes its job, wakes sleeping workers, takes chunks itself until none is left, closes the slot and waits until
 the last worker has left it. Chunks are handed out by an atomic counter, so a worker that never
 gets a processor delays nobody. A worker enters by counting itself in `refs` *before* it looks at `open`;
-a slot is reused only when it is closed and `refs` is zero.
+a slot is reused only when it is closed and `refs` is zero. Nobody takes another chunk of a job that is told to stop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLAIMED, FN, PARAMS, TOTAL, GRAIN, OPEN, NEXT, REFS, WAITING, SLOT_SEM = 0, 8, 1
 # Worker fields
 SLEEPING, SCRATCH, THREAD, EXCLUDED, WORKER_SEM, POOL = 0, 8, 16, 24, 32, 72
 # Job fields, written by Python
-JOB_FN, JOB_TOTAL, JOB_GRAIN, JOB_WANT, JOB_SCRATCH, JOB_PARAMS = 0, 8, 16, 24, 32, 40
+JOB_FN, JOB_TOTAL, JOB_GRAIN, JOB_WANT, JOB_STOP, JOB_SCRATCH, JOB_PARAMS = 0, 8, 16, 24, 32, 40, 48
 
 _PAUSES = {"x86": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
 _PAUSE_DECLARATIONS = {"x86": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
@@ -46,6 +46,7 @@ _OFFSETS = {
     "SLOT_SEM": SLOT_SEM, "SLEEPING": SLEEPING, "SCRATCH": SCRATCH, "THREAD": THREAD, "EXCLUDED": EXCLUDED,
     "WORKER_SEM": WORKER_SEM, "POOL": POOL, "JOB_FN": JOB_FN, "JOB_TOTAL": JOB_TOTAL, "JOB_GRAIN": JOB_GRAIN,
     "JOB_WANT": JOB_WANT, "JOB_SCRATCH": JOB_SCRATCH, "JOB_PARAMS": JOB_PARAMS, "SLOTS": SLOTS,
+    "TO_STOP": JOB_STOP - JOB_PARAMS,
     "SLOT_BYTES": SLOT_BYTES, "SLOTS_AT": SLOTS_AT, "WORKERS_AT": WORKERS_AT, "WORKER_BYTES": WORKER_BYTES,
     "MASK_AT": MASK_AT, "MASK_BYTES": MASK_BYTES,
 }  # fmt: skip
@@ -69,8 +70,13 @@ define internal void @chunks(ptr %slot, ptr %scratch) nounwind {
   %grain.p = getelementptr i8, ptr %slot, i64 #GRAIN#
   %grain = load i64, ptr %grain.p
   %next = getelementptr i8, ptr %slot, i64 #NEXT#
+  %stop = getelementptr i8, ptr %params, i64 #TO_STOP#
   br label %take
 take:
+  %told = load atomic i64, ptr %stop monotonic, align 8
+  %go = icmp eq i64 %told, 0
+  br i1 %go, label %try, label %done
+try:
   %first = atomicrmw add ptr %next, i64 %grain seq_cst
   %some = icmp slt i64 %first, %total
   br i1 %some, label %work, label %done

@@ -25,6 +25,12 @@ RawKernel = Any
 RawProgram = Any
 
 
+def out_of_memory(problem: Exception) -> bool:
+    """An OpenCL error that says so."""
+    names = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "INVALID_BUFFER_SIZE")
+    return isinstance(problem, cl.MemoryError) or any(name in str(problem) for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
     """What one OpenCL device says of itself."""
@@ -257,26 +263,29 @@ def unmap(queue: RawQueue, array: npt.NDArray[np.uint8]) -> RawEvent:
     return cast(Any, array.base).release(queue)
 
 
-def fill(queue: RawQueue, raw: RawBuffer, nbytes: int, waits: Sequence[RawEvent]) -> RawEvent:
+def fill(queue: RawQueue, raw: RawBuffer, nbytes: int, waits: Sequence[RawEvent] | None) -> RawEvent:
     """Set bytes to 0; in words where the size allows, which is faster everywhere."""
     pattern = np.zeros(16 if nbytes % 16 == 0 else 1, np.uint8)
     return cl.enqueue_fill_buffer(queue, raw, pattern, 0, nbytes, wait_for=waits)
 
 
-def copy(queue: RawQueue, src: RawBuffer, dst: RawBuffer, nbytes: int, waits: Sequence[RawEvent]) -> RawEvent:
+def copy(queue: RawQueue, src: RawBuffer, dst: RawBuffer, nbytes: int, waits: Sequence[RawEvent] | None) -> RawEvent:
     return cl.enqueue_copy(queue, dst, src, byte_count=nbytes, wait_for=waits)
 
 
-def marker(queue: RawQueue, waits: Sequence[RawEvent]) -> RawEvent:
+def marker(queue: RawQueue, waits: Sequence[RawEvent] | None) -> RawEvent:
     return cl.enqueue_marker(queue, wait_for=waits)
 
 
 enqueue_kernel: Any = cl.enqueue_nd_range_kernel
 
 
-def is_complete(event: RawEvent) -> bool:
-    """Finished, well or badly."""
-    return int(event.command_execution_status) <= 0
+COMPLETE: int = cl.command_execution_status.COMPLETE
+
+
+def status(event: RawEvent) -> int:
+    """`COMPLETE` after success, less after a failure, more before."""
+    return event.command_execution_status
 
 
 _POLLS = 40
@@ -286,7 +295,7 @@ def wait(event: RawEvent) -> None:
     """Block; raises `cl_error` when the work failed."""
     # Small work is done sooner than a sleeping thread is woken: about 20 µs of asking first.
     for _ in range(_POLLS):
-        if event.command_execution_status <= 0:
+        if event.command_execution_status <= COMPLETE:
             break
     event.wait()
 

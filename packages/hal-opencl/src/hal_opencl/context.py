@@ -1,14 +1,21 @@
-"""What the parts of one device share: its description, its OpenCL context and its queues."""
+"""What the parts of one device share: its description, its OpenCL context, its queues and its memory."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from functools import cached_property
+from collections import deque
 
+import numpy as np
+from tile_hal.errors import Code, device_error
 from tile_ir import forking
 
 from hal_opencl import binding
 from hal_opencl.events import Guard, Lanes
+from hal_opencl.pool import Block, Pool
+
+IDLE_SHARE, SHARED_IDLE_SHARE = 4, 16
+"""This part of the device's memory may wait for its next use: of its own, and of memory that it shares with the host."""
+USABLE = 0.95
+"""Part of the device's memory that allocations may count on."""
 
 
 class DeviceContext:
@@ -18,11 +25,27 @@ class DeviceContext:
         self.info = info
         self._lock = forking.lock()
         self._raw: object = None
-        self.guard: Guard = forking.rlock() if "oclgrind" in info.platform.lower() else nullcontext()
+        self._lingering = deque[Block]()
+        """Blocks of the host's memory that nobody holds any more, but for commands."""
+        alone: Guard | None = forking.rlock() if "oclgrind" in info.platform.lower() else None
         """oclgrind crashes when two threads are in it."""
         self.maps_for_free = self.is_pocl and self.shares_host_memory
         """Kernels work on the very bytes the host sees, so that a mapping is only a wait (PoCL on a CPU): each map and
         unmap command would cost a wake-up of the device's thread, about 20 µs."""
+        self.pool = self._new_pool()
+        self.lanes = Lanes(self._make_queue, alone, self.pool.trim)
+        self.guard = self.lanes.guard
+        self.alignment = info.alignment
+
+    def _new_pool(self) -> Pool:
+        total, shared = self.info.global_bytes, self.info.unified
+        most = total // (SHARED_IDLE_SHARE if shared else IDLE_SHARE)
+        return Pool(
+            self._make_block, self.drop, most, self.info.max_allocation, None if shared else int(total * USABLE)
+        )
+
+    def _make_queue(self, profiling: bool) -> binding.RawQueue:
+        return binding.make_queue(self.raw, self.info.raw, profiling)
 
     @property
     def raw(self) -> object:
@@ -33,9 +56,37 @@ class DeviceContext:
                     self._raw = binding.make_context(self.info.raw)
         return self._raw
 
-    @cached_property
-    def lanes(self) -> Lanes:
-        return Lanes(lambda profiling: binding.make_queue(self.raw, self.info.raw, profiling), self.guard)
+    def _make_block(self, size: int) -> Block:
+        try:
+            if self.maps_for_free:
+                return self._over_host_memory(size)
+            with self.guard:
+                return Block(binding.make_buffer(self.raw, size), size)
+        except (MemoryError, binding.cl_error) as problem:
+            raise device_error(Code.MEMORY, f"{self.info.name} has no {size} bytes left: {problem}") from problem
+
+    def _over_host_memory(self, size: int) -> Block:
+        alignment = self.info.alignment
+        memory = np.empty(size + alignment, np.uint8)
+        start = -int(memory.__array_interface__["data"][0]) % alignment
+        host = memory[start : start + size]
+        return Block(binding.wrap_array(self.raw, host), size, host)
+
+    def drop(self, block: Block) -> None:
+        """Let a block go. A driver keeps its own memory until queued commands are over, but not the host's.
+
+        From any thread, a finalizer too.
+        """
+        if block.host is not None:
+            self._lingering.append(block)
+        while self._lingering:
+            try:
+                block = self._lingering.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            if any(not event.over for event in block.uses.values()):
+                self._lingering.appendleft(block)
+                return
 
     @property
     def is_pocl(self) -> bool:

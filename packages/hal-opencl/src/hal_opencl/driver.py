@@ -45,6 +45,7 @@ class OpenCLDevice(Device):
             is_async=True,
             serializes=True,
             loads_outlines=True,
+            keeps_buffers=True,
         )
         context = DeviceContext(info)
         self.compiler = OpenCLCompiler(context)

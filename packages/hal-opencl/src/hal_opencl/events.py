@@ -1,10 +1,17 @@
-"""Events over OpenCL events, and the pool of in-order queues that work is put on."""
+"""Events over OpenCL events, and the in-order queues that work is put on.
+
+The commands of a queue run one after the other, so events matter between queues alone. A queue knows up to which command of
+each other queue it has waited already; it never waits for anything twice.
+"""
 
 from __future__ import annotations
 
+import atexit
 import itertools
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 from tile_hal.errors import Code, device_error
 from tile_hal.events import CompletedEvent, FailedEvent, flatten
@@ -19,43 +26,65 @@ QUEUES = 4
 """In-order queues of a device: independent kernels overlap only across queues."""
 _NOTHING = Result()
 Guard = AbstractContextManager[object]
-"""Held around OpenCL calls: a lock where the platform bears one thread only."""
-Enqueue = Callable[[binding.RawQueue, Sequence[binding.RawEvent]], binding.RawEvent]
-"""Puts one command on a queue, behind events."""
+"""Held around OpenCL calls, where the platform bears one thread only."""
+
+
+class Used(Protocol):
+    """Memory that commands use."""
+
+    before: Uses | None
+    """What must be over before anything touches it: commands on the block's memory when it belonged to somebody else."""
+    uses: Uses
+    """The last command on each queue that uses it."""
+
+
+Enqueue = Callable[[binding.RawQueue, Any, Sequence[binding.RawEvent] | None], binding.RawEvent]
+"""Puts a command on a queue (see `hal_opencl.commands`), on a sequence of buffers and behind events."""
 
 
 class Lane:
-    """An in-order queue that knows whether it was flushed."""
+    """An in-order queue."""
 
-    __slots__ = ("dirty", "guard", "profiling", "raw")
+    __slots__ = ("count", "dirty", "finished", "lock", "profiling", "raw", "waited", "works")
 
-    def __init__(self, raw: binding.RawQueue, guard: Guard, profiling: bool = False) -> None:
+    def __init__(self, raw: binding.RawQueue, lock: Guard, works: bool = True, profiling: bool = False) -> None:
         self.raw = raw
-        self.guard = guard
+        self.works = works
+        """It is one of those that share the work."""
         self.profiling = profiling
         self.dirty = False
+        """There may be commands that the device has not been told of."""
+        self.lock = lock
+        """Commands are numbered in the order in which they are enqueued."""
+        self.count = 0
+        """Commands so far."""
+        self.finished = 0
+        """Up to this one they are known to be over."""
+        self.waited: dict[Lane, int] = {}
+        """Commands of other queues, up to which the next command here comes after them anyway."""
 
     def flush(self) -> None:
         if self.dirty:
             self.dirty = False
-            with self.guard:
+            with self.lock:
                 self.raw.flush()
 
 
 class DeviceEvent(Event):
     """One command. Until its dependencies on other devices are done it is not even enqueued (`gate` is set)."""
 
-    __slots__ = ("_asked", "_error", "_finished", "_result", "gate", "lane", "owner", "raw")
+    raw: binding.RawEvent = None
+    lane: Lane | None = None
+    number: int = 0
+    """Its place among the commands of its queue, from 1."""
+    gate: HostEvent | None = None
+    _asked = False
+    _finished = False
+    _result = _NOTHING
+    _error: TileDeviceError | None = None
 
     def __init__(self, owner: Lanes) -> None:
         self.owner = owner
-        self.raw: binding.RawEvent = None
-        self.lane: Lane | None = None
-        self.gate: HostEvent | None = None
-        self._asked = False
-        self._finished = False
-        self._result = _NOTHING
-        self._error: TileDeviceError | None = None
 
     def wait(self) -> Result:
         if not self._finished:
@@ -68,17 +97,31 @@ class DeviceEvent(Event):
     def done(self) -> bool:
         if self._finished:
             return True
-        gate = self.gate
-        if gate is not None and not (gate.done and (self.raw is not None or gate.error is not None)):
-            return False
-        if self.raw is None:
-            return True  # it will never be enqueued
+        lane = self.lane
+        if lane is None or self.raw is None:
+            gate = self.gate
+            return gate is not None and gate.done and gate.error is not None  # it will never be enqueued
+        if self.number <= lane.finished:
+            return True
         # Who asks again waits for the answer; the first question is often only whether the work ran at once.
-        if self._asked and self.lane is not None:
-            self.lane.flush()
+        if self._asked:
+            lane.flush()
         self._asked = True
-        with self.owner.guard:
-            return binding.is_complete(self.raw)
+        return self.over
+
+    @property
+    def over(self) -> bool:
+        """Ended, well or badly, as far as the driver knows now; it must be enqueued."""
+        lane = self.lane
+        assert lane is not None
+        if self.number <= lane.finished:
+            return True
+        status = self.owner.status(self.raw)
+        if status == binding.COMPLETE:
+            self._finished = not lane.profiling
+            if self.number > lane.finished:
+                lane.finished = self.number
+        return status <= binding.COMPLETE
 
     @property
     def settled(self) -> bool:
@@ -101,87 +144,160 @@ class DeviceEvent(Event):
         self._finished = True
 
 
+Uses = dict[Lane, DeviceEvent]
+"""The last of some commands on each queue."""
+
+
 class Lanes:
     """The queues of one device, made when first used."""
 
-    def __init__(self, make: Callable[[bool], binding.RawQueue], guard: Guard) -> None:
+    def __init__(
+        self, make: Callable[[bool], binding.RawQueue], guard: Guard | None, relieve: Callable[[], None]
+    ) -> None:
+        """`relieve` gives memory back to the device, for a command that found too little."""
         self._make = make
-        self.guard = guard
+        self._shared = guard
+        self.guard: Guard = guard or nullcontext()
+        self.status = self._guarded_status if guard else binding.status
+        """Of a raw event."""
+        self._relieve = relieve
         self._lock = forking.lock()
         self._lanes: list[Lane] = []
         self._profiling: Lane | None = None
         self._transfer: Lane | None = None
         self._turn = itertools.count()
+        self._dirty = set[Lane]()
         self._late = HostQueue(1, "hal-opencl")
+        _all.add(self)
 
-    def submit(self, enqueue: Enqueue, dependencies: Sequence[Event] = (), profile: bool = False) -> Event:
-        """Enqueue a command behind its dependencies; at once, unless one of them is not OpenCL work on this device."""
+    def _guarded_status(self, raw: binding.RawEvent) -> int:
+        with self.guard:
+            return binding.status(raw)
+
+    def _lane(self, works: bool = True, profiling: bool = False) -> Lane:
+        return Lane(self._make(profiling), self._shared or forking.lock(), works, profiling)
+
+    def submit(
+        self, enqueue: Enqueue, buffers: Sequence[Used], dependencies: Sequence[Event] = (), profile: bool = False
+    ) -> Event:
+        """Enqueue a command on buffers behind its dependencies; at once, unless one of them is not OpenCL work on this device."""
         event = DeviceEvent(self)
         if not dependencies:
-            self._enqueue(event, enqueue, (), profile)
+            self._enqueue(event, enqueue, buffers, (), profile)
             return event
-        own: list[DeviceEvent] = []
-        later: list[Event] = []
+        first = dependencies[0]
+        if type(first) is DeviceEvent and first.owner is self and first.raw is not None and len(dependencies) == 1:
+            self._enqueue(event, enqueue, buffers, (first,), profile)  # the usual case, quickly
+            return event
         try:
-            for dependency in flatten(dependencies):
-                if isinstance(dependency, DeviceEvent) and dependency.owner is self:
-                    if dependency.settled:
-                        continue
-                    own.append(dependency)
-                    if dependency.raw is None:
-                        assert dependency.gate is not None
-                        later.append(dependency.gate)
-                elif dependency.done:
-                    dependency.wait()
-                elif not isinstance(dependency, CompletedEvent):
-                    later.append(dependency)
+            own, later = self._sorted(dependencies)
         except Exception as problem:
             return FailedEvent(problem)
         if later:
-            self._submit_later(event, enqueue, own, later, profile)
+
+            def work() -> None:
+                self._enqueue(event, enqueue, buffers, own, profile)
+                self.flush()
+
+            event.gate = self._gate(work, later)
         else:
-            self._enqueue(event, enqueue, own, profile)
+            self._enqueue(event, enqueue, buffers, own, profile)
         return event
 
-    def _submit_later(
-        self, event: DeviceEvent, enqueue: Enqueue, own: list[DeviceEvent], later: list[Event], profile: bool
-    ) -> None:
-        def work() -> None:
-            self._enqueue(event, enqueue, own, profile)
-            self.flush()
-
-        event.gate = self._gate(work, later)
+    def _sorted(self, dependencies: Sequence[Event]) -> tuple[list[DeviceEvent], list[Event]]:
+        """Commands of this device, and what must be over before the next one is enqueued; raises the error of what failed."""
+        own: list[DeviceEvent] = []
+        later: list[Event] = []
+        for dependency in flatten(dependencies):
+            if isinstance(dependency, DeviceEvent) and dependency.owner is self:
+                if dependency.settled:
+                    continue
+                own.append(dependency)
+                if dependency.raw is None:
+                    assert dependency.gate is not None
+                    later.append(dependency.gate)
+            elif dependency.done:
+                dependency.wait()
+            elif not isinstance(dependency, CompletedEvent):
+                later.append(dependency)
+        return own, later
 
     def _gate(self, work: Callable[[], None], later: Sequence[Event]) -> HostEvent:
         gate = self._late.run(work, later, inline=False)
         assert isinstance(gate, HostEvent)
         return gate
 
-    def _enqueue(self, event: DeviceEvent, enqueue: Enqueue, own: Sequence[DeviceEvent], profile: bool) -> None:
-        lane = self._choose(own, profile)
-        for dependency in own:
-            if dependency.lane is not lane and dependency.lane is not None:
-                dependency.lane.flush()  # another queue waits for it
-        event.lane = lane
-        try:
-            with self.guard:
-                event.raw = enqueue(lane.raw, [dependency.raw for dependency in own])
-        except binding.cl_error as problem:
-            raise failure(problem) from problem
-        lane.dirty = True
+    def _enqueue(
+        self,
+        event: DeviceEvent,
+        enqueue: Enqueue,
+        buffers: Sequence[Used],
+        own: Sequence[DeviceEvent],
+        profile: bool,
+    ) -> None:
+        lane = own[-1].lane if own and not profile else None
+        if lane is None or not lane.works:
+            lane = self._choose(buffers, profile)
+        awaited = [e for e in own if e.lane is not lane and _matters(e, lane)] if own else []
+        for buffer in buffers:
+            if buffer.before is not None:
+                for on, earlier in buffer.before.items():
+                    if on is not lane and _matters(earlier, lane) and not earlier.over:
+                        awaited.append(earlier)
+        for earlier in awaited:
+            assert earlier.lane is not None
+            earlier.lane.flush()  # another queue waits for it
+        with lane.lock:
+            try:
+                event.raw = enqueue(lane.raw, buffers, [e.raw for e in awaited] if awaited else None)
+            except binding.cl_error as problem:
+                event.raw = self.again(problem, lambda: enqueue(lane.raw, buffers, [e.raw for e in awaited] or None))
+            self._number(event, lane)
+            for earlier in awaited:
+                assert earlier.lane is not None
+                lane.waited[earlier.lane] = max(earlier.number, lane.waited.get(earlier.lane, 0))
+        for buffer in buffers:
+            buffer.uses[lane] = event
 
-    def _choose(self, own: Sequence[DeviceEvent], profile: bool) -> Lane:
+    def again(self, problem: Exception, command: Callable[[], binding.RawEvent]) -> binding.RawEvent:
+        """The event of a command that found no memory for its buffers, once the device has all that can be had."""
+        if not binding.out_of_memory(problem):
+            raise failure(problem) from problem
+        try:
+            self._relieve()
+            self.finish()
+            return command()
+        except binding.cl_error as again:
+            raise failure(again) from problem
+
+    def _number(self, event: DeviceEvent, lane: Lane) -> None:
+        """`event` is the newest command of the queue, whose lock is held."""
+        lane.count += 1
+        event.number = lane.count
+        event.lane = lane
+        if not lane.dirty:
+            lane.dirty = True
+            self._dirty.add(lane)
+
+    def _choose(self, buffers: Sequence[Used], profile: bool) -> Lane:
+        """The queue of whoever had the memory before, where it need not be waited for; else the next one."""
         if profile:
             return self._get("_profiling", True)
-        if own and own[-1].lane is not None and not own[-1].lane.profiling and own[-1].lane is not self._transfer:
-            return own[-1].lane
+        for buffer in buffers:
+            if buffer.before is not None:
+                for lane, earlier in buffer.before.items():
+                    if lane.works and not earlier.over:
+                        return lane
+        return self._next()
+
+    def _next(self) -> Lane:
         if len(self._lanes) < QUEUES:
             with self._lock:
                 if len(self._lanes) < QUEUES:
-                    self._lanes.append(Lane(self._make(False), self.guard))
+                    self._lanes.append(self._lane())
         return self._lanes[next(self._turn) % len(self._lanes)]
 
-    def pending(self, dependencies: Sequence[Event]) -> list[DeviceEvent]:
+    def pending(self, dependencies: Iterable[Event]) -> list[DeviceEvent]:
         """Own events among the dependencies that a command can wait for; all others are waited for here."""
         own: list[DeviceEvent] = []
         for event in flatten(dependencies):
@@ -204,27 +320,54 @@ class Lanes:
             with self._lock:
                 lane = getattr(self, slot)
                 if lane is None:
-                    lane = Lane(self._make(profiling), self.guard, profiling)
+                    lane = self._lane(works=False, profiling=profiling)
                     setattr(self, slot, lane)
         return lane
 
-    def started(self, raw: binding.RawEvent, lane: Lane) -> DeviceEvent:
-        """The event of a command that is already on a queue."""
-        event = DeviceEvent(self)
-        event.raw, event.lane = raw, lane
-        lane.dirty = True
+    def unmapped(self, buffer: Used, unmap: Callable[[binding.RawQueue], binding.RawEvent]) -> DeviceEvent:
+        """The end of a mapping of the buffer, which was on the queue of mappings."""
+        event, lane = DeviceEvent(self), self.transfer()
+        with lane.lock:
+            event.raw = unmap(lane.raw)
+            self._number(event, lane)
+        buffer.uses[lane] = event
         return event
 
     def flush(self) -> None:
+        while self._dirty:
+            try:
+                self._dirty.pop().flush()
+            except KeyError:  # another thread was quicker
+                return
+
+    def finish(self) -> None:
+        """Wait until all that is enqueued is over; OpenCL's error when the device is lost."""
         for lane in (*self._lanes, self._profiling, self._transfer):
             if lane is not None:
-                lane.flush()
+                with self.guard:
+                    lane.raw.finish()
+
+
+def _matters(event: DeviceEvent, lane: Lane) -> bool:
+    """Whether nothing on `lane` has waited for this event of another queue, or for a later one."""
+    assert event.lane is not None
+    return event.number > lane.waited.get(event.lane, 0)
+
+
+_all: weakref.WeakSet[Lanes] = weakref.WeakSet()
+forking.at_fork(in_child=_all.clear)  # a child's queues are its parent's
+
+
+@atexit.register
+def _drain() -> None:
+    """The host's memory must outlive the work on it."""
+    for lanes in list(_all):
+        try:
+            lanes.finish()
+        except binding.cl_error:  # a lost device uses nothing
+            continue
 
 
 def failure(problem: Exception) -> TileDeviceError:
     """An OpenCL error as a device error."""
-    text = str(problem)
-    memory = any(
-        word in text for word in ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "INVALID_BUFFER_SIZE")
-    )
-    return device_error(Code.MEMORY if memory else Code.EXECUTION, f"OpenCL: {text}")
+    return device_error(Code.MEMORY if binding.out_of_memory(problem) else Code.EXECUTION, f"OpenCL: {problem}")

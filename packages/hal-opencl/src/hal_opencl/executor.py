@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tile_hal.errors import Code, device_error
-from tile_hal.interfaces import Buffer, Event, Executor, Kernel, Library
+from tile_hal.interfaces import BatchStep, Buffer, Event, Executor, Kernel, Library, Part
 from tile_ir.semtree.nodes import Access
 
 from hal_opencl import binding
+from hal_opencl.batch import OpenCLBatch
+from hal_opencl.commands import Memory, Waits, copy, fill
 from hal_opencl.compiler import OpenCLLibrary
 from hal_opencl.context import DeviceContext
 from hal_opencl.memory import DeviceBuffer, DeviceMemory, overlapping
@@ -54,31 +56,35 @@ class OpenCLKernel(Kernel):
     def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
         if len(params) != self._count:
             self._reject(params)
+        context = self._context
         for buffer, (needed, written, align) in zip(params, self._needs, strict=True):
             if (
                 not isinstance(buffer, DeviceBuffer)
-                or buffer.context is not self._context
+                or buffer.context is not context
                 or buffer.nbytes < needed
                 or (written and buffer.readonly)
                 or buffer.alignment % align
             ):
                 self._reject(params)
         buffers: Sequence[DeviceBuffer] = params  # type: ignore[assignment]
+        return self._lanes.submit(self.enqueue, buffers, dependencies, profile)
 
-        def enqueue(queue: binding.RawQueue, waits: Sequence[binding.RawEvent]) -> binding.RawEvent:
-            if self._empty:
-                return binding.marker(queue, waits)
-            launcher = self._free.pop() if self._free else self._new()
-            now, raw = launcher.set, launcher.raw
-            for place, buffer in enumerate(buffers):
-                if now[place] != buffer.serial:
-                    raw.set_arg(place, buffer.raw)
-                    now[place] = buffer.serial
-            event = binding.enqueue_kernel(queue, raw, self._global, self._local, None, waits or None)
-            self._free.append(launcher)
-            return event
-
-        return self._lanes.submit(enqueue, dependencies, profile)
+    def enqueue(self, queue: binding.RawQueue, buffers: Sequence[Memory], waits: Waits) -> binding.RawEvent:
+        """The command that runs the kernel on buffers that fit."""
+        if self._empty:
+            return binding.marker(queue, waits)
+        try:
+            launcher = self._free.pop()
+        except IndexError:  # all in the hands of other threads
+            launcher = self._new()
+        now, raw = launcher.set, launcher.raw
+        for place, buffer in enumerate(buffers):
+            if now[place] != buffer.serial:
+                raw.set_arg(place, buffer.raw)
+                now[place] = buffer.serial
+        event = binding.enqueue_kernel(queue, raw, self._global, self._local, None, waits)
+        self._free.append(launcher)
+        return event
 
     def _reject(self, params: Sequence[Buffer]) -> NoReturn:
         """TileDeviceError for the first parameter that does not fit."""
@@ -131,22 +137,20 @@ class OpenCLExecutor(Executor):
         if overlapping(source, target) and source.offset != target.offset:
             between = self._memory.allocate(src.nbytes)
             return self.copy(between, dst, [self.copy(src, between, dependencies)])
-        if (source.offset == target.offset and source.root is target.root) or not src.nbytes:
-            return self._context.lanes.submit(binding.marker, dependencies)
-        return self._context.lanes.submit(
-            lambda queue, waits: binding.copy(queue, source.raw, target.raw, target.nbytes, waits), dependencies
-        )
+        return self._context.lanes.submit(copy, (source, target), dependencies)
 
     def fill(self, dst: Buffer, dependencies: Sequence[Event] = ()) -> Event:
-        target = self._writable(dst)
-        if not target.nbytes:
-            return self._context.lanes.submit(binding.marker, dependencies)
-        return self._context.lanes.submit(
-            lambda queue, waits: binding.fill(queue, target.raw, target.nbytes, waits), dependencies
-        )
+        return self._context.lanes.submit(fill, (self._writable(dst),), dependencies)
 
     def flush(self) -> None:
         self._context.lanes.flush()
+
+    def batch(self, steps: Sequence[BatchStep], count: int, arenas: Sequence[int]) -> OpenCLBatch | None:
+        """None where a temporary is no possible view of its arena."""
+        parts = [b for step in steps for b in step.buffers if isinstance(b, Part)]
+        if not steps or any(p.offset % self._context.alignment or not p.nbytes for p in parts):
+            return None
+        return OpenCLBatch(self._context.lanes, self._memory, steps, count, arenas)
 
     def _own(self, buffer: Buffer) -> DeviceBuffer:
         if isinstance(buffer, DeviceBuffer) and buffer.context is self._context:

@@ -2,48 +2,70 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
-from tile_hal.interfaces import Buffer, Event, Memory
+from tile_hal.interfaces import Buffer, Event, Memory, MemoryUsage
 
 from hal_opencl import binding
 from hal_opencl.context import DeviceContext
-from hal_opencl.events import DeviceEvent, failure
-
-_serials = itertools.count(1)
-_PADDING = 16
-"""Allocations are rounded up to this: no empty OpenCL buffers, and atomics of bytes stay inside."""
+from hal_opencl.events import DeviceEvent, Uses, failure
+from hal_opencl.pool import VIEWS, Block, View, next_serial
 
 
 class DeviceBuffer(Buffer):
-    """Bytes in an OpenCL memory object (`raw`); `serial` is never used again, so arguments may be compared by it."""
+    """The first bytes of a block of memory, or a view of them."""
 
-    __slots__ = ("_context", "_maps", "alignment", "host", "nbytes", "offset", "raw", "readonly", "root", "serial")
+    readonly: bool = False
+    plain: bool = True
+    """It may be written, and starts where all buffers do."""
+    root: DeviceBuffer | None = None
+    """What this is a view of."""
+    offset: int = 0
+    """Where it starts in that."""
+    before: Uses | None = None
+    _maps: Sequence[npt.NDArray[np.uint8]] = ()
+    _shown: int = 0
+    """Mappings that are no commands."""
 
-    def __init__(self, context: DeviceContext, raw: binding.RawBuffer, nbytes: int) -> None:
-        self._context = context
-        self.raw = raw
+    def __init__(
+        self, context: DeviceContext, block: Block, nbytes: int, release: Callable[[Block], None] | None = None
+    ) -> None:
+        """`release` gets the block when the buffer is gone."""
+        self.context = context
+        self.block = block
+        self.raw = block.raw
+        """The OpenCL memory object."""
+        self.serial = block.serial
+        """Of the memory object: never used again, so that arguments may be compared by it."""
         self.nbytes = nbytes
-        self.serial = next(_serials)
-        self.readonly = False
-        self.alignment = context.info.alignment
-        self.root: DeviceBuffer = self
-        self.offset = 0
-        self.host: npt.NDArray[np.uint8] | None = None
-        """The host memory that the buffer uses in place."""
-        self._maps: list[npt.NDArray[np.uint8]] = []
+        self.alignment = context.alignment
+        self.host = block.host
+        """Host memory that the buffer uses in place, and maybe more behind it."""
+        self.uses = block.uses
+        self._release = release
 
-    @property
-    def context(self) -> DeviceContext:
-        return self._context
+    def part(self, start: int, nbytes: int) -> View:
+        """Some of the block's bytes; `start` is a multiple of the device's alignment."""
+        block = self.block
+        found = block.views.get((start, nbytes))
+        if found is None:
+            if len(block.views) >= VIEWS:
+                block.views.clear()
+            raw = binding.sub_buffer(block.raw, start, nbytes)
+            found = block.views[start, nbytes] = View(raw, next_serial(), nbytes)
+        return found
+
+    def __del__(self) -> None:
+        if self._release is not None:
+            self.block.lost = bool(self._maps or self._shown)
+            self._release(self.block)
 
     def map_current(self, dependencies: Sequence[Event] = ()) -> memoryview:
-        return self._map(False, self._context.lanes.pending(dependencies) if dependencies else ())
+        return self._map(False, dependencies)
 
     def map_discard(self) -> memoryview:
         if self.readonly:
@@ -52,90 +74,92 @@ class DeviceBuffer(Buffer):
             )
         return self._map(True)
 
-    def _map(self, discard: bool, waits: Sequence[DeviceEvent] = ()) -> memoryview:
-        if self.nbytes == 0 or (self.host is not None and self._context.maps_for_free):
+    def _map(self, discard: bool, dependencies: Sequence[Event] = ()) -> memoryview:
+        waits = self._awaited(dependencies)
+        if self.nbytes == 0 or (self.host is not None and self.context.maps_for_free):
             for event in waits:
                 event.wait()
-            return memoryview(bytearray()) if self.host is None else self.host.data
-        lane = self._context.lanes.transfer()
+            self._shown += 1
+            return memoryview(bytearray()) if self.host is None else self.host.data[: self.nbytes]
+        lane = self.context.lanes.transfer()
         try:
             # The mapping waits for the events by itself: one wake-up of this thread instead of several.
             raws = [event.raw for event in waits]
-            with self._context.guard:
+            with self.context.guard:
                 array = binding.map_buffer(lane.raw, self.raw, self.nbytes, discard, self.readonly, raws)
         except binding.cl_error as problem:
             for event in waits:
                 event.wait()
             raise failure(problem) from problem
-        self._maps.append(array)
+        self._maps = (*self._maps, array)
         if self.readonly:
             array.flags.writeable = False
         return array.data
 
+    def _awaited(self, dependencies: Sequence[Event]) -> Sequence[DeviceEvent]:
+        """What a mapping waits for: the dependencies, and whoever had the memory before."""
+        earlier = [event for event in self.before.values() if not event.over] if self.before else ()
+        return self.context.lanes.pending((*dependencies, *earlier)) if dependencies or earlier else ()
+
     def unmap(self) -> Event:
         if not self._maps:
+            self._shown = max(0, self._shown - 1)
             return COMPLETED
-        lane = self._context.lanes.transfer()
-        with self._context.guard:
-            return self._context.lanes.started(binding.unmap(lane.raw, self._maps.pop()), lane)
+        *self._maps, array = self._maps
+        return self.context.lanes.unmapped(self, lambda queue: binding.unmap(queue, array))
 
 
 class DeviceMemory(Memory):
     """Allocator of one device."""
 
     def __init__(self, context: DeviceContext) -> None:
-        self._context = context
+        self.context = context
+        self._pool = context.pool
+        self._most = context.info.max_allocation
 
     @property
     def size_goal(self) -> int:
         """85 % of the device's memory."""
-        return int(self._context.info.global_bytes * 0.85)
+        return int(self.context.info.global_bytes * 0.85)
+
+    @property
+    def usage(self) -> MemoryUsage:
+        used = self._pool.used
+        return MemoryUsage(used, self._pool.held, self._pool.made)
+
+    def trim(self) -> None:
+        self._pool.trim()
 
     def allocate(self, nbytes: int) -> DeviceBuffer:
-        info = self._context.info
-        if not 0 <= nbytes <= info.max_allocation:
+        if not 0 <= nbytes <= self._most:
+            name = self.context.info.name
             raise device_error(
-                Code.MEMORY,
-                f"cannot allocate {nbytes} bytes: buffers of {info.name} have at most {info.max_allocation} bytes",
+                Code.MEMORY, f"cannot allocate {nbytes} bytes: buffers of {name} have at most {self._most} bytes"
             )
-        size = max(_PADDING, -(-nbytes // _PADDING) * _PADDING)
-        if self._context.maps_for_free:
-            return self._over_host_memory(size, nbytes)
-        try:
-            with self._context.guard:
-                raw = binding.make_buffer(self._context.raw, min(size, info.max_allocation))
-        except binding.cl_error as problem:
-            raise device_error(Code.MEMORY, f"{info.name} has no {nbytes} bytes left: {problem}") from problem
-        return DeviceBuffer(self._context, raw, nbytes)
-
-    def _over_host_memory(self, size: int, nbytes: int) -> DeviceBuffer:
-        alignment = self._context.info.alignment
-        try:
-            block = np.empty(size + alignment, np.uint8)
-            start = -int(block.__array_interface__["data"][0]) % alignment
-            raw = binding.wrap_array(self._context.raw, block[start : start + size])
-        except (MemoryError, binding.cl_error) as problem:
-            raise device_error(Code.MEMORY, f"host memory is out: {nbytes} bytes were asked for") from problem
-        buffer = DeviceBuffer(self._context, raw, nbytes)
-        buffer.host = block[start : start + nbytes]
+        block = self._pool.take(nbytes)
+        buffer = DeviceBuffer(self.context, block, nbytes, self._pool.give)
+        if block.uses:
+            buffer.before = block.uses
+            # They stay among its uses, in case that it is given up again before anything used it.
+            buffer.uses = block.uses = block.uses.copy()
         return buffer
 
     def wrap(self, view: memoryview) -> DeviceBuffer | None:
         """A buffer over `view`'s own bytes where the device works in host memory; None elsewhere."""
-        if not self._context.shares_host_memory or not view.c_contiguous or view.nbytes == 0:
+        if not self.context.shares_host_memory or not view.c_contiguous or view.nbytes == 0:
             return None
         array = np.frombuffer(view, np.uint8)
         address: int = array.__array_interface__["data"][0]
-        if address % max(self._context.wrap_alignment, view.itemsize):
+        if address % max(self.context.wrap_alignment, view.itemsize):
             return None
         try:
-            raw = binding.wrap_array(self._context.raw, array)
+            block = Block(binding.wrap_array(self.context.raw, array), view.nbytes, array)
         except binding.cl_error:
             return None
-        buffer = DeviceBuffer(self._context, raw, view.nbytes)
+        buffer = DeviceBuffer(self.context, block, view.nbytes, self.context.drop)
         buffer.readonly = not array.flags.writeable
         buffer.alignment = address & -address
-        buffer.host = array
+        buffer.plain = False
         return buffer
 
     def view(self, buffer: Buffer, offset: int, nbytes: int) -> DeviceBuffer | None:
@@ -146,19 +170,21 @@ class DeviceMemory(Memory):
             raise device_error(
                 Code.SIZE_MISMATCH, f"bytes {offset}..{offset + nbytes} lie outside a buffer of {buffer.nbytes} bytes"
             )
-        start = buffer.offset + offset
-        if nbytes == 0 or start % self._context.info.alignment:
+        start, root = buffer.offset + offset, buffer.root or buffer
+        if nbytes == 0 or start % self.context.info.alignment:
             return None
         try:
-            raw = binding.sub_buffer(buffer.root.raw, start, nbytes)
+            part = root.part(start, nbytes)
         except binding.cl_error:
             return None
-        view = DeviceBuffer(self._context, raw, nbytes)
-        view.root, view.offset, view.readonly = buffer.root, start, buffer.readonly
-        view.host = None if buffer.host is None else buffer.host[offset : offset + nbytes]
+        view = DeviceBuffer(self.context, root.block, nbytes)
+        view.raw, view.serial = part.raw, part.serial
+        view.root, view.offset, view.readonly, view.plain = root, start, root.readonly, root.plain
+        view.before, view.uses = root.before, root.uses
+        view.host = None if root.host is None else root.host[start : start + nbytes]
         return view
 
 
 def overlapping(a: DeviceBuffer, b: DeviceBuffer) -> bool:
     """Two buffers share bytes of one allocation."""
-    return a.root is b.root and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+    return a.block is b.block and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes

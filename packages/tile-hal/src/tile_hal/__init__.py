@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tile_hal.host import HostBuffer, HostEvent, HostMemory, HostQueue
     from tile_hal.interfaces import (
         HAL_API,
+        Batch,
+        BatchStep,
         Buffer,
         Compiler,
         Device,
@@ -40,12 +42,16 @@ if TYPE_CHECKING:
         Kernel,
         Library,
         Memory,
+        MemoryUsage,
+        Part,
         Result,
     )
     from tile_hal.submission import Prepared, Submission, prepare, release_finished, submit
 
 __all__ = [
     "HAL_API",
+    "Batch",
+    "BatchStep",
     "Buffer",
     "Compiler",
     "CompletedEvent",
@@ -67,6 +73,8 @@ __all__ = [
     "Kernel",
     "Library",
     "Memory",
+    "MemoryUsage",
+    "Part",
     "PluginReport",
     "PluginStatus",
     "Prepared",
@@ -97,8 +105,8 @@ _MODULES = {
     "hooks": "hookimpl",
     "host": "HostBuffer HostEvent HostMemory HostQueue",
     "interfaces": (
-        "HAL_API Buffer Compiler Device DeviceSet Direct DirectArray DirectStep Driver Event Executor Kernel Library Memory"
-        " Result"
+        "HAL_API Batch BatchStep Buffer Compiler Device DeviceSet Direct DirectArray DirectStep Driver Event Executor Kernel"
+        " Library Memory MemoryUsage Part Result"
     ),
     "submission": "Prepared Submission prepare release_finished submit",
 }

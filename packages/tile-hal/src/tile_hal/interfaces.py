@@ -10,14 +10,14 @@ Interface".
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tile_ir.dtype import DType
 from tile_ir.kernels import KernelList, StepKind
 from tile_ir.target import Capabilities, Target
 
-HAL_API: tuple[int, int] = (1, 2)
+HAL_API: tuple[int, int] = (1, 3)
 """(major, minor) of this contract; a plugin built for another major, or a later minor, is refused with a message."""
 
 
@@ -60,6 +60,18 @@ class Buffer(ABC):
         """End the mapping; the event signals that the device sees what was written."""
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUsage:
+    """What a device's memory is used for, by this process, at one moment."""
+
+    used: int
+    """Bytes of the buffers that there are, rounded up as the device allocates."""
+    held: int
+    """Those, and the bytes that are kept for the next buffers."""
+    allocations: int
+    """How often memory was taken from the device so far; it stands still where all calls find what they need among the kept."""
+
+
 class Memory(ABC):
     """Allocator of one device."""
 
@@ -87,6 +99,14 @@ class Memory(ABC):
         multiple of 64.
         """
         return None
+
+    @property
+    def usage(self) -> MemoryUsage | None:
+        """Bytes used and held; None where the device does not count."""
+        return None
+
+    def trim(self) -> None:  # noqa: B027 - who keeps nothing has nothing to give back
+        """Give memory that is kept for the next buffers back to the system."""
 
 
 class Library(ABC):  # noqa: B024 - all of its methods are optional
@@ -187,6 +207,40 @@ class Direct:
     """It takes no more than microseconds and keeps the interpreter lock: no other thread runs Python meanwhile."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of an arena: memory that each run of a batch has for itself."""
+
+    arena: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStep:
+    """One step of a batch."""
+
+    kind: StepKind
+    buffers: tuple[Buffer | int | Part, ...]
+    """As in `tile_ir.kernels.Step`: a buffer that the batch keeps, the number of one that each run passes, or temporary memory."""
+    nbytes: int
+    """Size of `buffers[0]`: what is filled or copied."""
+    kernel: Kernel | None = None
+    """What runs in a step that is a kernel; of the device's own executor."""
+
+
+class Batch(ABC):
+    """The steps of a program, made ready to be started together."""
+
+    @abstractmethod
+    def run(self, buffers: Sequence[Buffer], dependencies: Sequence[Event] = ()) -> Event | None:
+        """Start all steps, one after the other, after `dependencies`, and make sure that the device works on them.
+
+        The buffers are large enough, which is not checked again. None, with nothing done, when one needs a closer look, or is
+        no buffer of this device: then run the steps one by one.
+        """
+
+
 class Executor(ABC):
     """Runs kernels and copies on one device."""
 
@@ -213,6 +267,14 @@ class Executor(ABC):
         """
         return None
 
+    def batch(self, steps: Sequence[BatchStep], count: int, arenas: Sequence[int]) -> Batch | None:
+        """All `steps`, in order, on `count` buffers and arenas of so many bytes; None when the device has no such.
+
+        For devices that keep buffers (`Capabilities.keeps_buffers`): what a batch saves is the way of every step through
+        checks and events.
+        """
+        return None
+
 
 class Device(ABC):
     """One place where kernels run."""
@@ -226,6 +288,8 @@ class Device(ABC):
     compiler: Compiler
     executor: Executor
     memory: Memory
+    versions: Mapping[str, str] = {}
+    """Optional: what is beneath the plugin and its version, such as ``{"driver": "550.54", "firmware": "1.2"}``."""
 
 
 class DeviceSet(ABC):

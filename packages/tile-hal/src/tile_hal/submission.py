@@ -19,7 +19,20 @@ from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
 
 from tile_hal.errors import Code, device_error
 from tile_hal.events import flatten, join
-from tile_hal.interfaces import Buffer, Device, Direct, DirectArray, DirectStep, Event, Library, Memory, Result
+from tile_hal.interfaces import (
+    Batch,
+    BatchStep,
+    Buffer,
+    Device,
+    Direct,
+    DirectArray,
+    DirectStep,
+    Event,
+    Library,
+    Memory,
+    Part,
+    Result,
+)
 
 MAX_WORKSPACES = 64
 """Sets of temporaries of one kernel list that may be in use by pending runs; the next run waits for the oldest."""
@@ -88,6 +101,19 @@ def _keep(event: Event, kept: object) -> Event:
     return submission
 
 
+def abandon() -> None:
+    """Forget what is pending, so that the process can end although a device never finishes.
+
+    For a process that ends now: the memory of pending work must not be used for anything else.
+    """
+    with _pending_lock:
+        _abandoned.extend(_pending.values())
+        _pending.clear()
+
+
+_abandoned: list[Submission] = []
+
+
 @atexit.register
 def _drain() -> None:
     """Buffers must outlive the work on them, at interpreter exit too."""
@@ -106,6 +132,7 @@ class Prepared:
         """TileError when a kernel cannot be prepared (build errors surface here)."""
         self.device = device
         self.kernel_list = kernel_list
+        self._keeps = device.capabilities.keeps_buffers
         executor = device.executor
         used = sorted({step.kernel for step in kernel_list.steps if step.kind is StepKind.KERNEL})
         self._kernels = {index: executor.prepare(library, index) for index in used}
@@ -114,10 +141,11 @@ class Prepared:
         """Buffer ids in the order `run` takes its bindings: the INPUT and OUTPUT buffers as listed."""
         self._sizes = tuple(b.bytes for b in self._user)
         self._constants = _upload(device.memory, kernel_list)
-        self._workspaces = _Workspaces(device.memory, kernel_list)
+        self._workspaces = _Workspaces(device.memory, kernel_list, self._keeps)
         self._steps = _launches(kernel_list.steps)
         self._run_once()
         self._single = self._single_kernel()
+        self._batch = self._all_steps() if self._keeps else None
 
     def run(self, bindings: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
         """Start all steps on `bindings` (ordered as `order`) after `dependencies`.
@@ -132,11 +160,18 @@ class Prepared:
                 raise self._too_small(bindings)
         if dependencies:
             dependencies = flatten(dependencies)
+        if self._batch is not None and not profile:
+            event = self._batch.run(bindings, dependencies)
+            if event is not None:
+                return event
         if self._single is None:
             return self._run_steps(bindings, dependencies, profile)
         run, pick = self._single
         params = pick(bindings)
         event = run(params, dependencies, profile=profile) if profile else run(params, dependencies)
+        if self._keeps:
+            self.device.executor.flush()
+            return event
         if event.done:
             return event
         self.device.executor.flush()
@@ -159,6 +194,19 @@ class Prepared:
             for s in (launch.step for launch in self._steps)
         ]
         return self.device.executor.direct(steps, arrays)
+
+    def _all_steps(self) -> Batch | None:
+        """The steps as a batch (see `Executor.batch`)."""
+        infos = {b.id: b for b in self.kernel_list.buffers}
+        parts = {b.id: Part(b.arena, b.offset, b.bytes) for b in infos.values() if b.kind is BufferKind.TEMP}
+        bound = {**self._constants, **parts, **{b: n for n, b in enumerate(self.order)}}
+        steps = [
+            BatchStep(
+                s.kind, tuple(bound[b] for b in s.buffers), infos[s.buffers[0]].bytes, self._kernels.get(s.kernel)
+            )
+            for s in (launch.step for launch in self._steps)
+        ]
+        return self.device.executor.batch(steps, len(self.order), self._workspaces.arenas)
 
     def _single_kernel(self) -> tuple[Callable[..., Event], Callable[[Any], Any]] | None:
         """The fast path's kernel and parameter choice, when the list is one kernel on user buffers alone."""
@@ -194,13 +242,13 @@ class Prepared:
                 events.append(self._launch(launch.step, buffers, waits, profile))
         except BaseException:
             # What did start still uses the buffers.
-            workspace.last = _keep(join(events), buffers)
+            workspace.last = join(events) if self._keeps else _keep(join(events), buffers)
             raise
         finally:
             if events:
                 self.device.executor.flush()
         ends = events if profile else [event for event, launch in zip(events, self._steps, strict=True) if launch.last]
-        workspace.last = event = _keep(join(ends), buffers)
+        workspace.last = event = join(ends) if self._keeps else _keep(join(ends), buffers)
         return event
 
     def _launch(self, step: Step, buffers: Mapping[int, Buffer], waits: Sequence[Event], profile: bool) -> Event:
@@ -272,11 +320,13 @@ class _Workspace:
 class _Workspaces:
     """Temporaries of one kernel list, reused once the run that used them is done."""
 
-    def __init__(self, memory: Memory, kernels: KernelList) -> None:
+    def __init__(self, memory: Memory, kernels: KernelList, ordered: bool) -> None:
+        """`ordered`: the device itself orders what uses the memory of a set that was dropped, so every run takes a new one."""
         self._memory = memory
+        self._ordered = ordered
         self._temps = [b for b in kernels.buffers if b.kind is BufferKind.TEMP]
-        self._arenas = _arena_sizes(self._temps, kernels.arenas)
-        self.nbytes = sum(self._arenas)
+        self.arenas = _arena_sizes(self._temps, kernels.arenas)
+        self.nbytes = sum(self.arenas)
         """Bytes of one set."""
         self._limit = max(1, min(MAX_WORKSPACES, MAX_WORKSPACE_BYTES // max(1, self.nbytes)))
         self._lock = forking.lock()
@@ -284,8 +334,8 @@ class _Workspaces:
 
     def acquire(self) -> _Workspace:
         """A set that no pending run uses; whoever takes it sets `last`. Blocks while too many are in use."""
-        if not self._temps:
-            return _Workspace({})
+        if self._ordered or not self._temps:
+            return _Workspace(self.allocate())
         while True:
             with self._lock:
                 workspace = self._reuse() or self._grow()
@@ -322,7 +372,7 @@ class _Workspaces:
     def allocate(self) -> dict[int, Buffer]:
         """One more set, which belongs to the caller."""
         buffers: dict[int, Buffer] = {}
-        for number, size in enumerate(self._arenas):
+        for number, size in enumerate(self.arenas):
             temps = [b for b in self._temps if b.arena == number]
             if temps:
                 arena = self._memory.allocate(size)

@@ -73,6 +73,9 @@ class Step:
     deps: tuple[int, ...] = ()
     once: bool = False
     """It depends on constants alone, so that one run serves all: its results are in KEPT buffers. Running it again is right."""
+    bound: bool = False
+    """It depends on bound inputs and constants alone, and on one input at least: its results, in buffers that no other step
+    writes, stay right until such an input is written to. Running it again is right."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tile_ir.diagnostics import Diagnostic, TileSettingError
 
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
 _THREADS = re.compile(r"0*[1-9][0-9]{0,5}")
 
 
@@ -29,6 +30,10 @@ class Settings:
     """TILE_CACHE: "on", "read" or "off"."""
     num_threads: int | None = None
     """TILE_NUM_THREADS: worker threads of CPU devices; affinity and cgroup decide when unset."""
+    analysis_seconds: float = 10.0
+    """TILE_ANALYSIS_SECONDS: how long the sets of one contraction may be analysed; 0 for what is answered at once."""
+    long_kernels: bool = False
+    """TILE_LONG_KERNELS: kernels that would run for hours are not refused."""
 
     @staticmethod
     def from_environment(env: Mapping[str, str] | None = None) -> Settings:
@@ -47,7 +52,16 @@ class Settings:
             cache_dir=Path(env["TILE_CACHE_DIR"]) if env.get("TILE_CACHE_DIR") else None,
             cache=cache,
             num_threads=int(threads) if threads else None,
+            long_kernels=env.get("TILE_LONG_KERNELS", "0") not in ("", "0"),
+            analysis_seconds=_seconds(env, "TILE_ANALYSIS_SECONDS", 10.0),
         )
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    given = env.get(name, "")
+    if given and not _DECIMAL.fullmatch(given):
+        raise malformed(f"{name} must be a number of seconds such as 10 or 0.5, not {given!r:.40}")
+    return float(given) if given else default
 
 
 def malformed(message: str) -> TileSettingError:

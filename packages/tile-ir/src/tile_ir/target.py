@@ -74,6 +74,8 @@ class Capabilities:
     serializes: bool = False
     loads_outlines: bool = False
     """Compiled code can be loaded without the kernels' bodies (`Compiler.load`): it starts at once from the disk cache."""
+    keeps_buffers: bool = False
+    """Buffers may be dropped while work on them is pending: their memory lives until it is over, and its reuse is ordered behind it."""
     executes: bool = True
     """False for a compile-only device (`null`)."""
     quirks: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -82,6 +82,7 @@ def _compiled(
     check: bool,
 ) -> Compiled:
     timings: dict[str, float] = {}
+    written = program
     with _timed(timings, "rewrite"):
         program = _rewritten(program, target)
     with _timed(timings, "stripe"):
@@ -93,6 +94,10 @@ def _compiled(
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
     with lowering(plans or {}):
         kernels = lower_kernels(scheduled.program, target, check, timings)
+    if not Settings.from_environment().long_kernels:
+        from tile_opt.lowering.endless import refuse_endless
+
+        refuse_endless(kernels, written)
     return Compiled(program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions)
 
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import tile_ir.forking  # noqa: F401 - from now on a fork waits for imports: the others are made when first needed
+import tile_ir.forking  # noqa: F401  # pyright: ignore[reportUnusedImport] - from now on a fork waits for imports: the others are made when first needed
 
 if TYPE_CHECKING:
     from tile_ir.diagnostics import (

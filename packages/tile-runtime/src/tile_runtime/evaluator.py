@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from tile_hal.interfaces import Device
+from tile_hal.interfaces import Device, MemoryUsage
 from tile_ir import forking
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.target import Options
@@ -74,6 +74,11 @@ class Evaluator:
         self.reduced_precision = reduced_precision
         options = Options(checked_flag("fast_math", fast_math), checked_flag("reduced_precision", reduced_precision))
         self._target = replace(self.device.target, options=options)
+
+    @property
+    def memory(self) -> MemoryUsage | None:
+        """Bytes of the device's memory that this process uses and holds; None where the device does not count."""
+        return self.device.memory.usage
 
     def __call__(
         self, function: Signature, *args: Any, out: Any = None, donate: str | Sequence[str] = (), **named: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +17,12 @@ from tile_hal.interfaces import Buffer, Device, Direct, DirectArray, Event, Libr
 from tile_hal.recycling import LARGE
 from tile_hal.submission import Prepared
 from tile_ir.diagnostics import TileDeviceError
-from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind
+from tile_ir.dtype import DType
+from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, KernelList
 
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
+from tile_runtime.packing import Packed, parted
 from tile_runtime.tensor import Tensor, host_view, in_place, result
 
 if TYPE_CHECKING:
@@ -62,6 +64,11 @@ def _wrapper(results: Sequence[_Result], device: Device) -> Callable[[Sequence[A
     return lambda arrays: [result(device, *type_, array) for type_, array in zip(types, arrays, strict=True)]
 
 
+def _packed(device: Device, library: Library, kernels: KernelList, numbers: Mapping[str, int]) -> Packed:
+    inputs = [b for b in kernels.buffers if b.kind is BufferKind.INPUT]
+    return Packed(device, library, kernels, [numbers[b.name] for b in inputs])
+
+
 class Executable:
     """Compiled code for one signature, ready to run from any thread."""
 
@@ -73,9 +80,12 @@ class Executable:
         "_make",
         "_expects_more",
         "_nothing_given",
+        "_packed",
         "_prepared",
+        "_result_types",
         "_results",
         "_single",
+        "_types",
         "device",
         "used",
     )
@@ -84,19 +94,27 @@ class Executable:
         self.device = device
         self.used = 0
         """When it was last called, on the program cache's clock."""
-        self._prepared = Prepared(device, library, runnable.kernels)
-        listed = {b.id: b for b in runnable.kernels.buffers}
+        numbers = {p.name: n for n, p in enumerate(runnable.inputs)}
+        parts = parted(runnable.kernels)
+        kernels = runnable.kernels if parts is None else parts[1]
+        self._packed = None if parts is None else _packed(device, library, parts[0], numbers)
+        self._prepared = Prepared(device, library, kernels)
+        listed = {b.id: b for b in kernels.buffers}
         order = [listed[i] for i in self._prepared.order]
         place = {(b.kind, b.name): k for k, b in enumerate(order)}
-        inputs = [place.get((BufferKind.INPUT, p.name)) for p in runnable.inputs]
+        names = [*numbers, *(self._packed.names if self._packed is not None else ())]
+        inputs = [place.get((BufferKind.INPUT, name)) for name in names]
         self._inputs = [(k, n) for n, k in enumerate(inputs) if k is not None]
-        """(position among the bindings, number) of every input that kernels read."""
+        """(position among the bindings, number) of every input that kernels read; what is packed comes behind the program's."""
         self._results = [
             _Result(k, order[k], numpy_dtype(f"output {public!r}", order[k].dtype), math.prod(order[k].shape))
             for public, k in ((public, place[BufferKind.OUTPUT, name]) for public, name in runnable.outputs)
         ]
         self._nothing_given = (None,) * len(self._results)
-        self._arguments = [DirectArray(p.type.shape, p.type.dtype) for p in runnable.inputs]
+        made = [DirectArray(t.shape, t.dtype) for t in (self._packed.tensors if self._packed is not None else ())]
+        self._arguments = [*(DirectArray(p.type.shape, p.type.dtype) for p in runnable.inputs), *made]
+        self._types = [(p.type.shape, p.type.dtype) for p in runnable.inputs]
+        self._result_types = [(r.info.shape, r.info.dtype) for r in self._results]
         self._direct: Direct | None = None
         self._make = _maker(self._results, device.memory)
         self._as_tensors = _wrapper(self._results, device)
@@ -131,7 +149,9 @@ class Executable:
         """
         direct = self._direct
         if direct is None:
-            return None
+            return self._launched(values, out)
+        if self._packed is not None:
+            values = (*values, *self._packed.current(values))
         results = self._make() if out is None else self._several(out)
         if not direct.run(*values, *results):
             if not self._in_place(direct, values, results, out is not None):
@@ -168,6 +188,34 @@ class Executable:
                 tensors.append(value)
                 arrays.append(value.host)
             else:
+                return False
+        return True
+
+    def _launched(self, values: Sequence[Any], out: Any) -> Any:
+        """The results, still pending, of a call on nothing but this device's Tensors; None when anything does not fit."""
+        if not values or not self._fit(values, self._types):
+            return None
+        if out is None:
+            results = [self._tensor(r) for r in self._results]
+        else:
+            results = self._several(out)
+            if not self._fit(results, self._result_types) or not _apart(values, results):
+                return None
+        self._run_claimed(values, results)
+        return results[0] if self._single else tuple(results)
+
+    def _fit(self, values: Sequence[Any], types: Sequence[tuple[tuple[int, ...], DType]]) -> bool:
+        """Whether these are Tensors of this device and of these types."""
+        if len(values) != len(types):
+            return False
+        device = self.device
+        for value, (shape, dtype) in zip(values, types, strict=True):
+            if (
+                type(value) is not Tensor
+                or value.device is not device
+                or value.shape != shape
+                or value.dtype is not dtype
+            ):
                 return False
         return True
 
@@ -235,6 +283,12 @@ class Executable:
     def run_tensors(self, tensors: Sequence[Tensor], out: Sequence[Tensor | None]) -> list[Tensor]:
         """Tensors in, Tensors out; returns at once, the results are pending. `out` shares memory with no input."""
         results = [self._tensor(r) if o is None else o for r, o in zip(self._results, out, strict=True)]
+        self._run_claimed(tensors, results)
+        return results
+
+    def _run_claimed(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        if self._packed is not None:
+            tensors = (*tensors, *self._packed.current(tensors))
         ticket, waits = hazards.claim(tensors, results)
         try:
             event = self._start(tensors, results, waits)
@@ -242,7 +296,6 @@ class Executable:
             ticket.started(FailedEvent(problem))
             raise
         ticket.started(event)
-        return results
 
     def _tensor(self, made: _Result) -> Tensor:
         buffer, dtype, shape = self.device.memory.allocate(made.info.bytes), made.info.dtype, made.info.shape
@@ -257,6 +310,12 @@ class Executable:
         for wanted, tensor in zip(self._results, results, strict=True):
             bindings[wanted.place] = tensor.buffer
         return self._prepared.run(bindings, waits)
+
+
+def _apart(values: Sequence[Tensor], results: Sequence[Tensor]) -> bool:
+    """No result is given twice, or in the memory of an argument."""
+    given = {id(r.buffer) for r in results}
+    return len(given) == len(results) and given.isdisjoint([id(v.buffer) for v in values])
 
 
 def _address(array: Array) -> int:

@@ -18,6 +18,8 @@ class Tracked(Protocol):
 
     pending_write: Event | None
     pending_reads: list[Event]
+    writes: int
+    """How often it was written to, or was about to be."""
 
 
 _lock = forking.lock()
@@ -26,6 +28,8 @@ _in_flight: list[tuple[Event, object]] = []
 """Unfinished work and the buffers it needs, which the HAL wants alive."""
 
 
+_ASKED = 8
+"""So many reads are kept before anybody asks which are done."""
 _forks = [0]
 """How many forks made this process of the first one."""
 
@@ -42,37 +46,50 @@ def alone() -> threading.Lock:
     return _lock
 
 
+class _Starting:
+    """Threads that wait until another one has submitted its work, which takes microseconds: too rare for a lock in every ticket."""
+
+    changed = forking.condition()
+    waiting = 0
+
+
 class Ticket(Event):
     """Work that is claimed and about to start: it takes the place of its event until there is one.
 
     Claims are atomic and ordered, so that whoever waits for a ticket waits for an earlier claim: no cycles.
     """
 
-    __slots__ = ("_event", "_forks", "_starting")
+    __slots__ = ("_event", "_forks")
 
     def __init__(self) -> None:
         self._event: Event | None = None
         self._forks = _forks[0]
-        self._starting = threading.Lock()
-        self._starting.acquire()
 
     def started(self, event: Event) -> None:
         """The work has become `event` (a FailedEvent when it could not start)."""
         self._event = event
-        self._starting.release()
+        if _Starting.waiting:
+            with _Starting.changed:
+                _Starting.changed.notify_all()
 
     @property
     def parts(self) -> tuple[Event, ...]:
         """The event; blocks while another thread is still submitting the work."""
         event = self._event
-        if event is None and self._forks != _forks[0]:
+        return (self._awaited() if event is None else event,)
+
+    def _awaited(self) -> Event:
+        if self._forks != _forks[0]:
             # The thread that was to submit it is not in this process.
-            return (FailedEvent(device_error(Code.EXECUTION, "the process forked while this work was pending")),)
-        if event is None:
-            with self._starting:
-                event = self._event
-            assert event is not None
-        return (event,)
+            return FailedEvent(device_error(Code.EXECUTION, "the process forked while this work was pending"))
+        with _Starting.changed:
+            _Starting.waiting += 1
+            try:
+                while (event := self._event) is None:
+                    _Starting.changed.wait()
+            finally:
+                _Starting.waiting -= 1
+        return event
 
     @property
     def done(self) -> bool:
@@ -87,8 +104,13 @@ def claim(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> tuple[Ticket, 
     """Enter work on these tensors: its ticket, and the events it must wait for. `started` must follow."""
     ticket = Ticket()
     with _lock:
-        waits = [e for t in reads for e in _before_read(t)]
-        waits += [e for t in writes for e in _before_write(t)]
+        waits: list[Event] = []
+        for tensor in reads:
+            if tensor.pending_write is not None:
+                waits += _before_read(tensor)
+        for tensor in writes:
+            if tensor.pending_write is not None or tensor.pending_reads:
+                waits += _before_write(tensor)
         _enter(ticket, reads, writes)
     return ticket, waits
 
@@ -102,6 +124,8 @@ def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct,
         if writes and not all(map(_untouched, writes)):
             return False
         if direct.brief:  # over before anybody else can claim anything
+            for tensor in writes:
+                tensor.writes += 1
             return direct.run(*arrays)
         ticket = Ticket()
         _enter(ticket, reads, writes)
@@ -118,10 +142,14 @@ def _untouched(tensor: Tracked) -> bool:
 
 def _enter(ticket: Ticket, reads: Sequence[Tracked], writes: Sequence[Tracked]) -> None:
     for tensor in reads:
-        kept = [e for e in tensor.pending_reads if not e.done]
-        tensor.pending_reads = [*kept, ticket]
+        pending = tensor.pending_reads
+        # Asking costs; at doubling lengths it is a small part of a call, whatever is pending.
+        if len(pending) >= _ASKED and len(pending) & (len(pending) - 1) == 0:
+            pending[:] = [e for e in pending if not e.done]
+        pending.append(ticket)
     for tensor in writes:
         tensor.pending_write, tensor.pending_reads = ticket, []
+        tensor.writes += 1
 
 
 def before(tensor: Tracked, *, write: bool) -> list[Event]:
@@ -154,6 +182,7 @@ def written(tensor: Tracked, event: Event) -> None:
     """Note a write whose dependencies have been waited for."""
     with _lock:
         tensor.pending_write, tensor.pending_reads = event, []
+        tensor.writes += 1
 
 
 def keep_alive(event: Event, needed: Iterable[object]) -> None:

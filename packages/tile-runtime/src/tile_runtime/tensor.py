@@ -29,7 +29,17 @@ class Tensor:
     do not pass it to a function inside the `with` block.
     """
 
-    __slots__ = ("__weakref__", "_buffer", "device", "dtype", "host", "pending_reads", "pending_write", "shape")
+    __slots__ = (
+        "__weakref__",
+        "_buffer",
+        "device",
+        "dtype",
+        "host",
+        "pending_reads",
+        "pending_write",
+        "shape",
+        "writes",
+    )
 
     def __init__(self, device: Device | str | None, shape: Sequence[int], dtype: npt.DTypeLike | DType) -> None:
         """Uninitialised memory for `shape` elements of `dtype` (a name, NumPy dtype or DType).
@@ -46,6 +56,8 @@ class Tensor:
         self.pending_write: Event | None = None
         """The last write, while it may be unfinished (`hazards` keeps these two)."""
         self.pending_reads: list[Event] = []
+        self.writes = 0
+        """How often it was written to: what was made of its contents is as old as the number it was made at."""
 
     @property
     def buffer(self) -> Buffer:
@@ -166,7 +178,7 @@ def result(
     tensor = _new(Tensor)
     tensor.device, tensor.dtype, tensor.shape = device, dtype, shape
     tensor._buffer, tensor.host = buffer, host  # pyright: ignore[reportPrivateUsage]
-    tensor.pending_write, tensor.pending_reads = None, []
+    tensor.pending_write, tensor.pending_reads, tensor.writes = None, [], 0
     return tensor
 
 
@@ -202,7 +214,8 @@ def copy(source: Tensor, target: Tensor) -> None:
         ticket.started(FailedEvent(problem))
         raise
     ticket.started(event)
-    hazards.keep_alive(event, (source.buffer, target.buffer))
+    if not source.device.capabilities.keeps_buffers:
+        hazards.keep_alive(event, (source.buffer, target.buffer))
 
 
 def host_view(memory: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:

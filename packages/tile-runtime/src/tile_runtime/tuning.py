@@ -126,10 +126,11 @@ def best(base: Lowered, count: int) -> Lowered:
 
 
 def _groups(base: Lowered) -> list[tuple[Decision, ...]]:
-    """Kernels whose plans may be changed, equal ones together."""
+    """Kernels whose plans may be changed, equal ones together; parts of a kernel cannot be timed alone."""
     groups: dict[str, list[Decision]] = {}
-    for decision in base.compiled.decisions.values():
-        if not (decision.given or decision.parent):
+    timed = {kernel.stripe.name for kernel in base.compiled.kernels.kernels}
+    for name, decision in base.compiled.decisions.items():
+        if name in timed and not (decision.given or decision.parent):
             groups.setdefault(decision.key, []).append(decision)
     return [tuple(group) for group in groups.values()]
 

@@ -26,8 +26,12 @@ class Typed:
 
     @cached_property
     def program(self) -> Program:
-        """The typed program; TileError when the types do not fit."""
-        return self._function.bind(self._types)
+        """The typed program, which says what is bound and not updated by every call; TileError when the types do not fit."""
+        program = self._function.bind(self._types)
+        bound = self._function.bound.keys() - {name for name, _ in self._function.updates}
+        if not bound:
+            return program
+        return replace(program, inputs=tuple(replace(p, bound=p.name in bound) for p in program.inputs))
 
     @property
     def spans(self) -> Mapping[str, Span]:

@@ -6,21 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from tile_hal.conformance.plugin import TIMEOUT
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tile_hal.conformance",
-        description="Run the Tile HAL conformance suite on a backend.",
-        epilog="example: python -m tile_hal.conformance --backend interp --markdown support.md",
-    )
-    parser.add_argument("--backend", required=True, help="driver name, or the id of one device")
-    parser.add_argument("--plugin", action="append", default=[], help="module of a plugin that is not installed")
-    parser.add_argument("--level", type=int, default=5, help="last level to run (0 to 5)")
-    parser.add_argument("--examples", type=int, help="random programs per strategy")
-    parser.add_argument("--json", help="write the report as JSON")
-    parser.add_argument("--markdown", help="write the support table as Markdown")
-    parser.add_argument("pytest_args", nargs="*", help="further arguments for pytest, after --")
-    given = parser.parse_args(arguments)
+    given = _parser().parse_args(arguments)
     try:
         from tile_hal.conformance.runner import run
     except ModuleNotFoundError as missing:
@@ -28,15 +18,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         report = run(
-            given.backend, plugins=given.plugin, level=given.level, examples=given.examples,
-            json=given.json, markdown=given.markdown, pytest_args=given.pytest_args,
+            given.backend, plugins=given.plugin, level=given.level, examples=given.examples, timeout=given.timeout,
+            json=given.json, markdown=given.markdown, badge=given.badge, pytest_args=given.pytest_args,
         )  # fmt: skip
     except ValueError as problem:
         print(problem, file=sys.stderr)
         return 2
     for device in report.devices:
-        print(f"{device.id}: reached level {report.highest_level(device.id)}")
+        print(f"{device.id}: {report.standing(device.id)}")
     return 0 if report.passed else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tile_hal.conformance",
+        description="Run the Tile HAL conformance suite on a backend.",
+        epilog="example: python -m tile_hal.conformance --backend interp --markdown support.md -- -k level3",
+    )
+    parser.add_argument("--backend", required=True, help="driver name, or the id of one device")
+    parser.add_argument("--plugin", action="append", default=[], help="module of a plugin that is not installed")
+    parser.add_argument("--level", type=int, default=5, help="last level to run (0 to 5)")
+    parser.add_argument("--examples", type=int, help="random programs per strategy")
+    parser.add_argument(
+        "--timeout", type=float, default=TIMEOUT, help="seconds until a test that hangs fails (%(default)g)"
+    )
+    parser.add_argument("--json", help="write the report as JSON")
+    parser.add_argument("--markdown", help="write the support table as Markdown")
+    parser.add_argument("--badge", help="write a badge of the level, for shields.io")
+    parser.add_argument("pytest_args", nargs="*", help="further arguments for pytest, after --")
+    return parser
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from tile_ir.semtree.nodes import (
 from tile_ir.stripe import nodes as stripe
 
 import tile_hal
+from tile_hal.conformance.guards import check_guards, guarded
 from tile_hal.interfaces import Buffer, Device, Event
 
 Array = npt.NDArray[Any]
@@ -195,19 +196,19 @@ def launch_all(
     """Run several items as one kernel list."""
     kernels = kernel_list(device, *items, groups=groups)
     flat = [array for group in arrays for array in group]
-    buffers = [upload(device, array) for array in flat]
+    buffers = [guarded(device, info.name, array) for info, array in zip(kernels.buffers, flat, strict=True)]
     library = device.compiler.build(kernels)
-    tile_hal.submit(device, library, kernels, dict(enumerate(buffers))).wait()
-    results: list[list[Array]] = []
-    position = 0
-    for item in items:
-        written: list[Array] = []
-        for p in function_of(item).params:
-            if p.access is not Access.READ:
-                written.append(download(buffers[position], p.type.dtype))
-            position += 1
-        results.append(written)
-    return results
+    tile_hal.submit(device, library, kernels, {n: g.buffer for n, g in enumerate(buffers)}).wait()
+    check_guards(buffers)
+    rest = iter(buffers)
+    return [
+        [
+            download(made.buffer, p.type.dtype)[: p.elements]
+            for p, made in zip(function_of(item).params, rest, strict=False)
+            if p.access is not Access.READ
+        ]
+        for item in items
+    ]
 
 
 def reference(item: Function, arrays: Sequence[Array], groups: tuple[int, int, int] = (1, 1, 1)) -> list[Array]:
@@ -305,6 +306,15 @@ def _float_edges(dtype: DType) -> Array:
 def _finfo(dtype: DType) -> Any:
     # NumPy knows nothing of bfloat16; its extension does.
     return np.finfo(dtype.numpy) if dtype is not DType.BFLOAT16 else import_module("ml_dtypes").finfo(dtype.numpy)
+
+
+def near_ties(source: DType, target: DType) -> list[Array]:
+    """Floats of the wider `source` just beside the middle between two of `target`: what is rounded twice comes out wrong."""
+    if not (source.is_float and target.is_float and source.bits > target.bits):
+        return []
+    low = np.abs(values(target, 1024, 9)).astype(np.float64)
+    step = 2.0 ** np.floor(np.log2(np.maximum(low, 0.1))) * float(_finfo(target).eps)
+    return [(low + step * (0.5 + off)).astype(source.numpy) for off in (2.0**-30, -(2.0**-30), 0.0)]
 
 
 def pairs(dtype: DType, count: int, seed: int = 0) -> tuple[Array, Array]:

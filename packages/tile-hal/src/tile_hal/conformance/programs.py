@@ -16,9 +16,10 @@ from tile_ir.program.nodes import Program, TensorType
 
 import tile_hal
 from tile_hal.conformance import tolerance
-from tile_hal.conformance.kernels import assert_same, download, hard_values, upload
+from tile_hal.conformance.guards import Guarded, check_guards, guarded
+from tile_hal.conformance.kernels import assert_same, download, hard_values
 from tile_hal.conformance.strategies import Case, Data
-from tile_hal.interfaces import Buffer, Device
+from tile_hal.interfaces import Device
 
 Array = npt.NDArray[Any]
 
@@ -32,21 +33,22 @@ def run(device: Device, program: Program, inputs: Mapping[str, Array]) -> dict[s
     compiled = tile_opt.compile(program, device.target)
     kernels = compiled.kernels
     library = device.compiler.build(kernels)
-    buffers: dict[int, Buffer] = {}
+    buffers: dict[int, Guarded] = {}
     numbers: dict[str, int] = {}
     for info in kernels.buffers:
         if info.kind is BufferKind.INPUT:
-            buffers[info.id] = upload(device, inputs[info.name])
+            buffers[info.id] = guarded(device, info.name, inputs[info.name])
         elif info.kind is BufferKind.OUTPUT:
             # Garbage first: a cell that nothing writes would show.
-            buffers[info.id] = upload(device, np.full(info.bytes, 0x5A, np.uint8))
+            buffers[info.id] = guarded(device, info.name, np.full(info.bytes, 0x5A, np.uint8))
             numbers[info.name] = info.id
-    tile_hal.submit(device, library, kernels, buffers).wait()
+    tile_hal.submit(device, library, kernels, {n: made.buffer for n, made in buffers.items()}).wait()
+    check_guards(buffers.values())
     types = program.types()
     results: dict[str, Array] = {}
     for (public, value), name in zip(program.outputs, compiled.stripe.outputs, strict=True):
         type_ = types[value]
-        results[public] = download(buffers[numbers[name]], type_.dtype)[: type_.size].reshape(type_.shape)
+        results[public] = download(buffers[numbers[name]].buffer, type_.dtype)[: type_.size].reshape(type_.shape)
     return results
 
 

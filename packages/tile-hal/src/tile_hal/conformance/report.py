@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tile_ir.dtype import DType
 
@@ -30,7 +31,7 @@ LEVELS = {
 OUTCOMES = ("passed", "failed", "skipped", "quirk", "inapplicable")
 """Of a test: a quirk failed as declared; skipped lacks a dtype, node or the like; inapplicable is for another kind of device."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of the JSON document."""
 
 
@@ -44,6 +45,33 @@ class Case:
     outcome: str
     reason: str = ""
     seconds: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.device, self.level, self.name
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{n: version(n) for n in ("numpy", "tile-hal", "tile-ir")}}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """How the suite was run: what somebody needs to run it again."""
+
+    backend: str
+    level: int = max(LEVELS)
+    """The last level that was asked for."""
+    examples: int | None = None
+    seed: int | None = None
+    timeout: float = 0.0
+    """Seconds until a test that hangs failed."""
+    filters: tuple[str, ...] = ()
+    """Options of pytest that left tests out."""
+    time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    """When it began, UTC."""
+    host: str = field(default_factory=platform.platform)
+    versions: dict[str, str] = field(default_factory=_versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +90,8 @@ class DeviceFacts:
     max_group_size: int
     subgroup: int
     codegen: str = "semtree"
+    versions: dict[str, str] = field(default_factory=dict[str, str])
+    """Of what is beneath the plugin: its driver, its firmware."""
 
     @staticmethod
     def of(device: Device) -> DeviceFacts:
@@ -81,6 +111,7 @@ class DeviceFacts:
             max_group_size=able.max_group_size,
             subgroup=able.subgroup,
             codegen=device.target.codegen,
+            versions=dict(device.versions),
         )
 
 
@@ -88,11 +119,11 @@ class DeviceFacts:
 class Report:
     """The outcome of a run."""
 
-    backend: str
+    run: RunFacts
     devices: tuple[DeviceFacts, ...]
     cases: tuple[Case, ...]
-    host: str = field(default_factory=platform.platform)
-    versions: dict[str, str] = field(default_factory=lambda: {n: version(n) for n in ("tile-hal", "tile-ir")})
+    planned: Mapping[str, Mapping[int, int]]
+    """Tests that the suite has, by device and level, whatever the run left out."""
 
     @property
     def passed(self) -> bool:
@@ -103,39 +134,68 @@ class Report:
     def count(self, device: str, level: int, outcome: str) -> int:
         return sum(c.device == device and c.level == level and c.outcome == outcome for c in self.cases)
 
-    def highest_level(self, device: str) -> int | None:
-        """The last rung that `device` reached: no failures up to there, and something passed on it.
+    def left_out(self, device: str, level: int) -> int:
+        """Tests of a level that did not run: filtered away, above the last level, or after too many that hung."""
+        return self.planned.get(device, {}).get(level, 1) - sum(
+            (c.device, c.level) == (device, level) for c in self.cases
+        )
 
-        A level none of whose tests apply (or can run) is passed over: it neither counts nor holds back.
+    def highest_level(self, device: str) -> int | None:
+        """The last level that `device` reached: up to it all tests ran, none failed, and something passed on it.
+
+        A level none of whose tests apply is passed over: it neither counts nor holds back.
         """
         reached = None
         for level in LEVELS:
-            if self.count(device, level, "failed"):
+            if self.count(device, level, "failed") or self.left_out(device, level):
                 return reached
             if self.count(device, level, "passed"):
                 reached = level
         return reached
 
+    def standing(self, device: str) -> str:
+        """Where a device stands, in a sentence that does not hide what was left out."""
+        reached = self.highest_level(device)
+        text = "reached no level" if reached is None else f"reached level {reached}"
+        ran = [level for level in LEVELS if any((c.device, c.level) == (device, level) for c in self.cases)]
+        short = [level for level in ran if self.left_out(device, level)]
+        if not short:
+            return text
+        missing = sum(self.left_out(device, level) for level in short)
+        return f"{text}; {missing} tests of level {', '.join(map(str, short))} did not run, which so does not count"
+
     def to_json(self) -> str:
         document = {
             "format": FORMAT,
             "hal_api": list(HAL_API),
-            "backend": self.backend,
             "passed": self.passed,
-            "host": self.host,
-            "versions": self.versions,
-            "devices": [{**asdict(d), "level": self.highest_level(d.id)} for d in self.devices],
+            **asdict(self.run),
+            "devices": [self._device(d) for d in self.devices],
             "cases": [asdict(c) for c in self.cases],
         }
         return json.dumps(document, indent=1)
 
+    def _device(self, device: DeviceFacts) -> dict[str, Any]:
+        left_out = {str(level): n for level in LEVELS if (n := self.left_out(device.id, level))}
+        return {**asdict(device), "level": self.highest_level(device.id), "left_out": left_out}
+
+    def to_badge(self) -> str:
+        """A badge as https://shields.io/badges/endpoint-badge reads it: the level that all devices reached."""
+        levels = [-1 if (level := self.highest_level(d.id)) is None else level for d in self.devices]
+        lowest = min(levels, default=-1)
+        message = "no level" if lowest < 0 else f"level {lowest} of {max(LEVELS)}"
+        colour = "brightgreen" if lowest == max(LEVELS) else "yellow" if lowest >= 2 else "red"
+        return json.dumps({"schemaVersion": 1, "label": "Tile HAL conformance", "message": message, "color": colour})
+
     def to_markdown(self) -> str:
-        lines = [f"# Conformance of `{self.backend}`", ""]
+        lines = [f"# Conformance of `{self.run.backend}`", ""]
         if not self.devices:
             lines += ["No device of this backend was found.", ""]
         for device in self.devices:
             lines += [
                 *_facts(device),
+                "",
+                f"It {self.standing(device.id)}.",
                 "",
                 *self._levels(device.id),
                 "",
@@ -143,14 +203,21 @@ class Report:
                 "",
                 *self._notes(device),
             ]
-        lines.append(f"Host: {self.host}. " + ", ".join(f"{n} {v}" for n, v in sorted(self.versions.items())) + ".")
-        return "\n".join(lines) + "\n"
+        lines += [*self._run(), ""]
+        return "\n".join(lines)
+
+    def _run(self) -> Iterable[str]:
+        run = self.run
+        options = {"examples": run.examples, "seed": run.seed, "filters": " ".join(run.filters)}
+        given = "".join(f", {name} {value}" for name, value in options.items() if value not in (None, ""))
+        yield f"Run at {run.time} on {run.host}; levels 0 to {run.level}{given}."
+        yield ", ".join(f"{n} {v}" for n, v in sorted(run.versions.items())) + "."
 
     def _levels(self, device: str) -> Iterable[str]:
-        yield "| level | | passed | failed | skipped | quirks | not applicable |"
-        yield "|---|---|---|---|---|---|---|"
+        yield "| level | | passed | failed | skipped | quirks | not applicable | did not run |"
+        yield "|---|---|---|---|---|---|---|---|"
         for level, title in LEVELS.items():
-            counts = [self.count(device, level, o) for o in OUTCOMES]
+            counts = [*(self.count(device, level, o) for o in OUTCOMES), self.left_out(device, level)]
             yield f"| {level} | {title} | " + " | ".join(map(str, counts)) + " |"
 
     def _dtypes(self, device: DeviceFacts) -> Iterable[str]:
@@ -179,10 +246,11 @@ def _facts(device: DeviceFacts) -> list[str]:
     kind = "a `run` that has to wait " + ("returns at once" if device.is_async else "blocks")
     runs = kind if device.executes else "compile only"
     nodes = f"Nodes beyond the core: {', '.join(device.nodes) or 'none'}."
+    below = "".join(f"; {name} {number}" for name, number in device.versions.items())
     return [
         f"## `{device.id}` ({device.name})",
         "",
-        f"From {device.distribution or 'an uninstalled plugin'}; {runs}; groups of up to {device.max_group_size}; "
+        f"From {device.distribution or 'an uninstalled plugin'}{below}; {runs}; groups of up to {device.max_group_size}; "
         f"sub-groups of {device.subgroup}.",
         "Takes scheduled Stripe." if device.codegen == "stripe" else nodes,
     ]
@@ -192,36 +260,18 @@ def _mentions(case: str, dtype: str) -> bool:
     return dtype in case.partition("[")[2].rstrip("]").split("-")
 
 
-class Recorder:
-    """Collects pytest's outcomes; survives pytest-xdist, where reports come from other processes."""
-
-    def __init__(self, selection: tuple[str, tuple[Device, ...]]) -> None:
-        self.backend, self.devices = selection
-        self._cases: dict[tuple[str, str, int], Case] = {}
-
-    def header(self) -> list[str]:
-        names = ", ".join(f"{d.id} ({d.name})" for d in self.devices) or "no device"
-        return [f"tile backend {self.backend}: {names}; HAL API {HAL_API[0]}.{HAL_API[1]}"]
-
-    def add(self, report: pytest.TestReport) -> None:
-        facts = dict(report.user_properties)
-        if "tile_level" not in facts or (report.when != "call" and report.outcome == "passed"):
-            return
-        outcome: str = report.outcome
-        if outcome == "skipped" and hasattr(report, "wasxfail"):
-            outcome = "quirk"
-        elif outcome == "skipped" and facts.get("tile_applies") is False:
-            outcome = "inapplicable"
-        device, level, name = str(facts["tile_device"]), int(str(facts["tile_level"])), str(facts["tile_case"])
-        case = Case(device, level, name, outcome, _reason(report), round(report.duration, 6))
-        key = (device, name, level)
-        # A failing teardown does not turn back into a pass.
-        if key not in self._cases or outcome == "failed":
-            self._cases[key] = case
-
-    def report(self) -> Report:
-        facts = tuple(DeviceFacts.of(d) for d in self.devices)
-        return Report(self.backend, facts, tuple(sorted(self._cases.values(), key=lambda c: (c.device, c.level))))
+def case_of(report: pytest.TestReport) -> Case | None:
+    """What a report of pytest's says; None where it decides nothing, or is of no conformance test."""
+    facts = dict(report.user_properties)
+    if "tile_level" not in facts or (report.when != "call" and report.outcome == "passed"):
+        return None
+    outcome: str = report.outcome
+    if outcome == "skipped" and hasattr(report, "wasxfail"):
+        outcome = "quirk"
+    elif outcome == "skipped" and facts.get("tile_applies") is False:
+        outcome = "inapplicable"
+    device, level, name = str(facts["tile_device"]), int(str(facts["tile_level"])), str(facts["tile_case"])
+    return Case(device, level, name, outcome, _reason(report), round(report.duration, 6))
 
 
 def _reason(report: pytest.TestReport) -> str:

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
-from tile_ir.semtree.nodes import Access, Binary, Function, Type, Var
+from tile_ir.semtree.nodes import Access, Alloc, Binary, Function, Load, Store, Type, Var
 from tile_ir.stripe import nodes as stripe
 
 from tile_hal.conformance.kernels import (
+    I,
     Sample,
     add,
     elementwise,
@@ -19,6 +20,7 @@ from tile_hal.conformance.kernels import (
     kernel_list,
     kernel_of,
     load,
+    loop,
     mul,
     number,
     param,
@@ -51,6 +53,21 @@ def halve_and_increment() -> Sample:
 def total() -> Sample:
     """``out = in0 + in1``."""
     return Sample(elementwise(add, F32, [F32, F32], N), "function (A[N], B[N]) -> (R) { R = A + B; }")
+
+
+def private_sum(count: int, rounds: int) -> Function:
+    """``out = (rounds + 1) in`` for `count` int32, added up in a private array."""
+    array = Var("sums", Type(I32, count=count))
+    here = Load(array, I, Type(I32))
+    added = loop("i", count, Store(array, I, add(here, load("in", I32, I))))
+    return function(
+        [param("out", I32, count, Access.WRITE), param("in", I32, count)],
+        Alloc("sums", Type(I32, count=count)),
+        loop("i", count, Store(array, I, load("in", I32, I))),
+        loop("r", rounds, added),
+        loop("i", count, store("out", I, here)),
+        name="private_sum",
+    )
 
 
 def both_ends(count: int) -> Sample:

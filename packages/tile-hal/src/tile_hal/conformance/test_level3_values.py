@@ -37,6 +37,7 @@ from tile_hal.conformance.kernels import (
     lanes_of,
     launch,
     launch_all,
+    near_ties,
     need,
     number,
     pairs,
@@ -148,7 +149,7 @@ def test_cast(tile_device: Device, source: DType, target: DType) -> None:
     need(tile_device, source, target)
     if source is target:
         pytest.skip("no conversion")
-    data = [hard_values(source, COUNT), values(source, COUNT)]
+    data = [hard_values(source, COUNT), values(source, COUNT), *near_ties(source, target)]
     for args in data:
         exact(tile_device, "cast", lambda v: Cast(v, Type(target, v.type.lanes)), target, [args], [source])
 

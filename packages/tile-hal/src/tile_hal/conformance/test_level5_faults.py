@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -258,6 +259,52 @@ def test_threads_share_a_kernel_list_with_temporaries(tile_device: Device) -> No
             assert download(out, F32).tolist() == [2 * (number * 2.0 + 3)] * N
 
     concurrently(4, work)
+
+
+@pytest.mark.takes("semtree")
+def test_launches_at_once_have_private_arrays_of_their_own(tile_device: Device) -> None:
+    """Each thread's kernel sums its input over and over in a private array, for as long as others may come between."""
+    count, rounds = 512, 16
+    kernel = build(tile_device, samples.private_sum(count, rounds))
+
+    def work(number: int) -> None:
+        source, out = (
+            upload(tile_device, np.full(count, number + 1, np.int32)),
+            upload(tile_device, np.zeros(count, np.int32)),
+        )
+        end = time.monotonic() + 0.2
+        while True:
+            kernel.run([out, source]).wait()
+            assert download(out, DType.INT32).tolist() == [(number + 1) * (rounds + 1)] * count
+            if time.monotonic() > end:
+                return
+
+    concurrently(4, work)
+
+
+def test_a_kernel_outlives_its_library(tile_device: Device) -> None:
+    kernel = build(tile_device, increment())
+    gc.collect()
+    others = [build(tile_device, increment(by=float(step))) for step in range(5)]
+    source, out = ramp(tile_device), ramp(tile_device)
+    kernel.run([out, source]).wait()
+    assert download(out, F32).tolist() == [i + 1.0 for i in range(N)] and len(others) == 5
+
+
+def test_libraries_that_are_gone_leave_no_files_mapped(tile_device: Device) -> None:
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("this system does not list mapped files")
+
+    def mapped() -> set[str]:
+        return {line.partition("/")[2] for line in maps.read_text().splitlines() if "/" in line}
+
+    build(tile_device, increment())
+    before = mapped()
+    for step in range(20):
+        build(tile_device, increment(by=float(step) + 0.5))
+    gc.collect()
+    assert len(mapped() - before) < 10, "loaded libraries stay in memory when nothing uses them any more"
 
 
 def test_many_small_libraries_come_and_go(tile_device: Device) -> None:

@@ -249,6 +249,8 @@ class Param:
 
     name: str
     type: TensorType
+    bound: bool = False
+    """It holds the same from run to run until somebody writes to it: what depends on it alone is worth keeping."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ _SPECIAL = {"inf": math.inf, "nan": math.nan, "true": True, "false": False}
 
 def print_program(program: Program) -> str:
     """The program's text."""
-    inputs = ", ".join(f"{_name(p.name)}: {p.type}" for p in program.inputs)
+    inputs = ", ".join(f"{_name(p.name)}: {p.type}{' bound' if p.bound else ''}" for p in program.inputs)
     outputs = ", ".join(f"{_name(public)} = {_name(value)}" for public, value in program.outputs)
     lines = [f"program {_name(program.name)} ({inputs}) -> ({outputs}) {{"]
     lines += [f"  {print_op(op)};" for op in program.ops]
@@ -311,7 +311,7 @@ class _Reader:
     def _param(self) -> Param:
         name = self.name()
         self.take(":")
-        return Param(name, self.type())
+        return Param(name, self.type(), self.skip("bound"))
 
     def _output(self) -> tuple[str, str]:
         public = self.name()

@@ -37,7 +37,7 @@ def check_assigned_once(contraction: Contraction, domain: FlatDomain, sets: Sets
     """TileTypeError when an ``=`` contraction writes a cell more than once."""
     if domain.empty or _plainly_injective(domain):
         return
-    sets.origin = contraction.origin
+    sets.begin(contraction.name, contraction.origin)
     if sets.injective(domain.names, (*domain.box, *domain.constraints), domain.output):
         return
     raise TileTypeError(

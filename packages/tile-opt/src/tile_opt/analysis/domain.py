@@ -61,7 +61,7 @@ def analyze(contraction: Contraction, sets: Sets) -> FlatDomain:
     found = sets.domains.get(key)
     if isinstance(found, FlatDomain):
         return found
-    sets.origin = contraction.origin
+    sets.begin(contraction.name, contraction.origin)
     _check_bounded(contraction)
     try:
         domain = _flatten(_canonical(contraction), sets)

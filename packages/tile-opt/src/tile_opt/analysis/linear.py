@@ -108,12 +108,3 @@ def _clear_below(rows: list[list[int]], top: int, column: int) -> bool:
 def _subtract(rows: list[list[int]], target: int, source: int, factor: int) -> None:
     if factor:
         rows[target] = [a - factor * b for a, b in zip(rows[target], rows[source], strict=True)]
-
-
-def proportion(a: list[Fraction], b: list[Fraction]) -> Fraction | None:
-    """The factor f with a = f * b, or None; rows must not be zero."""
-    pivot = next(k for k, value in enumerate(b) if value)
-    factor = a[pivot] / b[pivot]
-    if not factor:
-        return None
-    return factor if all(x == factor * y for x, y in zip(a, b, strict=True)) else None

@@ -25,6 +25,29 @@ def user_counts(program: Program) -> dict[str, int]:
     return counts
 
 
+EXPANSION = 2
+"""Times as many bytes as it reads that a kernel may leave in memory to be run less often."""
+
+
+def fixed_kernels(program: Program) -> frozenset[int]:
+    """Numbers of the kernels that read constants and bound inputs alone, and what such kernels make: they run seldom."""
+    main = main_of(program)
+    sizes = {r.into: r.type.nbytes for r in main.refs}
+    known = {r.into for r in main.refs if r.const}
+    temps = temporaries(program)
+    found: set[int] = set()
+    for number, kernel in enumerate(main.body) if known else ():
+        if not isinstance(kernel, Block):
+            continue
+        reads = {r.source for r in kernel.refs if r.dir is Direction.IN}
+        writes = {r.source for r in kernel.refs if r.dir in (Direction.OUT, Direction.INOUT)}
+        small = sum(sizes[b] for b in writes) <= EXPANSION * sum(sizes[b] for b in reads)
+        if reads and reads <= known and writes <= temps and small:
+            found.add(number)
+            known |= writes
+    return frozenset(found)
+
+
 def with_main_refs(program: Program, refs: tuple[Refinement, ...]) -> Program:
     """`program` with the refinements of its main block replaced."""
     main = replace(main_of(program), refs=refs)

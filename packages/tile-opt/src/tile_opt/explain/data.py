@@ -60,8 +60,8 @@ class PlanCandidate:
 class PlanReport:
     """The decision of the pass that scheduled a kernel.
 
-    `kind` says why in a few words ("register tile", "rows"…); "scheduled by passes" where tiling was not decided by a
-    plan, "none" where nothing was.
+    `kind` says why in a few words ("register tile", "rows"…); "plans of its blocks" for a whole program in one kernel,
+    "scheduled by passes" where tiling was not decided by a plan, "none" where nothing was.
     """
 
     kind: str

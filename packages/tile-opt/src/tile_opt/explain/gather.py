@@ -42,7 +42,8 @@ def report(
         each = None if seconds is None or not often else seconds / often
         decision = compiled.decisions.get(kernel.stripe.name)
         if decision is None:
-            plan, flat = unplanned(kernel.stripe, each), _flat(compiled, kernel)
+            parts = compiled.decisions if len(kernels.kernels) == 1 else None
+            plan, flat = unplanned(kernel.stripe, each, parts), _flat(compiled, kernel)
         else:
             plan = planned(kernel, decision, kernels.target, candidates=candidates, measured=each)
             flat = [decision.view]

@@ -139,7 +139,7 @@ def _lines(block: Block, statements: tuple[Statement, ...]) -> Iterator[str]:
 
 def _view(ref: Refinement) -> str:
     """``D[n, x + i]``; a buffer of one element is its name."""
-    at = [print_form(a) for a, s in zip(ref.access, ref.type.strides, strict=True) if s or ref.access]
+    at = [print_form(a) for a in ref.access]
     trivial = all(a == "0" for a in at) or not ref.source
     return ref.source or ref.into if trivial else f"{ref.source}[{', '.join(at)}]"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 
 from tile_ir.kernels import Kernel
@@ -20,7 +21,6 @@ from tile_opt.plan.text import brief, plan_lines
 
 MOST = 12
 """Candidates that are built and estimated."""
-NO_PLAN = PlanReport("none")
 
 
 def planned(
@@ -39,13 +39,15 @@ def planned(
     )
 
 
-def unplanned(kernel: Block, measured: float | None = None) -> PlanReport:
-    """For kernels that passes without plans scheduled."""
+def unplanned(kernel: Block, measured: float | None = None, parts: Mapping[str, Decision] | None = None) -> PlanReport:
+    """For kernels that passes without plans scheduled; `parts` are decisions about blocks inside."""
+    inside = [line for name, decision in (parts or {}).items() for line in (f"{name}:", *plan_lines(decision.plan))]
     used = [b for b in blocks_in(kernel) if b.instr]
     lines = dict.fromkeys(f"{b.name} runs as {b.instr}" for b in used)
     transfers = sum(isinstance(s, Transfer) for b in blocks_in(kernel) for s in b.body)
     moved = (f"{transfers} transfers",) if transfers else ()
-    return PlanReport("scheduled by passes" if lines or moved else "none", (*lines, *moved), measured=measured)
+    kind = "plans of its blocks" if inside else "scheduled by passes" if lines or moved else "none"
+    return PlanReport(kind, (*inside, *lines, *moved), measured=measured)
 
 
 def predicted(kernel: Kernel, target: Target) -> Prediction:

@@ -49,7 +49,8 @@ def _is_meant(view: KernelView, main: Stage, instruction: MatrixInstruction) -> 
     """A local aggregation of two operands' product, free of constraints, with the dtypes of the instruction."""
     out = merged_use(main)
     cells = all(size == 1 for a in view.allocs for size in a.type.sizes)
-    if out is None or not cells or not is_heavy(view, main) or main.constraints or main.guard:
+    constrained = view.constraints or main.constraints or main.guard
+    if out is None or not cells or constrained or not is_heavy(view, main):
         return False
     factors = _factors(main)
     inside = [u for u in (*factors, out) if view.is_local(u.buffer)]

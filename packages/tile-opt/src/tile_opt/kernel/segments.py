@@ -91,20 +91,6 @@ def short_vector(rest: int, lanes: int) -> int:
     return lanes
 
 
-def without_overlap(parts: tuple[tuple[Segment, bool], ...], lanes: int) -> tuple[tuple[Segment, bool], ...]:
-    """The same cover with an overlapping last tile replaced by smaller ones, so that work groups never write one cell twice."""
-    out: list[tuple[Segment, bool]] = []
-    stop = parts[0][0].start if parts else 0
-    for segment, edge in parts:
-        if segment.start >= stop:
-            out.append((segment, edge))
-        else:
-            rest = cover_exactly(segment.stop - stop, segment.size, lanes)
-            out += [(Segment(stop + s.start, s.count, s.size), edge) for s in rest]
-        stop = segment.stop
-    return tuple(out)
-
-
 def powers_of_two(start: int, stop: int) -> tuple[Segment, ...]:
     """Single tiles of falling powers of two."""
     parts: list[Segment] = []

@@ -16,6 +16,7 @@ from itertools import pairwise
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Index, Load, Order, Store, TensorType
 
+from tile_opt.kernel.digits import dense_digits
 from tile_opt.kernel.view import Stage, Use
 
 Loop = tuple[int, str]
@@ -48,7 +49,22 @@ def shared_loops(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> 
             continue
         if _private_to_each_iteration(members, stages, types, uses):
             found.append(SharedLoop(loop, members))
-    return tuple(found)
+    return _whole_numbers(tuple(found), uses)
+
+
+def _whole_numbers(found: tuple[SharedLoop, ...], written: Uses) -> tuple[SharedLoop, ...]:
+    """The loops without those that are a digit of a subscript whose other digits are not shared."""
+    shared = [{loop.members[k] for loop in found} for k in range(len(found[0].members))] if found else []
+    split = {
+        (k, n)
+        for uses in written.values()
+        for k, use in uses
+        for form in (use.forms if found and len(uses) > 1 else ())
+        for n in form.names
+        if not set(form.names) <= shared[k]
+    }
+    kept = tuple(loop for loop in found if not any((k, n) in split for k, n in enumerate(loop.members)))
+    return kept if len(kept) == len(found) else _whole_numbers(kept, written)
 
 
 class _Classes:
@@ -78,11 +94,13 @@ def _classes(stages: tuple[Stage, ...], types: Mapping[str, TensorType], written
         for d, size in enumerate(types[buffer].sizes):
             if size == 1:
                 continue
-            plain = [(k, plain_loop(use.forms[d], stages[k], size)) for k, use in uses]
-            names = [(k, name) for k, name in plain if name is not None]
-            for a, b in pairwise(names):
-                classes.union(a, b)
-            if len(names) < len(plain):
+            counted = [(k, dense_digits(use.forms[d], stages[k], size)) for k, use in uses]
+            for digits in zip(*([(k, i.name) for i in loops] for k, loops in counted if loops), strict=False):
+                for a, b in pairwise(digits):
+                    classes.union(a, b)
+            if len({tuple(i.range for i in loops) for _, loops in counted}) > 1 or not all(
+                loops for _, loops in counted
+            ):
                 broken += [(k, n) for k, use in uses for n in use.forms[d].names if (k, n) in classes._parent]  # pyright: ignore[reportPrivateUsage]
     return classes, {classes.find(loop) for loop in broken}
 
@@ -127,7 +145,7 @@ def _private_to_each_iteration(
             if not _moves_alone(uses[0][1], members[uses[0][0]], stages[uses[0][0]]):
                 return False
             continue
-        dims = {_dims(use, members[k], types[buffer]) for k, use in uses}
+        dims = {_dims(use, members[k], stages[k], types[buffer]) for k, use in uses}
         if len(dims) != 1 or not next(iter(dims)):
             return False
     return True
@@ -149,12 +167,11 @@ def never_repeats(form: Affine, ranges: Mapping[str, int]) -> bool:
     return True
 
 
-def _dims(use: Use, name: str, whole: TensorType) -> tuple[int, ...]:
-    """Dimensions that `name` alone subscripts; a dimension it shares with other loops disqualifies it."""
-    found = [d for d, form in enumerate(use.forms) if name in form.names]
-    if any(len(use.forms[d].terms) != 1 for d in found):
-        return ()
-    return tuple(found)
+def _dims(use: Use, name: str, stage: Stage, whole: TensorType) -> tuple[tuple[int, int], ...]:
+    """Dimensions that `name` alone subscripts, or as a digit of their number, and its place value; none where it does otherwise."""
+    found = [(d, form.coefficient(name)) for d, form in enumerate(use.forms) if name in form.names]
+    alone = all(len(use.forms[d].terms) == 1 or dense_digits(use.forms[d], stage, whole.sizes[d]) for d, _ in found)
+    return tuple(found) if alone else ()
 
 
 def is_indirect(stage: Stage, use: Use) -> bool:

@@ -117,6 +117,8 @@ class KernelView:
     comment: str = ""
     origin: Span | None = None
     constraints: tuple[Affine, ...] = ()
+    block: Block | None = None
+    """The block itself, where it is in no normal form and the view shows its loops only."""
 
     def type_of(self, buffer: str) -> TensorType:
         return next(r.type for r in (*self.refs, *self.allocs) if r.into == buffer)
@@ -170,6 +172,12 @@ def open_kernel(block: Block) -> KernelView | None:
     return KernelView(
         block.name, block.indexes, tuple(stages), refs, allocs, block.tags, block.comment, block.origin, constraints
     )
+
+
+def loops_of(block: Block, name: str) -> KernelView:
+    """The loops of any block, for plans that are about nothing else."""
+    loops = tuple(i for i in block.indexes if i.value is None)
+    return KernelView(name, loops, (), block.refs, comment=block.comment, origin=block.origin, block=block)
 
 
 def _is_whole(ref: Refinement) -> bool:

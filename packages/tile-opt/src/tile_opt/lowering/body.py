@@ -177,7 +177,7 @@ class Body:
         if clamp:
             low, high = bounds(affine, quasi, self.builder.ranges)
             if low < 0 or high >= size:
-                return clamped(self.builder, self._form(affine, quasi, at.lanes), size)
+                return clamped(self.builder, self._form(affine, quasi, at.lanes), size, low, high)
         return affine, quasi
 
     def _form(self, affine: Affine, quasi: tuple[Scaled, ...], lanes: Lanes) -> Expr:

@@ -1,9 +1,9 @@
-"""Steps that depend on constants alone, such as the packing of a layer's weights: they are run once."""
+"""Steps that depend on constants and bound inputs alone, such as the packing of a layer's weights: they are run once."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from tile_ir.kernels import BufferKind
 
@@ -15,8 +15,13 @@ SMALL = 1 << 20
 """Bytes that any step may leave."""
 
 
-def constant_steps(steps: Sequence[Touch], kinds: Mapping[int, BufferKind], sizes: Mapping[int, int]) -> frozenset[int]:
-    """Numbers of the steps whose operands, and theirs, are constants, and that write temporaries which no other step writes."""
+def fixed_steps(
+    steps: Sequence[Touch], given: Set[int], kinds: Mapping[int, BufferKind], sizes: Mapping[int, int]
+) -> frozenset[int]:
+    """Numbers of the steps whose operands, and theirs, are among the buffers `given`.
+
+    What they write are temporaries that no other step writes.
+    """
     writers: defaultdict[int, set[int]] = defaultdict(set)
     for number, step in enumerate(steps):
         for buffer in step.writes:
@@ -30,8 +35,7 @@ def constant_steps(steps: Sequence[Touch], kinds: Mapping[int, BufferKind], size
         kept = {
             n
             for n in found
-            if all(fixed(b) for b in steps[n].writes)
-            and all(kinds[b] is BufferKind.CONST or fixed(b) for b in steps[n].reads)
+            if all(fixed(b) for b in steps[n].writes) and all(b in given or fixed(b) for b in steps[n].reads)
         }
         if kept == found:
             return frozenset(kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import gcd
@@ -106,8 +106,6 @@ class Lanes:
 
 
 SCALAR = Lanes()
-Merge = Callable[[Expr], Expr]
-"""From the old value of a cell to the new one."""
 
 
 class Memory:

@@ -15,7 +15,7 @@ from tile_ir.target import Target
 
 from tile_opt.lowering.arena import Lifetime, Touch, dependencies, place
 from tile_opt.lowering.body import LoweringError
-from tile_opt.lowering.constant import constant_steps
+from tile_opt.lowering.constant import fixed_steps
 from tile_opt.lowering.cost import flops, traffic
 from tile_opt.lowering.forms import linear
 from tile_opt.lowering.kernel import LoweredKernel, Slot, Source, lower_kernel
@@ -44,6 +44,7 @@ class _Storage:
     kind: BufferKind
     type: stripe.TensorType
     number: int = -1
+    arena: int = 0
 
 
 @dataclass(slots=True)
@@ -184,31 +185,38 @@ class _Lowering:
         """Number buffers, place temporaries and connect the steps."""
         order = self._ordered()
         touches = [self._touch(launch) for launch in self.launches]
-        once = self._once(touches)
+        once, bound = self._once(touches)
         temps = [s for s in order if s.kind is BufferKind.TEMP]
-        touched = _first_and_last(touches)
-        lifetimes = [Lifetime(s.type.nbytes, *touched[s.number]) for s in temps]
-        offsets, size = place(lifetimes)
-        where = {s.number: offset for s, offset in zip(temps, offsets, strict=True)}
+        where, arenas = _placed(temps, _first_and_last(touches))
         infos = tuple(_info(s, where.get(s.number, 0)) for s in order)
         deps = dependencies(touches, _overlaps(infos))
         steps = tuple(
-            Step(launch.kind, launch.kernel, tuple(self.storage[b].number for b in launch.buffers), waits, n in once)
+            Step(
+                launch.kind,
+                launch.kernel,
+                tuple(self.storage[b].number for b in launch.buffers),
+                waits,
+                n in once,
+                n in bound,
+            )
             for n, (launch, waits) in enumerate(zip(self.launches, deps, strict=True))
         )
-        arenas = (size,) if temps else ()
         return KernelList(tuple(self.kernels), infos, steps, self.target, self.program.constants, arenas)
 
-    def _once(self, touches: Sequence[Touch]) -> frozenset[int]:
-        """The launches that depend on constants alone; they leave their results in memory of their own."""
+    def _once(self, touches: Sequence[Touch]) -> tuple[frozenset[int], frozenset[int]]:
+        """The launches that depend on constants alone, and on bound inputs too; their results are in memory of their own."""
         sizes = {s.number: s.type.nbytes for s in self.storage.values()}
         kinds = {s.number: s.kind for s in self.storage.values()}
-        once = constant_steps(touches, kinds, sizes) if self.program.constants else frozenset[int]()
-        left = {b for n in once for b in touches[n].writes}
+        constants = {s.number for s in self.storage.values() if s.kind is BufferKind.CONST}
+        bound = {self.storage[r.source].number for r in self.main.refs if r.const and r.source}
+        once = fixed_steps(touches, constants, kinds, sizes) if constants else frozenset[int]()
+        kept = fixed_steps(touches, constants | bound, kinds, sizes) - once if bound > constants else frozenset[int]()
         for storage in self.storage.values():
-            if storage.number in left:
+            if any(storage.number in touches[n].writes for n in once):
                 storage.kind = BufferKind.KEPT
-        return once
+            elif any(storage.number in touches[n].writes for n in kept):
+                storage.arena = 1
+        return once, kept
 
     def _ordered(self) -> list[_Storage]:
         """Inputs and outputs in header order, constants, then the temporaries in use."""
@@ -235,10 +243,26 @@ def _first_and_last(touches: Sequence[Touch]) -> dict[int, tuple[int, int]]:
     return found
 
 
+def _placed(
+    temps: Sequence[_Storage], touched: Mapping[int, tuple[int, int]]
+) -> tuple[dict[int, int], tuple[int, ...]]:
+    """The offset of each temporary in its arena, and the arenas' bytes; what bound inputs decide is apart, and shares nothing."""
+    where: dict[int, int] = {}
+    arenas: list[int] = []
+    for number in range(max((s.arena for s in temps), default=-1) + 1):
+        mine = [s for s in temps if s.arena == number]
+        always = (0, max((last for _, last in touched.values()), default=0))
+        lifetimes = [Lifetime(s.type.nbytes, *(always if number else touched[s.number])) for s in mine]
+        offsets, size = place(lifetimes)
+        where |= {s.number: offset for s, offset in zip(mine, offsets, strict=True)}
+        arenas.append(size)
+    return where, tuple(arenas)
+
+
 def _info(storage: _Storage, offset: int) -> BufferInfo:
     size = storage.type.nbytes
     type = storage.type
-    return BufferInfo(storage.number, storage.name, storage.kind, type.sizes, type.dtype, size, 0, offset)
+    return BufferInfo(storage.number, storage.name, storage.kind, type.sizes, type.dtype, size, storage.arena, offset)
 
 
 def _overlaps(infos: Sequence[BufferInfo]) -> list[frozenset[int]]:
@@ -246,7 +270,7 @@ def _overlaps(infos: Sequence[BufferInfo]) -> list[frozenset[int]]:
     temps = [i for i in infos if i.kind is BufferKind.TEMP]
     result: list[frozenset[int]] = []
     for info in infos:
-        others = temps if info.kind is BufferKind.TEMP else []
+        others = [t for t in temps if t.arena == info.arena] if info.kind is BufferKind.TEMP else []
         shared = {o.id for o in others if o.offset < info.offset + info.bytes and info.offset < o.offset + o.bytes}
         result.append(frozenset({info.id, *shared}))
     return result

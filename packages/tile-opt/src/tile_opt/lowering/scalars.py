@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Signature
-from tile_ir.semtree.nodes import Binary, Call, Compare, Const, Expr, Select, Type, Unary, Var
+from tile_ir.semtree.nodes import Binary, Call, Compare, Const, Expr, Select, Type, Unary
 from tile_ir.stripe.nodes import Op
 
 from tile_opt.lowering.builder import Builder
@@ -65,14 +65,14 @@ def shift_count(builder: Builder, count: Expr, dtype: DType) -> Expr:
     return builder.cast(count, dtype)
 
 
-def clamped(builder: Builder, value: Expr, size: int) -> Expr:
-    """A subscript clamped to [0, size) and converted to the index type."""
+def clamped(builder: Builder, value: Expr, size: int, low: int = -1, high: int | None = None) -> Expr:
+    """A subscript, known to lie between `low` and `high`, clamped to [0, size) and converted to the index type."""
     type = value.type
     last = max(size - 1, 0)
-    if type.dtype.is_signed:
+    if type.dtype.is_signed and low < 0:
         zero = Const(0, type)
         value = _bounded(builder, "max", value, zero)
-    if last < type.dtype.max_value:
+    if last < (type.dtype.max_value if high is None else high):
         value = _bounded(builder, "min", value, Const(last, type))
     return builder.cast(value, builder.index_type.dtype)
 
@@ -82,8 +82,3 @@ def _bounded(builder: Builder, name: str, value: Expr, limit: Const) -> Expr:
         bound = max if name == "max" else min
         return Const(bound(int(value.value), int(limit.value)), value.type)
     return builder.pure(name, (value, limit), Binary(name, value, limit, value.type), "n")
-
-
-def is_atom(value: Expr) -> bool:
-    """True for what may be an operand without being computed again."""
-    return isinstance(value, (Var, Const))

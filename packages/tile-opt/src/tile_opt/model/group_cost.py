@@ -350,8 +350,6 @@ class GroupCost:
         if not runs or max(steps) > 1:
             return 1
         longest = max(tile.each[n] for n in runs)
-        if any(self.work.partners(n) for n in runs):
-            return min(2, longest)
         return next(n for n in (4, 2, 1) if longest % n == 0)
 
     def _memory_vectors(self, o: Operand, tile: Tile) -> float:

@@ -78,6 +78,12 @@ class TileSearch:
                 break
         return found
 
+    def ranked(self) -> Iterator[Candidate]:
+        """The tiles that fit, as far as they were searched, the cheapest first."""
+        if self.best() is not None:
+            fitting = (tile for tile in self.seen.values() if tile.bytes <= self.rules.capacity)
+            yield from sorted(fitting, key=lambda tile: tile.cost)
+
     def candidates(self) -> Iterator[Candidate]:
         """Every tile that fits, in the order of the search."""
         start = (0,) * len(self.names)

@@ -65,17 +65,15 @@ class Decision:
     @property
     def key(self) -> str:
         """Equal for kernels that do the same to other buffers."""
-        return structural_hash(close_kernel(self.view))
+        return structural_hash(self.view.block or close_kernel(self.view))
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What the kernel computes, and the names that a plan of it may use."""
         loops = ", ".join(f"{name}: {extent}" for name, extent in self.view.ranges.items())
-        return (
-            *self.view.comment.splitlines(),
-            f"loops {loops or 'none'}",
-            f"operands {', '.join(operands(self.view))}",
-        )
+        buffers = ", ".join(operands(self.view))
+        staged = (f"operands {buffers}",) if buffers else ()
+        return (*self.view.comment.splitlines(), f"loops {loops or 'none'}", *staged)
 
     def others(self, target: Target) -> Iterator[Plan]:
         """What else the scheduler would consider, best first."""
@@ -123,6 +121,13 @@ class SchedulingPass(Pass):
             built = self.build(view, plan, target)
         check.after(built.kernel, warn=given is not None)
         return built
+
+    def decided(self, view: KernelView, target: Target, given: Mapping[str, Plan]) -> tuple[Plan, Built] | None:
+        """The kernel's plan, built: the caller's if there is one, else the pass's own; None leaves it as it is."""
+        plan = given.get(view.name)
+        if plan is None:
+            return self.choose(view, target)
+        return (plan, self.checked(view, plan, target, given)) if self.accepts(plan) else None
 
     def apply(self, program: Program, target: Target) -> Program:
         return self.schedule(program, target).program
@@ -198,10 +203,8 @@ class _Run:
         return self._with_free_names(built)
 
     def _decided(self, view: KernelView, key: str) -> tuple[Plan, Built] | None:
-        given = self.given.get(view.name)
-        if given is not None:
-            accepted = self.scheduler.accepts(given)
-            return (given, self.scheduler.checked(view, given, self.target, self.given)) if accepted else None
+        if view.name in self.given:
+            return self.scheduler.decided(view, self.target, self.given)
         names = Names.of(view)
         known = self.known.get(key)
         again = None if known is None else renamed(known[1], known[0], names)

@@ -18,11 +18,12 @@ Each part is a step from tree to tree of `plan.steps`; which of them are taken, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
+from tile_ir.dtype import DType
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Sync, TensorType
 
@@ -32,6 +33,7 @@ from tile_opt.plan.plan import Level, Plan, Staging
 from tile_opt.plan.steps.axes import Axis, axis_of, choices, combinations, item_levels
 from tile_opt.plan.steps.group_copy import GroupCopy, Items, group_copy
 from tile_opt.plan.steps.teams import Teams
+from tile_opt.plan.steps.window import Window, window
 from tile_opt.plan.tree import REGISTER, Nest, Node, close_tree
 
 
@@ -99,7 +101,7 @@ class GroupTile:
     @property
     def _within(self) -> tuple[Level, ...]:
         """The levels inside a step."""
-        return () if self.step is None else self.plan.levels[self.plan.levels.index(self.step) + 1 :]
+        return () if self.step is None else self.plan.levels[self._start :]
 
     @cached_property
     def run(self) -> tuple[Index, ...]:
@@ -145,20 +147,25 @@ class GroupTile:
 
     @cached_property
     def outer(self) -> tuple[Index, ...]:
-        """Reduction loops around the steps."""
-        if self.step is None:
-            return ()
-        until = self.plan.levels.index(self.step) + 1
-        covers = [c for v in self.plan.levels[:until] if v.bind is Bind.NONE for c in v.covers][:-1]
+        """Reduction loops around the steps, or around the windows."""
+        covers = [c for v in self.plan.levels[: self._start] if v.bind is Bind.NONE for c in v.covers]
         loops = {i.name: i for i in self.main.loops}
-        return tuple(replace(loops[c.loop], order=Order.ORDERED) for c in covers)
+        return tuple(
+            replace(loops[c.loop], order=Order.ORDERED) for c in (covers if self.step is None else covers[:-1])
+        )
+
+    @cached_property
+    def _start(self) -> int:
+        """The first level inside the one whose points stage operands, or load windows of them."""
+        if self.step is not None:
+            return self.plan.levels.index(self.step) + 1
+        return 1 + max((s.level for s in self.plan.stagings), default=-1)
 
     @cached_property
     def bindings(self) -> dict[str, tuple[tuple[int, Bind, int], ...]]:
         """Per reduction loop inside a step its levels: place in the plan's order, bind, and iterations of a point."""
         own = [i.name for i in self.main.loops]
-        levels = self.plan.levels if self.step is None else self._within
-        inside = [(c.loop, v.bind, c.size) for v in levels for c in v.covers]
+        inside = [(c.loop, v.bind, c.size) for v in self.plan.levels[self._start :] for c in v.covers]
         listed = list(enumerate(inside))
         return {n: tuple((k, bind, size) for k, (loop, bind, size) in listed if loop == n) for n in own}
 
@@ -240,7 +247,7 @@ class GroupTile:
         for stage in self.view.stages:
             body += [*self._reduced(), *self._combined()] if stage is self.main else self._beside(stage)
         guard = tuple(g for a in self.axes for g in a.guard)
-        held = tuple(c.held for c in self.staged)
+        held = (*(c.held for c in self.staged), *(w.held for w in self.windows))
         name = f"{self.view.name}_group{self.number}"
         return Nest(name, self.items, tuple(body), (), guard, tuple(self.registers.values()) + held)
 
@@ -249,15 +256,29 @@ class GroupTile:
         """The copies of the first step; none where operands are read from where they are."""
         return self.copies(self.first) if self._staged else ()
 
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """What an item keeps in registers of operands that are read from where they are."""
+        local = {s.operand for s in self.plan.stagings if s.unit == "LOCAL"}
+        kept = {s.operand: s for s in self.plan.stagings if s.unit == "REG" and s.operand not in local}
+        inner = {i.name: i for i in (*self._inside(0, True)[0], *self.run)}
+        found = (u for u in staged_operands(self.view, self.main) if u.buffer in kept)
+        return tuple(self._window(u, kept[u.buffer], inner) for u in found)
+
+    def _window(self, use: Use, staging: Staging, inner: Mapping[str, Index]) -> Window:
+        source = self.view.type_of(use.buffer)
+        dtype = DType(staging.dtype) if staging.dtype else source.dtype
+        forms = tuple(f.substitute(self.forms) for f in use.forms)
+        return window(use, forms, source, inner, dtype, f"{use.name}_window")
+
     @property
     def _ahead(self) -> bool:
         """The next step is fetched into registers while one is computed."""
         return any(s.unit == "REG" and s.level > 0 for s in self.plan.stagings)
 
     def _reduced(self) -> list[Node]:
-        if not self._staged:
-            return [self._accumulate((), Affine(), Part(Affine(), 0))]
-        body = [*self._rest(), *(self._steps() if self._step_index.range else ())]
+        steps = self._steps() if self._staged and self._step_index.range else ()
+        body: list[Node] = [*self._rest(), *steps] if self._staged else self._direct()
         if any(s.versions > 1 for _, s in self._staged) and self.outer:
             # The next iteration may not write what others still read.
             body.append(Sync())
@@ -293,6 +314,10 @@ class GroupTile:
         filled = (*(c.fetch() for c in copies), *self._filled(copies, before))
         body = (*filled, *ahead, self._accumulate(copies, before, part))
         yield Nest(f"{self.view.name}_rest{self.number}", (), body, allocs=tuple(c.held for c in copies))
+
+    def _direct(self) -> list[Node]:
+        """Operands from where they are: through windows as far as the plan has them."""
+        return [*(w.fetch() for w in self.windows), self._accumulate((), Affine(), Part(Affine(), 0))]
 
     def _steps(self) -> Iterator[Node]:
         index = self._step_index
@@ -336,6 +361,9 @@ class GroupTile:
     def _moved(self, use: Use, copy: GroupCopy | None, step: Affine) -> Use:
         if copy is not None:
             return replace(use, buffer=copy.local.into, forms=copy.inside(step))
+        kept = next((w for w in self.windows if w.use.name == use.name), None)
+        if kept is not None:
+            return replace(use, buffer=kept.held.into, forms=kept.inside)
         if self.view.is_local(use.buffer):
             return replace(use, forms=use.forms + tuple(Affine.var(i.name) for i in self.run))
         return use
@@ -353,7 +381,8 @@ class GroupTile:
 
     def _unstaged_limits(self, staged: dict[str, GroupCopy]) -> tuple[Affine, ...]:
         """Items beyond the end of a loop must not read memory that is not there."""
-        direct = [u for u in self.main.uses if u.name not in staged and not self.view.is_local(u.buffer)]
+        near = {*staged, *(w.use.name for w in self.windows)}
+        direct = [u for u in self.main.uses if u.name not in near and not self.view.is_local(u.buffer)]
         names = {n for u in direct for f in u.forms for n in f.names}
         return self._limits(names)
 

@@ -13,12 +13,8 @@ from itertools import product
 from math import prod
 
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
-from tile_ir.stripe.nodes import Bind, Index, Layout, TensorType
+from tile_ir.stripe.nodes import Bind, Index, TensorType
 
-from tile_opt.kernel.view import KernelView, Stage, Use
-
-LANES = 4
-"""Elements of one wide access (16 bytes of float32)."""
 WIDEST = 16
 """Bytes of the widest access."""
 NARROWEST = 4
@@ -50,27 +46,6 @@ def box_of(forms: tuple[Affine, ...], inner: Mapping[str, int]) -> Box:
     return Box(tuple(corner), tuple(extents), tuple(inside))
 
 
-def local_type(box: Box, whole: TensorType, innermost: int, pad: int | None = None) -> TensorType:
-    """Layout of the staged box: dimension `innermost` contiguous with a pitch padded by `pad`, the others in order.
-
-    The padding, when None, suits items that walk the rows.
-    """
-    order = [d for d in range(len(box.extents)) if d != innermost] + [innermost]
-    strides = [0] * len(order)
-    step = 1
-    pitch = _padded(box.extents[innermost]) if pad is None else box.extents[innermost] + pad
-    for position, d in enumerate(reversed(order)):
-        strides[d] = step
-        step *= box.extents[d] if position else pitch
-    return TensorType(whole.dtype, box.extents, Layout(tuple(strides), 16))
-
-
-def _padded(extent: int) -> int:
-    """A multiple of four that is no multiple of the number of banks."""
-    rounded = -(-extent // LANES) * LANES
-    return rounded + LANES if rounded % 32 == 0 else rounded
-
-
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
     """Loops of an item's share of a copy: box subscripts per dimension, and what keeps them inside the box."""
@@ -84,27 +59,15 @@ class CopyPlan:
     lanes: int
 
 
-def copy_plan(
-    name: str,
-    box: Box,
-    whole: TensorType,
-    contiguous: int,
-    item: Affine,
-    items: int,
-    lanes: int | None = None,
-    runs: Sequence[Run] = (),
-) -> CopyPlan:
-    """Spread the box over `items` work items, numbered by the form `item`, `lanes` elements at a time.
+def copy_plan(name: str, box: Box, contiguous: int, lanes: int, runs: Sequence[Run]) -> CopyPlan:
+    """Spread the box over work items, `lanes` elements of dimension `contiguous` at a time.
 
-    Without `lanes` it is as many, up to 16 bytes, as rows start and end on multiples of. `runs` are the item's number in
-    parts, the fastest first, where it has several: each may count along two dimensions.
+    `runs` are the item's number in parts, the fastest first: each may count along two dimensions.
     """
-    if lanes is None:
-        lanes = next((n for n in pieces(whole.dtype.bytes) if in_pieces(box, whole, contiguous, n)), 1)
     counts = list(box.extents)
     counts[contiguous] //= lanes
     order = [contiguous, *sorted((d for d in range(len(counts)) if d != contiguous), key=lambda d: -counts[d])]
-    dealt = deal([counts[d] for d in order], runs or (Run(item, items),))
+    dealt = deal([counts[d] for d in order], runs)
     loops: list[Index] = []
     parts: list[tuple[Affine, Quasi | None]] = [(Affine(), None)] * len(counts)
     constraints: list[Quasi] = []
@@ -114,17 +77,14 @@ def copy_plan(
         if index.range > 1:
             loops.append(index)
         if index.range * share > counts[d]:
-            constraints.append(_minus(counts[d] - 1, plain, digit))
+            constraints.append(negated(_sum(Affine(), plain, digit), counts[d] - 1))
         parts[d] = (plain, digit)
-    constraints += dealt.idle
     if lanes > 1:
-        vector = Index(f"{name}_e", lanes, bind=Bind.VECTOR, lanes=lanes)
-        loops.append(vector)
+        loops.append(Index(f"{name}_e", lanes, bind=Bind.VECTOR, lanes=lanes))
         plain, digit = parts[contiguous]
-        scaled = None if digit is None else _scaled(digit, lanes)
-        parts[contiguous] = (plain * lanes + Affine.var(vector.name), scaled)
+        parts[contiguous] = plain * lanes + Affine.var(loops[-1].name), None if digit is None else _scaled(digit, lanes)
     subscripts = tuple(_sum(Affine(), p, q) for p, q in parts)
-    return CopyPlan(tuple(loops), subscripts, tuple(parts), tuple(constraints), lanes)
+    return CopyPlan(tuple(loops), subscripts, tuple(parts), (*constraints, *dealt.idle), lanes)
 
 
 def pieces(width: int) -> tuple[int, ...]:
@@ -223,21 +183,13 @@ def _sum(base: Affine, plain: Affine, digit: Quasi | None) -> Quasi:
     return DivMod(digit.num, digit.den, digit.op, digit.scale, digit.plus + plain + base)
 
 
-def _minus(limit: int, plain: Affine, digit: Quasi | None) -> Quasi:
-    """``limit - plain - digit``."""
-    rest = plain * -1 + limit
-    if digit is None:
-        return rest
-    if isinstance(digit, Affine):
-        return rest - digit
-    return DivMod(digit.num, digit.den, digit.op, -digit.scale, rest - digit.plus)
+def negated(form: Quasi, plus: int) -> Quasi:
+    """``plus - form``."""
+    if isinstance(form, Affine):
+        return form * -1 + plus
+    return DivMod(form.num, form.den, form.op, -form.scale, form.plus * -1 + plus)
 
 
 def global_subscripts(box: Box, plan: CopyPlan) -> tuple[Quasi, ...]:
     """Positions in the whole buffer of what a copy touches."""
     return tuple(_sum(c, p, q) for c, (p, q) in zip(box.corner, plan.parts, strict=True))
-
-
-def staged_operands(view: KernelView, main: Stage) -> tuple[Use, ...]:
-    """The operands that the items of a group share."""
-    return tuple(u for u in main.uses if u.reads and not u.writes and not view.is_local(u.buffer))

@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 from typing import overload
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Location, Refinement, Scope, Sync, TensorType, Wait
+from tile_ir.stripe.nodes import (
+    Bind,
+    Block,
+    Direction,
+    Index,
+    Location,
+    Refinement,
+    Scope,
+    Statement,
+    Sync,
+    TensorType,
+    Wait,
+)
 
 from tile_opt.kernel.view import KernelView, Stage, Use, close_stage
 
@@ -46,7 +58,16 @@ class Nest:
         return next((i for i in self.loops if i.name == name), None)
 
 
-Node = Nest | Stage | Sync | Wait
+@dataclass(frozen=True, slots=True)
+class Straight:
+    """Statements of the block that the nest around them becomes, over whole buffers that it sees."""
+
+    statements: tuple[Statement, ...]
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+Node = Nest | Stage | Straight | Sync | Wait
 
 
 def open_tree(view: KernelView) -> Nest:
@@ -195,7 +216,7 @@ def _closed(nest: Nest, buffers: dict[str, Refinement], known: tuple[str, ...]) 
     """The block of a nest, and what it needs."""
     own = tuple(i.name for i in nest.loops)
     inside = buffers | {a.into: a for a in nest.allocs}
-    closed = [_statement(n, inside, (*known, *own)) for n in nest.body]
+    closed = [_statements(n, inside, (*known, *own)) for n in nest.body]
     names = {n for c in (*nest.constraints, *nest.guard) for n in c.names}.union(*(m.names for _, m in closed))
     reads, writes = (frozenset[str]().union(*(getattr(m, k) for _, m in closed)) for k in ("reads", "writes"))
     needs = _Needs(frozenset(names), reads, writes).without(nest.loops, nest.allocs)
@@ -206,22 +227,28 @@ def _closed(nest: Nest, buffers: dict[str, Refinement], known: tuple[str, ...]) 
         constraints=nest.constraints,
         guard=nest.guard,
         refs=tuple(_whole(b, needs) for n, b in buffers.items() if _used(n, needs)) + nest.allocs,
-        body=tuple(b for b, _ in closed),
+        body=tuple(b for made, _ in closed for b in made),
     )
     return block, needs
 
 
-def _statement(
+def _statements(
     node: Node, buffers: dict[str, Refinement], known: tuple[str, ...]
-) -> tuple[Block | Sync | Wait, _Needs]:
-    if isinstance(node, Nest):
-        return _closed(node, buffers, known)
-    if not isinstance(node, Stage):
-        return node, _Needs(frozenset(), frozenset(), frozenset())
-    reads = frozenset(u.buffer for u in node.uses if u.reads)
-    writes = frozenset(u.buffer for u in node.uses if u.writes)
-    needs = _Needs(frozenset(node.names() - set(node.loop_names)), reads, writes)
-    return close_stage(node, buffers, known), needs
+) -> tuple[tuple[Statement, ...], _Needs]:
+    none = frozenset[str]()
+    match node:
+        case Nest():
+            block, needs = _closed(node, buffers, known)
+            return (block,), needs
+        case Stage():
+            reads = frozenset(u.buffer for u in node.uses if u.reads)
+            writes = frozenset(u.buffer for u in node.uses if u.writes)
+            needs = _Needs(frozenset(node.names() - set(node.loop_names)), reads, writes)
+            return (close_stage(node, buffers, known),), needs
+        case Straight():
+            return node.statements, _Needs(none, node.reads, node.writes)
+        case _:
+            return (node,), _Needs(none, none, none)
 
 
 def _used(name: str, needs: _Needs) -> bool:

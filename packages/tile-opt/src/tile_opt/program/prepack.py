@@ -1,7 +1,7 @@
-"""Constant weights in the layout that their contraction reads side by side.
+"""Constant and bound weights in the layout that their contraction reads side by side.
 
 Vector lanes run along the last dimension of a result. ``Y[n, o] = +(X[n, k] * W[o, k])`` reads W a row apart along it;
-of a constant W a copy ``[k, o]`` is made, which is done once (`lowering.constant`) and not in every call.
+of a constant or bound W a copy ``[k, o]`` is made, which is done once (`lowering.constant`) and not in every call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Prepack(Rewrite):
-    """Give reductions of several operands the constants of `least` bytes and more with the result's last index last."""
+    """Give reductions of several operands the constants and bound inputs of `least` bytes and more with the result's last index last."""
 
     name: ClassVar[str] = "prepack"
     least: int = 4096
@@ -29,6 +29,7 @@ class Prepack(Rewrite):
     def apply(self, program: Program) -> Program:
         types = program.types()
         fixed = {op.name: types[op.name] for op in program.ops if isinstance(op, ConstantTensor)}
+        fixed |= {param.name: param.type for param in program.inputs if param.bound}
         if not fixed:
             return program
         work = _Copies(self.least, fixed, set(types))

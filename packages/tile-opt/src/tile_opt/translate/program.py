@@ -70,6 +70,7 @@ def _assemble(context: Context) -> Program:
         if isinstance(op, ConstantTensor)
     )
     fixed = {c.name for c in constants}
+    bound = {p.name for p in context.program.inputs if p.bound}
     outer: list[Refinement] = []
     inner: list[Refinement] = []
     for name, type_ in context.tensors.items():
@@ -78,7 +79,7 @@ def _assemble(context: Context) -> Program:
             tag = frozenset(("const",) if name in fixed else ("user",))
             outer.append(Refinement(Direction.ALLOC, name, "", zero, type_, const=name in fixed, tags=tag))
             direction = Direction.OUT if name in context.outputs else Direction.IN
-            inner.append(Refinement(direction, name, name, zero, type_, const=name in fixed))
+            inner.append(Refinement(direction, name, name, zero, type_, const=name in fixed or name in bound))
         else:
             inner.append(Refinement(Direction.ALLOC, name, "", zero, type_, tags=frozenset(("tmp",))))
     main = Block("main", refs=tuple(inner), body=tuple(context.kernels), tags=frozenset(("main",)))

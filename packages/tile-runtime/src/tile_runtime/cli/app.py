@@ -85,8 +85,8 @@ _add(app, "tune", tune.tune, "tile tune matmul.tile --shape 'A=[512,512]' --shap
 _add(app, "calibrate", calibrate.calibrate, "tile calibrate --device llvm")
 _add(app, "plugins", plugins.plugins, "tile plugins")
 _add(
-    app, "conformance", conformance.conformance, "tile conformance --backend llvm --level 2",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    app, "conformance", conformance.conformance, "tile conformance --backend llvm --level 2 -- -k kernel",
+    cls=conformance.Forwarding, context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )  # fmt: skip
 _add(cache_app, "info", cache.info, "tile cache info --json")
 _add(cache_app, "clear", cache.clear, "tile cache clear")

@@ -20,12 +20,17 @@ def devices(json: Json = False) -> None:
     if json:
         print_json([{**_facts(d), "default": d.id == default} for d in found])
         return
-    rows = [(("* " if d.id == default else "  ") + d.id, d.name, d.capabilities.executes, _dtypes(d)) for d in found]
-    print_table(("Device", "Name", "Runs", "dtypes"), rows)
+    rows = [
+        (("* " if d.id == default else "  ") + d.id, d.name, d.capabilities.executes, _dtypes(d), _memory(d))
+        for d in found
+    ]
+    print_table(("Device", "Name", "Runs", "dtypes", "Memory"), rows)
 
 
 def _facts(device: Device) -> dict[str, Any]:
     settings = device.target.settings
+    usage = device.memory.usage
+    counted = {"memory_used": usage.used, "memory_held": usage.held} if usage is not None else {}
     return {
         "id": device.id,
         "name": device.name,
@@ -33,9 +38,17 @@ def _facts(device: Device) -> dict[str, Any]:
         "executes": device.capabilities.executes,
         "dtypes": sorted(d.value for d in device.capabilities.dtypes),
         "memory_bytes": device.memory.size_goal,
+        **counted,
         "cores": settings.cores,
         "vector_bytes": settings.vector_bytes,
     }
+
+
+def _memory(device: Device) -> str:
+    """What programs may use, and what this process does where the device counts it."""
+    usage = device.memory.usage
+    counted = "" if usage is None else f", {usage.used >> 20} MiB used, {usage.held >> 20} MiB held"
+    return f"{device.memory.size_goal / 2**30:.1f} GiB{counted}"
 
 
 def _dtypes(device: Device) -> str:

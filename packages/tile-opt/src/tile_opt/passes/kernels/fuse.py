@@ -18,8 +18,9 @@ from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Scope, Statement, TensorType
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import temporaries, with_main_refs
+from tile_opt.blocks.buffers import fixed_kernels, temporaries, with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
 from tile_opt.kernel.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
 from tile_opt.kernel.strides import flat_stride
@@ -80,6 +81,8 @@ class _Groups:
         self.members: list[frozenset[int]] = []
         """Which kernels of the program each item does."""
         self.users = _users(program)
+        self.fixed = fixed_kernels(program)
+        """Kernels that run less often than others."""
         self.waiting: list[int] = []
         """Items that only move data: they join what reads them, and only in the end what they read."""
         self.writer: dict[str, int] = {}
@@ -156,6 +159,8 @@ class _Groups:
             return None
         if len(early.stages) + len(late.stages) > self.options.max_stages:
             return None
+        if self.fixed.intersection(members) not in (set(), members):
+            return None
         fused = self._fitted(_joined(early, late))
         return fused if self._is_allowed(early, late, fused) and self._pays(early, late, fused, members) else None
 
@@ -166,6 +171,7 @@ class _Groups:
 
     def _fitted(self, view: KernelView) -> KernelView:
         """`view` with stages widened along the loops that can be shared then, and along no others."""
+        view = same_digits(view)
         exact = narrow(view)
         wide = widen(exact)
         if wide is exact:

@@ -12,7 +12,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Const, Load, LoadIndex, Op, Program, Statement, Store
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, temporaries
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.regroup import fresh_all
 from tile_opt.kernel.unify import plain_loop
@@ -41,13 +41,15 @@ class Inline(Pass):
 
     def apply(self, program: Program, target: Target) -> Program:
         work = _Work.of(program)
-        temps = temporaries(program)
+        temps, fixed = temporaries(program), fixed_kernels(program)
         for k, view in enumerate(work.views):
             producer = _producer(view, temps) if view else None
             if view is None or producer is None or len(view.stages[0].body) > self.max_body:
                 continue
             readers = work.readers(producer.buffer, view.type_of(producer.buffer).sizes, k)
-            if readers is not None and self._pays(view, producer, readers, target.machine):
+            if readers is None or (k in fixed and not fixed.issuperset(readers)):
+                continue  # what is known before a run is not computed again in every run
+            if self._pays(view, producer, readers, target.machine):
                 work.move(k, view, producer, readers)
         return drop_unused_temporaries(with_kernels(program, work.result()))
 

@@ -17,8 +17,8 @@ from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Direction, Program, Statement
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import drop_unused_temporaries, temporaries
-from tile_opt.blocks.tree import main_of, with_kernels
+from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temporaries
+from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.tiles import Tiled, TiledLoop, numbers, tiled
@@ -47,31 +47,33 @@ class TilePipelines(Pass):
     per_core: int = 4
 
     def apply(self, program: Program, target: Target) -> Program:
-        kernels: list[Statement | None] = list(main_of(program).body)
-        chains = _Chains(self, target.machine, kernels, temporaries(program))
-        for last in reversed(range(len(kernels))):
+        chains = _Chains(self, target.machine, program)
+        for last in reversed(range(len(chains.kernels))):
             made = chains.ending(last)
             if made is not None:
-                kernels[last] = close_pipeline(made.pipeline())
-        kept = tuple(k for k in kernels if k is not None)
-        return program if len(kept) == len(kernels) else drop_unused_temporaries(with_kernels(program, kept))
+                chains.kernels[last] = close_pipeline(made.pipeline())
+        kept = tuple(k for k in chains.kernels if k is not None)
+        return program if len(kept) == len(chains.kernels) else drop_unused_temporaries(with_kernels(program, kept))
 
 
 class _Chains:
     """The kernels of a program, and who writes and reads each buffer."""
 
-    def __init__(
-        self, options: TilePipelines, machine: Machine, kernels: list[Statement | None], temps: frozenset[str]
-    ) -> None:
+    def __init__(self, options: TilePipelines, machine: Machine, program: Program) -> None:
         self.options = options
         self.machine = machine
-        self.kernels = kernels
-        self.temps = temps
-        self.views = [open_kernel(k) if isinstance(k, Block) else None for k in kernels]
+        self.kernels: list[Statement | None] = list(kernels_of(program))
+        """None where a kernel has become part of a later one."""
+        self.temps = temporaries(program)
+        fixed = fixed_kernels(program)
+        self.views = [open_kernel(k) if isinstance(k, Block) and n not in fixed else None for n, k in self._numbered()]
         self.users: dict[str, set[int]] = {}
-        for k, kernel in enumerate(kernels):
+        for k, kernel in self._numbered():
             for ref in kernel.refs if isinstance(kernel, Block) else ():
                 self.users.setdefault(ref.source, set()).add(k)
+
+    def _numbered(self) -> Iterator[tuple[int, Statement | None]]:
+        return enumerate(self.kernels)
 
     def ending(self, last: int) -> Tiled | None:
         """The kernels that pay as one with kernel number `last`, which leave the program; None where none does."""

@@ -8,9 +8,9 @@ local memory; a step may be deeper, take windows whole, or be shared by several 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 from tile_ir.target import Target
@@ -19,6 +19,7 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import Contraction, contraction
 from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
 from tile_opt.plan.plan import Plan
+from tile_opt.plan.space.gpu_windows import WindowSpace, window_plan
 from tile_opt.plan.space.group_plan import GroupPlan
 
 RUNS = (16, 8, 4, 2)
@@ -39,6 +40,8 @@ DEPTHS = (4, 8, 16, 32, 64)
 WAYS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 TEAMS = (1, 2, 4)
 FINALISTS = 5
+OPTIMISM = 1.35
+"""Times longer than `GroupCost` says that staged tiles take beside windows, as far as was measured."""
 NARROW_WINDOW = 64
 """Points of a window that may be whole in a step."""
 
@@ -249,6 +252,11 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     work = contraction(view)
     if work is None or not target.machine.is_gpu or target.settings.use_global:
         return
-    space = TileSpace(work, target)
-    for ranked in space.best():
-        yield GroupPlan(work, ranked.tile, ranked.cost, space.costs).plan()
+    space, windows = TileSpace(work, target), WindowSpace(work, target)
+    found: list[tuple[float, Callable[[], Plan]]] = []
+    for r in space.best():
+        found.append((OPTIMISM * r.cost.seconds, GroupPlan(work, r.tile, r.cost, space.costs).plan))
+    for f in windows.best():
+        found.append((f.cost.seconds, partial(window_plan, windows, f)))
+    for _, plan in sorted(found, key=lambda pair: pair[0]):
+        yield plan()

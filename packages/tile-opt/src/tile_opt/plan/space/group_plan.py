@@ -140,8 +140,9 @@ class GroupPlan:
 
     def _copy_order(self, o: Operand) -> list[str]:
         """Loops of the copy's dimensions, outermost first: last the one that items walk along."""
-        firsts = [next((n for n, _ in d), None) for d in o.dims]
-        return [n for n in dict.fromkeys(firsts) if n is not None]
+        each = self.tile.each
+        named = [max((n for n, _ in d), key=lambda n: each.get(n, 1) > 1, default=None) for d in o.dims]
+        return [n for n in dict.fromkeys(named) if n is not None]
 
     def _last(self, order: tuple[str, ...]) -> tuple[str, ...]:
         """`order` with the loops that an item keeps moved to the end, the vector loop behind all."""

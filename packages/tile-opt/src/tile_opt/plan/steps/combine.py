@@ -10,6 +10,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Direction, Index, Load, Op, Reduce, Refinement, Statement, Store
 
 from tile_opt.kernel.view import Stage, Use
+from tile_opt.plan.tree import Straight
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,11 @@ class Total:
     over: tuple[str, ...]
     """The items' indexes."""
 
-    def statements(self) -> list[Statement]:
+    def straight(self) -> Straight:
         """For an item's block: all loads, then the reductions side by side, so that they share their barriers."""
+        return Straight(tuple(self._statements()), frozenset({self.partial.into, self.cell}), frozenset({self.cell}))
+
+    def _statements(self) -> list[Statement]:
         cells = list(enumerate(product(*map(range, self.partial.type.sizes))))
         return [
             *(Load(self._name("own", k), self.partial.into, _at(at)) for k, at in cells),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tile_ir.dtype import DType
-from tile_ir.stripe.affine import Affine, DivMod, Quasi
+from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
     Bind,
     Const,
@@ -32,7 +32,7 @@ from tile_ir.stripe.nodes import (
 from tile_opt.kernel.view import Stage, Use, as_forms
 from tile_opt.plan.banks import BANK_BYTES, bank_conflicts
 from tile_opt.plan.plan import Staging
-from tile_opt.plan.staging import Box, CopyPlan, Run, box_of, copy_plan, global_subscripts, in_pieces, pieces
+from tile_opt.plan.staging import Box, CopyPlan, Run, box_of, copy_plan, global_subscripts, in_pieces, negated, pieces
 from tile_opt.plan.tree import GROUP_MEMORY, REGISTER
 
 Ranges = Mapping[str, tuple[int, int]]
@@ -182,19 +182,17 @@ def _within(
     """The copy by the widest pieces that lie inside the buffer or outside, never half of each; and its limits."""
     widths = (n for n in pieces(source.dtype.bytes) if in_pieces(box, source, contiguous, n))
     for lanes in widths:
-        plan = _plan(use, box, source, contiguous, items, lanes)
+        plan = _plan(use, box, contiguous, items, lanes)
         limits = _limits(box, plan, contiguous, source, around)
         if not limits or source.sizes[contiguous] % lanes == 0:
             return plan, limits
-    plan = _plan(use, box, source, contiguous, items, 1)
+    plan = _plan(use, box, contiguous, items, 1)
     return plan, _limits(box, plan, contiguous, source, around)
 
 
-def _plan(use: Use, box: Box, source: TensorType, contiguous: int, items: Items, lanes: int) -> CopyPlan:
+def _plan(use: Use, box: Box, contiguous: int, items: Items, lanes: int) -> CopyPlan:
     """The copy in which an item has the least to do."""
-    whole = items.run(0, len(items.indexes))
-    name = f"{use.name}_c"
-    made = (copy_plan(name, box, source, contiguous, whole.number, whole.size, lanes, runs) for runs in items.cuts())
+    made = (copy_plan(f"{use.name}_c", box, contiguous, lanes, runs) for runs in items.cuts())
     return min(made, key=lambda plan: prod(i.range for i in plan.loops))
 
 
@@ -234,16 +232,9 @@ def _limits(box: Box, plan: CopyPlan, contiguous: int, source: TensorType, aroun
         low, high = box.corner[d].bounds(around)
         form = form.substitute(first)
         last = source.sizes[d] - (plan.lanes if d == contiguous else 1)
-        found += [_negated(form, last)] if high + box.extents[d] > source.sizes[d] else []
+        found += [negated(form, last)] if high + box.extents[d] > source.sizes[d] else []
         found += [form] if low < 0 else []
     return tuple(found)
-
-
-def _negated(form: Quasi, plus: int) -> Quasi:
-    """``plus - form``."""
-    if isinstance(form, Affine):
-        return form * -1 + plus
-    return DivMod(form.num, form.den, form.op, -form.scale, form.plus * -1 + plus)
 
 
 def conflicts(copy: GroupCopy, subgroup: int, items: Sequence[Index]) -> int:

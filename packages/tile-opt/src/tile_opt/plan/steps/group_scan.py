@@ -12,8 +12,8 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.homes import private
-from tile_opt.plan.steps.parts import Loop, Part, Version, item_kernel
-from tile_opt.plan.tree import GROUP_MEMORY
+from tile_opt.plan.steps.parts import Version, item_kernel
+from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node
 
 AT_ONCE = 8
 """Rows whose copies are under way together."""
@@ -52,8 +52,8 @@ class GroupScan:
             Sync(),
             *(copies[u.name] for u in moving if u.writes),
         )
-        loop = Loop(f"{self.scan.name}_tiles", (self.steps,) if self.steps.range > 1 else (), body)
-        parts: list[Part] = [loop if s is self.scan else self._at_row(s) for s in self.view.stages]
+        loop = Nest(f"{self.scan.name}_tiles", (self.steps,) if self.steps.range > 1 else (), body)
+        parts: list[Node] = [loop if s is self.scan else self._at_row(s) for s in self.view.stages]
         allocs = (*(h.alloc for h in homes.values()), *tiles.values())
         items = (Index(ITEM, self.rows, bind=Bind.GROUP),)
         return item_kernel(self.view, self.grid, items, [Version(tuple(parts))], allocs)

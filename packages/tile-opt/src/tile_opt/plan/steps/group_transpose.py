@@ -18,8 +18,8 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.digits import split
-from tile_opt.plan.steps.parts import Part, inner_and_edges, item_kernel
-from tile_opt.plan.tree import GROUP_MEMORY
+from tile_opt.plan.steps.parts import inner_and_edges, item_kernel
+from tile_opt.plan.tree import GROUP_MEMORY, Node
 
 Items = tuple[tuple[str, int], ...]
 """How many items lie along each loop, the loop whose items are neighbours first; each a power of two."""
@@ -104,7 +104,7 @@ class Turn:
         fields = _fields([self.walk.items, *(w.items for w in walks.values())], total)
         tiles = {u.forms: self._tile(u, self.staged[u.buffer], walks[u.forms]) for _, u in uses}
         first = {u.forms: u for _, u in reversed(uses)}
-        parts: list[Part] = [self._copy(u, tiles[f], walks[f], fields) for f, u in first.items()]
+        parts: list[Node] = [self._copy(u, tiles[f], walks[f], fields) for f, u in first.items()]
         parts.append(Sync())
         parts += [self._turned(s, tiles, fields) for s in self.view.stages]
         items = tuple(Index(f"item{k}", size, bind=Bind.GROUP) for k, size in reversed(list(enumerate(fields))))

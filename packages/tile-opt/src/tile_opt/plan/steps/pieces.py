@@ -26,8 +26,7 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.steps.parts import Loop
-from tile_opt.plan.tree import GROUP_MEMORY
+from tile_opt.plan.tree import GROUP_MEMORY, Nest
 
 
 def row_operands(view: KernelView, stage: Stage, loops: Iterable[str]) -> tuple[Use, ...]:
@@ -47,7 +46,7 @@ def in_pieces(
     place: Affine,
     size: int,
     taken: set[str],
-) -> tuple[Loop, list[Refinement]]:
+) -> tuple[Nest, list[Refinement]]:
     """`moved`, whose own indexes are `own`, with the uses `operands` in local memory, an element at `place`; and that memory."""
     steps = tuple(i for i in moved.loops if i.name in own and i.bind is not Bind.VECTOR)
     rest = tuple(i for i in moved.loops if i not in steps)
@@ -66,7 +65,7 @@ def in_pieces(
     merge = replace(moved, loops=rest, uses=tuple(uses))
     ordered = tuple(replace(i, order=Order.ORDERED) for i in steps)
     # The second barrier holds the next step's copies back until every item has read this step's.
-    return Loop(f"{moved.name}_steps", ordered, (*copies, Sync(), merge, Sync())), list(memory.values())
+    return Nest(f"{moved.name}_steps", ordered, (*copies, Sync(), merge, Sync())), list(memory.values())
 
 
 def _piece(view: KernelView, use: Use, size: int, taken: set[str]) -> Refinement:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index
+from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.view import Stage
 from tile_opt.plan.tree import Nest, Node, substitute
@@ -73,12 +73,6 @@ def _may_join(nest: Nest, only: Nest) -> bool:
 
 def _is_grid(nest: Nest) -> bool:
     return bool(nest.loops) and all(i.bind is Bind.GRID for i in nest.loops)
-
-
-def unrolled_last(loops: tuple[Index, ...]) -> tuple[Index, ...]:
-    """Serial loops first, then unrolled ones, the vector loop last."""
-    rank = {Bind.UNROLL: 1, Bind.VECTOR: 2}
-    return tuple(sorted(loops, key=lambda i: rank.get(i.bind, 0)))
 
 
 def into_stage(nest: Nest) -> Nest | Stage:

@@ -20,9 +20,9 @@ from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.combine import Total, identities
 from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
 from tile_opt.plan.steps.homes import Home, in_group, is_plain, private, row_part, sized
-from tile_opt.plan.steps.parts import DEVICE_MEMORY, Loop, Part, inner_and_edges, item_kernel, synchronised
+from tile_opt.plan.steps.parts import DEVICE_MEMORY, inner_and_edges, item_kernel, synchronised
 from tile_opt.plan.steps.pieces import in_pieces, row_operands
-from tile_opt.plan.tree import REGISTER
+from tile_opt.plan.tree import REGISTER, Nest, Node, Straight
 
 INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
 ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
@@ -94,13 +94,13 @@ class Spread:
         shared = [h.alloc for h in self.homes.values() if h.shared]
         fence = "global" if any(a.loc == DEVICE_MEMORY for a in shared) else "local"
         parts = synchronised(parts, {a.into for a in shared}, Sync(Scope.GROUP, fence))
-        if not any(isinstance(p, (Total, Sync)) for p in parts):
+        if not any(isinstance(p, (Straight, Sync)) for p in parts):
             parts += self._tails()
         versions = inner_and_edges(parts, (*self.grid, *self.items), {i.name for i in self.grid})
         return item_kernel(self.view, self.grid, self.items, versions, allocs)
 
-    def _all_parts(self) -> tuple[list[Part], list[Refinement]]:
-        parts: list[Part] = []
+    def _all_parts(self) -> tuple[list[Node], list[Refinement]]:
+        parts: list[Node] = []
         allocs: list[Refinement] = []
         for run in self.runs:
             made = [self._parts(self.view.stages[k]) for k in run]
@@ -113,12 +113,12 @@ class Spread:
         """Items combine what they make of this stage."""
         return bool(self._reduced(stage, merged_use(stage)))
 
-    def _tails(self) -> list[Part]:
+    def _tails(self) -> list[Node]:
         """What is left of shared loops that whole vectors do not divide."""
         tails = [t for i in self.view.loops if (t := self.splits[i.name].tail()) is not None]
         return [self._moved(s, tail) for tail in tails for s in self.view.stages]
 
-    def _parts(self, stage: Stage) -> tuple[list[Part], list[Refinement]]:
+    def _parts(self, stage: Stage) -> tuple[list[Node], list[Refinement]]:
         whole = merged_use(stage)
         over = self._reduced(stage, whole)
         pieces = [self._moved(stage, t) for n in stage.loop_names if (t := self.splits[n].tail()) is not None]
@@ -132,14 +132,14 @@ class Spread:
         start = identities(f"{stage.name}_start", partial, whole.agg, tuple(d.index for d in digits))
         merging = [replace(p, uses=tuple(into if u.name == into.name else u for u in p.uses)) for p in pieces]
         rank = len(self.homes[whole.buffer].alloc.type.sizes)
-        total = Total(partial, whole.buffer, whole.agg, rank, tuple(i.name for i in over))
+        total = Total(partial, whole.buffer, whole.agg, rank, tuple(i.name for i in over)).straight()
         operands = frozenset(u.name for u in row_operands(self.view, stage, self.own) if u.buffer in self.staged)
         if not operands:
             return [start, *merging, total], [partial]
         steps, pieces = self._in_pieces(stage, merging[0], operands)
         return [start, steps, total], [partial, *pieces]
 
-    def _in_pieces(self, stage: Stage, merging: Stage, operands: frozenset[str]) -> tuple[Loop, list[Refinement]]:
+    def _in_pieces(self, stage: Stage, merging: Stage, operands: frozenset[str]) -> tuple[Nest, list[Refinement]]:
         """An element lies where its item and lane say."""
         own = [d for n in stage.loop_names for d in self.splits[n].digits]
         lanes = next((d.index for d in own if d.index.bind is Bind.VECTOR), None)
@@ -216,10 +216,10 @@ def _of_all_lanes(constraint: Affine, splits: Sequence[Split]) -> Affine:
     return constraint.substitute({s.loop: s.form for s in splits if s.digits}).substitute(lanes)
 
 
-def _together(parts: Sequence[Part], steps: tuple[Index, ...]) -> Loop:
+def _together(parts: Sequence[Node], steps: tuple[Index, ...]) -> Nest:
     stages = [p for p in parts if isinstance(p, Stage)]
     inner = tuple(replace(s, loops=tuple(i for i in s.loops if i not in steps)) for s in stages)
-    return Loop(f"{stages[-1].name}_steps", steps, inner)
+    return Nest(f"{stages[-1].name}_steps", steps, inner)
 
 
 def _runs(

@@ -1,0 +1,91 @@
+"""Whatever a program asks for, there is an answer or a sentence in bounded time, and Ctrl-C gets through."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tile_runtime as tile
+from tile_ir.diagnostics import TileLimitError
+
+ROW = np.ones(1000, np.float32)
+
+
+def forty(count: int) -> str:
+    """A sum over so many indexes of range 2."""
+    names = [f"i{k}" for k in range(count)]
+    ranges = ", ".join(f"{name} < 2" for name in names)
+    return f"function (A[N]) -> (B) {{ B[] = +(A[{' + '.join(names)}]), {ranges}; }}"
+
+
+def fractions(size: int) -> str:
+    return f"""function (A[N]) -> (B) {{
+        B[i/2 + j/3 + k/5 + l/7 + m/11 + n/13 : {size}] = +(A[i]), j < {size}, k < {size}, l < {size}, m < {size}, n < {size};
+    }}"""
+
+
+ENDLESS = {
+    "10^18 iterations": "function (A[N]) -> (B) { B[] = +(A[i]), j < 1000000000, k < 1000000000; }",
+    "forty indexes of range 2": forty(40),
+    "sums of six fractions": fractions(1000),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_endless_programs_are_refused_with_their_count(name: str) -> None:
+    with pytest.raises(TileLimitError) as caught:
+        tile.Function(ENDLESS[name])(ROW, device="llvm")
+    (found,) = caught.value.diagnostics
+    assert found.code == "TILE-E304" and "contraction B would take" in found.message and found.span is not None
+
+
+def test_the_same_programs_of_smaller_sizes_are_answered() -> None:
+    assert tile.Function(forty(16))(ROW, device="llvm") == 2**16
+    found = tile.Function(fractions(12))(ROW, device="llvm")
+    assert found.shape == (12,) and found.sum() > 0
+
+
+def test_endless_programs_may_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILE_LONG_KERNELS", "1")
+    assert tile.Function(forty(41)).lower(ROW, device="llvm").kernels.kernels[0].flops > 2**40
+
+
+def test_large_products_are_none_of_them() -> None:
+    product = tile.Function("function (A[M, K], B[K, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
+    square = tile.placeholder("float32", (32_768, 32_768), name="X")
+    assert product.lower(square, square, device="llvm").kernels.kernels
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import numpy as np
+import tile_runtime as tile
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+lines = "".join(f"B{k + 1} = tanh(B{k} + {k}); C{k + 1}[i, j : N, N] = +(B{k + 1}[i, k] * B0[k, j]);" for k in range(2000))
+text = "function (B0[N, N]) -> (C2000) {" + lines + "}"
+function = tile.Function(text)
+
+def interrupt():
+    while "tile_opt.translate" not in sys.modules:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    function(np.zeros((16, 16), np.float32), device="llvm")
+    print("complete")
+except KeyboardInterrupt:
+    print("interrupted")
+print(tile.Function("function (A) -> (B) { B = A + 1; }")(np.zeros(2, np.float32), device="llvm").tolist())
+"""
+
+
+def test_an_interrupt_ends_compiling_and_the_next_call_works() -> None:
+    env = {**os.environ, "TILE_CACHE": "off"}
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, check=False)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n[1.0, 1.0]\n"), done.stderr[-2000:]

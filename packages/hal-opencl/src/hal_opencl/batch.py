@@ -1,0 +1,107 @@
+"""Batches: the steps of a program as one command on one queue, which keeps their order by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from tile_hal.interfaces import Batch, BatchStep, Buffer, Event, Part
+from tile_ir.kernels import StepKind
+
+from hal_opencl import binding
+from hal_opencl.commands import Command, Memory, Waits, copy, fill
+from hal_opencl.events import Lanes
+from hal_opencl.memory import DeviceBuffer, DeviceMemory
+
+Place = tuple[int, int, int]
+"""Number of a buffer, and start and bytes of a part of it; no bytes for all of it."""
+
+
+class OpenCLBatch(Batch):
+    """The first step waits for what the batch depends on; the event is the last one's.
+
+    Buffers are numbered: those that a run passes, the arenas, and what the batch keeps.
+    """
+
+    def __init__(
+        self, lanes: Lanes, memory: DeviceMemory, steps: Sequence[BatchStep], count: int, arenas: Sequence[int]
+    ) -> None:
+        """`steps` and `arenas` as in `Executor.batch`; parts start where views may."""
+        self._lanes = lanes
+        self._memory = memory
+        self._arenas = list(arenas)
+        kept = dict.fromkeys(b for step in steps for b in step.buffers if isinstance(b, Buffer))
+        self._kept = list(kept)
+        self._numbers = {b: count + len(arenas) + n for n, b in enumerate(kept)}
+        self._count = count
+        self._steps = [(_command(step), [self._place(b) for b in _order(step)]) for step in steps]
+        self._only = self._single()
+
+    def _place(self, buffer: Buffer | int | Part) -> Place:
+        match buffer:
+            case int():
+                return buffer, 0, 0
+            case Part(arena, offset, nbytes):
+                return self._count + arena, offset, nbytes
+            case _:
+                return self._numbers[buffer], 0, 0
+
+    def _single(self) -> tuple[Command, Callable[[Any], Sequence[DeviceBuffer]]] | None:
+        """The command and the choice of its buffers, where there is but one and no temporary."""
+        ((command, places), *more) = self._steps
+        if more or self._arenas:
+            return None
+        numbers = [n for n, _, _ in places]
+        return command, itemgetter(*numbers) if len(numbers) > 1 else lambda buffers: (buffers[numbers[0]],)
+
+    def run(self, buffers: Sequence[Buffer], dependencies: Sequence[Event] = ()) -> Event | None:
+        context = self._memory.context
+        for buffer in buffers:
+            if type(buffer) is not DeviceBuffer or buffer.context is not context or not buffer.plain:
+                return None
+        if self._only is None:
+            arenas = [self._memory.allocate(nbytes) for nbytes in self._arenas]
+            given: list[Any] = [*buffers, *arenas, *self._kept]
+            event = self._lanes.submit(self._commands, given, dependencies)
+        else:
+            command, pick = self._only
+            event = self._lanes.submit(command, pick([*buffers, *self._kept] if self._kept else buffers), dependencies)
+        self._lanes.flush()
+        return event
+
+    def _commands(self, queue: binding.RawQueue, buffers: Sequence[Any], waits: Waits) -> binding.RawEvent:
+        event: binding.RawEvent = None
+        for command, places in self._steps:
+            memory = [buffers[n].part(start, nbytes) if nbytes else buffers[n] for n, start, nbytes in places]
+            try:
+                event = command(queue, memory, waits)
+            except binding.cl_error as problem:
+                event = self._again(problem, command, queue, memory, waits)
+            waits = None
+        return event
+
+    def _again(
+        self, problem: Exception, command: Command, queue: binding.RawQueue, memory: Sequence[Memory], waits: Waits
+    ) -> binding.RawEvent:
+        """A step's second chance. When it fails for good, the steps before it still use the buffers, so they end first."""
+        try:
+            return self._lanes.again(problem, lambda: command(queue, memory, waits))
+        except Exception:
+            self._lanes.finish()
+            raise
+
+
+def _command(step: BatchStep) -> Command:
+    match step.kind:
+        case StepKind.KERNEL:
+            return step.kernel.enqueue  # type: ignore[union-attr]
+        case StepKind.FILL:
+            return fill
+        case StepKind.COPY:
+            return copy
+
+
+def _order(step: BatchStep) -> Sequence[Buffer | int | Part]:
+    """The buffers as the command takes them."""
+    return step.buffers[::-1] if step.kind is StepKind.COPY else step.buffers

@@ -1,0 +1,98 @@
+"""The suite outlives what it tests: plugins that crash or hang are reported, and the process always ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLUGIN = """
+import ctypes, os, sys, time
+import tile_hal
+from tile_hal.builtin.common import HostDevice, HostDeviceSet
+from tile_hal.builtin.interp import InterpCompiler, InterpDriver, InterpExecutor, InterpKernel
+
+HOW = os.environ["HOW"]
+if HOW == "import":
+    raise RuntimeError("no such card")
+if HOW == "import-crash":
+    ctypes.string_at(0)
+
+class Never(tile_hal.Event):
+    done = False
+    def wait(self):
+        time.sleep(1000)
+
+class Kernel(InterpKernel):
+    def __init__(self, inner):
+        self.inner = inner
+    def run(self, params, dependencies=(), *, profile=False):
+        if HOW == "crash" and not dependencies:
+            ctypes.string_at(0)
+        if HOW == "deaf":  # blocks with the interpreter lock held: no signal gets through
+            ctypes.PyDLL(None).sleep(1000)
+        return Never() if HOW == "never" else self.inner.run(params, dependencies, profile=profile)
+
+class Executor(InterpExecutor):
+    def prepare(self, library, index):
+        return Kernel(super().prepare(library, index))
+
+class Driver(InterpDriver):
+    name = "frail"
+    def device_sets(self):
+        (group,) = super().device_sets()
+        like = group.devices[0]
+        compiler = InterpCompiler(like.capabilities.nodes)
+        return [HostDeviceSet([HostDevice("frail:0", "frail", like.target, like.capabilities, compiler, Executor())])]
+
+@tile_hal.hookimpl
+def tile_hal_driver():
+    return Driver()
+"""
+TESTS = "level2 and (kernel or fill or timed)"
+
+
+def run(folder: Path, how: str, *more: str) -> subprocess.CompletedProcess[str]:
+    (folder / "frail.py").write_text(PLUGIN)
+    command = [sys.executable, "-m", "tile_hal.conformance", "--backend=frail", "--plugin=frail", "--level=2", *more]
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | {"HOW": how}, capture_output=True, text=True, timeout=120
+    )
+
+
+def failures(folder: Path) -> dict[str, str]:
+    report = json.loads((folder / "r.json").read_text())
+    return {c["name"]: c["reason"] for c in report["cases"] if c["outcome"] == "failed"}
+
+
+def test_a_crash_fails_its_test_alone(tmp_path):
+    done = run(tmp_path, "crash", "--json=r.json", "--markdown=r.md", "--", "-k", TESTS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed = failures(tmp_path)
+    assert failed and all("Segmentation fault (SIGSEGV)" in reason for reason in failed.values()), failed
+    assert "test_kernel_runs_and_is_timed_when_asked" in failed
+    assert "test_copy_and_fill[100]" not in failed
+    assert "test_kernel_runs_and_is_timed_when_asked" in (tmp_path / "r.md").read_text()
+
+
+@pytest.mark.parametrize("how", ["never", "deaf"])
+def test_what_hangs_is_ended(tmp_path, how):
+    """Three tests that hang end the level; the report is written all the same."""
+    done = run(tmp_path, how, "--timeout=0.5", "--json=r.json", "--", "-k", TESTS)
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed = failures(tmp_path)
+    assert len(failed) == 3 and all("no end after 0.5 s" in reason for reason in failed.values()), failed
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"), [("import", "does not import: RuntimeError: no such card"), ("import-crash", "SIGSEGV")]
+)
+def test_a_plugin_that_does_not_import_is_a_sentence(tmp_path, how, sentence):
+    done = run(tmp_path, how)
+    assert done.returncode == 2
+    assert sentence in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr and "INTERNALERROR" not in done.stdout + done.stderr

@@ -1,0 +1,128 @@
+"""Questions about integer sets, answered exactly by ISL.
+
+Sets are built through the API (parsing text costs most of a millisecond each). An `isl.Context` is not thread-safe, so
+that every compilation has one. This module is the only one of the package that imports islpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import islpy
+from tile_ir.stripe.affine import Affine
+
+isl = cast(Any, islpy)
+"""islpy's stubs leave most results unknown; every value that leaves this module is plain Python."""
+
+Error = cast("type[Exception]", isl.Error)
+"""What a question raises that needs more than the limit of operations."""
+Image = tuple[Sequence[str], Iterable[Affine], Sequence[Affine]]
+"""Names, constraints (>= 0) and the forms that map a point to its image."""
+Bounds = dict[str, tuple[int, int]]
+Part = tuple[Sequence[Sequence[int]], Sequence[Affine]]
+"""A basic set without existentials: (low, high) of every dimension, and the constraints (>= 0) they do not imply."""
+
+_LONG = 1 << 63
+
+MAX_PARTS = 4
+"""A difference with more parts than this counts as not small."""
+
+
+class Isl:
+    """An ISL context; each question may take so many operations of ISL (0: any number)."""
+
+    def __init__(self, operations: int) -> None:
+        self._context = isl.Context()
+        self._context.set_max_operations(operations)
+
+    def answer(self, question: str, arguments: Sequence[Any]) -> Any:
+        """`question` is the name of a method below; Error beyond the limit."""
+        self._context.reset_operations()
+        return getattr(self, question)(*arguments)
+
+    def bounds(self, names: Sequence[str], constraints: Iterable[Affine]) -> Bounds | None:
+        """Exact smallest and largest value of each name; None when the set is empty. The set must be bounded."""
+        points = self._set(names, constraints)
+        if points.is_empty():
+            return None
+        return {
+            name: (points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()) for k, name in enumerate(names)
+        }
+
+    def is_empty(self, names: Sequence[str], constraints: Iterable[Affine]) -> bool:
+        return bool(self._set(names, constraints).is_empty())
+
+    def injective(self, names: Sequence[str], constraints: Iterable[Affine], image: Sequence[Affine]) -> bool:
+        """True when no two points of the set have the same image."""
+        return bool(self._map(names, constraints, image).is_injective())
+
+    def contains(self, outer: Image, inner: Image) -> bool:
+        """True when the image of `inner` lies within that of `outer`."""
+        return bool(self._map(*inner).range().is_subset(self._map(*outer).range()))
+
+    def uncovered(
+        self, names: Sequence[str], constraints: Iterable[Affine], image: Sequence[Affine], shape: Sequence[int]
+    ) -> list[Part] | None:
+        """The cells of `shape` outside the image, as few disjoint parts over names d0, d1, …; None for more than MAX_PARTS."""
+        cells = [f"d{k}" for k in range(len(shape))]
+        box = [form for name, size in zip(cells, shape, strict=True) for form in _between(name, size)]
+        rest = self._set(cells, box).subtract(self._map(names, constraints, image).range())
+        if rest.is_empty():
+            return []
+        rest = rest.coalesce().make_disjoint()
+        pieces = rest.get_basic_sets()
+        if len(pieces) > MAX_PARTS or any(p.dim(isl.dim_type.div) for p in pieces):
+            return None
+        return [_part(piece, cells) for piece in pieces]
+
+    def _set(self, names: Sequence[str], constraints: Iterable[Affine]) -> Any:
+        space = isl.Space.set_alloc(self._context, 0, len(names))
+        local = isl.LocalSpace.from_space(space)
+        position = {name: k for k, name in enumerate(names)}
+        points = isl.BasicSet.universe(space)
+        for form in constraints:
+            points = points.add_constraint(self._constraint(local, form, position, isl.dim_type.set))
+        return isl.Set.from_basic_set(points)
+
+    def _map(self, names: Sequence[str], constraints: Iterable[Affine], image: Sequence[Affine]) -> Any:
+        space = isl.Space.alloc(self._context, 0, len(names), len(image))
+        local = isl.LocalSpace.from_space(space)
+        position = {name: k for k, name in enumerate(names)}
+        relation = isl.BasicMap.universe(space)
+        for form in constraints:
+            relation = relation.add_constraint(self._constraint(local, form, position, isl.dim_type.in_))
+        for k, form in enumerate(image):
+            equal = self._constraint(local, form, position, isl.dim_type.in_, equality=True)
+            relation = relation.add_constraint(equal.set_coefficient_val(isl.dim_type.out, k, self._number(-1)))
+        return isl.Map.from_basic_map(relation)
+
+    def _constraint(
+        self, local: Any, form: Affine, position: Mapping[str, int], kind: Any, *, equality: bool = False
+    ) -> Any:
+        make = isl.Constraint.equality_alloc if equality else isl.Constraint.inequality_alloc
+        made = make(local).set_constant_val(self._number(form.const))
+        for name, c in form.terms:
+            made = made.set_coefficient_val(kind, position[name], self._number(c))
+        return made
+
+    def _number(self, value: int) -> Any:
+        if -_LONG <= value < _LONG:
+            return isl.Val.int_from_si(self._context, value)
+        return isl.Val.read_from_str(self._context, str(value))
+
+
+def _between(name: str, size: int) -> tuple[Affine, Affine]:
+    return Affine.var(name), Affine.var(name, -1) + (size - 1)
+
+
+def _part(piece: Any, cells: Sequence[str]) -> Part:
+    points = isl.Set.from_basic_set(piece)
+    bounds = [(points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()) for k in range(len(cells))]
+    table = dict(zip(cells, bounds, strict=True))
+    forms: list[Affine] = []
+    for c in piece.get_constraints():
+        terms = {name: c.get_coefficient_val(isl.dim_type.set, k).to_python() for k, name in enumerate(cells)}
+        form = Affine.of(terms, c.get_constant_val().to_python())
+        forms += [form, form * -1] if c.is_equality() else [form]
+    return bounds, [f for f in forms if f.bounds(table)[0] < 0]

@@ -1,0 +1,194 @@
+"""What a contraction costs whose items read their operands from where they are: no local memory, no barriers.
+
+Arithmetic only, some tens of microseconds a tile. Four limits meet in a multiprocessor: instructions that start per
+cycle, arithmetic, the path to its first cache in whole sectors, and the latency of what its items wait for when they are
+few. Beside them stand the traffic of the caches behind, and everything once through memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+from tile_ir.machine import Machine, Occupancy
+
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.view import Use
+from tile_opt.model.coalescing import PER_TURN, sectors
+from tile_opt.model.contraction import SECTOR, Contraction
+from tile_opt.model.group_cost import ADDRESSES, SPARE, Cost
+from tile_opt.model.group_cost import sectors as by_sectors
+
+ACCESS = 2.5
+"""Instructions around one access: its address, kept inside the buffer."""
+GUARD = 3
+"""Instructions that decide whether one point of a window counts for an item."""
+START = 60
+"""Instructions of an item before its first load and after its last store."""
+EXPOSED = 0.35
+"""Share of an access's latency that an item waits for again where loads of one step follow those of another."""
+
+
+@dataclass(frozen=True)
+class DirectTile:
+    """A group's tile: items of the shared loops in the order of memory, the last the fastest, and the cells of each."""
+
+    items: Mapping[str, int]
+    each: Mapping[str, int]
+    pieces: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Loops along which items take turns, in pieces of so many cells; an item's other cells are neighbours."""
+    vector: str = ""
+    lanes: int = 1
+    outer: tuple[str, ...] = ()
+    """Reduction loops around the windows, one iteration at a time; the others are straight-line code."""
+
+    @property
+    def count(self) -> int:
+        return prod(self.items.values())
+
+    @property
+    def cells(self) -> int:
+        return prod(self.each.values())
+
+    def size(self, loop: str) -> int:
+        """Iterations of a shared loop in a group's tile."""
+        return self.items.get(loop, 1) * self.each.get(loop, 1)
+
+    def step(self, loop: str) -> int:
+        """Iterations from one item to the next along a loop."""
+        return self.pieces.get(loop, 0) or self.each.get(loop, 1)
+
+
+class DirectCost:
+    """Costs of tiles of one contraction on one machine."""
+
+    def __init__(self, work: Contraction, machine: Machine) -> None:
+        self.work, self.machine = work, machine
+        self.occupancy = machine.occupancy or Occupancy()
+        ports = machine.ports
+        self.rate = max(0.25, ports.fma if ports.fma >= 1 else ports.fma * self.occupancy.slots)
+        self.issue = max(self.rate, min(ports.issue, self.occupancy.slots))
+        self.guarded = bool(work.main.constraints)
+
+    @cached_property
+    def out(self) -> Use:
+        """Where the first result goes."""
+        local = self.work.view.is_local
+        return next(u for s in self.work.view.stages for u in s.uses if u.writes and not local(u.buffer))
+
+    @cached_property
+    def memory(self) -> float:
+        """Seconds of everything once through the device's memory."""
+        everything = self.work.shared | self.work.own
+        bytes = sum(o.distinct(everything) * o.width for o in self.work.operands)
+        bytes += prod(self.work.shared.values()) * self._stored
+        return bytes / (self.machine.memory.all_cores.read * 1e9)
+
+    @cached_property
+    def _stored(self) -> int:
+        return self.work.view.type_of(self.out.buffer).dtype.bytes
+
+    def inner(self, tile: DirectTile) -> dict[str, int]:
+        """Reduction loops that are straight-line code."""
+        return {n: e for n, e in self.work.own.items() if n not in tile.outer}
+
+    def registers(self, tile: DirectTile) -> int:
+        """32-bit registers of an item: its cells, and the elements under way."""
+        counts = dict(tile.each) | self.inner(tile)
+        held = sum(o.distinct(counts) * max(1, o.kept.bytes // 4) for o in self.work.operands)
+        return tile.cells * self.work.words + held + ADDRESSES
+
+    def cost(self, tile: DirectTile) -> Cost | None:
+        """None where the tile does not fit."""
+        registers, occ = self.registers(tile), self.occupancy
+        subgroups = -(-tile.count // occ.subgroup)
+        resident = min(
+            occ.groups, occ.items // (subgroups * occ.subgroup),
+            occ.registers // (-(-registers // 8) * 8 * subgroups * occ.subgroup),
+        )  # fmt: skip
+        if registers > occ.item_registers - SPARE or resident < 1:
+            return None
+        groups = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
+        cycles, own = self._cycles(tile, subgroups)
+        mine = -(-groups // self.machine.cores)
+        busy = max(mine * cycles, -(-mine // resident) * own)
+        clock = self.machine.clock_ghz * 1e9
+        parts = {
+            "arithmetic": (busy + self._latency) / clock,
+            "cache": self._traffic(tile) * groups / self._cache_rate,
+            "memory": self.memory,
+        }
+        limit = max(parts, key=lambda n: parts[n])
+        seconds = parts[limit] + 0.2 * (sum(parts.values()) - parts[limit]) + self.machine.launch.kernel
+        peak = self.machine.cores * self.rate * occ.subgroup * clock
+        share = self.work.points * self.work.slots / peak / seconds
+        return Cost(seconds, share, limit, registers, resident, groups, parts)
+
+    @property
+    def _latency(self) -> float:
+        """Cycles of an access to memory."""
+        return self.machine.memory.latency * self.machine.clock_ghz
+
+    def _cycles(self, tile: DirectTile, subgroups: int) -> tuple[float, float]:
+        """Cycles of a group on a multiprocessor: its share of what others need too, and what it takes alone."""
+        inner = self.inner(tile)
+        repeats = prod(self.work.own[n] for n in tile.outer)
+        counts = dict(tile.each) | inner
+        points = tile.cells * prod(inner.values())
+        loads = turns = 0.0
+        for o in self.work.operands:
+            wide = tile.lanes if tile.lanes > 1 and self._stride(o.use, tile.vector) == 1 else 1
+            each = o.distinct(counts) / wide
+            loads += each
+            turns += each * self._turns(o.use, o.width * wide, tile)
+        stores = tile.cells / tile.lanes
+        guards = GUARD * prod(inner.values()) if self.guarded else 0
+        arithmetic = repeats * points * self.work.slots
+        issued = arithmetic + repeats * (loads * (1 + ACCESS) + guards) + stores * (1 + ACCESS) + START
+        path = repeats * turns + stores * self._turns(self.out, self._stored * tile.lanes, tile)
+        together = subgroups * max(arithmetic / self.rate, issued / self.issue, path)
+        alone = issued + path + self._latency * (1 + EXPOSED * (repeats - 1))
+        return together, alone
+
+    def _stride(self, use: Use, loop: str) -> int:
+        return flat_stride(self.work.view, use, loop)
+
+    def _turns(self, use: Use, bytes: int, tile: DirectTile) -> float:
+        """Cycles in which one access of a sub-group takes the path to memory."""
+        width = self.work.view.type_of(use.buffer).dtype.bytes
+        steps = [
+            (n, c, self._stride(use, n) * tile.step(n) * width) for n, c in reversed(list(tile.items.items())) if c > 1
+        ]
+        places = [0]
+        for _, count, step in steps:
+            wanted = -(-self.occupancy.subgroup // len(places))
+            places = [p + k * step for k in range(min(count, wanted)) for p in places]
+        found = sectors(tuple(places[: self.occupancy.subgroup]), bytes, SECTOR)
+        return max(1.0, len(found) * SECTOR / PER_TURN)
+
+    def _traffic(self, tile: DirectTile) -> float:
+        """Bytes that one group fetches and stores, by whole sectors."""
+        group = {n: tile.size(n) for n in self.work.shared} | self.work.own
+        read = sum(by_sectors(o.distinct(group), o.row(group), o.width) for o in self.work.operands)
+        return read + prod(tile.size(n) for n in self.work.shared) * self._stored
+
+    @cached_property
+    def _cache_rate(self) -> float:
+        """Bytes per second that all multiprocessors get from the last cache."""
+        return self.machine.caches[-1].bandwidth * self.machine.cores * self.machine.clock_ghz * 1e9
+
+
+def vector_fits(work: Contraction, use: Use, loop: str, lanes: int) -> bool:
+    """Neighbours along `loop` are one aligned piece of memory, or one element."""
+    view = work.view
+    stride = flat_stride(view, use, loop)
+    if stride == 0:
+        return True
+    form = [f for f in use.forms if loop in f.names]
+    others = [flat_stride(view, use, n) for n in (*work.shared, *work.own) if n != loop]
+    alone = len(form) == 1 and len(form[0].terms) >= 1
+    offset = sum(f.const * s for f, s in zip(use.forms, view.type_of(use.buffer).strides, strict=True))
+    whole = all(s % lanes == 0 for s in view.type_of(use.buffer).strides if s != 1)
+    return stride == 1 and alone and whole and offset % lanes == 0 and all(s % lanes == 0 for s in others)

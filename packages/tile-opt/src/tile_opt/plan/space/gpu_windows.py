@@ -1,0 +1,197 @@
+"""Plans for contractions whose reductions are short: windows of the operands in the registers of items, nothing shared.
+
+Depthwise convolutions and stencils, few input channels, few channels in a group. Items lie in the order of the results in
+memory, so that neighbours load and store side by side whatever the sizes; an item's cells lie along other loops: where a
+window slides, and where an operand is used again. What an item touches of an operand it loads once, unconditionally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from tile_ir.stripe.nodes import Bind
+from tile_ir.target import Target
+
+from tile_opt.kernel.strides import flat_stride
+from tile_opt.model.contraction import Contraction
+from tile_opt.model.direct_cost import DirectCost, DirectTile, vector_fits
+from tile_opt.model.group_cost import Cost
+from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
+
+SHORT = 128
+"""Points of the reduction that an item may do by itself, without staging anything, where windows share what is loaded."""
+PLAIN = 32
+"""The same where none do."""
+RUNS = (2, 4, 7, 8)
+COLUMNS = (2, 4, 8, 16)
+"""Cells along loops where an operand is used again."""
+CELLS = 64
+"""Most cells of an item, in words."""
+BODY = 1024
+"""Instructions of arithmetic in straight-line code."""
+GROUPS = (128, 256, 64)
+"""Items of a group: the first is tried with all cells, the others with the best of them."""
+FINALISTS = 4
+
+
+@dataclass(frozen=True)
+class Found:
+    """A tile and what it costs."""
+
+    tile: DirectTile
+    cost: Cost
+
+
+class WindowSpace:
+    """The tiles of one contraction on one target whose items share nothing."""
+
+    def __init__(self, work: Contraction, target: Target) -> None:
+        self.work, self.target = work, target
+        self.costs = DirectCost(work, target.machine)
+        self.threads = target.settings.threads
+
+    def best(self) -> list[Found]:
+        """The best tiles, best first; none where reductions are long."""
+        slides = any(self.work.partners(n) for n in self.work.shared)
+        if prod(self.work.own.values()) > (SHORT if slides else PLAIN):
+            return []
+        first = self._ranked(self._tiles(GROUPS[0]))
+        others = (self._dealt(r.tile, g) for r in first[:FINALISTS] for g in GROUPS if g <= self.threads)
+        return self._ranked(others)
+
+    def _ranked(self, tiles: Iterator[DirectTile]) -> list[Found]:
+        different = {repr(t): t for t in tiles}.values()
+        found = [Found(t, c) for t in different if (c := self.costs.cost(t)) is not None]
+        return sorted(found, key=lambda f: f.cost.seconds)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Shared loops in the order of the results in memory, the slowest first."""
+        out, view = self.costs.out, self.work.view
+        return tuple(sorted(self.work.shared, key=lambda n: -abs(flat_stride(view, out, n))))
+
+    def _tiles(self, items: int) -> Iterator[DirectTile]:
+        for lanes in self._lanes():
+            for each in self._cells(lanes):
+                pieces = {n: lanes for n in each if n == self.order[-1] and each[n] > lanes}
+                tile = DirectTile({}, each, pieces, self.order[-1] if lanes > 1 else "", lanes)
+                yield self._dealt(self._bounded(tile), items)
+
+    def _lanes(self) -> Iterator[int]:
+        """Widths of accesses along the results."""
+        yield 1
+        near, work = self.order[-1], self.work
+        widest = max(o.width for o in work.operands)
+        lanes = self.target.machine.vector.bytes // max(
+            widest, self.work.view.type_of(self.costs.out.buffer).dtype.bytes
+        )
+        plain = not work.partners(near) and all(near not in c.names for c in work.main.constraints)
+        uses = [*(o.use for o in work.operands), self.costs.out]
+        if lanes > 1 and plain and all(vector_fits(work, u, near, lanes) for u in uses):
+            yield lanes
+
+    def _cells(self, lanes: int) -> Iterator[dict[str, int]]:
+        near = self.order[-1]
+        base = {near: lanes} if lanes > 1 else {}
+        for run in self._runs():
+            for column in self._columns(lanes):
+                each = base | run | column
+                if prod(each.values()) * self.work.words <= CELLS:
+                    yield each
+
+    def _runs(self) -> Iterator[dict[str, int]]:
+        """Cells along one loop, not that of neighbouring items, on which a window slides."""
+        yield {}
+        for loop in self.order[:-1]:
+            extent = self.work.shared[loop]
+            if self.work.partners(loop):
+                yield from ({loop: n} for n in RUNS if n <= extent and self._fits(n, extent))
+
+    def _columns(self, lanes: int) -> Iterator[dict[str, int]]:
+        """Cells along one loop, or two, on which an operand does not depend: it serves all of them."""
+        yield {}
+        for loop in self.order:
+            extent, near = self.work.shared[loop], loop == self.order[-1]
+            if self.work.partners(loop) or all(loop in o.loops for o in self.work.operands):
+                continue
+            for n in COLUMNS:
+                count = n * lanes if near else n
+                if count <= extent and (near or self._fits(n, extent)):
+                    yield {loop: count}
+
+    @staticmethod
+    def _fits(run: int, extent: int) -> bool:
+        """Few cells of the last run lie over the end."""
+        return -(-extent // run) * run <= 1.15 * extent
+
+    def _bounded(self, tile: DirectTile) -> DirectTile:
+        """Reduction loops around the windows where all of them make too much code, or too many registers."""
+        slides = {p for n in tile.each for p in self.work.partners(n)}
+        windows = {p for n in self.work.shared for p in self.work.partners(n)}
+        order = sorted(self.work.own, key=lambda n: (n in slides, n in windows, -self.work.own[n]))
+        for k in range(len(order) + 1):
+            found = replace(tile, outer=tuple(order[:k]))
+            points = tile.cells * prod(self.costs.inner(found).values()) * self.work.slots
+            if points <= BODY and self.costs.registers(found) <= self.costs.occupancy.item_registers // 2:
+                return found
+        return tile
+
+    def _dealt(self, tile: DirectTile, wanted: int) -> DirectTile:
+        """The tile with about so many items, filled up in the order of memory."""
+        items: dict[str, int] = {}
+        left = wanted
+        for loop in reversed(self.order):
+            needed = -(-self.work.shared[loop] // tile.each.get(loop, 1))
+            rounds = -(-needed // min(needed, left))
+            items[loop] = -(-needed // rounds)
+            left = left // items[loop] if rounds == 1 else 1
+        return replace(tile, items=dict(reversed(items.items())))
+
+
+def window_plan(space: WindowSpace, found: Found) -> Plan:
+    """The plan that a tile stands for."""
+    tile, work = found.tile, space.work
+    order = space.order
+    levels = [
+        Level(Bind.GRID, tuple(Cover(n, tile.size(n)) for n in order)),
+        Level(Bind.GROUP, tuple(Cover(n, tile.each.get(n, 1), tile.pieces.get(n, 0)) for n in order)),
+    ]
+    if tile.outer:
+        levels.append(Level(Bind.NONE, tuple(Cover(n, 1) for n in tile.outer)))
+    buffers = dict.fromkeys(o.use.buffer for o in work.operands)
+    kept = {o.use.buffer: o.kept.value if o.converts else "" for o in work.operands}
+    stagings = tuple(Staging(b, len(levels) - 1, "REG", dtype=kept[b]) for b in buffers)
+    straight = [n for n in work.own if n not in tile.outer]
+    straight += [n for n in order if tile.each.get(n, 1) > (tile.lanes if n == tile.vector else 1)]
+    if straight:
+        levels.append(Level(Bind.UNROLL, tuple(Cover(n, tile.lanes if n == tile.vector else 1) for n in straight)))
+    if tile.lanes > 1:
+        levels.append(Level(Bind.VECTOR, (Cover(tile.vector, 1),), tile.lanes))
+    reductions = tuple(Reduction(n, Across.SERIAL) for n in work.own)
+    return Plan(tuple(levels), stagings, reductions, tuple(_edges(work, tile)), reason=_reason(found))
+
+
+def _edges(work: Contraction, tile: DirectTile) -> Iterator[tuple[str, Edge]]:
+    """Ends of loops, and of images, are found by every item for itself."""
+    cut = {n for c in work.main.constraints for n in c.names}
+    for n, extent in work.shared.items():
+        if n in cut or extent % tile.size(n):
+            yield n, Edge.MASK
+
+
+def _reason(found: Found) -> str:
+    tile, cost = found.tile, found.cost
+    cells = " x ".join(f"{n}" for n in tile.each.values()) or "1"
+    return (
+        f"{cost.groups} groups of {tile.count} items with {cells} cells, windows in registers: {cost.share:.0%} of peak, "
+        f"{cost.resident} at once, bound by {cost.limit}"
+    )
+
+
+def best_windows(work: Contraction, target: Target) -> Mapping[float, Plan]:
+    """Plans by predicted seconds."""
+    space = WindowSpace(work, target)
+    return {f.cost.seconds: window_plan(space, f) for f in space.best()}

@@ -1,0 +1,152 @@
+"""Windows in registers: every plan of the space keeps the meaning, whatever the sizes; constraints still add nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_lang
+from explain_support import FRONT, GPU
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lowering_support import execute, random_inputs
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
+from tile_ir.stripe import interpret
+from tile_ir.stripe.nodes import Bind, Block, Program
+from tile_ir.target import PassConfig
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.compiler import lower_kernels
+from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.model.contraction import contraction
+from tile_opt.passes.kernels.group_tile import GroupTile
+from tile_opt.pipeline import optimize
+from tile_opt.plan.check import PlanCheck
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.space.gpu_windows import WindowSpace, window_plan
+from tile_opt.translate import to_stripe
+
+Shapes = Mapping[str, tuple[int, ...]]
+PASSES = (*FRONT[:3], PassConfig("ungroup"), FRONT[3])
+TARGET = GPU.resolved(cores=132)
+DEPTHWISE = "function (D[N, X, Y, C], K[I, J, C]) -> (R) { R[n, x, y, c : N, X, Y, C] = +(D[n, x+i-1, y+j-1, c] * K[i, j, c]); }"
+FIRST = "function (D[N, C, X, Y], K[C, I, J]) -> (R) { R[n, c, x, y : N, C, X, Y] = +(D[n, c, x+i-1, y+j-1] * K[c, i, j]); }"
+FEW = "function (D[N, C, X, Y], K[O, C, I, J]) -> (R) { R[n, o, x, y : N, O, X, Y] = +(D[n, c, x+i-1, y+j-1] * K[o, c, i, j]); }"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A convolution of images as long as they are wide."""
+
+    source: str
+    shapes: Shapes
+    dtype: DType = DType.FLOAT32
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Case:
+    """Depthwise, grouped, or of few channels; strided or dilated; channels first or last; any sizes."""
+    groups, inside, outside = draw(st.sampled_from([(1, 1, 5), (1, 3, 4), (3, 1, 1), (4, 1, 1), (2, 2, 3), (9, 2, 4)]))
+    size, batch = draw(st.integers(4, 9)), draw(st.integers(1, 2))
+    window, stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    pad, last = dilation * (window - 1) // 2, draw(st.booleans())
+    out = (size + 2 * pad - dilation * (window - 1) - 1) // stride + 1
+    x, y = (f"{stride}*{a} + {dilation}*{b} - {pad}" for a, b in ("xi", "yj"))
+
+    def data(n: str, a: str, b: str, c: str) -> str:
+        return f"{n}, {a}, {b}, {c}" if last else f"{n}, {c}, {a}, {b}"
+
+    weights = "i, j, c, {}*g + o" if last else "{}*g + o, c, i, j"
+    source = (
+        f"function (D[{data('N', 'X', 'Y', 'C')}], K[{'I, J, E, O' if last else 'O, E, I, J'}]) -> (R) {{"
+        f" R[{data('n', 'x', 'y', f'{outside}*g + o')} : {data('N', str(out), str(out), 'O')}] ="
+        f" +(D[{data('n', x, y, f'{inside}*g + c')}] * K[{weights.format(outside)}]),"
+        f" g < {groups}, c < {inside}, o < {outside}; }}"
+    )
+    image = (batch, size, size, groups * inside) if last else (batch, groups * inside, size, size)
+    kernel = (window, window, inside, groups * outside) if last else (groups * outside, inside, window, window)
+    return Case(source, {"D": image, "K": kernel}, draw(st.sampled_from([DType.FLOAT32, DType.FLOAT16])))
+
+
+def front(case: Case) -> Program:
+    types = {n: TensorType(case.dtype, s) for n, s in case.shapes.items()}
+    bound = tile_lang.bind(tile_lang.parse(Source(case.source, "sample.tile")), types, name="sample")
+    return optimize(to_stripe(bound), TARGET, passes=PASSES)
+
+
+def contracted(program: Program) -> KernelView:
+    """The only kernel."""
+    (kernel,) = [k for k in kernels_of(program) if isinstance(k, Block)]
+    view = open_kernel(kernel)
+    assert view is not None
+    return view
+
+
+def plans(view: KernelView) -> list[Plan]:
+    work = contraction(view)
+    assert work is not None
+    space = WindowSpace(work, TARGET)
+    return [window_plan(space, found) for found in space.best()]
+
+
+def agree(program: Program, plan: Plan, dtype: DType = DType.FLOAT32) -> None:
+    """Both interpreters find what the unscheduled program means."""
+    inputs = random_inputs(program)
+    want = interpret.run(program, inputs)["R"].astype(np.float64)
+    made = GroupTile().schedule(program, TARGET, {contracted(program).name: plan}).program
+    share = 3e-5 if dtype is DType.FLOAT32 else 4e-3
+    for got in (interpret.run(made, inputs), execute(lower_kernels(made, TARGET, verify=True), inputs)):
+        np.testing.assert_allclose(got["R"].astype(np.float64), want, rtol=share, atol=share * np.abs(want).max())
+
+
+@settings(max_examples=12, deadline=None)
+@given(convolutions(), st.integers(0, 11))
+def test_plans_keep_the_meaning_of_random_convolutions(case: Case, number: int) -> None:
+    program = front(case)
+    view = contracted(program)
+    if contraction(view) is None:
+        return
+    found = plans(view)
+    plan = found[number % len(found)]
+    PlanCheck(view, plan, TARGET, {}).before()
+    agree(program, plan, case.dtype)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_lies_outside_an_image_adds_nothing(last: bool) -> None:
+    """Not even infinity times what is loaded in its place."""
+    shapes = {"D": (1, 5, 6, 4), "K": (3, 3, 4)} if last else {"D": (1, 4, 5, 6), "K": (4, 3, 3)}
+    program = front(Case(DEPTHWISE if last else FIRST, shapes))
+    inputs: dict[str, Any] = random_inputs(program)
+    inputs["K"][...] = 0
+    inputs["K"][(0, 0, slice(None)) if last else (slice(None), 0, 0)] = np.inf
+    inputs["D"][...] = np.abs(inputs["D"]) + 1
+    view = contracted(program)
+    for plan in islice(plans(view), 3):
+        made = GroupTile().schedule(program, TARGET, {view.name: plan}).program
+        got = execute(lower_kernels(made, TARGET), inputs)["R"]
+        np.testing.assert_array_equal(got, interpret.run(program, inputs)["R"])
+        assert not np.isnan(got).any() and (got == 0).any()
+
+
+@pytest.mark.parametrize(("source", "near"), [(DEPTHWISE, "c"), (FIRST, "y"), (FEW, "y")])
+def test_neighbouring_items_write_neighbouring_results(source: str, near: str) -> None:
+    sizes = {"c": (4, 32, 32, 41), "y": (4, 37, 32, 33)}
+    kernel = {DEPTHWISE: (3, 3, 41), FIRST: (37, 3, 3), FEW: (50, 37, 3, 3)}
+    few = {"D": (4, 3, 32, 33), "K": (50, 3, 3, 3)}
+    view = contracted(front(Case(source, few if source == FEW else {"D": sizes[near], "K": kernel[source]})))
+    for plan in islice(plans(view), 4):
+        (items,) = plan.bound(Bind.GROUP)
+        assert items.covers[-1].loop == near and items.covers[-1].size == 1
+        assert prod(c.size for c in items.covers) > 1, "an item keeps several cells where a window slides"
+
+
+def test_long_reductions_are_left_to_tiles_in_local_memory() -> None:
+    shapes = {"D": (4, 64, 16, 16), "K": (64, 64, 3, 3)}
+    assert not plans(contracted(front(Case(FEW, shapes))))

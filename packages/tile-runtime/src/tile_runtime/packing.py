@@ -1,0 +1,92 @@
+"""What a program makes of bound tensors alone, such as packed weights: kept, and made again once one of them was written to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tile_hal.events import FailedEvent
+from tile_hal.interfaces import Device, Library
+from tile_hal.submission import Prepared
+from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step
+
+from tile_runtime import hazards
+from tile_runtime.tensor import Tensor
+
+
+class Packed:
+    """Tensors that follow from bound ones."""
+
+    def __init__(self, device: Device, library: Library, kernels: KernelList, reads: Sequence[int]) -> None:
+        """`kernels` is the first of `parted`; `reads` has the place of each of its inputs among a call's values."""
+        results = [b for b in kernels.buffers if b.kind is BufferKind.OUTPUT]
+        self.tensors = [Tensor(device, b.shape, b.dtype) for b in results]
+        """One for each result, in the order of the buffers."""
+        self.names = tuple(b.name for b in results)
+        self._prepared = Prepared(device, library, kernels)
+        self._reads = tuple(reads)
+        self._seen: list[int] | None = None
+        """How often each input had been written to when the results were made."""
+        self._making = threading.Lock()
+
+    def current(self, values: Sequence[Any]) -> list[Tensor]:
+        """The results for the bound tensors among a call's values."""
+        if [values[n].writes for n in self._reads] != self._seen:
+            with self._making:
+                self._make([values[n] for n in self._reads])
+        return self.tensors
+
+    def _make(self, inputs: list[Tensor]) -> None:
+        seen = [t.writes for t in inputs]
+        if seen == self._seen:
+            return
+        ticket, waits = hazards.claim(inputs, self.tensors)
+        try:
+            event = self._prepared.run([*(t.buffer for t in inputs), *(t.buffer for t in self.tensors)], waits)
+        except BaseException as problem:
+            ticket.started(FailedEvent(problem))
+            raise
+        ticket.started(event)
+        event.wait()
+        self._seen = seen
+
+
+def parted(kernels: KernelList) -> tuple[KernelList, KernelList] | None:
+    """A program as what bound inputs alone decide, and the rest, which takes its results as inputs; None without such steps."""
+    early = [n for n, step in enumerate(kernels.steps) if step.bound]
+    if not early:
+        return None
+    made = {b for n in early for b in kernels.steps[n].buffers} & {
+        b.id for b in kernels.buffers if b.kind is BufferKind.TEMP
+    }
+    late = [n for n, step in enumerate(kernels.steps) if not step.bound]
+    rest = _part(kernels, late, dict.fromkeys(made, BufferKind.INPUT))
+    return _part(kernels, early, dict.fromkeys(made, BufferKind.OUTPUT)), replace(rest, arenas=kernels.arenas[:1])
+
+
+def _part(kernels: KernelList, numbers: Sequence[int], kinds: dict[int, BufferKind]) -> KernelList:
+    """Some steps with what is done once for them, and the buffers of other kinds that they touch."""
+    steps = kernels.steps
+    wanted = {b for n in numbers if not steps[n].once for b in steps[n].buffers}
+    for n in reversed(range(len(steps))):
+        if steps[n].once and wanted.intersection(steps[n].buffers):
+            wanted.update(steps[n].buffers)
+    kept = [
+        n for n, s in enumerate(steps) if (s.once and wanted.issuperset(s.buffers)) or (n in numbers and not s.once)
+    ]
+    place = {n: k for k, n in enumerate(kept)}
+    made = tuple(_renumbered(steps[n], place) for n in kept)
+    buffers = tuple(_seen(b, kinds) for b in kernels.buffers if b.id in wanted)
+    constants = tuple(c for c in kernels.constants if any(b.name == c.name for b in buffers))
+    return replace(kernels, buffers=buffers, steps=made, constants=constants, arenas=())
+
+
+def _renumbered(step: Step, place: dict[int, int]) -> Step:
+    return replace(step, deps=tuple(place[d] for d in step.deps if d in place), bound=False)
+
+
+def _seen(info: BufferInfo, kinds: dict[int, BufferKind]) -> BufferInfo:
+    kind = kinds.get(info.id)
+    return info if kind is None else replace(info, kind=kind, arena=0, offset=0)
