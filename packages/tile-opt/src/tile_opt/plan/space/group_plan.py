@@ -160,7 +160,7 @@ class GroupPlan:
             found[copy.use.buffer] = replace(staging, pad=max(pad, staging.pad))
         stagings = tuple(found.get(s.operand, s) if s.unit == "LOCAL" else s for s in plan.stagings)
         padded = group_tile(self.work.view, self.work.main, replace(plan, stagings=stagings))
-        fits = sum(c.bytes for c in padded.staged) <= self.costs.local_bytes
+        fits = sum(c.bytes for c in padded.staged) + self.costs.result_bytes(self.tile) <= self.costs.local_bytes
         return stagings if fits else plan.stagings
 
     def _pads(self, copy: GroupCopy, staging: Staging, items: tuple[Index, ...]) -> Iterator[tuple[int, int]]:
