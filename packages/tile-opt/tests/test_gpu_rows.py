@@ -133,6 +133,25 @@ def test_scans_of_many_rows(shape: tuple[int, int]) -> None:
     agree(stripe_of(CUMULATIVE, X=shape), target())
 
 
+@pytest.mark.parametrize("shape", [(70, 16), (70, 33)])
+@pytest.mark.parametrize("along", [0, 1])
+def test_scans_cut_into_blocks(shape: tuple[int, int], along: int) -> None:
+    on = target(cores=64)
+    on = replace(on, passes=(PassConfig("scan", options={"block": 20}), *on.passes[1:]))
+    source = CUMULATIVE if along else "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[k, j]), i - k < M; }"
+    agree(stripe_of(source, X=shape[:: 1 - 2 * along]), on)
+
+
+@pytest.mark.parametrize("order", ["ijk", "kij", "ikj", "jik", "jki", "kji"])
+@pytest.mark.parametrize("shape", [(5, 3, 20), (3, 33, 12)])
+def test_sums_that_are_reduced_again(shape: tuple[int, int, int], order: str) -> None:
+    """Items keep a partial result for each element of the row that they sum for."""
+    sizes = dict(zip("ijk", shape, strict=True))
+    source = f"""function (X[A, B, C]) -> (R) {{
+        T[i, j : {sizes["i"]}, {sizes["j"]}] = +(X[{", ".join(order)}]); R[i : {sizes["i"]}] = >(T[i, j]); }}"""
+    agree(stripe_of(source, X=tuple(sizes[n] for n in order)), target())
+
+
 # --- plans -----------------------------------------------------------------------------------------
 
 

@@ -13,10 +13,11 @@ from tile_ir.diagnostics import TileDeviceError, TilePlanError
 from tile_ir.stripe.nodes import Block, Direction, Load, Program, Statement, Store, Transfer
 from tile_ir.stripe.parser import parse_program
 from tile_ir.target import Target
+from tile_opt.blocks.buffers import first_fit
 from tile_opt.blocks.tree import kernels_of, main_of
 from tile_opt.model.memory_tile import TileRules, TileSearch
 from tile_opt.passes.accelerator.compute_deps import dependencies
-from tile_opt.passes.accelerator.memory_placement import first_fit, size_of
+from tile_opt.passes.accelerator.memory_placement import size_of
 from tile_opt.passes.accelerator.tensorize import Stencil, StencilIndex, best_match
 from tile_opt.passes.scheduling import Scheduled
 from tile_opt.pipeline import optimize

@@ -18,7 +18,7 @@ from tile_ir.stripe.nodes import Block, Direction, Index, Order, Program, Refine
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
-from tile_opt.blocks.residence import Roads, stay
+from tile_opt.blocks.residence import Links, residence
 from tile_opt.blocks.tree import main_of
 from tile_opt.passes.accelerator.memory_placement import size_of
 from tile_opt.pipeline import optimize
@@ -165,8 +165,8 @@ def test_every_iteration_finds_its_view_in_its_own_bank(
     ref = Refinement(
         Direction.IN, "A", "A", tuple(map(Affine.var, names)), TensorType.row_major(DType.INT8, (1,) * len(names))
     )
-    roads = Roads(banks, "NOC", 0.1) if near else Roads(banks)
-    found = stay(ref, loops, roads, depth)
+    links = Links(banks, "NOC", 0.1) if near else Links(banks)
+    found = residence(ref, loops, links, depth)
     if found is None:
         return
     held: dict[int, tuple[int, ...]] = {}
@@ -175,7 +175,7 @@ def test_every_iteration_finds_its_view_in_its_own_bank(
         env = {i.name: v for i, v in zip(loops, point, strict=True)}
         copy, first = (f.evaluate(env) % (banks * found.copies) for f in (found.copy, found.first))
         assert copy % banks == time % banks
-        if all(g.evaluate(env) >= 0 for g in found.load_guard(roads)):
+        if all(g.evaluate(env) >= 0 for g in found.load_guard(links)):
             held[copy] = tuple(env[n] for n in names)
             moved["far"] += 1
         elif near and all(g.evaluate(env) >= 0 for g in found.pass_guard()):
@@ -183,5 +183,5 @@ def test_every_iteration_finds_its_view_in_its_own_bank(
             held[copy] = held[first]
             moved["near"] += 1
         assert held[copy] == tuple(env[n] for n in names)
-    assert moved["far"] + 0.1 * moved["near"] == pytest.approx(found.cost(roads))
+    assert moved["far"] + 0.1 * moved["near"] == pytest.approx(found.cost(links))
     assert moved["far"] < time + 1

@@ -2,15 +2,21 @@
 
 Memory layout (bytes): a header, `SLOTS` job slots, then one record per worker. A caller claims a slot,
 publishes its job, wakes sleeping workers, takes chunks itself until none is left, closes the slot and waits until
-the last worker has left it. Chunks are handed out by an atomic counter, so a worker that never
-gets a processor delays nobody. A worker enters by counting itself in `refs` *before* it looks at `open`;
-a slot is reused only when it is closed and `refs` is zero. Nobody takes another chunk of a job that is told to stop.
+the last worker has left it. Every thread has a home, a run of chunks that it takes first, so that it meets what it
+left in its caches when the same work comes again; then it takes what is left of the others' homes. Chunks of a home are
+handed out by an atomic counter, so a worker that never gets a processor delays nobody. A worker enters by counting
+itself in `refs` *before* it looks at `open`; a slot is reused only when it is closed and `refs` is zero. Nobody takes
+another chunk of a job that is told to stop.
 """
 
 from __future__ import annotations
 
 SLOTS = 8
-SLOT_BYTES = 256
+HOMES = 8
+"""Homes of a job at most: further threads share them."""
+HOME_BYTES = 64
+HOMES_AT = 256
+SLOT_BYTES = HOMES_AT + HOMES * HOME_BYTES
 SLOTS_AT = 256
 WORKERS_AT = SLOTS_AT + SLOTS * SLOT_BYTES
 WORKER_BYTES = 128
@@ -19,8 +25,9 @@ MASK_BYTES = 128
 
 # Header fields
 STOP, WORKERS, SPIN, PIN, RESERVED, RUN = 0, 4, 8, 12, 16, 24
-# Slot fields (`NEXT` and `REFS` on cache lines of their own)
-CLAIMED, FN, PARAMS, TOTAL, GRAIN, OPEN, NEXT, REFS, WAITING, SLOT_SEM = 0, 8, 16, 24, 32, 64, 128, 192, 196, 208
+# Slot fields (`OPEN`, `EMPTY` and `REFS` on cache lines of their own, and each home's counter)
+CLAIMED, FN, PARAMS, TOTAL, GRAIN, HOME = 0, 8, 16, 24, 32, 40
+OPEN, EMPTY, REFS, WAITING, SLOT_SEM = 64, 128, 192, 196, 208
 # Worker fields
 SLEEPING, SCRATCH, THREAD, EXCLUDED, WORKER_SEM, POOL = 0, 8, 16, 24, 32, 72
 # Job fields, written by Python
@@ -42,11 +49,11 @@ def pool_ir(triple: str) -> str:
 
 _OFFSETS = {
     "STOP": STOP, "WORKERS": WORKERS, "SPIN": SPIN, "PIN": PIN, "CLAIMED": CLAIMED, "FN": FN, "PARAMS": PARAMS,
-    "TOTAL": TOTAL, "GRAIN": GRAIN, "OPEN": OPEN, "NEXT": NEXT, "REFS": REFS, "WAITING": WAITING,
+    "TOTAL": TOTAL, "GRAIN": GRAIN, "HOME": HOME, "OPEN": OPEN, "EMPTY": EMPTY, "REFS": REFS, "WAITING": WAITING,
     "SLOT_SEM": SLOT_SEM, "SLEEPING": SLEEPING, "SCRATCH": SCRATCH, "THREAD": THREAD, "EXCLUDED": EXCLUDED,
     "WORKER_SEM": WORKER_SEM, "POOL": POOL, "JOB_FN": JOB_FN, "JOB_TOTAL": JOB_TOTAL, "JOB_GRAIN": JOB_GRAIN,
     "JOB_WANT": JOB_WANT, "JOB_SCRATCH": JOB_SCRATCH, "JOB_PARAMS": JOB_PARAMS, "SLOTS": SLOTS,
-    "TO_STOP": JOB_STOP - JOB_PARAMS,
+    "TO_STOP": JOB_STOP - JOB_PARAMS, "HOMES": HOMES, "HOMES_AT": HOMES_AT, "HOME_BYTES": HOME_BYTES,
     "SLOT_BYTES": SLOT_BYTES, "SLOTS_AT": SLOTS_AT, "WORKERS_AT": WORKERS_AT, "WORKER_BYTES": WORKER_BYTES,
     "MASK_AT": MASK_AT, "MASK_BYTES": MASK_BYTES,
 }  # fmt: skip
@@ -59,8 +66,19 @@ declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 PAUSE_DECLARATION
 
-; Take chunks of the slot's job until none is left.
-define internal void @chunks(ptr %slot, ptr %scratch) nounwind {
+; How many homes the jobs of the pool have.
+define internal i64 @homes(ptr %pool) nounwind {
+  %workers.p = getelementptr i8, ptr %pool, i64 #WORKERS#
+  %workers = load i32, ptr %workers.p
+  %threads = add i32 %workers, 1
+  %few = icmp ult i32 %threads, #HOMES#
+  %homes = select i1 %few, i32 %threads, i32 #HOMES#
+  %wide = zext i32 %homes to i64
+  ret i64 %wide
+}
+
+; Take chunks of the slot's job until none is left, those of thread number `self`'s home first.
+define internal void @chunks(ptr %pool, ptr %slot, ptr %scratch, i64 %self) nounwind {
   %fn.p = getelementptr i8, ptr %slot, i64 #FN#
   %fn = load ptr, ptr %fn.p
   %params.p = getelementptr i8, ptr %slot, i64 #PARAMS#
@@ -69,24 +87,49 @@ define internal void @chunks(ptr %slot, ptr %scratch) nounwind {
   %total = load i64, ptr %total.p
   %grain.p = getelementptr i8, ptr %slot, i64 #GRAIN#
   %grain = load i64, ptr %grain.p
-  %next = getelementptr i8, ptr %slot, i64 #NEXT#
+  %size.p = getelementptr i8, ptr %slot, i64 #HOME#
+  %size = load i64, ptr %size.p
+  %homes = call i64 @homes(ptr %pool)
   %stop = getelementptr i8, ptr %params, i64 #TO_STOP#
-  br label %take
-take:
+  br label %visit
+visit:
+  %k = phi i64 [ 0, %0 ], [ %k.next, %left ]
+  %number = add i64 %self, %k
+  %home = urem i64 %number, %homes
+  %low = mul i64 %home, %size
+  %end.full = add i64 %low, %size
+  %short = icmp sgt i64 %end.full, %total
+  %high = select i1 %short, i64 %total, i64 %end.full
+  %offset = mul i64 %home, #HOME_BYTES#
+  %at = add i64 %offset, #HOMES_AT#
+  %next = getelementptr i8, ptr %slot, i64 %at
+  br label %look
+look:
   %told = load atomic i64, ptr %stop monotonic, align 8
   %go = icmp eq i64 %told, 0
   br i1 %go, label %try, label %done
 try:
-  %first = atomicrmw add ptr %next, i64 %grain seq_cst
-  %some = icmp slt i64 %first, %total
-  br i1 %some, label %work, label %done
+  %seen = load atomic i64, ptr %next monotonic, align 8
+  %gone = icmp sge i64 %seen, %size
+  br i1 %gone, label %left, label %take
+take:
+  %taken = atomicrmw add ptr %next, i64 %grain seq_cst
+  %first = add i64 %low, %taken
+  %some = icmp slt i64 %first, %high
+  br i1 %some, label %work, label %left
 work:
   %end = add i64 %first, %grain
-  %over = icmp sgt i64 %end, %total
-  %last = select i1 %over, i64 %total, i64 %end
+  %over = icmp sgt i64 %end, %high
+  %last = select i1 %over, i64 %high, i64 %end
   call void %fn(ptr %params, i64 %first, i64 %last, ptr %scratch)
-  br label %take
+  br label %look
+left:
+  %k.next = add i64 %k, 1
+  %more = icmp ult i64 %k.next, %homes
+  br i1 %more, label %visit, label %done
 done:
+  %empty = getelementptr i8, ptr %slot, i64 #EMPTY#
+  store atomic i32 1, ptr %empty monotonic, align 4
   ret void
 }
 
@@ -94,6 +137,12 @@ done:
 define internal i1 @scan(ptr %pool, ptr %worker) nounwind {
   %slots = getelementptr i8, ptr %pool, i64 #SLOTS_AT#
   %scratch.p = getelementptr i8, ptr %worker, i64 #SCRATCH#
+  %here = ptrtoint ptr %worker to i64
+  %base = ptrtoint ptr %pool to i64
+  %apart = sub i64 %here, %base
+  %mine.at = sub i64 %apart, #WORKERS_AT#
+  %index = udiv i64 %mine.at, #WORKER_BYTES#
+  %self = add i64 %index, 1
   br label %look
 look:
   %s = phi i64 [ 0, %0 ], [ %s.next, %following ]
@@ -106,11 +155,9 @@ look:
   %closed = icmp eq i32 %hint, 0
   br i1 %closed, label %following, label %left
 left:
-  %next.p = getelementptr i8, ptr %slot, i64 #NEXT#
-  %next = load atomic i64, ptr %next.p monotonic, align 8
-  %total.p = getelementptr i8, ptr %slot, i64 #TOTAL#
-  %total = load atomic i64, ptr %total.p monotonic, align 8
-  %some = icmp slt i64 %next, %total
+  %empty.p = getelementptr i8, ptr %slot, i64 #EMPTY#
+  %empty = load atomic i32, ptr %empty.p monotonic, align 4
+  %some = icmp eq i32 %empty, 0
   br i1 %some, label %enter, label %following
 enter:
   atomicrmw add ptr %refs, i32 1 seq_cst
@@ -119,7 +166,7 @@ enter:
   br i1 %yes, label %help, label %leave
 help:
   %scratch = load ptr, ptr %scratch.p
-  call void @chunks(ptr %slot, ptr %scratch)
+  call void @chunks(ptr %pool, ptr %slot, ptr %scratch, i64 %self)
   br label %leave
 leave:
   %helped = phi i1 [ false, %enter ], [ true, %help ]
@@ -335,12 +382,31 @@ publish:
   store atomic i64 %total, ptr %stotal monotonic, align 8
   %sgrain = getelementptr i8, ptr %slot, i64 #GRAIN#
   store i64 %grain, ptr %sgrain
-  %snext = getelementptr i8, ptr %slot, i64 #NEXT#
-  store atomic i64 0, ptr %snext monotonic, align 8
+  %homes = call i64 @homes(ptr %pool)
+  %step = mul i64 %grain, %homes
+  %up = add i64 %total, %step
+  %up.less = sub i64 %up, 1
+  %each = udiv i64 %up.less, %step
+  %size = mul i64 %each, %grain
+  %ssize = getelementptr i8, ptr %slot, i64 #HOME#
+  store i64 %size, ptr %ssize
+  %empty = getelementptr i8, ptr %slot, i64 #EMPTY#
+  store atomic i32 0, ptr %empty monotonic, align 4
+  br label %reset
+reset:
+  %h = phi i64 [ 0, %publish ], [ %h.next, %reset ]
+  %h.offset = mul i64 %h, #HOME_BYTES#
+  %h.at = add i64 %h.offset, #HOMES_AT#
+  %counter = getelementptr i8, ptr %slot, i64 %h.at
+  store atomic i64 0, ptr %counter monotonic, align 8
+  %h.next = add i64 %h, 1
+  %h.more = icmp ult i64 %h.next, %homes
+  br i1 %h.more, label %reset, label %ready
+ready:
   %open = getelementptr i8, ptr %slot, i64 #OPEN#
   %o = atomicrmw xchg ptr %open, i32 1 seq_cst
   call void @wake(ptr %pool, i64 %want)
-  call void @chunks(ptr %slot, ptr %scratch)
+  call void @chunks(ptr %pool, ptr %slot, ptr %scratch, i64 0)
   %c = atomicrmw xchg ptr %open, i32 0 seq_cst
   %refs = getelementptr i8, ptr %slot, i64 #REFS#
   %waiting = getelementptr i8, ptr %slot, i64 #WAITING#
@@ -349,7 +415,7 @@ publish:
   %spin = load i32, ptr %spin.p
   br label %check
 check:
-  %n = phi i32 [ 0, %publish ], [ %n.next, %rest ], [ 0, %awake ]
+  %n = phi i32 [ 0, %ready ], [ %n.next, %rest ], [ 0, %awake ]
   %busy = load atomic i32, ptr %refs seq_cst, align 4
   %left = icmp eq i32 %busy, 0
   br i1 %left, label %release, label %again

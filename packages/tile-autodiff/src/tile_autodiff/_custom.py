@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import CustomGradient, Op, Prng
 from tile_ir.program.rename import renamed, renamed_gradient
 
-from tile_autodiff._emit import Graph, defines
+from tile_autodiff._emit import Graph
 
 
 class Inliner:
@@ -36,13 +37,13 @@ class Inliner:
 
     def _copy(self, op: Op, names: dict[str, str]) -> None:
         graph = self.graph
-        for name in defines(op):
+        for name in defined_by(op):
             names[name] = graph.fresh("G_" + name)
         copy = renamed(op, names)
         if isinstance(copy, Prng):
             graph.link(copy)
         else:
-            names[defines(op)[0]] = graph.add(copy)
+            names[defined_by(op)[0]] = graph.add(copy)
 
     def _check(self, rule: CustomGradient, given: list[str]) -> None:
         backward = rule.backward

@@ -5,20 +5,19 @@ Both share common subexpressions and drop arithmetic with neutral literals, so r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tile_ir.dtype import DType
 from tile_ir.names import fresh
 from tile_ir.ops import OPS, Aggregation
+from tile_ir.program.liveness import defined_by
 from tile_ir.program.macros import literal
 from tile_ir.program.nodes import (
-    ConstantTensor,
     Constraint,
     Contraction,
     Elementwise,
-    IndexOf,
     Literal,
     Op,
     Operand,
@@ -111,40 +110,6 @@ def op_key(op: Op) -> Key | None:
             return (type(op), replace(op, name=""))
 
 
-def reads(op: Op) -> list[str]:
-    """Names of the tensors that an operation reads."""
-    match op:
-        case Contraction():
-            names = [load.tensor for load in op.loads if isinstance(load.tensor, str)]
-            return [*names, op.default] if op.default is not None else names
-        case Elementwise():
-            return [a for a in op.args if isinstance(a, str)]
-        case Reshape():
-            return [op.arg]
-        case IndexOf() | ConstantTensor():
-            return []
-        case Prng():
-            return [op.seed]
-        case _:
-            return [op.data if hasattr(op, "data") else op.updates, op.indices]  # pyright: ignore
-
-
-def defines(op: Op) -> tuple[str, ...]:
-    """Names that an operation defines."""
-    return (op.value, op.state) if isinstance(op, Prng) else (op.name,)
-
-
-def without_dead(ops: Iterable[Op], wanted: Iterable[str]) -> tuple[Op, ...]:
-    """The operations that the wanted values need, in order."""
-    needed = set(wanted)
-    kept: list[Op] = []
-    for op in reversed(list(ops)):
-        if needed.intersection(defines(op)):
-            needed.update(reads(op))
-            kept.append(op)
-    return tuple(reversed(kept))
-
-
 def merged(program: Program) -> Program:
     """`program` with every operation that computes what an earlier one does left out."""
     names: dict[str, str] = {}
@@ -155,10 +120,10 @@ def merged(program: Program) -> Program:
         op = renamed(op, names) if names else op
         key = op_key(op)
         if key is not None and key in known:
-            names[defines(op)[0]] = known[key]
+            names[defined_by(op)[0]] = known[key]
             continue
         if key is not None:
-            known[key] = defines(op)[0]
+            known[key] = defined_by(op)[0]
         kept.append(op)
     outputs = tuple((public, names.get(value, value)) for public, value in program.outputs)
     return replace(program, ops=tuple(kept), outputs=outputs) if names else program
@@ -200,15 +165,15 @@ class Graph(Emitter):
         if isinstance(op, Contraction) and not op.text:
             op = replace(op, text=statement_text(op, self.types))
         self._keep(op)
-        return defines(op)[0]
+        return defined_by(op)[0]
 
     def _keep(self, op: Op) -> None:
         self.ops.append(op)
-        for name in defines(op):
+        for name in defined_by(op):
             self.types.setdefault(name, op.type)
         key = op_key(op)
         if key is not None:
-            self._shared.setdefault(key, defines(op)[0])
+            self._shared.setdefault(key, defined_by(op)[0])
 
     def link(self, op: Op) -> None:
         """Append an operation under its own, untaken name."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.names import claim
+from tile_ir.program.liveness import live_ops, used_by
 from tile_ir.program.nodes import CustomGradient, Param, Program
 from tile_ir.program.rename import renamed, renamed_gradient
 
-from tile_autodiff._emit import Graph, reads, without_dead
+from tile_autodiff._emit import Graph
 from tile_autodiff._reverse import gradient
 
 
@@ -55,8 +56,8 @@ def hessian_vector_product(program: Program, wrt: Sequence[str], *, rules: Seque
 
 def _without_inputs(program: Program, dropped: Sequence[str], results: Sequence[str]) -> Program:
     """`program` without inputs whose values do not matter; zeros stand in where an operation still reads one."""
-    ops = without_dead(program.ops, [*results, *(n for g in program.gradients for n in g.outputs)])
-    read = {name for op in ops for name in reads(op)} | set(results)
+    ops = live_ops(program.ops, [*results, *(n for g in program.gradients for n in g.outputs)])
+    read = {name for op in ops for name in used_by(op)} | set(results)
     bare = replace(program, inputs=tuple(p for p in program.inputs if p.name not in dropped), ops=(), outputs=())
     graph = Graph(replace(program, ops=()))
     types = {p.name: p.type for p in program.inputs}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.program.liveness import defined_by, live_ops, used_by
 from tile_ir.program.nodes import (
     Contraction,
     CustomGradient,
@@ -21,7 +22,7 @@ from tile_ir.program.nodes import (
 
 from tile_autodiff._contractions import Gradients, contraction_gradients
 from tile_autodiff._custom import Inliner
-from tile_autodiff._emit import Graph, defines, merged, reads, without_dead
+from tile_autodiff._emit import Graph, merged
 from tile_autodiff.rules import RULES, Site
 
 Active = Callable[[str], bool]
@@ -66,8 +67,8 @@ def _live(
     """The operations that the results need, and the rules about them, with all that these rules name."""
     wanted, kept = set(results), list[CustomGradient]()
     while True:
-        ops = without_dead(graph.ops, wanted)
-        present = {name for op in ops for name in defines(op)}
+        ops = live_ops(graph.ops, wanted)
+        present = {name for op in ops for name in defined_by(op)}
         more = [r for r in rules if r not in kept and not present.isdisjoint(r.outputs)]
         if not more:
             return ops, tuple(r for r in rules if r in kept)
@@ -117,12 +118,12 @@ _DIFFERENTIABLE = (Contraction, Elementwise, Reshape, Gather, Scatter)
 def _passes(op: Op, varied: set[str]) -> bool:
     if isinstance(op, Elementwise) and op.fn == "stop_gradient":
         return False
-    return not varied.isdisjoint(reads(op))
+    return not varied.isdisjoint(used_by(op))
 
 
 def _rule_ends(program: Program, rules: Sequence[CustomGradient]) -> dict[int, list[CustomGradient]]:
     """Rules by the position of the last operation that defines one of their outputs."""
-    place = {name: k for k, op in enumerate(program.ops) for name in defines(op)}
+    place = {name: k for k, op in enumerate(program.ops) for name in defined_by(op)}
     ends: dict[int, list[CustomGradient]] = {}
     # The rule of a whole comes after those of its parts, and goes first.
     for rule in reversed(rules):
@@ -183,7 +184,7 @@ def _walk(program: Program, tape: _Tape, rules: Sequence[CustomGradient]) -> lis
                     tape.give(name, derivative)
         op = program.ops[position]
         backward = _BACKWARD.get(type(op))
-        derivative = tape.take(defines(op)[0])
+        derivative = tape.take(defined_by(op)[0])
         if backward is None or derivative is None:
             continue
         for name, share in backward(tape.graph, op, derivative, tape.active):

@@ -1,4 +1,4 @@
-"""The hardware model of the slides, parsed and checked.
+"""The hardware model of an accelerator, parsed and checked.
 
 ``clock_mhz``, ``mem_units`` {count, size_KiB}, ``exec_units`` {count, ops_per_cycle, pipeline_depth}, ``tx_units``
 {count} and ``buses`` [{sources, sinks, bytes_per_cycle}]. A bus joins any of its sources with any of its sinks;

@@ -1,4 +1,4 @@
-"""JSON as people write configurations: ``//`` comments and trailing commas are allowed, as on the slides."""
+"""JSON as people write configurations: ``//`` comments and trailing commas are allowed."""
 
 from __future__ import annotations
 

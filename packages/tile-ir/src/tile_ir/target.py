@@ -1,6 +1,6 @@
 """Targets: what the compiler knows of a device, as data.
 
-A target is a JSON document: hardware settings, the machine as the cost model sees it, the slides' hardware model, the
+A target is a JSON document: hardware settings, the machine as the cost model sees it, the hardware of an accelerator, the
 code generator the backend wants, and the ordered pass list. Backends ship one; `Target.resolved` fills in probed values.
 """
 
@@ -18,7 +18,7 @@ from tile_ir.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class HardwareSettings:
-    """The numbers that schedules are made from (the blog's hardware model, and the CPU's register file)."""
+    """The numbers that schedules are made from (limits of groups, local memory, the register file)."""
 
     threads: int = 1
     """Work items per group."""
@@ -111,7 +111,7 @@ class Target:
     """"semtree" or "stripe": what the backend's compiler takes."""
     passes: tuple[PassConfig, ...] = ()
     model: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The slides' hardware model: clock_mhz, mem_units, exec_units, tx_units, buses."""
+    """The hardware of an accelerator (`tile_ir.hardware`): clock_mhz, mem_units, exec_units, tx_units, buses."""
     nodes: frozenset[str] = frozenset()
     """Optional semtree nodes the emitter takes; `legalise` rewrites all others."""
     machine: Machine = field(default_factory=Machine)
@@ -142,7 +142,7 @@ class Target:
 
     @staticmethod
     def from_json(text: str) -> Target:
-        """Read a target document; a pass entry is ``{"name": label, "<pass>": {options}}`` as on the slides.
+        """Read a target document; a pass entry is ``{"name": label, "<pass>": {options}}``.
 
         TileDeviceError TILE-E414 names every field of settings and machine that is unknown or of a wrong type.
         """

@@ -36,7 +36,7 @@ PROGRAMS = 128
 
 
 class Evaluator:
-    """Runs functions on one device; the seed's "device settings and ProgramCache". Safe to use from any thread."""
+    """Runs functions on one device: device settings and a cache of programs. Safe to use from any thread."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (run, sweep):
         command.add_argument("--size", type=_size, default=(64, 64, 16, 32), help="X x Y x CI x CO of the convolution")
         command.add_argument(
-            "--file", type=Path, help="a Tile file instead of the slides' convolution; give --input too"
+            "--file", type=Path, help="a Tile file instead of the built-in convolution; give --input too"
         )
         command.add_argument(
             "--input", action="append", default=[], metavar="NAME=DTYPE[2x3]", help="type of an input of --file"

@@ -1,4 +1,4 @@
-"""Design points: a target document is a template over a few numbers, as on the slides."""
+"""Design points: a target document is a template over a few numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slides' co-design loop: compile a program for many design points, simulate each, compare, plot.
+"""Co-design: compile a program for many design points, simulate each, compare, plot.
 
 Needs the extra ``sweep`` (the compiler and matplotlib); the device itself does not.
 """
@@ -27,7 +27,7 @@ CONVOLUTION = """function (I[X, Y, C1], K1[KX, KY, C1, C2]) -> (R) {
     O1[x, y, co : X, Y, C2] = +(I[-1 + kx + x, -1 + ky + y, ci] * K1[kx, ky, ci, co]);
     R = (O1 > 0 ? O1 : 0);
 }"""
-"""The slides' layer_test7: a 3x3 convolution of int8, here with its rectifier."""
+"""PlaidML's layer_test7: a 3x3 convolution of int8, here with its rectifier."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Result:
 
 
 def convolution(x: int, y: int, ci: int, co: int) -> Program:
-    """The slides' convolution at a size."""
+    """The convolution at a size."""
     return program_of(CONVOLUTION, {"I": f"int8[{x}x{y}x{ci}]", "K1": f"int8[3x3x{ci}x{co}]"})
 
 

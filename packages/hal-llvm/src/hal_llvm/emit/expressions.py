@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dtype import DType
+from tile_ir.emit.walker import children
 from tile_ir.semtree.nodes import (
     Binary,
     Call,
@@ -68,37 +69,6 @@ class Scope:
                 self.values[name] = old
 
 
-def operands(expr: Expr) -> tuple[Expr, ...]:
-    """The direct subexpressions."""
-    kind = type(expr)
-    if kind in (Const, Var, Iota, Limit, WorkId):
-        return ()
-    if kind is Load:
-        assert isinstance(expr, Load)
-        return (expr.ptr, expr.index) if expr.mask is None else (expr.ptr, expr.index, expr.mask)
-    names = _OPERANDS.get(kind)
-    if names is not None:
-        return tuple(getattr(expr, name) for name in names)
-    if isinstance(expr, Call):
-        return expr.args
-    raise TileInternalError(f"the llvm device has no {kind.__name__} node")
-
-
-_OPERANDS: dict[type, tuple[str, ...]] = {
-    Unary: ("value",),
-    Binary: ("left", "right"),
-    Compare: ("left", "right"),
-    Fma: ("a", "b", "c"),
-    Select: ("cond", "then", "other"),
-    Cast: ("value",),
-    Splat: ("value",),
-    Extract: ("vector",),
-    Insert: ("vector", "value"),
-    Shuffle: ("left", "right"),
-    ReduceLanes: ("value",),
-}
-
-
 class Expressions:
     """Emits expressions into `code`, looking variables up in `scope`."""
 
@@ -115,12 +85,15 @@ class Expressions:
             if id(expr) in done:
                 continue
             if parts is None:
-                parts = operands(expr)
+                parts = children(expr)
                 if parts:
                     stack.append((expr, parts))
                     stack.extend((part, None) for part in reversed(parts))
                     continue
-            done[id(expr)] = self._handlers[type(expr)](self, expr, *(done[id(part)] for part in parts))
+            handler = self._handlers.get(type(expr))
+            if handler is None:
+                raise TileInternalError(f"the llvm device has no {type(expr).__name__} node")
+            done[id(expr)] = handler(self, expr, *(done[id(part)] for part in parts))
         return done[id(root)]
 
     def _const(self, node: Const) -> str:

@@ -12,11 +12,11 @@ from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space
 
 from hal_opencl.emit import helpers, ptx
-from hal_opencl.emit.expressions import OpenCLExpressions
+from hal_opencl.emit.lanes import LaneExpressions
 from hal_opencl.emit.types import HALVES, tag
 
 
-class MatrixExpressions(OpenCLExpressions):
+class MatrixExpressions(LaneExpressions):
     """Round everywhere; MatrixLoad and Mma where the dialect has PTX and the function has sub-groups."""
 
     _subgroup: int = 0
@@ -70,7 +70,7 @@ class MatrixExpressions(OpenCLExpressions):
             raise SemtreeError(f"{type(node).__name__} is for sub-groups of {LANES}, not of {self._subgroup}")
 
     _handlers: ClassVar[dict[type, Callable[..., Expansion]]] = {
-        **OpenCLExpressions._handlers, Round: _mantissa, MatrixLoad: _matrix_load, Mma: _multiply,
+        **LaneExpressions._handlers, Round: _mantissa, MatrixLoad: _matrix_load, Mma: _multiply,
     }  # fmt: skip
 
 

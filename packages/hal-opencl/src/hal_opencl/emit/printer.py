@@ -11,7 +11,6 @@ from tile_ir.emit.walker import walk_statements
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
-    Access,
     Alloc,
     Assign,
     AsyncCopy,
@@ -26,7 +25,6 @@ from tile_ir.semtree.nodes import (
     Function,
     Let,
     Load,
-    Param,
     Space,
     Store,
     Type,
@@ -84,12 +82,6 @@ class OpenCLPrinter(MatrixExpressions):
         self._scopes.pop()
         return "\n".join(self._lines) + "\n"
 
-    def parameter(self, param: Param) -> str:
-        if not param.type.ptr:
-            return f"{self.type_name(param.type)} {self.declare(param.name)}"
-        restrict = "" if param.alias_of else "restrict "
-        return f"{self.pointer_name(param.type, param.access is Access.READ)} {restrict}{self.declare(param.name)}"
-
     def _array(self, node: Alloc, name: str) -> str:
         t = node.type
         element = "ushort" if t.dtype is DType.FLOAT16 else MEMORY[t.dtype]
@@ -119,8 +111,9 @@ class OpenCLPrinter(MatrixExpressions):
             self._intervals.known[name] = interval
 
     def write_assign(self, node: Assign) -> None:
-        value = self._as_in_memory(node.value) if node.name in self._waiting else self.expression(node.value)
-        self.line(f"{self.lookup(node.name)} = {value};")
+        if node.name not in self._waiting:
+            return super().write_assign(node)
+        self.line(f"{self.lookup(node.name)} = {self._as_in_memory(node.value)};")
 
     def _as_in_memory(self, value: Expr) -> str:
         """The bits of a loaded value, of a variable that holds such, or of zero."""

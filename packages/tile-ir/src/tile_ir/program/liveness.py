@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tile_ir.program.nodes import (
     ConstantTensor,
@@ -17,7 +17,7 @@ from tile_ir.program.nodes import (
 )
 
 
-def live_ops(ops: Sequence[Op], outputs: Sequence[str]) -> tuple[Op, ...]:
+def live_ops(ops: Sequence[Op], outputs: Iterable[str]) -> tuple[Op, ...]:
     """The operations that the outputs need, in order."""
     needed = set(outputs)
     kept: list[Op] = []

@@ -101,7 +101,7 @@ def effect(call: Call) -> Statement:
 
 
 def remarks(tokens: list[Token]) -> tuple[str, str]:
-    """(name, comment) of a block: the first comment is the name, as on the slides."""
+    """(name, comment) of a block: the first comment is the name."""
     lines = [str(token[2:]).removeprefix(" ") for token in tokens]
     if not lines:
         return "", ""

@@ -11,7 +11,7 @@ order, outermost first. Scalars are SSA within one block and start with ``$``; n
 values through refinements only.
 
 Every decision is a field: order, binding, layout, location, versions, instruction. Tags only select
-passes; removing them all changes no result. Sources: slides "PlaidML & Stripe".
+passes; removing them all changes no result. The model is that of "PlaidML & Stripe", completed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the text form of Stripe that `tile_ir.stripe.printer` writes, and the slides' examples.
+"""Reads the text form of Stripe that `tile_ir.stripe.printer` writes, and the examples of "PlaidML & Stripe".
 
 Beyond the canonical form it accepts: dtype aliases (``i8``, ``fp32``, ``int``), a missing ``:dtype`` after an
 operation (inferred from the operands), missing statement numbers and commas between indexes, ``;`` after a

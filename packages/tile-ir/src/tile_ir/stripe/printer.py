@@ -1,4 +1,4 @@
-"""Stripe as text: the slides' dialect, extended for the fields that the slides lack.
+"""Stripe as text: PlaidML's dialect, extended for the fields that it lacks.
 
 `parse_program(print_program(p)) == p` and `parse_block(print_block(b)) == b`, but for origins, which
 text does not carry. The grammar is `stripe.lark` beside this module; README.md describes it.
@@ -128,7 +128,7 @@ def print_form(form: Quasi) -> str:
 
 
 def _affine(form: Affine, text: str = "") -> str:
-    """The form's text, added to `text`; the constant comes first, as on the slides."""
+    """The form's text, added to `text`; the constant comes first, as PlaidML prints it."""
     if text and form.const:
         text += f" {'-' if form.const < 0 else '+'} {abs(form.const)}"
     elif not text and (form.const or not form.terms):

@@ -1,6 +1,6 @@
 """A contraction's domain as range constraints over rational forms, and the merging of parallel ones.
 
-Facts 2.1 and 2.3. A range constraint says that its form is an integer in ``[0, size)``; without a size it
+A range constraint says that its form is an integer in ``[0, size)``; without a size it
 only says that the form is an integer (the guard that keeps an old index integral after a change of
 variables; the +-5e8 of PlaidML's guard is not kept, since unbounded indexes are found by rank instead).
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement
@@ -60,3 +61,12 @@ def drop_unused_temporaries(program: Program) -> Program:
     refs = main_of(program).refs
     kept = tuple(r for r in refs if r.dir is not Direction.ALLOC or counts[r.into])
     return program if len(kept) == len(refs) else with_main_refs(program, kept)
+
+
+def first_fit(size: int, blocked: Sequence[tuple[int, int]], alignment: int, start: int = 0) -> int:
+    """The lowest aligned offset from `start` where `size` bytes meet no blocked interval."""
+    offset = -(-start // alignment) * alignment
+    for low, high in sorted(blocked):
+        if offset + size > low and offset < high:
+            offset = -(-high // alignment) * alignment
+    return offset

@@ -23,7 +23,7 @@ MAX_LOOPS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Roads:
+class Links:
     """The ways into one of `banks` banks."""
 
     banks: int = 1
@@ -34,7 +34,7 @@ class Roads:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class Residence:
     """How a view stays: in runs of `run` turns of the banks' `turns`, each with the same contents."""
 
     run: int
@@ -54,13 +54,13 @@ class Stay:
         """Copies that get the view, over all runs."""
         return self.runs * min(self.run, self.turns)
 
-    def cost(self, roads: Roads) -> float:
+    def cost(self, links: Links) -> float:
         """What a byte of the view costs over all iterations."""
-        return self.runs + (self.fills - self.runs) * roads.near if roads.between else self.fills
+        return self.runs + (self.fills - self.runs) * links.near if links.between else self.fills
 
-    def load_guard(self, roads: Roads) -> tuple[Affine, ...]:
+    def load_guard(self, links: Links) -> tuple[Affine, ...]:
         """Where the view comes from far memory."""
-        return (self.within * -1 + (0 if roads.between else self.turns - 1),)
+        return (self.within * -1 + (0 if links.between else self.turns - 1),)
 
     def pass_guard(self) -> tuple[Affine, ...]:
         """Where the bank has it from the bank of the run's first turn."""
@@ -69,27 +69,27 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoopOrder:
     """An order of a block's loops, and the operands that stay."""
 
     block: Block
-    stays: Mapping[str, Stay]
+    residences: Mapping[str, Residence]
 
 
-def roads_of(model: HardwareModel | None, far: str, mem: str, xfer: str, banks: int) -> Roads | None:
+def links_of(model: HardwareModel | None, far: str, mem: str, xfer: str, banks: int) -> Links | None:
     """The ways into the banks, the one between them if it is the faster one; None when the memory has not just these banks."""
     if model is None:
-        return Roads(banks)
+        return Links(banks)
     if model.count(mem) != banks:
         return None
     ports = [(mem, number) for number in range(banks)]
     slow = _slowest(model, [(far, 0)], xfer, ports)
     if slow is None:
-        return Roads(banks)
+        return Links(banks)
     rates = {unit: _slowest(model, ports, unit, ports) for unit in model.tx_units if unit != xfer}
     unit = max(rates, key=lambda name: rates[name] or 0, default="")
     fast = rates.get(unit) or 0
-    return Roads(banks, unit, slow / fast) if fast > slow and banks > 1 else Roads(banks)
+    return Links(banks, unit, slow / fast) if fast > slow and banks > 1 else Links(banks)
 
 
 def _slowest(model: HardwareModel, sources: Sequence[Port], unit: str, sinks: Sequence[Port]) -> int | None:
@@ -114,54 +114,56 @@ def candidates(block: Block, parents: Sequence[Block], names: Sequence[str]) -> 
     ]  # fmt: skip
 
 
-def plans(block: Block, names: Sequence[str], roads: Roads, depth: int) -> Iterator[Plan]:
+def loop_orders(block: Block, names: Sequence[str], links: Links, depth: int) -> Iterator[LoopOrder]:
     """What may stay, the most at first; each time in the order of loops that moves the least."""
     while names:
-        plan = best_order(block, names, roads, depth)
-        if not plan.stays:
+        plan = best_order(block, names, links, depth)
+        if not plan.residences:
             return
         yield plan
         points = prod(i.range for i in _loops(block))
-        gains = {n: (points - s.cost(roads)) * nbytes(block.ref(n).type) for n, s in plan.stays.items()}
+        gains = {n: (points - s.cost(links)) * nbytes(block.ref(n).type) for n, s in plan.residences.items()}
         names = sorted(gains, key=lambda n: gains[n], reverse=True)[:-1]
 
 
-def best_order(block: Block, names: Sequence[str], roads: Roads, depth: int) -> Plan:
+def best_order(block: Block, names: Sequence[str], links: Links, depth: int) -> LoopOrder:
     """The order of the loops in which the named views cost the least; the block's own where none is better."""
     loops = _loops(block)
     rest = tuple(i for i in block.indexes if i.value is not None)
     orders = permutations(loops) if len(loops) <= MAX_LOOPS else iter([loops])
-    found: tuple[float, Plan] | None = None
+    found: tuple[float, LoopOrder] | None = None
     for order in orders:
-        stays = {n: s for n in names if (s := stay(block.ref(n), order, roads, depth)) is not None}
+        residences = {n: s for n in names if (s := residence(block.ref(n), order, links, depth)) is not None}
         points = prod(i.range for i in order)
-        cost = sum((stays[n].cost(roads) if n in stays else points) * nbytes(block.ref(n).type) for n in names)
+        cost = sum(
+            (residences[n].cost(links) if n in residences else points) * nbytes(block.ref(n).type) for n in names
+        )
         if found is None or cost < found[0]:
-            found = cost, Plan(replace(block, indexes=(*rest, *order)), stays)
+            found = cost, LoopOrder(replace(block, indexes=(*rest, *order)), residences)
     assert found is not None
     return found[1]
 
 
-def stay(ref: Refinement, loops: Sequence[Index], roads: Roads, depth: int) -> Stay | None:
+def residence(ref: Refinement, loops: Sequence[Index], links: Links, depth: int) -> Residence | None:
     """How a view stays when the loops run in this order; None when every iteration needs it from far memory."""
     named = {n for f in ref.access for n in f.names}
-    inner = _decided_by_the_bank(loops, named, roads.banks)
+    inner = _decided_by_the_bank(loops, named, links.banks)
     step = prod(i.range for i in loops[inner:])
-    turns = roads.banks // step
+    turns = links.banks // step
     outer = inner
     while outer and loops[outer - 1].name not in named:
         outer -= 1
     run = prod(i.range for i in loops[outer:inner])
-    if run <= (1 if roads.between and turns > 1 else turns):
+    if run <= (1 if links.between and turns > 1 else turns):
         return None
     within, runs = number_of(loops[outer:inner]), prod(i.range for i in loops[:outer])
     time, turn = number_of(loops), number_of(loops[:outer])
     start = time - within * step
     if run <= turns:
         # A bank does not see every run: counting its iterations takes its copies in turn.
-        return Stay(run, turns, runs * step, within, time, start, depth)
-    own, first = (_in_bank(form, roads.banks, turn) for form in (time, start))
-    return Stay(run, turns, runs * step, within, own, first, depth if runs > 1 else 1)
+        return Residence(run, turns, runs * step, within, time, start, depth)
+    own, first = (_in_bank(form, links.banks, turn) for form in (time, start))
+    return Residence(run, turns, runs * step, within, own, first, depth if runs > 1 else 1)
 
 
 def _decided_by_the_bank(loops: Sequence[Index], named: set[str], banks: int) -> int:

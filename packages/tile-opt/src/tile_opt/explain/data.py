@@ -74,7 +74,7 @@ class PlanReport:
     """Seconds of one launch, where the kernel was run."""
     candidates: tuple[PlanCandidate, ...] = ()
     search: tuple[str, ...] = ()
-    """The blog's tile search over this kernel, a tile an entry, in the order of evaluation."""
+    """The tile search by reads and roofline over this kernel, a tile an entry, in the order of evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

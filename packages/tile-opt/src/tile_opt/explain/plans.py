@@ -35,7 +35,7 @@ def planned(
         prediction=predicted(kernel, target),
         measured=measured,
         candidates=_candidates(decision, target) if candidates else (),
-        search=_blog_lines(decision.view, target) if candidates and plan.bound(Bind.GROUP) else (),
+        search=_search_lines(decision.view, target) if candidates and plan.bound(Bind.GROUP) else (),
     )
 
 
@@ -71,7 +71,7 @@ def _candidates(decision: Decision, target: Target) -> tuple[PlanCandidate, ...]
     return tuple(PlanCandidate(brief(plan), estimate(kernel, target).seconds) for plan, kernel in built)
 
 
-def _blog_lines(view: KernelView, target: Target) -> tuple[str, ...]:
-    """The blog's search with this target's settings, for contractions."""
+def _search_lines(view: KernelView, target: Target) -> tuple[str, ...]:
+    """The article's search with this target's settings, for contractions."""
     flat = flatten(view)
     return () if flat is None else tuple(cost.text() for cost in search(flat, target.settings).evaluated)

@@ -156,7 +156,7 @@ def _candidates(plan: PlanReport) -> str:
         parts.append(fold(f"{len(plan.candidates)} plans that the cost model weighed", text))
     if plan.search:
         text = "\n".join(plan.search[:MOST_CANDIDATES])
-        parts.append(fold(f"The blog's tile search: {len(plan.search)} tiles", text))
+        parts.append(fold(f"Tile search by reads and roofline: {len(plan.search)} tiles", text))
     return "".join(parts)
 
 

@@ -15,7 +15,7 @@ from tile_opt.kernel.work import merged_use
 
 
 def flatten_table(view: KernelView, stage: Stage, implied: Sequence[Affine] = ()) -> FlattenTable:
-    """Range of each loop and its stride in each buffer of memory, the blog's flatten table."""
+    """Range of each loop and its stride in each buffer of memory (the flatten table)."""
     loops = sorted((*view.loops, *stage.loops), key=lambda index: index.name)
     names = tuple(i.name for i in loops)
     columns = tuple(

@@ -48,7 +48,7 @@ def kernel_text(kernel: KernelReport) -> str:
 
 
 def table_lines(table: FlattenTable) -> list[str]:
-    """The blog's flatten table with its constraints, one-sided."""
+    """The flatten table with its constraints, one-sided."""
     rows = [["", "Range", *(c.buffer for c in table.columns)]]
     rows += [
         [name, str(extent), *(str(c.strides[k]) for c in table.columns)]
@@ -82,7 +82,7 @@ def plan_lines(plan: PlanReport) -> list[str]:
         lines.append(f"Candidates ({len(plan.candidates)}):")
         lines += [f"  {candidate_text(c)}" for c in plan.candidates]
     if plan.search:
-        lines.append(f"Tile search of the blog's model ({len(plan.search)} tiles):")
+        lines.append(f"Tile search by reads and roofline ({len(plan.search)} tiles):")
         lines += [f"  {line}" for entry in plan.search[:SHOWN] for line in entry.splitlines()]
     return lines
 

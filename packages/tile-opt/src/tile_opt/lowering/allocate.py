@@ -110,8 +110,8 @@ def _pitch(ref: stripe.Refinement) -> int:
 
 def chunk_of(block: stripe.Block, name: str) -> int:
     """Elements per variable for the registers `name` of `block`: its widest vector access, 0 when an access moves."""
-    own = {i.name: _symbol(i) for i in block.indexes if i.value is None}
-    env: Env = {i.name: own.get(i.name, Affine.var(f"d:{i.name}")) for i in block.indexes}
+    symbols = _Symbols()
+    env: Env = {i.name: symbols.of(i) if i.value is None else symbols.new(MOVING) for i in block.indexes}
     widest = 1
     stack: list[tuple[stripe.Block, Env, Mapping[str, Affine]]] = [(block, env, {name: Affine()})]
     while stack:
@@ -119,14 +119,14 @@ def chunk_of(block: stripe.Block, name: str) -> int:
         for statement in current.body:
             match statement:
                 case stripe.Block():
-                    inner = _enter(statement, values, views)
+                    inner = _enter(statement, values, views, symbols)
                     if inner is None:
                         return 0
                     if inner[1]:
                         stack.append((statement, *inner))
                 case stripe.Load(src=target, at=at) | stripe.Store(dst=target, at=at) if target in views:
                     form = _position(current, name if current is block else target, at, values, views[target])
-                    width = 0 if form is None else _width(form)
+                    width = 0 if form is None else symbols.width(form)
                     if not width:
                         return 0
                     widest = max(widest, width)
@@ -137,17 +137,39 @@ def chunk_of(block: stripe.Block, name: str) -> int:
     return widest
 
 
-def _symbol(index: stripe.Index) -> Affine:
-    if index.range == 1:
-        return Affine()
-    if index.bind is Bind.VECTOR and index.lanes > 1:
-        return Affine.var(f"v:{index.lanes}:{index.name}")
-    return Affine.var(f"{'u' if index.bind in (Bind.UNROLL, Bind.VECTOR) else 'd'}:{index.name}")
+MOVING, STATIC = 0, 1
 
 
-def _enter(block: stripe.Block, values: Env, views: Mapping[str, Affine]) -> tuple[Env, Mapping[str, Affine]] | None:
+@dataclass(slots=True)
+class _Symbols:
+    """Indexes of nested blocks, apart from each other whatever their names: the lanes of each, MOVING for loops."""
+
+    lanes: dict[str, int] = field(default_factory=dict[str, int])
+
+    def of(self, index: stripe.Index) -> Affine:
+        if index.range == 1:
+            return Affine()
+        if index.bind is Bind.VECTOR:
+            return self.new(max(STATIC, index.lanes))
+        return self.new(STATIC if index.bind is Bind.UNROLL else MOVING)
+
+    def new(self, lanes: int) -> Affine:
+        name = f"i{len(self.lanes)}"
+        self.lanes[name] = lanes
+        return Affine.var(name)
+
+    def width(self, form: Affine) -> int:
+        """Lanes of an access with this position, 0 when it is not static."""
+        if any(self.lanes[name] == MOVING for name, _ in form.terms):
+            return 0
+        return max((self.lanes[name] for name, step in form.terms if step == 1), default=1)
+
+
+def _enter(
+    block: stripe.Block, values: Env, views: Mapping[str, Affine], symbols: _Symbols
+) -> tuple[Env, Mapping[str, Affine]] | None:
     """Index values and views of the registers inside a nested block; None for an access that is not affine."""
-    env = {i.name: _symbol(i) if i.value is None else resolve(i.value, values) for i in block.indexes}
+    env = {i.name: symbols.of(i) if i.value is None else resolve(i.value, values) for i in block.indexes}
     inner: dict[str, Affine] = {}
     for ref in block.refs:
         if ref.source in views:
@@ -166,15 +188,3 @@ def _position(block: stripe.Block, ref: str, at: tuple[object, ...], values: Env
         return view
     affine, _ = linear(forms, block.ref(ref).type.strides)
     return resolve(affine, values, view)
-
-
-def _width(form: Affine) -> int:
-    """Lanes of an access with this position, 0 when it is not static."""
-    width = 1
-    for name, coefficient in form.terms:
-        kind, _, rest = name.partition(":")
-        if kind == "d":
-            return 0
-        if kind == "v" and coefficient == 1:
-            width = max(width, int(rest.partition(":")[0]))
-    return width

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tile_opt.blocks.buffers import first_fit
+
 ALIGN = 64
 
 
@@ -27,13 +29,8 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     size = 0
     for number in sorted(range(len(lifetimes)), key=lambda n: (-lifetimes[n].bytes, n)):
         life = lifetimes[number]
-        busy = sorted((offsets[n], offsets[n] + lifetimes[n].bytes) for n in placed if lifetimes[n].meets(life))
-        at = 0
-        for start, stop in busy:
-            if start - at >= life.bytes:
-                break
-            at = max(at, -(-stop // ALIGN) * ALIGN)
-        offsets[number] = at
+        busy = [(offsets[n], offsets[n] + lifetimes[n].bytes) for n in placed if lifetimes[n].meets(life)]
+        at = offsets[number] = first_fit(life.bytes, busy, ALIGN)
         placed.append(number)
         size = max(size, at + life.bytes)
     return tuple(offsets), size

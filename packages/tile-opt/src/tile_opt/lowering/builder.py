@@ -24,6 +24,7 @@ from tile_ir.semtree.nodes import (
     Splat,
     Statement,
     Type,
+    Unroll,
     Var,
 )  # fmt: skip
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
@@ -130,10 +131,10 @@ class Builder:
         var = self.let(hint, value)
         return self.declare(var.name, low, high, self.scope)
 
-    def loop(self, scope: Scope, name: str, start: Expr, stop: Expr) -> None:
+    def loop(self, scope: Scope, name: str, start: Expr, stop: Expr, unroll: Unroll = Unroll.NONE) -> None:
         """Close `scope` as the body of a loop, unless it is empty."""
         if scope.statements:
-            self.emit(For(name, start, stop, 1, Block(tuple(scope.statements))))
+            self.emit(For(name, start, stop, 1, Block(tuple(scope.statements)), unroll))
 
     def branch(self, scope: Scope, cond: Expr) -> None:
         """Close `scope` as the then-branch of an If, unless it is empty."""

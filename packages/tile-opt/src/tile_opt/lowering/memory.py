@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import gcd
 
@@ -36,6 +36,12 @@ from tile_opt.lowering.transpose import columns
 _MERGED = {
     Aggregation.SUM: "sum", Aggregation.PROD: "prod", Aggregation.MAX: "largest", Aggregation.MIN: "smallest"
 }  # fmt: skip
+
+
+SPREAD = 4
+"""Steps between elements up to which loading all between them and shuffling is cheaper than one load each."""
+WIDE = 8
+"""Lanes of a vector for which that pays."""
 
 
 class Home(Enum):
@@ -140,10 +146,29 @@ class Memory:
             return self.builder.let(hint, self._element(root, position, lanes, Type(root.dtype)))
         if stride == 1:
             return self.builder.let(hint, self._element(root, position, lanes, Type(root.dtype, lanes.count)))
+        if stride is not None and abs(stride) <= SPREAD and lanes.count >= WIDE and lanes.mask is None:
+            return self._spread(root, position, lanes, stride, hint)
         parts = [
             self._element(root, self._lane(position, lanes, n), SCALAR, Type(root.dtype)) for n in range(lanes.count)
         ]
         return self._assemble(parts, hint)
+
+    def _spread(self, root: Root, position: Position, lanes: Lanes, stride: int, hint: str) -> Expr:
+        """Every so-many-th element, by shuffles of the vectors that hold all elements between the first and the last."""
+        count, span = lanes.count, abs(stride) * (lanes.count - 1)
+        start = without(position.affine, lanes.symbol) + Affine.var(lanes.symbol) + min(0, stride * (count - 1))
+        places = [n * stride if stride > 0 else span + n * stride for n in range(count)]
+        value: Expr | None = None
+        for first in range(0, span + 1, count):
+            at = min(first, span + 1 - count)
+            part = self.load(root, replace(position, affine=start + at), lanes, hint)
+            mine = tuple(p - at if first <= p < first + count else None for p in places)
+            lane = tuple(p if p is not None else 0 for p in mine)
+            if value is not None:
+                lane = tuple(count + p if p is not None else n for n, p in enumerate(mine))
+            value = self.builder.let(hint, Shuffle(part if value is None else value, part, lane, part.type))
+        assert value is not None
+        return value
 
     def _element(self, root: Root, position: Position, lanes: Lanes, type: Type) -> Expr:
         assert root.ptr is not None
@@ -324,11 +349,14 @@ class Memory:
             left, right = (self.builder.splat(f, count) for f in product)
             new: Expr = Fma(left, right, old, old.type)
         else:
-            new = Binary(agg.op, old, self.builder.splat(value, count), old.type)
+            # The identity instead of a choice afterwards: that would lengthen the chain from step to step.
+            none = Const(agg.identity(root.dtype), old.type)
+            value = self._masked(self.builder.splat(value, count), none, lanes)
+            new = Binary(agg.op, old, value, old.type)
         if variable is not None:
             root.read = root.written = True
             self._forget(root)
-            self.builder.assign(variable, self._masked(new, variable, lanes))
+            self.builder.assign(variable, new if product is None else self._masked(new, variable, lanes))
             return
         merged = self.builder.let(_MERGED[agg], new)
         self.store(root, position, merged, lanes, hint)
@@ -339,7 +367,7 @@ class Memory:
             return value
         if not isinstance(value, (Var, Const)):
             value = self.builder.let("x", value)
-        return self.builder.select(lanes.mask, value, other)
+        return self.builder.let("x", self.builder.select(lanes.mask, value, other))
 
     # registers
 

@@ -8,14 +8,14 @@ from itertools import groupby
 from math import prod
 
 from tile_ir.ops import Aggregation
-from tile_ir.semtree.nodes import AsyncWait, Barrier, Binary, Compare, Expr, Var
+from tile_ir.semtree.nodes import Assign, AsyncWait, Barrier, Binary, Compare, Expr, Let, Store, Unroll, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine, Quasi
-from tile_ir.stripe.nodes import Bind, Direction, Init
+from tile_ir.stripe.nodes import Bind, Direction, Init, Order
 
 from tile_opt.lowering.allocate import Allocator
 from tile_opt.lowering.body import Body, Instance, LoweringError, View, access_of, products_of, view_of
-from tile_opt.lowering.builder import BOOL, Builder
+from tile_opt.lowering.builder import BOOL, Builder, Scope
 from tile_opt.lowering.forms import Scaled, resolve, resolve_quasi, sign
 from tile_opt.lowering.group_reduce import combine_threads
 from tile_opt.lowering.loops import LoopBounds, loop_bounds
@@ -378,11 +378,14 @@ class _Run:
         self._repeat(position, rest, limits, sink)
 
     def _repeat(self, position: int, point: Point, limits: LoopBounds, sink: Sink) -> None:
-        name = self.builder.fresh(self.block.indexes[position].name)
+        index = self.block.indexes[position]
+        name = self.builder.fresh(index.name)
         with self.builder.nested() as scope:
             value = self.builder.declare(name, limits.low, limits.high, scope)
             self._next(position, point, value, sink)
-        self.builder.loop(scope, name, limits.start, limits.stop)
+        # A step of a recurrence waits for the one before, but what it loads need not.
+        unroll = Unroll.AUTO if index.order is Order.ORDERED and _is_straight(scope) else Unroll.NONE
+        self.builder.loop(scope, name, limits.start, limits.stop, unroll)
 
     # the body
 
@@ -481,3 +484,8 @@ class _Run:
     def _element(self, name: str, source: str, view: View, dir: Direction, at: tuple[Affine, ...]) -> stripe.Refinement:
         type = stripe.TensorType(view.root.dtype, tuple(1 for _ in view.sizes), stripe.Layout(view.strides))
         return stripe.Refinement(dir, name, source, at, type)
+
+
+def _is_straight(scope: Scope) -> bool:
+    """No loops inside, and nothing that waits for others."""
+    return all(isinstance(s, (Let, Assign, Store)) for s in scope.statements)

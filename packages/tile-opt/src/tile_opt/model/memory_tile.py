@@ -17,7 +17,7 @@ SMALL_PRIMES = (2, 3, 5, 7)
 
 @dataclass(frozen=True, slots=True)
 class TileRules:
-    """Limits and weights of the search; names and defaults are those of the slides' pass where it has them."""
+    """Limits and weights of the search; names and defaults are those of PlaidML's pass where it has them."""
 
     capacity: int
     """Bytes that all views of one tile may take."""

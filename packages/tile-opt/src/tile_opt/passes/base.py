@@ -66,5 +66,5 @@ class KernelPass(Pass):
 
 
 def unit_name(loc: Any) -> str:
-    """The unit of a location option: ``{"name": "CONV"}`` as on the slides, or just the name."""
+    """The unit of a location option: ``{"name": "CONV"}``, or just the name."""
     return str(cast("Mapping[str, Any]", loc)["name"] if isinstance(loc, Mapping) else loc)

@@ -21,9 +21,10 @@ from tile_opt.plan.steps.bind import Binding, across, bind, scattered
 from tile_opt.plan.steps.distribute import distribute, gathered
 from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.reduce import Ways, keep_partials
-from tile_opt.plan.steps.register_transpose import turned
+from tile_opt.plan.steps.register_transpose import transposed
 from tile_opt.plan.steps.split import hoist, joined, split
 from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_sums
+from tile_opt.plan.steps.streaming import lines_filled
 from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, open_tree
 
 LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
@@ -220,11 +221,11 @@ class _Build:
         bindings = {n: at.binding for n, at in self.loops.items() if at.binding is not None}
         vector = next((n for n in stage.loop_names if n in bindings and bindings[n].bind is Bind.VECTOR), None)
         if vector is not None and is_copy(stage) and scattered(stage, vector, around):
-            made = turned(stage, vector, bindings[vector].lanes, claim(f"{stage.name}_tile", self.taken), around)
+            made = transposed(stage, vector, bindings[vector].lanes, claim(f"{stage.name}_tile", self.taken), around)
             if made is not stage:
                 return made
         mine = across(stage, bindings, around)
         order = [c.loop for level in self.plan.levels if level.bind in LANE_BINDS for c in level.covers]
         if mine is not bindings:
             order.sort(key=lambda n: mine[n].bind is Bind.VECTOR)
-        return bind(stage, mine, order)
+        return lines_filled(bind(stage, mine, order), around)

@@ -1,6 +1,6 @@
 """Contractions: initialise, aggregate, then fill what no tuple wrote and cast.
 
-Decision 5: partial results start at the aggregation's identity; a cell without a valid tuple holds 0 or the
+Partial results start at the aggregation's identity; a cell without a valid tuple holds 0 or the
 default tensor's value. Which cells those are is known as sets of cells, or remembered in a hit flag.
 """
 

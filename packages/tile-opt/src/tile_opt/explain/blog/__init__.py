@@ -1,7 +1,7 @@
-"""The blog's algorithms, exact: flatten table, tile cost and search, read plans, thread plans, grid packing.
+"""The algorithms of the article "Tile to kernel", exact: flatten table, tile cost and search, read plans, thread plans, grid packing.
 
 These are views over the kernels that the optimizer fuses (`kernel.view`); `report` prints them as the
-article "Tile to kernel" does. Sources: seed blog; facts sections 3 to 5.
+article does.
 """
 
 from tile_opt.explain.blog.report import BlogReport as BlogReport

@@ -1,4 +1,4 @@
-"""The blog's tile cost: ten counters and a score from a roofline, occupancy and thread use."""
+"""The article's tile cost: ten counters and a score from a roofline, occupancy and thread use."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ReadPlan:
         return self.size * self.access.bytes * self.access.vector
 
     def table(self) -> str:
-        """Range, global and local stride per group, shortest range first, as the blog prints them."""
+        """Range, global and local stride per group, shortest range first, as the article prints them."""
         rows = [["", "Range", "Global", "Local"]]
         for g in sorted(self.groups, key=lambda g: g.range):
             rows.append([g.name, str(g.range), str(g.stride), str(g.local)])

@@ -1,4 +1,4 @@
-"""`blog_report`: everything the blog shows of one function, as data that prints as the blog does."""
+"""`blog_report`: everything that the article "Tile to kernel" shows of one function, as data that prints as it does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BLOG_SETTINGS = HardwareSettings(
     goal_flops_per_byte=20,
     dim_sizes=(1024, 1024, 1024),
 )
-"""The machine behind the numbers the blog prints."""
+"""The machine behind the numbers that the article prints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def blog_report(
     *,
     fast: bool = True,
 ) -> BlogReport:
-    """The blog's view of a Tile function's first contraction kernel.
+    """The article's view of a Tile function's first contraction kernel.
 
     `function` is Tile source, or has it as `source`; `shapes` gives each input's shape (float32) or type. The kernel is the one the
     optimizer fuses: its output operations are those the `fuse` pass puts behind the contraction. `fast` is

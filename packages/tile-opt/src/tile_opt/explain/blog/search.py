@@ -1,4 +1,4 @@
-"""The blog's best-first tile search, with the order and quirks of its bookkeeping."""
+"""The article's best-first tile search, with the order and quirks of its bookkeeping."""
 
 from __future__ import annotations
 

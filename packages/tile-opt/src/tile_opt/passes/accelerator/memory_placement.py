@@ -10,6 +10,7 @@ from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement
 from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
+from tile_opt.blocks.buffers import first_fit
 from tile_opt.blocks.swaps import nbytes
 from tile_opt.blocks.tree import outside_names, rewrite_matching
 from tile_opt.passes.accelerator.compute_deps import dependencies
@@ -84,15 +85,6 @@ def place(
 def size_of(ref: Refinement) -> int:
     """Bytes of an allocation with all its versions."""
     return nbytes(ref.type) * ref.versions
-
-
-def first_fit(size: int, blocked: Sequence[tuple[int, int]], alignment: int, start: int = 0) -> int:
-    """The lowest aligned offset from `start` where `size` bytes meet no blocked interval."""
-    offset = -(-start // alignment) * alignment
-    for low, high in sorted(blocked):
-        if offset + size > low and offset < high:
-            offset = -(-high // alignment) * alignment
-    return offset
 
 
 def _together(a: Refinement, b: Refinement, users: Mapping[str, list[int]], after: Sequence[set[int]]) -> bool:

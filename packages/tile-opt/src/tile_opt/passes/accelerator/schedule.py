@@ -26,12 +26,23 @@ from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
 from tile_opt.blocks.accesses import writes_all
-from tile_opt.blocks.residence import Plan, Roads, Stay, candidates, number_of, plans, roads_of, view_of, wrapped
+from tile_opt.blocks.buffers import first_fit
+from tile_opt.blocks.residence import (
+    Links,
+    LoopOrder,
+    Residence,
+    candidates,
+    links_of,
+    loop_orders,
+    number_of,
+    view_of,
+    wrapped,
+)
 from tile_opt.blocks.split import iterations
 from tile_opt.blocks.swaps import Clip, clip, local_copy, move, nbytes
 from tile_opt.blocks.tree import rebase, rewrite_matching
 from tile_opt.passes.accelerator.compute_deps import with_deps
-from tile_opt.passes.accelerator.memory_placement import first_fit, size_of
+from tile_opt.passes.accelerator.memory_placement import size_of
 from tile_opt.passes.accelerator.prune import contents_needed, without_dead_stores
 from tile_opt.passes.base import Pass, unit_name
 
@@ -81,20 +92,20 @@ class Schedule(Pass):
         counts = {name: unit.count for name, unit in model.exec_units.items()} if model else {}
         walk = _Backward(self, block, parents, counts, sets)
         cost, best = walk.run()
-        for plan, roads in self._plans(walk, model):
-            other, made = _Backward(self, plan.block, parents, counts, sets, roads, plan.stays).run()
+        for plan, links in self._plans(walk, model):
+            other, made = _Backward(self, plan.block, parents, counts, sets, links, plan.residences).run()
             if other < cost:
                 cost, best = other, made
         return best
 
-    def _plans(self, walk: _Backward, model: HardwareModel | None) -> Iterator[tuple[Plan, Roads]]:
+    def _plans(self, walk: _Backward, model: HardwareModel | None) -> Iterator[tuple[LoopOrder, Links]]:
         block = walk.block
         names = candidates(block, walk.parents, sorted(walk.wanted)) if self.resident and walk.in_turn else []
         for far in dict.fromkeys(block.ref(n).loc.unit for n in names):
-            roads = roads_of(model, far, self.mem_loc, self.xfer_loc, self.num_banks)
-            if roads is not None:
+            links = links_of(model, far, self.mem_loc, self.xfer_loc, self.num_banks)
+            if links is not None:
                 mine = [n for n in names if block.ref(n).loc.unit == far]
-                yield from ((plan, roads) for plan in plans(block, mine, roads, walk.depth))
+                yield from ((plan, links) for plan in loop_orders(block, mine, links, walk.depth))
 
 
 @dataclass(slots=True)
@@ -120,8 +131,8 @@ class _Backward:
     parents: tuple[Block, ...]
     counts: Mapping[str, int]
     sets: Sets
-    roads: Roads = field(default_factory=Roads)
-    stays: Mapping[str, Stay] = field(default_factory=dict[str, Stay])
+    links: Links = field(default_factory=Links)
+    residences: Mapping[str, Residence] = field(default_factory=dict[str, Residence])
     """Operands that stay in their banks from one iteration to the next."""
     made: list[Statement] = field(default_factory=list[Statement])
     slots: dict[str, _Slot] = field(default_factory=dict[str, _Slot])
@@ -163,7 +174,7 @@ class _Backward:
         """The scheduled block, after what it costs."""
         self.taken = {n for r in self.block.refs for n in (r.into, r.source)}
         self.far = {r.into for r in self.block.refs if r.dir in (Direction.OUT, Direction.INOUT)}
-        if not all(self._allocate(name) for name in self.stays):
+        if not all(self._allocate(name) for name in self.residences):
             return (len(self.block.body) + 1, 0.0), self.block
         for number in range(len(self.block.body) - 1, -1, -1):
             statement = self.block.body[number]
@@ -225,7 +236,7 @@ class _Backward:
         given_up: list[str] = []
         for name in sorted(wanted, key=lambda n: (n not in self.slots, -self._bytes(n))):
             while name not in self.slots and not self._allocate(name):
-                others = [n for n in self.slots if n not in wanted and n not in self.stays]
+                others = [n for n in self.slots if n not in wanted and n not in self.residences]
                 if not others:
                     self.slots = before
                     return False
@@ -244,7 +255,9 @@ class _Backward:
         return number + 1
 
     def _bytes(self, name: str) -> int:
-        return nbytes(self.block.ref(name).type) * (self.stays[name].copies if name in self.stays else self.depth)
+        return nbytes(self.block.ref(name).type) * (
+            self.residences[name].copies if name in self.residences else self.depth
+        )
 
     def _allocate(self, name: str) -> bool:
         size = self._bytes(name)
@@ -261,17 +274,17 @@ class _Backward:
 
     def _copy(self, name: str, bank: int, offset: int) -> Refinement:
         """The buffer's copy in local memory, as the block sees it."""
-        ref, wanted, stay = (
+        ref, wanted, residence = (
             self.block.ref(name),
             claim(f"{name}_{self.options.mem_loc}", self.taken),
-            self.stays.get(name),
+            self.residences.get(name),
         )
-        if stay is None:
+        if residence is None:
             self.copies.append(local_copy(ref, wanted, self._bank(bank), offset, self.depth, self.options.alignment))
             return self.copies[-1]
-        loc, versions = Location(self.options.mem_loc), stay.copies * self.roads.banks
+        loc, versions = Location(self.options.mem_loc), residence.copies * self.links.banks
         self.resident.append(local_copy(ref, wanted, loc, offset, versions, self.options.alignment))
-        self.views.append(view_of(self.resident[-1], wanted, stay.copy, Direction.INOUT))
+        self.views.append(view_of(self.resident[-1], wanted, residence.copy, Direction.INOUT))
         return self.views[-1]
 
     def _bank(self, bank: int) -> Location:
@@ -291,9 +304,9 @@ class _Backward:
         names = buffers_named(statement)
         reads = contents_needed(statement)
         self.remote += isinstance(statement, Block) and self._computes(statement)
-        # Bytes of an inner block's own that lie on what stays make the plan worse than any.
-        self.remote += len(self.block.body) * any(self.slots[n].offset < need for n in self.stays)
-        for name in [n for n, s in self.slots.items() if n not in self.stays and (n in names or s.offset < need)]:
+        # Bytes of an inner block's own that lie on what stays makes the plan worse than any.
+        self.remote += len(self.block.body) * any(self.slots[n].offset < need for n in self.residences)
+        for name in [n for n, s in self.slots.items() if n not in self.residences and (n in names or s.offset < need)]:
             self._reload(self.slots.pop(name), name)
         self.home |= names
         self.far |= reads | (names - reads)
@@ -332,14 +345,16 @@ class _Backward:
         """The copy begins its life here: behind whatever comes next in the walk."""
         where = self._clip(name)
         assert where is not None
-        ref, stay = self.block.ref(name), self.stays.get(name)
-        if stay is not None and self.roads.between:
-            into, access = claim(f"{slot.copy.into}_first", self.taken), (stay.first, *slot.copy.access[1:])
+        ref, residence = self.block.ref(name), self.residences.get(name)
+        if residence is not None and self.links.between:
+            into, access = claim(f"{slot.copy.into}_first", self.taken), (residence.first, *slot.copy.access[1:])
             self.views.append(replace(slot.copy, dir=Direction.IN, into=into, access=access))
-            self.made.append(move(slot.copy, self.views[-1], self.roads.between, where, "share", stay.pass_guard()))
-        guard = () if stay is None else stay.load_guard(self.roads)
+            self.made.append(
+                move(slot.copy, self.views[-1], self.links.between, where, "share", residence.pass_guard())
+            )
+        guard = () if residence is None else residence.load_guard(self.links)
         self.made.append(move(slot.copy, ref, self.options.xfer_loc, where, "swap_in", guard))
-        self.moved += nbytes(ref.type) * (iterations(self.block) if stay is None else stay.cost(self.roads))
+        self.moved += nbytes(ref.type) * (iterations(self.block) if residence is None else residence.cost(self.links))
         self.far.add(name)
         self.home.add(name)
         self.loaded.add(name)

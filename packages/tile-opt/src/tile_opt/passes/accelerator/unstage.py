@@ -1,4 +1,4 @@
-"""unstage: every stage becomes a kernel of its own in main: the slides' form, one flat block per operation.
+"""unstage: every stage becomes a kernel of its own in main: one flat block per operation, as the other passes for accelerators take them.
 
 A kernel's own buffers become temporaries of main. The stage that sets an accumulator to its identity vanishes
 into ``init=identity`` of the contraction where every cell is known to be reached.

@@ -19,6 +19,7 @@ from tile_ir.stripe.nodes import (
     Store,
     TensorType,
 )
+from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.kernel.merge_stages import merge_stages
@@ -55,7 +56,7 @@ def _privatised(view: KernelView, stage: Stage, use: Use) -> KernelView:
     uses = [(k, u) for k, s in enumerate(view.stages) for u in s.uses if u.buffer == use.buffer]
     if any(not set(f.names) <= shared for _, u in uses for f in u.forms) or len({u.forms for _, u in uses}) != 1:
         return view
-    if any(getattr(s, "at", ()) and use.name in (getattr(s, "src", ""), getattr(s, "dst", "")) for s in stage.body):
+    if any(isinstance(s, (Load, Store)) and s.at and use.name in buffers_named(s) for s in stage.body):
         return view
     first = uses[0][1]
     name = claim(f"{use.buffer}_acc", {r.into for r in (*view.refs, *view.allocs)})

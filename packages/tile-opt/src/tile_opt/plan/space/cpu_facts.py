@@ -106,10 +106,14 @@ class Facts:
         native = (self.machine.vector.native or self.settings.vector_bytes) // self.bytes
         return extent - rest + (max(native, short_vector(rest, self.lanes)) if rest else 0)
 
+    def overlaps(self, loop: str) -> bool:
+        """Vectors along the loop may reach back from its end and compute cells twice."""
+        return loop not in self.constrained and self.may_overlap() and self.extents[loop] >= self.lanes
+
     def tails(self, loop: str, in_groups: bool) -> tuple[tuple[str, Edge], ...]:
         """What happens where vectors do not divide a loop that fills lanes; `in_groups` when work groups share it."""
         ragged = self.extents[loop] % self.lanes != 0
-        if not in_groups and loop not in self.constrained and self.may_overlap() and self.extents[loop] >= self.lanes:
+        if not in_groups and self.overlaps(loop):
             return ((loop, Edge.OVERLAP),)
         return ((loop, Edge.MASK),) if self.settings.masks and (ragged or loop in self.constrained) else ()
 

@@ -75,12 +75,27 @@ def _column_plan(facts: Facts, vector: str) -> Plan:
     for n in (*outer, vector, *((unroll,) if unroll else ())):
         if grid.get(n) != sizes.get(n, 1):
             levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
+    kept = _moved_sums(facts)
     own = [n for s in facts.view.stages for n in facts.own_order(s)]
-    levels += [Level(Bind.NONE, tuple(Cover(n, 1) for n in own))] if own else []
+    around = [n for n in own if n in kept or n not in facts.main.loop_names] if kept else []
+    levels += [Level(Bind.NONE, tuple(Cover(n, 1) for n in around))] if around else []
+    sums = (Staging(facts.merged.buffer, len(levels) - 1, "REG"),) if kept and facts.merged else ()
+    inner = [n for n in own if n not in around]
+    levels += [Level(Bind.NONE, tuple(Cover(n, 1) for n in inner))] if inner else []
     levels += [Level(Bind.UNROLL, (Cover(unroll, 1),))] if unroll else []
     levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=facts.lanes))
     edges = facts.tails(vector, vector in grid)
-    return Plan(tuple(levels), edges=edges, reason="vectors along the output")
+    return Plan(tuple(levels), sums, edges=edges, reason="vectors along the output")
+
+
+def _moved_sums(facts: Facts) -> set[str]:
+    """Own loops that go from sum to sum, of a main stage whose other loops add to one: it is kept in registers meanwhile."""
+    if facts.merged is None or not facts.view.is_local(facts.merged.buffer):
+        return set()
+    own = set(facts.main.loop_names)
+    moved = facts.names(facts.merged) & own
+    free = all(facts.is_free(n, facts.main) or facts.extents[n] == 1 for n in own)
+    return moved if moved != own and free else set()
 
 
 def _column_groups(

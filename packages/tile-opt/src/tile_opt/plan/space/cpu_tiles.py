@@ -9,6 +9,7 @@ from math import prod
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.view import Use
+from tile_opt.kernel.work import nbytes
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu_facts import Facts, Operand, crowding, filled, pieces, vector_ops
 from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, cut, cut_rows, wanted_groups
@@ -167,7 +168,8 @@ class _Along:
         lanes, extent = self.facts.lanes, self.extent
         if self.facts.settings.masks:
             whole = -(-extent // lanes) * lanes
-            return extent / self.facts.slots(extent) * filled(whole, vectors * lanes, lanes)
+            slots = whole if self.facts.overlaps(self.vector) else self.facts.slots(extent)
+            return extent / slots * filled(whole, vectors * lanes, lanes)
         if self.vector in self.facts.constrained and not self.own:
             slots = extent if extent < 3 * lanes else pieces(extent, lanes) + 4
         elif extent < lanes:
@@ -273,6 +275,10 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     sizes = dict(tile.rows) | ({} if own else {tile.vector: tile.vectors * facts.lanes})
     order, fixed = _order(facts, tile, own)
     grid = _groups(facts, tile, order, sizes, fixed)
+    if fixed and _all_near(facts, tile):
+        rows_first = [n for n in order if n != tile.vector] + [tile.vector]
+        few = cut(facts, rows_first[:-1], sizes, min(wanted_groups(facts), ROUNDS * facts.settings.cores))
+        order, fixed, grid = (rows_first, set[str](), few) if few else (order, fixed, grid)
     deep = _depth(facts, tile)
     levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
     levels = levels if grid else []
@@ -291,6 +297,15 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
     edges = facts.tails(tile.vector, own or tile.vector in grid)
     return Plan(tuple(levels), stagings + sums, kept, edges, reason="register tile")
+
+
+def _all_near(facts: Facts, tile: Tile) -> bool:
+    """All panels together stay in the second cache, and the result does not: it is written row by row, lines in sequence."""
+    near = facts.cache(2).bytes // 2
+    panels = sum(o.elements * o.bytes for o in facts.operands if o.use in tile.packed)
+    moved = {n for u in tile.packed for n in facts.names(u)} & set(facts.shared)
+    written = max((nbytes(facts.view.type_of(u.buffer)) for u in facts.memory_uses() if u.writes), default=0)
+    return moved == {tile.vector} and panels <= near < written
 
 
 def _depth(facts: Facts, tile: Tile) -> Cover | None:

@@ -24,7 +24,7 @@ WORTH = 1 << 12
 """Elements from which a tile pays."""
 
 
-def turned(view: KernelView) -> tuple[str, tuple[Use, ...]] | None:
+def transposed(view: KernelView) -> tuple[str, tuple[Use, ...]] | None:
     """(the loop that what is written runs along, the operands that run along another); None when there are none."""
     if view.allocs or any(s.loops or s.constraints or s.guard or not is_elementwise(s) for s in view.stages):
         return None
@@ -47,7 +47,7 @@ def _contiguous(view: KernelView, uses: list[Use]) -> str | None:
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Legal plans, best first."""
-    found = turned(view)
+    found = transposed(view)
     if found is None:
         return
     along, uses = found
@@ -104,7 +104,7 @@ def _plan(
     steps = tuple(Cover(n, wide[n]) for n in reversed(store) if each[n] > wide[n])
     levels = [grid, group, *([Level(Bind.UNROLL, steps)] if steps else [])]
     levels += [Level(Bind.VECTOR, (Cover(store[0], 1),), lanes=lanes)] if lanes > 1 else []
-    found = turned(view)
+    found = transposed(view)
     buffers = dict.fromkeys(u.buffer for u in found[1]) if found else ()
     inner = tuple(reversed(read[: read.index(store[0])]))
     stagings = tuple(
@@ -118,7 +118,7 @@ def _plan(
 
 def _lanes(facts: Facts, loop: str, most: int) -> int:
     """Of an access to what is written, and what is read beside the tiles."""
-    found = turned(facts.view)
+    found = transposed(facts.view)
     skipped = {u.buffer for u in found[1]} if found else set[str]()
     return facts.lanes(loop, most, skipped)
 

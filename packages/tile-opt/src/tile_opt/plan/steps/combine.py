@@ -18,10 +18,12 @@ class Total:
     """Merge the items' partial results, cell by cell, into cells that each item keeps."""
 
     partial: Refinement
+    dims: tuple[str, ...]
+    """What the subscripts of `partial` are called."""
     cell: str
+    forms: tuple[Affine, ...]
+    """The subscripts of the cell that a partial result belongs to, over `dims`."""
     agg: Aggregation
-    rank: int
-    """Dimensions of `cell`; its last ones are those of `partial`."""
     over: tuple[str, ...]
     """The items' indexes."""
 
@@ -42,7 +44,9 @@ class Total:
 
     def _merge(self, number: int, at: tuple[int, ...]) -> list[Statement]:
         old, new = self._name("old", number), self._name("new", number)
-        where = _at((*(0,) * (self.rank - len(at)), *at))
+        values = {name: Affine((), n) for name, n in zip(self.dims, at, strict=False)}
+        forms = tuple(f.substitute(values) for f in self.forms)
+        where = forms if any(f != Affine() for f in forms) else ()
         return [
             Load(old, self.cell, where),
             Op(new, self.agg.op, (old, self._name("all", number)), self.partial.type.dtype),

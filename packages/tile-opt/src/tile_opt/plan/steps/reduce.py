@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Const, Direction, Index, Load, Location, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Location, Refinement, Store, TensorType
 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
@@ -46,9 +46,9 @@ def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Aroun
         uses = tuple(replace(u, buffer=name, forms=u.forms + way) if u.buffer == use.buffer else u for u in stage.uses)
         return replace(stage, uses=uses)
 
-    first, last = _start(alloc, use, ways, around), _finish(alloc, use, ways, around)
     inner = map_stages(replace(nest, guard=()), moved)
-    return Nest(nest.name, body=(first, inner, last), guard=nest.guard, allocs=(alloc,))
+    body = (_start(alloc, use, ways, around), inner, *_finish(alloc, use, ways, around))
+    return Nest(nest.name, body=body, guard=nest.guard, allocs=(alloc,))
 
 
 def _is_wide(stage: Stage, ways: Mapping[str, Ways]) -> bool:
@@ -56,29 +56,47 @@ def _is_wide(stage: Stage, ways: Mapping[str, Ways]) -> bool:
     return merged_use(stage) is not None and all(n in ranges and ranges[n] % w.lanes == 0 for n, w in ways.items())
 
 
-def _cells(alloc: Refinement, ways: Mapping[str, Ways], around: Around) -> tuple[tuple[Index, ...], tuple[Affine, ...]]:
-    """Loops over all partial results, and their subscripts; the loops of `ways` keep their names."""
+def _cells(
+    alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around
+) -> tuple[tuple[Index, ...], tuple[Affine, ...]]:
+    """Loops over all partial results, and their subscripts; loops keep their names, so that they are bound alike."""
     rank = len(alloc.type.sizes) - len(ways)
     taken = {*around.ranges, *ways}
     loops: list[Index] = []
     cell: list[Affine] = []
     for d, size in enumerate(alloc.type.sizes[:rank]):
         if size > 1:
-            loops.append(Index(claim(f"{alloc.into}_{d}", taken), size))
+            loops.append(Index(claim(_alone(use.forms[d]) or f"{alloc.into}_{d}", taken), size))
         cell.append(Affine.var(loops[-1].name) if size > 1 else Affine())
     return (*loops, *(Index(n, w.size) for n, w in ways.items())), (*cell, *(Affine.var(n) for n in ways))
 
 
+def _alone(form: Affine) -> str:
+    """The one loop that moves a subscript step by step; "" for any other form."""
+    return form.terms[0][0] if form.terms and form == Affine.var(form.terms[0][0]) else ""
+
+
 def _start(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around) -> Stage:
     assert use.agg is not None
-    loops, cell = _cells(alloc, ways, around)
+    loops, cell = _cells(alloc, use, ways, around)
     dtype = alloc.type.dtype
     body = (Const("$z", use.agg.identity(dtype), dtype), Store("acc", "$z"))
     return Stage(f"{alloc.into}_start", loops, (), (Use("acc", alloc.into, cell, Direction.OUT),), body)
 
 
-def _finish(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around) -> Stage:
-    loops, cell = _cells(alloc, ways, around)
-    into = replace(use, name="out", forms=cell[: len(cell) - len(ways)])
-    uses = (Use("part", alloc.into, cell, Direction.IN), into)
-    return Stage(f"{alloc.into}_merge", loops, (), uses, (Load("$a", "part"), Store("out", "$a")))
+def _finish(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around) -> Iterator[Stage]:
+    """Vectors of partial results into the first one, then its lanes into the cell."""
+    body = (Load("$a", "part"), Store("out", "$a"))
+    one = {n: replace(w, size=w.lanes) if w.lanes > 1 and w.size % w.lanes == 0 else w for n, w in ways.items()}
+    loops, cell = _cells(alloc, use, one, around)
+    for n, w in ways.items():
+        if w.size > one[n].size:
+            copy = Index(
+                claim(f"{n}_copy", {*around.ranges, *(i.name for i in loops)}), w.size // w.lanes - 1, bind=Bind.UNROLL
+            )
+            step = {n: Affine.var(n) + Affine.var(copy.name, w.lanes) + w.lanes}
+            part = Use("part", alloc.into, tuple(c.substitute(step) for c in cell), Direction.IN)
+            out = Use("out", alloc.into, cell, Direction.INOUT, agg=use.agg)
+            yield Stage(f"{alloc.into}_{n}", (copy, *loops), (), (part, out), body)
+    out = replace(use, name="out", forms=cell[: len(cell) - len(ways)])
+    yield Stage(f"{alloc.into}_merge", loops, (), (Use("part", alloc.into, cell, Direction.IN), out), body)

@@ -18,7 +18,7 @@ SIDE = 16
 """Vectors of a tile at most: with what the shuffles make of them they fill a register file of 32, and code grows with their square."""
 
 
-def turned(stage: Stage, along: str, lanes: int, name: str, around: Around) -> Node:
+def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around) -> Node:
     """A copy that writes along one loop and reads along another, by tiles that are transposed in registers.
 
     The stage itself where no loop is contiguous in what it reads.

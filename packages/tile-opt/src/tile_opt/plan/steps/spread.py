@@ -20,11 +20,13 @@ from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.combine import Total, identities
 from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
 from tile_opt.plan.steps.homes import Home, in_group, is_plain, private, row_part, sized
-from tile_opt.plan.steps.parts import DEVICE_MEMORY, inner_and_edges, item_kernel, synchronised
+from tile_opt.plan.steps.parts import DEVICE_MEMORY, STATIC, inner_and_edges, item_kernel, synchronised
 from tile_opt.plan.steps.pieces import in_pieces, row_operands
-from tile_opt.plan.tree import REGISTER, Nest, Node, Straight
+from tile_opt.plan.tree import ARRAY, REGISTER, Nest, Node, Straight
 
 INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
+MOST_CELLS = 64
+"""Partial results of an item, each with code of its own."""
 ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
 
 
@@ -126,13 +128,14 @@ class Spread:
         if whole is None or not over:
             return [*pieces], []
         assert whole.agg is not None
-        digits = tuple(sorted(self.inner, key=lambda d: d.index.bind is Bind.VECTOR))
+        digits = self._cells(stage, whole)
         partial = self._partial(stage, whole, digits)
         into = replace(whole, buffer=partial.into, forms=tuple(Affine.var(d.index.name) for d in digits) or (Affine(),))
         start = identities(f"{stage.name}_start", partial, whole.agg, tuple(d.index for d in digits))
         merging = [replace(p, uses=tuple(into if u.name == into.name else u for u in p.uses)) for p in pieces]
-        rank = len(self.homes[whole.buffer].alloc.type.sizes)
-        total = Total(partial, whole.buffer, whole.agg, rank, tuple(i.name for i in over)).straight()
+        dims = tuple(d.index.name for d in digits)
+        cell = tuple(f.substitute(self._forms(stage)) for f in self.homes[whole.buffer].use(whole).forms)
+        total = Total(partial, dims, whole.buffer, cell, whole.agg, tuple(i.name for i in over)).straight()
         operands = frozenset(u.name for u in row_operands(self.view, stage, self.own) if u.buffer in self.staged)
         if not operands:
             return [start, *merging, total], [partial]
@@ -150,11 +153,26 @@ class Spread:
         size = min(step, prod(self.loops[n].range for n in stage.loop_names)) if alone else step
         return in_pieces(self.view, merging, operands, frozenset(d.index.name for d in own), place, size, self.taken)
 
+    def _cells(self, stage: Stage, merged: Use) -> tuple[Digit, ...]:
+        """What an item has a partial result for each of: its shared iterations, and those of own loops that are not summed."""
+        moved = {n for f in merged.forms for n in f.names}
+        kept = [d for n in stage.loop_names if n in moved for d in self._inside(n)]
+        digits = sorted((*kept, *self.inner), key=lambda d: d.index.bind is Bind.VECTOR)
+        if prod(d.index.range for d in digits) > MOST_CELLS:
+            raise ValueError(f"each item of {stage.name!r} would keep more than {MOST_CELLS} partial results")
+        return tuple(digits)
+
+    def _forms(self, stage: Stage) -> dict[str, Affine]:
+        """The loops of a stage, as forms of their digits."""
+        names = (*(i.name for i in self.view.loops), *stage.loop_names)
+        return {n: self.splits[n].form for n in names if self.splits[n].digits}
+
     def _partial(self, stage: Stage, merged: Use, digits: tuple[Digit, ...]) -> Refinement:
         """Registers for an item's partial result of each of its shared iterations."""
         name = claim(f"{merged.buffer}_partial", self.taken)
         alloc = Refinement(Direction.ALLOC, name, "", (), self.view.type_of(merged.buffer))
-        return sized(alloc, tuple(d.index.range for d in digits) or (1,), REGISTER)
+        static = all(d.index.bind in STATIC for d in digits)
+        return sized(alloc, tuple(d.index.range for d in digits) or (1,), REGISTER if static else ARRAY)
 
     def _reduced(self, stage: Stage, merged: Use | None) -> tuple[Index, ...]:
         """Items' indexes of the own loops that what `stage` merges into does not move with."""
@@ -174,9 +192,14 @@ class Spread:
         moved = replace(stage, loops=_nested(digits), uses=uses, constraints=())
         moved = moved.substitute({s.loop: s.form for s in splits if s.digits} | self._gone(stage, digits))
         kept = tuple(_of_all_lanes(c, splits) for c in stage.constraints)
-        limits = tuple(c for s in splits if s is not tail for c in s.inside())
+        limits = () if self._starts(stage) else tuple(c for s in splits if s is not tail for c in s.inside())
         alone = () if tail is None else self.splits[tail.loop].first()
         return replace(moved, constraints=(*kept, *limits, *alone, *self._alone(stage)))
+
+    def _starts(self, stage: Stage) -> bool:
+        """It only starts what each item has for itself: items beyond the edges may do so, too, and then combine something."""
+        own = all(u.buffer in self.homes and not self.homes[u.buffer].shared for u in stage.uses)
+        return own and not stage.constraints and not any(u.reads for u in stage.uses)
 
     def _gone(self, stage: Stage, digits: list[Digit]) -> dict[str, Affine]:
         """Digits that a tail does without: the cells of the first ones are used."""

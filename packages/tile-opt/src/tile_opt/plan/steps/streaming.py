@@ -1,0 +1,31 @@
+"""Stores that pass the caches by: only where they fill whole lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tile_opt.kernel.view import Stage, Use
+from tile_opt.plan.tree import Around
+
+LINE = 64
+"""Bytes: a line that is written in parts, at different times, goes to memory once for each part."""
+LONG = 16
+"""Lines in sequence from which on the parts at both ends do not count."""
+
+
+def lines_filled(stage: Stage, around: Around) -> Stage:
+    """The stage without the hint to stream what it writes where lines stay half written."""
+    uses = tuple(replace(u, hint="") if u.hint and u.writes and not _fills(u, stage, around) else u for u in stage.uses)
+    return stage if uses == stage.uses else replace(stage, uses=uses)
+
+
+def _fills(use: Use, stage: Stage, around: Around) -> bool:
+    """What the innermost loops write in sequence is long, or is whole lines wherever the other loops are."""
+    ranges = {n: high + 1 for n, (_, high) in around.ranges.items()} | {i.name: i.range for i in stage.loops}
+    strides = [(around.stride(use, n), count) for n, count in reversed(ranges.items()) if count > 1]
+    run, width = 1, around.buffers[use.buffer].type.dtype.bytes
+    while strides and strides[0][0] in (0, run):
+        stride, count = strides.pop(0)
+        run *= count if stride else 1
+    rest = [run, *(stride for stride, _ in strides)]
+    return run * width >= LONG * LINE or all(stride * width % LINE == 0 for stride in rest)
