@@ -28,6 +28,7 @@ from tile_ir.semtree.nodes import (
     Type,
     Unary,
     Unroll,
+    Var,
     WorkId,
 )  # fmt: skip
 

@@ -111,9 +111,10 @@ class OpenCLPrinter(MatrixExpressions):
             self._intervals.known[name] = interval
 
     def write_assign(self, node: Assign) -> None:
-        if node.name not in self._waiting:
-            return super().write_assign(node)
-        self.line(f"{self.lookup(node.name)} = {self._as_in_memory(node.value)};")
+        if node.name in self._waiting:
+            self.line(f"{self.lookup(node.name)} = {self._as_in_memory(node.value)};")
+        else:
+            super().write_assign(node)
 
     def _as_in_memory(self, value: Expr) -> str:
         """The bits of a loaded value, of a variable that holds such, or of zero."""

@@ -29,7 +29,7 @@ SUSTAINED = 0.94
 """Share of the issue rate that straight-line code reaches: register banks and dispatch take the rest."""
 ALONE = 1.12
 """Cycles from one instruction of a sub-group to the next where no other sub-group fills the gaps."""
-LONELY = 1.12
+LONELY = 1.15
 """Times as long that steps take where nobody else works while all items of a group wait for one another."""
 SCATTERED = 4.5
 """Times its bytes that a store costs whose lanes write one element each out of a few."""
@@ -383,7 +383,8 @@ class GroupCost:
         around = steps / (self.own[tile.stepped] / tile.deep) if tile.staged else 1.0
 
         def cycles(together: int) -> float:
-            one = step.cycles(together, self.occupancy.slots) * (LONELY if step.resident == 1 else 1)
+            alone = together == 1 and step.subgroups > self.occupancy.slots
+            one = step.cycles(together, self.occupancy.slots) * (LONELY if alone else 1)
             if tile.staged and tile.ahead:
                 one = max(one, latency * AHEAD)
             return steps * one + (1 + around) * latency / together + latency + self._meeting(tile)

@@ -43,6 +43,8 @@ TEAMS = (1, 2, 4)
 FINALISTS = 5
 OPTIMISM = 1.2
 """Times longer than `GroupCost` says that staged tiles take beside windows, as far as was measured."""
+FEW = 12
+"""Iterations of a reduction for which a copy in local memory does not pay, whether or not anything slides along it."""
 NARROW_WINDOW = 64
 """Points of a window that may be whole in a step."""
 
@@ -157,19 +159,13 @@ class TileSpace:
         while True:
             if tile.count >= self.subgroup and tile.count > seen:
                 seen = tile.count
-                yield from self._places(tile)
+                yield tile
             options = [g for n in self.work.shared for g in self._more(tile, n)]
             if not options:
                 if tile.count < self.subgroup:
-                    yield from self._places(tile)
+                    yield tile
                 return
             tile = min(options, key=self._appetite)
-
-    def _places(self, tile: Tile) -> Iterator[Tile]:
-        """With operands in local memory; read from where they are, too, where a reduction is over before that pays."""
-        yield tile
-        if prod(self.work.own.values()) <= NARROW_WINDOW:
-            yield replace(tile, staged=False)
 
     def _more(self, tile: Tile, loop: str) -> Iterator[Tile]:
         """The tile with more items along a loop: twice as many, or all that it has."""
@@ -256,10 +252,11 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     if work is None or not target.machine.is_gpu or target.settings.use_global:
         return
     space, windows = TileSpace(work, target), WindowSpace(work, target)
+    near = windows.best() if space.windows or prod(work.own.values()) <= FEW else []
     found: list[tuple[float, Callable[[], Plan]]] = []
     for r in space.best():
         found.append((OPTIMISM * r.cost.seconds, GroupPlan(work, r.tile, r.cost, space.costs).plan))
-    for f in windows.best():
+    for f in near:
         found.append((f.cost.seconds, partial(window_plan, windows, f)))
     for _, plan in sorted(found, key=lambda pair: pair[0]):
         yield plan()
