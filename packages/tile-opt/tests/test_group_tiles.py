@@ -192,7 +192,7 @@ def changed(view: KernelView, target: Target, **changes: Any) -> Iterator[Plan]:
     for ranked in space.best():
         tile = replace(ranked.tile, **({"ways": 1, "split": "", "staged": True} | changes))
         cost = space.costs.cost(tile)
-        if cost is not None:
+        if cost is not None and tile.count <= target.settings.threads:
             yield GroupPlan(work, tile, cost, space.costs).plan()
 
 
