@@ -43,6 +43,8 @@ LONGEST, ELEMENTS = 0.05, 2e7
 ROUNDS = 20
 DISTINCT = 1.1
 """Plans whose times all lie this close to each other have no order to predict."""
+SAME_MEASURED, SAME_PREDICTED = 1.05, 1.02
+"""Times this close to each other share a rank: another run would measure another order, and the model knows no smaller differences."""
 console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
 
 
@@ -73,7 +75,9 @@ class Order:
     @property
     def correlation(self) -> float:
         """Spearman's: that of the ranks, equal times sharing theirs."""
-        predicted, measured = (_ranks([t[n] for t in self.times]) for n in (0, 1))
+        predicted, measured = (
+            _ranks([t[n] for t in self.times], same) for n, same in enumerate((SAME_PREDICTED, SAME_MEASURED))
+        )
         if predicted.std() == 0 or measured.std() == 0:
             return 0.0
         return float(np.corrcoef(predicted, measured)[0, 1])
@@ -159,8 +163,13 @@ def _orders(case: str, low: Lowered, plans: int) -> Iterator[Order]:
             yield Order(case, kernel, tuple(times))
 
 
-def _ranks(values: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    _, place, often = np.unique(np.round(values, 9), return_inverse=True, return_counts=True)
+def _ranks(values: Sequence[float], same: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Places in ascending order; values up to `same` times the least of their group share the middle of their places."""
+    first, groups = 0.0, dict[float, float]()
+    for value in sorted(values):
+        first = value if value > same * first else first
+        groups[value] = first
+    _, place, often = np.unique([groups[v] for v in values], return_inverse=True, return_counts=True)
     return (np.cumsum(often) - (often - 1) / 2)[place]
 
 

@@ -27,6 +27,11 @@ FAMILIES = ("gpu-nvidia", "gpu-amd")
 KERNELS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
     "short-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (65536, 256)}, "float32"),
     "long-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (512, 65536)}, "float16"),
+    "kept-columns": (
+        """function (X[M, N]) -> (R) {
+            T[z, j : 1, N] = >(X[i, j]), z < 1; E = exp(X - T); S[z, j : 1, N] = +(E[i, j]), z < 1; R = E / S; }""",
+        {"X": (2048, 16384)}, "float32",
+    ),
     "columns": ("function (X[M, N]) -> (R) { R[j : N] = +(X[i, j]); }", {"X": (8192, 4096)}, "float32"),
     "statistics": (
         "function (X[N, C, H, W]) -> (R) { R[c : C] = +(X[n, c, h, w]); }", {"X": (64, 64, 112, 112)}, "bfloat16",

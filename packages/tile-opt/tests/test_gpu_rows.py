@@ -250,3 +250,10 @@ def test_lanes_agree_on_multiples_of_their_number(constraint: Affine, agree: boo
     if agree and "m" not in constraint.names:
         for first in range(0, 32, 4):
             assert len({constraint.evaluate({"n": first + lane}) >= 0 for lane in range(4)}) == 1
+
+
+def test_scans_of_many_blocks_fall_back_to_single_elements() -> None:
+    """An item would keep a total of each block: too many, so that it takes an element by itself."""
+    on = target(cores=64)
+    on = replace(on, passes=(PassConfig("scan", options={"block": 4}), *on.passes[1:]))
+    agree(stripe_of("function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[k, j]), i - k < M; }", X=(300, 4)), on)

@@ -70,7 +70,7 @@ def fetched(
 def test_lines_are_those_of_a_simulator(name: str, case: str) -> None:
     source, shapes = CASES[case]
     target = huge(processor(name))
-    model, simulated = fetched(source, target, shapes)
+    model, simulated = fetched(source, target, shapes, IN_PLACE if source == MATMUL else "")
     for lines, right in zip(model, simulated, strict=True):
         assert right / 1.4 - 40 <= lines <= right * 1.4 + 40, (model, simulated)
 
@@ -119,3 +119,18 @@ def test_random_pages_lose_about_what_the_expectation_says(name: str) -> None:
     counts = [c for lines in traffic(read(block), target.machine).values() for c in lines.values()]
     simulated = misses(in_random_pages(trace(block), 4096), target.machine.caches[:2])
     assert simulated[1] - 2500 <= sum(c[1] for c in counts) <= simulated[1] + 2500
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(("rows", "columns"), [(300, 1024), (40, 1024), (700, 1024)])
+def test_translations_are_those_of_a_simulator(name: str, rows: int, columns: int) -> None:
+    target = processor(name)
+    small = replace(machine(name).pages, huge_from=0)
+    target = replace(target, machine=replace(target.machine, pages=small))
+    block = kernel(MATMUL, target, parse_plans(IN_PLACE), A=(12, rows), B=(rows, columns))
+    counts = [c for lines in traffic(read(block), target.machine).values() for c in lines.values()]
+    levels = [Cache(1, t.entries * 4096, t.entries, 4096) for t in target.machine.pages.tlbs]
+    simulated = misses(trace(block), levels)
+    model = [sum(c[3 + n] for c in counts if len(c) > 3) for n in range(len(levels))]
+    for found, right in zip(model, simulated, strict=True):
+        assert right / 1.5 - 200 <= found <= right * 1.5 + 200, (model, simulated)

@@ -18,6 +18,7 @@ from tile_ir.program.nodes import TensorType
 from tile_ir.stripe.nodes import Block, Direction, Program
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import kernels_of
+from tile_opt.passes.choosing import Chosen
 from tile_opt.pipeline import optimize, schedule
 from tile_opt.translate import to_stripe
 
@@ -83,6 +84,15 @@ def test_kernels_stay_apart_where_memory_is_fast() -> None:
         SLOW, memory=Memory(one_core=Bandwidths(999, 999, 999)), caches=(Cache(1, 256, 4), Cache(2, 2048, 8))
     )
     assert not pipelines(optimize(stripe(BLUR, A=(400, 300), K=(5,)), replace(TINY, machine=fast)))
+
+
+def test_choices_carry_both_times() -> None:
+    """Fusing lost the accumulators of one pass, so there was no forecast of that; tiles were expected to pay."""
+    choices = schedule(stripe(BLUR, A=(40, 21), K=(5,)), TINY).choices
+    fused, tiled = [c for c in choices if (c.producer, c.consumer) == ("B", "C")]
+    assert fused.chosen is Chosen.APART and fused.reason and fused.together is None
+    assert tiled.chosen is Chosen.TILED and tiled.together is not None and tiled.apart is not None
+    assert tiled.together < tiled.apart
 
 
 # --- random programs ---------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class OpenCLBatch(Batch):
         else:
             command, pick = self._only
             event = self._lanes.submit(command, pick([*buffers, *self._kept] if self._kept else buffers), dependencies)
-        self._lanes.flush()
+        self._lanes.begin()
         return event
 
     def _commands(self, queue: binding.RawQueue, buffers: Sequence[Any], waits: Waits) -> binding.RawEvent:

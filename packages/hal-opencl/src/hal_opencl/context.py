@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 
 import numpy as np
@@ -33,7 +34,7 @@ class DeviceContext:
         """Kernels work on the very bytes the host sees, so that a mapping is only a wait (PoCL on a CPU): each map and
         unmap command would cost a wake-up of the device's thread, about 20 µs."""
         self.pool = self._new_pool()
-        self.lanes = Lanes(self._make_queue, alone, self.pool.trim)
+        self.lanes = Lanes(self._make_queue, alone, self.pool.trim, prompt=self._is_nvidia)
         self.guard = self.lanes.guard
         self.alignment = info.alignment
 
@@ -87,6 +88,11 @@ class DeviceContext:
             if any(not event.over for event in block.uses.values()):
                 self._lingering.appendleft(block)
                 return
+
+    @property
+    def _is_nvidia(self) -> bool:
+        """Its driver begins with what is enqueued within a millisecond (tried on Linux), and a flush costs 1.3 µs."""
+        return self.info.kind == "gpu" and "nvidia" in self.info.platform.lower() and sys.platform == "linux"
 
     @property
     def is_pocl(self) -> bool:

@@ -152,9 +152,17 @@ class Lanes:
     """The queues of one device, made when first used."""
 
     def __init__(
-        self, make: Callable[[bool], binding.RawQueue], guard: Guard | None, relieve: Callable[[], None]
+        self,
+        make: Callable[[bool], binding.RawQueue],
+        guard: Guard | None,
+        relieve: Callable[[], None],
+        prompt: bool = False,
     ) -> None:
-        """`relieve` gives memory back to the device, for a command that found too little."""
+        """`relieve` gives memory back to the device, for a command that found too little.
+
+        A `prompt` device begins without a flush.
+        """
+        self._prompt = prompt
         self._make = make
         self._shared = guard
         self.guard: Guard = guard or nullcontext()
@@ -339,6 +347,11 @@ class Lanes:
                 self._dirty.pop().flush()
             except KeyError:  # another thread was quicker
                 return
+
+    def begin(self) -> None:
+        """Flush, unless the device begins by itself with whatever is enqueued."""
+        if not self._prompt:
+            self.flush()
 
     def finish(self) -> None:
         """Wait until all that is enqueued is over; OpenCL's error when the device is lost."""

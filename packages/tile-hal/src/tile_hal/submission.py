@@ -158,12 +158,12 @@ class Prepared:
         for buffer, size in zip(bindings, self._sizes, strict=True):
             if buffer.nbytes < size:
                 raise self._too_small(bindings)
-        if dependencies:
-            dependencies = flatten(dependencies)
         if self._batch is not None and not profile:
             event = self._batch.run(bindings, dependencies)
             if event is not None:
                 return event
+        if dependencies:
+            dependencies = flatten(dependencies)
         if self._single is None:
             return self._run_steps(bindings, dependencies, profile)
         run, pick = self._single

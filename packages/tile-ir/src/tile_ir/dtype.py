@@ -39,6 +39,8 @@ class DType(Enum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
 
+    __hash__ = object.__hash__  # members are unique, and Enum's own goes by way of Python code
+
     def __str__(self) -> str:
         return self.value
 

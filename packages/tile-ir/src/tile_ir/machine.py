@@ -70,8 +70,8 @@ class Ports:
     """Instructions of all kinds, scalar ones (addresses, loop control) included."""
     fma_latency: float = 4
     add_latency: float = 4
-    exposed: float = 0.15
-    """Share of the shorter of two demands, such as arithmetic and a cache's traffic, that shows although they overlap."""
+    exposed: float = 0.26
+    """What the shorter of two equal demands, such as arithmetic and a cache's traffic, adds although they overlap."""
     window: int = 320
     """Instructions among which independent ones are found; 0 where they run in order."""
     mispredict: float = 15

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tile_ir.program.nodes import Program
 
     from tile_opt.passes import Pass
+    from tile_opt.passes.choosing import Choice
     from tile_opt.passes.scheduling import Decision
     from tile_opt.plan.plan import Plan
     from tile_opt.plan.text import Plans
@@ -44,6 +45,8 @@ class Compiled:
     """What was run on the unscheduled program, in order."""
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, "Decision"])
     """What was decided for each kernel, by the name of its block."""
+    choices: tuple[Choice, ...] = ()
+    """What was fused, tiled together, computed again or stored, and why."""
 
     @property
     def plans(self) -> Plans:
@@ -98,7 +101,9 @@ def _compiled(
         from tile_opt.lowering.endless import refuse_endless
 
         refuse_endless(kernels, written)
-    return Compiled(program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions)
+    return Compiled(
+        program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions, scheduled.choices
+    )
 
 
 def stripe_after(

@@ -104,15 +104,21 @@ def claim(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> tuple[Ticket, 
     """Enter work on these tensors: its ticket, and the events it must wait for. `started` must follow."""
     ticket = Ticket()
     with _lock:
-        waits: list[Event] = []
-        for tensor in reads:
-            if tensor.pending_write is not None:
-                waits += _before_read(tensor)
-        for tensor in writes:
-            if tensor.pending_write is not None or tensor.pending_reads:
-                waits += _before_write(tensor)
-        _enter(ticket, reads, writes)
+        waits = awaited(reads, writes)
+        enter(ticket, reads, writes)
     return ticket, waits
+
+
+def awaited(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> list[Event]:
+    """What work on these tensors must wait for. While `alone`, until the work is entered."""
+    waits: list[Event] = []
+    for tensor in reads:
+        if tensor.pending_write is not None:
+            waits += _before_read(tensor)
+    for tensor in writes:
+        if tensor.pending_write is not None or tensor.pending_reads:
+            waits += _before_write(tensor)
+    return waits
 
 
 def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct, arrays: Iterable[object]) -> bool:
@@ -128,7 +134,7 @@ def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct,
                 tensor.writes += 1
             return direct.run(*arrays)
         ticket = Ticket()
-        _enter(ticket, reads, writes)
+        enter(ticket, reads, writes)
     try:
         return direct.run(*arrays)
     finally:
@@ -140,15 +146,16 @@ def _untouched(tensor: Tracked) -> bool:
     return not (_before_read(tensor) or _before_write(tensor))
 
 
-def _enter(ticket: Ticket, reads: Sequence[Tracked], writes: Sequence[Tracked]) -> None:
+def enter(work: Event, reads: Sequence[Tracked], writes: Sequence[Tracked]) -> None:
+    """Note work on these tensors, while `alone`."""
     for tensor in reads:
         pending = tensor.pending_reads
         # Asking costs; at doubling lengths it is a small part of a call, whatever is pending.
         if len(pending) >= _ASKED and len(pending) & (len(pending) - 1) == 0:
             pending[:] = [e for e in pending if not e.done]
-        pending.append(ticket)
+        pending.append(work)
     for tensor in writes:
-        tensor.pending_write, tensor.pending_reads = ticket, []
+        tensor.pending_write, tensor.pending_reads = work, []
         tensor.writes += 1
 
 

@@ -138,6 +138,10 @@ class KernelReport:
     schedule: ScheduleReport
     roofline: Roofline | None
     """None when the kernel does no arithmetic or moves nothing."""
+    seldom: str = ""
+    """When it runs, where that is not in every run."""
+    parts: tuple[tuple[str, PlanReport], ...] = ()
+    """(name, plan) of the kernels that run on its tiles one after the other, if there are such."""
 
     @property
     def intensity(self) -> float:
@@ -169,6 +173,19 @@ class MemoryReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ChoiceReport:
+    """What became of the kernels that compute `producer` and `consumer`: "fused", "tiled", "inlined", "apart" or "stored"."""
+
+    chosen: str
+    producer: str
+    consumer: str
+    together: float | None
+    """Seconds that a forecast gives for one kernel, where it was asked; and for kernels of their own."""
+    apart: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramReport:
     """A whole compilation."""
 
@@ -181,6 +198,8 @@ class ProgramReport:
     """Compile time per stage, in order."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     """Text of every Tile source, by name."""
+    choices: tuple[ChoiceReport, ...] = ()
+    """Between kernels, in the order in which they were made."""
 
     @property
     def operations(self) -> int:

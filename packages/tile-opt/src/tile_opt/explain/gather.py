@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tile_ir.diagnostics import Span
 from tile_ir.kernels import BufferKind, Kernel, KernelList, StepKind
@@ -15,12 +16,14 @@ from tile_ir.target import HardwareSettings
 from tile_opt.analysis import Sets, analyze
 from tile_opt.blocks.tree import main_of
 from tile_opt.compiler import Compiled
-from tile_opt.explain.data import KernelReport, MemoryReport, PlanReport, ProgramReport, Roofline
-from tile_opt.explain.plans import planned, unplanned
+from tile_opt.explain.data import ChoiceReport, KernelReport, MemoryReport, PlanReport, ProgramReport, Roofline
+from tile_opt.explain.plans import part_plan, planned, tiled, unplanned
 from tile_opt.explain.structure import origins, schedule_of
 from tile_opt.explain.tables import flatten_table
 from tile_opt.kernel.view import KernelView, open_kernel
 
+ONCE = "once, when the program is prepared: it depends on constants alone"
+BOUND = "again only when a bound tensor was written to"
 Implied = Mapping[tuple[Span | None, tuple[Affine, ...]], tuple[Affine, ...]]
 
 
@@ -36,18 +39,24 @@ def report(
     launches = Counter(s.kernel for s in kernels.steps if s.kind is StepKind.KERNEL)
     implied = _implied(compiled)
     reports: list[KernelReport] = []
+    seldom = {s.kernel: ONCE if s.once else BOUND for s in kernels.steps if s.once or s.bound}
     for number, kernel in enumerate(kernels.kernels):
         often = launches[number]
         seconds = (measured or {}).get(kernel.stripe.name)
         each = None if seconds is None or not often else seconds / often
         decision = compiled.decisions.get(kernel.stripe.name)
-        if decision is None:
-            parts = compiled.decisions if len(kernels.kernels) == 1 else None
-            plan, flat = unplanned(kernel.stripe, each, parts), _flat(compiled, kernel)
-        else:
+        parts = [(name, d) for name, d in compiled.decisions.items() if d.within == kernel.stripe.name]
+        if decision is not None:
             plan = planned(kernel, decision, kernels.target, candidates=candidates, measured=each)
             flat = [decision.view]
-        reports.append(_kernel(kernel, often, flat, plan, kernels.target.settings, implied))
+        elif parts:
+            plan, flat = tiled(kernel, kernels.target, each), [d.view for _, d in parts]
+        else:
+            others = compiled.decisions if len(kernels.kernels) == 1 else None
+            plan, flat = unplanned(kernel.stripe, each, others), _flat(compiled, kernel)
+        made = _kernel(kernel, often, flat, plan, kernels.target.settings, implied)
+        within = tuple((name, part_plan(d)) for name, d in parts)
+        reports.append(replace(made, seldom=seldom.get(number, ""), parts=within))
     spans = [s for k in kernels.kernels for s in origins(k.stripe)]
     return ProgramReport(
         name=compiled.program.name,
@@ -57,6 +66,10 @@ def report(
         memory=_memory(kernels),
         seconds=dict(compiled.timings),
         sources={s.source.name: s.source.text for s in spans},
+        choices=tuple(
+            ChoiceReport(c.chosen.value, c.producer, c.consumer, c.together, c.apart, c.reason)
+            for c in compiled.choices
+        ),
     )
 
 

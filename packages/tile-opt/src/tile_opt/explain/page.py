@@ -13,6 +13,7 @@ from tile_opt.explain.data import KernelReport, ProgramReport
 from tile_opt.explain.nest import legend, nest
 from tile_opt.explain.roofline import roofline_svg
 from tile_opt.explain.sections import (
+    choices,
     facts,
     flatten_html,
     fold,
@@ -40,7 +41,7 @@ def page(compiled: Compiled, report: ProgramReport) -> str:
     body = (
         f'<h1>{title}</h1><p class="sub">What the compiler made of it, and why.</p>{facts(report)}'
         f'<div class="card"><h2>Kernels</h2>{overview(report)}</div>'
-        f'<div class="card"><h2>Source</h2>{sources(report)}</div>'
+        f'<div class="card"><h2>Source</h2>{sources(report)}</div>{choices(report)}'
         f'<div class="two"><div class="card"><h2>Roofline</h2>{roofline_svg(report.kernels)}'
         "<p><em>Dots: the most that memory and arithmetic allow. Rings: what the cost model expects.</em></p>"
         f"<h2>Device buffers</h2>{memory_bars(report)}</div>"

@@ -50,6 +50,18 @@ def unplanned(kernel: Block, measured: float | None = None, parts: Mapping[str, 
     return PlanReport(kind, (*inside, *lines, *moved), measured=measured)
 
 
+def tiled(kernel: Kernel, target: Target, measured: float | None = None) -> PlanReport:
+    """For kernels whose parts run on tiles, each by a plan of its own."""
+    grid = ", ".join(f"{i.name}: {i.range}" for i in kernel.stripe.indexes)
+    return PlanReport(f"tile after tile ({grid})", prediction=predicted(kernel, target), measured=measured)
+
+
+def part_plan(decision: Decision) -> PlanReport:
+    """The plan of one part of a kernel."""
+    plan = decision.plan
+    return PlanReport(plan.reason or "loops", tuple(plan_lines(plan)), given=decision.given)
+
+
 def predicted(kernel: Kernel, target: Target) -> Prediction:
     """The cost model's view of a scheduled kernel."""
     found = estimate(kernel.stripe, target)

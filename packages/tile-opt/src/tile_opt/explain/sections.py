@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from tile_opt.explain.data import FlattenTable, KernelReport, PlanReport, ProgramReport
-from tile_opt.explain.text import candidate_text, constraint_lines, duration, schedule_lines, size, time_lines
+from tile_opt.explain.text import (
+    candidate_text,
+    choice_lines,
+    constraint_lines,
+    duration,
+    schedule_lines,
+    size,
+    time_lines,
+)
 
 MOST_CANDIDATES = 400
 
@@ -88,6 +96,14 @@ def _source_line(number_: int, line: str, kernels: list[int], all_: Sequence[Ker
     return f'<a href="#k{kernels[0]}" data-k="{mine}">{body}<u>{escape(names)}</u></a>'
 
 
+def choices(report: ProgramReport) -> str:
+    """What was fused, tiled, computed again or stored, and why."""
+    if not report.choices:
+        return ""
+    text = printable("\n".join(choice_lines(report.choices)))
+    return f'<div class="card"><h2>Choices between kernels</h2><pre>{text}</pre></div>'
+
+
 def bars(values: Mapping[str, float], shown: Mapping[str, str]) -> str:
     """Horizontal bars, the longest full."""
     most = max(values.values(), default=0) or 1
@@ -138,7 +154,9 @@ def plan_html(kernel: KernelReport) -> str:
     given = " – as given" if plan.given else ""
     text = f"<pre>{printable(chr(10).join(plan.lines))}</pre>" if plan.lines else ""
     listed = "".join(f'<li class="mono">{escape(line)}</li>' for line in schedule_lines(kernel.schedule, kernel.groups))
-    return f"<p><b>{escape(plan.kind)}</b>{given}</p>{text}{_times(plan)}<ul>{listed}</ul>{_candidates(plan)}"
+    seldom = f"<p>Runs {escape(kernel.seldom)}</p>" if kernel.seldom else ""
+    parts = "".join(f"<h4>{escape(name)}</h4><pre>{printable(chr(10).join(p.lines))}</pre>" for name, p in kernel.parts)
+    return f"{seldom}<p><b>{escape(plan.kind)}</b>{given}</p>{text}{parts}{_times(plan)}<ul>{listed}</ul>{_candidates(plan)}"
 
 
 def _times(plan: PlanReport) -> str:

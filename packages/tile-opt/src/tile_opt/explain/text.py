@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tile_opt.explain.data import (
+    ChoiceReport,
     FlattenTable,
     KernelReport,
     PlanCandidate,
@@ -15,6 +16,7 @@ from tile_opt.explain.data import (
 )
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+MOST_CHOICES = 100
 SHOWN = 2000
 """Candidates printed at most."""
 
@@ -22,6 +24,7 @@ SHOWN = 2000
 def text(report: ProgramReport) -> str:
     """The whole report: a section per kernel, then memory and compile time."""
     parts = [kernel_text(k) for k in report.kernels]
+    parts += ["\n".join(["Choices between kernels:", *choice_lines(report.choices)])] if report.choices else []
     m = report.memory
     memory = (
         f"Device buffers: {size(m.peak)} = inputs {size(m.inputs)} + outputs {size(m.outputs)} + constants "
@@ -37,14 +40,31 @@ def kernel_text(kernel: KernelReport) -> str:
     often = f", launched {kernel.launches} times" if kernel.launches != 1 else ""
     lines = [f"Kernel {kernel.name}: {groups} groups, {kernel.operations} operations, {kernel.bytes} bytes{often}"]
     lines += [f"  // {line}" for line in kernel.statements]
+    lines += [f"  Runs {kernel.seldom}"] if kernel.seldom else []
     for table in kernel.tables:
         lines += ["", f"  Stage {table.stage}", *(f"  {row}" for row in table_lines(table))]
     if kernel.output_operations:
         lines += ["", "  Output operations:", *(f"    {line}" for line in kernel.output_operations)]
     lines += ["", *(f"  {line}" for line in plan_lines(kernel.plan))]
+    for name, plan in kernel.parts:
+        lines += [f"  Part {name}", *(f"    {line}" for line in plan_lines(plan))]
     lines += [f"  {line}" for line in schedule_lines(kernel.schedule, kernel.groups)]
     lines += [f"  {line}" for line in roofline_lines(kernel)]
     return "\n".join(lines)
+
+
+def choice_lines(choices: Sequence[ChoiceReport]) -> list[str]:
+    """A line per choice: what was chosen, for whom, and the two times or the reason."""
+    rows = [(c.chosen, f"{c.producer} with {c.consumer}", _why(c)) for c in choices[:MOST_CHOICES]]
+    widths = [max((len(row[n]) for row in rows), default=0) for n in (0, 1)]
+    more = [f"  and {len(choices) - MOST_CHOICES} more"] if len(choices) > MOST_CHOICES else []
+    return [f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {why}" for a, b, why in rows] + more
+
+
+def _why(choice: ChoiceReport) -> str:
+    if choice.together is None or choice.apart is None:
+        return choice.reason
+    return f"{duration(choice.together)} together, {duration(choice.apart)} apart expected"
 
 
 def table_lines(table: FlattenTable) -> list[str]:

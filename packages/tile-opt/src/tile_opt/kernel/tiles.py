@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -42,16 +41,6 @@ class Tiled:
     boxes: tuple[Refinement, ...]
     views: tuple[KernelView, ...]
 
-    @property
-    def tiles(self) -> int:
-        """How many there are."""
-        return prod(i.range for i in self.loops)
-
-    @property
-    def private(self) -> int:
-        """Bytes of the boxes of one tile."""
-        return sum(nbytes(box.type) for box in self.boxes)
-
     def pipeline(self) -> Pipeline:
         """One kernel of them all."""
         first, last = self.views[0].name, self.views[-1].name
@@ -60,15 +49,24 @@ class Tiled:
 
 def tiled(views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop]) -> Tiled:
     """The kernels with their rows cut to what a tile needs; `boxes` has the producer of each temporary."""
-    shapes = {b: _box(views[p], b, [(cut, cut.windows[p]) for cut in cuts]) for b, p in boxes.items()}
+    shapes = _boxes(views, boxes, cuts)
     parts = tuple(_part(view, k, boxes, shapes, cuts, views) for k, view in enumerate(views))
     return Tiled(tuple(cut.index for cut in cuts), tuple(shapes.values()), parts)
+
+
+def private_bytes(views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop]) -> int:
+    """Bytes of the boxes of one tile."""
+    return sum(nbytes(box.type) for box in _boxes(views, boxes, cuts).values())
 
 
 def numbers(views: Sequence[KernelView], loops: Sequence[str]) -> tuple[str, ...]:
     """Names for the loops over tiles that no kernel uses."""
     taken = {name for view in views for name in view.ranges}
     return tuple(claim(f"{loop}_tile", taken) for loop in loops)
+
+
+def _boxes(views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop]) -> dict[str, Refinement]:
+    return {b: _box(views[p], b, [(cut, cut.windows[p]) for cut in cuts]) for b, p in boxes.items()}
 
 
 def _box(view: KernelView, buffer: str, cuts: Sequence[tuple[TiledLoop, Window]]) -> Refinement:

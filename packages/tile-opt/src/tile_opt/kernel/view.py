@@ -9,7 +9,7 @@ sees whole buffers, so each of its accesses is one affine form per dimension ove
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from tile_ir.diagnostics import Span
@@ -119,12 +119,19 @@ class KernelView:
     constraints: tuple[Affine, ...] = ()
     block: Block | None = None
     """The block itself, where it is in no normal form and the view shows its loops only."""
+    _types: dict[str, TensorType] = field(init=False, repr=False, compare=False)
+    _local: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Both are asked for more often than anything else here.
+        object.__setattr__(self, "_types", {r.into: r.type for r in (*self.allocs, *self.refs)})
+        object.__setattr__(self, "_local", frozenset([r.into for r in self.allocs]))
 
     def type_of(self, buffer: str) -> TensorType:
-        return next(r.type for r in (*self.refs, *self.allocs) if r.into == buffer)
+        return self._types[buffer]
 
     def is_local(self, buffer: str) -> bool:
-        return any(r.into == buffer for r in self.allocs)
+        return buffer in self._local
 
     @property
     def ranges(self) -> dict[str, int]:

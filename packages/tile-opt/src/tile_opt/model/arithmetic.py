@@ -357,13 +357,7 @@ def _cost(name: str, dtype: DType, functions: Functions) -> tuple[str, float]:
 def crossing(access: Access, vector: Loop, bytes_: float, machine: Machine) -> float:
     """Share of accesses of so many bytes, neighbouring lanes of `vector` each, that touch two lines."""
     line = machine.caches[0].line if machine.caches else 64
-    strides = [t.stride * (vector.lanes if vector.name in t.loops else 1) for t in access.terms]
-    align = min((_power(v) for v in (*strides, access.offset) if v % line), default=line)
+    align = access.alignment(vector, line)
     if align >= bytes_:
         return 0.0
     return (bytes_ - max(align, access.dtype.bytes)) / line
-
-
-def _power(value: int) -> int:
-    """The largest power of two that divides a number."""
-    return value & -value

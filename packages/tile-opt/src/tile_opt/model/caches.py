@@ -7,10 +7,10 @@ hand for the next iteration; so a whole run of that loop fetches each distinct l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from tile_ir.machine import Cache, Machine
+from tile_ir.machine import Cache, Machine, Pages
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.model.footprint import Box, box, union
@@ -48,8 +48,21 @@ class _Node:
 def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
     """By `id` of each tree with statements: the lines its statements fetch, per buffer and level, in the whole kernel.
 
-    A kernel is taken to run again and again: what fits in a level is there when it starts.
+    A kernel is taken to run again and again: what fits in a level is there when it starts. Behind the caches, where pages
+    matter, follow those that each level of translations looks up.
     """
+    found = _traffic(tree, machine)
+    if not _many_pages(tree, machine):
+        return found
+    pages = _traffic(tree, replace(machine, caches=_translations(machine), pages=Pages()))
+    huge = machine.pages.huge_from
+    for number, lines in found.items():
+        for buffer, levels in lines.items():
+            levels += [0.0 if 0 < huge <= buffer.bytes else n for n in pages[number][buffer]]
+    return found
+
+
+def _traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
     walk = _Walk(tree, machine)
     root = _node(tree)
     walk.enter(root, frozenset())
@@ -59,8 +72,29 @@ def traffic(tree: Tree, machine: Machine) -> dict[int, Lines]:
     return found
 
 
+def _translations(machine: Machine) -> tuple[Cache, ...]:
+    """The levels that keep translations of addresses, as caches of pages."""
+    page, tlbs = machine.pages.bytes, machine.pages.tlbs
+    return tuple(Cache(n, t.entries * page, t.entries, page) for n, t in enumerate(tlbs, 1))
+
+
+def _many_pages(tree: Tree, machine: Machine) -> bool:
+    """Some loop steps over pages, of more than the nearest translations reach."""
+    pages = machine.pages
+    if machine.is_gpu or not pages.tlbs:
+        return False
+    reach = pages.tlbs[0].entries * pages.bytes
+    return any(
+        term.stride >= pages.bytes and term.stride * term.extent > reach
+        for leaf in tree.walk()
+        for access in leaf.accesses.values()
+        if not 0 < pages.huge_from <= access.buffer.bytes
+        for term in access.terms
+    )
+
+
 def _node(tree: Tree) -> _Node:
-    own = [a for a in tree.accesses.values() if not a.buffer.in_registers]
+    own = [a for a in tree.accesses.values() if not (a.buffer.in_registers or tree.passing(a))]
     inner = [_node(t) for t in tree.inner]
     return _Node(tree, own, inner, [*own, *(a for n in inner for a in n.below)])
 
@@ -80,7 +114,8 @@ class _Touched:
         """Find the boxes while the loops `fixed` stand still and all others run."""
         boxes = [box(a, fixed, self.line) for a in self.accesses]
         self.boxes = union(boxes, self.line) if len(boxes) > 1 else boxes
-        self.lines = min(sum(b.lines(self.line) for b in self.boxes), -(-self.buffer.bytes // self.line))
+        lines = sum([b.lines(self.line) for b in self.boxes])
+        self.lines = min(lines, -(-self.buffer.bytes // self.line))
 
 
 class _Walk:
@@ -110,28 +145,28 @@ class _Walk:
         total = part = sum(t.lines for t in touched)
         if self.split not in fixed and self.ways > 1:
             part = sum(t.lines / self.ways if t.moved else t.lines for t in touched)
+        strided = not self.hashed and self._strided(touched)
         return [
-            self._stays(cache, touched, part if private else total)
+            self._stays(cache, touched if strided else (), part if private else total)
             for cache, private in zip(self.caches, self.private, strict=True)
         ]
 
-    def _stays(self, cache: Cache, touched: Sequence[_Touched], lines: float) -> float:
+    def _stays(self, cache: Cache, strided: Sequence[_Touched], lines: float) -> float:
+        """The share of so many lines that stays; what is `strided` needs room in its sets."""
         full = lines * self.line / cache.bytes
         if full >= NONE_STAYS:
             return 0.0
         room = (NONE_STAYS - full) / (NONE_STAYS - ALL_STAY)
-        if self.hashed:
+        if not strided:
             return min(1.0, room)
-        crowd = max((self._crowd(cache, one) for one in touched), default=0.0)
-        ways = (
-            (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd + full > ANY_WAY and self._strided(touched) else 1.0
-        )
+        crowd = max(self._crowd(cache, one) for one in strided)
+        ways = (NO_WAY - crowd - full) / (NO_WAY - ANY_WAY) if crowd + full > ANY_WAY else 1.0
         return max(0.0, min(1.0, room, ways))
 
     def _strided(self, touched: Sequence[_Touched]) -> bool:
         """Most lines belong to short runs far apart."""
-        short = sum(t.lines for t in touched if any(b.rows and b.count >= MANY and b.run < SHORT for b in t.boxes))
-        return short > sum(t.lines for t in touched) / 2
+        boxes = [b for t in touched for b in t.boxes if b.rows and b.count >= MANY and b.run < SHORT]
+        return bool(boxes) and sum(b.lines(self.line) for b in boxes) > sum(t.lines for t in touched) / 2
 
     def _crowd(self, cache: Cache, one: _Touched) -> float:
         """Share of the ways of the sets that a buffer falls into, beyond its share of the whole cache."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +30,16 @@ class Estimate:
     def bound(self) -> str:
         """The name of the largest cause."""
         return self.causes[0].name if self.causes else "nothing"
+
+
+def overlapped(demands: Sequence[Cause], exposed: float) -> list[Cause]:
+    """The causes of demands that run at the same time: the longest nearly in full, the more of another the closer it comes.
+
+    Their sum is ``(a**p + b**p + ...)**(1/p)``, with p such that two equal demands take ``1 + exposed`` times as long as one.
+    """
+    power = log(2) / log(1 + exposed)
+    longest = max((c.seconds for c in demands), default=0.0)
+    if longest <= 0:
+        return []
+    total = longest * sum((c.seconds / longest) ** power for c in demands) ** (1 / power)
+    return [replace(c, seconds=c.seconds * (c.seconds / total) ** (power - 1)) for c in demands if c.seconds > 0]

@@ -29,6 +29,10 @@ START = 60
 """Instructions of an item before its first load and after its last store."""
 EXPOSED = 0.35
 """Share of an access's latency that an item waits for again where loads of one step follow those of another."""
+COLD = 3.5e-9
+"""Seconds until an instruction has come from memory where a kernel begins."""
+APART, CROWD = 0.1, 6.0
+"""Share of the lesser of arithmetic and traffic that is not hidden behind the other, and sub-groups that hide the rest."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,10 @@ class DirectCost:
         self.issue = max(self.rate, min(ports.issue, self.occupancy.slots))
         self.guarded = bool(work.main.constraints)
 
-    @cached_property
+    @property
     def out(self) -> Use:
         """Where the first result goes."""
-        local = self.work.view.is_local
-        return next(u for s in self.work.view.stages for u in s.uses if u.writes and not local(u.buffer))
+        return self.work.results[0]
 
     @cached_property
     def memory(self) -> float:
@@ -121,7 +124,11 @@ class DirectCost:
             "memory": self.memory,
         }
         limit = max(parts, key=lambda n: parts[n])
-        seconds = parts[limit] + 0.2 * (sum(parts.values()) - parts[limit]) + self.machine.launch.kernel
+        busy_for, moved = parts["arithmetic"], max(parts["cache"], parts["memory"])
+        apart = APART + CROWD / (resident * subgroups)
+        seconds = (
+            max(busy_for, moved) + apart * min(busy_for, moved) + COLD * self._code(tile) + self.machine.launch.kernel
+        )
         peak = self.machine.cores * self.rate * occ.subgroup * clock
         share = self.work.points * self.work.slots / peak / seconds
         return Cost(seconds, share, limit, registers, resident, groups, parts)
@@ -151,6 +158,13 @@ class DirectCost:
         together = subgroups * max(arithmetic / self.rate, issued / self.issue, path)
         alone = issued + path + self._latency * (1 + EXPOSED * (repeats - 1))
         return together, alone
+
+    def _code(self, tile: DirectTile) -> float:
+        """Instructions of the kernel."""
+        counts = dict(tile.each) | self.inner(tile)
+        points = tile.cells * prod(self.inner(tile).values()) * self.work.slots
+        moved = sum(o.distinct(counts) for o in self.work.operands) + tile.cells
+        return START + (points + moved * (1 + ACCESS)) / tile.lanes
 
     def _stride(self, use: Use, loop: str) -> int:
         return flat_stride(self.work.view, use, loop)

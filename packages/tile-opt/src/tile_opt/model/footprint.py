@@ -25,13 +25,25 @@ class Box:
         """Runs."""
         return prod(n for _, n in self.rows)
 
+    def covers(self, other: Box) -> bool:
+        """The other lies within this one's first run."""
+        end = other.start + other.run + sum(stride * (count - 1) for stride, count in other.rows)
+        return self.start <= other.start and end <= self.start + self.run
+
     def lines(self, line: int) -> float:
         """Distinct lines; runs that do not start on one touch a further one with some likelihood."""
-        return self.count * _lines(self.run, self._aligned(line), line)
+        aligned = self._aligned(line)
+        each = -(-self.run // line) if aligned >= line else max(1.0, (self.run + line - aligned) / line)
+        for _, count in self.rows:
+            each *= count
+        return each
 
     def _aligned(self, line: int) -> int:
         """Bytes of which every run's start is a multiple."""
-        return gcd(line, self.start, *(stride for stride, _ in self.rows))
+        found = gcd(line, self.start)
+        for stride, _ in self.rows:
+            found = gcd(found, stride)
+        return found
 
     def pressure(self, cache: Cache, page: int) -> float:
         """Lines in each set that the box can reach, over the ways: above 1 they cannot all stay.
@@ -89,6 +101,8 @@ def union(boxes: Iterable[Box], line: int) -> list[Box]:
     """Boxes of one buffer with those that overlap taken together."""
     found: list[Box] = []
     for other in sorted(boxes, key=lambda b: (b.rows, b.start)):
+        if found and not found[0].rows and found[0].covers(other):
+            continue
         if not found or (joined := _joined(found[-1], other, line)) is None:
             found.append(other)
         else:

@@ -173,13 +173,13 @@ def _memory_seconds(view: KernelView, machine: Machine, busy: int) -> float:
     """Each buffer of main once from where it lies, and local buffers beyond the nearest cache at every access."""
     whole = sum(nbytes(r.type) for r in view.refs)
     total = sum(_move(size, whole, writes, machine, busy) for size, writes in _mains(view))
-    local = _tile_bytes(view, machine)
+    local = tile_bytes(view, machine)
     if not machine.caches or local <= machine.caches[0].bytes:
         return total
     return total + sum(_move(size, local, writes, machine, busy) for size, writes in _locals(view))
 
 
-def _tile_bytes(view: KernelView, machine: Machine) -> int:
+def tile_bytes(view: KernelView, machine: Machine) -> int:
     """Local memory of one tile: lanes along a loop around all stages have a copy each of what is not in registers."""
     rows = sum(nbytes(a.type) for a in view.allocs if prod(a.type.sizes) > 1)
     width = _width(view, machine)

@@ -23,6 +23,8 @@ SPARE = 4
 """Registers of an item that stay free: what the compiler adds must not spill."""
 ADDRESSES = 22
 """Registers for addresses, counters and what is under way."""
+LIMITS = 16
+"""The same for what constraints ask."""
 SHARPNESS = 4
 """How little two limits disturb each other while one of them is far from reached."""
 SUSTAINED = 0.94
@@ -234,7 +236,8 @@ class GroupCost:
         if tile.staged:
             group = self._group(tile)
             held = sum(ceil(o.box(group) / tile.count) * max(1, o.kept.bytes // 4) for o in self.work.operands)
-        return tile.cells * self.work.words + fragments + held + ADDRESSES
+        limits = LIMITS if self.work.main.constraints else 0
+        return tile.cells * self.work.words + fragments + held + ADDRESSES + limits
 
     def resident(self, tile: Tile, registers: int) -> int:
         """Groups that a multiprocessor holds at once."""

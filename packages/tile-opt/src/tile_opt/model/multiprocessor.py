@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, log2, prod
 
 from tile_ir.machine import Machine, Occupancy
@@ -11,7 +11,7 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Reduce, Scope, Sync, Tr
 
 from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
-from tile_opt.model.causes import Cause, Estimate
+from tile_opt.model.causes import Cause, Estimate, overlapped
 from tile_opt.model.scheduled import Buffer, Tree
 
 OWN_REGISTERS = 24
@@ -58,9 +58,7 @@ def on_multiprocessors(tree: Tree, machine: Machine) -> Estimate:
               f"{resident} groups at once"),
         Cause("dispatch", groups / cores * machine.launch.group, f"{groups} groups"),
     ]  # fmt: skip
-    longest = max(parts, key=lambda c: c.seconds)
-    causes = [c if c is longest else replace(c, seconds=c.seconds * machine.ports.exposed) for c in parts]
-    causes.append(Cause("launch", machine.launch.kernel))
+    causes = [*overlapped(parts, machine.ports.exposed), Cause("launch", machine.launch.kernel)]
     shown = sorted((c for c in causes if c.seconds > 0), key=lambda c: -c.seconds)
     return Estimate(sum(c.seconds for c in shown), tuple(shown), _levels(lines, machine))
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, prod
+from math import ceil, hypot, prod
 
 from tile_ir.machine import Bandwidths, Machine
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.model.arithmetic import Work, straight_line
 from tile_opt.model.caches import Lines, traffic
-from tile_opt.model.causes import Cause, Estimate
-from tile_opt.model.scheduled import Tree
+from tile_opt.model.causes import Cause, Estimate, overlapped
+from tile_opt.model.flow import LOOP, Flow, again, block_flow, leaf_flow
+from tile_opt.model.scheduled import Access, Loop, Tree
 
 HORIZON = 2000
 """Cycles of work that a core overlaps with what stands before and after it."""
-LOOP = 2
-"""Scalar instructions of one trip of a loop."""
 ENTRY = 6
 """Scalar instructions that start a loop."""
 TEST = 2
 """Scalar instructions of one condition."""
 FORESEEN = 30
 """Trips of a loop up to which its end is predicted."""
+COMBINING = 12
+"""Lines that stores past the caches are gathered in at once."""
+COMPUTE = ("multiply", "add", "vector", "shuffle", "issue")
+ACCESS = ("load", "store")
 
 
 @dataclass(slots=True)
@@ -31,12 +34,23 @@ class Phase:
     """Statements that overlap: their work in all executions, and what they move, by buffer and level."""
 
     work: Work = field(default_factory=Work)
+    waits: float = 0
+    """Cycles in which no instruction can start because all wait for results."""
     delay: float = 0
     """Cycles that nothing overlaps."""
     reads: list[float] = field(default_factory=list[float])
     """Bytes that each level gets from the next."""
     writes: list[float] = field(default_factory=list[float])
     non_temporal: float = 0
+    """Bytes of whole lines that pass the caches by."""
+    pieces: float = 0
+    """Writes of parts of lines that pass the caches by."""
+    pages: float = 0
+    """Cycles of translating addresses."""
+
+    @staticmethod
+    def empty(machine: Machine) -> Phase:
+        return Phase(reads=[0.0] * len(machine.caches), writes=[0.0] * len(machine.caches))
 
 
 def on_processor(tree: Tree, machine: Machine) -> Estimate:
@@ -103,24 +117,30 @@ def _add(found: dict[str, Cause], cause: Cause) -> None:
 
 def _phases(tree: Tree, machine: Machine, lines: Mapping[int, Lines], registers: int) -> list[Phase]:
     phases: list[Phase] = []
-    rest = _collect(tree, machine, lines, phases, registers)
+    rest, flow = _collect(tree, machine, lines, phases, registers)
+    rest.waits += again(flow, machine) * tree.entries
     return [*phases, rest]
 
 
-def _collect(tree: Tree, machine: Machine, lines: Mapping[int, Lines], phases: list[Phase], registers: int) -> Phase:
-    """What of this tree overlaps with its surroundings; longer parts are added to `phases`."""
+def _collect(
+    tree: Tree, machine: Machine, lines: Mapping[int, Lines], phases: list[Phase], registers: int
+) -> tuple[Phase, Flow]:
+    """What of this tree overlaps with its surroundings, longer parts being added to `phases`; and how it waits."""
     registers += tree.registers
-    phase = Phase(reads=[0.0] * len(machine.caches), writes=[0.0] * len(machine.caches))
+    phase = Phase.empty(machine)
     phase.work.issue += _control(tree)
-    if tree.accesses:
-        _own(phase, tree, machine, lines.get(id(tree), {}), registers)
+    own = [_own(phase, tree, machine, lines.get(id(tree), {}), registers)] if tree.accesses else []
+    inside: list[Flow] = []
     for inner in tree.inner:
-        part = _collect(inner, machine, lines, phases, registers)
+        part, flow = _collect(inner, machine, lines, phases, registers)
         _merge(phase, part)
+        inside.append(flow)
+    whole = own[0] if own and not inside else block_flow(tree, [*own, *inside], machine)
+    phase.waits += whole.waits - sum(flow.waits for flow in inside)
     if tree.points and _cycles(phase, machine) / max(1, tree.entries) > HORIZON:
         phases.append(phase)
-        return Phase(reads=[0.0] * len(machine.caches), writes=[0.0] * len(machine.caches))
-    return phase
+        return Phase.empty(machine), whole
+    return phase, whole
 
 
 def _control(tree: Tree) -> float:
@@ -131,27 +151,50 @@ def _control(tree: Tree) -> float:
     return LOOP * trips + (ENTRY * len(loops) + TEST * tests) * tree.entries
 
 
-def _own(phase: Phase, tree: Tree, machine: Machine, lines: Lines, registers: int) -> None:
+def _own(phase: Phase, tree: Tree, machine: Machine, lines: Lines, registers: int) -> Flow:
+    """Add the tree's own statements."""
     passes = tree.points / prod(i.extent for i in tree.static)
     work = straight_line(tree, machine)
     _spill(work, tree, machine, registers)
-    _overlap(work, passes / max(1, tree.entries), machine)
     phase.work.plus(work, passes)
     if tree.serial and tree.serial[-1].bind is not Bind.GRID:
         trips = tree.serial[-1].extent
         phase.delay += passes / trips * (machine.ports.mispredict if trips > FORESEEN else 0)
-    written = {a.buffer: a for a in tree.accesses.values() if a.writes}
+    for access in tree.accesses.values():
+        vector = tree.passing(access)
+        if vector is not None:
+            _pass_by(phase, tree, access, vector, machine)
+    written = {a.buffer for a in tree.accesses.values() if a.writes}
     read = {a.buffer for a in tree.accesses.values() if a.reads}
     for buffer, levels in lines.items():
-        access = written.get(buffer)
-        for level, count in enumerate(levels):
+        phase.pages += sum(n * t.latency for n, t in zip(levels[len(phase.reads) :], machine.pages.tlbs, strict=False))
+        for level, count in enumerate(levels[: len(phase.reads)]):
             bytes_ = count * machine.caches[0].line
-            if access is not None and access.streaming:
-                phase.non_temporal += bytes_ if level == len(levels) - 1 else 0
-            else:
-                last = level == len(levels) - 1
-                phase.writes[level] += bytes_ if access is not None else 0
-                phase.reads[level] += bytes_ if buffer in read or not last else 0
+            last = level == len(phase.reads) - 1
+            phase.writes[level] += bytes_ if buffer in written else 0
+            phase.reads[level] += bytes_ if buffer in read or not last else 0
+    return leaf_flow(tree, work, passes, machine)
+
+
+def _pass_by(phase: Phase, tree: Tree, access: Access, vector: Loop, machine: Machine) -> None:
+    """Stores past the caches: lines leave whole where what follows fills them, else each piece is a write of its own."""
+    moving = [i for i in tree.path if access.moved_by(i.name)]
+    cells = prod(i.extent for i in moving) * tree.points / prod(i.extent for i in tree.path)
+    run = _run(tree, access, vector)
+    if run >= machine.caches[0].line:
+        phase.non_temporal += cells * access.dtype.bytes
+    else:
+        phase.pieces += cells * access.dtype.bytes / run
+
+
+def _run(tree: Tree, access: Access, vector: Loop) -> int:
+    """Bytes that neighbouring iterations write side by side."""
+    run = vector.extent * access.dtype.bytes
+    near = [*reversed(tree.static), *reversed([i for i in tree.path if i.bind is Bind.NONE and i.extent > 1][-1:])]
+    for loop in near:
+        if access.stride(loop.name) == run:
+            run *= loop.extent
+    return run
 
 
 def _spill(work: Work, tree: Tree, machine: Machine, registers: int) -> None:
@@ -162,45 +205,55 @@ def _spill(work: Work, tree: Tree, machine: Machine, registers: int) -> None:
         work.store += excess
 
 
-def _overlap(work: Work, passes: float, machine: Machine) -> None:
-    """What waits overlaps with later entries, and passes that do not wait for each other overlap, within the window."""
-    window = max(1, machine.ports.window)
-    issue = work.issue + LOOP
-    work.chain /= max(1.0, window / max(1.0, passes * issue + ENTRY))
-    work.chain = max(work.chain, work.depth * issue / window)
-
-
 def _merge(phase: Phase, part: Phase) -> None:
     phase.work.plus(part.work)
     phase.delay += part.delay
+    phase.waits += part.waits
     phase.non_temporal += part.non_temporal
+    phase.pieces += part.pieces
+    phase.pages += part.pages
     phase.reads = [a + b for a, b in zip(phase.reads, part.reads, strict=True)]
     phase.writes = [a + b for a, b in zip(phase.writes, part.writes, strict=True)]
 
 
 def _cycles(phase: Phase, machine: Machine) -> float:
-    return max(phase.work.cycles(machine.ports).values()) + phase.delay
+    ports = phase.work.cycles(machine.ports)
+    return max(ports[name] for name in (*COMPUTE, *ACCESS)) + phase.waits + phase.delay
 
 
 def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[Cause]:
-    """The longest resource in full, the visible share of the others."""
+    """What the phase demands of each part of the machine, as far as it shows."""
     second = 1 / (machine.clock_ghz * 1e9) / ways
     ports = phase.work.cycles(machine.ports)
-    name = max(ports, key=lambda n: ports[n])
-    parts = [Cause(name, ports[name] * second)]
+    compute, access = (_busiest(ports, names, second) for names in (COMPUTE, ACCESS))
+    waiting = phase.waits * second
+    core = replace(compute, seconds=compute.seconds + waiting)
+    demands = [core, access]
     for level, cache in enumerate(machine.caches[1:]):
-        cycles = phase.reads[level] / cache.bandwidth + phase.writes[level] / (cache.write or cache.bandwidth)
-        parts.append(Cause(f"L{cache.level}", cycles * second, _size(phase.reads[level] + phase.writes[level])))
-    seconds = _memory_time(phase, machine, ways)
+        both = (phase.reads[level] / cache.bandwidth, phase.writes[level] / (cache.write or cache.bandwidth))
+        cycles = hypot(*both)  # there is a way in and a way out
+        demands.append(Cause(f"L{cache.level}", cycles * second, _size(phase.reads[level] + phase.writes[level])))
+    demands.append(Cause("pages", phase.pages * second, "translations"))
     moved = phase.reads[-1] + phase.writes[-1] + phase.non_temporal
-    parts.append(Cause("memory", seconds, _size(moved)))
-    longest = max(parts, key=lambda c: c.seconds)
-    found = [c if c is longest else replace(c, seconds=c.seconds * machine.ports.exposed) for c in parts]
-    return [*found, Cause("loop ends", phase.delay * second, "branches")]
+    demands.append(Cause("memory", _memory_time(phase, machine, ways), _size(moved)))
+    ends = Cause("loop ends", phase.delay * second, "branches")
+    found = [c for c in overlapped(demands, machine.ports.exposed) if c.name != core.name]
+    shown = sum(c.seconds for c in overlapped(demands, machine.ports.exposed) if c.name == core.name)
+    share = waiting / core.seconds if core.seconds else 0.0
+    waited = Cause("latency", shown * share, "results that are waited for")
+    return [*found, replace(compute, seconds=shown * (1 - share)), waited, ends]
+
+
+def _busiest(ports: Mapping[str, float], names: Sequence[str], second: float) -> Cause:
+    """Of ports that work hand in hand, the one with most to do."""
+    name = max(names, key=lambda n: ports[n])
+    return Cause(name, ports[name] * second)
 
 
 def _memory_time(phase: Phase, machine: Machine, ways: float) -> float:
-    alone, together = (_moved(phase, b) for b in (machine.memory.one_core, machine.memory.all_cores))
+    memory = machine.memory
+    alone, together = (_moved(phase, b) for b in (memory.one_core, memory.all_cores))
+    alone += phase.pieces * memory.latency * 1e-9 / COMBINING
     return max(alone / ways, together) if ways > 1 else alone
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -16,10 +16,11 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement
 
 from tile_opt.lowering.points import OUTSIDE, Nest
 
-_ZERO = Affine()
 STATIC = (Bind.UNROLL, Bind.VECTOR)
 """Loops that are straight-line code."""
 ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
+ALIGNED = 16
+"""Bytes: the alignment that stores past the caches need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,13 @@ class Access:
     def moved_by(self, loop: str) -> bool:
         return any(loop in t.loops for t in self.terms)
 
+    def alignment(self, vector: Loop, most: int) -> int:
+        """Bytes, up to `most`, of which the address of every first lane of `vector` is a multiple."""
+        found = gcd(most, self.offset, self.buffer.align)
+        for term in self.terms:
+            found = gcd(found, term.stride * (vector.lanes if vector.name in term.loops else 1))
+        return found & -found
+
 
 @dataclass(slots=True)
 class Tree:
@@ -148,6 +156,25 @@ class Tree:
     def static(self) -> tuple[Loop, ...]:
         return tuple(i for i in self.loops if i.bind in STATIC)
 
+    @property
+    def vector(self) -> Loop | None:
+        """Its own loop across vector lanes."""
+        return next((i for i in self.loops if i.bind is Bind.VECTOR and i.lanes > 1), None)
+
+    def passing(self, access: Access) -> Loop | None:
+        """The vector loop of stores that pass the caches by; None for all other accesses.
+
+        Only vectors do, and those only where they do not straddle what the machine writes at once.
+        """
+        vector = self.vector
+        if not access.streaming or access.reads or vector is None:
+            return None
+        element = access.dtype.bytes
+        if access.stride(vector.name) != element:
+            return None
+        least = min(vector.lanes * element, ALIGNED)
+        return vector if access.alignment(vector, ALIGNED) >= least & -least else None
+
 
 @dataclass(frozen=True, slots=True)
 class _View:
@@ -188,13 +215,14 @@ def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[
 
 
 def _view(ref: Refinement, parent: _View | None, nest: Nest, around: frozenset[str]) -> _View:
-    strides = tuple(s * ref.type.dtype.bytes for s in ref.type.strides)
+    element = ref.type.dtype.bytes
+    strides = tuple([s * element for s in ref.type.layout.strides])
     if ref.dir is Direction.ALLOC:
         return _View(_buffer(ref, ref.into, around), Affine(), (), strides)
     assert parent is not None
     access = ref.access[len(ref.access) - len(strides) :]
-    if all(form == _ZERO for form in access):
-        return _View(parent.buffer, parent.affine, parent.quasi, strides)
+    if not any(isinstance(form, DivMod) or form.terms or form.const for form in access):
+        return parent if parent.strides == strides else _View(parent.buffer, parent.affine, parent.quasi, strides)
     affine, quasi = _address(access, strides, nest)
     return _View(parent.buffer, parent.affine + affine, (*parent.quasi, *quasi), strides)
 

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 
-from tile_opt.model.estimate import Estimate, estimate
-from tile_opt.plan.plan import Plan
+from tile_opt.model.estimate import estimate
+
+T = TypeVar("T")
+FASTER = 1.05
+"""Times by which a plan must be estimated faster than one that a space puts first: the model knows no smaller differences."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A plan, the scheduled block that it builds, and what that block is estimated to take."""
+def choose(target: Target, first: T, others: Iterable[T], kernel: Callable[[T], Block]) -> T:
+    """Of candidates whose scheduled top block is `kernel(candidate)`, the one with the shortest estimated time.
 
-    plan: Plan
-    block: Block
-    estimate: Estimate
-
-
-def ranked(target: Target, candidates: Iterable[tuple[Plan, Block]]) -> list[Choice]:
-    """All candidates with their estimates, the fastest first; the earlier one first where two are equal."""
-    choices = [Choice(plan, block, estimate(block, target)) for plan, block in candidates]
-    return sorted(choices, key=lambda choice: choice.estimate.seconds)
-
-
-def choose(target: Target, candidates: Iterable[tuple[Plan, Block]]) -> Choice | None:
-    """The candidate with the shortest estimated time; None where there is none."""
-    return next(iter(ranked(target, candidates)), None)
+    That is `first`, what the space of plans itself would take, unless another is clearly faster.
+    """
+    before = estimate(kernel(first), target).seconds / FASTER
+    timed = [(estimate(kernel(other), target).seconds, number, other) for number, other in enumerate(others)]
+    seconds, _, best = min(timed, key=lambda t: t[:2], default=(before, 0, first))
+    return best if seconds < before else first

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.names import claim
@@ -21,7 +22,9 @@ from tile_opt.blocks.buffers import with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.pipeline import Pipeline, close_pipeline, open_pipeline
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
+from tile_opt.model.search import choose
 from tile_opt.passes.base import Pass
+from tile_opt.passes.choosing import Choice
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, operands, renamed
 from tile_opt.plan.plan import Plan
@@ -40,6 +43,11 @@ class Built:
     after: tuple[Block, ...] = ()
     buffers: tuple[Refinement, ...] = ()
     """Allocations of main that these kernels exchange data through."""
+
+    @property
+    def alone(self) -> bool:
+        """It is one kernel."""
+        return not (self.before or self.after)
 
 
 def refused(message: str) -> TileDeviceError:
@@ -86,6 +94,8 @@ class Scheduled:
 
     program: Program
     decisions: Mapping[str, Decision]
+    choices: tuple[Choice, ...] = ()
+    """Between kernels, by the passes that ran before."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +116,22 @@ class SchedulingPass(Pass):
         return True
 
     def choose(self, view: KernelView, target: Target) -> tuple[Plan, Built] | None:
-        """The pass's own choice, built; None leaves the kernel to the passes that follow."""
-        plan = next(iter(self.candidates(view, target)), None)
-        return None if plan is None else (plan, self.build(view, plan, target))
+        """The pass's own choice, built; None leaves the kernel to the passes that follow.
+
+        The first candidate, or the one of the first `worth` that the cost model takes for the fastest.
+        """
+        candidates = ((plan, self.build(view, plan, target)) for plan in self.candidates(view, target))
+        first = next(candidates, None)
+        count = self.worth(view, target)
+        if first is None or count < 2 or not first[1].alone:
+            return first
+        others = (pair for pair in islice(candidates, count - 1) if pair[1].alone)
+        return choose(target, first, others, lambda pair: pair[1].kernel)
+
+    def worth(self, view: KernelView, target: Target) -> int:
+        """How many candidates to build and estimate before one is taken; 1 trusts their order."""
+        del view, target
+        return 1
 
     def checked(self, view: KernelView, plan: Plan, target: Target, given: Mapping[str, Plan] | None = None) -> Built:
         """What a plan from outside makes of a kernel; TilePlanError where it does not fit.

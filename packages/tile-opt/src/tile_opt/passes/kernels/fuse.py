@@ -10,6 +10,7 @@ reads them. Temporaries used by one kernel only become local to an iteration of 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -25,11 +26,11 @@ from tile_opt.kernel.merge_stages import merge_stages
 from tile_opt.kernel.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import SharedLoop, shared_loops
-from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
+from tile_opt.kernel.view import KernelView, Stage, close_kernel, open_kernel
 from tile_opt.kernel.widen import narrow, widen, writes_each_point
 from tile_opt.kernel.work import is_heavy, merged_use, nbytes, op_cost, points, view_carries, view_is_heavy
-from tile_opt.model.fusion import forecast
-from tile_opt.passes.base import Pass
+from tile_opt.model.fusion import forecast, tile_bytes
+from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
 
 LOCAL = Location("LOCAL", scope=Scope.THREAD)
 SPLIT_GAIN = 4
@@ -41,7 +42,7 @@ SLIGHT = 16
 
 
 @dataclass(frozen=True)
-class Fuse(Pass):
+class Fuse(ChoosingPass):
     """Group kernels; `max_local_bytes` bounds what one iteration of the shared loops keeps in local buffers.
 
     `min_shared` is the least number of shared iterations a fused kernel keeps, unless the parts had fewer;
@@ -59,11 +60,11 @@ class Fuse(Pass):
     max_stages: int = 48
     reach: int = 64
 
-    def apply(self, program: Program, target: Target) -> Program:
+    def choose(self, program: Program, target: Target) -> Choices:
         group = _Groups(program, self, target.machine)
         for number, kernel in enumerate(main_of(program).body):
             group.add(number, kernel)
-        return group.finish()
+        return Choices(group.finish(), tuple(group.choices.values()))
 
 
 class _Groups:
@@ -90,6 +91,7 @@ class _Groups:
         self.reader: dict[str, int] = {}
         self.shared: dict[int, tuple[KernelView, tuple[SharedLoop, ...]]] = {}
         """By the view's identity, which lasts as long as it is kept here: a group is asked about for each part that may join."""
+        self.choices: dict[tuple[str, str], Choice] = {}
         self.temps = temporaries(program)
         self.types = {r.into: r.type for r in main_of(program).refs}
 
@@ -159,10 +161,14 @@ class _Groups:
             return None
         if len(early.stages) + len(late.stages) > self.options.max_stages:
             return None
-        if self.fixed.intersection(members) not in (set(), members):
-            return None
         fused = self._fitted(_joined(early, late))
-        return fused if self._is_allowed(early, late, fused) and self._pays(early, late, fused, members) else None
+        reason = self._obstacle(early, late, fused, members)
+        together, apart = (None, None) if reason else self._forecast(early, late, fused, members)
+        taken = together is not None and apart is not None and together <= MARGIN * apart
+        chosen = Chosen.FUSED if taken else Chosen.APART
+        choice = Choice(chosen, results((early,)), results((late,)), together, apart, reason)
+        self.choices[choice.key] = choice
+        return fused if taken else None
 
     def _may_move(self, k: int, home: int) -> bool:
         """Nothing between the two items reads what item `k` writes, or writes what it touches."""
@@ -210,36 +216,49 @@ class _Groups:
             known = self.shared[id(view)] = (view, loops)
         return known[1]
 
-    def _pays(self, a: KernelView, b: KernelView, fused: KernelView, members: frozenset[int]) -> bool:
-        """One kernel is expected to take no longer than two, give or take what a forecast can tell."""
-        alone = self._seconds(a, members) + self._seconds(b, members)
-        return self._seconds(fused, members) <= MARGIN * alone
+    def _forecast(
+        self, a: KernelView, b: KernelView, fused: KernelView, members: frozenset[int]
+    ) -> tuple[float, float]:
+        """Seconds that one kernel and two are expected to take."""
+        return self._seconds(fused, members), self._seconds(a, members) + self._seconds(b, members)
 
     def _seconds(self, view: KernelView, members: frozenset[int]) -> float:
         """The forecast for a kernel; what only `members` use can be local."""
-        elsewhere = {b for b in self.temps if self.users[b] - members}
+        elsewhere = {r.into for r in view.refs if r.into in self.temps and self.users[r.into] - members}
         return forecast(share(self._localised(view, elsewhere), self._shared(view)), self.machine).seconds
 
-    def _is_allowed(self, a: KernelView, b: KernelView, fused: KernelView) -> bool:
+    def _obstacle(self, a: KernelView, b: KernelView, fused: KernelView, members: frozenset[int]) -> str:
+        """Why the two cannot be one kernel; "" where a forecast is to decide."""
+        if self.fixed.intersection(members) not in (set(), members):
+            return "one of them is known before a run"
         parts = (self._shared(a), self._shared(b))
         heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
         if len(heavy) > 1 or (heavy and any(s.constraints and not is_heavy(fused, s) for s in fused.stages)):
             # Two contractions would share little, and a guard's edges would be computed without vectors in all of one.
-            return False
+            return "two contractions" if len(heavy) > 1 else "edges in a contraction"
         both = self._shared(fused)
         carrying = [p for p, v in zip(parts, (a, b), strict=True) if view_carries(v)]
         if any(len(p) != len(both) for p in (*heavy, *carrying)):
-            return False
+            return "fewer loops around a contraction or a scan"
         before = (*_in_registers(a, parts[0]), *_in_registers(b, parts[1]))
         if any(kept > now for kept, now in zip(before, _in_registers(fused, both), strict=True)):
-            return False
+            return "a reduction would not stay in registers"
         work = [_total_points(v) for v in (a, b)]
         least = max(self.options.small, sum(work) // SLIGHT)
         needed = [_iterations(p) for p, points in zip(parts, work, strict=True) if points > least]
         local = share(self._localised(fused, set()), both)
         if _iterations(both) < self._wanted(needed, local):
+            return "too few iterations in common"
+        if self._is_strip(local):
+            return "boxes that slide along whole columns"
+        kept = sum(nbytes(r.type) for r in local.allocs)
+        return f"{kept} bytes local to an iteration" if kept > self.options.max_local_bytes else ""
+
+    def _is_strip(self, view: KernelView) -> bool:
+        """Lanes would walk boxes that slide along whole columns, more than the first cache holds: tiles of rows suit them."""
+        if self.machine.occupancy is not None or not self.machine.caches:
             return False
-        return sum(nbytes(r.type) for r in local.allocs) <= self.options.max_local_bytes
+        return tile_bytes(view, self.machine) > self.machine.caches[0].bytes and any(map(_slides(view), view.stages))
 
     def _wanted(self, needed: list[int], fused: KernelView) -> int:
         """Shared iterations that fusing must keep: rows also run in parallel along themselves, columns do not."""
@@ -293,6 +312,17 @@ def _allocation(name: str, type: TensorType) -> Refinement:
     from tile_ir.stripe.affine import Affine
 
     return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), packed(type, type.sizes), loc=LOCAL)
+
+
+def _slides(view: KernelView) -> Callable[[Stage], bool]:
+    """Whether a stage reads a local buffer along two loops of its own at once, as a window does."""
+
+    def slides(stage: Stage) -> bool:
+        own = set(stage.loop_names)
+        reads = (u for u in stage.uses if u.reads and not u.writes and view.is_local(u.buffer))
+        return any(len(own.intersection(f.names)) > 1 for u in reads for f in u.forms)
+
+    return slides
 
 
 def _in_registers(view: KernelView, shared: tuple[SharedLoop, ...]) -> list[bool]:

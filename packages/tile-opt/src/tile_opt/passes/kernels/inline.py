@@ -19,11 +19,13 @@ from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import elements, is_elementwise, op_cost, points
 from tile_opt.model.fusion import forecast_flat
-from tile_opt.passes.base import Pass
+from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+
+_PLAIN = (Load, Const, Op, LoadIndex, Store)
 
 
 @dataclass(frozen=True)
-class Inline(Pass):
+class Inline(ChoosingPass):
     """Move an elementwise producer into every consumer when recomputation costs less than memory traffic.
 
     A producer is inlined when all its consumers together evaluate it at most `max_recompute` times per
@@ -39,34 +41,55 @@ class Inline(Pass):
     max_body: int = 256
     costly: int = 8
 
-    def apply(self, program: Program, target: Target) -> Program:
+    def choose(self, program: Program, target: Target) -> Choices:
         work = _Work.of(program)
         temps, fixed = temporaries(program), fixed_kernels(program)
+        choices: list[Choice] = []
         for k, view in enumerate(work.views):
             producer = _producer(view, temps) if view else None
             if view is None or producer is None or len(view.stages[0].body) > self.max_body:
                 continue
             readers = work.readers(producer.buffer, view.type_of(producer.buffer).sizes, k)
-            if readers is None or (k in fixed and not fixed.issuperset(readers)):
-                continue  # what is known before a run is not computed again in every run
-            if self._pays(view, producer, readers, target.machine):
+            if readers is None:
+                continue
+            early = k in fixed and not fixed.issuperset(readers)
+            choice = _kept(view, readers) if early else self._choice(view, producer, readers, target.machine)
+            choices.append(choice)
+            if choice.chosen is Chosen.INLINED:
                 work.move(k, view, producer, readers)
-        return drop_unused_temporaries(with_kernels(program, work.result()))
+        return Choices(drop_unused_temporaries(with_kernels(program, work.result())), tuple(choices))
 
-    def _pays(self, view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> bool:
+    def _choice(self, view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> Choice:
         size = elements(view.type_of(producer.buffer))
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
-        total = sum(points(stage, reader.ranges) for reader, stage in loads)
-        if total <= self.max_recompute * size:
-            return op_cost(view.stages[0]) < self.costly or not _loses(view, producer, readers, machine)
-        cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
-        return cheap and all(is_elementwise(stage) for _, stage in loads)
+        often = sum(points(stage, reader.ranges) for reader, stage in loads) / max(1, size)
+        names = producer.buffer, results(readers.values())
+        if often > self.max_recompute:
+            cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
+            taken = cheap and all(is_elementwise(stage) for _, stage in loads)
+            chosen = Chosen.INLINED if taken else Chosen.STORED
+            return Choice(chosen, *names, reason=f"each element is wanted {often:.3g} times")
+        if op_cost(view.stages[0]) < self.costly or all(_is_pointwise(s, producer.buffer) for _, s in loads):
+            return Choice(Chosen.INLINED, *names, reason="each element is wanted once")
+        together, apart = _seconds(view, producer, readers, machine)
+        return Choice(Chosen.STORED if together > apart else Chosen.INLINED, *names, together, apart)
 
 
-def _loses(view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> bool:
-    """Computing it in its readers is expected to take longer than storing it."""
+def _kept(view: KernelView, readers: dict[int, KernelView]) -> Choice:
+    """What is known before a run is not computed again in every run."""
+    return Choice(Chosen.STORED, results((view,)), results(readers.values()), reason="it is known before a run")
+
+
+def _is_pointwise(stage: Stage, buffer: str) -> bool:
+    """It reads a cell for each that it writes, the same one: whatever makes it can be made there."""
+    forms = [u.forms for u in stage.uses if u.buffer == buffer or u.writes]
+    return is_elementwise(stage) and len(set(forms)) == 1
+
+
+def _seconds(view: KernelView, producer: Use, readers: dict[int, KernelView], machine: Machine) -> tuple[float, float]:
+    """What computing it in its readers, and storing it, is expected to take."""
     apart = forecast_flat(view, machine) + sum(forecast_flat(r, machine) for r in readers.values())
-    return sum(forecast_flat(_inlined(r, view, producer), machine) for r in readers.values()) > apart
+    return sum(forecast_flat(_inlined(r, view, producer), machine) for r in readers.values()), apart
 
 
 class _Work:
@@ -167,40 +190,87 @@ def _inline_stage(stage: Stage, producer: Stage, out: Use) -> Stage:
 
 
 def _inline_use(stage: Stage, use: Use, producer: Stage, out: Use) -> Stage:
-    """Replace the loads through `use` by the producer's body at the point the use subscripts."""
+    """Replace the loads through `use` by the producer's body at the point the use subscripts.
+
+    The longer of the two bodies keeps its names: in a long chain that is the producer's, which every step would rename.
+    """
     point = {name: theirs for mine, theirs in zip(out.forms, use.forms, strict=True) for name in mine.names}
     point |= {i.name: Affine() for i in producer.loops if i.name not in point}
     moved = producer.substitute(point)
-    scalars = {s.dst for s in stage.body if isinstance(s, (Load, Const, Op, LoadIndex))}
-    names = {u.name for u in stage.uses}
-    rename_use = fresh_all((u.name for u in moved.uses if u.name != out.name), names)
-    body, stored = _renamed_body(moved, rename_use, scalars)
-    uses = tuple(replace(u, name=rename_use[u.name]) for u in moved.uses if u.name != out.name)
-    kept = tuple(u for u in stage.uses if u is not use)
-    return replace(stage, uses=uses + kept, body=_spliced(stage.body, use.name, body, stored))
+    inner = _Body(moved.body, tuple(u for u in moved.uses if u.name != out.name))
+    outer = _Body(stage.body, tuple(u for u in stage.uses if u is not use))
+    if len(inner.statements) > len(outer.statements) and all(isinstance(s, _PLAIN) for s in outer.statements):
+        outer = outer.apart_from(inner, {use.name}).sharing(inner, use.name)
+    else:
+        inner = inner.apart_from(outer, {out.name, use.name})
+    body, stored = inner.without_store(out.name)
+    return replace(stage, uses=inner.uses + outer.uses, body=_spliced(outer.statements, use.name, body, stored))
 
 
-def _renamed_body(stage: Stage, uses: dict[str, str], taken: set[str]) -> tuple[tuple[Statement, ...], str]:
-    """The producer's statements under new scalar names, and the scalar that it would have stored."""
-    scalars: dict[str, str] = {}
-    out: list[Statement] = []
-    stored = ""
-    for s in stage.body:
-        match s:
-            case Load():
-                scalars[s.dst] = claim(s.dst, taken)
-                out.append(replace(s, dst=scalars[s.dst], src=uses[s.src], deps=()))
-            case Op():
-                scalars[s.dst] = claim(s.dst, taken)
-                out.append(replace(s, dst=scalars[s.dst], args=tuple(scalars[a] for a in s.args), deps=()))
-            case Const() | LoadIndex():
-                scalars[s.dst] = claim(s.dst, taken)
-                out.append(replace(s, dst=scalars[s.dst], deps=()))
-            case Store():
-                stored = scalars[s.src]
-            case _:
-                raise AssertionError(s)
-    return tuple(out), stored
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """Statements, and the accesses that they go through."""
+
+    statements: tuple[Statement, ...]
+    uses: tuple[Use, ...]
+
+    @property
+    def scalars(self) -> set[str]:
+        return {s.dst for s in self.statements if isinstance(s, (Load, Const, Op, LoadIndex))}
+
+    def apart_from(self, other: _Body, kept: set[str]) -> _Body:
+        """The same under names that `other` does not use; accesses called `kept` keep theirs."""
+        uses = fresh_all((u.name for u in self.uses), {u.name for u in other.uses} | kept)
+        scalars: dict[str, str] = {}
+        taken = other.scalars
+        made = tuple(_renamed(s, scalars, uses, taken) for s in self.statements)
+        return _Body(made, tuple(replace(u, name=uses[u.name]) for u in self.uses))
+
+    def sharing(self, early: _Body, use: str) -> _Body:
+        """The same without loads of what `early` has loaded, which will stand at the first load through `use`."""
+        at = next(k for k, s in enumerate(self.statements) if isinstance(s, Load) and s.src == use)
+        if not all(isinstance(s, (Load, Const, LoadIndex)) for s in self.statements[:at]):
+            return self
+        written = {u.buffer for u in self.uses if u.writes}
+        known = {(u.buffer, u.forms): u.name for u in early.uses if not u.extent}
+        twice = {u.name: known.get((u.buffer, u.forms)) for u in self.uses if not u.extent and u.buffer not in written}
+        loaded = {s.src: s.dst for s in early.statements if isinstance(s, Load) and not s.at}
+        alias: dict[str, str] = {}
+        kept: list[Statement] = []
+        for s in self.statements:
+            scalar = loaded.get(twice.get(s.src) or "") if isinstance(s, Load) and not s.at else None
+            if isinstance(s, Load) and scalar is not None:
+                alias[s.dst] = scalar
+            else:
+                kept.append(renamed_operands(s, alias))
+        read = {s.src for s in kept if isinstance(s, Load)}
+        return _Body(tuple(kept), tuple(u for u in self.uses if u.writes or u.name in read))
+
+    def without_store(self, out: str) -> tuple[tuple[Statement, ...], str]:
+        """The statements but the store through `out`, and the scalar that it stores."""
+        stored = next(s.src for s in self.statements if isinstance(s, Store) and s.dst == out)
+        return tuple(s for s in self.statements if not isinstance(s, Store)), stored
+
+
+def _renamed(s: Statement, scalars: dict[str, str], uses: dict[str, str], taken: set[str]) -> Statement:
+    """A statement with its scalar under a fresh name, which `scalars` notes; it reads those noted before."""
+    match s:
+        case Load():
+            source, scalars[s.dst] = uses.get(s.src, s.src), claim(s.dst, taken)
+            at = tuple(scalars.get(a, a) if isinstance(a, str) else a for a in s.at)
+            return replace(s, dst=scalars[s.dst], src=source, at=at, deps=())
+        case Op():
+            args = tuple(scalars[a] for a in s.args)
+            scalars[s.dst] = claim(s.dst, taken)
+            return replace(s, dst=scalars[s.dst], args=args, deps=())
+        case Const() | LoadIndex():
+            scalars[s.dst] = claim(s.dst, taken)
+            return replace(s, dst=scalars[s.dst], deps=())
+        case Store():
+            at = tuple(scalars.get(a, a) if isinstance(a, str) else a for a in s.at)
+            return replace(s, dst=uses.get(s.dst, s.dst), src=scalars[s.src], at=at, deps=())
+        case _:
+            raise AssertionError(s)
 
 
 def _spliced(body: tuple[Statement, ...], use: str, inner: tuple[Statement, ...], stored: str) -> tuple[Statement, ...]:

@@ -68,7 +68,7 @@ class _Work:
     """Rewrites the kernels of a program; `buffers` are the temporaries that main gets for them."""
 
     def __init__(self, options: Scan, settings: HardwareSettings, main: Block) -> None:
-        serial = settings.threads == 1
+        self.serial = serial = settings.threads == 1
         self.block = options.block
         self.least = 2 * options.block * (options.hand_off if serial else 1)
         self.wanted = (CHAINS if serial else settings.threads) * settings.cores
@@ -161,7 +161,7 @@ class _Work:
     # --- a scan in blocks ---------------------------------------------------------------------------
 
     def _blocked(self, prefix: Prefix) -> list[KernelView]:
-        size = _block_size(prefix.steps, self.block)
+        size = _block_size(prefix.steps, self._wanted_block(prefix))
         count = -(-prefix.steps // size)
         more = prefix.scan.cells > prefix.steps
         block = Index(claim("block", {i.name for i in prefix.stage.loops}), count)
@@ -176,6 +176,12 @@ class _Work:
         last = _row_use(prefix, starts, Affine((), count))
         behind = [*(_behind(prefix, last) if more else ()), *prefix.rest]
         return [*kernels, self._made(prefix, "behind", behind, starts)] if behind else kernels
+
+    def _wanted_block(self, prefix: Prefix) -> int:
+        """Shorter blocks where many items would have nothing to do, unless the blocks themselves are a long chain then."""
+        blocks = -(-prefix.steps // self.block)
+        idle = 2 * prod(i.range for i in prefix.rows) * blocks < self.wanted
+        return self.block // 2 if idle and not self.serial and 2 * blocks <= self.block else self.block
 
     def _totals(self, prefix: Prefix, totals: Refinement, block: Index, size: int) -> KernelView:
         """The aggregate of each block."""

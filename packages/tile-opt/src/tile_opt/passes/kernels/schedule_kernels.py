@@ -9,10 +9,16 @@ from typing import ClassVar
 from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.work import op_cost, points, view_is_heavy
 from tile_opt.passes.scheduling import Built, SchedulingPass
 from tile_opt.plan.build import build
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu import plans
+
+WEIGHED = 4
+"""Plans of a long kernel that the cost model compares."""
+LONG = 1 << 23
+"""Operations of one: what comparing costs is less than a hundred runs."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,11 @@ class ScheduleKernels(SchedulingPass):
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
         return plans(view, target, self.group_ops)
+
+    def worth(self, view: KernelView, target: Target) -> int:
+        """Register tiles differ by what caches do to them, which only the model sees; small kernels are over before it is."""
+        work = sum(points(stage, view.ranges) * op_cost(stage) for stage in view.stages)
+        return WEIGHED if view_is_heavy(view) and work >= LONG else 1
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         return Built(build(view, plan))

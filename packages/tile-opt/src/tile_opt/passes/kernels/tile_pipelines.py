@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import ClassVar
 
 from tile_ir.machine import Machine
@@ -21,12 +22,12 @@ from tile_opt.blocks.buffers import drop_unused_temporaries, fixed_kernels, temp
 from tile_opt.blocks.tree import kernels_of, with_kernels
 from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.tiles import Tiled, TiledLoop, numbers, tiled
+from tile_opt.kernel.tiles import Tiled, TiledLoop, numbers, private_bytes, tiled
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.kernel.windows import Window, is_free, windows
 from tile_opt.kernel.work import view_carries, view_is_heavy
 from tile_opt.model.fusion import forecast, forecast_tiled
-from tile_opt.passes.base import Pass
+from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
 
 MARGIN = 0.95
 """One kernel must be expected to take less than this share of what its parts take one after the other."""
@@ -35,7 +36,7 @@ HALOS = 2
 
 
 @dataclass(frozen=True)
-class TilePipelines(Pass):
+class TilePipelines(ChoosingPass):
     """Tile chains of at most `most` kernels; a tile's boxes take at most `share` of the second cache.
 
     Where that pays there are at least `per_core` tiles for every core.
@@ -46,14 +47,24 @@ class TilePipelines(Pass):
     share: float = 0.5
     per_core: int = 4
 
-    def apply(self, program: Program, target: Target) -> Program:
+    def choose(self, program: Program, target: Target) -> Choices:
         chains = _Chains(self, target.machine, program)
         for last in reversed(range(len(chains.kernels))):
             made = chains.ending(last)
             if made is not None:
                 chains.kernels[last] = close_pipeline(made.pipeline())
         kept = tuple(k for k in chains.kernels if k is not None)
-        return program if len(kept) == len(chains.kernels) else drop_unused_temporaries(with_kernels(program, kept))
+        same = len(kept) == len(chains.kernels)
+        rest = program if same else drop_unused_temporaries(with_kernels(program, kept))
+        return Choices(rest, tuple(chains.choices))
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Kernels as one, and the seconds that it is expected to take."""
+
+    seconds: float
+    kernels: Tiled
 
 
 class _Chains:
@@ -65,6 +76,7 @@ class _Chains:
         self.kernels: list[Statement | None] = list(kernels_of(program))
         """None where a kernel has become part of a later one."""
         self.temps = temporaries(program)
+        self.choices: list[Choice] = []
         fixed = fixed_kernels(program)
         self.views = [open_kernel(k) if isinstance(k, Block) and n not in fixed else None for n, k in self._numbered()]
         self.users: dict[str, set[int]] = {}
@@ -77,28 +89,30 @@ class _Chains:
 
     def ending(self, last: int) -> Tiled | None:
         """The kernels that pay as one with kernel number `last`, which leave the program; None where none does."""
-        found: Tiled | None = None
         if self.views[last] is None or self.kernels[last] is None:
             return None
-        members = [last]
+        members, found = [last], None
         while len(members) < self.options.most:
             larger = self._larger(members, found)
             if larger is None:
                 break
             members, found = larger
-        for k in members[:-1] if found is not None else ():
+        for k in members[:-1]:
             self.kernels[k] = None
-        return found
+        return None if found is None else found.kernels
 
-    def _larger(self, members: list[int], found: Tiled | None) -> tuple[list[int], Tiled] | None:
+    def _larger(self, members: list[int], found: _Timed | None) -> tuple[list[int], _Timed] | None:
         """One more producer; the first that pays."""
         for producer in self._producers(members):
             both = sorted((producer, *members))
             made = self._fastest(both)
+            alone = self._seconds([producer]) + (self._seconds(members) if found is None else found.seconds)
             if made is None:
                 continue
-            alone = self._seconds([producer]) + (self._seconds(members) if found is None else self._of(found))
-            if self._of(made) < MARGIN * alone:
+            paid = made.seconds < MARGIN * alone
+            names = results((self._view(producer),)), results(map(self._view, members))
+            self.choices.append(Choice(Chosen.TILED if paid else Chosen.APART, *names, made.seconds, alone))
+            if paid:
                 return both, made
         return None
 
@@ -129,31 +143,33 @@ class _Chains:
     def _seconds(self, members: Sequence[int]) -> float:
         return sum(forecast(self._view(k), self.machine).seconds for k in members)
 
-    def _of(self, made: Tiled) -> float:
-        return forecast_tiled(made.views, {b.into for b in made.boxes}, self.machine).seconds
+    def _timed(self, made: Tiled) -> _Timed:
+        return _Timed(forecast_tiled(made.views, {b.into for b in made.boxes}, self.machine).seconds, made)
 
     # --- tiles ---------------------------------------------------------------------------------------
 
-    def _fastest(self, members: Sequence[int]) -> Tiled | None:
+    def _fastest(self, members: Sequence[int]) -> _Timed | None:
         """The members as one kernel, in the tiles that are expected to be the fastest."""
         views = [self._view(k) for k in members]
         if not _is_light(views[-1]):
             return None
         boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes()}
-        made = [tiled(views, boxes, cuts) for cuts in self._cuts(views, boxes)]
-        return min(made, key=self._of, default=None)
+        made = [self._timed(tiled(views, boxes, cuts)) for cuts in dict.fromkeys(self._cuts(views, boxes))]
+        return min(made, key=lambda m: m.seconds, default=None)
 
-    def _cuts(self, views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator[list[TiledLoop]]:
+    def _cuts(self, views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator[tuple[TiledLoop, ...]]:
         """Tiles whose boxes stay in a cache: the first loops in pieces, all others whole."""
         ways = list(_tileable(views, boxes))
         names = numbers(views, [loop for loop, _ in ways])
         for room, tiles in product(self._rooms(), {self.options.per_core * self.machine.cores, 1}):
-            cuts: list[TiledLoop] = []
+            cuts: tuple[TiledLoop, ...] = ()
             for (loop, found), name in zip(ways, names, strict=True):
-                whole = TiledLoop(views[-1].ranges[loop], views[-1].ranges[loop], name, found)
-                made = tiled(views, boxes, [*cuts, whole])
-                cuts.append(replace(whole, tile=_rows(whole, made, room, -(-tiles // made.tiles))))
-                if tiled(views, boxes, cuts).private <= room:
+                extent = views[-1].ranges[loop]
+                whole = TiledLoop(extent, extent, name, found)
+                private = private_bytes(views, boxes, (*cuts, whole))
+                left = -(-tiles // prod(cut.index.range for cut in cuts))
+                cuts = (*cuts, replace(whole, tile=_rows(whole, private, room, left)))
+                if private_bytes(views, boxes, cuts) <= room:
                     yield cuts
                     break
 
@@ -164,10 +180,13 @@ class _Chains:
             yield from (int(caches[1].bytes * self.options.share), caches[1].bytes // 4, caches[0].bytes)
 
 
-def _rows(whole: TiledLoop, made: Tiled, room: int, tiles: int) -> int:
-    """Rows of a tile: as many as fit and as leave so many tiles, but not so few that most are computed twice."""
+def _rows(whole: TiledLoop, private: int, room: int, tiles: int) -> int:
+    """Rows of a tile: as many as fit and as leave so many tiles, but not so few that most are computed twice.
+
+    `private` are the bytes of the boxes when no rows are cut.
+    """
     halo = max(w.high - w.low for w in whole.windows)
-    fits = room * (whole.extent + halo) // max(1, made.private) - halo
+    fits = room * (whole.extent + halo) // max(1, private) - halo
     least = HALOS * halo if halo else 1
     return min(whole.extent, max(least, min(fits, -(-whole.extent // tiles))))
 

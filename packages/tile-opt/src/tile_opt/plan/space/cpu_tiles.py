@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -24,6 +24,8 @@ TURNED = 0.5
 """Cycles per element that a copy transposes in registers."""
 SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
+UNSEEN = 8
+"""Cycles of a line from afar that a kernel with much arithmetic does not see."""
 IN_ORDER = 0.05
 """Of the time that a line in sequence takes to come nearer, what a kernel with much arithmetic still sees."""
 TIGHT, ROOM = 0.03, 2
@@ -34,6 +36,12 @@ AGAIN = 0.02
 """Share of a kernel's time that groups may spend on copies that others make, too, for the sake of balance."""
 MASKED = 1.5
 """Cycles of a mask that is made in every step."""
+SHALLOW = 128
+"""Steps of a reduction up to which writing the results takes a good part of the time."""
+LARGE, NEARLY = 240, 1.04
+"""Code that takes a fifth of a second to compile, and what of its speed a shorter tile may lose."""
+SHUFFLED = 4
+"""Instructions for a vector that lies across memory."""
 COMBINED = 10
 """Cycles that the lanes of one accumulator take to become one number."""
 
@@ -51,6 +59,8 @@ class Tile:
     """Of these, the cycles that the copies take."""
     rate: float = 0.0
     """Share of peak arithmetic inside the tile."""
+    code: int = 0
+    """Vector instructions of all copies of the tile, roughly."""
 
     def size(self, loop: str) -> int:
         return dict(self.rows).get(loop, 1)
@@ -58,8 +68,12 @@ class Tile:
 
 def tiles(facts: Facts) -> list[Tile]:
     """Register tiles of the main stage, the fastest first."""
-    found = [t for v in _vector_loops(facts) for t in _Along(facts, v).tiles()]
-    return sorted(found, key=lambda t: t.cycles)
+    found = sorted((t for v in _vector_loops(facts) for t in _Along(facts, v).tiles()), key=lambda t: t.cycles)
+    if not found or found[0].code <= LARGE:
+        return found
+    near = [t for t in found if t.cycles <= NEARLY * found[0].cycles]
+    short = min(near, key=lambda t: t.code)
+    return [short, *(t for t in found if t is not short)]
 
 
 def _vector_loops(facts: Facts) -> Iterator[str]:
@@ -135,14 +149,24 @@ class _Along:
         packed: list[Use] = []
         copied = 0.0
         cycles = steps * (step + sum(_broadcast(facts, o, rows) for o in facts.operands if o not in self.wide))
-        for operand, in_place, in_panel, copying in placed:
+        for operand, near, in_panel, copying in placed:
+            in_place = near + _refetched(facts, operand, vectors, rows)
             if copying + in_panel * steps < in_place * steps:
                 packed.append(operand.use)
                 copied += copying
             cycles += min(copying + in_panel * steps, in_place * steps)
         if cycles == float("inf"):
             return None
-        return Tile(self.vector, vectors, rows, tuple(packed), cycles + self._storing(rows), copied, rate)
+        cycles += self._storing(rows)
+        return Tile(
+            self.vector, vectors, rows, tuple(packed), cycles, copied, rate, self._code(count, rows, bool(packed))
+        )
+
+    def _code(self, count: int, rows: tuple[tuple[str, int], ...], packs: bool) -> int:
+        """Each step and each result, once per kind of edge; results across memory and copies are shuffled."""
+        edges = 3 if any(n in self.facts.constrained for n, _ in rows) else 1
+        across = self.scattered or (packs and any(o.strides.get(self.vector) not in (0, 1) for o in self.wide))
+        return count * edges * (SHUFFLED if across else 1) * (1 if self.extent % self.facts.lanes == 0 else 2)
 
     def _placed(self, operand: Operand, vectors: int) -> tuple[float, float, float]:
         """Cycles that each step waits for an operand where it lies and in a panel, and those of copying it to panels.
@@ -214,6 +238,26 @@ def _in_place(facts: Facts, operand: Operand, vectors: int) -> float:
     return (max(1.0, run / 64) * 0.25 if operand.step % 64 else 0.0) + _strided(facts, operand, run)
 
 
+def _refetched(facts: Facts, operand: Operand, vectors: int, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles that one step waits for lines from afar where a panel lies in pieces: groups take the rows first."""
+    run = vectors * facts.lanes * operand.bytes
+    if operand.rows == 1 or operand.step in (run, *range(64)) or _fits(facts, operand, operand.strides):
+        return 0.0
+    tiles = prod(-(-facts.extents[n] // size) for n, size in rows if n not in operand.strides)
+    lines = run / facts.cache(3).line + (operand.step % facts.cache(3).line != 0)
+    return lines * _from_afar(facts) / max(1.0, tiles / wanted_groups(facts))
+
+
+def _from_afar(facts: Facts) -> float:
+    """Cycles that each line which the second cache does not hold costs, out of order."""
+    return max(0.0, facts.line_cost(3) - UNSEEN)
+
+
+def _fits(facts: Facts, operand: Operand, loops: Iterable[str]) -> bool:
+    """What these loops walk of an operand stays in the second cache, beside as much again."""
+    return prod(facts.extents[n] for n in loops) * operand.bytes <= facts.cache(2).bytes / 2
+
+
 def _strided(facts: Facts, operand: Operand, run: int) -> float:
     """Cycles that one step waits for a run of bytes, the next of which lies elsewhere."""
     lines = max(1.0, run / 64)
@@ -250,7 +294,16 @@ def _broadcast(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]
     if operand.rows == 1 or operand.step < 64:
         return 0.0
     side = prod(size for name, size in rows if operand.strides.get(name) == 1)
-    return _repeats(operand, rows) / side * _strided(facts, operand, side * operand.bytes)
+    near = _repeats(operand, rows) / side * _strided(facts, operand, side * operand.bytes)
+    return near + _afresh(facts, operand, rows)
+
+
+def _afresh(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles that one step waits for lines from afar: each vector walks all rows again, which the second cache may not hold."""
+    walked = [n for n in operand.strides if n not in facts.shared or n in dict(rows)]
+    if _fits(facts, operand, walked):
+        return 0.0
+    return _repeats(operand, rows) * operand.bytes / facts.cache(3).line * _from_afar(facts)
 
 
 def _packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
@@ -293,19 +346,21 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
         levels.insert(at, Level(Bind.NONE, (deep,)))
     sums = (Staging(facts.merged.buffer, len(levels) - 1, "REG"),) if deep is not None and facts.merged else ()
     levels += _own_levels(facts, tile, own)
-    stagings = tuple(_staging(facts, u, tile, at) for u in tile.packed)
+    pad = -facts.extents[tile.vector] % facts.lanes if tile.packed and not fixed else 0
+    stagings = tuple(_staging(facts, u, tile, at, pad) for u in tile.packed)
     kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
     edges = facts.tails(tile.vector, own or tile.vector in grid)
     return Plan(tuple(levels), stagings + sums, kept, edges, reason="register tile")
 
 
 def _all_near(facts: Facts, tile: Tile) -> bool:
-    """All panels together stay in the second cache, and the result does not: it is written row by row, lines in sequence."""
+    """All panels together stay in the second cache, the result does not, and steps are few beside it: rows are written in sequence."""
     near = facts.cache(2).bytes // 2
     panels = sum(o.elements * o.bytes for o in facts.operands if o.use in tile.packed)
     moved = {n for u in tile.packed for n in facts.names(u)} & set(facts.shared)
     written = max((nbytes(facts.view.type_of(u.buffer)) for u in facts.memory_uses() if u.writes), default=0)
-    return moved == {tile.vector} and panels <= near < written
+    steps = max((o.rows for o in facts.operands if o.use in tile.packed), default=0)
+    return moved == {tile.vector} and panels <= near < written and steps <= SHALLOW
 
 
 def _depth(facts: Facts, tile: Tile) -> Cover | None:
@@ -380,7 +435,7 @@ def _own_levels(facts: Facts, tile: Tile, own: bool) -> list[Level]:
     return [*levels, Level(Bind.VECTOR, (Cover(tile.vector, 1),), lanes=facts.lanes)]
 
 
-def _staging(facts: Facts, use: Use, tile: Tile, level: int) -> Staging:
+def _staging(facts: Facts, use: Use, tile: Tile, level: int, pad: int) -> Staging:
     names = facts.names(use)
     order = (*(n for n in facts.own_order(facts.main) if n in names), tile.vector)
-    return Staging(use.buffer, level, "L2", order)
+    return Staging(use.buffer, level, "L2", order, pad=pad)

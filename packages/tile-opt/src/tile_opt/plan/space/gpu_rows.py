@@ -25,6 +25,7 @@ from tile_opt.plan.steps.alike import alike
 from tile_opt.plan.steps.cells import write_once
 from tile_opt.plan.steps.keep import keep, recompute, shared_row
 from tile_opt.plan.steps.pieces import row_operands
+from tile_opt.plan.steps.spread import MOST_CELLS
 
 KEPT = 64
 """Elements of four bytes of each row that an item keeps in registers."""
@@ -70,10 +71,25 @@ def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Pl
     """Legal plans, best first; operands of row reductions go through local memory where that is `staged`."""
     facts = Facts(prepared(view))
     best = _Chooser(facts, target, staged).plan()
-    yield best
     plain = _Chooser(facts, target, staged).element_plan()
-    if plain != best:
+    few = _partial_results(facts, best) <= MOST_CELLS
+    if few:
+        yield best
+    if plain != best or not few:
         yield plain
+
+
+def _partial_results(facts: Facts, plan: Plan) -> int:
+    """What an item keeps, at most, of sums that items share: one for each of its cells."""
+    covers = {c.loop: c.size for level in plan.bound(Bind.GROUP) for c in level.covers}
+    each = prod(covers.get(n, 1) for n in facts.shared)
+    kept = [1]
+    for stage in facts.view.stages:
+        merged = merged_use(stage)
+        moved = set[str]() if merged is None else {n for f in merged.forms for n in f.names}
+        if any(n in covers and n not in moved for n in stage.loop_names):
+            kept.append(prod(covers.get(n, facts.extent(n)) for n in stage.loop_names if n in moved))
+    return each * max(kept)
 
 
 def rewritten(view: KernelView, plan: Plan) -> KernelView:
@@ -240,7 +256,21 @@ class _Chooser:
         used = prod(s.items for s in shares)
         across = min(threads // used, max(across, SUB_GROUP), _power(-(-self.facts.extent(along) // self.wide)))
         columns = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
-        return self._assembled(shares, columns, f"{used} items share a column")
+        plan = self._assembled(shares, columns, f"{used} items share a column")
+        return plan if plan.stagings or not rows else self._kept_columns(own, along) or plan
+
+    def _kept_columns(self, own: tuple[str, ...], along: str) -> Plan | None:
+        """As many items as a group may have, for as few columns as memory hands out: they keep what is read several times."""
+        across = max(1, SECTOR // self._narrowest())
+        share = self._steps(own[0], self.most_items // across, 1)
+        enough = self.facts.iterations() >= across * self.settings.cores
+        if len(own) > 1 or not enough or share.steps * self._words() > KEPT:
+            return None
+        columns = [Share(along, across), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
+        plan = self._assembled([share], columns, f"{share.items} items keep a column", KEPT)
+        # What is made of an operand is made again: there are no registers for both.
+        operands = tuple(s for s in plan.stagings if not self.facts.view.is_local(s.operand))
+        return replace(plan, stagings=operands) if len(operands) == 1 else None
 
     # --- single elements ------------------------------------------------------------------------------
 
@@ -277,12 +307,15 @@ class _Chooser:
     def _steps(self, loop: str, items: int, lanes: int) -> Share:
         return Share(loop, items, lanes, -(-self.facts.extent(loop) // (items * lanes)))
 
-    def _assembled(self, own: list[Share], shared: list[Share], reason: str) -> Plan:
-        """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours."""
+    def _assembled(self, own: list[Share], shared: list[Share], reason: str, keep: int = KEPT // 4) -> Plan:
+        """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours.
+
+        Items of large groups keep at most `keep` elements of four bytes.
+        """
         kept = self._kept(frozenset(s.loop for s in own))
         elements = prod(s.steps * s.lanes for s in (*own, *shared))
         items = prod(s.items for s in (*own, *shared))
-        fits = elements * self._words() <= (KEPT if items <= KEEPING else KEPT // 4)
+        fits = elements * self._words() <= (KEPT if items <= KEEPING else keep)
         group = [*own, *shared] if self.along in {s.loop for s in own} else [*shared, *own]
         grid = Level(Bind.GRID, tuple(Cover(s.loop, s.span) for s in (*reversed(shared), *reversed(own))))
         group_level = Level(Bind.GROUP, tuple(Cover(s.loop, s.steps * s.lanes, s.lanes) for s in reversed(group)))

@@ -15,6 +15,7 @@ from math import prod
 
 from tile_ir.target import Target
 
+from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import Contraction, contraction
 from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
@@ -99,13 +100,18 @@ class TileSpace:
         Not those that a constraint cuts: its lanes would go their own ways.
         """
         shared = self.work.shared
-        longest = max(self.work.reused, key=lambda n: (not self.work.partners(n), shared[n]), default=None)
+        longest = max(self.work.reused, key=self._suits_lanes, default=None)
         near = self.work.contiguous
         if near in self.work.reused and near not in self._tied and shared[near] >= MANY:
             return (near,)
         found = [n for n in (near, longest, list(shared)[-1]) if n is not None]
         whole = [n for n in found if n not in self._tied] or found
         return tuple(dict.fromkeys(whole))[:2]
+
+    def _suits_lanes(self, loop: str) -> tuple[bool, bool, int]:
+        """No window, long enough, and near in the results: images of a batch are far apart."""
+        out = self.work.results[0]
+        return not self.work.partners(loop), self.work.shared[loop] >= MANY, -flat_stride(self.work.view, out, loop)
 
     @cached_property
     def _tied(self) -> set[str]:

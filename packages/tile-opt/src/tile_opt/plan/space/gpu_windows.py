@@ -25,7 +25,7 @@ SHORT = 128
 """Points of the reduction that an item may do by itself, without staging anything, where windows share what is loaded."""
 PLAIN = 32
 """The same where none do."""
-RUNS = (2, 4, 7, 8)
+RUNS = (2, 4, 7, 8, 16)
 COLUMNS = (2, 4, 8, 16)
 """Cells along loops where an operand is used again."""
 CELLS = 64
@@ -34,7 +34,9 @@ BODY = 1024
 """Instructions of arithmetic in straight-line code."""
 GROUPS = (128, 256, 64)
 """Items of a group: the first is tried with all cells, the others with the best of them."""
-FINALISTS = 4
+ACROSS = (0, 64, 32)
+"""Most items along the results' own loop, so that others lie where windows overlap; 0 for as many as there are."""
+FINALISTS = 6
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class WindowSpace:
         if prod(self.work.own.values()) > (SHORT if slides else PLAIN):
             return []
         first = self._ranked(self._tiles(GROUPS[0]))
-        others = (self._dealt(r.tile, g) for r in first[:FINALISTS] for g in GROUPS if g <= self.threads)
-        return self._ranked(others)
+        groups = [(g, across) for g in GROUPS if g <= self.threads for across in ACROSS]
+        return self._ranked(self._dealt(r.tile, *g) for r in first[:FINALISTS] for g in groups)
 
     def _ranked(self, tiles: Iterator[DirectTile]) -> list[Found]:
         different = {repr(t): t for t in tiles}.values()
@@ -78,7 +80,7 @@ class WindowSpace:
             for each in self._cells(lanes):
                 pieces = {n: lanes for n in each if n == self.order[-1] and each[n] > lanes}
                 tile = DirectTile({}, each, pieces, self.order[-1] if lanes > 1 else "", lanes)
-                yield self._dealt(self._bounded(tile), items)
+                yield self._dealt(self._bounded(tile), items, 0)
 
     def _lanes(self) -> Iterator[int]:
         """Widths of accesses along the results."""
@@ -139,15 +141,17 @@ class WindowSpace:
                 return found
         return tile
 
-    def _dealt(self, tile: DirectTile, wanted: int) -> DirectTile:
-        """The tile with about so many items, filled up in the order of memory."""
+    def _dealt(self, tile: DirectTile, wanted: int, across: int) -> DirectTile:
+        """The tile with about so many items, filled up in the order of memory, `across` along the results' own loop."""
         items: dict[str, int] = {}
         left = wanted
         for loop in reversed(self.order):
             needed = -(-self.work.shared[loop] // tile.each.get(loop, 1))
-            rounds = -(-needed // min(needed, left))
+            most = min(left, across or left) if loop == self.order[-1] else left
+            rounds = -(-needed // min(needed, most))
             items[loop] = -(-needed // rounds)
-            left = left // items[loop] if rounds == 1 else 1
+            # Items beyond a part of the results' own loop are no neighbours in memory, but share windows.
+            left = left // items[loop] if rounds == 1 or loop == self.order[-1] else 1
         return replace(tile, items=dict(reversed(items.items())))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd, prod
@@ -145,9 +145,18 @@ class GroupPlan:
         return [n for n in dict.fromkeys(named) if n is not None]
 
     def _last(self, order: tuple[str, ...]) -> tuple[str, ...]:
-        """`order` with the loops that an item keeps moved to the end, the vector loop behind all."""
-        each = self.tile.each
-        return tuple(sorted(order, key=lambda n: (each.get(n, 1) > 1, n == self.tile.vector)))
+        """`order` with the loops of the reduction outside, those that an item keeps last, the vector loop behind all.
+
+        Then lanes of a sub-group are rows apart, which padding keeps in different banks.
+        """
+        each, shared = self.tile.each, self.work.shared
+        own = {n for n in order if not self._moves_with(n, shared)}
+        return tuple(sorted(order, key=lambda n: (n not in own, each.get(n, 1) > 1, n == self.tile.vector)))
+
+    def _moves_with(self, loop: str, shared: Collection[str]) -> bool:
+        """Some operand has a dimension that `loop` and a shared loop subscript."""
+        dims = [{n for n, _ in d} for o in self.work.operands for d in o.dims]
+        return loop in shared or any(loop in d and d & set(shared) for d in dims)
 
     def _padded(self, plan: Plan) -> tuple[Staging, ...]:
         """The stagings with the padding under which a sub-group's stores and loads meet least in the banks."""
@@ -158,10 +167,20 @@ class GroupPlan:
             staging = found[copy.use.buffer]
             pad = min(self._pads(copy, staging, group.items))[1]
             found[copy.use.buffer] = replace(staging, pad=max(pad, staging.pad))
-        stagings = tuple(found.get(s.operand, s) if s.unit == "LOCAL" else s for s in plan.stagings)
-        padded = group_tile(self.work.view, self.work.main, replace(plan, stagings=stagings))
-        fits = sum(c.bytes for c in padded.staged) + self.costs.result_bytes(self.tile) <= self.costs.local_bytes
-        return stagings if fits else plan.stagings
+        made = (tuple(self._staged(s, found, single) for s in plan.stagings) for single in (False, True))
+        return next((s for s in made if self._fits(plan, s)), plan.stagings)
+
+    @staticmethod
+    def _staged(staging: Staging, padded: Mapping[str, Staging], single: bool) -> Staging:
+        """The padded staging; a `single` version of it where several are too large: rows in one bank cost more."""
+        found = padded.get(staging.operand)
+        if staging.unit != "LOCAL" or found is None:
+            return staging
+        return replace(found, versions=1) if single else found
+
+    def _fits(self, plan: Plan, stagings: tuple[Staging, ...]) -> bool:
+        group = group_tile(self.work.view, self.work.main, replace(plan, stagings=stagings))
+        return sum(c.bytes for c in group.staged) + self.costs.result_bytes(self.tile) <= self.costs.local_bytes
 
     def _pads(self, copy: GroupCopy, staging: Staging, items: tuple[Index, ...]) -> Iterator[tuple[int, int]]:
         """(cycles in the banks, padding)."""

@@ -1,0 +1,74 @@
+"""What the model says of demands that overlap, of results that are waited for, and of stores past the caches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from explain_support import SOFTMAX
+from hypothesis import given
+from hypothesis import strategies as st
+from model_support import kernel, processor
+from tile_ir.stripe.nodes import Block
+from tile_ir.target import Target
+from tile_opt.model.arithmetic import FORWARD
+from tile_opt.model.causes import Cause, overlapped
+from tile_opt.model.estimate import estimate
+from tile_opt.plan.text import parse_plans
+
+TURNED = "function (A[N, M]) -> (B) { B[i, j : M, N] = =(A[j, i]); }"
+PRODUCT = "function (X[N]) -> (R) { R[] = *(X[i]); }"
+
+
+@given(st.lists(st.floats(1e-9, 1e-3), min_size=1, max_size=6), st.floats(0.05, 0.9))
+def test_demands_take_at_least_the_longest_and_at_most_all_in_a_row(seconds: list[float], exposed: float) -> None:
+    found = overlapped([Cause(str(n), s) for n, s in enumerate(seconds)], exposed)
+    total = sum(c.seconds for c in found)
+    assert max(seconds) * 0.999 <= total <= sum(seconds) * 1.001
+    assert all(c.seconds <= seconds[int(c.name)] * 1.001 for c in found)
+
+
+def test_two_equal_demands_expose_what_the_machine_says() -> None:
+    found = overlapped([Cause("a", 3.0), Cause("b", 3.0)], 0.25)
+    assert sum(c.seconds for c in found) == pytest.approx(3.0 * 1.25)
+    assert overlapped([Cause("a", 0.0)], 0.25) == []
+
+
+def cause(block: Block, target: Target, name: str) -> float:
+    return sum(c.seconds for c in estimate(block, target).causes if c.name == name)
+
+
+def with_window(target: Target, window: int) -> Target:
+    machine = target.machine
+    return replace(target, machine=replace(machine, ports=replace(machine.ports, window=window)))
+
+
+def test_short_rows_wait_for_their_own_sums_and_a_wider_window_waits_less() -> None:
+    target = processor("zen4")
+    block = kernel(SOFTMAX, target, A=(256, 128))
+    narrow, usual, wide = (cause(block, with_window(target, w), "latency") for w in (64, 320, 1 << 16))
+    assert narrow > usual > wide
+
+
+def test_a_chain_takes_its_latency() -> None:
+    target = processor("zen4")
+    block = kernel(PRODUCT, replace(target, passes=()), X=(1 << 15,))
+    machine = target.machine
+    each = machine.ports.fma_latency + FORWARD + machine.caches[0].latency  # the cell is in memory without a schedule
+    chain = (1 << 15) * each / (machine.clock_ghz * 1e9)
+    assert 0.9 * chain <= estimate(block, target).seconds <= 1.3 * chain
+
+
+def past_the_caches(columns: int, lanes: int) -> Block:
+    """A kernel whose results pass the caches, `columns` of a row at a time."""
+    target = processor("zen4")
+    target = replace(target, settings=replace(target.settings, l3_bytes=1 << 10))
+    plan = f"plan kernel_0 {{\n  grid i:512\n  serial j:{columns}\n  serial i:1\n  vector j:1 x{lanes}\n}}"
+    return kernel(TURNED, target, parse_plans(plan), A=(64, 512))
+
+
+def test_pieces_of_lines_cost_more_than_whole_lines_past_the_caches() -> None:
+    target = processor("zen4")
+    pieces, whole = (estimate(past_the_caches(n, n), target) for n in (4, 16))
+    found = [next(c.seconds for c in e.causes if c.name == "memory") for e in (pieces, whole)]
+    assert found[0] > 3 * found[1]
