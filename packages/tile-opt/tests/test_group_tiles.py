@@ -19,7 +19,8 @@ from tile_ir.dtype import DType
 from tile_ir.machine import LocalMemory, Occupancy
 from tile_ir.program.nodes import TensorType
 from tile_ir.stripe import interpret
-from tile_ir.stripe.nodes import Block, Program
+from tile_ir.stripe.nodes import Bind, Block, Program
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 from tile_opt.compiler import lower_kernels
 from tile_opt.kernel.view import KernelView, open_kernel
@@ -31,6 +32,7 @@ from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.group_tiles import group_tile
 from tile_opt.plan.plan import Across, Plan
 from tile_opt.plan.space.gpu_tiles import TileSpace, plans
+from tile_opt.plan.space.group_plan import GroupPlan
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.translate import to_stripe
 
@@ -149,6 +151,51 @@ def test_groups_share_the_reduction_where_output_tiles_are_few(m: int, n: int, k
     agree(program, made, BUSY)
 
 
+@pytest.mark.parametrize(("name", "teams"), [("bias", 4), ("max_plus", 2), ("two_sums", 4), ("conv", 2)])
+def test_teams_of_items_share_each_step(name: str, teams: int) -> None:
+    """Rests that teams cannot share evenly, windows, several sums, stages behind."""
+    program = stripe(*SAMPLES[name])
+    (view,) = views(program)
+    plan = next(changed(view, BUSY, deep=4, teams=teams))
+    PlanCheck(view, plan, BUSY, {}).before()
+    assert any(r.across is Across.ITEMS and r.ways == teams for r in plan.reductions)
+    agree(program, scheduled(program, BUSY, plan), BUSY)
+
+
+@pytest.mark.parametrize(("ways", "k"), [(3, 37), (5, 64), (4, 33)])
+def test_groups_share_the_reduction_unevenly(ways: int, k: int) -> None:
+    """The last group has fewer steps, or only a rest of one; no iteration asks whether it is there."""
+    program = stripe(MATMUL, {"A": (20, k), "B": (k, 24)})
+    (view,) = views(program)
+    plan = next(changed(view, BUSY, deep=4, ways=ways, split="k", versions=2))
+    made = scheduled(program, BUSY, plan)
+    agree(program, made, BUSY)
+    shares = kernels_of(made)[0]
+    assert isinstance(shares, Block)
+    assert not any("k_share" in c.names for b in blocks_in(shares) for c in b.constraints if "k_i" in c.names)
+
+
+def test_a_step_may_be_straight_code_in_part() -> None:
+    program = stripe(*SAMPLES["matmul"])
+    (view,) = views(program)
+    plan = next(changed(view, BUSY, deep=16, each={"j": 4, "i": 4}, straight=64))
+    assert [c.size for v in plan.bound(Bind.NONE) for c in v.covers if c.loop == "k"][-1] == 4
+    PlanCheck(view, plan, BUSY, {}).before()
+    agree(program, scheduled(program, BUSY, plan), BUSY)
+
+
+def changed(view: KernelView, target: Target, **changes: Any) -> Iterator[Plan]:
+    """Plans of the best tiles of several sub-groups, with decisions changed."""
+    work = contraction(view)
+    assert work is not None
+    space = TileSpace(work, target)
+    for ranked in space.best():
+        tile = replace(ranked.tile, **({"ways": 1, "split": "", "staged": True} | changes))
+        cost = space.costs.cost(tile)
+        if cost is not None and tile.count <= target.settings.threads:
+            yield GroupPlan(work, tile, cost, space.costs).plan()
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_plans_fit_local_memory_and_groups(name: str) -> None:
     view = contracted(*SAMPLES[name])
@@ -175,7 +222,8 @@ def test_predicted_times_go_on_from_size_to_size() -> None:
     sizes = [round(128 * sqrt(2) ** n) for n in range(0, 11, 2)]
     for size in sizes:
         each = [_per_operation(n) for n in (size - 1, size, size + 1)]
-        assert max(each) <= 1.4 * min(each), size
+        # One more row of tiles than multiprocessors take at once is a step that is really there.
+        assert max(each) <= 1.5 * min(each), size
 
 
 def _per_operation(n: int) -> float:

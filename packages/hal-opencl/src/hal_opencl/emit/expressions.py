@@ -28,6 +28,7 @@ from tile_ir.semtree.nodes import (
     Type,
     Unary,
     Unroll,
+    Var,
     WorkId,
 )  # fmt: skip
 
@@ -87,6 +88,7 @@ class OpenCLExpressions(CLikePrinter):
         self._intervals = Intervals(groups)
         self._locals: dict[int, str] = {}
         self._kernel = True
+        self._waiting: frozenset[str] = frozenset()
 
     # --- names and types
 
@@ -147,6 +149,10 @@ class OpenCLExpressions(CLikePrinter):
         t = node.type
         return self.literal(t.dtype.min_value if node.which == "min" else t.dtype.max_value, t)
 
+    def _var(self, node: Var) -> Expansion:
+        text: Expansion = ATOM, [self.lookup(node.name)]
+        return self._from_memory(text, node.type) if node.name in self._waiting else text
+
     def _work_id(self, node: WorkId) -> Expansion:
         return PREFIX, [f"({self.type_name(node.type)}){_IDS[node.kind]}({node.axis})"]
 
@@ -189,7 +195,7 @@ class OpenCLExpressions(CLikePrinter):
         if t.dtype is DType.BOOL:
             zero = "0" if t.lanes == 1 else f"({memory(t.dtype, t.lanes)})(0)"
             return EQUALITY, [*_embed(precedence, pieces, EQUALITY), f" != {zero}"]
-        if t.dtype is DType.FLOAT16 and t.lanes > 1:
+        if t.dtype is DType.FLOAT16:
             return ATOM, [f"{self.helper(f'half_of_{tag(t)}', helpers.half_of, t)}(", *pieces, ")"]
         if t.dtype is DType.BFLOAT16:
             if t.lanes == 1:
@@ -424,7 +430,7 @@ class OpenCLExpressions(CLikePrinter):
         return ATOM, [f"convert_{self.type_name(t)}(abs(", (value, 0), "))"]
 
     _handlers: ClassVar[dict[type, Callable[..., Expansion]]] = {
-        Const: _const, Limit: _limit, WorkId: _work_id, Load: _load, Unary: _unary, Binary: _binary, Fma: _fma,
+        Const: _const, Var: _var, Limit: _limit, WorkId: _work_id, Load: _load, Unary: _unary, Binary: _binary, Fma: _fma,
         Call: _call, Compare: _compare, Select: _select, Cast: _cast,
     }  # fmt: skip
 

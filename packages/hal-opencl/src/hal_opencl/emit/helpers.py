@@ -101,7 +101,7 @@ def round_half(name: str, t: Type) -> str:
 
 def half_of(name: str, t: Type) -> str:
     """Floats from the bits of float16."""
-    F, n = register(t.dtype, t.lanes), t.lanes
+    F, n = register(t.dtype, t.lanes), "" if t.lanes == 1 else str(t.lanes)
     return f"{F} {name}(ushort{n} bits) {{ return vload_half{n}(0, (const half*)&bits); }}"
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from tile_ir.dtype import DType
 from tile_ir.emit.clike import Close, Item
-from tile_ir.emit.pieces import ADDITIVE, POSTFIX
+from tile_ir.emit.pieces import ADDITIVE, POSTFIX, Piece
 from tile_ir.emit.walker import walk_statements
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Alloc,
+    Assign,
     AsyncCopy,
     AsyncWait,
     Atomic,
@@ -23,6 +24,7 @@ from tile_ir.semtree.nodes import (
     For,
     Function,
     Let,
+    Load,
     Space,
     Store,
     Type,
@@ -32,7 +34,8 @@ from tile_ir.semtree.nodes import (
 from hal_opencl.emit import helpers, ptx
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups
 from hal_opencl.emit.matrix import MatrixExpressions
-from hal_opencl.emit.types import MEMORY, comment_text, memory, safe_hint, tag, unsigned
+from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint, tag, unsigned
+from hal_opencl.emit.waiting import waiting
 
 _FENCES = {"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE", "none": "0"}
 _ATOMICS = {Aggregation.SUM: "atomic_add", Aggregation.MAX: "atomic_max", Aggregation.MIN: "atomic_min"}
@@ -66,6 +69,7 @@ class OpenCLPrinter(MatrixExpressions):
     def _one(self, function: Function) -> str:
         self._scopes.append({})
         self._lines = []
+        self._waiting = waiting(function)
         self.line(self.signature(function) + " {")
         self._depth += 1
         for node in walk_statements(function.body):
@@ -95,12 +99,40 @@ class OpenCLPrinter(MatrixExpressions):
         t = node.value.type
         if t.ptr:
             raise SemtreeError("OpenCL keeps no pointers in variables")
+        if node.name in self._waiting:
+            constant = "" if node.mutable else "const "
+            self.line(f"{constant}{bits(t.lanes)} {self.declare(node.name)} = {self._as_in_memory(node.value)};")
+            return
         value, interval = self.expression(node.value), self._intervals.of(node.value, self.lookup)
         constant = "" if node.mutable else "const "
         name = self.declare(node.name)
         self.line(f"{constant}{self.type_name(t)} {name} = {value};")
         if not node.mutable and interval is not None:
             self._intervals.known[name] = interval
+
+    def write_assign(self, node: Assign) -> None:
+        if node.name in self._waiting:
+            self.line(f"{self.lookup(node.name)} = {self._as_in_memory(node.value)};")
+        else:
+            super().write_assign(node)
+
+    def _as_in_memory(self, value: Expr) -> str:
+        """The bits of a loaded value, of a variable that holds such, or of zero."""
+        match value:
+            case Load(ptr, index, t):
+                return self.pieces(self._bits_at(ptr, index, t, value.align))
+            case Var(name):
+                return self.lookup(name)
+            case _:
+                return "0" if value.type.lanes == 1 else f"({bits(value.type.lanes)})(0)"
+
+    def _bits_at(self, ptr: Expr, index: Expr, t: Type, align: int) -> list[Piece]:
+        """16-bit elements from memory as they are."""
+        pointer = f"({self.spaces[ptr.type.space]} const {bits(t.lanes)}*)"
+        where: list[Piece] = ["(", *self._address(ptr, index), ")"]
+        if t.lanes == 1 or (align and align % (t.lanes * t.dtype.bytes) == 0):
+            return ["*", pointer, *where]
+        return [f"vload{t.lanes}(0, ({self.spaces[ptr.type.space]} const ushort*)", *where, ")"]
 
     def write_for(self, node: For) -> Sequence[Item]:
         interval = self._intervals.loop(node, self.lookup)

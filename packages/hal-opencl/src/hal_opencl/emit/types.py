@@ -40,6 +40,11 @@ def memory(dtype: DType, lanes: int = 1) -> str:
     return MEMORY[dtype] + (str(lanes) if lanes > 1 else "")
 
 
+def bits(lanes: int = 1) -> str:
+    """The type of 16-bit elements as bits."""
+    return memory(DType.UINT16, lanes)
+
+
 def unsigned(dtype: DType, lanes: int = 1) -> str:
     """The unsigned integer type as wide as the register of `dtype`."""
     return _BY_BITS[register_bits(dtype)][1] + (str(lanes) if lanes > 1 else "")

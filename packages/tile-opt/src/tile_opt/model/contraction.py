@@ -19,6 +19,8 @@ Counts = Mapping[str, int]
 """Iterations of each loop; a loop that is not named runs once."""
 FREE = frozenset({"ident", "neg", "abs"})
 """What an instruction does to its operand on the way."""
+EXTREME = 1.35
+"""Slots of a maximum: fewer units find one than add or multiply."""
 ROUNDED = 2
 """Instructions that round a value to 16 bits and back."""
 WIDE_OP = {"div": 8, "sqrt": 8, "recip": 8}
@@ -141,7 +143,8 @@ class Contraction:
         ops = [s for s in self.main.body if isinstance(s, Op)]
         last = next((s.src for s in self.main.body if isinstance(s, Store)), "")
         fused = self.out.agg is Aggregation.SUM and any(s.dst == last and s.name == "mul" for s in ops)
-        return max(1.0, sum(_slots(s, copies) for s in ops) + (0 if fused else 1))
+        merged = EXTREME if self.out.agg in (Aggregation.MAX, Aggregation.MIN) else 1
+        return max(1.0, sum(_slots(s, copies) for s in ops) + (0 if fused else merged))
 
 
 def _slots(op: Op, loaded: set[str]) -> float:

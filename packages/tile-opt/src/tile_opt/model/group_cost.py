@@ -8,11 +8,13 @@ latency, which other groups of the multiprocessor hide, and the traffic of the c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from math import ceil, gcd, prod
 
 from tile_ir.machine import LocalMemory, Machine, Occupancy
 
+from tile_opt.kernel.view import Use
 from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
 
 BODY = 1024
@@ -24,19 +26,33 @@ ADDRESSES = 22
 LIMITS = 16
 """The same for what constraints ask."""
 SHARPNESS = 4
-"""How little the two limits disturb each other while one of them is far from reached."""
-SUSTAINED = 0.9
-"""Share of issue slots that long straight-line code fills: register banks and dispatch take the rest."""
-APART = 0.5
-"""Share of the lesser limits' time that is not hidden behind the greatest by a group alone on its multiprocessor."""
+"""How little two limits disturb each other while one of them is far from reached."""
+SUSTAINED = 0.94
+"""Share of the issue rate that straight-line code reaches: register banks and dispatch take the rest."""
+ALONE = 1.12
+"""Cycles from one instruction of a sub-group to the next where no other sub-group fills the gaps."""
+LONELY = 1.15
+"""Times as long that steps take where nobody else works while all items of a group wait for one another."""
+SCATTERED = 4.5
+"""Times its bytes that a store costs whose lanes write one element each out of a few."""
+GATHERED = 2
+"""One part in so many of a group's local memory may be for its results."""
+BESIDE = 2
+"""How little arithmetic, caches and memory disturb each other."""
+HIDDEN = 0.8
+"""Share of the results' time that groups of later rounds hide."""
+CACHED = 0.8
+"""Share of the last cache's bandwidth that copies reach."""
+HANDOFF = 1.5
+"""Launches that a kernel costs which waits for the one before."""
+SHARED = 1.06
+"""Times as long that groups take which share a reduction: their ends and starts, and results that leave the caches."""
+AHEAD = 0.6
+"""Share of the latency of memory that a step takes at least, where the next one is fetched meanwhile."""
 COPY = 5
 """Instructions around one access of a copy: its address, load and store."""
 LOOP = 20
 """Instructions' worth of time between one straight-line body and the next: the first loads of a body wait."""
-MEETING = 0.3
-"""Share of a barrier's cycles in which other groups find nothing to do either."""
-DRAIN = 40
-"""Cycles around a barrier in which some sub-groups have finished and others have not begun."""
 
 
 def sectors(elements: int, row: int, width: int, unit: int = SECTOR) -> float:
@@ -66,10 +82,19 @@ class Tile:
     """Groups that share the reduction of each output tile."""
     split: str = ""
     """The reduction loop that they share."""
+    straight: int = BODY
+    """Instructions of arithmetic in straight-line code, at most."""
+    teams: int = 1
+    """Teams of items that share each step: each has the whole tile, and their results meet in the end."""
+
+    @property
+    def team(self) -> int:
+        """Items of a team."""
+        return prod(self.items.values())
 
     @property
     def count(self) -> int:
-        return prod(self.items.values())
+        return self.team * self.teams
 
     @property
     def cells(self) -> int:
@@ -95,6 +120,29 @@ class Cost:
     parts: dict[str, float] = field(default_factory=dict[str, float])
 
 
+@dataclass(frozen=True)
+class Step:
+    """One step of a tile's reduction on a multiprocessor; the whole reduction where nothing is staged."""
+
+    registers: int
+    resident: int
+    subgroups: int
+    issued: float
+    """Cycles in which a sub-group's instructions start, gaps that others leave included."""
+    alone: float
+    """Cycles of a sub-group that has its slot for itself."""
+    delivered: float
+    """Cycles of local memory for a group."""
+    fetched: float
+    """Bytes that a group fetches."""
+
+    def cycles(self, together: int, slots: int) -> float:
+        """Of `together` groups at once."""
+        issued = -(-together * self.subgroups // slots) * self.issued
+        delivered = together * self.delivered
+        return max(self.alone, (issued**SHARPNESS + delivered**SHARPNESS) ** (1 / SHARPNESS))
+
+
 class GroupCost:
     """Costs of tiles of one contraction on one machine."""
 
@@ -113,10 +161,9 @@ class GroupCost:
         self.stored = min(4 * work.words, 4)
 
     def _memory_seconds(self) -> float:
-        """Everything once through the device's memory."""
+        """Every operand once through the device's memory."""
         everything = self.work.shared | self.own
         bytes = sum(o.box(everything) * o.width for o in self.work.operands)
-        bytes += prod(self.work.shared.values()) * self.work.words * 4
         return bytes / (self.machine.memory.all_cores.read * 1e9)
 
     # --- parts of a tile --------------------------------------------------------------------------------
@@ -127,23 +174,51 @@ class GroupCost:
             return dict(self.own)
         return {tile.stepped: tile.deep} | {n: self.own[n] for n in tile.whole}
 
-    def unrolled(self, tile: Tile) -> tuple[str, ...]:
-        """Reduction loops in straight-line code, innermost last: windows that slide along a run, then the step."""
+    def own_inner(self, tile: Tile) -> dict[str, int]:
+        """Those of one item's team."""
         inner = self.inner(tile)
+        return inner | {tile.stepped: inner[tile.stepped] // tile.teams} if tile.teams > 1 else inner
+
+    def unrolled(self, tile: Tile) -> dict[str, int]:
+        """Iterations of reduction loops in straight-line code, innermost last: windows that slide, then the step.
+
+        Of a step that is too long for all of it, what divides it.
+        """
+        inner = self.own_inner(tile)
         slides = [p for n in tile.each if tile.each[n] > 1 for p in self.work.partners(n)]
         order = sorted(inner, key=lambda n: (n not in slides, n != tile.stepped, inner[n]))
-        room = BODY / max(1.0, tile.cells * self.work.slots)
-        found: list[str] = []
+        room = tile.straight / max(1.0, tile.cells * self.work.slots)
+        found: dict[str, int] = {}
         for name in order:
-            if inner[name] <= room:
-                found.insert(0, name)
-                room /= inner[name]
-        return tuple(found)
+            count = next(n for n in (inner[name], 8, 4, 2, 1) if n == 1 or (n <= room and inner[name] % n == 0))
+            if count == inner[name] or (count > 1 and name == tile.stepped):
+                found = {name: count} | found
+                room /= count
+        return found
 
     def box_bytes(self, tile: Tile) -> int:
         """Bytes of local memory, without padding."""
         counts = self._group(tile)
-        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands)
+        return tile.versions * sum(o.box(counts) * o.kept.bytes for o in self.work.operands) + self.result_bytes(tile)
+
+    def result_bytes(self, tile: Tile) -> int:
+        """Bytes of local memory for results: those that teams hand over, and those that meet before they are stored."""
+        handed = tile.teams // 2 * tile.team * tile.cells * self.work.words * 4
+        return handed + (self._given_bytes(tile) if self.gathers(tile) else 0)
+
+    def _given_bytes(self, tile: Tile) -> int:
+        """Bytes of the results of a group."""
+        widths = (self.work.view.type_of(u.buffer).dtype.bytes for u in self.work.results)
+        return sum(widths) * tile.team * tile.cells
+
+    def gathers(self, tile: Tile) -> bool:
+        """Results meet in local memory before they are stored: those of an item would lie apart in memory."""
+        return self._apart(tile) and self._given_bytes(tile) <= self.local_bytes // GATHERED
+
+    def _apart(self, tile: Tile) -> bool:
+        """Items store several neighbouring results, one at a time."""
+        near = self.work.contiguous
+        return near is not None and tile.each.get(near, 1) > 1 and not self._even_results(tile.lanes)
 
     def _group(self, tile: Tile) -> dict[str, int]:
         return {n: tile.size(n) for n in self.work.shared} | self.inner(tile)
@@ -177,35 +252,67 @@ class GroupCost:
 
     def cost(self, tile: Tile) -> Cost | None:
         """None where the tile does not fit."""
-        inner, body = self.inner(tile), {n: self.inner(tile)[n] for n in self.unrolled(tile)}
+        return next((c for _, c in self.shared(tile, ((tile.ways, tile.split),))), None)
+
+    def shared(self, tile: Tile, splits: Iterable[tuple[int, str]]) -> Iterator[tuple[Tile, Cost]]:
+        """The tile with as many groups to a reduction, and what it costs; nothing where it does not fit."""
+        step = self.step(tile)
+        if step is not None:
+            for ways, split in splits:
+                other = replace(tile, ways=ways, split=split)
+                yield other, self._cost(other, step)
+
+    def step(self, tile: Tile) -> Step | None:
+        """What one step takes; None where the tile does not fit."""
+        inner, body = self.own_inner(tile), self.unrolled(tile)
         registers = self.registers(tile, body)
         resident = self.resident(tile, registers)
         if registers > self.occupancy.item_registers - SPARE or not resident:
             return None
         if tile.staged and self.box_bytes(tile) > self.local_bytes:
             return None
+        subgroups = -(-tile.count // self.occupancy.subgroup)
+        bodies = prod(inner.values()) / prod(body.values())
+        loads, words = self._loads(tile, body)
+        copies, stored = self._copies(tile)
+        arithmetic = tile.cells * prod(inner.values()) * self.work.slots
+        instructions = arithmetic + loads * bodies + copies + (LOOP * bodies if bodies > 1 else 0)
+        instructions += LOOP / tile.versions if tile.staged else 0
+        slots = self.occupancy.slots
+        issued = max(arithmetic * slots / self.rate, instructions * slots / self.issue) / SUSTAINED
+        alone = instructions * ALONE + self._waiting(tile, inner, bodies)
+        delivered = subgroups * (words * bodies + stored) / self.delivered
+        return Step(registers, resident, subgroups, issued, alone, delivered, self._fetched(tile))
+
+    def _cost(self, tile: Tile, step: Step) -> Cost:
         tiles = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
         groups = tiles * tile.ways
-        steps = self._steps(tile)
-        arithmetic, delivery, stall = self._step(tile, inner, body)
-        cycles = self._on_one_core(-(-groups // self.machine.cores), resident, tile, steps, arithmetic, delivery, stall)
+        cycles, rounds = self._rounds(groups, tile, step)
+        stored = groups * self._stored(tile) / (self.machine.memory.all_cores.write * 1e9)
         parts = {
             "arithmetic": cycles / (self.machine.clock_ghz * 1e9),
-            "cache": self._traffic(tile, steps) * groups / self._cache_rate(),
+            "cache": (step.fetched * self._steps(tile) * groups) / self._cache_rate(),
             "memory": self.memory,
         }
-        combine = 0.0
-        if tile.ways > 1:
-            moved = (2 * tile.ways + 1) * prod(self.work.shared.values()) * self.work.words * 4
-            combine = moved / (self.machine.memory.all_cores.read * 1e9) + 2 * self.machine.launch.kernel
         limit = max(parts, key=lambda n: parts[n])
-        beside = (sum(parts.values()) - parts[limit]) * APART / resident
-        seconds = parts[limit] + beside + combine + self.machine.launch.kernel
+        busy = sum(p**BESIDE for p in parts.values()) ** (1 / BESIDE)
+        # The results of the last groups are stored when nothing is left to do beside.
+        hidden = (1 - 1 / rounds) * HIDDEN
+        parts |= {"results": stored * (1 - hidden), "combine": self._combine(tile)}
+        busy *= SHARED if tile.ways > 1 else 1
+        seconds = busy + parts["results"] + parts["combine"] + self.machine.launch.kernel
         peak = self.machine.cores * self.rate * self.occupancy.subgroup * self.machine.clock_ghz * 1e9
         share = self.work.points * self.work.slots / peak / seconds
-        if limit == "arithmetic" and delivery > arithmetic:
+        if limit == "arithmetic" and step.delivered * self.occupancy.slots > step.issued * step.subgroups:
             limit = "local memory"
-        return Cost(seconds, share, limit, registers, resident, groups, parts | {"combine": combine})
+        return Cost(seconds, share, limit, step.registers, step.resident, groups, parts)
+
+    def _combine(self, tile: Tile) -> float:
+        """Seconds of the kernel that combines what groups found that share a reduction."""
+        if tile.ways == 1:
+            return 0.0
+        moved = (tile.ways + 1) * prod(self.work.shared.values()) * self.work.words * 4
+        return moved / self._cache_rate() + self.machine.memory.latency * 1e-9 + HANDOFF * self.machine.launch.kernel
 
     def _steps(self, tile: Tile) -> float:
         """Steps of one group, the outer reduction loops included."""
@@ -214,26 +321,19 @@ class GroupCost:
         outer = prod(e for n, e in self.own.items() if n != tile.stepped and n not in tile.whole)
         return outer * (self.own[tile.stepped] / tile.deep) / tile.ways
 
-    def _step(self, tile: Tile, inner: Counts, body: Counts) -> tuple[float, float, float]:
-        """Cycles of one step of one group on a multiprocessor of its own: arithmetic, local memory, waiting."""
-        occ = self.occupancy
-        subgroups = -(-tile.count // occ.subgroup)
-        bodies = prod(inner.values()) / prod(body.values())
-        points = tile.cells * prod(inner.values())
-        loads, words = self._loads(tile, body)
-        copies, stored = self._copies(tile)
-        issued = points * self.work.slots + loads * bodies + copies + (LOOP * bodies if bodies > 1 else 0)
-        # Sub-groups fewer than the schedulers leave some of them idle.
-        busy = subgroups * max(points * self.work.slots / self.rate, issued / self.issue) / SUSTAINED
-        busy *= max(1.0, occ.slots / subgroups)
-        busy += MEETING * 2 / tile.versions * self.machine.launch.barrier if tile.staged else 0.0
-        delivered = subgroups * (words * bodies + stored) / self.delivered
-        waiting = 2.0 / tile.versions * self.machine.launch.barrier + 2 * self.local.latency + DRAIN
+    def _waiting(self, tile: Tile, inner: Counts, bodies: float) -> float:
+        """Cycles of one step in which a sub-group by itself waits for loads and barriers."""
         if not tile.staged:
-            waiting = bodies * self._near_latency() / 2
-        elif not tile.ahead:
-            waiting += self.machine.memory.latency * self.machine.clock_ghz
-        return busy, delivered, waiting
+            return bodies * self._near_latency() / 2
+        slides = {p for n in tile.each if tile.each[n] > 1 for p in self.work.partners(n)}
+        fragments = prod(c for n, c in inner.items() if n not in slides)
+        barriers = 2.0 / tile.versions * self.machine.launch.barrier
+        return fragments * self.local.latency + barriers + (0.0 if tile.ahead else self._memory_latency)
+
+    @property
+    def _memory_latency(self) -> float:
+        """Cycles from a load to its value out of memory."""
+        return self.machine.memory.latency * self.machine.clock_ghz
 
     def _near_latency(self) -> float:
         return self.machine.caches[0].latency * 2 if self.machine.caches else 100
@@ -278,35 +378,55 @@ class GroupCost:
             words += share * max(1.0, o.kept.bytes / 4)
         return instructions, words
 
-    def _on_one_core(
-        self, count: int, resident: int, tile: Tile, steps: float, arithmetic: float, delivery: float, stall: float
-    ) -> float:
-        """Cycles of `count` groups that follow one another on one multiprocessor, `resident` of them at once."""
-        busy = (arithmetic**SHARPNESS + delivery**SHARPNESS) ** (1 / SHARPNESS)
-        latency = self.machine.memory.latency * self.machine.clock_ghz
+    def _rounds(self, groups: int, tile: Tile, step: Step) -> tuple[float, float]:
+        """Cycles until the multiprocessors have run all groups, as many at once as fit, and the rounds that makes."""
+        latency, steps = self._memory_latency, self._steps(tile)
 
         # Nothing is fetched ahead across the loops around the steps.
         around = steps / (self.own[tile.stepped] / tile.deep) if tile.staged else 1.0
 
-        def rounds(together: int) -> float:
-            one = max(together * busy, busy + stall)
+        def cycles(together: int) -> float:
+            alone = together == 1 and step.subgroups > self.occupancy.slots
+            one = step.cycles(together, self.occupancy.slots) * (LONELY if alone else 1)
             if tile.staged and tile.ahead:
-                one = max(one, latency * 0.8)
-            return steps * one + (1 + around) * latency / together + latency
+                one = max(one, latency * AHEAD)
+            return steps * one + (1 + around) * latency / together + latency + self._meeting(tile)
 
-        full, rest = divmod(count, resident)
-        return full * rounds(resident) + (rounds(rest) if rest else 0.0)
+        full, rest = divmod(-(-groups // self.machine.cores), step.resident)
+        # Many groups of a multiprocessor finish one after the other, and those of the last round spread evenly; two at once.
+        last = step.resident if full and step.resident <= 2 else rest
+        spent = full * cycles(step.resident) + (cycles(last) if rest else 0.0)
+        return spent, full + bool(rest)
 
-    def _traffic(self, tile: Tile, steps: float) -> float:
-        """Bytes that one group fetches, by whole sectors."""
-        group = self._group(tile)
-        bytes = sum(sectors(o.box(group), o.row(group, tile.stepped), o.width) for o in self.work.operands) * steps
-        near = self.work.contiguous
-        return bytes + sectors(
-            prod(tile.size(n) for n in self.work.shared), tile.size(near) if near else 1, self.stored
+    def _meeting(self, tile: Tile) -> float:
+        """Cycles until the results of all teams have met, and those of all items where that is needed."""
+        given = 2 * self._given_bytes(tile) / 4 / (self.delivered * self.occupancy.subgroup)
+        given = given + 2 * self.local.latency + self.machine.launch.barrier if self.gathers(tile) else 0.0
+        handed = 2 * tile.cells * self.work.words * tile.team / (self.delivered * self.occupancy.subgroup)
+        return given + (tile.teams - 1).bit_length() * (
+            handed + 2 * self.local.latency + 2 * self.machine.launch.barrier
         )
+
+    def _fetched(self, tile: Tile) -> float:
+        """Bytes that one group fetches in a step, by whole sectors."""
+        group = self._group(tile)
+        return sum(sectors(o.box(group), o.row(group, tile.stepped), o.width) for o in self.work.operands)
+
+    def _stored(self, tile: Tile) -> float:
+        """Bytes that the results of one group cost: by whole sectors, and more where lanes leave gaps between theirs."""
+        near = self.work.contiguous
+        cells = prod(tile.size(n) for n in self.work.shared)
+        bytes = sectors(cells, tile.size(near) if near else 1, self.stored)
+        return bytes * (SCATTERED if self._apart(tile) and not self.gathers(tile) else 1)
+
+    def _even_results(self, lanes: int) -> bool:
+        """Whole vectors of results are stored at once."""
+        return lanes > 1 and all(s % lanes == 0 for u in self.work.results for s in self._rows(u))
+
+    def _rows(self, use: Use) -> tuple[int, ...]:
+        return tuple(s for s in self.work.view.type_of(use.buffer).strides if s != 1)
 
     def _cache_rate(self) -> float:
         """Bytes per second that all multiprocessors get from the last cache."""
         last = self.machine.caches[-1]
-        return last.bandwidth * self.machine.cores * self.machine.clock_ghz * 1e9
+        return CACHED * last.bandwidth * self.machine.cores * self.machine.clock_ghz * 1e9

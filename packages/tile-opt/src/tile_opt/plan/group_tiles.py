@@ -5,9 +5,9 @@
       group [items] {
         registers; init
         outer reduction loops {
+          what the steps leave of the reduction, in the same way
           fetch step 0
           steps { Sync; put; Sync; fetch the next step; accumulate }
-          what remains of the reduction, in the same way
         }
         output stages
       }
@@ -21,15 +21,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, TensorType
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Sync, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import MERGING, merged_use
 from tile_opt.plan.plan import Level, Plan, Staging
-from tile_opt.plan.steps.axes import Axis, axis_of, choices, combinations
+from tile_opt.plan.steps.axes import Axis, axis_of, choices, combinations, item_levels
 from tile_opt.plan.steps.group_copy import GroupCopy, Items, group_copy
+from tile_opt.plan.steps.teams import Teams
 from tile_opt.plan.steps.window import Window, window
 from tile_opt.plan.tree import REGISTER, Nest, Node, close_tree
 
@@ -45,7 +48,10 @@ def group_tiles(view: KernelView, main: Stage, plan: Plan) -> Nest:
     options = [choices(plan, axis_of(plan, loop), main.constraints, ranges) for loop in view.loops]
     groups = [GroupTile(view, main, plan, axes, n) for n, axes in enumerate(combinations(options))]
     grid = tuple(found[0].grid for found in options if found[0].grid is not None)
-    locals_ = {r.into: r for g in groups[:1] for c in g.staged for r in (c.local,)}
+    shared = [
+        r for g in groups[:1] for r in (*(c.local for c in (*g.staged, *g.given)), *(t.buffer for t in g.sharing))
+    ]
+    locals_ = {r.into: r for r in shared}
     return Nest(view.name, grid, tuple(g.nest() for g in groups), allocs=tuple(locals_.values()))
 
 
@@ -80,11 +86,22 @@ class GroupTile:
         """Indexes of the group's items: levels outermost first, each in the plan's order; the last is the fastest."""
         found: list[Index] = []
         by_loop = {a.loop: a for a in self.axes}
-        for depth, level in enumerate(self.plan.bound(Bind.GROUP)):
+        for depth, level in enumerate(item_levels(self.plan)):
             mine = [c.loop for c in level.covers]
             names = [*mine, *(a.loop for a in self.axes if a.loop not in mine)]
             found += [i for n in names if (i := by_loop[n].items[depth]) is not None]
-        return tuple(replace(i, axis=0) for i in found)
+        return tuple(replace(i, axis=0) for i in (*self.teams, *found))
+
+    @cached_property
+    def teams(self) -> tuple[Index, ...]:
+        """The index of teams of items that share the reduction of a tile; empty where each cell has one item."""
+        cover = next((c for v in self._within for c in v.covers if v.bind is Bind.GROUP), None)
+        return (Index(f"{cover.loop}_w", self.deep // cover.size, bind=Bind.GROUP),) if cover is not None else ()
+
+    @property
+    def _within(self) -> tuple[Level, ...]:
+        """The levels inside a step."""
+        return () if self.step is None else self.plan.levels[self._start :]
 
     @cached_property
     def run(self) -> tuple[Index, ...]:
@@ -102,14 +119,25 @@ class GroupTile:
     @cached_property
     def step(self) -> Level | None:
         """The level whose points stage operands: its last loop goes in steps."""
-        numbers = [s.level for s in self.plan.stagings if s.unit == "LOCAL"]
+        numbers = [s.level for s in self.plan.stagings if s.unit == "LOCAL" and s.operand not in self._results]
         return self.plan.levels[max(numbers)] if numbers else None
 
     @cached_property
+    def _results(self) -> dict[str, Staging]:
+        """Stored buffers whose results meet in local memory first."""
+        stored = {u.buffer for s in self.view.stages for u in s.uses if u.writes and not self.view.is_local(u.buffer)}
+        return {s.operand: s for s in self.plan.stagings if s.unit == "LOCAL" and s.operand in stored}
+
+    @cached_property
     def stepped(self) -> Index:
+        """The loop that goes in steps, as far as these groups get along it."""
         assert self.step is not None
         name = self.step.covers[-1].loop
-        return next(i for i in self.main.loops if i.name == name)
+        loop = next(i for i in self.main.loops if i.name == name)
+        ranges = self.view.ranges | {name: loop.range}
+        spans = {n: (0, e - 1) for n, e in ranges.items()} | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
+        ends = (_end(name, c, spans) for c in self.main.constraints if c.coefficient(name) < 0)
+        return replace(loop, range=min((loop.range, *ends)))
 
     @property
     def deep(self) -> int:
@@ -134,25 +162,34 @@ class GroupTile:
         return 1 + max((s.level for s in self.plan.stagings), default=-1)
 
     @cached_property
-    def bindings(self) -> dict[str, tuple[int, Bind]]:
-        """Place and bind of the reduction loops inside a step, in the plan's order."""
+    def bindings(self) -> dict[str, tuple[tuple[int, Bind, int], ...]]:
+        """Per reduction loop inside a step its levels: place in the plan's order, bind, and iterations of a point."""
         own = [i.name for i in self.main.loops]
-        inside = [(c.loop, v.bind) for v in self.plan.levels[self._start :] for c in v.covers if c.loop in own]
-        return {loop: (place, bind) for place, (loop, bind) in enumerate(inside)}
+        inside = [(c.loop, v.bind, c.size) for v in self.plan.levels[self._start :] for c in v.covers]
+        listed = list(enumerate(inside))
+        return {n: tuple((k, bind, size) for k, (loop, bind, size) in listed if loop == n) for n in own}
 
-    def _inside(self, deep: int, full: bool) -> tuple[Index, ...]:
-        """Reduction loops of one step that is `deep` iterations of the stepped loop."""
+    def _inside(self, deep: int, full: bool) -> tuple[tuple[Index, ...], dict[str, Affine]]:
+        """Reduction loops of one step that is `deep` iterations of the stepped loop, and what replaces cut ones."""
         outside = {i.name for i in self.outer}
         found: list[tuple[int, Index]] = []
+        values: dict[str, Affine] = {}
         for loop in self.main.loops:
             if loop.name in outside:
                 continue
-            place, bind = self.bindings.get(loop.name, (len(self.main.loops), Bind.NONE))
+            levels = self.bindings[loop.name] or ((len(self.main.loops), Bind.NONE, 1),)
+            team = f"{loop.name}_w"
             if self.step is not None and loop.name == self.stepped.name:
                 loop = Index(f"{loop.name}_i", deep)
-                bind = bind if full else Bind.NONE
-            found.append((place, replace(loop, bind=bind)))
-        return tuple(i for _, i in sorted(found, key=lambda f: f[0]) if i.range > 1)
+                levels = levels if full else self._shorter(deep, levels[0][0])
+            indexes, values[loop.name] = _cut(loop, levels, team)
+            found += indexes
+        return tuple(i for _, i in sorted(found, key=lambda f: f[0])), values
+
+    def _shorter(self, deep: int, place: int) -> tuple[tuple[int, Bind, int], ...]:
+        """The levels of a part that is no whole step."""
+        shares = ((place, Bind.GROUP, -(-deep // t.range)) for t in self.teams)
+        return (*shares, (place, Bind.NONE, 1))
 
     @property
     def _step_index(self) -> Index:
@@ -208,7 +245,7 @@ class GroupTile:
         """The items of these groups around all stages."""
         body: list[Node] = []
         for stage in self.view.stages:
-            body += self._reduced() if stage is self.main else [self._beside(stage)]
+            body += [*self._reduced(), *self._combined()] if stage is self.main else self._beside(stage)
         guard = tuple(g for a in self.axes for g in a.guard)
         held = (*(c.held for c in self.staged), *(w.held for w in self.windows))
         name = f"{self.view.name}_group{self.number}"
@@ -224,7 +261,7 @@ class GroupTile:
         """What an item keeps in registers of operands that are read from where they are."""
         local = {s.operand for s in self.plan.stagings if s.unit == "LOCAL"}
         kept = {s.operand: s for s in self.plan.stagings if s.unit == "REG" and s.operand not in local}
-        inner = {i.name: i for i in (*self._inside(0, True), *self.run)}
+        inner = {i.name: i for i in (*self._inside(0, True)[0], *self.run)}
         found = (u for u in staged_operands(self.view, self.main) if u.buffer in kept)
         return tuple(self._window(u, kept[u.buffer], inner) for u in found)
 
@@ -240,13 +277,43 @@ class GroupTile:
         return any(s.unit == "REG" and s.level > 0 for s in self.plan.stagings)
 
     def _reduced(self) -> list[Node]:
-        body: list[Node] = [*self._steps(), *self._rest()] if self._staged else self._direct()
+        steps = self._steps() if self._staged and self._step_index.range else ()
+        body: list[Node] = [*self._rest(), *steps] if self._staged else self._direct()
         if any(s.versions > 1 for _, s in self._staged) and self.outer:
             # The next iteration may not write what others still read.
             body.append(Sync())
         if not self.outer:
             return body
         return [Nest(f"{self.view.name}_outer{self.number}", self.outer, tuple(body))]
+
+    @property
+    def sharing(self) -> tuple[Teams, ...]:
+        """How teams of items share the reduction, where they do."""
+        out = merged_use(self.main)
+        assert out is not None
+        cells = replace(out, forms=out.forms + tuple(Affine.var(i.name) for i in self.run))
+        dtype, name = self.view.type_of(out.buffer).dtype, f"{out.buffer}_shared"
+        return tuple(Teams(t, self.items[1:], self.run, cells, dtype, name) for t in self.teams)
+
+    def _combined(self) -> list[Node]:
+        return [node for t in self.sharing for node in t.combined()]
+
+    @property
+    def _left(self) -> int:
+        """Iterations of the reduction beyond the whole steps."""
+        return self.stepped.range % self.deep
+
+    def _rest(self) -> Iterator[Node]:
+        """The last iterations of the reduction, fewer than a step: they go first, and step 0 is fetched beside them."""
+        if not self._left:
+            return
+        part = Part(Affine((), self.stepped.range - self._left), self._left)
+        copies = self.copies(part, "_rest")
+        before = Affine((), prod(s.versions for _, s in self._staged) - 1)
+        ahead = [c.fetch() for c in self.staged] if self._ahead and self._step_index.range else []
+        filled = (*(c.fetch() for c in copies), *self._filled(copies, before))
+        body = (*filled, *ahead, self._accumulate(copies, before, part))
+        yield Nest(f"{self.view.name}_rest{self.number}", (), body, allocs=tuple(c.held for c in copies))
 
     def _direct(self) -> list[Node]:
         """Operands from where they are: through windows as far as the plan has them."""
@@ -257,7 +324,7 @@ class GroupTile:
         step = Affine.var(index.name) if index.range > 1 else Affine()
         part = Part(step * self.deep, self.deep, index.range - 1)
         now = self.copies(part)
-        if self._ahead:
+        if self._ahead and not self._left:
             yield from (c.fetch() for c in self.staged)
         body: list[Node] = [] if self._ahead else [c.fetch() for c in now]
         body += self._filled(now, step)
@@ -277,32 +344,19 @@ class GroupTile:
         yield from (c.put(step) for c in copies)
         yield Sync()
 
-    def _rest(self) -> Iterator[Node]:
-        """The last iterations of the reduction, fewer than a step."""
-        done = self._step_index.range * self.deep
-        deep = self.stepped.range - done
-        if not deep:
-            return
-        part = Part(Affine((), done), deep)
-        copies = self.copies(part, "_rest")
-        step = Affine((), self._step_index.range)
-        body = (*(c.fetch() for c in copies), *self._filled(copies, step), self._accumulate(copies, step, part))
-        yield Nest(f"{self.view.name}_rest{self.number}", (), body, allocs=tuple(c.held for c in copies))
-
     def _accumulate(self, copies: Sequence[GroupCopy], step: Affine, part: Part) -> Stage:
         """What one part adds to the item's tile."""
         staged = {c.use.name: c for c in copies}
         uses = tuple(self._moved(u, staged.get(u.name), step) for u in self.main.uses)
         values = dict(self.forms)
-        single: dict[str, Affine] = {}
+        constraints = [*self._open(), *self._unstaged_limits(staged)]
         if self.step is not None:
-            within = f"{self.stepped.name}_i"
-            single = {within: Affine()} if part.deep == 1 else {}
-            values[self.stepped.name] = part.start + Affine.var(within)
-        loops = self._inside(part.deep, full=not copies or part.deep == self.deep) + self.run
-        constraints = (*self._open(), *self._unstaged_limits(staged))
-        stage = replace(self.main, uses=uses, loops=loops, constraints=constraints)
-        return stage.substitute(values).substitute(single)
+            within = Affine.var(f"{self.stepped.name}_i")
+            values[self.stepped.name] = part.start + within
+            constraints += [within * -1 + (part.deep - 1)] if any(part.deep % t.range for t in self.teams) else []
+        loops, cut = self._inside(part.deep, full=not copies or part.deep == self.deep)
+        stage = replace(self.main, uses=uses, loops=loops + self.run, constraints=tuple(constraints))
+        return stage.substitute(values).substitute(cut)
 
     def _moved(self, use: Use, copy: GroupCopy | None, step: Affine) -> Use:
         if copy is not None:
@@ -316,6 +370,8 @@ class GroupTile:
 
     def _spans(self) -> dict[str, tuple[int, int]]:
         ranges = {n: (0, e - 1) for n, e in self.view.ranges.items()}
+        if self.step is not None:
+            ranges[self.stepped.name] = (0, self.stepped.range - 1)
         return ranges | {a.loop: (a.span[0], a.span[1] - 1) for a in self.axes}
 
     def _open(self) -> tuple[Affine, ...]:
@@ -334,14 +390,68 @@ class GroupTile:
         """What keeps items inside the loops that tiles reach beyond; lanes that end together are not told apart."""
         return tuple(_inside(a) for a in self.axes if a.ragged and a.loop in names)
 
-    def _beside(self, stage: Stage) -> Stage:
+    def _beside(self, stage: Stage) -> list[Node]:
         """Another stage over the item's tile; what lies over the end touches no memory."""
-        cells = tuple(Affine.var(i.name) for i in self.run)
         local = self.view.is_local
+        copies = {c.use.name: c for c in self.given if c.use in stage.uses}
+        cells = tuple(Affine.var(i.name) for i in self.run)
+        kept = {n: Use(n, c.local.into, c.inside(Affine()), Direction.OUT) for n, c in copies.items()}
         uses = tuple(replace(u, forms=u.forms + cells) if local(u.buffer) else u for u in stage.uses)
-        limits = () if all(local(u.buffer) for u in stage.uses) else self._limits({a.loop for a in self.axes})
-        moved = replace(stage, uses=uses, loops=stage.loops + self.run, constraints=stage.constraints + limits)
-        return moved.substitute(self.forms)
+        outside = [u for u in uses if not local(u.buffer) and u.name not in kept]
+        limits = self._limits({a.loop for a in self.axes}) if outside else ()
+        first = tuple(t.first for t in self.sharing) if outside or kept else ()
+        moved = replace(
+            stage, uses=uses, loops=stage.loops + self.run, constraints=(*stage.constraints, *limits, *first)
+        ).substitute(self.forms)
+        moved = replace(moved, uses=tuple(kept.get(u.name, u) for u in moved.uses))
+        return [moved, *([Sync()] if kept else []), *(c.give() for c in copies.values())]
+
+    @cached_property
+    def given(self) -> tuple[GroupCopy, ...]:
+        """The copies of results on their way out of local memory."""
+        stages = [s for s in self.view.stages if not (s.constraints or s.loops or s.guard)]
+        uses = [
+            u for s in stages for u in s.uses if u.buffer in self._results and u.writes and not (u.reads or u.extent)
+        ]
+        copies = (self._given(u, self._results[u.buffer]) for u in uses if u.agg not in MERGING)
+        return tuple(c for c in copies if c.dense)
+
+    def _given(self, use: Use, staging: Staging) -> GroupCopy:
+        forms = tuple(f.substitute(self.forms) for f in use.forms)
+        inner = {i.name: i.range for i in (*self.run, *self.items[len(self.teams) :])}
+        around = {a.grid.name: a.tiles for a in self.axes if a.grid is not None}
+        names = {"local": f"{use.name}_local", "held": f"{use.name}_held"}
+        source = self.view.type_of(use.buffer)
+        return group_copy(use, forms, source, staging, inner, around, Items(self.items), names)
+
+
+def _end(loop: str, constraint: Affine, spans: dict[str, tuple[int, int]]) -> int:
+    """The first iteration of `loop` that `constraint` leaves out wherever the others are."""
+    along = constraint.coefficient(loop)
+    _, most = (constraint - Affine.var(loop, along)).bounds(spans)
+    return max(0, most // -along + 1)
+
+
+def _cut(loop: Index, levels: Sequence[tuple[int, Bind, int]], team: str) -> tuple[list[tuple[int, Index]], Affine]:
+    """An index per level with its place, and the loop as a form over them; the last level takes what is left.
+
+    What teams of items share has their index, `team`. ValueError where a level does not divide the one outside it.
+    """
+    found: list[tuple[int, Index]] = []
+    form, left = Affine(), loop.range
+    for number, (place, bind, size) in enumerate(levels):
+        last = number == len(levels) - 1
+        size = 1 if last else size
+        if bind is Bind.GROUP:
+            form = form + Affine.var(team, size)
+        elif left % size:
+            raise ValueError(f"{left} iterations of {loop.name!r} are no multiple of {size}")
+        elif left > size:
+            index = replace(loop, name=loop.name if last else f"{loop.name}{number}", range=left // size, bind=bind)
+            form = form + Affine.var(index.name, size)
+            found.append((place, index))
+        left = size
+    return found, form
 
 
 def _inside(axis: Axis) -> Affine:

@@ -17,9 +17,9 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.group_tiles import build_group_tiles
-from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan
+from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction
 from tile_opt.plan.space.gpu_tiles import plans
-from tile_opt.plan.steps.share_reduction import share_reduction
+from tile_opt.plan.steps.share_reduction import SharedReduction, share_reduction
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,10 @@ class GroupTile(SchedulingPass):
 
     def accepts(self, plan: Plan) -> bool:
         across = {r.across for r in plan.reductions}
-        return bool(plan.bound(Bind.GROUP)) and not plan.instruction and bool(across & {Across.SERIAL, Across.GROUPS})
+        ours = {Across.SERIAL, Across.GROUPS}
+        if any(s.unit == "LOCAL" for s in plan.stagings):
+            ours.add(Across.ITEMS)
+        return bool(plan.bound(Bind.GROUP)) and not plan.instruction and bool(across & ours)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         main = main_stage(view)
@@ -44,7 +47,7 @@ class GroupTile(SchedulingPass):
             return Built(build_group_tiles(view, main, plan))
         size = -(-view.ranges[shared.loop] // shared.ways)
         parts = share_reduction(view, main, shared.loop, _even(size, plan, shared.loop))
-        kernel = build_group_tiles(parts.partial, parts.main, _partial_plan(plan, parts.shares))
+        kernel = build_group_tiles(parts.partial, parts.main, _partial_plan(plan, parts))
         return Built(kernel, after=(parts.combine,), buffers=(parts.buffer,))
 
 
@@ -63,9 +66,13 @@ def _even(size: int, plan: Plan, loop: str) -> int:
     return -(-size // deep) * deep
 
 
-def _partial_plan(plan: Plan, shares: str) -> Plan:
+def _partial_plan(plan: Plan, parts: SharedReduction) -> Plan:
     """The plan of the kernel of partial results: a group for each share."""
     grid, *rest = plan.levels
-    first = Level(Bind.GRID, (Cover(shares, 1), *grid.covers))
-    reductions = tuple(r for r in plan.reductions if r.across is not Across.GROUPS)
-    return replace(plan, levels=(first, *rest), reductions=reductions, edges=((shares, Edge.PEEL), *plan.edges))
+    first = Level(Bind.GRID, (Cover(parts.shares, 1), *grid.covers))
+    serial = (Reduction(r.loop, Across.SERIAL) if r.across is Across.GROUPS else r for r in plan.reductions)
+    # What is stored is stored by the kernel behind: this one's results take the way that those would.
+    known = {r.into for r in parts.partial.refs}
+    stagings = tuple(s if s.operand in known else replace(s, operand=parts.buffer.into) for s in plan.stagings)
+    edges = ((parts.shares, Edge.PEEL), *plan.edges)
+    return replace(plan, levels=(first, *rest), stagings=stagings, reductions=tuple(serial), edges=edges)

@@ -37,11 +37,15 @@ LINE = 128
 """Bytes that neighbouring items best fetch side by side."""
 CELLS = 128
 """Most cells of an item, in words."""
-DEPTHS = (4, 8, 16)
-WAYS = (2, 4, 8, 16, 32, 64)
-FINALISTS = 6
-OPTIMISM = 1.35
+DEPTHS = (8, 16, 32, 64)
+WINDOW_DEPTHS = (4, 8, 16)
+WAYS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
+TEAMS = (1, 2, 4)
+FINALISTS = 5
+OPTIMISM = 1.2
 """Times longer than `GroupCost` says that staged tiles take beside windows, as far as was measured."""
+FEW = 12
+"""Iterations of a reduction for which a copy in local memory does not pay, whether or not anything slides along it."""
 NARROW_WINDOW = 64
 """Points of a window that may be whole in a step."""
 
@@ -60,28 +64,25 @@ class TileSpace:
     def __init__(self, work: Contraction, target: Target) -> None:
         self.work, self.target = work, target
         machine = target.machine
-        self.costs = GroupCost(work, machine, target.settings.max_mem)
+        self.windows = any(len(d) > 1 for o in work.operands for d in o.dims)
+        most = 0 if self.windows else target.settings.static_local_bytes
+        self.costs = GroupCost(work, machine, max(target.settings.max_mem, most))
         self.subgroup = self.costs.occupancy.subgroup
         self.threads = target.settings.threads
 
     def best(self) -> list[Ranked]:
         """The best tiles, best first."""
-        first = self._ranked(s for t in self._tiles() for s in self._filling(t))
-        deeper = self._ranked(t for r in first[:FINALISTS] for t in self._reductions(r.tile))
-        return self._ranked(t for r in deeper[:FINALISTS] for t in self._ways(r.tile))
-
-    def _filling(self, tile: Tile) -> Iterator[Tile]:
-        """The tile, and with as many groups to each as every multiprocessor wants where tiles are few."""
-        yield tile
-        tiles = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
-        wanted = 2 * self.target.machine.cores / tiles
-        if tile.staged and wanted >= 2:
-            fits = [t for t in self._ways(tile) if t.ways <= wanted]
-            yield from fits[-1:]
+        first = self._ranked(self._tiles())
+        return self._ranked(t for r in first[:FINALISTS] for t in self._reductions(r.tile))
 
     def _ranked(self, tiles: Iterator[Tile]) -> list[Ranked]:
+        """Each with its reduction shared by as many groups as is best, and by one."""
         different = {repr(t): t for t in tiles}.values()
-        found = [Ranked(t, c) for t in different if (c := self.costs.cost(t)) is not None]
+        found: list[Ranked] = []
+        for tile in different:
+            shared = [Ranked(t, c) for t, c in self.costs.shared(tile, self._splits(tile))]
+            best = min(shared, key=lambda r: r.cost.seconds, default=None)
+            found += [r for r in shared if r is best or r.tile.ways == 1]
         return sorted(found, key=lambda r: r.cost.seconds)
 
     # --- item tiles -------------------------------------------------------------------------------------
@@ -164,19 +165,13 @@ class TileSpace:
         while True:
             if tile.count >= self.subgroup and tile.count > seen:
                 seen = tile.count
-                yield from self._places(tile)
+                yield tile
             options = [g for n in self.work.shared for g in self._more(tile, n)]
             if not options:
                 if tile.count < self.subgroup:
-                    yield from self._places(tile)
+                    yield tile
                 return
             tile = min(options, key=self._appetite)
-
-    def _places(self, tile: Tile) -> Iterator[Tile]:
-        """With operands in local memory; read from where they are, too, where a reduction is over before that pays."""
-        yield tile
-        if prod(self.work.own.values()) <= NARROW_WINDOW:
-            yield replace(tile, staged=False)
 
     def _more(self, tile: Tile, loop: str) -> Iterator[Tile]:
         """The tile with more items along a loop: twice as many, or all that it has."""
@@ -227,17 +222,26 @@ class TileSpace:
             for k in range(len(rest) + 1):
                 if prod(self.work.own[n] for n in rest[:k]) > NARROW_WINDOW:
                     break
-                for deep in sorted({min(d, self.work.own[stepped]) for d in DEPTHS}):
+                depths = WINDOW_DEPTHS if self.windows else DEPTHS
+                for deep in sorted({min(d, self.work.own[stepped]) for d in depths}):
                     other = replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
-                    yield from (replace(t, versions=v) for v in (1, 2) for t in self._as_many_ways(other))
+                    yield from (self._twice(t) for t in self._teams(other))
 
-    def _as_many_ways(self, tile: Tile) -> Iterator[Tile]:
-        """The tile with the same number of groups to each, whichever reduction loop they can share."""
-        yield from (t for t in self._ways(tile) if t.ways == tile.ways)
+    def _twice(self, tile: Tile) -> Tile:
+        """The tile with two versions of its copies, where they fit."""
+        twice = replace(tile, versions=2)
+        return twice if self.costs.box_bytes(twice) <= self.costs.local_bytes else tile
 
-    def _ways(self, tile: Tile) -> Iterator[Tile]:
-        """The tile with its reduction shared by more and more groups."""
-        yield replace(tile, ways=1, split="")
+    def _teams(self, tile: Tile) -> Iterator[Tile]:
+        """The tile with more and more teams of items that share its steps."""
+        whole = not self.windows and not tile.team % self.subgroup and tile.cells * self.work.words <= CELLS // 2
+        for teams in TEAMS:
+            if teams == 1 or (whole and tile.deep % teams == 0 and tile.team * teams <= self.threads):
+                yield replace(tile, teams=teams)
+
+    def _splits(self, tile: Tile) -> Iterator[tuple[int, str]]:
+        """Numbers of groups that may share the reduction, each with the loop that they share."""
+        yield 1, ""
         if not tile.staged:
             return
         outer = [n for n in self.work.own if n not in (tile.stepped, *tile.whole)]
@@ -245,7 +249,7 @@ class TileSpace:
             for loop in (tile.stepped, *outer):
                 least = 2 * tile.deep if loop == tile.stepped else 1
                 if ways * least <= self.work.own[loop]:
-                    yield replace(tile, ways=ways, split=loop)
+                    yield ways, loop
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
@@ -254,11 +258,9 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     if work is None or not target.machine.is_gpu or target.settings.use_global:
         return
     space, windows = TileSpace(work, target), WindowSpace(work, target)
+    near = windows.best() if space.windows or prod(work.own.values()) <= FEW else []
     found: list[tuple[float, Callable[[], Plan]]] = []
-    near = windows.best()
     for r in space.best():
-        if near and not r.tile.staged:
-            continue
         found.append((OPTIMISM * r.cost.seconds, GroupPlan(work, r.tile, r.cost, space.costs).plan))
     for f in near:
         found.append((f.cost.seconds, partial(window_plan, windows, f)))

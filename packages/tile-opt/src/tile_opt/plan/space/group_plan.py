@@ -44,11 +44,13 @@ class GroupPlan:
     def _unpadded(self) -> Plan:
         tile = self.tile
         levels = [Level(Bind.GRID, tuple(Cover(n, tile.size(n)) for n in self.work.shared)), *self._items()]
-        stagings: tuple[Staging, ...] = ()
+        stagings = self._given(len(levels) - 1)
         if tile.staged:
-            stagings = self._stagings(len(levels))
+            stagings = (*stagings, *self._stagings(len(levels)))
             covers = (*(Cover(n, 1) for n in self._outer), Cover(tile.stepped, tile.deep))
             levels.append(Level(Bind.NONE, covers, ordered=True))
+        if tile.teams > 1:
+            levels.append(Level(Bind.GROUP, (Cover(tile.stepped, tile.deep // tile.teams),)))
         levels += self._inside()
         if tile.lanes > 1:
             levels.append(Level(Bind.VECTOR, (Cover(tile.vector, 1),), tile.lanes))
@@ -79,7 +81,7 @@ class GroupPlan:
     def _lanes(self) -> dict[str, int] | None:
         """Lanes of a sub-group along each loop; None where they do not come out even."""
         tile, left = self.tile, self.costs.occupancy.subgroup
-        if tile.count % left or tile.count == left:
+        if tile.team % left or tile.team == left:
             return None
         across = tile.vector if self.work.contiguous in (None, tile.vector) else self.work.contiguous
         found = dict.fromkeys(self._order, 1)
@@ -102,12 +104,12 @@ class GroupPlan:
 
     def _inside(self) -> list[Level]:
         """Loops within one step: serial ones, then what is unrolled, the run that a window slides along last."""
-        tile, work = self.tile, self.work
+        tile, work, inner = self.tile, self.work, self.costs.own_inner(self.tile)
         unrolled = self.costs.unrolled(tile)
-        serial = [n for n in self.costs.inner(tile) if n not in unrolled]
+        serial = [Cover(n, unrolled.get(n, 1)) for n in inner if unrolled.get(n, 0) < inner[n]]
         runs = [n for n in work.shared if tile.each.get(n, 1) > 1 and (n != tile.vector or tile.lanes == 1)]
         runs.sort(key=lambda n: bool(work.partners(n)))
-        levels = [Level(Bind.NONE, tuple(Cover(n, 1) for n in serial))] if serial else []
+        levels = [Level(Bind.NONE, tuple(serial))] if serial else []
         straight = (*unrolled, *runs)
         return [*levels, *([Level(Bind.UNROLL, tuple(Cover(n, 1) for n in straight))] if straight else [])]
 
@@ -128,6 +130,13 @@ class GroupPlan:
         ]
         ahead = [Staging(b, level, "REG") for b in orders] if self.tile.ahead else []
         return (*local, *ahead)
+
+    def _given(self, level: int) -> tuple[Staging, ...]:
+        """Results that meet in local memory, where items would store theirs with gaps between."""
+        if not self.costs.gathers(self.tile):
+            return ()
+        order = tuple(self.work.shared)
+        return tuple(Staging(b, level, "LOCAL", order, Scope.GROUP) for b in {u.buffer for u in self.work.results})
 
     def _copy_order(self, o: Operand) -> list[str]:
         """Loops of the copy's dimensions, outermost first: last the one that items walk along."""
@@ -151,7 +160,8 @@ class GroupPlan:
 
     def _padded(self, plan: Plan) -> tuple[Staging, ...]:
         """The stagings with the padding under which a sub-group's stores and loads meet least in the banks."""
-        found = {s.operand: s for s in plan.stagings if s.unit == "LOCAL"}
+        inputs = {o.use.buffer for o in self.work.operands}
+        found = {s.operand: s for s in plan.stagings if s.unit == "LOCAL" and s.operand in inputs}
         group = group_tile(self.work.view, self.work.main, plan)
         for copy in group.staged:
             staging = found[copy.use.buffer]
@@ -163,14 +173,14 @@ class GroupPlan:
     @staticmethod
     def _staged(staging: Staging, padded: Mapping[str, Staging], single: bool) -> Staging:
         """The padded staging; a `single` version of it where several are too large: rows in one bank cost more."""
-        if staging.unit != "LOCAL":
+        found = padded.get(staging.operand)
+        if staging.unit != "LOCAL" or found is None:
             return staging
-        found = padded[staging.operand]
         return replace(found, versions=1) if single else found
 
     def _fits(self, plan: Plan, stagings: tuple[Staging, ...]) -> bool:
         group = group_tile(self.work.view, self.work.main, replace(plan, stagings=stagings))
-        return sum(c.local.type.nbytes for c in group.staged) <= self.costs.local_bytes
+        return sum(c.bytes for c in group.staged) + self.costs.result_bytes(self.tile) <= self.costs.local_bytes
 
     def _pads(self, copy: GroupCopy, staging: Staging, items: tuple[Index, ...]) -> Iterator[tuple[int, int]]:
         """(cycles in the banks, padding)."""
@@ -183,9 +193,11 @@ class GroupPlan:
     # --- reductions, edges ------------------------------------------------------------------------------
 
     def _reductions(self) -> tuple[Reduction, ...]:
-        shared = {self.tile.split: self.tile.ways} if self.tile.ways > 1 else {}
-        serial = (Reduction(n, Across.SERIAL) for n in self.work.own if n not in shared)
-        return (*(Reduction(n, Across.GROUPS, ways) for n, ways in shared.items()), *serial)
+        tile = self.tile
+        shared = {tile.stepped: Reduction(tile.stepped, Across.ITEMS, tile.teams)} if tile.teams > 1 else {}
+        if tile.ways > 1:
+            shared[tile.split] = Reduction(tile.split, Across.GROUPS, tile.ways)
+        return (*shared.values(), *(Reduction(n, Across.SERIAL) for n in self.work.own if n not in shared))
 
     def _edges(self) -> tuple[tuple[str, Edge], ...]:
         """Groups inside an image apart from those at its edges, where they are many; ends of ragged loops filled up."""
@@ -214,8 +226,9 @@ class GroupPlan:
     def _reason(self) -> str:
         tile, cost = self.tile, self.cost
         cells = " x ".join(str(e) for e in tile.each.values())
+        teams = f" in {tile.teams} teams" if tile.teams > 1 else ""
         ways = f", the reduction shared by {tile.ways}" if tile.ways > 1 else ""
         return (
-            f"{cost.groups} groups of {tile.count} items with {cells} cells{ways}: {cost.share:.0%} of peak, "
+            f"{cost.groups} groups of {tile.count} items{teams} with {cells} cells{ways}: {cost.share:.0%} of peak, "
             f"{cost.resident} at once, bound by {cost.limit}"
         )

@@ -9,7 +9,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Index
 
 from tile_opt.kernel.segments import Segment, interior, split_edges
-from tile_opt.plan.plan import Edge, Plan
+from tile_opt.plan.plan import Edge, Level, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,19 @@ class Axis:
         return self.span[0] // self.size, (self.span[1] - 1) // self.size
 
 
+def item_levels(plan: Plan) -> tuple[Level, ...]:
+    """The levels that deal out shared loops to items, outermost first."""
+    own = {r.loop for r in plan.reductions}
+    return tuple(v for v in plan.bound(Bind.GROUP) if not all(c.loop in own for c in v.covers))
+
+
 def axis_of(plan: Plan, loop: Index) -> Axis:
     """The loop as the plan's grid, group and vector levels cut it; each level of items divides the one outside it."""
     form, size, whole = Affine(), loop.range, loop.range
     grid: Index | None = None
     items: list[Index | None] = []
     run: tuple[Index, ...] = ()
-    for level in plan.bound(Bind.GRID, Bind.GROUP):
+    for level in (*plan.bound(Bind.GRID), *item_levels(plan)):
         cover = level.cover(loop.name)
         count = -(-size // cover.size) if cover else 1
         name = f"{loop.name}_g" if level.bind is Bind.GRID else f"{loop.name}_w{len(items) or ''}"

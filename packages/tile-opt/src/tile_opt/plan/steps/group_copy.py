@@ -72,6 +72,8 @@ class GroupCopy:
     held: Refinement
     limits: tuple[Quasi, ...]
     """What keeps the copy inside the buffer, each >= 0."""
+    points: int
+    """Iterations of the loops inside."""
 
     @property
     def bytes(self) -> int:
@@ -109,6 +111,20 @@ class GroupCopy:
         """Registers into local memory, for `step`."""
         return self._stage("put", self._held(Direction.IN), self._target(step), ())
 
+    def give(self) -> Stage:
+        """Local memory into the buffer: results that items have left there, neighbours side by side."""
+        source = Use("src", self.local.into, as_forms(self.plan.subscripts), Direction.IN)
+        target = Use("dst", self.use.buffer, as_forms(global_subscripts(self.box, self.plan)), Direction.OUT)
+        where = as_forms((*self.plan.constraints, *self.limits))
+        # Unrolled, the registers of many loads at once would cost places for groups.
+        loops = tuple(replace(i, bind=Bind.NONE) if i.bind is Bind.UNROLL else i for i in self.plan.loops)
+        return Stage(f"give_{self.use.name}", loops, where, (source, target), (Load("$x", "src"), Store("dst", "$x")))
+
+    @property
+    def dense(self) -> bool:
+        """The loops inside reach every element of the box."""
+        return prod(self.box.extents) == self.points
+
     def _source(self) -> Use:
         return Use("src", self.use.buffer, as_forms(global_subscripts(self.box, self.plan)), Direction.IN)
 
@@ -124,10 +140,10 @@ class GroupCopy:
         return (step,) if self.local.versions > 1 else ()
 
     def _stage(self, kind: str, source: Use, target: Use, constraints: tuple[Quasi, ...]) -> Stage:
-        """An item's share; on the way out of global memory it takes the dtype of the copy."""
+        """An item's share; on the way into local memory it takes the dtype of the copy, no load waited for before."""
         body: tuple[Statement, ...] = (Load("$x", "src"), Store("dst", "$x"))
         dtype = self.local.type.dtype
-        if source.buffer == self.use.buffer and dtype is not self.source.dtype:
+        if target.buffer == self.local.into and dtype is not self.source.dtype:
             body = (Load("$x", "src"), Op("$c", "cast", ("$x",), dtype), Store("dst", "$c"))
         where = as_forms((*self.plan.constraints, *constraints))
         return Stage(f"{kind}_{self.use.name}", self.plan.loops, where, (source, target), body)
@@ -154,9 +170,9 @@ def group_copy(
     type = local_type(box.extents, order_of(use, staging), dtype, staging.pad)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
     sizes = tuple(i.range for i in plan.loops)
-    held = TensorType.row_major(dtype, sizes, align=16)
+    held = TensorType.row_major(source.dtype, sizes, align=16)
     return GroupCopy(
-        use, source, box, plan, local, replace(_alloc(names["held"], held), loc=REGISTER), limits
+        use, source, box, plan, local, replace(_alloc(names["held"], held), loc=REGISTER), limits, prod(inner.values())
     )  # fmt: skip
 
 
