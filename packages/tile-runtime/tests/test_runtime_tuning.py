@@ -18,7 +18,7 @@ from tile_runtime.cache import DiskCache
 from tile_runtime.lowered import Lowered
 from tile_runtime.measure import Launch, kernel_seconds
 
-TWICE = "function (A[M, L], B[L, N]) -> (C, D) { C[i, j : M, N] = +(A[i, k] * B[k, j]); D[x, y : M, N] = +(B[x, z] * A[z, y]); }"
+TWICE = "function (A[M, L], B[L, N]) -> (C, D) { C[i, j : M, N] = +(A[i, k] * B[k, j]); D[x, y : M, N] = +(B[x, z] * C[z, y]); }"
 MIXED = "function (A[M, L], B[L, N]) -> (C, D) { C[i, j : M, N] = +(A[i, k] * B[k, j]); D[x : M] = >(A[x, y]); }"
 A = np.arange(64, dtype=np.float32).reshape(8, 8)
 

@@ -140,7 +140,7 @@ class TensorTile:
     @cached_property
     def warps(self) -> tuple[Index, ...]:
         names = (self.loops["m"], self.loops["n"])
-        return tuple(Index(f"{n}_w", self.group[n] // self.warp[n], bind=Bind.SUBGROUP, axis=1) for n in names)
+        return tuple(Index(f"warp_{n}", self.group[n] // self.warp[n], bind=Bind.SUBGROUP, axis=1) for n in names)
 
     @cached_property
     def outer(self) -> tuple[Index, ...]:
@@ -161,7 +161,7 @@ class TensorTile:
 
     def _within_group(self) -> dict[str, Affine]:
         """Iterations of rows and columns inside the group's tile, by those inside the sub-group's."""
-        return {n: Affine.var(f"{n}_w", size) + Affine.var(_in(n)) for n, size in self.warp.items()}
+        return {n: Affine.var(f"warp_{n}", size) + Affine.var(_in(n)) for n, size in self.warp.items()}
 
     # --- buffers ----------------------------------------------------------------------------------------
 
