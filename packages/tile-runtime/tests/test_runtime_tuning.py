@@ -100,8 +100,6 @@ def test_each_kernel_has_its_own_winner(planned: Device, monkeypatch: pytest.Mon
 
 
 def test_equal_kernels_share_trials_and_winner(planned: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    apart = tuple(p for p in planned.target.passes if p.name not in ("fuse", "merge"))
-    monkeypatch.setattr(planned, "target", replace(planned.target, passes=apart))
     low = tile.Function(TWICE).lower(A, A, device=planned)
     hold(monkeypatch, best=2)
     tuned = tuning.measure(low, 3)

@@ -127,8 +127,10 @@ def best(base: Lowered, count: int) -> Lowered:
 
 def _groups(base: Lowered) -> list[tuple[Decision, ...]]:
     """Kernels whose plans may be changed, equal ones together; parts of a kernel cannot be timed alone."""
+    from tile_opt.passes.base import kernels_of
+
     groups: dict[str, list[Decision]] = {}
-    timed = {kernel.stripe.name for kernel in base.compiled.kernels.kernels}
+    timed = {kernel.name for kernel in kernels_of(base.compiled.stripe)}
     for name, decision in base.compiled.decisions.items():
         if name in timed and not (decision.given or decision.parent):
             groups.setdefault(decision.key, []).append(decision)
