@@ -127,7 +127,7 @@ def best(base: Lowered, count: int) -> Lowered:
 
 def _groups(base: Lowered) -> list[tuple[Decision, ...]]:
     """Kernels whose plans may be changed, equal ones together; parts of a kernel cannot be timed alone."""
-    from tile_opt.passes.base import kernels_of
+    from tile_opt.blocks.tree import kernels_of
 
     groups: dict[str, list[Decision]] = {}
     timed = {kernel.name for kernel in kernels_of(base.compiled.stripe)}
