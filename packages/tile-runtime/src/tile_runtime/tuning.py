@@ -127,10 +127,11 @@ def best(base: Lowered, count: int) -> Lowered:
 
 def _groups(base: Lowered) -> list[tuple[Decision, ...]]:
     """Kernels whose plans may be changed, equal ones together; parts of a kernel cannot be timed alone."""
+    from tile_ir.stripe.nodes import Block
     from tile_opt.blocks.tree import kernels_of
 
     groups: dict[str, list[Decision]] = {}
-    timed = {kernel.name for kernel in kernels_of(base.compiled.stripe)}
+    timed = {kernel.name for kernel in kernels_of(base.compiled.stripe) if isinstance(kernel, Block)}
     for name, decision in base.compiled.decisions.items():
         if name in timed and not (decision.given or decision.parent):
             groups.setdefault(decision.key, []).append(decision)
