@@ -14,9 +14,10 @@ from tile_ir.diagnostics import TileDeviceError, TileMachineWarning
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block
 from tile_opt.model.estimate import estimate
-from tile_runtime import calibration
-from tile_runtime.calibration import Calibration, Probe, applied, calibrate, fitted, forget, keep, probes, stored
+from tile_runtime import calibration, machines
+from tile_runtime.calibration import Probe, calibrate, fitted, probes
 from tile_runtime.cli.app import app
+from tile_runtime.machines import applied, forget, keep, stored
 from typer.testing import CliRunner
 
 Timed = tuple[Sequence[Block], float]
@@ -26,7 +27,7 @@ Timed = tuple[Sequence[Block], float]
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     """The CPU, with a folder of its own and its target put back."""
     monkeypatch.setenv("TILE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(calibration, "_probed", {})
+    monkeypatch.setattr(machines, "_probed", {})
     found = tile.device("llvm")
     target = found.target
     yield found
@@ -87,7 +88,7 @@ def test_a_device_that_runs_nothing_cannot_be_measured() -> None:
 
 def test_what_is_kept_is_used_by_the_next_process_and_can_be_forgotten(device: Device) -> None:
     probed, machine = device.target.machine, other(device.target.machine)
-    keep(device, Calibration(machine, ()))
+    keep(device, machine)
     assert device.target.machine == machine
     device.target = replace(device.target, machine=probed)  # as a new process finds it
     assert applied(device).target.machine == machine
@@ -130,5 +131,5 @@ def test_results_do_not_depend_on_a_calibration(device: Device) -> None:
     a, b = (np.random.default_rng(0).random((65, 33)).astype(np.float32) for _ in range(2))
     product = tile.Function("function (A[M, K], B[N, K]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[j, k]); }")
     first = product(a, b, device=device)
-    keep(device, Calibration(other(device.target.machine), ()))
+    keep(device, other(device.target.machine))
     assert np.array_equal(first, product(a, b, device=device))

@@ -1,27 +1,23 @@
 """Measuring what a device does not say: rates and launch costs, by small programs whose time the model explains.
 
 Each probe's time is mostly due to one number of the machine, which is changed until the predicted time is the measured
-one. What was measured is kept per device beside the user's settings and laid over the probed machine from then on.
+one. `tile_runtime.machines` keeps what was measured.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tile_hal.interfaces import Device
-from tile_ir.diagnostics import TileDeviceError, TileMachineWarning
-from tile_ir.document import from_document, to_document
+from tile_ir.diagnostics import TileDeviceError
 from tile_ir.machine import Bandwidths, Cache, Machine
-from tile_ir.settings import Settings
+
+from tile_runtime.machines import probed
 
 if TYPE_CHECKING:
     from tile_ir.stripe.nodes import Block
@@ -127,7 +123,7 @@ def calibrate(device: Device, watch: Callable[[str], None] = lambda name: None) 
     """
     if not device.capabilities.executes:
         raise TileDeviceError(f"device {device.id} runs nothing, so nothing can be measured", code="TILE-E519")
-    device.target = replace(device.target, machine=_probed.get(device.id, device.target.machine))
+    device.target = replace(device.target, machine=probed(device))
     found: list[tuple[Probe, Sequence[Block], float]] = []
     for probe in probes(device.target.machine):
         watch(probe.name)
@@ -214,71 +210,3 @@ def _predicted(device: Device, machine: Machine, blocks: Sequence[Block]) -> flo
 def _measured(device: Device, machine: Machine, probe: Probe, blocks: Sequence[Block], seconds: float) -> Measured:
     before = _predicted(device, device.target.machine, blocks)
     return Measured(probe, seconds, before, _predicted(device, machine, blocks))
-
-
-# --- keeping --------------------------------------------------------------------------------------
-
-_probed: dict[str, Machine] = {}
-"""What devices said of themselves before a calibration was laid over it, by id."""
-
-
-def _use(device: Device, machine: Machine) -> None:
-    _probed.setdefault(device.id, device.target.machine)
-    device.target = replace(device.target, machine=machine)
-
-
-def stored(device: Device) -> Path:
-    """The file that keeps the calibration of a device: of this one, with this driver and these settings."""
-    parts = [device.id, device.name, device.compiler.fingerprint, json.dumps(to_document(device.target.settings))]
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-    return _folder() / f"{key}.json"
-
-
-def _folder() -> Path:
-    import platformdirs
-
-    given = Settings.from_environment().cache_dir
-    base = given if given is not None else Path(platformdirs.user_config_dir("tile", appauthor=False))
-    return base / "machines"
-
-
-def keep(device: Device, calibration: Calibration) -> Path:
-    """Store a calibration and use it from now on in this process; the file."""
-    path = stored(device)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document: dict[str, Any] = {"device": device.name, "machine": to_document(calibration.machine)}
-    unfinished = path.with_suffix(".partial")
-    unfinished.write_text(json.dumps(document, indent=2), encoding="utf-8")
-    unfinished.replace(path)
-    _use(device, calibration.machine)
-    return path
-
-
-def forget(device: Device) -> bool:
-    """Remove what is stored for a device, and go back to what it says itself; whether there was anything."""
-    path = stored(device)
-    if device.id in _probed:
-        device.target = replace(device.target, machine=_probed.pop(device.id))
-    if not path.exists():
-        return False
-    path.unlink()
-    return True
-
-
-def applied(device: Device) -> Device:
-    """`device`, with the machine of its calibration where one is stored; a damaged one is a warning and left alone."""
-    folder = _folder()
-    if not folder.is_dir():
-        return device
-    try:
-        document = json.loads(stored(device).read_text(encoding="utf-8"))
-        machine = from_document(device.target.machine, document["machine"], "machine")
-    except FileNotFoundError:
-        return device
-    except (OSError, ValueError, TypeError, KeyError, TileDeviceError) as problem:
-        reason = str(problem).splitlines()[0]
-        message = f"the calibration of {device.id} is not used: {stored(device)} is damaged ({reason})"
-        warnings.warn(message, TileMachineWarning, stacklevel=3)
-        return device
-    _use(device, machine)
-    return device

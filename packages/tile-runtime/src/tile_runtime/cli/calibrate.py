@@ -21,19 +21,19 @@ def calibrate(
 
     Best on a quiet machine. Results never depend on it.
     """
-    from tile_runtime import calibration
+    from tile_runtime import machines
     from tile_runtime.devices import device as find
 
     found = find(device)
     if forget:
-        removed = calibration.forget(found)
+        removed = machines.forget(found)
         if json:
             print_json({"device": found.id, "forgotten": removed})
         else:
             print(f"{found.id}: {'forgotten' if removed else 'nothing was stored'}")
         return
     result = _with_progress(found)
-    path = calibration.keep(found, result)
+    path = machines.keep(found, result.machine)
     if json:
         print_json({"device": found.id, "file": str(path), "probes": [_record(m) for m in result.measured]})
     else:
