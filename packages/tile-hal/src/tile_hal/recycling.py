@@ -17,8 +17,8 @@ from tile_ir import forking
 
 Bytes = npt.NDArray[np.uint8]
 
-LARGE = 1 << 17
-"""Bytes from which on a block is kept: the C library reuses smaller ones itself, but gives the system back what is larger."""
+LARGE = 1 << 20
+"""Bytes from which on a block is kept: NumPy's own allocations are quicker below, where the C library mostly keeps them."""
 
 
 class Recycler:
