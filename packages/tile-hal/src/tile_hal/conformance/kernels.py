@@ -35,8 +35,8 @@ from tile_ir.semtree.nodes import (
 from tile_ir.stripe import nodes as stripe
 
 import tile_hal
-from tile_hal.conformance.guards import check_guards, guarded
-from tile_hal.interfaces import Buffer, Device, Event
+from tile_hal.conformance.buffers import check_guards, download, guarded
+from tile_hal.interfaces import Device
 
 Array = npt.NDArray[Any]
 INT = Type(DType.INT32)
@@ -156,22 +156,6 @@ def kernel_list(device: Device, *items: Item, groups: tuple[int, int, int] = (1,
         steps.append(Step(StepKind.KERNEL, index, tuple(range(first, len(buffers)))))
     kernels = tuple(kernel_of(device, item, groups) for item in items)
     return KernelList(kernels, tuple(buffers), tuple(steps), device.target)
-
-
-def upload(device: Device, array: Array) -> Buffer:
-    """A buffer with a copy of `array`."""
-    data = np.ascontiguousarray(array)
-    buffer = device.memory.allocate(data.nbytes)
-    buffer.map_discard()[:] = data.reshape(-1).view(np.uint8).data if data.nbytes else b""
-    buffer.unmap().wait()
-    return buffer
-
-
-def download(buffer: Buffer, dtype: DType, dependencies: Sequence[Event] = ()) -> Array:
-    """The buffer's contents as a 1-D array."""
-    data = bytes(buffer.map_current(dependencies))
-    buffer.unmap().wait()
-    return np.frombuffer(data, np.uint8).view(dtype.numpy)
 
 
 def build(device: Device, item: Item, groups: tuple[int, int, int] = (1, 1, 1)) -> tile_hal.Kernel:

@@ -16,8 +16,8 @@ from tile_ir.program.nodes import Program, TensorType
 
 import tile_hal
 from tile_hal.conformance import tolerance
-from tile_hal.conformance.guards import Guarded, check_guards, guarded
-from tile_hal.conformance.kernels import assert_same, download, hard_values
+from tile_hal.conformance.buffers import Guarded, check_guards, download, guarded
+from tile_hal.conformance.kernels import assert_same, hard_values
 from tile_hal.conformance.strategies import Case, Data
 from tile_hal.interfaces import Device
 

@@ -12,8 +12,9 @@ from tile_ir.dtype import DType
 
 import tile_hal
 from tile_hal.conformance import samples
+from tile_hal.conformance.buffers import download, upload
 from tile_hal.conformance.gate import PATIENCE, Gate, Started
-from tile_hal.conformance.kernels import build, download, kernel_list, upload
+from tile_hal.conformance.kernels import build, kernel_list
 from tile_hal.conformance.samples import N
 from tile_hal.interfaces import Buffer, Device
 

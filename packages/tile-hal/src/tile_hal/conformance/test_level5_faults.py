@@ -17,8 +17,9 @@ from tile_ir.semtree.nodes import Access
 
 import tile_hal
 from tile_hal.conformance import samples
+from tile_hal.conformance.buffers import download, upload
 from tile_hal.conformance.gate import Gate, Started
-from tile_hal.conformance.kernels import build, download, function, kernel_list, launch, number, param, store, upload
+from tile_hal.conformance.kernels import build, function, kernel_list, launch, number, param, store
 from tile_hal.conformance.samples import N, chain, increment
 from tile_hal.interfaces import Buffer, Device, Event
 
