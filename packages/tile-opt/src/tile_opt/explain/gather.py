@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tile_ir.diagnostics import Span
@@ -21,6 +21,7 @@ from tile_opt.explain.plans import part_plan, planned, tiled, unplanned
 from tile_opt.explain.structure import origins, schedule_of
 from tile_opt.explain.tables import flatten_table
 from tile_opt.kernel.view import KernelView, open_kernel
+from tile_opt.passes.scheduling import Decision
 
 ONCE = "once, when the program is prepared: it depends on constants alone"
 BOUND = "again only when a bound tensor was written to"
@@ -44,18 +45,10 @@ def report(
         often = launches[number]
         seconds = (measured or {}).get(kernel.stripe.name)
         each = None if seconds is None or not often else seconds / often
-        decision = compiled.decisions.get(kernel.stripe.name)
-        parts = [(name, d) for name, d in compiled.decisions.items() if d.within == kernel.stripe.name]
-        if decision is not None:
-            plan = planned(kernel, decision, kernels.target, candidates=candidates, measured=each)
-            flat = [decision.view]
-        elif parts:
-            plan, flat = tiled(kernel, kernels.target, each), [d.view for _, d in parts]
-        else:
-            others = compiled.decisions if len(kernels.kernels) == 1 else None
-            plan, flat = unplanned(kernel.stripe, each, others), _flat(compiled, kernel)
+        parts = {name: d for name, d in compiled.decisions.items() if d.within == kernel.stripe.name}
+        plan, flat = _plan(compiled, kernel, parts.values(), each, candidates)
         made = _kernel(kernel, often, flat, plan, kernels.target.settings, implied)
-        within = tuple((name, part_plan(d)) for name, d in parts)
+        within = tuple((name, part_plan(d)) for name, d in parts.items())
         reports.append(replace(made, seldom=seldom.get(number, ""), parts=within))
     spans = [s for k in kernels.kernels for s in origins(k.stripe)]
     return ProgramReport(
@@ -71,6 +64,21 @@ def report(
             for c in compiled.choices
         ),
     )
+
+
+def _plan(
+    compiled: Compiled, kernel: Kernel, parts: Collection[Decision], measured: float | None, candidates: bool
+) -> tuple[PlanReport, list[KernelView]]:
+    """The report of a kernel's plan, and what the kernel was made of."""
+    kernels = compiled.kernels
+    decision = compiled.decisions.get(kernel.stripe.name)
+    if decision is not None:
+        plan = planned(kernel, decision, kernels.target, candidates=candidates, measured=measured)
+        return plan, [decision.view]
+    if parts:
+        return tiled(kernel, kernels.target, measured), [d.view for d in parts]
+    others = compiled.decisions if len(kernels.kernels) == 1 else None
+    return unplanned(kernel.stripe, measured, others), _flat(compiled, kernel)
 
 
 def _flat(compiled: Compiled, kernel: Kernel) -> list[KernelView]:

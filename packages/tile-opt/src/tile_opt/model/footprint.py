@@ -32,11 +32,7 @@ class Box:
 
     def lines(self, line: int) -> float:
         """Distinct lines; runs that do not start on one touch a further one with some likelihood."""
-        aligned = self._aligned(line)
-        each = -(-self.run // line) if aligned >= line else max(1.0, (self.run + line - aligned) / line)
-        for _, count in self.rows:
-            each *= count
-        return each
+        return self.count * _lines(self.run, self._aligned(line), line)
 
     def _aligned(self, line: int) -> int:
         """Bytes of which every run's start is a multiple."""

@@ -7,7 +7,7 @@ window slides, and where an operand is used again. What an item touches of an op
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -193,9 +193,3 @@ def _reason(found: Found) -> str:
         f"{cost.groups} groups of {tile.count} items with {cells} cells, windows in registers: {cost.share:.0%} of peak, "
         f"{cost.resident} at once, bound by {cost.limit}"
     )
-
-
-def best_windows(work: Contraction, target: Target) -> Mapping[float, Plan]:
-    """Plans by predicted seconds."""
-    space = WindowSpace(work, target)
-    return {f.cost.seconds: window_plan(space, f) for f in space.best()}
