@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         devices,
         doctor,
         drivers,
+        isolated,
         plugins,
         register,
     )
@@ -88,6 +89,7 @@ __all__ = [
     "drivers",
     "flatten",
     "hookimpl",
+    "isolated",
     "join",
     "plugins",
     "prepare",
@@ -98,7 +100,7 @@ __all__ = [
 
 _MODULES = {
     "discovery": (
-        "DoctorReport PluginReport PluginStatus TilePluginWarning default_device device devices doctor drivers plugins"
+        "DoctorReport PluginReport PluginStatus TilePluginWarning default_device device devices doctor drivers isolated plugins"
         " register"
     ),
     "events": "CompletedEvent FailedEvent JoinedEvent flatten join",

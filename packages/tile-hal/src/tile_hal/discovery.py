@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
+from types import ModuleType
 from typing import Any, Protocol, cast
 
 from tile_ir import forking
@@ -104,6 +105,10 @@ class Registry:
         self._entry_points = entry_points
         self._lock = forking.rlock()
         self._plugins: list[_Plugin] | None = None
+        self._modules: list[str] = []
+        """Those of plugins that no entry point names."""
+        self._isolated: dict[str, tuple[Device, ...]] = {}
+        """Devices by driver, in workers although the settings do not ask for it."""
 
     # --- plugins ---
 
@@ -119,6 +124,8 @@ class Registry:
             if added.report.status is not PluginStatus.OK:
                 raise device_error(Code.NO_DEVICE, added.report.message)
             self._plugins = _mark_duplicates([*(self._plugins or ()), added])
+            if isinstance(plugin, ModuleType):
+                self._modules.append(plugin.__name__)
             return self._plugins[-1].report
 
     def _loaded(self) -> list[_Plugin]:
@@ -161,8 +168,11 @@ class Registry:
     def _probe(self, plugin: _Plugin) -> tuple[Device, ...]:
         with self._lock:
             if plugin.devices is None:
-                Settings.from_environment()  # a malformed setting is the user's to know, not the driver's to fail on
+                # A malformed setting is the user's to know, not the driver's to fail on.
+                isolate = Settings.from_environment().isolate
                 assert plugin.driver is not None
+                if plugin.driver.name in isolate or "all" in isolate:
+                    plugin.driver = self._in_workers(plugin)
                 try:
                     plugin.devices = tuple(d for group in plugin.driver.device_sets() for d in group.devices)
                 except Exception as problem:
@@ -173,6 +183,28 @@ class Registry:
                     )
                     warnings.warn(plugin.problem, TilePluginWarning, stacklevel=4)
             return plugin.devices
+
+    def _in_workers(self, plugin: _Plugin) -> Driver:
+        """A plugin's driver, run in worker processes."""
+        from tile_hal.isolation.device import IsolatedDriver
+
+        assert plugin.driver is not None
+        return IsolatedDriver(plugin.driver, self._modules)
+
+    def isolated(self, device: Device) -> Device:
+        """The same device in a worker process, always the same one; TileDeviceError when it cannot be had there."""
+        if device.isolated:
+            return device
+        name = device.id.partition(":")[0]
+        plugin = self._plugin(name)
+        with self._lock:
+            if name not in self._isolated and plugin is not None and plugin.driver is not None:
+                groups = self._in_workers(plugin).device_sets()
+                self._isolated[name] = tuple(d for group in groups for d in group.devices)
+        for found in self._isolated.get(name, ()):
+            if found.id == device.id:
+                return found
+        raise device_error(Code.UNKNOWN_DEVICE, f"device {device.id!r} is not found by a worker process")
 
     def device(self, id: str) -> Device:
         """The device called `id`; a driver's name alone means its number 0."""
@@ -339,6 +371,14 @@ def device(id: str | Device | None = None) -> Device:
     if id is None:
         return default_device()
     return _registry.device(id) if isinstance(id, str) else id
+
+
+def isolated(device: Device) -> Device:
+    """`device` in a worker process, which all who ask share: a crash of its driver is an error, and the next call works.
+
+    TileDeviceError when no worker can be started or finds the device.
+    """
+    return _registry.isolated(device)
 
 
 def default_device(settings: Settings | None = None) -> Device:
