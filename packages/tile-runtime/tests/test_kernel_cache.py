@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tile_runtime as tile
+from tile_hal import disk_cache
+from tile_hal.disk_cache import DiskCache
 from tile_runtime import cache as module
-from tile_runtime.cache import DiskCache, build, cache_key, key_parts
+from tile_runtime.cache import build, cache_key, key_parts
 
 KEY, PAYLOAD = "ab" * 32, b"machine code"
 SQUARE = tile.Function("function (A) -> (B) { B = A * A; }")
@@ -154,7 +156,7 @@ def test_a_full_disk_leaves_no_rubbish(tmp_path: Path, monkeypatch: pytest.Monke
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "replace", full)
+    monkeypatch.setattr(disk_cache.os, "replace", full)
     with pytest.warns(UserWarning, match="No space left"):
         DiskCache(tmp_path).write(KEY, PAYLOAD)
     assert list(tmp_path.iterdir()) == []

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import tile_opt
 import tile_runtime as tile
+from tile_hal.disk_cache import DiskCache
 from tile_ir.outline import Outline
 from tile_ir.record import from_record, to_record
 from tile_runtime import stored
-from tile_runtime.cache import DiskCache
 
 RNG = np.random.default_rng(0)
 A = RNG.random((5, 7), np.float32)
