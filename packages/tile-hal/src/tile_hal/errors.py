@@ -20,6 +20,7 @@ class Code(Enum):
     SIZE_MISMATCH = "TILE-E707"
     READ_ONLY = "TILE-E708"
     BUILD = "TILE-E709"
+    WORKER = "TILE-E710"
 
 
 def device_error(code: Code, message: str, hint: str | None = None) -> TileDeviceError:

@@ -1,0 +1,1 @@
+"""Devices in processes of their own: a driver that crashes or hangs takes its worker with it, and nothing else."""
