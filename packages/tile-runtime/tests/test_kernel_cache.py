@@ -187,12 +187,12 @@ def test_editing_an_emitter_changes_the_key(tmp_path: Path, monkeypatch: pytest.
     (package / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     __import__("backend_being_written")
-    first = module.sources("backend_being_written")
-    module.sources.cache_clear()
-    assert module.sources("backend_being_written") == first
+    first = disk_cache.sources("backend_being_written")
+    disk_cache.sources.cache_clear()
+    assert disk_cache.sources("backend_being_written") == first
     (package / "emit.py").write_text("x = 1")
-    module.sources.cache_clear()
-    assert module.sources("backend_being_written") != first
+    disk_cache.sources.cache_clear()
+    assert disk_cache.sources("backend_being_written") != first
 
 
 def test_processes_share_a_folder(folder: Path) -> None:

@@ -12,10 +12,13 @@ import stat
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from sys import modules
 
 from tile_ir.settings import Settings
 
@@ -188,3 +191,28 @@ def _header(key: str, payload: bytes) -> bytes:
 def _payload(raw: bytes, key: str) -> bytes | None:
     payload = raw[_HEADER:]
     return payload if raw[:_HEADER] == _header(key, payload) else None
+
+
+@cache
+def sources(package: str) -> str:
+    """A stamp of a package's files: who edits one without a new version number must not get old code."""
+    digest = hashlib.sha256()
+    for root in sorted(_folders(package)):
+        for folder, inner, names in os.walk(root):
+            inner.sort()
+            for name in sorted(n for n in names if n.endswith(".py")):
+                path = os.path.join(folder, name)
+                with suppress(OSError):
+                    status = os.stat(path)
+                    digest.update(f"{path[len(root) :]} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _folders(package: str) -> Iterable[str]:
+    """Where a package's files are, whether it is imported or not; nowhere for what is no package."""
+    if package in modules:
+        return getattr(modules[package], "__path__", ())
+    with suppress(ImportError, ValueError):
+        found = find_spec(package)
+        return found.submodule_search_locations or () if found else ()
+    return ()

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable
-from contextlib import suppress
-from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
-from sys import modules
 
-from tile_hal.disk_cache import disk_cache
+from tile_hal.disk_cache import disk_cache, sources
 from tile_hal.interfaces import Device, Library
 from tile_ir.kernels import KernelList
 from tile_ir.settings import Settings
@@ -60,26 +54,3 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
         text = f"{kernel.groups}\n{kernel.stripe.comment}\n{text}"
         parts.append((f"kernel{k}", hashlib.sha256(text.encode()).hexdigest()))
     return parts
-
-
-@cache
-def sources(package: str) -> str:
-    """A stamp of a package's files: who edits one without a new version number must not get old code."""
-    digest = hashlib.sha256()
-    for root in sorted(_folders(package)):
-        for folder, inner, names in os.walk(root):
-            inner.sort()
-            for name in sorted(n for n in names if n.endswith(".py")):
-                path = os.path.join(folder, name)
-                with suppress(OSError):
-                    status = os.stat(path)
-                    digest.update(f"{path[len(root) :]} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def _folders(package: str) -> Iterable[str]:
-    """Where a package's files are, whether it is imported or not; nowhere for a module that is no package."""
-    if package in modules:
-        return getattr(modules[package], "__path__", ())
-    found = find_spec(package)
-    return found.submodule_search_locations or () if found else ()
