@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         register,
     )
     from tile_hal.events import CompletedEvent, FailedEvent, JoinedEvent, flatten, join
-    from tile_hal.features import FEATURES, Feature, features
+    from tile_hal.features import FEATURES, Feature, features_of
     from tile_hal.hooks import hookimpl
     from tile_hal.host import HostBuffer, HostEvent, HostMemory, HostQueue
     from tile_hal.interfaces import (
@@ -86,7 +86,7 @@ __all__ = [
     "devices",
     "doctor",
     "drivers",
-    "features",
+    "features_of",
     "flatten",
     "hookimpl",
     "join",
@@ -100,7 +100,7 @@ __all__ = [
 _MODULES = {
     "discovery": "default_device device devices doctor drivers plugins register",
     "events": "CompletedEvent FailedEvent JoinedEvent flatten join",
-    "features": "FEATURES Feature features",
+    "features": "FEATURES Feature features_of",
     "hooks": "hookimpl",
     "host": "HostBuffer HostEvent HostMemory HostQueue",
     "interfaces": (

@@ -21,7 +21,7 @@ from tile_ir.settings import Settings
 
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Device, Driver
-from tile_hal.loading import Plugin, flaw, load_plugin
+from tile_hal.loading import ANSWERS, PARTS, Origin, Plugin, flaw, load_plugin
 from tile_hal.reports import DoctorReport, PluginReport, PluginStatus, TilePluginWarning, plain
 from tile_hal.trials import GROUP, Stage, Trials, Verdict
 
@@ -64,7 +64,7 @@ class Registry:
         with self._lock:
             self._loaded()
             unnamed = PluginReport(name, distribution, "", getattr(plugin, "__name__", repr(plugin)), PluginStatus.OK)
-            added = load_plugin(unnamed, lambda: plugin)
+            added = load_plugin(Plugin(unnamed), lambda: plugin)
             if added.report.status is not PluginStatus.OK:
                 raise device_error(Code.NO_DEVICE, added.report.message)
             before = self._plugins or []
@@ -91,21 +91,25 @@ class Registry:
             return self._plugins
 
     def _load(self, report: PluginReport, point: EntryPoint, chosen: Sequence[str]) -> Plugin:
+        trusted = self._trials is None or self._trials.trusts(report)
+        plugin = Plugin(report, Origin.TILE if trusted else Origin.ELSEWHERE)
         if not _is_chosen(report, chosen):
-            return Plugin(report).fails(PluginStatus.LEFT_OUT, f"{report.title} is left out by TILE_PLUGINS")
-        verdict = self._tried(report, Stage.IMPORT)
+            return plugin.fails(PluginStatus.LEFT_OUT, f"{report.title} is left out by TILE_PLUGINS")
+        verdict = self._tried(plugin, Stage.IMPORT)
         if verdict.problem:
-            return Plugin(report).fails(
-                PluginStatus.BROKEN, f"{report.title} is broken and was left out: {verdict.problem}"
-            )
+            advice = f"`tile doctor` tries it again, TILE_PLUGINS=-{report.entry_point} leaves it out unseen"
+            text = f"{report.title} is broken and was left out: {verdict.problem} ({advice})"
+            return plugin.fails(PluginStatus.BROKEN, text)
         with _quiet(verdict):
-            return load_plugin(report, point.load)
+            return load_plugin(plugin, point.load)
 
-    def _tried(self, report: PluginReport, stage: Stage) -> Verdict:
+    def _tried(self, plugin: Plugin, stage: Stage) -> Verdict:
         """What became of a plugin in a process of its own; one that prints there is a warning."""
-        verdict = self._trials.verdict(report, stage) if self._trials is not None else Verdict()
+        if self._trials is None or plugin.origin is not Origin.ELSEWHERE:
+            return Verdict()
+        verdict = self._trials.verdict(plugin.report, stage)
         if verdict.printed:
-            _warn(f"{report.title} writes to standard output {stage.value}: {verdict.printed!r}")
+            _warn(f"{plugin.report.title} writes to standard output {stage.value}: {verdict.printed!r}")
         return verdict
 
     def _settle_names(self, plugins: list[Plugin]) -> list[Plugin]:
@@ -162,9 +166,10 @@ class Registry:
             if plugin.devices is None:
                 Settings.from_environment()  # a malformed setting is the user's to know, not the driver's to fail on
                 assert plugin.driver is not None
-                verdict = self._tried(plugin.report, Stage.PROBE)
+                verdict = self._tried(plugin, Stage.PROBE)
                 found, problem = ((), verdict.problem) if verdict.problem else _device_list(plugin.driver, verdict)
-                plugin.flawed = {d: wrong for d in found if (wrong := flaw(d, plugin.driver.name))}
+                parts = PARTS if plugin.origin is Origin.TILE else PARTS | ANSWERS
+                plugin.flawed = {d: wrong for d in found if (wrong := flaw(d, plugin.driver.name, parts))}
                 plugin.devices = tuple(d for d in found if d not in plugin.flawed)
                 plugin.problem = _summary(plugin, problem)
                 if plugin.problem:
@@ -214,13 +219,13 @@ class Registry:
         if plugin.driver is None or not plugin.usable:
             return DoctorReport(plugin.report, (plugin.report.message,), ())
         found = tuple(d.id for d in self._probe(plugin))
-        lines = (*filter(None, [plugin.problem]), *self._advice(plugin.report, plugin.driver))
+        lines = (*filter(None, [plugin.problem]), *self._advice(plugin, plugin.driver))
         return DoctorReport(plugin.report, lines, found)
 
-    def _advice(self, report: PluginReport, driver: Driver) -> tuple[str, ...]:
+    def _advice(self, plugin: Plugin, driver: Driver) -> tuple[str, ...]:
         """The driver's own lines; a driver from elsewhere is asked in a process of its own, each time."""
-        if self._trials is not None and not self._trials.trusts(report):
-            verdict = self._trials.verdict(report, Stage.DOCTOR)
+        if plugin.origin is Origin.ELSEWHERE:
+            verdict = self._tried(plugin, Stage.DOCTOR)
             return (f"the driver's own check failed: {verdict.problem}",) if verdict.problem else verdict.lines
         try:
             return tuple(driver.doctor())

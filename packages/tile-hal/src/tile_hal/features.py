@@ -85,6 +85,6 @@ FEATURES: Mapping[str, Feature] = {
 """Every optional feature of this version of the contract."""
 
 
-def features(device: Device) -> frozenset[str]:
+def features_of(device: Device) -> frozenset[str]:
     """Names of the optional features that a device offers."""
     return frozenset(name for name, feature in FEATURES.items() if feature.offered(device))

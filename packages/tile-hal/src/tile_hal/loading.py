@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 from tile_ir.target import Capabilities, Target
@@ -22,6 +24,16 @@ PARTS: dict[str, type] = {
     "memory": Memory,
 }
 """What a device has, whatever it is."""
+ANSWERS: dict[str, type] = {"compiler.fingerprint": str, "memory.size_goal": int}
+"""What its parts answer before anything is computed; what comes with Tile is trusted to."""
+
+
+class Origin(Enum):
+    """Where a plugin comes from, and so what is asked of it before it is used."""
+
+    TILE = "it comes with Tile: nothing"
+    ELSEWHERE = "it was installed: everything, in a process of its own first"
+    PROCESS = "the user's program brought it: everything, in this process"
 
 
 @dataclass(slots=True)
@@ -29,6 +41,7 @@ class Plugin:
     """What is known of a plugin, and its devices once they are probed."""
 
     report: PluginReport
+    origin: Origin = Origin.PROCESS
     driver: Driver | None = None
     devices: tuple[Device, ...] | None = None
     """None until probed."""
@@ -47,9 +60,9 @@ class Plugin:
         return self.driver is not None and self.report.status is PluginStatus.OK
 
 
-def load_plugin(report: PluginReport, load: Callable[[], Any]) -> Plugin:
+def load_plugin(plugin: Plugin, load: Callable[[], Any]) -> Plugin:
     """Import a plugin and ask for its driver; whatever goes wrong becomes its report."""
-    plugin = Plugin(report)
+    report = plugin.report
     try:
         driver = call_hook(load())
     except (Exception, SystemExit) as problem:
@@ -115,13 +128,13 @@ def _advice(report: PluginReport, driver: Driver) -> str:
     )
 
 
-def flaw(device: object, driver: str) -> str:
-    """What keeps an object from being a device of `driver`; "" when nothing does."""
+def flaw(device: object, driver: str, parts: Mapping[str, type]) -> str:
+    """What keeps an object from being a device of `driver` with these `parts`; "" when nothing does."""
     if not isinstance(device, Device):
         return f"it is a {type(device).__name__}, not a tile_hal.Device"
-    for part, kind in PARTS.items():
+    for part, kind in parts.items():
         try:
-            value = getattr(device, part)
+            value = attrgetter(part)(device)
         except AttributeError:
             return f"it has no attribute {part!r}"
         except Exception as problem:

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint
 
 from tile_hal import discovery
 from tile_hal.interfaces import Driver
-from tile_hal.loading import call_hook, flaw
+from tile_hal.loading import ANSWERS, PARTS, call_hook, flaw
 from tile_hal.trials import GROUP, Stage, Trials
 
 
@@ -50,11 +50,7 @@ def _look(driver: Driver) -> None:
     """All that is asked of a device before it computes anything."""
     for group in driver.device_sets():
         for device in group.devices:
-            if not flaw(device, driver.name):
-                with suppress(Exception):
-                    _ = device.compiler.fingerprint
-                with suppress(Exception):
-                    _ = device.memory.size_goal
+            flaw(device, driver.name, PARTS | ANSWERS)
 
 
 if __name__ == "__main__":
