@@ -8,10 +8,11 @@ done once. Plugins from elsewhere are tried in a process of their own first (`ti
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
 from typing import Any, Protocol, cast
 
@@ -98,7 +99,7 @@ class Registry:
         verdict = self._tried(plugin, Stage.IMPORT)
         if verdict.problem:
             advice = f"`tile doctor` tries it again, TILE_PLUGINS=-{report.entry_point} leaves it out unseen"
-            text = f"{report.title} is broken and was left out: {verdict.problem} ({advice})"
+            text = f"{report.title} is broken and was left out: {verdict.problem}; {advice}"
             return plugin.fails(PluginStatus.BROKEN, text)
         with _quiet(verdict):
             return load_plugin(plugin, point.load)
@@ -234,8 +235,13 @@ class Registry:
 
 
 def _warn(message: str) -> None:
-    """At the line of the user's that asked for devices, as far as that can be told."""
-    warnings.warn(message, TilePluginWarning, stacklevel=5)
+    """At the line that asked for devices, outside of these packages."""
+    from inspect import currentframe
+
+    frame, level = currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tile_"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, TilePluginWarning, stacklevel=level)
 
 
 # --- plugins ---
@@ -300,9 +306,21 @@ def _summary(plugin: Plugin, problem: str) -> str:
     return f"{plugin.report.distribution}: device {'; device '.join(named)}" if named else ""
 
 
-def _quiet(verdict: Verdict) -> AbstractContextManager[object]:
+@contextmanager
+def _quiet(verdict: Verdict) -> Generator[None]:
     """Standard error as standard output for a plugin that is known to print: a program may read what `tile` prints."""
-    return redirect_stdout(sys.stderr) if verdict.printed else nullcontext()
+    if not verdict.printed:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _hint(id: str, name: str, known: Sequence[str]) -> str:

@@ -39,11 +39,20 @@ def _outcome(stage: Stage, point: EntryPoint) -> tuple[str, list[str]]:
     discovery.only_trusted(Trials())
     try:
         driver = call_hook(point.load())
+        if stage is not Stage.IMPORT:
+            _forget_output()
         if stage is Stage.PROBE:
             _look(driver)
         return "", [str(line) for line in driver.doctor()] if stage is Stage.DOCTOR else []
     except (Exception, SystemExit) as problem:
         return f"{type(problem).__name__}: {problem}" if stage is Stage.DOCTOR else "", []
+
+
+def _forget_output() -> None:
+    """What the import prints was found out when that was tried."""
+    sys.stdout.flush()
+    os.ftruncate(1, 0)
+    os.lseek(1, 0, os.SEEK_SET)
 
 
 def _look(driver: Driver) -> None:
