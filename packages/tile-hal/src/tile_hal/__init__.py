@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         devices,
         doctor,
         drivers,
+        isolated,
         plugins,
         register,
     )
@@ -89,6 +90,7 @@ __all__ = [
     "features_of",
     "flatten",
     "hookimpl",
+    "isolated",
     "join",
     "plugins",
     "prepare",
@@ -98,7 +100,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "discovery": "default_device device devices doctor drivers plugins register",
+    "discovery": "default_device device devices doctor drivers isolated plugins register",
     "events": "CompletedEvent FailedEvent JoinedEvent flatten join",
     "features": "FEATURES Feature features_of",
     "hooks": "hookimpl",

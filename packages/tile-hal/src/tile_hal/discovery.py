@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, Protocol, cast
 
 from tile_ir import forking
@@ -54,6 +55,10 @@ class Registry:
         self._trials = trials
         self._lock = forking.rlock()
         self._plugins: list[Plugin] | None = None
+        self._modules: list[str] = []
+        """Those of plugins that no entry point names."""
+        self._isolated: dict[str, tuple[Device, ...]] = {}
+        """Devices by driver, in workers although the settings do not ask for it."""
 
     # --- plugins ---
 
@@ -73,6 +78,8 @@ class Registry:
             if not added.usable:
                 self._plugins = before
                 raise device_error(Code.DUPLICATE_DRIVER, added.report.message)
+            if isinstance(plugin, ModuleType):
+                self._modules.append(plugin.__name__)
             return added.report
 
     def _loaded(self) -> list[Plugin]:
@@ -165,9 +172,13 @@ class Registry:
     def _probe(self, plugin: Plugin) -> tuple[Device, ...]:
         with self._lock:
             if plugin.devices is None:
-                Settings.from_environment()  # a malformed setting is the user's to know, not the driver's to fail on
+                # A malformed setting is the user's to know, not the driver's to fail on.
+                isolate = Settings.from_environment().isolate
                 assert plugin.driver is not None
-                verdict = self._tried(plugin, Stage.PROBE)
+                if plugin.driver.name in isolate or "all" in isolate:
+                    plugin.driver, verdict = self._in_workers(plugin), Verdict()
+                else:
+                    verdict = self._tried(plugin, Stage.PROBE)
                 found, problem = ((), verdict.problem) if verdict.problem else _device_list(plugin.driver, verdict)
                 parts = PARTS if plugin.origin is Origin.TILE else PARTS | ANSWERS
                 plugin.flawed = {d: wrong for d in found if (wrong := flaw(d, plugin.driver.name, parts))}
@@ -176,6 +187,28 @@ class Registry:
                 if plugin.problem:
                     _warn(plugin.problem)
             return plugin.devices
+
+    def _in_workers(self, plugin: Plugin) -> Driver:
+        """A plugin's driver, run in worker processes."""
+        from tile_hal.isolation.device import IsolatedDriver
+
+        assert plugin.driver is not None
+        return IsolatedDriver(plugin.driver, self._modules)
+
+    def isolated(self, device: Device) -> Device:
+        """The same device in a worker process, always the same one; TileDeviceError when it cannot be had there."""
+        if device.isolated:
+            return device
+        name = device.id.partition(":")[0]
+        plugin = self._plugin(name)
+        with self._lock:
+            if name not in self._isolated and plugin is not None and plugin.driver is not None:
+                groups = self._in_workers(plugin).device_sets()
+                self._isolated[name] = tuple(d for group in groups for d in group.devices)
+        for found in self._isolated.get(name, ()):
+            if found.id == device.id:
+                return found
+        raise device_error(Code.UNKNOWN_DEVICE, f"device {device.id!r} is not found by a worker process")
 
     def device(self, id: str) -> Device:
         """The device called `id`; a driver's name alone means its number 0."""
@@ -377,6 +410,14 @@ def device(id: str | Device | None = None) -> Device:
     if id is None:
         return default_device()
     return _registry.device(id) if isinstance(id, str) else id
+
+
+def isolated(device: Device) -> Device:
+    """`device` in a worker process, which all who ask share: a crash of its driver is an error, and the next call works.
+
+    TileDeviceError when no worker can be started or finds the device.
+    """
+    return _registry.isolated(device)
 
 
 def default_device(settings: Settings | None = None) -> Device:

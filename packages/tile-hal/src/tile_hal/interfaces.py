@@ -153,6 +153,11 @@ class Compiler(ABC):
     def fingerprint(self) -> str:
         """Everything compiled code depends on besides the kernels (driver version, CPU features…)."""
 
+    @property
+    def package(self) -> str:
+        """The Python package whose files decide what code becomes: who edits them must not get old code."""
+        return type(self).__module__.partition(".")[0]
+
 
 class Kernel(ABC):
     """One invokable kernel."""
@@ -289,6 +294,8 @@ class Device(ABC):
     compiler: Compiler
     executor: Executor
     memory: Memory
+    isolated: bool = False
+    """Its driver runs in a process of its own (see `tile_hal.isolation`)."""
     versions: Mapping[str, str] = {}
     """Optional: what is beneath the plugin and its version, such as ``{"driver": "550.54", "firmware": "1.2"}``."""
 

@@ -33,6 +33,10 @@ class Settings:
     """TILE_NUM_THREADS: worker threads of CPU devices; affinity and cgroup decide when unset."""
     analysis_seconds: float = 10.0
     """TILE_ANALYSIS_SECONDS: how long the sets of one contraction may be analysed; 0 for what is answered at once."""
+    isolate: tuple[str, ...] = ()
+    """TILE_ISOLATE: drivers that run in worker processes, such as "opencl" or "opencl,llvm"; "all" for every one."""
+    isolate_seconds: float = 300.0
+    """TILE_ISOLATE_SECONDS: how long a worker process may finish nothing before it is ended; 0 for as long as it takes."""
     long_kernels: bool = False
     """TILE_LONG_KERNELS: kernels that would run for hours are not refused."""
     plugins: tuple[str, ...] = ()
@@ -61,7 +65,16 @@ class Settings:
             analysis_seconds=_seconds(env, "TILE_ANALYSIS_SECONDS", 10.0),
             plugins=_plugins(env.get("TILE_PLUGINS", "")),
             plugin_seconds=_seconds(env, "TILE_PLUGIN_SECONDS", 30.0),
+            isolate=_names(env, "TILE_ISOLATE"),
+            isolate_seconds=_seconds(env, "TILE_ISOLATE_SECONDS", 300.0),
         )
+
+
+def _names(env: Mapping[str, str], name: str) -> tuple[str, ...]:
+    given = [part.strip() for part in env.get(name, "").split(",")]
+    if given != [""] and not all(part.isidentifier() for part in given):
+        raise malformed(f"{name} must be names of drivers such as opencl or opencl,llvm, not {env[name]!r:.40}")
+    return tuple(part for part in given if part)
 
 
 def _seconds(env: Mapping[str, str], name: str, default: float) -> float:

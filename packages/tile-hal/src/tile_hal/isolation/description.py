@@ -1,0 +1,52 @@
+"""What is known of a device without touching it, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tile_ir.dtype import DType
+from tile_ir.target import Capabilities, Target
+
+from tile_hal.interfaces import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A device, as its worker describes it."""
+
+    id: str
+    name: str
+    target: Target
+    capabilities: Capabilities
+    fingerprint: str
+    package: str
+    """The package that its compiler is in."""
+    size_goal: int
+    versions: Mapping[str, str]
+
+
+def described(device: Device) -> dict[str, Any]:
+    """A device as plain data."""
+    able = device.capabilities
+    capabilities = {f.name: getattr(able, f.name) for f in fields(able)}
+    capabilities |= {"dtypes": [d.value for d in able.dtypes], "nodes": sorted(able.nodes), "quirks": dict(able.quirks)}
+    return {
+        "id": device.id,
+        "name": device.name,
+        "target": device.target.to_json(),
+        "capabilities": capabilities,
+        "fingerprint": device.compiler.fingerprint,
+        "package": device.compiler.package,
+        "size_goal": device.memory.size_goal,
+        "versions": {str(k): str(v) for k, v in device.versions.items()},
+    }
+
+
+def description(data: Mapping[str, Any]) -> Description:
+    """The description in plain data."""
+    able = dict(data["capabilities"])
+    able |= {"dtypes": frozenset(map(DType, able["dtypes"])), "nodes": frozenset(able["nodes"])}
+    rest = {n: data[n] for n in ("id", "name", "fingerprint", "package", "size_goal", "versions")}
+    return Description(target=Target.from_json(data["target"]), capabilities=Capabilities(**able), **rest)

@@ -1,0 +1,129 @@
+"""Kernel lists as plain data, and back.
+
+A document is a list of nodes, each of which names earlier ones by number: what is shared stays shared, and however deep
+an expression is, its document is flat. Only the classes of the compiler's own data model are made from one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from typing import Any, cast
+
+from tile_ir.diagnostics import Span
+from tile_ir.kernels import KernelList
+from tile_ir.target import Target
+
+Nodes = list[list[Any]]
+
+_MODULES = {
+    "kernels": "tile_ir.kernels",
+    "semtree": "tile_ir.semtree.nodes",
+    "stripe": "tile_ir.stripe.nodes",
+    "affine": "tile_ir.stripe.affine",
+    "dtype": "tile_ir.dtype",
+    "ops": "tile_ir.ops",
+}
+"""Where the classes are that a kernel list is made of, and how a node calls these places."""
+_TUPLE, _SET, _BYTES, _TARGET = "tuple", "set", "bytes", "target"
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def to_document(kernels: KernelList) -> tuple[Nodes, list[bytes]]:
+    """The nodes of a kernel list, the last one its own, and the byte strings that they number. Origins are left out."""
+    writer = _Writer()
+    writer.write(kernels)
+    return writer.nodes, writer.blobs
+
+
+def from_document(nodes: Sequence[Sequence[Any]], blobs: Sequence[bytes]) -> KernelList:
+    """The kernel list that `to_document` wrote; ValueError for anything else."""
+    made: list[Any] = []
+    try:
+        for kind, *parts in nodes:
+            made.append(_made(kind, [made[p[0]] if isinstance(p, list) else p for p in parts], blobs))
+    except (TypeError, LookupError, AttributeError) as problem:
+        raise ValueError(f"this is no document of a kernel list: {problem}") from problem
+    if not made or not isinstance(made[-1], KernelList):
+        raise ValueError("this is no document of a kernel list")
+    return made[-1]
+
+
+def _made(kind: str, parts: list[Any], blobs: Sequence[bytes]) -> Any:
+    match kind:
+        case "tuple":
+            return tuple(parts)
+        case "set":
+            return frozenset(parts)
+        case "bytes":
+            return blobs[parts[0]]
+        case "target":
+            return Target.from_json(parts[0])
+        case _:
+            return _classes()[kind](*parts)
+
+
+@cache
+def _classes() -> Mapping[str, type]:
+    """The classes by what nodes call them."""
+    return {
+        f"{place}.{name}": kind
+        for place, module in _MODULES.items()
+        for name, kind in vars(import_module(module)).items()
+        if isinstance(kind, type) and kind.__module__ == module and (is_dataclass(kind) or issubclass(kind, Enum))
+    }
+
+
+@cache
+def _names() -> Mapping[type, str]:
+    return {kind: name for name, kind in _classes().items()}
+
+
+@cache
+def _fields(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cast("Any", kind)))
+
+
+class _Writer:
+    """Writes every value once, after those that it is made of; without recursion."""
+
+    def __init__(self) -> None:
+        self.nodes: Nodes = []
+        self.blobs: list[bytes] = []
+        self._numbers: dict[int, int] = {}
+        """Of the nodes, by the identity of what they stand for."""
+
+    def write(self, root: object) -> None:
+        waiting: list[tuple[Any, str, Sequence[Any]]] = [(root, *self._parts(root))]
+        while waiting:
+            value, kind, parts = waiting[-1]
+            missing = [p for p in parts if not isinstance(p, _PLAIN) and id(p) not in self._numbers]
+            if missing:
+                waiting += [(p, *self._parts(p)) for p in missing]
+                continue
+            waiting.pop()
+            if id(value) not in self._numbers:
+                self._numbers[id(value)] = len(self.nodes)
+                self.nodes.append([kind, *(p if isinstance(p, _PLAIN) else [self._numbers[id(p)]] for p in parts)])
+
+    def _parts(self, value: Any) -> tuple[str, Sequence[Any]]:
+        """What kind of node a value is, and its parts."""
+        if isinstance(value, tuple):
+            return _TUPLE, tuple(None if isinstance(v, Span) else v for v in cast("tuple[Any, ...]", value))
+        if isinstance(value, frozenset):
+            return _SET, tuple(cast("frozenset[Any]", value))
+        if isinstance(value, bytes):
+            self.blobs.append(value)
+            return _BYTES, (len(self.blobs) - 1,)
+        if isinstance(value, Target):
+            return _TARGET, (value.to_json(),)
+        name = _names().get(type(value))
+        if name is None:
+            raise TypeError(f"a kernel list cannot hold {value!r:.60}")
+        if isinstance(value, Enum):
+            return name, (value.value,)
+        parts = [getattr(value, field) for field in _fields(type(value))]
+        return name, [None if isinstance(p, Span) else p for p in parts]

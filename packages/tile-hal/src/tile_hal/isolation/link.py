@@ -1,0 +1,178 @@
+"""The worker of one device: started when it is first needed, and again after its end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tile_ir import forking
+
+from tile_hal.events import FailedEvent, flatten
+from tile_hal.host_queue import HostQueue
+from tile_hal.interfaces import Event
+from tile_hal.isolation.description import Description, description
+from tile_hal.isolation.shared import Arena, Place
+from tile_hal.isolation.wire import Blob, Message
+from tile_hal.isolation.worker import Call, Worker
+
+Table = Mapping[str, Any]
+Param = Sequence[int]
+"""Device memory by its number, or a place of shared memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How a worker finds a driver."""
+
+    driver: str
+    modules: tuple[str, ...]
+    """Plugins that no entry point names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a worker has under a number."""
+
+    worker: Worker
+    number: int
+
+
+def opened(source: Source) -> tuple[Worker, tuple[Description, ...]]:
+    """A new worker that holds a driver, and the devices that the driver finds; raises the error of either."""
+    worker = Worker(source.driver)
+    try:
+        request = {"do": "open", "driver": source.driver, "modules": list(source.modules)}
+        found = worker.call("probing", request).table["devices"]
+        return worker, tuple(map(description, found))
+    except BaseException:
+        worker.close()
+        raise
+
+
+class Link:
+    """One device's worker, the memory that is shared with it, and what it was told about."""
+
+    def __init__(self, source: Source, device: str, first: Worker | None = None) -> None:
+        """`first` is a worker that holds the driver and serves no other device."""
+        self._source = source
+        self._device = device
+        self._lock = forking.rlock()
+        self._next = first
+        self._worker: Worker | None = None
+        self._segments = set[int]()
+        """Those that the worker has."""
+        self._alignment = 0
+        self.arena = Arena()
+        self.gone = deque[tuple[Worker, str, int]]()
+        """What nobody here refers to any more."""
+        self._later = HostQueue(1, "tile-isolation")
+
+    @property
+    def alignment(self) -> int:
+        """Of shared memory that the device uses in place, in bytes; 0 where it uses none."""
+        self.worker()
+        return self._alignment
+
+    def worker(self) -> Worker:
+        """The worker, started when there is none; TileDeviceError when that fails."""
+        found = self._worker
+        return found if found is not None and found.alive else self._start()
+
+    def _start(self) -> Worker:
+        with self._lock:
+            if self._worker is None or not self._worker.alive:
+                first, self._next = self._next, None
+                made = first if first is not None and first.alive else opened(self._source)[0]
+                made.name = self._device
+                self._alignment = made.call("starting", {"do": "use", "device": self._device}).table["alignment"]
+                self.arena.alignment = max(self.arena.alignment, self._alignment)
+                self._segments.clear()
+                self.gone.clear()
+                self.arena.forgotten.clear()
+                self._worker = made
+            return self._worker
+
+    def call(self, what: str, table: Table, blobs: Sequence[Blob] = (), worker: Worker | None = None) -> Message:
+        """Tell the worker something and wait for the answer; raises the error that came instead."""
+        call = Call(what)
+        self._send(worker or self.worker(), call, table, blobs)
+        return call.answered()
+
+    def submit(
+        self,
+        call: Call,
+        table: Callable[[Worker], Table],
+        dependencies: Sequence[Event],
+    ) -> Event:
+        """Tell the worker a command that waits for its dependencies; returns at once unless a worker must be started."""
+        try:
+            own, later = self._sorted(dependencies)
+        except Exception as problem:
+            return FailedEvent(problem)
+        if not later:
+            self._command(call, table, own)
+            return call
+
+        def fail() -> None:
+            if gate.error is not None:
+                call.lose(gate.error)
+
+        gate = self._later.run(lambda: self._command(call, table, own), later, inline=False)
+        gate.add_done_callback(fail)  # type: ignore[attr-defined]
+        return call
+
+    def _command(self, call: Call, table: Callable[[Worker], Table], own: Sequence[Call]) -> None:
+        worker = self.worker()
+        for lost in own:
+            if lost.worker is not worker:
+                lost.wait()
+        deps = [earlier.number for earlier in own if not earlier.done]
+        for earlier in own:
+            if earlier.done:
+                earlier.wait()
+        self._send(worker, call, {**table(worker), "deps": deps})
+
+    def _sorted(self, dependencies: Sequence[Event]) -> tuple[list[Call], list[Event]]:
+        """Commands that the worker has, and what must be over before the next one is sent; raises the error of what failed."""
+        own: list[Call] = []
+        later: list[Event] = []
+        for event in flatten(dependencies):
+            if event.done:
+                event.wait()
+            elif isinstance(event, Call) and event.number and event.worker is self._worker:
+                own.append(event)
+            else:
+                later.append(event)
+        return own, later
+
+    def _send(self, worker: Worker, call: Call, table: Table, blobs: Sequence[Blob] = ()) -> None:
+        gone = self._news(worker)
+        worker.send(call, {**table, "gone": gone} if gone else table, blobs)
+
+    def _news(self, worker: Worker) -> list[tuple[str, Any]]:
+        """What the worker may drop."""
+        gone: list[tuple[str, Any]] = []
+        while self.gone:
+            owner, kind, number = self.gone.popleft()
+            if owner is worker:
+                gone.append((kind, number))
+        while self.arena.forgotten:
+            place = self.arena.forgotten.popleft()
+            gone.append(("place", (place.segment, place.offset, place.nbytes)))
+        for number in [n for n in self._segments if n not in self.arena.segments]:
+            self._segments.discard(number)
+            gone.append(("segment", number))
+        return gone
+
+    def shown(self, worker: Worker, place: Place) -> Param:
+        """A place of shared memory as a parameter, once the worker has its segment."""
+        if place.segment not in self._segments:
+            with self._lock:
+                segment = self.arena.segments.get(place.segment)
+                if place.segment not in self._segments and segment is not None:
+                    table = {"do": "segment", "segment": segment.number, "nbytes": segment.nbytes}
+                    worker.send(Call("mapping memory"), table, fds=[segment.fd])
+                    self._segments.add(segment.number)
+        return (place.segment, place.offset, place.nbytes)
