@@ -27,6 +27,7 @@ def scalar(device: tile_hal.Device) -> tile_hal.Device:
 
 class ScalarDriver(tile_hal.Driver):
     name = "scalar"
+    api = (1, 0)
 
     def device_sets(self) -> Sequence[tile_hal.DeviceSet]:
         return [HostDeviceSet([scalar(d) for d in group.devices]) for group in plugin.tile_hal_driver().device_sets()]

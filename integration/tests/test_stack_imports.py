@@ -16,7 +16,7 @@ NEEDS: dict[str, set[str]] = {
     "tile_lang": {"tile_ir", "lark"},
     "tile_autodiff": {"tile_lang"},
     "tile_opt": {"tile_ir", "tile_lang", "islpy"},
-    "tile_hal": {"tile_ir", "pluggy"},
+    "tile_hal": {"tile_ir", "pluggy", "platformdirs"},
     "hal_llvm": {"tile_hal", "llvmlite"},
     "hal_opencl": {"tile_hal", "pyopencl"},
     "tile_runtime": {"tile_lang", "tile_autodiff", "tile_opt", "tile_hal", "typer", "rich", "platformdirs"},

@@ -1,4 +1,4 @@
-"""Discovery: order, laziness, and the failure rules of ARCHITECTURE decision 9."""
+"""Discovery: order, laziness, and the failure rules of a plugin that misbehaves."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import tile_hal
+from tile_hal.builtin.common import HostDevice
 from tile_hal.discovery import PluginStatus, Registry, TilePluginWarning
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.settings import Settings
@@ -25,6 +26,11 @@ class FakeSet(tile_hal.DeviceSet):
         return self._devices
 
 
+def fake_device(id):
+    like = tile_hal.device("interp")
+    return HostDevice(id, "a fake", like.target, like.capabilities, like.compiler, like.executor)
+
+
 class FakeDriver(tile_hal.Driver):
     def __init__(self, name, count=1, api=tile_hal.HAL_API, error=None, priority=0):
         self.name, self.api, self.priority = name, api, priority
@@ -34,7 +40,7 @@ class FakeDriver(tile_hal.Driver):
         self.probes += 1
         if self.error:
             raise self.error
-        return [FakeSet([SimpleNamespace(id=f"{self.name}:{i}", name=self.name) for i in range(self.count)])]
+        return [FakeSet([fake_device(f"{self.name}:{i}") for i in range(self.count)])]
 
     def doctor(self):
         return [f"{self.name} is well"]
@@ -59,7 +65,7 @@ class FakePoint:
 
     @property
     def dist(self):
-        return SimpleNamespace(name=self.distribution, version="9.9")
+        return SimpleNamespace(metadata={"Name": self.distribution, "Version": "9.9"})
 
     def load(self):
         if isinstance(self.target, BaseException):

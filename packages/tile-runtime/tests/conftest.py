@@ -94,6 +94,7 @@ class LateQueue(tile_hal.HostQueue):
 
 class LateDriver(tile_hal.Driver):
     name = "late"
+    api = (1, 0)
 
     def device_sets(self) -> Sequence[tile_hal.DeviceSet]:
         target = load_target("interp")

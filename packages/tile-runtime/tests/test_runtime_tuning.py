@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tile_runtime as tile
 from tile_hal import Device
+from tile_hal.disk_cache import DiskCache
 from tile_ir.diagnostics import Diagnostic
 from tile_opt.plan.text import parse_plans
 from tile_runtime import tuning, winners
-from tile_runtime.cache import DiskCache
 from tile_runtime.lowered import Lowered
 from tile_runtime.measure import Launch, kernel_seconds
 

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tile_hal.discovery import (
-        DoctorReport,
-        PluginReport,
-        PluginStatus,
-        TilePluginWarning,
         default_device,
         device,
         devices,
@@ -24,6 +20,7 @@ if TYPE_CHECKING:
         register,
     )
     from tile_hal.events import CompletedEvent, FailedEvent, JoinedEvent, flatten, join
+    from tile_hal.features import FEATURES, Feature, features_of
     from tile_hal.hooks import hookimpl
     from tile_hal.host import HostBuffer, HostEvent, HostMemory, HostQueue
     from tile_hal.interfaces import (
@@ -47,9 +44,11 @@ if TYPE_CHECKING:
         Part,
         Result,
     )
+    from tile_hal.reports import DoctorReport, PluginReport, PluginStatus, TilePluginWarning
     from tile_hal.submission import Prepared, Submission, prepare, release_finished, submit
 
 __all__ = [
+    "FEATURES",
     "HAL_API",
     "Batch",
     "BatchStep",
@@ -66,6 +65,7 @@ __all__ = [
     "Event",
     "Executor",
     "FailedEvent",
+    "Feature",
     "HostBuffer",
     "HostEvent",
     "HostMemory",
@@ -87,6 +87,7 @@ __all__ = [
     "devices",
     "doctor",
     "drivers",
+    "features_of",
     "flatten",
     "hookimpl",
     "isolated",
@@ -99,17 +100,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "discovery": (
-        "DoctorReport PluginReport PluginStatus TilePluginWarning default_device device devices doctor drivers isolated plugins"
-        " register"
-    ),
+    "discovery": "default_device device devices doctor drivers isolated plugins register",
     "events": "CompletedEvent FailedEvent JoinedEvent flatten join",
+    "features": "FEATURES Feature features_of",
     "hooks": "hookimpl",
     "host": "HostBuffer HostEvent HostMemory HostQueue",
     "interfaces": (
         "HAL_API Batch BatchStep Buffer Compiler Device DeviceSet Direct DirectArray DirectStep Driver Event Executor Kernel"
         " Library Memory MemoryUsage Part Result"
     ),
+    "reports": "DoctorReport PluginReport PluginStatus TilePluginWarning",
     "submission": "Prepared Submission prepare release_finished submit",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -1,18 +1,19 @@
 """Discovery of plugins and devices, and what happens when one fails.
 
 A broken plugin is one warning that names its distribution and never hides the others; a plugin for another
-HAL API is a message that says what to upgrade; two plugins with one driver name are an error when that name
-is asked for. Nothing is imported before drivers are first asked for, no hardware is probed before its
-driver's devices are, and each is done once.
+HAL API is a message that says what to upgrade; of two plugins with one driver name the one that was known first keeps it.
+Nothing is imported before drivers are first asked for, no hardware is probed before its driver's devices are, and each is
+done once. Plugins from elsewhere are tried in a process of their own first (`tile_hal.trials`).
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
-from enum import Enum
 from types import ModuleType
 from typing import Any, Protocol, cast
 
@@ -21,59 +22,17 @@ from tile_ir.diagnostics import TileDeviceError
 from tile_ir.settings import Settings
 
 from tile_hal.errors import Code, device_error
-from tile_hal.interfaces import HAL_API, Device, Driver
-
-GROUP = "tile_hal"
-"""Entry point group of plugins."""
-
-
-class TilePluginWarning(UserWarning):
-    """A plugin or its hardware was left out; the others work."""
-
-
-class PluginStatus(Enum):
-    OK = "ok"
-    BROKEN = "broken"
-    """It did not import, its hook raised, or the hook gave no driver."""
-    INCOMPATIBLE = "incompatible"
-    """It was built for another HAL API."""
-    DUPLICATE = "duplicate"
-    """Another plugin has the same driver name."""
-
-
-@dataclass(frozen=True, slots=True)
-class PluginReport:
-    """One line of `tile plugins`."""
-
-    entry_point: str
-    distribution: str
-    version: str
-    module: str
-    status: PluginStatus
-    driver: str | None = None
-    """Prefix of its device ids, once known."""
-    api: tuple[int, int] | None = None
-    message: str = ""
-    """What is wrong and which package to upgrade; "" for a plugin that works."""
-
-
-@dataclass(frozen=True, slots=True)
-class DoctorReport:
-    """What one plugin says of its hardware: what is there, what is missing, which command installs it."""
-
-    plugin: PluginReport
-    lines: tuple[str, ...]
-    devices: tuple[str, ...]
-    """Ids of the devices it has now."""
+from tile_hal.interfaces import Device, Driver
+from tile_hal.loading import ANSWERS, PARTS, Origin, Plugin, flaw, load_plugin
+from tile_hal.reports import DoctorReport, PluginReport, PluginStatus, TilePluginWarning, plain
+from tile_hal.trials import GROUP, Stage, Trials, Verdict
 
 
 class Distribution(Protocol):
-    """The two facts of `importlib.metadata.Distribution` that messages name."""
+    """What discovery reads of `importlib.metadata.Distribution`: each look at it parses a file."""
 
     @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
+    def metadata(self) -> Any: ...
 
 
 class EntryPoint(Protocol):
@@ -88,23 +47,14 @@ class EntryPoint(Protocol):
     def load(self) -> Any: ...
 
 
-@dataclass(slots=True)
-class _Plugin:
-    report: PluginReport
-    driver: Driver | None = None
-    devices: tuple[Device, ...] | None = None
-    """None until probed."""
-    problem: str = ""
-    """Why probing failed."""
-
-
 class Registry:
     """Drivers and devices of a set of entry points; thread-safe, everything is done once and on demand."""
 
-    def __init__(self, entry_points: Callable[[], Iterable[EntryPoint]]) -> None:
+    def __init__(self, entry_points: Callable[[], Iterable[EntryPoint]], trials: Trials | None = None) -> None:
         self._entry_points = entry_points
+        self._trials = trials
         self._lock = forking.rlock()
-        self._plugins: list[_Plugin] | None = None
+        self._plugins: list[Plugin] | None = None
         self._modules: list[str] = []
         """Those of plugins that no entry point names."""
         self._isolated: dict[str, tuple[Device, ...]] = {}
@@ -120,39 +70,87 @@ class Registry:
         with self._lock:
             self._loaded()
             unnamed = PluginReport(name, distribution, "", getattr(plugin, "__name__", repr(plugin)), PluginStatus.OK)
-            added = _examine(unnamed, lambda: plugin)
+            added = load_plugin(Plugin(unnamed), lambda: plugin)
             if added.report.status is not PluginStatus.OK:
                 raise device_error(Code.NO_DEVICE, added.report.message)
-            self._plugins = _mark_duplicates([*(self._plugins or ()), added])
+            before = self._plugins or []
+            self._plugins = self._settle_names([*before, added])
+            if not added.usable:
+                self._plugins = before
+                raise device_error(Code.DUPLICATE_DRIVER, added.report.message)
             if isinstance(plugin, ModuleType):
                 self._modules.append(plugin.__name__)
-            return self._plugins[-1].report
+            return added.report
 
-    def _loaded(self) -> list[_Plugin]:
+    def _loaded(self) -> list[Plugin]:
         with self._lock:
             if self._plugins is None:
-                points = sorted(self._entry_points(), key=lambda p: (p.name, _distribution(p)[0], p.value))
-                self._plugins = _mark_duplicates([_load(point) for point in points])
-                for message in dict.fromkeys(p.report.message for p in self._plugins if p.report.message):
-                    warnings.warn(message, TilePluginWarning, stacklevel=4)
+                settings = Settings.from_environment()
+                found = sorted(
+                    ((_report(point), point) for point in self._entry_points()),
+                    key=lambda pair: (pair[0].entry_point, pair[0].distribution, pair[0].module),
+                )
+                plugins = [self._load(report, point, settings.plugins) for report, point in found]
+                self._plugins = self._settle_names(plugins)
+                messages = [p.report.message for p in self._plugins if p.report.status is not PluginStatus.LEFT_OUT]
+                for message in dict.fromkeys([*messages, *_unknown_names(settings.plugins, self._plugins)]):
+                    if message:
+                        _warn(message)
             return self._plugins
+
+    def _load(self, report: PluginReport, point: EntryPoint, chosen: Sequence[str]) -> Plugin:
+        trusted = self._trials is None or self._trials.trusts(report)
+        plugin = Plugin(report, Origin.TILE if trusted else Origin.ELSEWHERE)
+        if not _is_chosen(report, chosen):
+            return plugin.fails(PluginStatus.LEFT_OUT, f"{report.title} is left out by TILE_PLUGINS")
+        verdict = self._tried(plugin, Stage.IMPORT)
+        if verdict.problem:
+            advice = f"`tile doctor` tries it again, TILE_PLUGINS=-{report.entry_point} leaves it out unseen"
+            text = f"{report.title} is broken and was left out: {verdict.problem}; {advice}"
+            return plugin.fails(PluginStatus.BROKEN, text)
+        with _quiet(verdict):
+            return load_plugin(plugin, point.load)
+
+    def _tried(self, plugin: Plugin, stage: Stage) -> Verdict:
+        """What became of a plugin in a process of its own; one that prints there is a warning."""
+        if self._trials is None or plugin.origin is not Origin.ELSEWHERE:
+            return Verdict()
+        verdict = self._trials.verdict(plugin.report, stage)
+        if verdict.printed:
+            _warn(f"{plugin.report.title} writes to standard output {stage.value}: {verdict.printed!r}")
+        return verdict
+
+    def _settle_names(self, plugins: list[Plugin]) -> list[Plugin]:
+        """One owner for each driver name: the one that was known first; where nobody knows, none can be used."""
+        by_name: dict[str, list[Plugin]] = {}
+        for plugin in plugins:
+            if plugin.driver is not None:
+                by_name.setdefault(plugin.driver.name, []).append(plugin)
+        for name, group in by_name.items():
+            owner = self._trials.owner(name, [p.report for p in group]) if self._trials is not None else None
+            if len(group) > 1:
+                _mark_duplicates(name, group, owner)
+        return plugins
 
     # --- drivers ---
 
     def drivers(self) -> dict[str, Driver]:
         """Usable drivers by name."""
-        return {p.driver.name: p.driver for p in self._loaded() if p.driver and p.report.status is PluginStatus.OK}
+        return {p.driver.name: p.driver for p in self._loaded() if p.driver and p.usable}
 
-    def _plugin(self, name: str) -> _Plugin | None:
-        """The plugin of a driver; the error that names both distributions when two have that name."""
+    def _plugin(self, name: str) -> Plugin | None:
+        """The plugin of a driver; the error that names both distributions when two have that name and neither owns it.
+
+        Where no plugin has that driver, the one that would be called so: it tells why there is none.
+        """
         found = [p for p in self._loaded() if p.report.driver == name]
-        if len(found) > 1 and found[0].report.status is PluginStatus.DUPLICATE:
-            raise device_error(
-                Code.DUPLICATE_DRIVER,
-                found[0].report.message,
-                f"uninstall one of them: pip uninstall {found[0].report.distribution}",
-            )
-        return found[0] if found else None
+        usable = [p for p in found if p.usable]
+        if not usable and found and found[0].report.status is PluginStatus.DUPLICATE:
+            other = found[0].report
+            hint = f"TILE_PLUGINS=-{other.distribution} leaves one out; so does pip uninstall {other.distribution}"
+            raise device_error(Code.DUPLICATE_DRIVER, other.message, hint)
+        named = [p for p in self._loaded() if p.report.entry_point == name and p.report.message]
+        return next(iter([*usable, *found, *named]), None)
 
     # --- devices ---
 
@@ -163,28 +161,34 @@ class Registry:
             if plugin is None or plugin.driver is None:
                 raise self._unknown(driver, plugin)
             return self._probe(plugin)
-        return tuple(d for p in self._loaded() if p.report.status is PluginStatus.OK for d in self._probe(p))
+        return tuple(d for p in self._loaded() if p.usable for d in self._probe(p))
 
-    def _probe(self, plugin: _Plugin) -> tuple[Device, ...]:
+    def flawed(self, driver: str) -> dict[Device, str]:
+        """Devices of a driver that were left out, and what is wrong with each; for the conformance suite."""
+        self.devices(driver)
+        plugin = self._plugin(driver)
+        return dict(plugin.flawed) if plugin is not None else {}
+
+    def _probe(self, plugin: Plugin) -> tuple[Device, ...]:
         with self._lock:
             if plugin.devices is None:
                 # A malformed setting is the user's to know, not the driver's to fail on.
                 isolate = Settings.from_environment().isolate
                 assert plugin.driver is not None
                 if plugin.driver.name in isolate or "all" in isolate:
-                    plugin.driver = self._in_workers(plugin)
-                try:
-                    plugin.devices = tuple(d for group in plugin.driver.device_sets() for d in group.devices)
-                except Exception as problem:
-                    plugin.devices = ()
-                    plugin.problem = (
-                        f"{plugin.report.distribution}: driver {plugin.driver.name!r} failed to probe its devices: "
-                        f"{type(problem).__name__}: {problem}"
-                    )
-                    warnings.warn(plugin.problem, TilePluginWarning, stacklevel=4)
+                    plugin.driver, verdict = self._in_workers(plugin), Verdict()
+                else:
+                    verdict = self._tried(plugin, Stage.PROBE)
+                found, problem = ((), verdict.problem) if verdict.problem else _device_list(plugin.driver, verdict)
+                parts = PARTS if plugin.origin is Origin.TILE else PARTS | ANSWERS
+                plugin.flawed = {d: wrong for d in found if (wrong := flaw(d, plugin.driver.name, parts))}
+                plugin.devices = tuple(d for d in found if d not in plugin.flawed)
+                plugin.problem = _summary(plugin, problem)
+                if plugin.problem:
+                    _warn(plugin.problem)
             return plugin.devices
 
-    def _in_workers(self, plugin: _Plugin) -> Driver:
+    def _in_workers(self, plugin: Plugin) -> Driver:
         """A plugin's driver, run in worker processes."""
         from tile_hal.isolation.device import IsolatedDriver
 
@@ -211,7 +215,7 @@ class Registry:
         name, _, number = id.partition(":")
         plugin = self._plugin(name)
         wanted = f"{name}:{number or 0}"
-        if plugin is not None and plugin.report.status is PluginStatus.OK:
+        if plugin is not None and plugin.usable:
             for device in self._probe(plugin):
                 if device.id == wanted:
                     return device
@@ -229,7 +233,7 @@ class Registry:
             Code.NO_DEVICE, "no device is installed", "install a backend package, such as this machine's CPU"
         )
 
-    def _unknown(self, id: str, plugin: _Plugin | None) -> TileDeviceError:
+    def _unknown(self, id: str, plugin: Plugin | None) -> TileDeviceError:
         name = id.partition(":")[0]
         reason = ""
         if plugin is not None:
@@ -239,17 +243,117 @@ class Registry:
         return device_error(Code.UNKNOWN_DEVICE, f"{message} ({reason})" if reason else message, _hint(id, name, known))
 
     def doctor(self) -> tuple[DoctorReport, ...]:
-        return tuple(self._examine(plugin) for plugin in self._loaded())
+        """What each plugin says of its hardware; those that failed when they were tried are tried again."""
+        with self._lock:
+            if self._trials is not None and self._plugins is None:
+                self._trials.try_again = True
+            return tuple(self._examine(plugin) for plugin in self._loaded())
 
-    def _examine(self, plugin: _Plugin) -> DoctorReport:
-        if plugin.driver is None or plugin.report.status is not PluginStatus.OK:
+    def _examine(self, plugin: Plugin) -> DoctorReport:
+        if plugin.driver is None or not plugin.usable:
             return DoctorReport(plugin.report, (plugin.report.message,), ())
         found = tuple(d.id for d in self._probe(plugin))
+        lines = (*filter(None, [plugin.problem]), *self._advice(plugin, plugin.driver))
+        return DoctorReport(plugin.report, lines, found)
+
+    def _advice(self, plugin: Plugin, driver: Driver) -> tuple[str, ...]:
+        """The driver's own lines; a driver from elsewhere is asked in a process of its own, each time."""
+        if plugin.origin is Origin.ELSEWHERE:
+            verdict = self._tried(plugin, Stage.DOCTOR)
+            return (f"the driver's own check failed: {verdict.problem}",) if verdict.problem else verdict.lines
         try:
-            lines = tuple(plugin.driver.doctor())
-        except Exception as problem:
-            lines = (f"the driver's own check failed: {type(problem).__name__}: {problem}",)
-        return DoctorReport(plugin.report, (*([plugin.problem] if plugin.problem else ()), *lines), found)
+            return tuple(driver.doctor())
+        except (Exception, SystemExit) as problem:
+            return (f"the driver's own check failed: {type(problem).__name__}: {problem}",)
+
+
+def _warn(message: str) -> None:
+    """At the line that asked for devices, outside of these packages."""
+    from inspect import currentframe
+
+    frame, level = currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tile_"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, TilePluginWarning, stacklevel=level)
+
+
+# --- plugins ---
+
+
+def _report(point: EntryPoint) -> PluginReport:
+    facts = point.dist.metadata if point.dist is not None else {"Name": "an unknown distribution", "Version": ""}
+    return PluginReport(point.name, facts["Name"], facts["Version"], point.value, PluginStatus.OK)
+
+
+def _names(report: PluginReport) -> set[str]:
+    """What TILE_PLUGINS may call a plugin."""
+    return {plain(report.entry_point), plain(report.distribution)}
+
+
+def _is_chosen(report: PluginReport, chosen: Sequence[str]) -> bool:
+    names = _names(report)
+    wanted = [name for name in chosen if not name.startswith("-")]
+    if any(name[1:] and plain(name[1:]) in names for name in chosen if name.startswith("-")):
+        return False
+    return not wanted or any(plain(name) in names for name in wanted)
+
+
+def _unknown_names(chosen: Sequence[str], plugins: Sequence[Plugin]) -> list[str]:
+    """A sentence for each name in TILE_PLUGINS that nothing has: most likely it is misspelt."""
+    known = {name for plugin in plugins for name in _names(plugin.report)}
+    listed = ", ".join(sorted(known)) or "none"
+    return [
+        f"TILE_PLUGINS names {name.removeprefix('-')!r}, but no plugin or distribution with plugins is called so; there are {listed}"
+        for name in chosen
+        if plain(name.removeprefix("-")) not in known
+    ]
+
+
+def _mark_duplicates(name: str, group: Sequence[Plugin], owner: PluginReport | None) -> None:
+    owners = " and ".join(f"{p.report.distribution} ({p.report.module})" for p in group)
+    kept = f"{owner.distribution} keeps it" if owner is not None else "its devices cannot be used"
+    message = f"driver name {name!r} is claimed by {owners}: {kept}; TILE_PLUGINS=-<distribution> leaves one out"
+    for plugin in group:
+        if plugin.report is not owner:
+            plugin.fails(PluginStatus.DUPLICATE, message)
+
+
+# --- devices ---
+
+
+def _device_list(driver: Driver, verdict: Verdict) -> tuple[tuple[Device, ...], str]:
+    """What a driver gives, and what is wrong where it gives nothing."""
+    try:
+        with _quiet(verdict):
+            return tuple(d for group in driver.device_sets() for d in group.devices), ""
+    except (Exception, SystemExit) as problem:
+        return (), f"{type(problem).__name__}: {problem}"
+
+
+def _summary(plugin: Plugin, problem: str) -> str:
+    """One sentence on all that is wrong with a driver's devices; "" when nothing is."""
+    driver = plugin.report.driver
+    if problem:
+        return f"{plugin.report.distribution}: driver {driver!r} failed to probe its devices: {problem}"
+    named = [f"{getattr(d, 'id', driver)!r} was left out: {wrong}" for d, wrong in plugin.flawed.items()]
+    return f"{plugin.report.distribution}: device {'; device '.join(named)}" if named else ""
+
+
+@contextmanager
+def _quiet(verdict: Verdict) -> Generator[None]:
+    """Standard error as standard output for a plugin that is known to print: a program may read what `tile` prints."""
+    if not verdict.printed:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _hint(id: str, name: str, known: Sequence[str]) -> str:
@@ -261,93 +365,23 @@ def _hint(id: str, name: str, known: Sequence[str]) -> str:
     return listed if name in drivers else f"{listed}; {name!r} devices come from a backend package of their own"
 
 
-# --- loading one plugin --------------------------------------------------------------------------
-
-
-def _distribution(point: EntryPoint) -> tuple[str, str]:
-    dist = point.dist
-    return (dist.name, dist.version) if dist is not None else ("an unknown distribution", "")
-
-
-def _load(point: EntryPoint) -> _Plugin:
-    name, version = _distribution(point)
-    return _examine(PluginReport(point.name, name, version, point.value, PluginStatus.OK), point.load)
-
-
-def _examine(report: PluginReport, load: Callable[[], Any]) -> _Plugin:
-    """Import a plugin and ask for its driver; whatever goes wrong becomes its report."""
-    try:
-        driver = _call_hook(load())
-    except (Exception, SystemExit) as problem:
-        text = f"{_title(report)} is broken and was left out: {type(problem).__name__}: {problem}"
-        return _Plugin(replace(report, status=PluginStatus.BROKEN, message=text))
-    report = replace(report, driver=driver.name, api=driver.api)
-    if advice := _api_advice(report, driver.api):
-        return _Plugin(replace(report, status=PluginStatus.INCOMPATIBLE, message=advice))
-    return _Plugin(report, driver)
-
-
-def _call_hook(plugin: object) -> Driver:
-    import pluggy
-
-    from tile_hal import hooks
-
-    manager = pluggy.PluginManager(hooks.PROJECT)
-    manager.add_hookspecs(hooks)
-    manager.register(plugin)
-    manager.check_pending()
-    found: list[object] = manager.hook.tile_hal_driver()
-    if len(found) != 1:
-        raise TypeError(f"it implements no hook {hooks.HOOK!r} that gives a driver (marked with @tile_hal.hookimpl)")
-    driver = found[0]
-    if not isinstance(driver, Driver):
-        raise TypeError(f"{hooks.HOOK} must return a tile_hal.Driver, not {type(driver).__name__}")
-    if not (driver.name.isidentifier() and driver.name.islower()):
-        raise ValueError(f"driver name {driver.name!r} must be a lower-case identifier")
-    if [type(part) for part in driver.api] != [int, int]:
-        raise TypeError(f"driver.api must be a pair of integers, not {driver.api!r}")
-    return driver
-
-
-def _api_advice(report: PluginReport, api: tuple[int, int]) -> str:
-    if api[0] == HAL_API[0] and api[1] <= HAL_API[1]:
-        return ""
-    upgrade = report.distribution if api < HAL_API else "tile-hal"
-    return (
-        f"{_title(report)} needs HAL API {api[0]}.{api[1]}, tile-hal provides {HAL_API[0]}.{HAL_API[1]}: "
-        f"upgrade {upgrade} (pip install -U {upgrade})"
-    )
-
-
-def _mark_duplicates(plugins: list[_Plugin]) -> list[_Plugin]:
-    by_name: dict[str, list[_Plugin]] = {}
-    for plugin in plugins:
-        if plugin.driver is not None:
-            by_name.setdefault(plugin.driver.name, []).append(plugin)
-    for name, group in by_name.items():
-        if len(group) > 1:
-            owners = " and ".join(f"{p.report.distribution} ({p.report.module})" for p in group)
-            message = f"driver name {name!r} is claimed by {owners}: its devices cannot be used"
-            for plugin in group:
-                plugin.report = replace(plugin.report, status=PluginStatus.DUPLICATE, message=message)
-    return plugins
-
-
-def _title(report: PluginReport) -> str:
-    version = f" {report.version}" if report.version else ""
-    return f"plugin {report.entry_point!r} of {report.distribution}{version}"
-
-
 # --- the process's own registry ------------------------------------------------------------------
 
 
-def _installed() -> Iterable[EntryPoint]:
+def installed() -> Iterable[EntryPoint]:
+    """The entry points of all plugins in this environment."""
     from importlib.metadata import entry_points
 
     return cast(Iterable[EntryPoint], entry_points(group=GROUP))
 
 
-_registry = Registry(_installed)
+_registry = Registry(installed, Trials())
+
+
+def only_trusted(trials: Trials) -> None:
+    """In this process, only use plugins that come with Tile; for one in which another plugin is tried."""
+    global _registry
+    _registry = Registry(lambda: [point for point in installed() if trials.trusts(_report(point))])
 
 
 def drivers() -> dict[str, Driver]:
@@ -363,8 +397,13 @@ def devices(driver: str | None = None) -> tuple[Device, ...]:
     return _registry.devices(driver)
 
 
+def flawed(driver: str) -> dict[Device, str]:
+    """Devices of `driver` that are not whole, and what is wrong with each; `devices` leaves them out."""
+    return _registry.flawed(driver)
+
+
 def device(id: str | Device | None = None) -> Device:
-    """The device with an id such as ``llvm:0`` (``llvm`` means the same); None means the default device.
+    """The device with an id such as ``interp:0`` (``interp`` means the same); None means the default device.
 
     TileDeviceError names the devices that exist and, where there is one, the package that adds `id`.
     """

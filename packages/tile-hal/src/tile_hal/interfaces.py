@@ -17,8 +17,9 @@ from tile_ir.dtype import DType
 from tile_ir.kernels import KernelList, StepKind
 from tile_ir.target import Capabilities, Target
 
-HAL_API: tuple[int, int] = (1, 3)
-"""(major, minor) of this contract; a plugin built for another major, or a later minor, is refused with a message."""
+HAL_API: tuple[int, int] = (1, 4)
+"""(major, minor) of this contract. A plugin built for another major is refused with a message; so is one built for a later minor,
+unless it says what it requires of that (`Driver.requires`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,7 @@ class Device(ABC):
     """One place where kernels run."""
 
     id: str
-    """``<driver>:<number>``, such as ``llvm:0``."""
+    """``<driver>:<number>``, such as ``interp:0``."""
     name: str
     """What a person calls it ("AMD EPYC")."""
     target: Target
@@ -308,10 +309,14 @@ class DeviceSet(ABC):
 
 
 class Driver(ABC):
-    """One API to hardware (OpenCL, the host's LLVM…); `name` prefixes its device ids."""
+    """One API to hardware; `name` prefixes its device ids."""
 
     name: str
-    api: tuple[int, int] = HAL_API
+    api: tuple[int, int]
+    """The `HAL_API` that it was written for. Stated, not computed: it says what the author knew."""
+    requires: frozenset[str] | None = None
+    """Names of the optional features (`tile_hal.FEATURES`) that it cannot do without: then any tile-hal of the same major version
+    that has those may load it. None: all of `api`, as far as it goes."""
     priority: int | None = 0
     """The default device is the first one of the driver with the highest number, names deciding between equals;
     a driver with None is never asked. Whoever runs on real hardware states 0 or more."""

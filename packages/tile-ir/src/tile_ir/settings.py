@@ -12,6 +12,7 @@ from tile_ir.diagnostics import Diagnostic, TileSettingError
 
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
 _THREADS = re.compile(r"0*[1-9][0-9]{0,5}")
+_PLUGIN = re.compile(r"-?[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class Settings:
     """TILE_ISOLATE_SECONDS: how long a worker process may finish nothing before it is ended; 0 for as long as it takes."""
     long_kernels: bool = False
     """TILE_LONG_KERNELS: kernels that would run for hours are not refused."""
+    plugins: tuple[str, ...] = ()
+    """TILE_PLUGINS: names of plugins or their distributions, with commas between: only those are used; ``-name`` leaves one out."""
+    plugin_seconds: float = 30.0
+    """TILE_PLUGIN_SECONDS: how long a plugin may take for its import, and for finding its devices, when it is first tried."""
 
     @staticmethod
     def from_environment(env: Mapping[str, str] | None = None) -> Settings:
@@ -58,6 +63,8 @@ class Settings:
             num_threads=int(threads) if threads else None,
             long_kernels=env.get("TILE_LONG_KERNELS", "0") not in ("", "0"),
             analysis_seconds=_seconds(env, "TILE_ANALYSIS_SECONDS", 10.0),
+            plugins=_plugins(env.get("TILE_PLUGINS", "")),
+            plugin_seconds=_seconds(env, "TILE_PLUGIN_SECONDS", 30.0),
             isolate=_names(env, "TILE_ISOLATE"),
             isolate_seconds=_seconds(env, "TILE_ISOLATE_SECONDS", 300.0),
         )
@@ -75,6 +82,13 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     if given and not _DECIMAL.fullmatch(given):
         raise malformed(f"{name} must be a number of seconds such as 10 or 0.5, not {given!r:.40}")
     return float(given) if given else default
+
+
+def _plugins(given: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in given.split(",") if name.strip())
+    if bad := [name for name in names if not _PLUGIN.fullmatch(name)]:
+        raise malformed(f"TILE_PLUGINS lists names such as a,b or -c, with commas between, not {bad[0]!r:.40}")
+    return names
 
 
 def malformed(message: str) -> TileSettingError:

@@ -78,6 +78,8 @@ class Capabilities:
     """Buffers may be dropped while work on them is pending: their memory lives until it is over, and its reuse is ordered behind it."""
     executes: bool = True
     """False for a compile-only device (`null`)."""
+    flushes_subnormals: frozenset[DType] = frozenset()
+    """Float dtypes in whose arithmetic a subnormal number, given or computed, may count as zero of its sign."""
     quirks: Mapping[str, str] = field(default_factory=dict[str, str])
     """Named deviations, each with a reason; a quirk that no longer fails is an error."""
 

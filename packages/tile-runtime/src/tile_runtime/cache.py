@@ -1,39 +1,14 @@
-"""The disk cache of compiled code: one file per key, verified on read, bounded in size, never unpickled.
-
-An entry is a header (magic, key, payload length, SHA-256) and what `Library.serialize` gave. Whoever can
-write the folder can make this process run code, so a folder that others may write is not used.
-"""
+"""Compiled code in the disk cache: what it depends on, and who compiles when there is none."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
-import tempfile
-import time
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
-from sys import modules
 
+from tile_hal.disk_cache import disk_cache, sources
 from tile_hal.interfaces import Device, Library
 from tile_ir.kernels import KernelList
 from tile_ir.settings import Settings
-
-MAGIC = b"TILECACHE1\n"
-MAX_BYTES = 1 << 30
-SUFFIX = ".tilecache"
-_KEY_BYTES = 64
-_HEADER = len(MAGIC) + _KEY_BYTES + 8 + 32
-_SHRINK_EVERY = 64
-"""Writes of one process between looks at the folder's size."""
-_ABANDONED = 3600.0
-"""Seconds after which an unfinished file is what a killed process left."""
 
 
 def build(device: Device, kernels: KernelList) -> Library:
@@ -55,18 +30,6 @@ def build(device: Device, kernels: KernelList) -> Library:
         if fresh is not None:
             folder.write(key, fresh)
     return library
-
-
-def disk_cache(settings: Settings) -> DiskCache:
-    """The cache in the folder that the settings name, else in the default one."""
-    return DiskCache(settings.cache_dir or default_folder())
-
-
-def default_folder() -> Path:
-    """The platform's cache folder for this user."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("tile", appauthor=False)) / "kernels"
 
 
 def cache_key(device: Device, kernels: KernelList) -> str:
@@ -91,174 +54,3 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
         text = f"{kernel.groups}\n{kernel.stripe.comment}\n{text}"
         parts.append((f"kernel{k}", hashlib.sha256(text.encode()).hexdigest()))
     return parts
-
-
-@cache
-def sources(package: str) -> str:
-    """A stamp of a package's files: who edits one without a new version number must not get old code."""
-    digest = hashlib.sha256()
-    for root in sorted(_folders(package)):
-        for folder, inner, names in os.walk(root):
-            inner.sort()
-            for name in sorted(n for n in names if n.endswith(".py")):
-                path = os.path.join(folder, name)
-                with suppress(OSError):
-                    status = os.stat(path)
-                    digest.update(f"{path[len(root) :]} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def _folders(package: str) -> Iterable[str]:
-    """Where a package's files are, whether it is imported or not; nowhere for a module that is no package."""
-    if package in modules:
-        return getattr(modules[package], "__path__", ())
-    found = find_spec(package)
-    return found.submodule_search_locations or () if found else ()
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One file of the cache."""
-
-    path: Path
-    bytes: int
-    used: float
-    """Time of last use, seconds since the epoch."""
-
-
-class DiskCache:
-    """Files in a private folder; every failure is a warning and a recompilation, never an error."""
-
-    _writes = 0
-    """Of this process, in any folder."""
-
-    def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
-        self.folder = folder
-        self.max_bytes = max_bytes
-
-    def read(self, key: str) -> bytes | None:
-        """The payload of a sound entry; a damaged one is removed."""
-        if not self._is_private():
-            return None
-        try:
-            raw = self._path(key).read_bytes()
-        except OSError:
-            return None
-        payload = _payload(raw, key)
-        if payload is None:
-            self.discard(key, "is damaged")
-            return None
-        with suppress(OSError):
-            os.utime(self._path(key))
-        return payload
-
-    def write(self, key: str, payload: bytes) -> None:
-        """Store atomically, then keep the cache within its bound."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not self._is_private():
-                return
-            self._replace(key, payload)
-        except OSError as problem:
-            warnings.warn(f"the kernel cache {self.folder} cannot be written: {problem}", stacklevel=3)
-            return
-        if DiskCache._writes % _SHRINK_EVERY == 0:
-            self.shrink()
-        DiskCache._writes += 1
-
-    def _replace(self, key: str, payload: bytes) -> None:
-        with tempfile.NamedTemporaryFile(dir=self.folder, prefix="tmp-", delete=False) as file:
-            try:
-                file.write(_header(key, payload))
-                file.write(payload)
-                file.close()
-                os.replace(file.name, self._path(key))
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(file.name)
-                raise
-
-    def discard(self, key: str, reason: str) -> None:
-        """Remove an entry, with a warning."""
-        warnings.warn(f"entry {key[:12]}… of the kernel cache {reason}; recompiling", stacklevel=4)
-        _remove(self._path(key))
-
-    def entries(self) -> list[Entry]:
-        """All entries, least recently used first."""
-        return sorted(self._scan(SUFFIX), key=lambda e: e.used)
-
-    def clear(self) -> int:
-        """Remove every entry; how many there were."""
-        entries = self.entries()
-        for entry in (*entries, *self._scan("")):
-            _remove(entry.path)
-        return len(entries)
-
-    def verify(self) -> list[Path]:
-        """Entries that are damaged or cannot be read."""
-        return [e.path for e in self.entries() if not _is_sound(e.path)]
-
-    def shrink(self) -> None:
-        """Remove what killed processes left, then the least recently used entries beyond the bound."""
-        for left in self._scan(""):
-            if left.used < time.time() - _ABANDONED:
-                _remove(left.path)
-        entries = self.entries()
-        total = sum(e.bytes for e in entries)
-        for entry in entries:
-            if total <= self.max_bytes:
-                return
-            _remove(entry.path)
-            total -= entry.bytes
-
-    def _scan(self, suffix: str) -> Iterator[Entry]:
-        """Our files with that suffix; the ones being written have none."""
-        if not self.folder.is_dir():
-            return
-        for path in self.folder.iterdir():
-            if path.suffix != suffix or not (suffix or path.name.startswith("tmp-")):
-                continue
-            try:
-                status = path.stat()
-            except OSError:
-                continue
-            yield Entry(path, status.st_size, status.st_mtime)
-
-    def _is_private(self) -> bool:
-        """False, with a warning, when somebody else may write the folder."""
-        try:
-            status = self.folder.stat()
-        except OSError:
-            return True  # nothing there yet
-        if os.name != "posix" or (
-            status.st_uid in (os.getuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        ):
-            return True
-        warnings.warn(
-            f"the kernel cache {self.folder} is not used: others may write it (chmod go-w mends that)", stacklevel=4
-        )
-        return False
-
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{key}{SUFFIX}"
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
-
-
-def _is_sound(path: Path) -> bool:
-    try:
-        return _payload(path.read_bytes(), path.stem) is not None
-    except OSError:
-        return False
-
-
-def _header(key: str, payload: bytes) -> bytes:
-    return MAGIC + key.encode() + len(payload).to_bytes(8, "little") + hashlib.sha256(payload).digest()
-
-
-def _payload(raw: bytes, key: str) -> bytes | None:
-    payload = raw[_HEADER:]
-    return payload if raw[:_HEADER] == _header(key, payload) else None

@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
+from tile_hal.disk_cache import disk_cache, sources
 from tile_hal.interfaces import Device, Library
 from tile_ir.collector import uncollected
 from tile_ir.outline import Outline
@@ -23,7 +24,7 @@ from tile_ir.record import from_record, to_record
 from tile_ir.settings import Settings
 from tile_ir.target import Target
 
-from tile_runtime.cache import build, disk_cache, sources
+from tile_runtime.cache import build
 from tile_runtime.runnable import Runnable
 from tile_runtime.typed import Typed
 

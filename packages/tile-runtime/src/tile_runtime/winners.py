@@ -12,10 +12,9 @@ import warnings
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from tile_hal.disk_cache import disk_cache
 from tile_ir.diagnostics import TileError, TilePlanWarning
 from tile_ir.settings import Settings
-
-from tile_runtime.cache import disk_cache
 
 if TYPE_CHECKING:
     from tile_opt.passes.scheduling import Decision

@@ -9,12 +9,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tile_hal.conformance.report import Case, DeviceFacts, Report, RunFacts
-
-if TYPE_CHECKING:
-    from tile_hal.interfaces import Device
 
 Key = tuple[str, int, str]
 """Device id, level, and case name of a test."""
@@ -48,8 +45,8 @@ class Record:
         """Write no more to the file: it is another process's."""
         self._file = None
 
-    def begin(self, facts: RunFacts, devices: Iterable[Device]) -> None:
-        self._write({"run": asdict(facts), "devices": [asdict(DeviceFacts.of(d)) for d in devices]})
+    def begin(self, facts: RunFacts, devices: Iterable[DeviceFacts]) -> None:
+        self._write({"run": asdict(facts), "devices": [asdict(d) for d in devices]})
 
     def plan(self, planned: Mapping[str, Mapping[int, int]]) -> None:
         self._write({"planned": {d: list(levels.items()) for d, levels in planned.items()}})

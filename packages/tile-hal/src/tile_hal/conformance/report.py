@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -82,27 +82,33 @@ class DeviceFacts:
     name: str
     driver: str
     distribution: str
-    dtypes: tuple[str, ...]
-    nodes: tuple[str, ...]
-    quirks: dict[str, str]
-    is_async: bool
-    executes: bool
-    max_group_size: int
-    subgroup: int
+    dtypes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    quirks: dict[str, str] = field(default_factory=dict[str, str])
+    is_async: bool = False
+    executes: bool = True
+    max_group_size: int = 1
+    subgroup: int = 1
     codegen: str = "semtree"
     versions: dict[str, str] = field(default_factory=dict[str, str])
     """Of what is beneath the plugin: its driver, its firmware."""
+    features: tuple[str, ...] = ()
+    """The optional features of the contract that it offers."""
+    flushes_subnormals: tuple[str, ...] = ()
+
+    @staticmethod
+    def bare(id: str) -> DeviceFacts:
+        """Of a device that is not whole: what it can do is not known."""
+        driver = id.partition(":")[0]
+        owner = next((p for p in tile_hal.plugins() if p.driver == driver), None)
+        return DeviceFacts(id, id, driver, f"{owner.distribution} {owner.version}".strip() if owner else "")
 
     @staticmethod
     def of(device: Device) -> DeviceFacts:
-        driver = device.id.partition(":")[0]
-        owner = next((p for p in tile_hal.plugins() if p.driver == driver), None)
         able = device.capabilities
-        return DeviceFacts(
-            id=device.id,
+        return replace(
+            DeviceFacts.bare(device.id),
             name=device.name,
-            driver=driver,
-            distribution=f"{owner.distribution} {owner.version}".strip() if owner else "",
             dtypes=tuple(d.value for d in DType if d in able.dtypes),
             nodes=tuple(sorted(able.nodes)),
             quirks=dict(able.quirks),
@@ -112,6 +118,8 @@ class DeviceFacts:
             subgroup=able.subgroup,
             codegen=device.target.codegen,
             versions=dict(device.versions),
+            features=tuple(sorted(tile_hal.features_of(device))),
+            flushes_subnormals=tuple(d.value for d in DType if d in able.flushes_subnormals),
         )
 
 
@@ -253,6 +261,7 @@ def _facts(device: DeviceFacts) -> list[str]:
         f"From {device.distribution or 'an uninstalled plugin'}{below}; {runs}; groups of up to {device.max_group_size}; "
         f"sub-groups of {device.subgroup}.",
         "Takes scheduled Stripe." if device.codegen == "stripe" else nodes,
+        f"Optional features: {', '.join(device.features) or 'none'}.",
     ]
 
 

@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,8 @@ from tile_ir.diagnostics import TileDeviceError
 import tile_hal
 from tile_hal import submission
 from tile_hal.conformance.record import HUNG, Record
-from tile_hal.conformance.report import LEVELS, Case, RunFacts, case_of
+from tile_hal.conformance.report import LEVELS, Case, DeviceFacts, RunFacts, case_of
+from tile_hal.discovery import flawed
 from tile_hal.interfaces import HAL_API, Device
 
 _HERE = Path(__file__).parent
@@ -46,13 +47,17 @@ class Session:
         """What the options ask for; UsageError for a missing backend when strict."""
         for module in cast(list[str], config.getoption("tile_plugins")):
             _register(module)
-        devices = _devices(cast(str, config.getoption("tile_backend")), cast(bool, config.getoption("tile_strict")))
+        backend = cast(str, config.getoption("tile_backend"))
+        flawed = _flawed(backend)
+        devices = _devices(backend, cast(bool, config.getoption("tile_strict")) and not flawed)
         file = cast(str | None, config.getoption("tile_record"))
         record = Record(Path(file) if file else None)
         if hasattr(config, "workerinput"):
             record.detach()
         if record.facts is None:
-            record.begin(_facts(config), devices)
+            record.begin(_facts(config), [*map(DeviceFacts.of, devices), *(DeviceFacts.bare(case.device) for case in flawed)])
+            for case in flawed:
+                record.add(case)
         return Session(config, record, devices)
 
     def pytest_report_header(self) -> list[str]:
@@ -243,6 +248,15 @@ def _devices(backend: str, strict: bool) -> tuple[Device, ...]:
     if not found and strict:
         raise pytest.UsageError(f"backend {backend!r} has no device here; `tile doctor` says what is missing")
     return tuple(found)
+
+
+def _flawed(backend: str) -> list[Case]:
+    """A failure at level 0 for each device that is not whole: no test can run on it."""
+    driver = backend.partition(":")[0]
+    with suppress(TileDeviceError):
+        found = enumerate(flawed(driver).items())
+        return [Case(getattr(d, "id", f"{driver}:{n}"), 0, "test_device_is_whole", "failed", why) for n, (d, why) in found]
+    return []
 
 
 def _facts(config: pytest.Config) -> RunFacts:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import typer
+from tile_hal.disk_cache import DiskCache, disk_cache
 
-from tile_runtime.cache import DiskCache, disk_cache
 from tile_runtime.cli.common import Json, print_json, print_pairs
 from tile_runtime.cli.errors import FINDINGS
 

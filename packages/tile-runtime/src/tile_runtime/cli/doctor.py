@@ -60,9 +60,8 @@ def _version(distribution: str) -> str | None:
 
 
 def _cache() -> dict[str, Any]:
+    from tile_hal.disk_cache import default_folder
     from tile_ir.settings import Settings
-
-    from tile_runtime.cache import default_folder
 
     settings = Settings.from_environment()
     return {"folder": str(settings.cache_dir or default_folder()), "setting": settings.cache}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -23,12 +25,13 @@ class CommandError(Exception):
 
 
 def reported(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with its errors printed to stderr and turned into exit codes."""
+    """`command` with its errors and warnings printed to stderr, and errors turned into exit codes."""
 
     @wraps(command)
     def run(*args: Any, **options: Any) -> None:
         try:
-            command(*args, **options)
+            with _warnings_as_sentences():
+                command(*args, **options)
             sys.stdout.flush()
         except TileSettingError as problem:
             raise _failed(str(problem), USAGE) from None
@@ -44,6 +47,22 @@ def reported(command: Callable[..., None]) -> Callable[..., None]:
             raise _failed(f"tile: {problem}", USAGE) from None
 
     return run
+
+
+@contextmanager
+def _warnings_as_sentences() -> Generator[None]:
+    """Without the line of ours that gave each."""
+    before, warnings.formatwarning = warnings.formatwarning, _sentence
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
+def _sentence(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    return f"tile: warning: {message}\n"
 
 
 def _failed(message: str, code: int) -> typer.Exit:

@@ -9,7 +9,10 @@ from tile_runtime.cli.errors import FINDINGS
 
 
 def plugins(json: Json = False) -> None:
-    """List the installed backends and what became of each; exit code 1 when one cannot be used."""
+    """List the installed backends and what became of each; exit code 1 when one cannot be used.
+
+    TILE_PLUGINS=-NAME leaves one out, TILE_PLUGINS=NAME,NAME uses only those.
+    """
     import tile_hal
     from tile_hal import PluginStatus
 
@@ -34,5 +37,5 @@ def plugins(json: Json = False) -> None:
             for r in rows
         ]
         print_table(("Plugin", "Distribution", "Module", "HAL API", "Status", ""), cells)
-    if any(p.status is not PluginStatus.OK for p in found):
+    if any(p.status not in (PluginStatus.OK, PluginStatus.LEFT_OUT) for p in found):
         raise typer.Exit(FINDINGS)
