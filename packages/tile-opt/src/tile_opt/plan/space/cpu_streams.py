@@ -6,6 +6,7 @@ from math import ceil, prod
 
 from tile_ir.stripe.nodes import Bind, Order
 
+from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import is_elementwise, merged_use, nbytes
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
@@ -341,7 +342,7 @@ def row_loop(facts: Facts, stage: Stage) -> str | None:
     for loop in reversed(stage.loops):
         if loop.range < 2 or loop.order is not Order.FREE or loop.bind is not Bind.NONE:
             continue
-        if any(loop.name in c.names for c in stage.constraints):
+        if not fills_vectors(loop.name, stage.constraints, facts.extents, facts.lanes):
             continue
         strides = [(u, facts.stride(u, loop.name)) for u in stage.uses]
         if any(stride not in (0, 1) for _, stride in strides) or all(stride == 0 for _, stride in strides):
