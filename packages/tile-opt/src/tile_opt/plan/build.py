@@ -225,7 +225,7 @@ class _Build:
         if vector is not None and is_copy(stage) and scattered(stage, vector, around):
             made = transposed(stage, vector, bindings[vector].lanes, claim(f"{stage.name}_tile", self.taken), around)
             if made is not stage:
-                return made
+                return each_stage(made, lines_filled, around) if isinstance(made, Nest) else made
         mine = across(stage, bindings, around)
         order = [c.loop for level in self.plan.levels if level.bind in LANE_BINDS for c in level.covers]
         if mine is not bindings:
