@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +22,8 @@ class Source:
     _line_starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        starts = [0]
-        starts.extend(i + 1 for i, ch in enumerate(self.text) if ch == "\n")
-        object.__setattr__(self, "_line_starts", tuple(starts))
+        lengths = (len(line) + 1 for line in self.text.split("\n"))
+        object.__setattr__(self, "_line_starts", (0, *accumulate(lengths))[:-1])
 
     def position(self, offset: int) -> tuple[int, int]:
         """1-based (line, column) of a character offset."""
@@ -109,12 +109,12 @@ _EXCERPT_WIDTH = 120
 
 def _excerpt(span: Span) -> list[str]:
     number, column = span.source.position(span.start)
-    # One cell a character, or the carets stand elsewhere; control characters must not reach a terminal.
-    text = "".join(
-        c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in span.source.line(number).rstrip("\r")
-    )
+    text = span.source.line(number).rstrip("\r")
     shift = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0
-    shown = text[shift : shift + _EXCERPT_WIDTH]
+    # One cell a character, or the carets stand elsewhere; control characters must not reach a terminal.
+    shown = "".join(
+        c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text[shift : shift + _EXCERPT_WIDTH]
+    )
     width = max(1, min(span.end - span.start, shift + len(shown) - column + 1))
     gutter = f"{number:>5} | "
     return [gutter + shown, " " * (len(gutter) - 2) + "| " + " " * (column - 1 - shift) + "^" * width]

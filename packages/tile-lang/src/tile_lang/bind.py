@@ -36,7 +36,8 @@ def bind(
     _attempt(scope, lambda: _bind_header(scope, function, types))
     for statement in function.statements:
         _bind_statement(scope, statement)
-    outputs = [_output(scope, function, k) for k in range(len(function.outputs))]
+    first = {o.id: o for o in reversed(function.outputs)}
+    outputs = [_output(scope, o, first[o.id]) for o in function.outputs]
     if scope.diagnostics:
         raise _error(limits.shortened(scope.diagnostics))
     inputs = tuple(Param(i.name.id, types[i.name.id]) for i in function.inputs)
@@ -158,15 +159,14 @@ def _value(scope: Scope, node: ast.Statement) -> Value:
     return value
 
 
-def _output(scope: Scope, function: ast.Function, k: int) -> Tensor | None:
-    """The tensor of output k; None with a diagnostic when there is none."""
-    name, span = function.outputs[k].id, function.outputs[k].span
+def _output(scope: Scope, node: ast.Name, first: ast.Name) -> Tensor | None:
+    """The tensor of an output whose name comes `first` there; None with a diagnostic when there is none."""
+    name, span = node.id, node.span
     found: list[Tensor] = []
 
     def step() -> None:
-        earlier = next((o for o in function.outputs[:k] if o.id == name), None)
-        if earlier is not None:
-            fail("TILE-E104", f"{name} is an output twice", span, None, Note("first here", earlier.span))
+        if first is not node:
+            fail("TILE-E104", f"{name} is an output twice", span, None, Note("first here", first.span))
         if name not in scope.values:
             near = scope.near(name)
             hint = f"did you mean {near}?" if near else f"add a statement that assigns {name}"

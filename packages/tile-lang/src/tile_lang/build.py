@@ -26,18 +26,10 @@ class Builder:
 
     def span(self, parts: list[Any]) -> Span:
         """From the first part's start to the last part's end."""
-        return Span(self.source, _start(parts[0]), _end(parts[-1]))
-
-    def reduce(self, action: str, parts: list[Any]) -> Any:
-        return parts[0] if not action else ACTIONS[action](self, parts)
-
-
-def _start(part: Any) -> int:
-    return part.start if isinstance(part, Token) else part.span.start
-
-
-def _end(part: Any) -> int:
-    return part.end if isinstance(part, Token) else part.span.end
+        first, last = parts[0], parts[-1]
+        start = first.start if isinstance(first, Token) else first.span.start
+        end = last.end if isinstance(last, Token) else last.span.end
+        return Span(self.source, start, end)
 
 
 # --- lists -----------------------------------------------------------------------------------------------------

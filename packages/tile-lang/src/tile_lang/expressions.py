@@ -9,7 +9,7 @@ from tile_lang.builtins import call
 from tile_lang.dims import as_integer
 from tile_lang.operators import operate, select
 from tile_lang.scope import Scope
-from tile_lang.values import Const, Value, describe, fail
+from tile_lang.values import Const, Tensor, Value, describe, fail
 
 BINARY = {
     "+": "add",
@@ -28,6 +28,7 @@ BINARY = {
     "<<": "bit_left",
     ">>": "bit_right",
 }
+ARITHMETIC = frozenset("+-*/")
 UNARY = {"-": "neg", "~": "bit_not"}
 
 
@@ -43,10 +44,11 @@ class _Choose:
 class _Finish:
     """A step of the evaluation stack: apply a node to the values of its operands."""
 
-    __slots__ = ("node",)
+    __slots__ = ("node", "operands")
 
-    def __init__(self, node: ast.Expr) -> None:
+    def __init__(self, node: ast.Expr, operands: tuple[ast.Expr, ...]) -> None:
         self.node = node
+        self.operands = operands
 
 
 def bind_expression(scope: Scope, root: ast.Expr) -> Value:
@@ -59,37 +61,47 @@ def bind_expression(scope: Scope, root: ast.Expr) -> Value:
     while todo:
         step = todo.pop()
         match step:
+            case ast.Name():  # the cases stand in the order of how often they come
+                values.append(scope.lookup(step.id, step.span))
+            case ast.Binary() | ast.Unary() | ast.Call():
+                operands = ast.children(step)
+                todo.append(_Finish(step, operands))
+                todo.extend(reversed(operands))
+            case _Finish():
+                count = len(step.operands)
+                args = values[-count:]
+                del values[-count:]
+                values.append(_alike(scope, step.node, args) or _apply(scope, step.node, args))
+            case ast.Conditional():
+                todo += [_Choose(step), step.test]
             case _Choose(node=node):
                 if isinstance(values[-1], Const):
                     taken = values.pop()
                     todo.append(node.then if isinstance(taken, Const) and taken.value else node.otherwise)
                 else:
-                    todo += [_Finish(node), node.otherwise, node.then]
-            case _Finish(node=node):
-                count = len(ast.children(node))
-                args = values[-count:]
-                del values[-count:]
-                values.append(_apply(scope, node, args))
-            case ast.Conditional():
-                todo += [_Choose(step), step.test]
-            case ast.Unary() | ast.Binary() | ast.Call():
-                todo.append(_Finish(step))
-                todo.extend(reversed(ast.children(step)))
+                    todo += [_Finish(node, ast.children(node)), node.otherwise, node.then]
             case _:
-                values.append(_leaf(scope, step))
+                values.append(_constant(step))
     return values[0]
 
 
-def _leaf(scope: Scope, node: ast.Expr) -> Value:
+def _constant(node: ast.Expr) -> Const:
     if isinstance(node, ast.IndexName):
         hint = "indexes exist only inside the brackets of a contraction; index(X, axis) gives coordinates"
         fail("TILE-E123", f"the index variable {node.id} is used as a tensor", node.span, hint)
     if isinstance(node, ast.FloatLiteral) and isinf(node.value):
         fail("TILE-E125", f"the number {node.text[:24]} is beyond float64", node.span)
-    if isinstance(node, ast.IntLiteral | ast.FloatLiteral):
-        return Const(node.value)
-    assert isinstance(node, ast.Name)
-    return scope.lookup(node.id, node.span)
+    assert isinstance(node, ast.IntLiteral | ast.FloatLiteral)
+    return Const(node.value)
+
+
+def _alike(scope: Scope, node: ast.Expr, args: list[Value]) -> Tensor | None:
+    """Arithmetic on two tensors of one type: there is nothing to promote, to stretch or to fold."""
+    if isinstance(node, ast.Binary) and node.op in ARITHMETIC:
+        left, right = args
+        if isinstance(left, Tensor) and isinstance(right, Tensor) and left.type is right.type:
+            return scope.elementwise(BINARY[node.op], (left.name, right.name), left.type, node.span)
+    return None
 
 
 def _apply(scope: Scope, node: ast.Expr, args: list[Value]) -> Value:

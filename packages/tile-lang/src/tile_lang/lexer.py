@@ -44,8 +44,8 @@ PUNCTUATION = {
 
 _NAME = r"[A-Za-z][A-Za-z0-9_]*'?"
 _MASTER = re.compile(
-    r"(?P<blank>[ \t\r\n]+)"
-    r"|(?P<comment>//[^\n]*)"
+    r"[ \t\r\n]*+(?:"
+    r"(?P<comment>//[^\n]*)"
     r"|(?P<hex>0[xXbBoO][0-9A-Fa-f]+(?![0-9A-Za-z_']))"
     r"|(?P<grouped>[0-9]+(?:_[0-9]+)+)"
     r"|(?P<FLOAT>[0-9]+(?:\.[0-9]+)+[eE][+-]?[0-9]+|[0-9]+\.?[eE][+-]?[0-9]+|[0-9]+\.[0-9]+)"
@@ -58,7 +58,7 @@ _MASTER = re.compile(
     r"|(?P<punct>\[\[|\]\]|->|==|!=|<=|>=|<<|>>|[-.*/+=<>\[\](){},&|^~:;?])"
     r"|(?P<underscore>_[A-Za-z0-9_]*)"
     r"|(?P<string>\"[^\"\n]*\"?)"
-    r"|(?P<unknown>.)",
+    r"|(?P<unknown>.))",
     re.DOTALL,
 )
 
@@ -97,13 +97,11 @@ def lex(source: Source) -> Lexed:
     tokens = lexed.tokens
     for match in _MASTER.finditer(source.text):
         kind = match.lastgroup or ""
-        if kind == "blank":
-            continue
-        text, start, end = match.group(), match.start(), match.end()
+        text, (start, end) = match[kind], match.span(kind)
         if kind == "punct":
             tokens.append(Token(PUNCTUATION[text], text, start, end))
         elif kind == "name":
-            tokens.append(Token(_name_kind(text), text, start, end))
+            tokens.append(Token(KEYWORDS.get(text) or _name_kind(text), text, start, end))
         elif kind in ("INT", "FLOAT"):
             tokens.append(_number(lexed, Token(kind, text, start, end)))
         elif kind == "comment":
@@ -119,7 +117,7 @@ def lex(source: Source) -> Lexed:
 
 
 def _name_kind(text: str) -> str:
-    return KEYWORDS.get(text) or ("ID" if text[0] <= "Z" else "IDX")
+    return "ID" if text[0] <= "Z" else "IDX"
 
 
 def _number(lexed: Lexed, token: Token) -> Token:
@@ -253,9 +251,9 @@ def check_limits(lexed: Lexed, limits: Limits) -> None:
             questions[-1] += 1
         elif kind in ("COMMA", "SEMI") and len(questions) > 1:
             questions[-1] = questions[-2]
-        elif kind in ("INT", "FLOAT"):
+        elif kind in ("INT", "FLOAT") and token.end - token.start > limits.max_literal_digits:
             limits.check("max_literal_digits", token.end - token.start, _token_span(lexed, token))
-        elif kind in ("ID", "IDX"):
+        elif kind in ("ID", "IDX") and len(token.text) > limits.max_name_length:
             limits.check("max_name_length", len(token.text), _token_span(lexed, token))
         # The braces of the function are no nesting of expressions.
         depth = len(questions) - 2 + questions[-1] + prefixes

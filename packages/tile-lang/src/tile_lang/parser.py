@@ -13,7 +13,7 @@ from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
 
 from tile_lang import ast
 from tile_lang._tables import RULES, STARTS, STATES
-from tile_lang.build import Builder
+from tile_lang.build import ACTIONS, Builder
 from tile_lang.faults import Fault
 from tile_lang.lexer import Lexed, Token, check_limits, lex
 from tile_lang.limits import DEFAULT_LIMITS, Limits
@@ -180,13 +180,16 @@ def _ended(tokens: list[Token]) -> list[Token]:
     return [*tokens, Token("$END", "", end, end)]
 
 
+_ACTIONS = tuple((symbol, length, ACTIONS.get(action)) for symbol, length, action in RULES)
+
+
 def run(start: str, tokens: list[Token], builder: Builder) -> Any:
     """Drive the LALR automaton over one piece that ends in ``$END``; raises Fault where it has no move."""
     state, last = STARTS[start]
     states = [state]
     values: list[Any] = []
     position = 0
-    while True:
+    while states[-1] != last:
         token = tokens[position]
         move = STATES[states[-1]].get(token.kind)
         if move is None:
@@ -196,11 +199,13 @@ def run(start: str, tokens: list[Token], builder: Builder) -> Any:
             values.append(token)
             position += 1
             continue
-        symbol, length, action = RULES[~move]
+        symbol, length, action = _ACTIONS[~move]
+        if action is None:  # one part, which stays as it is
+            states[-1] = STATES[states[-2]][symbol]
+            continue
         parts = values[len(values) - length :]
         if length:
             del values[-length:], states[-length:]
-        values.append(builder.reduce(action, parts))
+        values.append(action(builder, parts))
         states.append(STATES[states[-1]][symbol])
-        if states[-1] == last:
-            return values[0]
+    return values[0]

@@ -46,6 +46,7 @@ class Scope:
     _casts: dict[tuple[str, DType], Tensor] = field(default_factory=dict[tuple[str, DType], Tensor])
     _next: int = 0
     _compared: int = 0
+    _checked: TensorType | None = None
 
     # --- names -----------------------------------------------------------------------------------
 
@@ -84,7 +85,9 @@ class Scope:
 
     def emit(self, op: Op) -> Tensor:
         """Append an operation with one result."""
-        self.check_type(op.type, op.origin)
+        if op.type is not self._checked:
+            self.check_type(op.type, op.origin)
+            self._checked = op.type
         self.ops.append(op)
         if len(self.ops) > self.limits.max_ops:
             raise BindFailure(self.limits.diagnostic("max_ops", len(self.ops), op.origin))
@@ -144,13 +147,13 @@ class Scope:
 
     def scalar(self, value: Value, span: Span | None, what: str = "this operand") -> Tensor | Const:
         """The value where elementwise operations want one; tuples and generators are refused."""
+        if isinstance(value, Tensor | Const):
+            return value
         if isinstance(value, TupleValue):
             fail("TILE-E122", f"{what} is a tuple", span, "take a member of it with element(T, k)")
         if isinstance(value, Draw):
             fail("TILE-E121", f"{what} is the result of prng_step", span, "use prng_value(T) or prng_state(T)")
-        if isinstance(value, Failed):
-            raise BindFailure
-        return value
+        raise BindFailure
 
     def constant(self, value: Literal, span: Span | None) -> Tensor:
         """A rank-0 constant tensor."""

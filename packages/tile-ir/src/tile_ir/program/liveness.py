@@ -37,11 +37,11 @@ def defined_by(op: Op) -> tuple[str, ...]:
 def used_by(op: Op) -> tuple[str, ...]:
     """Names that an operation reads."""
     match op:
+        case Elementwise():
+            return tuple([a for a in op.args if isinstance(a, str)])
         case Contraction():
             names = [load.tensor for load in op.loads if isinstance(load.tensor, str)]
             return (*names, op.default) if op.default is not None else tuple(names)
-        case Elementwise():
-            return tuple(a for a in op.args if isinstance(a, str))
         case Reshape():
             return (op.arg,)
         case Gather():

@@ -49,16 +49,21 @@ def structural_hash(block: Block) -> str:
         if known is not None:
             _cache.move_to_end(key)
             return known[1]
-    digest = hashlib.sha256()
-    for part in _parts(block):
-        digest.update(part.encode())
-        digest.update(b"\n")
-    result = digest.hexdigest()
+    result = _digest(_parts(block))
     with _lock:
         _cache[key] = (block, result)
         if len(_cache) > _CACHE_SIZE:
             _cache.popitem(last=False)
     return result
+
+
+def hash_without_constants(block: Block) -> str:
+    """The same, equal also for blocks whose constants have other values."""
+    return _digest(_parts(block, values=False))
+
+
+def _digest(parts: Iterator[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @dataclass(slots=True)
@@ -92,8 +97,8 @@ class _Names:
         return ",".join(self.scalar(a) if isinstance(a, str) else self.form(a) for a in items)
 
 
-def _parts(block: Block) -> Iterator[str]:
-    """Lines that describe nested blocks, from an explicit stack."""
+def _parts(block: Block, values: bool = True) -> Iterator[str]:
+    """Lines that describe nested blocks, from an explicit stack; those of constants with or without their values."""
     stack: list[tuple[Block, _Names]] = [(block, _Names())]
     while stack:
         current, parent = stack.pop()
@@ -102,6 +107,8 @@ def _parts(block: Block) -> Iterator[str]:
         for statement in current.body:
             if isinstance(statement, Block):
                 yield f"block {statement.deps}"
+            elif isinstance(statement, Const) and not values:
+                yield f"const {statement.dtype} {names.scalar(statement.dst)} {statement.deps}"
             else:
                 yield f"{_statement(statement, names)} {statement.deps}"
         stack.extend((s, names) for s in reversed(current.body) if isinstance(s, Block))

@@ -36,7 +36,7 @@ def open_pipeline(block: Block) -> Pipeline | None:
     if "kernel" not in block.tags or "scheduled" in block.tags or block.constraints or block.guard:
         return None
     parts = [s for s in block.body if isinstance(s, Block)]
-    if len(parts) < len(block.body) or not all(any(b is not p for b in blocks_in(p)) for p in parts):
+    if not parts or len(parts) < len(block.body) or not all(any(b is not p for b in blocks_in(p)) for p in parts):
         return None
     boxes = tuple(r for r in block.refs if r.dir is Direction.ALLOC)
     return Pipeline(block.name, block.indexes, boxes, tuple(_own_loops(p, block.indexes) for p in parts))

@@ -19,6 +19,7 @@ PASSES: dict[str, str] = {
     "scan": "tile_opt.passes.kernels.scan:Scan",
     "inline": "tile_opt.passes.kernels.inline:Inline",
     "fuse": "tile_opt.passes.kernels.fuse:Fuse",
+    "pool_constants": "tile_opt.passes.kernels.pool_constants:PoolConstants",
     "tile_pipelines": "tile_opt.passes.kernels.tile_pipelines:TilePipelines",
     "merge": "tile_opt.passes.kernels.merge:Merge",
     "ungroup": "tile_opt.passes.kernels.ungroup:Ungroup",

@@ -25,6 +25,7 @@ from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.model.search import choose
 from tile_opt.passes.base import Pass
 from tile_opt.passes.choosing import Choice
+from tile_opt.plan.again import again
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.names import Names, operands, renamed
 from tile_opt.plan.plan import Plan
@@ -171,6 +172,26 @@ class SchedulingPass(Pass):
         return Scheduled(scheduled, run.decisions)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A kernel, its plan, and what that made of it."""
+
+    view: KernelView
+    plan: Plan
+    built: Built
+
+    def plan_for(self, view: KernelView) -> Plan | None:
+        """The plan for another kernel of this structure."""
+        return renamed(self.plan, Names.of(self.view), Names.of(view))
+
+    def built_for(self, view: KernelView) -> Built | None:
+        """What the plan makes of the other kernel, where only names differ."""
+        if not self.built.alone or self.built.buffers:
+            return None
+        kernel = again(self.built.kernel, self.view, view)
+        return None if kernel is None else Built(kernel)
+
+
 @dataclass(slots=True)
 class _Run:
     """One application of a scheduling pass to a program."""
@@ -184,7 +205,7 @@ class _Run:
     """Kernels met so far."""
     buffers: list[Refinement] = field(default_factory=list[Refinement])
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
-    known: dict[str, tuple[Names, Plan]] = field(default_factory=dict[str, tuple[Names, Plan]])
+    known: dict[str, _Known] = field(default_factory=dict[str, "_Known"])
     """What was chosen for kernels so far, by structure."""
 
     def kernels(self, statements: Iterable[Statement], parent: str = "") -> Iterator[Statement]:
@@ -228,14 +249,13 @@ class _Run:
     def _decided(self, view: KernelView, key: str) -> tuple[Plan, Built] | None:
         if view.name in self.given:
             return self.scheduler.decided(view, self.target, self.given)
-        names = Names.of(view)
         known = self.known.get(key)
-        again = None if known is None else renamed(known[1], known[0], names)
-        if again is not None:
-            return again, self.scheduler.build(view, again, self.target)
+        plan = None if known is None else known.plan_for(view)
+        if known is not None and plan is not None:
+            return plan, known.built_for(view) or self.scheduler.build(view, plan, self.target)
         decided = self.scheduler.choose(view, self.target)
         if decided is not None:
-            self.known[key] = names, decided[0]
+            self.known[key] = _Known(view, *decided)
         return decided
 
     def _with_free_names(self, built: Built) -> Built:
