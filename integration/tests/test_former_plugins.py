@@ -54,3 +54,11 @@ def test_optional_features_are_those_of_this_minor_version() -> None:
     since = {feature.since for feature in tile_hal.FEATURES.values()}
     assert max(since) == tile_hal.HAL_API
     assert all(feature.member and feature.otherwise for feature in tile_hal.FEATURES.values())
+
+
+def test_the_page_lists_the_optional_features() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "plugin.md").read_text("utf-8")
+    for name, feature in tile_hal.FEATURES.items():
+        members = ", ".join(f"`{member}`" for member in feature.member.split(", "))
+        row = f"| `{name}` | {'.'.join(map(str, feature.since))} | {members} | {feature.otherwise} |"
+        assert row in text, row

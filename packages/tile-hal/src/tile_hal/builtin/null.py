@@ -16,7 +16,9 @@ from tile_hal.interfaces import Buffer, DeviceSet, Driver, Event, Executor, Kern
 
 def _refusal() -> TileDeviceError:
     return device_error(
-        Code.COMPILE_ONLY, "device null:0 only compiles, it runs nothing", "`tile devices` lists those that run, such as 'interp'"
+        Code.COMPILE_ONLY,
+        "device null:0 only compiles, it runs nothing",
+        "`tile devices` lists those that run, such as 'interp'",
     )
 
 
