@@ -5,7 +5,7 @@ A pass joins by one line in `PASSES`; its module is imported only when a pass li
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -47,6 +47,24 @@ PASSES: dict[str, str] = {
 """Pass name -> ``module:class``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What a pass's name once meant, too: the targets of backends that were written then go on working."""
+
+    name: str
+    """What it is called now."""
+    unless: tuple[str, ...]
+    """Options of which one is given where the name means what it still does."""
+    gone: tuple[str, ...]
+    """Options that it no longer has."""
+
+
+FORMER: dict[str, Former] = {
+    "autotile": Former("schedule_kernels", unless=("memory", "reqs"), gone=("pack",)),
+}
+"""By the name in a target of HAL API 1.0 and later."""
+
+
 def pass_class(name: str) -> type[Pass]:
     """The class registered as `name`; TileDeviceError TILE-E401 when there is none."""
     path = PASSES.get(name)
@@ -61,6 +79,7 @@ def pass_class(name: str) -> type[Pass]:
 
 def create(config: PassConfig) -> Pass:
     """The pass that `config` describes; TileDeviceError for an unknown name (TILE-E401) or bad options (TILE-E402)."""
+    config = _now(config)
     cls = pass_class(config.name)
     known = {f.name for f in fields(cls)}
     for option in config.options:
@@ -73,6 +92,15 @@ def create(config: PassConfig) -> Pass:
     except (TypeError, ValueError, KeyError) as error:
         message = f"pass {config.name!r} does not take these options: {error}"
         raise TileDeviceError(Diagnostic("TILE-E402", message, hint=_hint("", known))) from error
+
+
+def _now(config: PassConfig) -> PassConfig:
+    """`config` in the words of this version."""
+    former = FORMER.get(config.name)
+    if former is None or any(config.options.get(option) for option in former.unless):
+        return config
+    kept = {option: value for option, value in config.options.items() if option not in former.gone}
+    return PassConfig(former.name, config.label, kept)
 
 
 def _frozen(value: Any) -> Any:

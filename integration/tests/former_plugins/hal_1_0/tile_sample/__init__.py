@@ -1,0 +1,1 @@
+"""A sample device for Tile: kernels become Python functions."""
