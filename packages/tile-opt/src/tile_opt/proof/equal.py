@@ -49,7 +49,7 @@ def _terms(points: Set, left: Term, right: Term, depth: int) -> Difference | Non
         return _aggregates(agg, points, left, right, depth + 1)
     match left, right:
         case Leaf(a, at), Leaf(b, to) if a == b:
-            return _cells(points, a, at, to)
+            return _cells(points, left, right, at, to)
         case Constant(a, kind), Constant(b, other) if kind is other and repr(float(a)) == repr(float(b)):
             return None
         case Apply(name, args, kind), Apply(other, others, found) if (name, kind) == (other, found):
@@ -69,12 +69,11 @@ def _operands(points: Set, name: str, args: Sequence[Term], others: Sequence[Ter
     return None if swapped and each(others[::-1]) is None else first
 
 
-def _cells(points: Set, buffer: str, at: Relation, to: Relation) -> Difference | None:
+def _cells(points: Set, left: Term, right: Term, at: Relation, to: Relation) -> Difference | None:
     missing = at.intersect_domain(points).subtract(to)
     if missing.is_empty():
         return None
     point = sample(missing.domain())
-    left, right = Leaf(buffer, at), Leaf(buffer, to)
     return Difference(point, f"{described(right, point)} instead of {described(left, point)}")
 
 

@@ -145,7 +145,8 @@ class _View:
     version: Form | None
     """Which copy, once that is said; None while a view shows them all."""
     reshaped: _View | None = None
-    """The whole buffer that this one shows under another shape."""
+    """The whole buffer that this one shows under another shape, `shape`."""
+    shape: tuple[int, ...] = ()
     windows: tuple[tuple[tuple[Form, ...], tuple[int, ...]], ...] = ()
 
 
@@ -269,7 +270,7 @@ def _allocated(block: Block, home: tuple[Loop, ...], kernel: int, flat: Flat) ->
 def _refined(block: Block, ref: Refinement, parents: Mapping[str, _View], values: Mapping[str, Affine]) -> _View:
     parent = parents[ref.source]
     if is_reshape(ref, parent.ref):
-        return _View(parent.buffer, ref, ((),) * len(ref.type.sizes), None, parent)
+        return _View(parent.buffer, ref, ((),) * len(ref.type.sizes), None, parent, ref.type.sizes)
     access = tuple(form.substitute(dict(values)) for form in ref.access)
     rank = len(ref.type.sizes)
     version = parent.version
@@ -278,7 +279,7 @@ def _refined(block: Block, ref: Refinement, parents: Mapping[str, _View], values
     subscripts = access[len(access) - rank :]
     origin = tuple((*start, form) for start, form in zip(parent.origin, subscripts, strict=True))
     windows = (*parent.windows, (parent.origin, parent.ref.type.sizes))
-    return _View(parent.buffer, ref, origin, version, parent.reshaped, windows)
+    return _View(parent.buffer, ref, origin, version, parent.reshaped, parent.shape, windows)
 
 
 def _version(block: Block, access: tuple[Quasi, ...], rank: int, values: Mapping[str, Affine], count: int) -> Form:
@@ -339,18 +340,16 @@ def _unshaped(view: _View, subscripts: tuple[Form, ...]) -> tuple[Form, ...]:
     if view.reshaped is None:
         return subscripts
     number = Affine()
-    for form, stride in zip(subscripts, row_major_strides(view.ref.type.sizes), strict=True):
+    for form, stride in zip(subscripts, row_major_strides(view.shape), strict=True):
         for part in form:
             if not isinstance(part, Affine):
                 raise Unsupported("quotients within a reshaped view")
             number = number + part * stride
     sizes = view.reshaped.ref.type.sizes
     digits = tuple(_digit(number, s, e) for s, e in zip(row_major_strides(sizes), sizes, strict=True))
-    return _unshaped(view.reshaped, digits) if view.reshaped.reshaped is None else _fail()
-
-
-def _fail() -> tuple[Form, ...]:
-    raise Unsupported("a view reshaped twice")
+    if view.reshaped.reshaped is not None:
+        raise Unsupported("a view reshaped twice")
+    return digits
 
 
 def _digit(number: Affine, stride: int, size: int) -> Form:

@@ -22,6 +22,7 @@ class Leaf:
 
     buffer: str
     at: Relation
+    dtype: DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Part:
 class Aggregate:
     agg: Aggregation
     parts: tuple[Part, ...]
+    dtype: DType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +59,10 @@ class Unwritten:
 
     load: Access
     at: Relation
+
+    @property
+    def dtype(self) -> DType:
+        return self.load.buffer.type.dtype
 
 
 Term = Leaf | Constant | Apply | Aggregate | Unwritten
@@ -102,7 +108,12 @@ def applied(name: str, args: Iterable[Value], dtype: DType, points: Set) -> Valu
             continue
         met = ((simple(s.intersect(piece)), (*terms, term)) for s, terms in combined for piece, term in arg)
         combined = [(s, terms) for s, terms in met if not s.is_empty()]
-    return tuple((s, Apply(name, terms, dtype)) for s, terms in combined)
+    return tuple((s, _applied(name, terms, dtype)) for s, terms in combined)
+
+
+def _applied(name: str, args: tuple[Term, ...], dtype: DType) -> Term:
+    """An operation of terms; what has a dtype already is not cast to it."""
+    return args[0] if name == "cast" and args[0].dtype is dtype else Apply(name, args, dtype)
 
 
 _MERGES = {agg.op: agg for agg in Aggregation if agg is not Aggregation.ASSIGN}

@@ -69,15 +69,16 @@ class Values:
             match site.body[position]:
                 case Const(_, value, dtype):
                     made: Value = ((points, Constant(value, dtype)),)
-                case LoadIndex(_, value):
+                case LoadIndex(_, value, dtype):
                     form = value.substitute(dict(site.values))
-                    made = ((points, Leaf("", self._spaces.forms(site, ((form,),)).intersect_domain(points))),)
+                    made = ((points, Leaf("", self._spaces.forms(site, ((form,),)).intersect_domain(points), dtype)),)
                 case Load():
                     made = self._read(self._at[site, position], points)
                 case Op(_, op, args, dtype):
                     made = applied(op, [self._scalar(site, a, points, known) for a in args], dtype, points)
                 case Reduce(_, src, agg, over):
-                    made = ((points, Aggregate(agg, (self._peers(site, src, over, points),))),)
+                    peers = self._peers(site, src, over, points)
+                    made = ((points, Aggregate(agg, (peers,), peers.value[0][1].dtype)),)
                 case _:
                     raise Unsupported("a scalar of no known statement")
             if len(made) > MOST_PIECES:
@@ -98,7 +99,7 @@ class Values:
     def _read(self, load: Access, points: Set) -> Value:
         spaces, buffer = self._spaces, load.buffer
         if self._is_given(load):
-            return ((points, Leaf(buffer.name, spaces.access(load).intersect_domain(points))),)
+            return ((points, Leaf(buffer.name, spaces.access(load).intersect_domain(points), buffer.type.dtype)),)
         seen = self._seen_by(load)
         merged = points.subtract(points)
         for _, relation in seen.merges:
@@ -129,7 +130,7 @@ class Values:
         """A cell that no store wrote: what is handed in, or nothing."""
         cells = self._spaces.access(load).intersect_domain(points)
         handed = load.buffer.kernel < 0 and load.buffer.name in self._given
-        return Leaf(load.buffer.name, cells) if handed else Unwritten(load, cells)
+        return Leaf(load.buffer.name, cells, load.buffer.type.dtype) if handed else Unwritten(load, cells)
 
     def _replaced(self, seen: Seen, points: Set) -> list[tuple[Set, Term]]:
         found: list[tuple[Set, Term]] = []
@@ -153,7 +154,7 @@ class Values:
         if not rest.is_empty():
             own = isl.Map.identity(isl.Space.map_from_set(rest.get_space())).intersect_domain(rest)
             parts.append(Part(own, ((rest, self._before(load, rest)),)))
-        return Aggregate(agg, tuple(parts))
+        return Aggregate(agg, tuple(parts), load.buffer.type.dtype)
 
     def _stored_at(self, store: Access, along: Relation) -> Value:
         """What a store stores where it is seen: at those points alone where values go round in loops."""
