@@ -8,5 +8,6 @@ from tile_opt.proof.report import Finding as Finding
 from tile_opt.proof.report import Report as Report
 from tile_opt.proof.report import Verdict as Verdict
 from tile_opt.proof.run import ProofError as ProofError
+from tile_opt.proof.run import ProofWarning as ProofWarning
 from tile_opt.proof.run import check as check
 from tile_opt.proof.run import prove as prove

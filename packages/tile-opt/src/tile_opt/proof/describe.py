@@ -38,7 +38,9 @@ class _Words:
             case Apply(name, args) if aggregation(term) is None:
                 words = [self.of(arg) for arg in args]
                 symbol = _SYMBOLS.get(name)
-                return f"{words[0]} {symbol} {words[1]}" if symbol and len(words) == 2 else f"{name}({', '.join(words)})"
+                return (
+                    f"{words[0]} {symbol} {words[1]}" if symbol and len(words) == 2 else f"{name}({', '.join(words)})"
+                )
             case Aggregate() | Apply():
                 return f"an aggregate ({'' if (agg := aggregation(term)) is None else agg.value})"
 

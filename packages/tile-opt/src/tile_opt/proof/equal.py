@@ -111,7 +111,10 @@ def _same_operands(points: Set, left: list[Keyed], right: list[Keyed]) -> Differ
     if len({k.cells.dim(OUT) for k in (*left, *right)}) > 1:
         return Difference(sample(points), "aggregates of other operands are aggregated")
     wanted, found = _all(left), _all(right)
-    for what, more, less, side in (("is missing", wanted, found, left), ("is there without need", found, wanted, right)):
+    for what, more, less, side in (
+        ("is missing", wanted, found, left),
+        ("is there without need", found, wanted, right),
+    ):
         rest = more if more is None or less is None else more.subtract(less)
         if rest is not None and not rest.is_empty():
             return _blamed(points, rest, side, what)
@@ -163,5 +166,3 @@ def _outer(contribution: Contribution, point: Sequence[int]) -> tuple[int, ...]:
     for n, value in enumerate(point):
         reach = reach.fix_val(OUT, n, isl.Val.int_from_si(reach.get_ctx(), value))
     return sample(reach.domain())
-
-

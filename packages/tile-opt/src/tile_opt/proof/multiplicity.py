@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tile_opt.proof.keys import Keyed
 from tile_opt.proof.sites import Unsupported
 from tile_opt.proof.spaces import Relation, Set, isl
@@ -56,9 +58,9 @@ def _one_by_one(relation: Relation) -> Counts:
     if _size(domain) > MOST_COUNTED:
         raise Unsupported("contributions that repeat irregularly")
     found: dict[int, Set] = {}
-    points: list[Set] = []
-    domain.foreach_point(lambda point: points.append(isl.Set.from_point(point)))
-    for point in points:
+    points: list[Any] = []
+    domain.foreach_point(points.append)
+    for point in map(isl.Set.from_point, points):
         number = _size(relation.intersect_domain(point).range())
         found[number] = found[number].union(point) if number in found else point
     return [(s, n) for n, s in found.items()]
@@ -66,5 +68,3 @@ def _one_by_one(relation: Relation) -> Counts:
 
 def _size(points: Set) -> int:
     return int(points.count_val().to_python())
-
-

@@ -100,7 +100,15 @@ class Prover:
             if difference is None:
                 return ""
         difference = self._difference(name, cut=False)
-        return f"{cell(name, difference.point)} holds {difference.message}" if difference else ""
+        return self._told(name, difference) if difference else ""
+
+    def _told(self, name: str, difference: Difference) -> str:
+        """The cell, what is wrong in it, and the statement that stores it."""
+        stores = [a for a in self._scheduled.accesses if a.writes and a.buffer.name == name]
+        point = self._spaces.point(difference.point)
+        reaching = [a for a in stores if not self._spaces.access(a).intersect_range(point).is_empty()]
+        by = f" (stored by {_place((reaching or stores)[-1])})" if stores else ""
+        return f"{cell(name, difference.point)}: {difference.message}{by}"
 
     def _difference(self, name: str, cut: bool) -> Difference | None:
         wanted, found = (side.result(name) for side in self._sides(cut))
@@ -147,4 +155,3 @@ def _words(claim: Claim) -> str:
 def _place(access: Access) -> str:
     statement = access.site.body[access.position]
     return f"{print_statement(statement).strip()!r} in {' / '.join(access.site.path)}"
-

@@ -15,6 +15,7 @@ from tile_ir.stripe.nodes import Bind
 from tile_opt.proof.sites import GRIDS, THREADS, Access, Flat, Loop, Site
 from tile_opt.proof.spaces import DIM, IN, OUT, Relation, Set, Spaces, isl, sample
 
+
 @dataclass(frozen=True, slots=True)
 class Race:
     """Two accesses that meet in a cell, and what their points differ in."""
@@ -51,7 +52,7 @@ def _between(spaces: Spaces, one: Access, other: Access, barriers: Sequence[Site
 def _groups(spaces: Spaces, one: Access, other: Access) -> Relation | None:
     """Meetings of different work groups."""
     loops = _shared(one, other, GRIDS)
-    if not loops or _merged(one, other) and one.atomic and other.atomic:
+    if not loops or (_merged(one, other) and one.atomic and other.atomic):
         return None
     return _differing(_meetings(spaces, one, other), one, other, [(x, x) for x in loops])
 
@@ -121,9 +122,7 @@ def _unfenced(spaces: Spaces, one: Access, other: Access, barriers: Sequence[Sit
     return meeting
 
 
-def _before(
-    spaces: Spaces, one: Site, at: Sequence[int], other: Site, then: Sequence[int]
-) -> Relation:
+def _before(spaces: Spaces, one: Site, at: Sequence[int], other: Site, then: Sequence[int]) -> Relation:
     """From points of one site to those of another that run later in the same group, threads aside."""
     length = 2 + max(len(one.time) + len(at), len(other.time) + len(then))
     first, second = (_time(spaces, site, after, length) for site, after in ((one, at), (other, then)))

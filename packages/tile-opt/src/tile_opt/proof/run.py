@@ -51,7 +51,9 @@ def check(initial: Program, scheduled: Program) -> Report:
         raise ProofError("the schedule is wrong: " + "; ".join(f"{f.kernel}: {f.message}" for f in refuted))
     if still:
         first = f"{still[0].kernel}, {still[0].claim}: {still[0].message}"
-        warnings.warn(f"not proved: {first} ({len(still)} of {len(report.findings)} claims)", ProofWarning, stacklevel=2)
+        warnings.warn(
+            f"not proved: {first} ({len(still)} of {len(report.findings)} claims)", ProofWarning, stacklevel=2
+        )
     return report
 
 

@@ -7,7 +7,7 @@ as those loops have points, so that what is private to a thread, or new in every
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -201,23 +201,28 @@ def _block(flat: Flat, frame: _Frame, block: Block, position: int) -> None:
             raise Unsupported("an accumulator of another dtype than its buffer")
     site = _site(flat, inner, block.body)
     for number, statement in enumerate(block.body):
-        match statement:
-            case Block():
-                _block(flat, inner, statement, number)
-            case Load():
-                flat.accesses.append(_load(inner, site, number, statement))
-            case Store():
-                flat.accesses.append(_store(inner, site, number, statement))
-            case Transfer():
-                _transfer(flat, inner, statement, number)
-            case Sync():
-                flat.barriers.append(_at(flat, inner, number))
-            case Special(name):
-                raise Unsupported(f"foreign code {name!r}")
-            case Const() | LoadIndex() | Op() | Reduce() | Wait():
-                pass
-            case _:
-                assert_never(statement)
+        if isinstance(statement, Block):
+            _block(flat, inner, statement, number)
+        else:
+            _statement(flat, inner, site, statement, number)
+
+
+def _statement(flat: Flat, frame: _Frame, site: Site, statement: Statement, number: int) -> None:
+    match statement:
+        case Load():
+            flat.accesses.append(_load(frame, site, number, statement))
+        case Store():
+            flat.accesses.append(_store(frame, site, number, statement))
+        case Transfer():
+            _transfer(flat, frame, statement, number)
+        case Sync():
+            flat.barriers.append(_at(frame, number))
+        case Special(name):
+            raise Unsupported(f"foreign code {name!r}")
+        case Const() | LoadIndex() | Op() | Reduce() | Wait() | Block():
+            pass
+        case _:
+            assert_never(statement)
 
 
 def _site(flat: Flat, frame: _Frame, body: tuple[Statement, ...]) -> Site:
@@ -399,7 +404,7 @@ def _used(name: str, made: Mapping[str, Op | Load]) -> set[str]:
     return found
 
 
-def _at(flat: Flat, frame: _Frame, position: int) -> Site:
+def _at(frame: _Frame, position: int) -> Site:
     time = (*frame.time, position)
     return Site(-1, frame.kernel, frame.path, frame.loops, frame.constraints, time)
 
@@ -420,7 +425,13 @@ def _identity(flat: Flat, outer: _Frame, frame: _Frame, ref: Refinement, positio
     """A view set to its aggregation's identity before its block runs."""
     assert ref.agg is not None
     inner, at = _boxed(flat, frame, ref.type.sizes, -1)
-    time = (*outer.time, position, *(0 for _ in frame.time[len(outer.time) + 1 :]), -1, *inner.time[len(frame.time) + 1 :])
+    time = (
+        *outer.time,
+        position,
+        *(0 for _ in frame.time[len(outer.time) + 1 :]),
+        -1,
+        *inner.time[len(frame.time) + 1 :],
+    )
     body = (Const("$z", ref.agg.identity(ref.type.dtype), ref.type.dtype), Store(ref.into, "$z", at))
     site = replace(_site(flat, inner, body), time=time)
     flat.sites[-1] = site
@@ -434,8 +445,3 @@ def _boxed(flat: Flat, frame: _Frame, sizes: Sequence[int], position: int) -> tu
     values = {**frame.values, **{loop.name: form for loop, form in zip(loops, at, strict=True)}}
     time = (*frame.time, position, *(loop.name for loop in loops))
     return _Frame(frame.kernel, frame.path, (*frame.loops, *loops), frame.constraints, time, values, frame.views), at
-
-
-def of_kernel(flat: Flat, kernel: int) -> Iterator[Access]:
-    """The accesses of one kernel."""
-    return (access for access in flat.accesses if access.site.kernel == kernel)

@@ -121,12 +121,21 @@ class Spaces:
     def number(self, value: int) -> Any:
         if value not in self._numbers:
             small = -(1 << 62) < value < 1 << 62
-            made = isl.Val.int_from_si(self._context, value) if small else isl.Val.read_from_str(self._context, str(value))
+            made = (
+                isl.Val.int_from_si(self._context, value) if small else isl.Val.read_from_str(self._context, str(value))
+            )
             self._numbers[value] = made
         return self._numbers[value]
 
     def box(self, sizes: Sequence[int]) -> Set:
         return self.points(tuple(Loop(f"c{n}", size) for n, size in enumerate(sizes)), ())
+
+    def point(self, values: Sequence[int]) -> Set:
+        """One point, as a set."""
+        made = isl.Set.universe(isl.Space.set_alloc(self._context, 0, len(values)))
+        for n, value in enumerate(values):
+            made = made.fix_val(DIM, n, self.number(value))
+        return made
 
     def _local(self, count: int) -> Any:
         return isl.LocalSpace.from_space(isl.Space.set_alloc(self._context, 0, count))

@@ -23,9 +23,9 @@ from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
 from tile_opt.plan.steps.cells import write_once
+from tile_opt.plan.steps.homes import is_plain
 from tile_opt.plan.steps.keep import keep, recompute, shared_row
 from tile_opt.plan.steps.pieces import row_operands
-from tile_opt.plan.steps.homes import is_plain
 from tile_opt.plan.steps.spread import MOST_CELLS
 
 KEPT = 64
