@@ -1,7 +1,7 @@
 """Semtree as C99 that any C compiler takes: one source for all kernels of a list, with Tile's meaning throughout.
 
-`source(kernels)` is all that a backend needs whose compiler reads C. Each kernel becomes a static function and an entry
-``void NAME(void *const *buffers)`` that runs all of its work groups, one after the other; `buffers` are the addresses of the
+`source(kernels)` is all that a backend needs whose compiler reads C. Kernel number n becomes a static function and an entry
+``void run_n(void *const *buffers)`` that runs all of its work groups, one after the other; `buffers` are the addresses of the
 kernel's parameters, in order. In front stand those functions of `tile_ir.emit.c99_prelude` that the kernels use.
 
 A group is one item, which is all that is made for a target without the node ``Barrier``. Elements of float16 and bfloat16
@@ -12,7 +12,7 @@ are ``uint16_t``, in memory and in variables. Subclass `C99Printer` for a dialec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -48,26 +48,16 @@ _RESERVED = "tile linux unix near far math_errhandling signgam"
 _FLOAT = Type(DType.FLOAT32)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The C99 text of some kernels, and the identifier of each one's entry."""
-
-    text: str
-    entries: tuple[str, ...]
-
-
-def source(kernels: Sequence[Kernel]) -> Source:
+def source(kernels: Sequence[Kernel]) -> str:
     """The text of kernels; SemtreeError for what C99 cannot express: vectors, groups of several items, atomics."""
     printer = C99Printer()
-    entries: list[str] = []
     texts: list[str] = []
-    for kernel in kernels:
+    for number, kernel in enumerate(kernels):
         if kernel.function is None:
             raise SemtreeError(f"kernel {kernel.name!r} has no semtree function")
-        name, text = printer.kernel(kernel.function, kernel.groups)
-        entries.append(name)
+        text = printer.kernel(kernel.function, kernel.groups, f"run_{number}")
         texts.append("\n".join([*comment_lines(kernel.stripe.comment), text]))
-    return Source("\n".join([HEAD, *printer.preamble.values(), *texts]), tuple(entries))
+    return "\n".join([HEAD, *printer.preamble.values(), *texts])
 
 
 class C99Printer(CLikePrinter):
@@ -140,20 +130,18 @@ class C99Printer(CLikePrinter):
 
     # --- kernels
 
-    def kernel(self, function: Function, groups: tuple[int, int, int]) -> tuple[str, str]:
-        """The identifier of a kernel's entry, and the text of the kernel and its entry."""
+    def kernel(self, function: Function, groups: tuple[int, int, int], entry: str) -> str:
+        """The text of a kernel and of the function `entry`, which runs it."""
         if function.group_size != (1, 1, 1):
             raise SemtreeError(f"{function.name!r} has groups of several items, which C99 cannot run")
         text = self.function(function)
-        name = self.lookup(function.name)
-        entry = self.names.fresh(f"run_{name}")
-        arguments = [f"buffers[{n}]" for n in range(len(function.params))]
         loops = [
             f"    for (int32_t {name} = 0; {name} < {count}; ++{name})"
             for name, count in zip(reversed(self._groups), reversed(groups), strict=True)
         ]
-        launch = f"        {name}({', '.join([*arguments, *self._groups])});"
-        return entry, "\n".join([text, f"void {entry}(void *const *buffers) {{", *loops, launch, "}\n"])
+        arguments = ", ".join([*(f"buffers[{n}]" for n in range(len(function.params))), *self._groups])
+        call_ = f"        {self.lookup(function.name)}({arguments});"
+        return "\n".join([text, f"void {entry}(void *const *buffers) {{", *loops, call_, "}\n"])
 
     def signature(self, function: Function) -> str:
         name = self.declare_global(function.name)
