@@ -8,7 +8,9 @@ sees whole buffers, so each of its accesses is one affine form per dimension ove
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -83,6 +85,7 @@ class Stage:
 
     def substitute(self, values: dict[str, Affine]) -> Stage:
         """Replace loop names by forms in every access, constraint and `load_index`."""
+        values = {name: form for name, form in values.items() if form != Affine.var(name)}
         if not values:
             return self
         moved = not facts(self.body).indexes.isdisjoint(values)
@@ -158,8 +161,31 @@ def as_forms(forms: Sequence[Quasi]) -> tuple[Affine, ...]:
 # --- opening ---------------------------------------------------------------------------------------
 
 
+_opened: ContextVar[dict[int, tuple[Block, KernelView | None]] | None] = ContextVar("opened", default=None)
+
+
+@contextmanager
+def kept_open() -> Generator[None]:
+    """Within it each kernel is opened once: one pass after the other looks at all of them, and most change few."""
+    token = _opened.set({})
+    try:
+        yield
+    finally:
+        _opened.reset(token)
+
+
 def open_kernel(block: Block) -> KernelView | None:
     """The view of a kernel in normal form; None when it is scheduled already or uses other constructs."""
+    opened = _opened.get()
+    if opened is None:
+        return _open(block)
+    known = opened.get(id(block))
+    if known is None:  # the entry keeps its block alive, so that an equal id means the same object
+        known = opened[id(block)] = block, _open(block)
+    return known[1]
+
+
+def _open(block: Block) -> KernelView | None:
     if "kernel" not in block.tags or "scheduled" in block.tags or block.guard:
         return None
     constraints = tuple(c for c in block.constraints if isinstance(c, Affine))

@@ -23,6 +23,7 @@ from tile_opt.blocks.buffers import fixed_kernels, temporaries, with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
+from tile_opt.kernel.pointwise import pointwise_sizes
 from tile_opt.kernel.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import SharedLoop, shared_loops
@@ -37,6 +38,7 @@ SPLIT_GAIN = 4
 """Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
 
 MARGIN = 1.05
+ONE_PASS = "one pass over the same elements"
 SLIGHT = 16
 """A part with less than this share of the work may run in fewer parallel iterations than the other."""
 
@@ -93,6 +95,8 @@ class _Groups:
         self.reader: dict[str, int] = {}
         self.shared: dict[int, tuple[KernelView, tuple[SharedLoop, ...]]] = {}
         """By the view's identity, which lasts as long as it is kept here: a group is asked about for each part that may join."""
+        self.sizes: dict[int, tuple[KernelView, tuple[int, ...] | None]] = {}
+        """What a view goes over element by element, by its identity too."""
         self.choices: dict[tuple[str, str], Choice] = {}
         self.temps = temporaries(program)
         self.types = {r.into: r.type for r in main_of(program).refs}
@@ -147,7 +151,7 @@ class _Groups:
     def _absorb(self, k: int, home: int) -> None:
         """Item `k` joins the later item `home`, when one of them reduces nothing and nothing between them is in the way."""
         early, late = self.items[k], self.items[home]
-        if not (_reduces_nothing(early) or _reduces_nothing(late)) or not self._may_move(k, home):
+        if not (self._goes_once(early) or self._goes_once(late)) or not self._may_move(k, home):
             return
         both = self.members[k] | self.members[home]
         fused = self._fused(early, late, both)
@@ -164,14 +168,42 @@ class _Groups:
         stages = (*early.stages, *late.stages)
         if len(stages) > self.options.max_stages or sum(map(op_cost, stages)) > self.options.max_cost:
             return None
-        fused = self._fitted(_joined(early, late))
+        if self._in_one_pass(early, late, members):
+            fused = _joined(early, late)
+            self.sizes[id(fused)] = (fused, self._sizes(early))
+            choice = Choice(Chosen.FUSED, results((early,)), results((late,)), reason=ONE_PASS)
+        else:
+            fused = self._fitted(_joined(early, late))
+            choice = self._weighed(early, late, fused, members)
+        self.choices[choice.key] = choice
+        return fused if choice.chosen is Chosen.FUSED else None
+
+    def _weighed(self, early: KernelView, late: KernelView, fused: KernelView, members: frozenset[int]) -> Choice:
+        """Whether the two should be the one."""
         reason = self._obstacle(early, late, fused, members)
         together, apart = (None, None) if reason else self._forecast(early, late, fused, members)
         taken = together is not None and apart is not None and together <= MARGIN * apart
         chosen = Chosen.FUSED if taken else Chosen.APART
-        choice = Choice(chosen, results((early,)), results((late,)), together, apart, reason)
-        self.choices[choice.key] = choice
-        return fused if taken else None
+        return Choice(chosen, results((early,)), results((late,)), together, apart, reason)
+
+    def _in_one_pass(self, early: KernelView, late: KernelView, members: frozenset[int]) -> bool:
+        """Both go over the same elements: no forecast is needed to see that going once is better."""
+        sizes = self._sizes(early)
+        return sizes is not None and sizes == self._sizes(late) and self._as_often(members)
+
+    def _sizes(self, view: KernelView) -> tuple[int, ...] | None:
+        known = self.sizes.get(id(view))
+        if known is None:
+            known = self.sizes[id(view)] = (view, pointwise_sizes(view))
+        return known[1]
+
+    def _as_often(self, members: frozenset[int]) -> bool:
+        """All of them run in every run, or none does."""
+        return self.fixed.intersection(members) in (set(), members)
+
+    def _goes_once(self, item: KernelView | Statement | None) -> bool:
+        """It is a kernel that reduces nothing."""
+        return isinstance(item, KernelView) and (self._sizes(item) is not None or _reduces_nothing(item))
 
     def _may_move(self, k: int, home: int) -> bool:
         """Nothing between the two items reads what item `k` writes, or writes what it touches."""
@@ -232,7 +264,7 @@ class _Groups:
 
     def _obstacle(self, a: KernelView, b: KernelView, fused: KernelView, members: frozenset[int]) -> str:
         """Why the two cannot be one kernel; "" where a forecast is to decide."""
-        if self.fixed.intersection(members) not in (set(), members):
+        if not self._as_often(members):
             return "one of them is known before a run"
         parts = (self._shared(a), self._shared(b))
         heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
@@ -365,8 +397,8 @@ def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
     return tuple(r for r in view.refs if r.into in names)
 
 
-def _reduces_nothing(item: KernelView | Statement | None) -> bool:
-    return isinstance(item, KernelView) and all(writes_each_point(s) for s in item.stages)
+def _reduces_nothing(view: KernelView) -> bool:
+    return all(map(writes_each_point, view.stages))
 
 
 def _written(item: KernelView | Statement | None) -> set[str]:
