@@ -13,6 +13,13 @@ from contextlib import contextmanager
 from tile_ir import forking
 
 
+def _grow_old() -> None:
+    """What was made meanwhile joins the objects that are walked seldom; else all of it would be walked at once."""
+    if not gc.get_freeze_count():  # what the program has frozen for itself stays so
+        gc.freeze()
+        gc.unfreeze()
+
+
 class _Pause:
     """How many compilations run now, in all threads, and whether the first one found the collector enabled."""
 
@@ -32,6 +39,7 @@ class _Pause:
         with self.lock:
             self.running -= 1
             if not self.running and self.enabled:
+                _grow_old()
                 gc.enable()
 
 

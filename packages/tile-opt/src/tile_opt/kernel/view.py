@@ -125,6 +125,8 @@ class KernelView:
     """The block itself, where it is in no normal form and the view shows its loops only."""
     _types: dict[str, TensorType] = field(init=False, repr=False, compare=False)
     _local: frozenset[str] = field(init=False, repr=False, compare=False)
+    _touched: tuple[frozenset[str], frozenset[str]] | None = field(default=None, init=False, repr=False, compare=False)
+    """What `reads` and `writes` have found."""
 
     def __post_init__(self) -> None:
         # Both are asked for more often than anything else here.
@@ -145,12 +147,22 @@ class KernelView:
             table |= {loop.name: loop.range for loop in stage.loops}
         return table
 
-    def reads(self) -> set[str]:
+    def reads(self) -> frozenset[str]:
         """Buffers of main that some stage reads."""
-        return {u.buffer for s in self.stages for u in s.uses if u.reads and not self.is_local(u.buffer)}
+        return self._found()[0]
 
-    def writes(self) -> set[str]:
-        return {u.buffer for s in self.stages for u in s.uses if u.writes and not self.is_local(u.buffer)}
+    def writes(self) -> frozenset[str]:
+        """Buffers of main that some stage writes."""
+        return self._found()[1]
+
+    def _found(self) -> tuple[frozenset[str], frozenset[str]]:
+        if self._touched is None:
+            uses = [u for s in self.stages for u in s.uses]
+            reads = frozenset([u.buffer for u in uses if u.dir is not Direction.OUT])
+            writes = frozenset([u.buffer for u in uses if u.dir is not Direction.IN])
+            object.__setattr__(self, "_touched", (reads - self._local, writes - self._local))
+        assert self._touched is not None
+        return self._touched
 
 
 def as_forms(forms: Sequence[Quasi]) -> tuple[Affine, ...]:
@@ -288,13 +300,10 @@ def _stage_ref(use: Use, whole: Refinement) -> Refinement:
 
 def _directed(refs: tuple[Refinement, ...], stages: tuple[Stage, ...]) -> tuple[Refinement, ...]:
     """Only the buffers that stages use, with the direction of their uses."""
-    uses = [u for s in stages for u in s.uses]
-    out: list[Refinement] = []
-    for ref in refs:
-        mine = [u for u in uses if u.buffer == ref.into]
-        if mine:
-            out.append(replace(ref, dir=direction_of(mine)))
-    return tuple(out)
+    uses: dict[str, list[Use]] = {}
+    for use in (u for s in stages for u in s.uses):
+        uses.setdefault(use.buffer, []).append(use)
+    return tuple(replace(r, dir=direction_of(uses[r.into])) for r in refs if r.into in uses)
 
 
 def direction_of(uses: list[Use]) -> Direction:

@@ -10,7 +10,7 @@ reads them. Temporaries used by one kernel only become local to an iteration of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -71,6 +71,17 @@ class Fuse(ChoosingPass):
         return Choices(group.finish(), tuple(group.choices.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is asked of a view for each part that may join it."""
+
+    view: KernelView
+    sizes: tuple[int, ...] | None
+    """What it goes over element by element, if that is all it does."""
+    cost: int
+    """Operations of one iteration of each stage."""
+
+
 class _Groups:
     """Kernels gathered so far, each a flat view (all loops in the stages) or an opaque statement."""
 
@@ -80,8 +91,8 @@ class _Groups:
         self.machine = machine
         self.items: list[KernelView | Statement | None] = []
         """None where an item has joined a later one."""
-        self.reads: list[set[str]] = []
-        self.writes: list[set[str]] = []
+        self.reads: list[Set[str]] = []
+        self.writes: list[Set[str]] = []
         """What each item reads and writes."""
         self.members: list[frozenset[int]] = []
         """Which kernels of the program each item does."""
@@ -95,8 +106,8 @@ class _Groups:
         self.reader: dict[str, int] = {}
         self.shared: dict[int, tuple[KernelView, tuple[SharedLoop, ...]]] = {}
         """By the view's identity, which lasts as long as it is kept here: a group is asked about for each part that may join."""
-        self.sizes: dict[int, tuple[KernelView, tuple[int, ...] | None]] = {}
-        """What a view goes over element by element, by its identity too."""
+        self.facts: dict[int, _Facts] = {}
+        """By the view's identity, too."""
         self.choices: dict[tuple[str, str], Choice] = {}
         self.temps = temporaries(program)
         self.types = {r.into: r.type for r in main_of(program).refs}
@@ -165,12 +176,14 @@ class _Groups:
         """Both as one kernel; None where they are not kernels in normal form, or it would not pay."""
         if not (isinstance(early, KernelView) and isinstance(late, KernelView)):
             return None
-        stages = (*early.stages, *late.stages)
-        if len(stages) > self.options.max_stages or sum(map(op_cost, stages)) > self.options.max_cost:
+        if len(early.stages) + len(late.stages) > self.options.max_stages:
+            return None
+        cost = self._facts(early).cost + self._facts(late).cost
+        if cost > self.options.max_cost:
             return None
         if self._in_one_pass(early, late, members):
             fused = _joined(early, late)
-            self.sizes[id(fused)] = (fused, self._sizes(early))
+            self.facts[id(fused)] = _Facts(fused, self._facts(early).sizes, cost)
             choice = Choice(Chosen.FUSED, results((early,)), results((late,)), reason=ONE_PASS)
         else:
             fused = self._fitted(_joined(early, late))
@@ -188,14 +201,15 @@ class _Groups:
 
     def _in_one_pass(self, early: KernelView, late: KernelView, members: frozenset[int]) -> bool:
         """Both go over the same elements: no forecast is needed to see that going once is better."""
-        sizes = self._sizes(early)
-        return sizes is not None and sizes == self._sizes(late) and self._as_often(members)
+        sizes = self._facts(early).sizes
+        return sizes is not None and sizes == self._facts(late).sizes and self._as_often(members)
 
-    def _sizes(self, view: KernelView) -> tuple[int, ...] | None:
-        known = self.sizes.get(id(view))
+    def _facts(self, view: KernelView) -> _Facts:
+        known = self.facts.get(id(view))
         if known is None:
-            known = self.sizes[id(view)] = (view, pointwise_sizes(view))
-        return known[1]
+            cost = sum(map(op_cost, view.stages))
+            known = self.facts[id(view)] = _Facts(view, pointwise_sizes(view), cost)
+        return known
 
     def _as_often(self, members: frozenset[int]) -> bool:
         """All of them run in every run, or none does."""
@@ -203,7 +217,7 @@ class _Groups:
 
     def _goes_once(self, item: KernelView | Statement | None) -> bool:
         """It is a kernel that reduces nothing."""
-        return isinstance(item, KernelView) and (self._sizes(item) is not None or _reduces_nothing(item))
+        return isinstance(item, KernelView) and (self._facts(item).sizes is not None or _reduces_nothing(item))
 
     def _may_move(self, k: int, home: int) -> bool:
         """Nothing between the two items reads what item `k` writes, or writes what it touches."""
@@ -401,7 +415,7 @@ def _reduces_nothing(view: KernelView) -> bool:
     return all(map(writes_each_point, view.stages))
 
 
-def _written(item: KernelView | Statement | None) -> set[str]:
+def _written(item: KernelView | Statement | None) -> Set[str]:
     if isinstance(item, KernelView):
         return item.writes()
     return (
@@ -409,7 +423,7 @@ def _written(item: KernelView | Statement | None) -> set[str]:
     )
 
 
-def _read(item: KernelView | Statement | None) -> set[str]:
+def _read(item: KernelView | Statement | None) -> Set[str]:
     if isinstance(item, KernelView):
         return item.reads()
     return (
@@ -432,4 +446,4 @@ def _joined(a: KernelView, b: KernelView) -> KernelView:
         allocs=a.allocs + tuple(replace(r, into=rename[r.into]) for r in b.allocs),
         comment="\n".join(c for c in (a.comment, b.comment) if c),
     )
-    return unique_loops(joined)
+    return unique_loops(joined, len(a.stages))
