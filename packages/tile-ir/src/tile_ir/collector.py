@@ -13,9 +13,13 @@ from contextlib import contextmanager
 from tile_ir import forking
 
 
+MUCH = 200_000
+"""Objects whose walk takes some tens of milliseconds."""
+
+
 def _grow_old() -> None:
-    """What was made meanwhile joins the objects that are walked seldom; else all of it would be walked at once."""
-    if not gc.get_freeze_count():  # what the program has frozen for itself stays so
+    """If much was made meanwhile it joins the objects that are walked seldom; else all of it would be walked at once."""
+    if gc.get_count()[0] > MUCH and not gc.get_freeze_count():  # what the program has frozen for itself stays so
         gc.freeze()
         gc.unfreeze()
 
