@@ -55,7 +55,9 @@ class Session:
         if hasattr(config, "workerinput"):
             record.detach()
         if record.facts is None:
-            record.begin(_facts(config), [*map(DeviceFacts.of, devices), *(DeviceFacts.bare(case.device) for case in flawed)])
+            record.begin(
+                _facts(config), [*map(DeviceFacts.of, devices), *(DeviceFacts.bare(case.device) for case in flawed)]
+            )
             for case in flawed:
                 record.add(case)
         return Session(config, record, devices)
@@ -255,7 +257,9 @@ def _flawed(backend: str) -> list[Case]:
     driver = backend.partition(":")[0]
     with suppress(TileDeviceError):
         found = enumerate(flawed(driver).items())
-        return [Case(getattr(d, "id", f"{driver}:{n}"), 0, "test_device_is_whole", "failed", why) for n, (d, why) in found]
+        return [
+            Case(getattr(d, "id", f"{driver}:{n}"), 0, "test_device_is_whole", "failed", why) for n, (d, why) in found
+        ]
     return []
 
 
