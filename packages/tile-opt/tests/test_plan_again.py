@@ -12,7 +12,6 @@ from tile_ir.program.nodes import Program
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Refinement
 from tile_ir.stripe.verify import verify_block
-from tile_ir.stripe.walk import blocks_in
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.pipeline import schedule
 from tile_opt.plan.again import again

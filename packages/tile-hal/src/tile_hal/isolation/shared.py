@@ -171,7 +171,7 @@ class Arena:
         """Where these bytes are in a segment; None when they are other memory."""
         for segment in list(self.segments.values()):
             offset = address - segment.address
-            if 0 <= offset and offset + nbytes <= segment.nbytes:
+            if offset >= 0 and offset + nbytes <= segment.nbytes:
                 return Place(segment.number, offset, nbytes)
         return None
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 
 from tile_ir.stripe.affine import Affine
 
 FEW = 4
 """A vector of which no more than this share is used stands alone."""
+
+
+class Part(Enum):
+    """Which tiles of a segment run, where the loops around a loop decide how much of it does."""
+
+    ALL = "all"
+    """Nothing is decided for a whole tile."""
+    WHOLE = "whole"
+    """Those of which every iteration runs."""
+    CUT = "cut"
+    """The others, their lanes masked."""
+    SINGLY = "singly"
+    """The others, one iteration after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +37,7 @@ class Segment:
     count: int
     size: int
     past: int = 0
+    part: Part = Part.ALL
 
     @property
     def stop(self) -> int:
@@ -84,6 +99,22 @@ def cover_masked(start: int, stop: int, tile: int, lanes: int) -> tuple[Segment,
     return (*parts, Segment(start, 1, left + rest + past, past))
 
 
+def cover_parts(extent: int, within: tuple[int, int], tile: int, lanes: int, others: Part) -> tuple[Segment, ...]:
+    """Tiles of which every iteration runs, as it does `within` [low, high) anyway; the others; then what remains.
+
+    Remainders are masked where the others are, else run one iteration after the other.
+    """
+    full, rest = divmod(extent, tile)
+    low, high = min(full, -(-within[0] // tile)), min(full, within[1] // tile)
+    pieces = ((0, full, Part.WHOLE), (0, low, others), (max(low, high), full, others))
+    parts = [Segment(a * tile, b - a, tile, part=part) for a, b, part in pieces if b > a]
+    if not rest:
+        return tuple(parts)
+    if others is Part.CUT:
+        return (*parts, *cover_masked(full * tile, extent, tile, lanes))
+    return (*parts, Segment(full * tile, rest, 1))
+
+
 def short_vector(rest: int, lanes: int) -> int:
     """Lanes of the shortest vector that holds `rest` iterations, of halves of `lanes`."""
     while lanes % 2 == 0 and rest <= lanes // 2:
@@ -115,6 +146,12 @@ def interior(name: str, constraints: tuple[Affine, ...], extents: Mapping[str, i
         else:
             high = min(high, rest // -c + 1)
     return (low, high) if low < high else (0, 0)
+
+
+def fills_vectors(name: str, constraints: tuple[Affine, ...], extents: Mapping[str, int], lanes: int) -> bool:
+    """Most of a loop's iterations, and a vector of them at least, run whatever the other loops do."""
+    low, high = interior(name, constraints, extents)
+    return high - low >= min(extents[name], max(lanes, extents[name] // 2))
 
 
 def decided(

@@ -15,6 +15,7 @@ from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind, Index, Order, Refinement
 
 from tile_opt.kernel.regroup import drop_unit_loops, share, unique_loops
+from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.unify import shared_loops
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -90,7 +91,7 @@ def _cycles(view: KernelView, machine: Machine) -> Iterator[float]:
     ranges = view.ranges
     walks = any(s.loops for s in view.stages)
     for stage in view.stages:
-        lane = shared or next((i for i in reversed(stage.loops) if _row_lanes(view, stage, i)), None)
+        lane = shared or next((i for i in reversed(stage.loops) if _row_lanes(view, stage, i, width)), None)
         each = _iteration_cycles(view, stage, lane, width, machine)
         hidden = HIDDEN if lane is None and walks and not stage.loops else 1
         yield points(stage, ranges) / (width if lane is not None else 1) * each * hidden
@@ -152,13 +153,11 @@ def _takes_lanes(view: KernelView, loop: Index, width: int) -> bool:
     return True
 
 
-def _row_lanes(view: KernelView, stage: Stage, loop: Index) -> bool:
+def _row_lanes(view: KernelView, stage: Stage, loop: Index, width: int) -> bool:
     """The stage walks memory side by side along its own loop; what it aggregates there is one cell."""
-    if (
-        loop.order is not Order.FREE
-        or loop.bind is not Bind.NONE
-        or any(loop.name in c.names for c in stage.constraints)
-    ):
+    if loop.order is not Order.FREE or loop.bind is not Bind.NONE:
+        return False
+    if not fills_vectors(loop.name, stage.constraints, view.ranges, width):
         return False
     steps = [(u, flat_stride(view, u, loop.name)) for u in stage.uses]
     if any(step not in (0, 1) for _, step in steps) or not any(step for _, step in steps):

@@ -13,6 +13,7 @@ from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Location
 
+from tile_opt.kernel.segments import Part
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Across, Edge, Plan, Staging
@@ -81,7 +82,8 @@ class _Build:
         levels = [entry for entry in levels[:-1] if entry[1] < extent] + levels[-1:]
         size = min(levels[-1][1], self._padded(name, extent, binding)) if levels else extent
         segments = segments_of(self.view, self.plan, name, size, binding)
-        tiling = Tiling(name, segments, levels[-1][2] if levels else name, size=size)
+        single = claim(f"{name}_s", self.taken) if any(s.part is Part.SINGLY for s in segments) else ""
+        tiling = Tiling(name, segments, levels[-1][2] if levels else name, size=size, single=single)
         return Loop(extent, tuple(levels), tiling, binding)
 
     def _padded(self, name: str, extent: int, binding: Binding | None) -> int:
@@ -223,7 +225,7 @@ class _Build:
         if vector is not None and is_copy(stage) and scattered(stage, vector, around):
             made = transposed(stage, vector, bindings[vector].lanes, claim(f"{stage.name}_tile", self.taken), around)
             if made is not stage:
-                return made
+                return each_stage(made, lines_filled, around) if isinstance(made, Nest) else made
         mine = across(stage, bindings, around)
         order = [c.loop for level in self.plan.levels if level.bind in LANE_BINDS for c in level.covers]
         if mine is not bindings:

@@ -6,10 +6,12 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import (
+    Part,
     Segment,
     cover,
     cover_exactly,
     cover_masked,
+    cover_parts,
     cover_vectors,
     decided,
     interior,
@@ -30,11 +32,21 @@ def segments_of(view: KernelView, plan: Plan, loop: str, size: int, binding: Bin
     vector = binding is not None and binding.bind is Bind.VECTOR
     constraints = () if edge is Edge.MASK and not vector else constraints_on(view, loop)
     if binding is not None and vector:
+        if _is_cut_outside(view, loop, constraints):
+            others = Part.CUT if edge is Edge.MASK else Part.SINGLY
+            within = interior(loop, constraints, view.ranges)
+            return cover_parts(extent, within, size, binding.lanes, others)
         return _vectors(loop, constraints, view.ranges, size, binding.lanes, edge)
     tiles = cover(0, extent, size)
     if binding is None or not constraints:
         return tiles
     return tuple(s for s, _ in split_edges(tiles, *interior(loop, constraints, view.ranges)))
+
+
+def _is_cut_outside(view: KernelView, loop: str, constraints: tuple[Affine, ...]) -> bool:
+    """The kernel's loops alone decide how much of a stage's loop runs."""
+    shared = {i.name for i in view.loops}
+    return loop not in shared and len(set(constraints)) == 1 and shared.issuperset({*constraints[0].names} - {loop})
 
 
 def constraints_on(view: KernelView, loop: str) -> tuple[Affine, ...]:

@@ -67,8 +67,8 @@ class SplitReduction(Rewrite):
         if domain is None:
             return None
         wanted = self._chunks(op, domain, types)
-        several = len(domain.ranges) if self.units else 1
-        sizes = _chunk_sizes(op, domain, types, wanted, several) if wanted > 1 else {}
+        order = _reductions(op, domain, types, wanted if self.units else 1) if wanted > 1 else []
+        sizes = _chunk_sizes(domain, order, wanted)
         return _partial(op, domain, sizes, claim(f"{op.name}_partial", taken)) if sizes else None
 
     def _chunks(self, op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
@@ -110,13 +110,11 @@ def _contiguous_reduction(op: Contraction, domain: FlatDomain, types: dict[str, 
     return False
 
 
-def _chunk_sizes(
-    op: Contraction, domain: FlatDomain, types: dict[str, TensorType], wanted: int, most: int
-) -> dict[str, int]:
-    """Iterations per chunk of at most `most` reduction indexes: the outermost one, and others where it is too short."""
+def _chunk_sizes(domain: FlatDomain, order: list[str], wanted: int) -> dict[str, int]:
+    """Iterations per chunk of reduction indexes: the first of them, and others where it is too short."""
     sizes: dict[str, int] = {}
     ranges = dict(zip(domain.names, domain.ranges, strict=True))
-    for index in _reductions(op, domain, types, wanted)[:most]:
+    for index in order:
         if wanted < 2:
             break
         sizes[index] = _chunk_size(ranges[index], min(wanted, ranges[index]))
@@ -124,8 +122,8 @@ def _chunk_sizes(
     return sizes
 
 
-def _reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType], wanted: int) -> list[str]:
-    """Reduction indexes, those with enough iterations first, of them those with the largest stride."""
+def _reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType], enough: int) -> list[str]:
+    """Reduction indexes, those with `enough` iterations first, of them those with the largest stride."""
     outputs = {name for form in domain.output for name in form.names}
     tied = {name for constraint in domain.constraints for name in constraint.names}
     ranges = {n: r for n, r in zip(domain.names, domain.ranges, strict=True) if n not in outputs | tied and r > 1}
@@ -136,13 +134,13 @@ def _reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType
             for name, step in zip(domain.names, steps, strict=True):
                 if name in reach:
                     reach[name] = max(reach[name], abs(step))
-    return sorted(ranges, key=lambda n: (min(ranges[n], wanted), reach[n], n), reverse=True)
+    return sorted(ranges, key=lambda n: (min(ranges[n], enough), reach[n], n), reverse=True)
 
 
 def _chunk_size(extent: int, wanted: int) -> int:
-    """Iterations per chunk: a divisor of the extent where one is near, so that no chunk is ragged."""
-    least = -(-extent // wanted)
-    return next((size for size in range(least, min(2 * least, extent) + 1) if extent % size == 0), least)
+    """Iterations per chunk, of `wanted` chunks or up to half as many: those whose last chunk lacks least."""
+    sizes = (-(-extent // count) for count in range(wanted, wanted // 2, -1))
+    return min(sizes, key=lambda size: -extent % size)
 
 
 def _partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: str) -> tuple[Contraction, Contraction]:

@@ -1,7 +1,8 @@
 """merge: turn two loops that walk memory as one into a single longer loop.
 
-Loops a and b merge when every buffer that one of them subscripts has them, plainly and in full, in
-neighbouring dimensions. The two dimensions become one, so a whole contiguous tensor ends up as one loop.
+Loops a and b merge when every buffer that one of them subscripts has them in neighbouring dimensions, b plainly and in
+full, a plainly or within blocks that other loops choose. The two dimensions become one, so a whole contiguous tensor
+ends up as one loop, and so does a chunk of its rows.
 """
 
 from __future__ import annotations
@@ -57,8 +58,10 @@ def _merge_dims(view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index)
     if not (_free(a) and _free(b)):
         return None
     dims: dict[str, tuple[int, int]] = {}
+    if not _only_bounds(view.constraints, a.name, b.name):
+        return None
     for stage in stages:
-        if _tied(stage, a.name) or _tied(stage, b.name):
+        if _tied(stage, a.name, b.name):
             return None
         for use in stage.uses:
             found = _neighbours(use, view.type_of(use.buffer), a, b)
@@ -72,25 +75,45 @@ def _free(index: Index) -> bool:
     return index.order is Order.FREE and index.bind is Bind.NONE and index.value is None
 
 
-def _tied(stage: Stage, name: str) -> bool:
-    """The loop appears outside of subscripts: in a constraint, a guard, an index value or an indirect access."""
-    outside = replace(stage, uses=())
-    return name in outside.names()
+def _tied(stage: Stage, a: str, b: str) -> bool:
+    """One of the loops appears outside of subscripts and of constraints that bound a alone: as an index value, say."""
+    outside = replace(stage, uses=(), constraints=()).names()
+    return not _only_bounds(stage.constraints, a, b) or a in outside or b in outside
+
+
+def _only_bounds(constraints: tuple[Affine, ...], a: str, b: str) -> bool:
+    """What the constraints say of the two loops are bounds of a."""
+    return all(abs(c.coefficient(a)) <= 1 and b not in c.names for c in constraints)
+
+
+def _bound(constraint: Affine, a: Index, b: Index) -> Affine:
+    """A bound of a, as one of the loop over both."""
+    sign = constraint.coefficient(a.name)
+    if not sign:
+        return constraint
+    rest = (constraint - Affine.var(a.name, sign)) * b.range
+    return rest + Affine.var(b.name, sign) + (b.range - 1 if sign < 0 else 0)
 
 
 def _neighbours(use: Use, whole: TensorType, a: Index, b: Index) -> tuple[int, int] | None:
-    """Dimensions of a and b when they are plain, full and adjacent; (-1, -1) when neither occurs; else None."""
+    """Dimensions of a and b where b's is full and the next one; (-1, -1) when neither occurs; else None."""
     at = [d for d, f in enumerate(use.forms) if a.name in f.names or b.name in f.names]
     if not at:
         return (-1, -1)
     if len(at) != 2:
         return None
     first, second = at
-    plain = use.forms[first] == Affine.var(a.name) and use.forms[second] == Affine.var(b.name)
-    full = whole.sizes[first] == a.range and whole.sizes[second] == b.range
+    plain = _in_blocks(use.forms[first], a) and use.forms[second] == Affine.var(b.name)
+    full = whole.sizes[second] == b.range
     packed = whole.strides[first] == whole.strides[second] * b.range
     between = all(whole.sizes[d] == 1 for d in range(first + 1, second))
     return (first, second) if plain and full and packed and between else None
+
+
+def _in_blocks(form: Affine, loop: Index) -> bool:
+    """The loop walks a dimension, or the blocks of it that other loops choose."""
+    others = [c for n, c in form.terms if n != loop.name]
+    return form.coefficient(loop.name) == 1 and form.const == 0 and all(c % loop.range == 0 for c in others)
 
 
 def _merged(view: KernelView, a: Index, b: Index, dims: dict[str, tuple[int, int]], stage: Stage | None) -> KernelView:
@@ -100,23 +123,28 @@ def _merged(view: KernelView, a: Index, b: Index, dims: dict[str, tuple[int, int
         return tuple(loop if i.name == b.name else i for i in loops if i.name != a.name)
 
     def moved(s: Stage) -> Stage:
-        uses = tuple(_merged_use(u, dims.get(u.buffer)) for u in s.uses)
-        return replace(s, uses=uses, loops=joined(s.loops) if stage is not None else s.loops)
+        uses = tuple(_merged_use(u, dims.get(u.buffer), a, b) for u in s.uses)
+        constraints = tuple(_bound(c, a, b) for c in s.constraints)
+        return replace(s, uses=uses, constraints=constraints, loops=joined(s.loops) if stage is not None else s.loops)
 
     stages = tuple(moved(s) if stage is None or s is stage else s for s in view.stages)
     return replace(
         view,
         loops=joined(view.loops) if stage is None else view.loops,
+        constraints=tuple(_bound(c, a, b) for c in view.constraints),
         stages=stages,
         refs=tuple(_merged_ref(r, dims.get(r.into)) for r in view.refs),
         allocs=tuple(_merged_ref(r, dims.get(r.into)) for r in view.allocs),
     )
 
 
-def _merged_use(use: Use, dims: tuple[int, int] | None) -> Use:
+def _merged_use(use: Use, dims: tuple[int, int] | None, a: Index, b: Index) -> Use:
     if dims is None:
         return use
-    return replace(use, forms=tuple(Affine() if d == dims[0] else f for d, f in enumerate(use.forms)))
+    first, second = dims
+    blocks = (use.forms[first] - Affine.var(a.name)) * b.range
+    new = {first: Affine(), second: blocks + Affine.var(b.name)}
+    return replace(use, forms=tuple(new.get(d, f) for d, f in enumerate(use.forms)))
 
 
 def _merged_ref(ref: Refinement, dims: tuple[int, int] | None) -> Refinement:

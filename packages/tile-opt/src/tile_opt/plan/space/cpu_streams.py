@@ -6,8 +6,9 @@ from math import ceil, prod
 
 from tile_ir.stripe.nodes import Bind, Order
 
+from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.view import Stage, Use
-from tile_opt.kernel.work import is_elementwise, merged_use, nbytes
+from tile_opt.kernel.work import is_elementwise, merged_use, nbytes, op_cost
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu_facts import Facts, crowding, filled, is_recurrence, vector_ops
 from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
@@ -17,6 +18,8 @@ MAX_STREAM_VECTORS = 16
 MAX_UNROLL = 16
 MAX_OPS = 32
 """Operations of straight-line code in which neighbouring vectors are computed together."""
+STRAIGHT = 64
+"""Operations of straight-line code in which vectors of a row are computed together: math functions count as twelve."""
 DEPTH = 8
 """Rows of a large operand that are walked side by side."""
 MAX_ROWS = 4
@@ -329,7 +332,7 @@ def _row_tile(facts: Facts, stage: Stage, most: int) -> dict[str, int]:
     loop = row_loop(facts, stage) if facts.lanes > 1 else None
     if loop is None:
         return {}
-    copies = most if merged_use(stage) is not None else 1
+    copies = most if merged_use(stage) is not None else max(1, min(most, STRAIGHT // max(1, op_cost(stage))))
     while copies > 1 and facts.extents[loop] < copies * facts.lanes:
         copies //= 2
     return {loop: copies * facts.lanes}
@@ -341,7 +344,7 @@ def row_loop(facts: Facts, stage: Stage) -> str | None:
     for loop in reversed(stage.loops):
         if loop.range < 2 or loop.order is not Order.FREE or loop.bind is not Bind.NONE:
             continue
-        if any(loop.name in c.names for c in stage.constraints):
+        if not fills_vectors(loop.name, stage.constraints, facts.extents, facts.lanes):
             continue
         strides = [(u, facts.stride(u, loop.name)) for u in stage.uses]
         if any(stride not in (0, 1) for _, stride in strides) or all(stride == 0 for _, stride in strides):

@@ -8,6 +8,7 @@ from math import prod
 
 from tile_ir.stripe.nodes import Bind
 
+from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import nbytes
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
@@ -84,7 +85,8 @@ def _vector_loops(facts: Facts) -> Iterator[str]:
     for name in facts.main.loop_names:
         strides = [o.strides.get(name, 0) for o in facts.operands]
         whole = all(s in (0, 1) for s in strides) and any(strides)
-        if whole and facts.is_free(name, facts.main) and name not in facts.constrained:
+        open_ = fills_vectors(name, facts.main.constraints, facts.extents, facts.lanes)
+        if whole and facts.is_free(name, facts.main) and open_:
             yield name
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index
 
-from tile_opt.kernel.segments import Segment
+from tile_opt.kernel.segments import Part, Segment
 from tile_opt.kernel.view import Stage
-from tile_opt.plan.tree import Nest, Node, Ranges, spans, substitute
+from tile_opt.plan.tree import Nest, Node, Ranges, nests_of, spans, stages_of, substitute
 
 ZERO = Affine()
 
@@ -30,6 +30,8 @@ class Tiling:
 
     size: int = 1
     """Iterations of a whole tile: blocks hold a multiple of them."""
+    single: str = ""
+    """The loop over the iterations of a tile that run one after the other."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -73,13 +75,18 @@ def _sibling(nest: Nest, tiling: Tiling, segment: Segment, before: int, ranges: 
     loops, position, limits = _position(tiling, segment, before)
     known = {**ranges, **spans(loops)}
     limits = tuple(c for c in limits if c.bounds(known)[0] < 0)
-    form = Affine((), segment.start) - tiling.base
+    first = Affine((), segment.start) - tiling.base
     if segment.count > 1:
-        form = form + (position + -before) * segment.size
-    if segment.size > 1:
-        form = form + Affine.var(tiling.loop)
+        first = first + (position + -before) * segment.size
+    made = _part(inner, tiling, segment, first, ranges)
+    if made is None:
+        return None
+    inner, decision = made
+    limits += decision
+    name = tiling.single if segment.part is Part.SINGLY else tiling.loop
+    form = first + Affine.var(name) if segment.size > 1 else first
     kept = tuple(
-        replace(i, range=segment.size) if i.name == tiling.loop else i
+        replace(i, name=name, range=segment.size) if i.name == tiling.loop else i
         for i in nest.loops
         if i.name != tiling.loop or segment.size > 1
     )
@@ -89,6 +96,52 @@ def _sibling(nest: Nest, tiling: Tiling, segment: Segment, before: int, ranges: 
     own = {i.name for i in loops}
     guard = tuple(c for c in limits if not own.intersection(c.names))
     return Nest(nest.name, loops, (inner,), tuple(c for c in limits if c not in guard), guard)
+
+
+def _part(
+    nest: Nest, tiling: Tiling, segment: Segment, first: Affine, ranges: Ranges
+) -> tuple[Nest, tuple[Affine, ...]] | None:
+    """What runs of the segment's part, and the condition on tiles that start at `first` that they are in it.
+
+    Where the loops around decide nothing, all tiles count as whole.
+    """
+    if segment.part is Part.ALL:
+        return nest, ()
+    limits = {c for c in _constraints(nest) if tiling.loop in c.names}
+    if len(limits) != 1 or not set(ranges).issuperset({n for c in limits for n in c.names} - {tiling.loop}):
+        return (nest, ()) if segment.part is Part.WHOLE else None
+    (limit,) = limits
+    worst = segment.size - 1 if limit.coefficient(tiling.loop) < 0 else 0
+    whole = limit.substitute({tiling.loop: first + worst})
+    if segment.part is Part.WHOLE:
+        return _without(nest, limit), (whole,)
+    return nest, (whole * -1 + -1,)
+
+
+def _constraints(nest: Nest) -> Iterator[Affine]:
+    """Of the tree and its stages."""
+    for inner in nests_of(nest):
+        yield from inner.constraints
+    for stage in stages_of(nest):
+        yield from stage.constraints
+
+
+def _without(nest: Nest, constraint: Affine) -> Nest:
+    """The tree where the constraint holds."""
+
+    def kept(constraints: tuple[Affine, ...]) -> tuple[Affine, ...]:
+        return tuple(c for c in constraints if c != constraint)
+
+    body: list[Node] = []
+    for node in nest.body:
+        match node:
+            case Nest():
+                body.append(_without(node, constraint))
+            case Stage():
+                body.append(replace(node, constraints=kept(node.constraints)))
+            case _:
+                body.append(node)
+    return replace(nest, body=tuple(body), constraints=kept(nest.constraints))
 
 
 def _position(tiling: Tiling, segment: Segment, before: int) -> tuple[tuple[Index, ...], Affine, tuple[Affine, ...]]:

@@ -1,0 +1,102 @@
+"""Reductions over any axes: split into chunks that no size divides, they keep their meaning and run across lanes."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from contraction_samples import contraction, p
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from program_samples import random_inputs
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Param, Program, TensorType
+from tile_ir.semtree.verify import OPTIONAL_NODES
+from tile_ir.stripe.interpret import run
+from tile_ir.stripe.nodes import Bind, Block
+from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_lang.evaluate import evaluate
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.pipeline import Scheduled, schedule
+from tile_opt.program import SplitReduction
+from tile_opt.translate import to_stripe
+
+PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))
+SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+AGGREGATIONS = (Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN)
+LONG = 4096
+"""Points from which on a kernel has to use lanes."""
+
+
+def processor(masks: bool) -> Target:
+    return Target(
+        "tiny",
+        HardwareSettings(vector_bytes=16, registers=16, cores=4, masks=masks),
+        nodes=OPTIONAL_NODES,
+        passes=PASSES,
+    )
+
+
+def reduction(agg: Aggregation, shape: tuple[int, ...], over: frozenset[int]) -> Program:
+    """Of one operand over the axes `over`."""
+    indexes = [p(**{name: 1}) for name in "ijkl"[: len(shape)]]
+    kept = [a for a in range(len(shape)) if a not in over]
+    made = contraction(([indexes[a] for a in kept], [shape[a] for a in kept]), (indexes, list(shape)), agg=agg)
+    return Program("reduction", (Param("A", TensorType(DType.FLOAT32, shape)),), (made,), (("O", "O"),))
+
+
+@st.composite
+def reductions(draw: st.DrawFn, most: int) -> Program:
+    shape = tuple(draw(st.lists(st.integers(1, most), min_size=1, max_size=4)))
+    over = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    return reduction(draw(st.sampled_from(AGGREGATIONS)), shape, frozenset(over))
+
+
+def scheduled(program: Program, masks: bool, chunk: int) -> Scheduled:
+    split = SplitReduction(chunk_points=chunk, max_chunks=8, long=chunk)
+    return schedule(to_stripe(split.apply(program)), processor(masks), verify=True)
+
+
+@given(program=reductions(most=9), masks=st.booleans())
+@SETTINGS
+def test_chunks_that_no_size_divides_keep_the_meaning(program: Program, masks: bool) -> None:
+    made = scheduled(program, masks, 4).program
+    inputs = random_inputs(program)
+    np.testing.assert_allclose(run(made, inputs)["O"], evaluate(program, inputs)["O"], rtol=1e-5, atol=1e-5)
+
+
+@given(program=reductions(most=500), masks=st.booleans())
+@SETTINGS
+def test_long_reductions_run_across_lanes(program: Program, masks: bool) -> None:
+    made = scheduled(program, masks, LONG)
+    for decision in made.decisions.values():
+        if prod(decision.view.ranges.values()) >= LONG:
+            assert decision.plan.bound(Bind.VECTOR), decision.remarks
+
+
+@pytest.mark.parametrize("masks", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "over"),
+    [((102_587,), {0}), ((1, 102_587), {1}), ((7, 10_007), {1}), ((382, 875), {0, 1}), ((9, 7891, 3), {1, 2})],
+)
+def test_ragged_chunks_leave_few_points_to_scalars(shape: tuple[int, ...], over: set[int], masks: bool) -> None:
+    made = scheduled(reduction(Aggregation.SUM, shape, frozenset(over)), masks, LONG)
+    wide, narrow = (
+        sum(counts)
+        for counts in zip(*(points(k) for k in kernels_of(made.program) if isinstance(k, Block)), strict=True)
+    )
+    assert wide >= prod(shape) * 0.9
+    assert narrow < prod(shape) * 0.2
+
+
+def points(block: Block, times: int = 1, wide: bool = False) -> tuple[int, int]:
+    """Iterations of the innermost blocks across lanes, and those one by one; those that constraints leave out count, too."""
+    loops = [i for i in block.indexes if i.value is None]
+    times *= prod(i.range for i in loops)
+    wide = wide or any(i.bind is Bind.VECTOR for i in loops)
+    inner = [points(b, times, wide) for b in block.body if isinstance(b, Block)]
+    if not inner:
+        return (times, 0) if wide else (0, times)
+    return sum(w for w, _ in inner), sum(n for _, n in inner)

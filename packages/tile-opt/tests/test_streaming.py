@@ -1,0 +1,37 @@
+"""Stores past the caches: only of whole lines, whatever the kernel that stores."""
+
+from __future__ import annotations
+
+import pytest
+from contraction_samples import contraction, p
+from tile_ir.dtype import DType
+from tile_ir.machine import Machine, VectorUnit
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Param, Program, TensorType
+from tile_ir.semtree.verify import OPTIONAL_NODES
+from tile_ir.stripe.printer import print_program
+from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_opt.pipeline import optimize
+from tile_opt.translate import to_stripe
+
+PASSES = tuple(PassConfig(n) for n in ("fuse", "merge", "stream", "schedule_kernels"))
+PROCESSOR = Target(
+    "small",
+    HardwareSettings(vector_bytes=64, registers=32, l3_bytes=1 << 14),
+    nodes=OPTIONAL_NODES,
+    passes=PASSES,
+    machine=Machine(vector=VectorUnit(registers=32, bytes=64)),
+)
+
+
+def transpose(rows: int, columns: int) -> Program:
+    i, j = p(i=1), p(j=1)
+    made = contraction(([i, j], [rows, columns]), ([j, i], [columns, rows]), agg=Aggregation.ASSIGN)
+    return Program("transpose", (Param("A", TensorType(DType.FLOAT32, (columns, rows))),), (made,), (("O", "O"),))
+
+
+@pytest.mark.parametrize("rows", [512, 1000])
+@pytest.mark.parametrize(("columns", "streams"), [(64, True), (16, True), (27, False), (30, False), (100, False)])
+def test_a_transpose_streams_whole_lines_only(rows: int, columns: int, streams: bool) -> None:
+    made = optimize(to_stripe(transpose(rows, columns)), PROCESSOR)
+    assert ('hint="streaming"' in print_program(made)) == streams
