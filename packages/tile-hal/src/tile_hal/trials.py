@@ -21,7 +21,7 @@ from typing import Any, cast
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.settings import Settings
 
-from tile_hal.disk_cache import DiskCache, disk_cache, sources
+from tile_hal.disk_cache import PLUGINS, DiskCache, disk_cache, sources
 from tile_hal.interfaces import HAL_API
 from tile_hal.reports import PluginReport, plain
 
@@ -108,7 +108,7 @@ class _Memory:
     def __init__(self, subject: str) -> None:
         settings = Settings.from_environment()
         self._key = hashlib.sha256(f"plugins {sys.prefix} {subject}".encode()).hexdigest()
-        self._reads: DiskCache | None = None if settings.cache == "off" else disk_cache(settings)
+        self._reads: DiskCache | None = None if settings.cache == "off" else disk_cache(settings, PLUGINS)
         self._writes = settings.cache == "on"
 
     def recall(self) -> dict[str, Any] | None:
