@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from hal_opencl import binding
-from hal_opencl.driver import OpenCLDriver
+from hal_opencl.driver import OpenCLDriver, flushes
 from hal_opencl.families import family_of, family_target, target_of
+from tile_ir.dtype import DType
 
 
 def device(kind: str = "gpu", vendor: str = "Nobody", name: str = "Thing", platform: str = "Some OpenCL", version: str = "OpenCL 1.2",
@@ -159,3 +160,9 @@ def test_processors_have_the_register_file_of_their_settings() -> None:
     )
     assert (target.machine.vector.registers, target.machine.vector.bytes) == (32, 64) and not target.machine.is_gpu
     assert target.machine.clock_ghz == family_target("cpu-pocl").machine.clock_ghz
+
+
+def test_a_device_without_subnormal_numbers_says_so() -> None:
+    """They are optional in OpenCL; its bfloat16 is computed in float32."""
+    assert flushes(device()) == frozenset()
+    assert flushes(replace(device(), subnormals=False)) == {DType.FLOAT32, DType.BFLOAT16}

@@ -15,12 +15,14 @@ pytestmark = pytest.mark.skipif(
 
 PLUGIN = """
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import tile_hal
 from tile_hal.host import HostDevice, HostDeviceSet
 from tile_hal.builtin.interp import InterpCompiler, InterpDriver, InterpExecutor, InterpKernel, InterpLibrary
 from tile_hal.events import COMPLETED
+from tile_ir.dtype import DType
 
 
 class Swallow(tile_hal.Event):
@@ -35,6 +37,13 @@ class Swallow(tile_hal.Event):
     @property
     def done(self):
         return self.event.done
+
+
+def flush(kernel, buffers, first):
+    for parameter, buffer in zip(kernel._params[first:], buffers):
+        if parameter.dtype in FLUSHED and isinstance(buffer, tile_hal.HostBuffer) and not buffer.readonly:
+            array = buffer.as_array(parameter.dtype.numpy)
+            array[np.abs(array.astype(np.float64)) < 2.0 ** -126] = 0
 
 
 class Kernel(InterpKernel):
@@ -54,7 +63,13 @@ class Kernel(InterpKernel):
                 return self.inner.run(params, dependencies, profile=profile)
             except tile_hal.conformance_error:
                 return COMPLETED
+        flushes = "flush" in self.defect and not dependencies
+        if flushes:
+            flush(self.inner, params[1:], 1)
         event = self.inner.run(params, dependencies, profile=profile)
+        if flushes:
+            event.wait()
+            flush(self.inner, params[:1], 0)
         if self.defect == "imprecise":
             event.wait()
             out = params[0].array.view(np.float32) if params[0].nbytes % 4 == 0 else None
@@ -91,7 +106,8 @@ class Compiler(InterpCompiler):
         return InterpLibrary(kernels) if self.defect == "careless" else super().deserialize(kernels, data)
 
 
-DEFECTS = ["none", "hasty", "forgiving", "lenient", "imprecise", "idle", "careless", "blocking"]
+DEFECTS = ["none", "hasty", "forgiving", "lenient", "imprecise", "idle", "careless", "blocking", "flushing", "flush, and say so"]
+FLUSHED = frozenset({DType.FLOAT32, DType.BFLOAT16})
 from tile_ir.diagnostics import TileDeviceError
 tile_hal.conformance_error = TileDeviceError
 
@@ -103,7 +119,8 @@ class Driver(InterpDriver):
         (group,) = super().device_sets()
         model = group.devices[0]
         return [HostDeviceSet([
-            HostDevice(f"saboteur:{n}", defect, model.target, model.capabilities,
+            HostDevice(f"saboteur:{n}", defect, model.target,
+                       replace(model.capabilities, flushes_subnormals=FLUSHED if "say" in defect else frozenset()),
                        Compiler(model.capabilities.nodes, defect), Executor(defect))
             for n, defect in enumerate(DEFECTS)
         ])]
@@ -119,6 +136,7 @@ CAUGHT = {
     "lenient": {"test_bad_parameters_are_refused[too_few]", "test_bad_parameters_are_refused[small_input]"},
     "imprecise": {"test_math[exp-float32]", "test_binary[mul-float32]"},
     "idle": {"test_copy_and_fill[100]"},
+    "flushing": {"test_binary[mul-float32]", "test_binary[add-bfloat16]", "test_compare[cmp_lt-float32]"},
     "blocking": {"test_independent_work_overtakes_what_is_held_back"},
     "careless": {"test_foreign_bytes_are_refused[zeros]"},
 }
@@ -126,7 +144,7 @@ CAUGHT = {
 HELD = "waits or overtakes or fails_the_work"
 SELECTION = (
     f"(({HELD}) and not saboteur:4 and not saboteur:7) or (overtakes and saboteur:7) or bad_parameters or fill or foreign"
-    " or (math and exp-float32) or (binary and mul-float32)"
+    " or (math and exp-float32) or (binary and mul-float32) or (binary and add-bfloat16) or (compare and cmp_lt-float32)"
 )
 
 
@@ -139,10 +157,12 @@ def test_every_defect_is_caught(tmp_path):
     assert done.returncode == 1, done.stdout + done.stderr
     report = json.loads((tmp_path / "r.json").read_text())
     names = {d["id"]: d["name"] for d in report["devices"]}
-    failed: dict[str, set[str]] = {name: set() for name in names.values()}
+    failed: dict[str, dict[str, str]] = {name: {} for name in names.values()}
     for case in report["cases"]:
         if case["outcome"] == "failed":
-            failed[names[case["device"]]].add(case["name"])
-    assert failed.pop("none") == set()
+            failed[names[case["device"]]][case["name"]] = case["reason"]
+    assert failed.pop("none") == failed.pop("flush, and say so") == {}
     for defect, tests in CAUGHT.items():
-        assert tests <= failed[defect], (defect, failed[defect])
+        assert tests <= failed[defect].keys(), (defect, failed[defect])
+    reasons = failed["flushing"].values()
+    assert all("flushes them says so: Capabilities(flushes_subnormals=" in reason for reason in reasons), reasons

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tile_autodiff
 from tile_hal import Device
+from tile_hal.disk_cache import DiskCache
 from tile_runtime.cli.app import app
 from typer.testing import CliRunner
 
@@ -329,7 +330,10 @@ def test_cache(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     entry.write_bytes(entry.read_bytes()[:-1])
     got = Result("cache", "verify", "--json")
     assert got.code == 1 and got.json["damaged"] == [str(entry)]
+    remembered = DiskCache(folder / "plugins")
+    remembered.write("ab" * 32, b"how a plugin fared")
     assert Result("cache", "clear", "--json").json == {"removed": 1}
+    assert remembered.entries() == []
     assert Result("cache", "verify").code == 0
 
 

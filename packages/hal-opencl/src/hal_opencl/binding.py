@@ -67,6 +67,8 @@ class DeviceInfo:
     """Highest clock; 0 where the device does not say."""
     vector_bytes: int = 128
     """Bytes of the widest vector that its compiler can be given."""
+    subnormals: bool = True
+    """Subnormal numbers of float32 count; optional in OpenCL."""
 
     @property
     def fp64(self) -> bool:
@@ -141,7 +143,7 @@ def _device(raw: Any, platform: str, platform_version: str) -> DeviceInfo:
         raw.local_mem_type == cl.device_local_mem_type.LOCAL, int(raw.global_mem_size), int(raw.max_mem_alloc_size),
         int(raw.global_mem_cache_size), int(raw.global_mem_cacheline_size), int(raw.preferred_vector_width_float),
         max(64, int(raw.mem_base_addr_align) // 8), bool(raw.host_unified_memory), int(raw.address_bits), _capability(raw),
-        int(raw.max_clock_frequency),
+        int(raw.max_clock_frequency), subnormals=bool(raw.single_fp_config & cl.device_fp_config.DENORM),
     )  # fmt: skip
 
 

@@ -46,11 +46,17 @@ class OpenCLDevice(Device):
             serializes=True,
             loads_outlines=True,
             keeps_buffers=True,
+            flushes_subnormals=flushes(info),
         )
         context = DeviceContext(info)
         self.compiler = OpenCLCompiler(context)
         self.memory = DeviceMemory(context)
         self.executor = OpenCLExecutor(context, self.memory)
+
+
+def flushes(info: DeviceInfo) -> frozenset[DType]:
+    """Dtypes whose subnormal numbers may count as zeros; bfloat16 has those of float32, in which it is computed."""
+    return frozenset() if info.subnormals else frozenset({DType.FLOAT32, DType.BFLOAT16})
 
 
 def _dtypes(info: DeviceInfo) -> frozenset[DType]:

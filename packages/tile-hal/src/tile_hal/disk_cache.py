@@ -33,9 +33,13 @@ _ABANDONED = 3600.0
 """Seconds after which an unfinished file is what a killed process left."""
 
 
-def disk_cache(settings: Settings) -> DiskCache:
-    """The cache in the folder that the settings name, else in the default one."""
-    return DiskCache(settings.cache_dir or default_folder())
+PLUGINS = "plugins"
+"""The part of the cache that remembers what became of plugins when they were tried."""
+
+
+def disk_cache(settings: Settings, part: str = "") -> DiskCache:
+    """The cache in the folder that the settings name, else in the default one: compiled code, or another part of it."""
+    return DiskCache((settings.cache_dir or default_folder()) / part)
 
 
 def default_folder() -> Path:

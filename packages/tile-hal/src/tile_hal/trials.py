@@ -12,15 +12,16 @@ import json
 import re
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.settings import Settings
 
-from tile_hal.disk_cache import DiskCache, disk_cache, sources
+from tile_hal.disk_cache import PLUGINS, DiskCache, disk_cache, sources
 from tile_hal.interfaces import HAL_API
 from tile_hal.reports import PluginReport, plain
 
@@ -72,7 +73,7 @@ class Trials:
             return Verdict()
         memory = _Memory(f"{stage.name} {_identity(report)}")
         known = memory.recall() if stage is not Stage.DOCTOR else None
-        if known is not None and not self._outdated(known):
+        if known is not None and not self._is_outdated(known):
             return Verdict(known["problem"], known["printed"])
         try:
             found = _try(report, stage)
@@ -83,7 +84,9 @@ class Trials:
             memory.keep({**asdict(found), "time": time.time()})
         return found
 
-    def _outdated(self, known: dict[str, Any]) -> bool:
+    def _is_outdated(self, known: dict[str, Any]) -> bool:
+        if known.keys() != {"problem", "printed", "lines", "time"}:
+            return True
         return bool(known["problem"]) and (self.try_again or abs(time.time() - known["time"]) > FAILED_SECONDS)
 
     def owner(self, driver: str, claims: list[PluginReport]) -> PluginReport | None:
@@ -105,12 +108,16 @@ class _Memory:
     def __init__(self, subject: str) -> None:
         settings = Settings.from_environment()
         self._key = hashlib.sha256(f"plugins {sys.prefix} {subject}".encode()).hexdigest()
-        self._reads: DiskCache | None = None if settings.cache == "off" else disk_cache(settings)
+        self._reads: DiskCache | None = None if settings.cache == "off" else disk_cache(settings, PLUGINS)
         self._writes = settings.cache == "on"
 
     def recall(self) -> dict[str, Any] | None:
+        """What was kept; None for nothing, or for nothing of ours."""
         data = self._reads.read(self._key) if self._reads is not None else None
-        return json.loads(data) if data is not None else None
+        with suppress(ValueError):
+            found: Any = json.loads(data or b"null")
+            return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+        return None
 
     def keep(self, document: dict[str, Any]) -> None:
         if self._reads is not None and self._writes:

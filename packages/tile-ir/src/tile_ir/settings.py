@@ -12,6 +12,7 @@ from tile_ir.diagnostics import Diagnostic, TileSettingError
 
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
 _THREADS = re.compile(r"0*[1-9][0-9]{0,5}")
+_BYTES = re.compile(r"([0-9]{1,15})([KMGT]?)")
 _PLUGIN = re.compile(r"-?[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
@@ -41,6 +42,8 @@ class Settings:
     """TILE_ISOLATE_SECONDS: how long a worker process may finish nothing before it is ended; 0 for as long as it takes."""
     long_kernels: bool = False
     """TILE_LONG_KERNELS: kernels that would run for hours are not refused."""
+    memory: int | None = None
+    """TILE_MEMORY: bytes, such as 500M or 8G, that a program's results and temporaries may need; what its device has when unset."""
     plugins: tuple[str, ...] = ()
     """TILE_PLUGINS: names of plugins or their distributions, with commas between: only those are used; ``-name`` leaves one out."""
     plugin_seconds: float = 30.0
@@ -66,6 +69,7 @@ class Settings:
             num_threads=int(threads) if threads else None,
             long_kernels=env.get("TILE_LONG_KERNELS", "0") not in ("", "0"),
             analysis_seconds=_seconds(env, "TILE_ANALYSIS_SECONDS", 10.0),
+            memory=_bytes(env, "TILE_MEMORY"),
             plugins=_plugins(env.get("TILE_PLUGINS", "")),
             plugin_seconds=_seconds(env, "TILE_PLUGIN_SECONDS", 30.0),
             isolate=_names(env, "TILE_ISOLATE"),
@@ -85,6 +89,14 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     if given and not _DECIMAL.fullmatch(given):
         raise malformed(f"{name} must be a number of seconds such as 10 or 0.5, not {given!r:.40}")
     return float(given) if given else default
+
+
+def _bytes(env: Mapping[str, str], name: str) -> int | None:
+    given = env.get(name, "")
+    found = _BYTES.fullmatch(given)
+    if given and not found:
+        raise malformed(f"{name} must be a number of bytes such as 500M or 8G, not {given!r:.40}")
+    return int(found[1]) << 10 * " KMGT".index(found[2] or " ") if found else None
 
 
 def _plugins(given: str) -> tuple[str, ...]:

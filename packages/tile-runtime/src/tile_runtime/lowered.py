@@ -14,7 +14,7 @@ from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import Target
 
 from tile_runtime.executable import Executable
-from tile_runtime.requirements import check_dtypes
+from tile_runtime.requirements import check_dtypes, check_memory
 from tile_runtime.runnable import Runnable
 from tile_runtime.stored import Place, find, library_of
 from tile_runtime.typed import Typed
@@ -124,7 +124,9 @@ class Lowered:
         """The function, ready to run on buffers; from the disk cache without any of the other stages."""
         found = find(self._place)
         if found is not None:
+            check_memory(found[0].kernels, self.device, lambda: self.program)
             return Executable(self.device, *found)
+        check_memory(self.compiled.kernels, self.device, lambda: self.program)
         return Executable(self.device, Runnable.of(self.compiled), self.library)
 
     @cached_property

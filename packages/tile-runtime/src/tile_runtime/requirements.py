@@ -1,13 +1,15 @@
-"""Refusing programs that a device cannot run, before anything is compiled."""
+"""Refusing programs that a device cannot run: for their dtypes before anything is compiled, for their memory before anything is run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tile_hal.interfaces import Device
-from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError
+from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError, TileLimitError
 from tile_ir.dtype import DType
+from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.program.nodes import Contraction, Op, Prng, Program
+from tile_ir.settings import Settings
 
 
 def check_dtypes(program: Program, device: Device, spans: Mapping[str, Span]) -> None:
@@ -22,6 +24,31 @@ def check_dtypes(program: Program, device: Device, spans: Mapping[str, Span]) ->
     ]
     if found:
         raise TileDeviceError(found)
+
+
+def check_memory(kernels: KernelList, device: Device, program: Callable[[], Program]) -> None:
+    """TileLimitError when what a program makes beside its inputs needs more memory than it may take; `program` is for the place."""
+    asked = Settings.from_environment().memory
+    limit = device.memory.size_goal if asked is None else asked
+    needed = _bytes_made(kernels)
+    if needed <= limit:
+        return
+    largest = max(kernels.buffers, key=lambda b: 0 if b.kind is BufferKind.INPUT else b.bytes)
+    origin = next((op.origin for op in program().ops if not isinstance(op, Prng) and op.name == largest.name), None)
+    whose = f"device {device.id} has" if asked is None else "TILE_MEMORY allows"
+    message = f"the program needs {needed} bytes for its results and temporaries; {whose} {limit}"
+    shape = ", ".join(map(str, largest.shape))
+    hint = f"the largest is {largest.name}, {largest.dtype}[{shape}]; TILE_MEMORY, such as 64G, allows more"
+    raise TileLimitError(Diagnostic("TILE-E518", message, origin, hint))
+
+
+def _bytes_made(kernels: KernelList) -> int:
+    """Bytes of all buffers but the inputs; temporaries share arenas."""
+    arenas: dict[int, int] = dict(enumerate(kernels.arenas))
+    for temporary in (b for b in kernels.buffers if b.kind is BufferKind.TEMP):
+        arenas[temporary.arena] = max(arenas.get(temporary.arena, 0), temporary.offset + temporary.bytes)
+    rest = (b.bytes for b in kernels.buffers if b.kind not in (BufferKind.INPUT, BufferKind.TEMP))
+    return sum(rest) + sum(arenas.values())
 
 
 def _needs(program: Program, spans: Mapping[str, Span]) -> list[tuple[str, DType, Span | None]]:

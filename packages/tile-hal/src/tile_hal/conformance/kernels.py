@@ -35,6 +35,7 @@ from tile_ir.semtree.nodes import (
 from tile_ir.stripe import nodes as stripe
 
 import tile_hal
+from tile_hal.conformance import subnormals
 from tile_hal.conformance.buffers import check_guards, download, guarded
 from tile_hal.interfaces import Device
 
@@ -214,15 +215,16 @@ def check(
     return got
 
 
-def assert_same(actual: Array, expected: Array, what: str = "") -> None:
-    """Equal values; NaN equals NaN, and the sign of zero does not count."""
+def assert_same(actual: Array, expected: Array, what: str = "", args: Sequence[Array] = ()) -> None:
+    """Equal values; NaN equals NaN, and the sign of zero does not count. `args` are what they were computed from."""
     wide = [a.astype(np.float32) if a.dtype.name == "bfloat16" else a for a in (actual, expected)]
     if np.array_equal(wide[0], wide[1], equal_nan=wide[0].dtype.kind == "f"):
         return
     same = (wide[0] == wide[1]) | ((wide[0] != wide[0]) & (wide[1] != wide[1]))
     bad = np.flatnonzero(~same.reshape(-1))
     shown = ", ".join(f"[{i}] {actual.reshape(-1)[i]!r} instead of {expected.reshape(-1)[i]!r}" for i in bad[:5])
-    pytest.fail(f"{what}{': ' if what else ''}{len(bad)} of {actual.size} elements differ: {shown}", pytrace=False)
+    text = f"{what}{': ' if what else ''}{len(bad)} of {actual.size} elements differ: {shown}"
+    pytest.fail(text + subnormals.advice(actual, expected, ~same, args), pytrace=False)
 
 
 # --- requirements ------------------------------------------------------------------------------------

@@ -290,4 +290,4 @@ def _reason(report: pytest.TestReport) -> str:
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
     text = getattr(report, "wasxfail", "") or getattr(crash, "message", "") or str(report.longrepr or "")
-    return text.strip().splitlines()[0][:300] if text.strip() else ""
+    return text.strip().splitlines()[0][:500] if text.strip() else ""

@@ -9,6 +9,7 @@ from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, TF32_BITS, MatrixInstruct
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.nodes import Function
 
+from tile_hal.conformance import subnormals
 from tile_hal.conformance.kernels import Array, assert_same, check, hard_values, lanes_of, launch, need, need_threads
 from tile_hal.conformance.tolerance import assert_close
 from tile_hal.interfaces import Device
@@ -51,7 +52,8 @@ def test_round(tile_device: Device, bits: int, vector: bool) -> None:
 function kernel(write global float32* out [elements={count}], read global float32* in [elements={count}]) group(1, 1, 1) {{
     for (i = 0; i < {count}; i += {lanes}) {{ out[i] = round_bits({loaded}, {bits}); }}
 }}""")
-    check(tile_device, item, [np.zeros(count, np.float32), rounding_values(bits, count)])
+    args = subnormals.operands(tile_device, [rounding_values(bits, count)])
+    check(tile_device, item, [np.zeros(count, np.float32), *args])
 
 
 # --- loads -------------------------------------------------------------------------------------------

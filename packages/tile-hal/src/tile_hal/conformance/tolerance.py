@@ -3,7 +3,8 @@
 Math functions: OpenCL's full-profile bounds in units in the last place (specification, "Relative error
 as ULPs"); float16 and bfloat16 are computed in float32 and rounded once, so one step covers all of them.
 Sums: any order of n terms is within ``n · eps · Σ|terms|`` of the exact sum, plus the final rounding.
-Everything else (integers, bool, max, min, arithmetic but division) is exact.
+Everything else (integers, bool, max, min, arithmetic but division) is exact. Subnormal numbers count, but for devices that
+say they flush them (`subnormals`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy.typing as npt
 import pytest
 from tile_ir import numerics
 from tile_ir.dtype import DType
+
+from tile_hal.conformance import subnormals
 
 Array = npt.NDArray[Any]
 
@@ -68,13 +71,15 @@ def assert_ulp(actual: Array, expected: Array, bound: float, args: list[Array]) 
     """Every element within `bound` ULP of the exact value that `expected` is the rounding of."""
     distance = ulp_distance(actual, expected)
     # The rounded reference is itself up to half a step off.
-    bad = np.flatnonzero(distance > math.floor(bound + 0.5))
+    wrong = distance > math.floor(bound + 0.5)
+    bad = np.flatnonzero(wrong)
     if len(bad):
         worst = max(bad, key=lambda i: distance[i])
         at = ", ".join(repr(a[worst]) for a in args)
         pytest.fail(
             f"{len(bad)} of {actual.size} elements are off by more than {bound} ULP; the worst is "
-            f"f({at}) = {actual[worst]!r} instead of {expected[worst]!r}, {distance[worst]:.0f} ULP",
+            f"f({at}) = {actual[worst]!r} instead of {expected[worst]!r}, {distance[worst]:.0f} ULP"
+            + subnormals.advice(actual, expected, wrong, args),
             pytrace=False,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typer
-from tile_hal.disk_cache import DiskCache, disk_cache
+from tile_hal.disk_cache import PLUGINS, DiskCache, disk_cache
 
 from tile_runtime.cli.common import Json, print_json, print_pairs
 from tile_runtime.cli.errors import FINDINGS
@@ -26,8 +26,9 @@ def info(json: Json = False) -> None:
 
 
 def clear(json: Json = False) -> None:
-    """Remove every entry."""
+    """Remove every entry, and what is remembered of plugins."""
     removed = _cache().clear()
+    _cache(PLUGINS).clear()
     print_json({"removed": removed}) if json else print(f"removed {removed} entries")
 
 
@@ -43,7 +44,7 @@ def verify(json: Json = False) -> None:
         raise typer.Exit(FINDINGS)
 
 
-def _cache() -> DiskCache:
+def _cache(part: str = "") -> DiskCache:
     from tile_ir.settings import Settings
 
-    return disk_cache(Settings.from_environment())
+    return disk_cache(Settings.from_environment(), part)

@@ -37,6 +37,7 @@ def _facts(device: Device) -> dict[str, Any]:
         "target": device.target.name,
         "executes": device.capabilities.executes,
         "dtypes": sorted(d.value for d in device.capabilities.dtypes),
+        "flushes_subnormals": sorted(d.value for d in device.capabilities.flushes_subnormals),
         "memory_bytes": device.memory.size_goal,
         **counted,
         "cores": settings.cores,

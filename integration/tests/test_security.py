@@ -1,0 +1,155 @@
+"""The claims of SECURITY.md: each has a test, and those that are about the whole stack are here."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tile_hal
+import tile_runtime as tile
+from tile_ir.diagnostics import TileLimitError
+from tile_runtime.cli.app import app
+from typer.testing import CliRunner
+
+ROOT = Path(__file__).parents[2]
+NAMED = re.findall(r"`((?:packages|integration)/[\w./-]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text("utf-8"))
+ONE = np.ones(3, np.float32)
+
+
+def test_there_are_claims() -> None:
+    assert len(NAMED) > 20
+
+
+@pytest.mark.parametrize(("file", "test"), NAMED, ids=lambda part: part.rpartition("/")[2])
+def test_every_claim_names_a_test_that_there_is(file: str, test: str) -> None:
+    text = (ROOT / file).read_text("utf-8")
+    assert re.search(rf"^def {test or 'test_'}", text, re.MULTILINE), f"{file} has no {test}"
+
+
+# --- sources ---
+
+STRANGER = r"""
+import os, sys
+import numpy as np
+import tile_runtime as tile
+from tile_ir.diagnostics import TileError
+
+SOURCES = [
+    "function (A[N]) -> (B) { B = __import__('os').system('touch harm'); }",
+    "function (A[N]) -> (B) { B = open('harm', 'w'); }",
+    "function (A[N]) -> (open, exec, system, eval) { open = A; exec = A; system = open + exec; eval = system; }",
+    "function (None[N], True[N]) -> (NULL, INFINITY) { NULL = None + True; INFINITY = NULL * None; }",
+    "function (__class__[N]) -> (__del__) { __del__ = __class__ * 2; }",
+    "function (A[N]) -> (B) { B = A + 1; // \\\n#include \"/etc/passwd\"\n }",
+    "function (A[N]) -> (B) { B = A; } // */ $(touch harm) `touch harm` ; import os",
+    "function (A[N]) -> (B) { B[i : N] = +(A[i - 1000000000]); }",
+    "function (A[N]) -> (B) { B = gather(A, as_int(A * 1e9, 32)); }",
+    "function (A[N]) -> (B) { B[i : 1000000000000] = =(A[0*i]); }",
+    "function (A[N]) -> (B) { B = %n%s%x + A; }",
+    "function (A[N]) -> (B) { B = " + "(" * 5000 + "A" + ")" * 5000 + "; }",
+    "function (A[N]) -> (B) { B = A + " + "9" * 5000 + "; }",
+    "function (../../harm[N]) -> (B) { B = A; }",
+    "\0\x1b[2J\udcff",
+]
+HARM = ("subprocess", "os.", "socket.", "shutil.", "pty.", "webbrowser.", "urllib.", "ftplib.", "ctypes.dlopen", "winreg.", "signal.pthread_kill")
+HARMLESS = ("os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv", "os.fwalk")
+done = []
+
+def watch(event, arguments):
+    if event == "open":
+        _, mode, flags = arguments
+        writes = any(letter in (mode or "") for letter in "wax+") or (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        if writes and watching:
+            done.append((event, arguments))
+    elif watching and event.startswith(HARM) and event not in HARMLESS:
+        done.append((event, arguments))
+
+def attempt(text):
+    for device in ("llvm", "interp"):
+        try:
+            tile.Function(text)(np.ones(5, np.float32), device=device)
+        except TileError as problem:
+            str(problem)
+
+watching = False
+sys.addaudithook(watch)
+attempt("function (A[N]) -> (B) { B[i : N] = +(A[i - j]), j < N; }")  # what is loaded once is loaded now
+attempt("function (A[N]) -> (B) { B = gather(A, as_int(A, 32)) + C; }")
+watching = True
+for source in SOURCES:
+    attempt(source)
+watching = False
+print(len(SOURCES), done)
+"""
+
+
+def test_a_strangers_source_touches_nothing(tmp_path: Path) -> None:
+    """Python's own audit says what a process does: neither parsing, compiling nor running does anything outside of it."""
+    env = os.environ | {
+        "TILE_CACHE": "off",
+        "TILE_PLUGINS": "tile-hal,hal-llvm",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    command = [sys.executable, "-c", STRANGER]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "15 []\n"), done.stdout[-2000:] + done.stderr[-2000:]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "comment", ["\\", "\\ ", "??/", "*/ return; /*", "\r return;", "\u2028 return;", "\x0b\x0c\x85 return;", '"', "'''"]
+)
+def test_comments_and_names_stay_where_they_are(device: tile_hal.Device, comment: str) -> None:
+    """What generated code quotes of a source, and what it calls things, changes nothing of what it does."""
+    names = "None", "True", "INFINITY", "CLK_LOCAL_MEM_FENCE", "NULL", "EOF"
+    header = f"function ({names[0]}[N], {names[1]}[N]) -> ({names[5]})"
+    body = (
+        f"{names[2]} = {names[0]} * {names[1]} // {comment}\n + 1; {names[3]} = {names[2]} + {names[0]}; // {comment}\n"
+    )
+    function = tile.Function(f"{header} {{ {body} {names[5]} = {names[3]} // {comment}\n ; }}")
+    np.testing.assert_array_equal(function(ONE, 2 * ONE, device=device), 4 * ONE)
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results and temporaries count; the error says what is large, and where it is made."""
+    spread = tile.Function("function (A[N]) -> (B) {\n    B[i, j : 10000000, 100000] = =(A[0*i + 0*j]);\n}")
+    with pytest.raises(TileLimitError, match=r"<tile>:2:5: error TILE-E518: the program needs 4000000000000 bytes"):
+        spread(ONE)
+    with pytest.raises(TileLimitError, match="TILE-E518"):
+        spread(ONE, device="interp")
+    squares = tile.Function("""function (A[M, N]) -> (B) {
+        T[i, j : M, M] = +(A[i, k] * A[j, k]); U[i, j : M, M] = +(T[i, k] * T[k, j]); B[i : M] = +(U[i, j]);
+    }""")
+    rows = np.ones((300, 2), np.float32)
+    monkeypatch.setenv("TILE_MEMORY", "300K")
+    with pytest.raises(TileLimitError, match="TILE_MEMORY allows 307200"):
+        tile.Evaluator("llvm")(squares, rows)
+    monkeypatch.setenv("TILE_MEMORY", "3M")
+    np.testing.assert_allclose(tile.Evaluator("llvm")(squares, rows), np.full(300, 300 * 300 * 4.0), rtol=1e-5)
+
+
+# --- arrays ---
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os._exit, (86,)
+
+
+def test_array_files_are_not_unpickled(tmp_path: Path) -> None:
+    source = tmp_path / "double.tile"
+    source.write_text("function (A[N]) -> (B) { B = A + A; }", "utf-8")
+    objects = io.BytesIO()
+    np.save(objects, np.array([Harmful()], object), allow_pickle=True)
+    for name, data in (("pickle", pickle.dumps(Harmful())), ("objects", objects.getvalue())):
+        file = tmp_path / f"{name}.npy"
+        file.write_bytes(data)
+        done = CliRunner().invoke(app, ["run", str(source), "--input", f"A={file}"])
+        assert done.exit_code == 2 and isinstance(done.exception, SystemExit), (name, done.output)
