@@ -30,6 +30,16 @@ def device(id: str | Device | None = None) -> Device:
     return _found(id) if found is None else found
 
 
+def isolated(device: Device) -> Device:
+    """The same device with its driver in a worker process, always the same one; TileDeviceError when that fails."""
+    import tile_hal
+
+    from tile_runtime.machines import applied
+
+    found = tile_hal.isolated(device)
+    return found if found is device else applied(found)
+
+
 _known: dict[str | None, Device] = {}
 """Devices by what a caller names: an id, or None for the best there is."""
 _environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)

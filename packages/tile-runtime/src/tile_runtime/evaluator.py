@@ -16,6 +16,7 @@ from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
 from tile_runtime.checks import check_function, checked_flag
 from tile_runtime.devices import device as find_device
+from tile_runtime.devices import isolated
 from tile_runtime.executable import Executable
 from tile_runtime.outputs import donated, given_outputs
 from tile_runtime.plans import read_plans
@@ -46,6 +47,7 @@ class Evaluator:
         tile_trials: int = 1,
         reduced_precision: bool = False,
         plans: Given = None,
+        isolate: bool = False,
     ) -> None:
         """`fast_math` lets backends use approximate math functions.
 
@@ -59,12 +61,16 @@ class Evaluator:
 
         `plans` (by kernel name, or as text, or a Path to it: see `Lowered.plans`) go before what the compiler would
         choose; a program without one of their kernels, or that one does not fit, is a TilePlanError.
+
+        With `isolate` the device's driver runs in a worker process, which all isolated evaluators of a device share: a
+        crash is a TileDeviceError, and the next call works. Tensors for it are made on `evaluator.device`. TILE_ISOLATE
+        does the same for whole drivers.
         """
         if not isinstance(tile_trials, int) or tile_trials < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TileTypeError(
                 Diagnostic("TILE-E512", f"tile_trials is an integer of at least 1, not {tile_trials!r:.40}")
             )
-        self.device = find_device(device)
+        self.device = isolated(find_device(device)) if checked_flag("isolate", isolate) else find_device(device)
         self.fast_math = fast_math
         self.tile_trials = tile_trials
         self.programs = ProgramCache(PROGRAMS)
