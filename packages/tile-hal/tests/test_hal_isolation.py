@@ -265,29 +265,32 @@ def test_dependents_of_what_a_crash_took_fail_with_it(device) -> None:
 
 # --- the ends of processes ---------------------------------------------------------------------------------
 
-SCRIPT = """
+START = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-import frail_isolated, numpy as np, tile_hal
-from tile_hal.conformance.buffers import download, upload
-from tile_hal.conformance import samples
-from tile_hal.conformance.kernels import build
-from tile_ir.dtype import DType
+import frail_isolated, tile_hal
 tile_hal.register(frail_isolated)
 device = tile_hal.isolated(tile_hal.device("frail"))
-kernel = build(device, samples.increment())
-source, out = (upload(device, np.arange(samples.N, dtype=np.float32)) for _ in range(2))
-def run():
-    kernel.run([out, source]).wait()
-    return download(out, DType.FLOAT32).tolist() == [i + 1.0 for i in range(samples.N)]
-assert run()
 print(device.compiler._link.worker()._process.pid, flush=True)
+"""
+KERNEL = """
+import numpy as np
+from dataclasses import replace
+from tile_hal.conformance.buffers import download, upload
+from tile_hal.conformance import samples
+from tile_hal.conformance.kernels import kernel_list
+from tile_ir.dtype import DType
+made = kernel_list(device, samples.increment())
+def named(name):
+    changed = replace(made, kernels=tuple(replace(k, name=name) for k in made.kernels))
+    return device.executor.prepare(device.compiler.build(changed), 0)
+source, out = (upload(device, np.arange(samples.N, dtype=np.float32)) for _ in range(2))
 """
 
 
 def script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "frail_isolated.py").write_text(PLUGIN)
-    command = [sys.executable, "-c", SCRIPT + text, str(folder)]
+    command = [sys.executable, "-c", START + text, str(folder)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
@@ -305,32 +308,26 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("", 0), ("raise SystemExit(5)", 5), ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
-     ("kernel = build(device, samples.increment()); os._exit(6)", 6)],
-    ids=["end", "exit", "kill", "quit"],
-)  # fmt: skip
+    [
+        ("raise SystemExit(5)", 5),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        (KERNEL + "named('hang').run([out, source]); os._exit(6)", 6),
+    ],
+    ids=["exit", "kill", "hang"],
+)
 def test_no_worker_outlives_its_process(tmp_path: Path, text: str, code: int) -> None:
     done = script(tmp_path, text)
     assert done.returncode == code, done.stderr
     assert ended(int(done.stdout.split()[0]))
 
 
-def test_a_worker_that_hangs_does_not_outlive_its_process(tmp_path: Path) -> None:
-    text = """
-from dataclasses import replace
-from tile_hal.conformance.kernels import kernel_list
-made = kernel_list(device, samples.increment())
-made = replace(made, kernels=tuple(replace(k, name="hang") for k in made.kernels))
-device.executor.prepare(device.compiler.build(made), 0).run([out, source])
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    done = script(tmp_path, text)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert ended(int(done.stdout.split()[0]))
-
-
 def test_a_forked_child_has_memory_and_a_worker_of_its_own(tmp_path: Path) -> None:
     text = """
+def run():
+    kernel.run([out, source]).wait()
+    return download(out, DType.FLOAT32).tolist() == [i + 1.0 for i in range(samples.N)]
+kernel = named("increment")
+assert run()
 child = os.fork()
 if child == 0:
     before = download(out, DType.FLOAT32)[1] == 2
@@ -341,7 +338,7 @@ assert os.waitpid(child, 0)[1] == 0
 assert download(source, DType.FLOAT32)[1] == 1 and download(out, DType.FLOAT32)[1] == 2
 assert run()
 """
-    done = script(tmp_path, text)
+    done = script(tmp_path, KERNEL + text)
     assert done.returncode == 0, done.stderr
 
 
@@ -409,7 +406,7 @@ def test_pieces_of_shared_memory_are_apart_and_come_back() -> None:
     arena, rng = Arena(), np.random.default_rng(0)
     live: list[tuple[np.ndarray, int]] = []
     for step in range(400):
-        array, place = arena.allocate(int(rng.choice([0, 1, 64, 65, 4095, 4096, 70_000])))
+        array, _ = arena.allocate(int(rng.choice([0, 1, 64, 65, 4095, 4096, 70_000])))
         assert array.__array_interface__["data"][0] % 64 == 0 or not array.nbytes
         array[:] = step % 256
         live.append((array, step % 256))
@@ -434,10 +431,9 @@ def test_processes_are_bounded_in_time(tmp_path: Path) -> None:
     (tmp_path / "slow_isolated.py").write_text("import time; time.sleep(1000)")
     (tmp_path / "quick_isolated.py").write_text("import sys; print(sys.stdin.read()[::-1])")
     (tmp_path / "bad_isolated.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGABRT)")
-    env = {"env": {}, "cwd": tmp_path}
     sys.path.insert(0, str(tmp_path))
     try:
-        assert process.run("slow_isolated", seconds=0.2, **env).problem == "gave no answer for 0.2 s"
+        assert process.run("slow_isolated", seconds=0.2).problem == "gave no answer for 0.2 s"
         assert process.run("quick_isolated", seconds=60, data=b"abc").output.strip() == b"cba"
         assert process.run("bad_isolated", seconds=60).problem.startswith("died of SIGABRT (")
     finally:

@@ -160,7 +160,13 @@ class IsolatedKernel(Kernel):
             if self._held is None or self._held.worker is not worker:
                 number = worker.number()
                 written = [w for _, w in self._needs]
-                request = {"do": "prepare", "library": library, "index": self._index, "kernel": number, "written": written}
+                request = {
+                    "do": "prepare",
+                    "library": library,
+                    "index": self._index,
+                    "kernel": number,
+                    "written": written,
+                }
                 self._library.link.call(f"preparing kernel {self._info.name!r}", request, worker=worker)
                 self._held = Held(worker, number)
                 weakref.finalize(self, self._library.link.gone.append, (worker, "kernel", number)).atexit = False

@@ -6,7 +6,7 @@ an expression is, its document is flat. Only the classes of the compiler's own d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -41,18 +41,20 @@ def to_document(kernels: KernelList) -> tuple[Nodes, list[bytes]]:
 
 def from_document(nodes: Sequence[Sequence[Any]], blobs: Sequence[bytes]) -> KernelList:
     """The kernel list that `to_document` wrote; ValueError for anything else."""
-    made: list[Any] = []
+    made: list[object] = []
     try:
         for kind, *parts in nodes:
-            made.append(_made(kind, [made[p[0]] if isinstance(p, list) else p for p in parts], blobs))
+            inner = [made[cast("list[int]", p)[0]] if isinstance(p, list) else p for p in parts]
+            made.append(_made(kind, inner, blobs))
     except (TypeError, LookupError, AttributeError) as problem:
         raise ValueError(f"this is no document of a kernel list: {problem}") from problem
-    if not made or not isinstance(made[-1], KernelList):
+    last = made[-1] if made else None
+    if not isinstance(last, KernelList):
         raise ValueError("this is no document of a kernel list")
-    return made[-1]
+    return last
 
 
-def _made(kind: str, parts: list[Any], blobs: Sequence[bytes]) -> Any:
+def _made(kind: str, parts: list[Any], blobs: Sequence[bytes]) -> object:
     match kind:
         case "tuple":
             return tuple(parts)
@@ -63,7 +65,7 @@ def _made(kind: str, parts: list[Any], blobs: Sequence[bytes]) -> Any:
         case "target":
             return Target.from_json(parts[0])
         case _:
-            return _classes()[kind](*parts)
+            return cast("Callable[..., object]", _classes()[kind])(*parts)
 
 
 @cache
@@ -120,10 +122,11 @@ class _Writer:
             return _BYTES, (len(self.blobs) - 1,)
         if isinstance(value, Target):
             return _TARGET, (value.to_json(),)
-        name = _names().get(type(value))
+        made: type = cast(object, value).__class__
+        name = _names().get(made)
         if name is None:
             raise TypeError(f"a kernel list cannot hold {value!r:.60}")
         if isinstance(value, Enum):
             return name, (value.value,)
-        parts = [getattr(value, field) for field in _fields(type(value))]
+        parts = [getattr(value, field) for field in _fields(made)]
         return name, [None if isinstance(p, Span) else p for p in parts]

@@ -10,7 +10,7 @@ from typing import Any
 from tile_ir import forking
 
 from tile_hal.events import FailedEvent, flatten
-from tile_hal.host_queue import HostQueue
+from tile_hal.host_queue import HostEvent, HostQueue
 from tile_hal.interfaces import Event
 from tile_hal.isolation.description import Description, description
 from tile_hal.isolation.shared import Arena, Place
@@ -124,12 +124,9 @@ class Link:
             self._command(call, table, own)
             return call
 
-        def fail() -> None:
-            if gate.error is not None:
-                call.lose(gate.error)
-
         gate = self._later.run(lambda: self._command(call, table, own), later, inline=False)
-        gate.add_done_callback(fail)  # type: ignore[attr-defined]
+        assert isinstance(gate, HostEvent)
+        gate.add_done_callback(lambda: call.lose(gate.error) if gate.error is not None else None)
         return call
 
     def _command(self, call: Call, table: Callable[[Worker], Table], own: Sequence[Call]) -> None:

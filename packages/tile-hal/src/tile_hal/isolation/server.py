@@ -207,7 +207,9 @@ class Server:
         for kind, what in gone:
             if kind != "place":
                 kinds[kind].pop(what, None)
-            segment, start, nbytes = (what, 0, sys.maxsize) if kind == "segment" else what if kind == "place" else (0, 0, 0)
+            segment, start, nbytes = (
+                (what, 0, sys.maxsize) if kind == "segment" else what if kind == "place" else (0, 0, 0)
+            )
             for place in [p for p in self._shared if p[0] == segment and start <= p[1] < start + nbytes]:
                 del self._shared[place]
 

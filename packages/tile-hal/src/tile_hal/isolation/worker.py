@@ -69,7 +69,7 @@ class Call(HostEvent):
             self._finish(Result(), reported(error))
         self.kept = None
 
-    def lose(self, error: Exception) -> None:
+    def lose(self, error: BaseException) -> None:
         self.fail(error)
         self.kept = None
 
