@@ -61,7 +61,7 @@ def _made(kind: str, parts: list[Any], blobs: Sequence[bytes]) -> object:
         case "set":
             return frozenset(parts)
         case "bytes":
-            return blobs[parts[0]]
+            return blobs[int(parts[0])]
         case "target":
             return Target.from_json(parts[0])
         case _:
