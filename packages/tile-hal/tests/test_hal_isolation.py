@@ -21,8 +21,10 @@ from tile_hal.isolation import process
 from tile_hal.isolation.documents import from_document, to_document
 from tile_hal.isolation.link import Source, opened
 from tile_hal.isolation.shared import Arena
-from tile_ir.diagnostics import TileDeviceError
+from tile_ir.diagnostics import TileDeviceError, TileSettingError
 from tile_ir.dtype import DType
+from tile_ir.kernels import KernelList
+from tile_ir.settings import Settings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="worker processes need Unix sockets")
 
@@ -280,6 +282,8 @@ from tile_hal.conformance.buffers import download, upload
 from tile_hal.conformance import samples
 from tile_hal.conformance.kernels import kernel_list
 from tile_ir.dtype import DType
+from tile_ir.kernels import KernelList
+from tile_ir.settings import Settings
 made = kernel_list(device, samples.increment())
 def named(name):
     changed = replace(made, kernels=tuple(replace(k, name=name) for k in made.kernels))
@@ -379,6 +383,19 @@ assert tile_hal.device("frail:1") is tile_hal.isolated(tile_hal.device("frail:1"
     assert done.returncode == 0, done.stderr
 
 
+def test_a_misspelt_driver_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILE_ISOLATE", "interpp")
+    with pytest.warns(tile_hal.TilePluginWarning, match=r"TILE_ISOLATE names 'interpp', .* there are .*interp"):
+        tile_hal.devices()
+
+
+@pytest.mark.parametrize("given", ["a b", "a,,b", "-llvm", "0"])
+def test_a_malformed_list_of_drivers_is_an_error(given: str) -> None:
+    with pytest.raises(TileSettingError, match="TILE_ISOLATE must be names of drivers"):
+        Settings.from_environment({"TILE_ISOLATE": given})
+    assert Settings.from_environment({"TILE_ISOLATE": " opencl, llvm"}).isolate == ("opencl", "llvm")
+
+
 def test_an_unknown_driver_cannot_be_isolated() -> None:
     with pytest.raises(TileDeviceError, match="frial"):
         opened(Source("frial", ()))
@@ -389,7 +406,7 @@ def test_an_unknown_driver_cannot_be_isolated() -> None:
 
 def test_documents_keep_everything(frail) -> None:
     for made in (kernels(frail[0]), samples.chain(frail[0])):
-        assert from_document(*to_document(made)) == made
+        assert from_document(KernelList, *to_document(made)) == made
 
 
 @pytest.mark.parametrize(
@@ -399,7 +416,7 @@ def test_documents_keep_everything(frail) -> None:
 )  # fmt: skip
 def test_no_other_document_is_read(nodes) -> None:
     with pytest.raises(ValueError):
-        from_document(nodes, [])
+        from_document(KernelList, nodes)
 
 
 def test_pieces_of_shared_memory_are_apart_and_come_back() -> None:

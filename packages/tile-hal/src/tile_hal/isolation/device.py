@@ -38,10 +38,9 @@ class IsolatedDriver(Driver):
     def doctor(self) -> Sequence[str]:
         worker, _ = opened(self._source)
         try:
-            lines = worker.call("looking at the hardware", {"do": "doctor"}).table["lines"]
+            return tuple(worker.call("looking at the hardware", {"do": "doctor"}).table["lines"])
         finally:
             worker.close()
-        return ("its devices run in worker processes", *lines)
 
 
 class _Devices(DeviceSet):

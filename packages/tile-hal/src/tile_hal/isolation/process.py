@@ -64,10 +64,15 @@ def start(
 
 
 def run(
-    module: str, *arguments: str, seconds: float, data: bytes = b"", env: Mapping[str, str] | None = None
+    module: str,
+    *arguments: str,
+    seconds: float,
+    data: bytes = b"",
+    apart: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> Outcome:
     """The same, with `data` for its standard input, until it ends or `seconds` are over; then it is ended."""
-    process = start(module, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env)
+    process = start(module, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, apart=apart, env=env)
     try:
         output, errors = process.communicate(data, seconds)
     except subprocess.TimeoutExpired:
