@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
@@ -18,7 +17,7 @@ from types import ModuleType
 from typing import Any, Protocol, cast
 
 from tile_ir import forking
-from tile_ir.diagnostics import TileDeviceError
+from tile_ir.diagnostics import TileDeviceError, warn_user
 from tile_ir.settings import Settings
 
 from tile_hal.errors import Code, device_error
@@ -281,13 +280,7 @@ class Registry:
 
 
 def _warn(message: str) -> None:
-    """At the line that asked for devices, outside of these packages."""
-    from inspect import currentframe
-
-    frame, level = currentframe(), 1
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("tile_"):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, TilePluginWarning, stacklevel=level)
+    warn_user(message, TilePluginWarning)
 
 
 # --- plugins ---
