@@ -34,9 +34,8 @@ import ctypes, os, signal, time
 from dataclasses import replace
 
 import tile_hal
-from tile_hal.builtin.common import HostDevice, HostDeviceSet
 from tile_hal.builtin.interp import InterpCompiler, InterpDriver, InterpExecutor, InterpKernel
-from tile_hal.host import HostExecutor, HostMemory
+from tile_hal.host import HostDevice, HostDeviceSet, HostMemory
 
 WHEN = os.environ.get("FRAIL", "")
 DEEDS = {

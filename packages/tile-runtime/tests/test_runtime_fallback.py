@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tile_lang
 import tile_runtime as tile
-from tile_hal.builtin.common import HostDevice
 from tile_hal.builtin.interp import InterpCompiler, InterpExecutor
 from tile_hal.errors import Code, device_error
+from tile_hal.host import HostDevice
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import TileDeviceError, TileFallbackWarning, TilePlanError
 from tile_ir.dtype import DType

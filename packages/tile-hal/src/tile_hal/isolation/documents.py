@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
-from tile_ir.diagnostics import Span
+from tile_ir.diagnostics import Span, TileError
 from tile_ir.target import Target
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def from_document(kind: type[T], nodes: Sequence[Sequence[Any]], blobs: Sequence
         for name, *parts in nodes:
             inner = [made[cast("list[int]", p)[0]] if isinstance(p, list) else p for p in parts]
             made.append(_made(name, inner, blobs))
-    except (TypeError, LookupError, AttributeError) as problem:
+    except (TypeError, LookupError, AttributeError, TileError) as problem:
         raise ValueError(f"this is no document of a {kind.__name__}: {problem}") from problem
     last = made[-1] if made else None
     if not isinstance(last, kind):
