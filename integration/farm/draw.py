@@ -29,7 +29,7 @@ def draw(seed: int, number: int) -> Sample | None:
 def _drawn(random: Random) -> Sample:
     dtype = random.choice(DTYPES)
     draft = Draft(random, dtype, tuple(random.choice(SIZES) for _ in range(random.choice((2, 3, 3, 4)))))
-    kinds = random.choices([*KINDS], weights=[*KINDS.values()], k=random.choice((1, 1, 1, 1, 2, 2, 2, 3, 4, 6)))
+    kinds = random.choices([*KINDS], weights=[*KINDS.values()], k=random.choice((1, 1, 1, 1, 1, 2, 2, 2, 3, 5)))
     for kind in kinds:
         if len(draft.inputs) < 16:
             kind(draft)

@@ -14,10 +14,11 @@ import numpy as np
 import tile_hal
 import tile_lang
 import tile_runtime as tile
+from hal_llvm import pool
 from tile_hal.conformance.buffers import Guarded, check_guards, download, guarded
 from tile_hal.conformance.kernels import assert_same
 from tile_hal.conformance.tolerance import assert_close
-from tile_hal.interfaces import Device
+from tile_hal.interfaces import Device, Library
 from tile_ir.diagnostics import TileError, TilePlanError
 from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.stripe import interpret
@@ -41,10 +42,15 @@ BUSY = 20_000_000
 """Operations that kernels say they do, so that the threads of a processor share them: a millisecond's."""
 
 
+Key = tuple[str, tuple[str, ...] | None, str, str]
+
+
 class Verdict(Enum):
     SAME = "same"
     REFUSED = "refused"
     """By an error of ours, where one may be: plans that do not fit, mutated sources that nobody can run."""
+    ALIKE = "alike"
+    """Threads would change nothing: no kernel has several work groups."""
     OPEN = "open"
     """No output that the language defines well enough to compare."""
 
@@ -69,7 +75,8 @@ class Trial:
 
     def __post_init__(self) -> None:
         self._initial: dict[HardwareSettings, Stripe] = {}
-        self._compiled: dict[tuple[str, ...], Lowered] = {}
+        self._compiled: dict[Key, Lowered] = {}
+        self._libraries: dict[Key, tuple[Library, KernelList]] = {}
 
     @cached_property
     def bounds(self) -> Mapping[str, float]:
@@ -82,6 +89,8 @@ class Trial:
             return Verdict.SAME if derivatives_agree(self.sample) else Verdict.OPEN
         if not any(math.isfinite(b) for b in self.bounds.values()):
             return Verdict.OPEN
+        if way.again and not self._shares_work(way):
+            return Verdict.ALIKE
         try:
             actual = self._run(way)
         except TilePlanError:
@@ -108,6 +117,11 @@ class Trial:
             except BaseException as problem:
                 raise Wrong(str(problem)) from None
 
+    def _shares_work(self, way: Way) -> bool:
+        """Whether a case that ran with other threads has work groups for them."""
+        library = self._libraries.get(self._key(way, tile_hal.device(way.backend)))
+        return library is not None and any(math.prod(k.groups) > 1 for k in library[1].kernels)
+
     # --- running -------------------------------------------------------------------------------------
 
     def _run(self, way: Way) -> Arrays:
@@ -115,16 +129,18 @@ class Trial:
             return self._called(way)
         device = tile_hal.device("interp" if way.backend == "stripe" else way.backend)
         compiled = self.compiled(way, device)
-        return self._on_stripe(compiled) if way.backend == "stripe" else self._on_device(device, compiled)
+        return self._on_stripe(compiled) if way.backend == "stripe" else self._on_device(way, device, compiled)
 
     def compiled(self, way: Way, device: Device) -> Lowered:
         """The program compiled for the machine, with the passes and plans that the way says."""
-        target = machines.target(way.machine, way.passes, device)
-        nodes = "" if way.backend == "stripe" else str(sorted(target.nodes))
-        key = (target.name, *(p.name for p in target.passes), way.plans, nodes)
+        key = self._key(way, device)
         if key not in self._compiled:
-            self._compiled[key] = self._lowered(way, target)
+            self._compiled[key] = self._lowered(way, machines.target(way.machine, way.passes, device))
         return self._compiled[key]
+
+    def _key(self, way: Way, device: Device) -> Key:
+        """Equal where the same is compiled."""
+        return way.machine, way.passes, way.plans, "" if way.backend == "stripe" else device.id
 
     def _lowered(self, way: Way, target: Target) -> Lowered:
         """What `tile_opt.compile` does, but for translating the program once however many targets it is for."""
@@ -157,9 +173,13 @@ class Trial:
         found = interpret.run(stripe, {n: self.sample.inputs[n] for n in stripe.inputs})
         return {public: found[n] for (public, _), n in zip(self.sample.program.outputs, stripe.outputs, strict=True)}
 
-    def _on_device(self, device: Device, compiled: Lowered) -> Arrays:
-        kernels = _busy(compiled.kernels)
-        library = device.compiler.build(kernels)
+    def _on_device(self, way: Way, device: Device, compiled: Lowered) -> Arrays:
+        key = self._key(way, device)
+        if key not in self._libraries:
+            busy = _busy(compiled.kernels)
+            self._libraries[key] = device.compiler.build(busy), busy
+        library, kernels = self._libraries[key]
+        _with_threads(way)
         buffers: dict[int, Guarded] = {}
         for info in kernels.buffers:
             if info.kind is BufferKind.INPUT:
@@ -179,6 +199,7 @@ class Trial:
 
     def _called(self, way: Way) -> Arrays:
         os.environ["TILE_CACHE"] = "off" if way.cache == "off" else "on"
+        _with_threads(way)
         sample = self.sample
         function = tile.Function(sample.source)
         for _ in range(sample.order):
@@ -192,6 +213,11 @@ class Trial:
             self._compare(results)
             results = _named(sample, tile.Evaluator(way.backend)(function, *arrays))
         return results
+
+
+def _with_threads(way: Way) -> None:
+    if way.backend == "llvm" and pool.current().threads != way.threads:
+        pool.resize(way.threads)
 
 
 def _busy(kernels: KernelList) -> KernelList:

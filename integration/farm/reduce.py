@@ -35,6 +35,7 @@ Probe = Callable[[Sample, Way], Symptom | None]
 
 def reduce(failure: Failure, probe: Probe, seconds: float = 60.0) -> Failure:
     """The smallest case found with the same symptom."""
+    failure = replace(failure, way=replace(failure.way, again=False))
     search = _Search(failure, probe, time.monotonic() + seconds)
     search.tries(_with_plans_as_text(failure))
     while search.round():
@@ -83,7 +84,7 @@ def _quicker(way: Way) -> Iterator[Way]:
     if way.backend not in ("stripe", "differences") and way.form == "compiled":
         yield replace(way, backend="stripe")
     if way.threads > 1:
-        yield replace(way, threads=1)
+        yield replace(way, threads=1, again=False)
     if way.cache != "off":
         yield replace(way, cache="off")
     if way.form == "composed":

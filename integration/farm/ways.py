@@ -9,8 +9,8 @@ from random import Random
 from farm.machines import CPU, GPU, GROUPED, OWN, ROWS
 from farm.sample import Sample
 
-THREADS = (1, 2, 2, 3, 4, 7)
-EASY = 1500
+THREADS = (1, 2, 3, 4, 7)
+EASY = 700
 """Work up to which the interpreters, which run Python for every element, are asked."""
 
 
@@ -29,7 +29,9 @@ class Way:
     """"compiled" by the optimizer and submitted; "called" as a user calls it; "composed" with some inputs bound."""
     cache: str = "off"
     """The disk cache: "off", "cold" (written) or "warm" (read by a second evaluator)."""
-    threads: int = field(default=1)
+    threads: int = 1
+    again: bool = field(default=False, compare=False)
+    """The same has run with another number of threads."""
 
     @property
     def kind(self) -> str:
@@ -48,11 +50,11 @@ def ways(sample: Sample, random: Random, threads: int, backends: Sequence[str]) 
     if "differences" in backends and sample.order:
         yield Way("differences")
     for device in devices:
-        yield Way(device, form="called", threads=threads)
-        if random.random() < 0.4:
-            yield Way(device, form="called", cache="cold", threads=threads)
-            yield Way(device, form="called", cache="warm", threads=threads)
-        if random.random() < 0.15:
+        yield Way(device, form="called", cache="cold", threads=threads)
+        yield Way(device, form="called", cache="warm", threads=threads)
+        if random.random() < 0.1:
+            yield Way(device, form="called", threads=threads)
+        if random.random() < 0.1:
             yield Way(device, form="composed", threads=threads)
     if "opencl" in backends and random.random() < 0.05:
         yield Way("opencl", form="called", threads=threads)
@@ -78,7 +80,8 @@ def _scheduled(sample: Sample, random: Random, threads: int, fast: Sequence[str]
             # Few processors run groups of several work items.
             rare = 0.0 if machine in GROUPED and backend == "llvm" else 0.3 if backend == "interp" else 1.0
             if random.random() < (1.0 if machine in GROUPED and backend == "interp" else rare):
-                yield Way(backend, machine, passes, plans, threads=threads)
+                several = random.sample(THREADS, 3) if backend == "llvm" else (1,)
+                yield from (Way(backend, machine, passes, plans, threads=t, again=t != several[0]) for t in several)
 
 
 def _shuffled(random: Random, passes: Sequence[str]) -> tuple[str, ...]:
