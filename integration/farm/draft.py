@@ -80,9 +80,7 @@ class Draft:
         return self.random.choice(names) if names else str(size)
 
     def text(self, outputs: Sequence[str]) -> str:
-        header = ", ".join(
-            f"{n}[{', '.join(f'{n}{d}' for d in range(len(t.shape)))}]" for n, t in self.inputs.items()
-        )
+        header = ", ".join(f"{n}[{', '.join(f'{n}{d}' for d in range(len(t.shape)))}]" for n, t in self.inputs.items())
         body = "".join(f"    {s}\n" for s in self.statements)
         return f"function ({header}) -> ({', '.join(outputs)}) {{\n{body}}}\n"
 

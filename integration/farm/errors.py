@@ -235,7 +235,9 @@ def _operand(operand: Operand, known: Mapping[str, Range]) -> Range:
     if not math.isfinite(value):
         return Range(0, 0)
     shifted = math.ldexp(value, 10)
-    return _settled(Range(value, value, 1.0 if value == int(value) else 2.0**-10 if shifted == int(shifted) else 0.0), operand.dtype)
+    return _settled(
+        Range(value, value, 1.0 if value == int(value) else 2.0**-10 if shifted == int(shifted) else 0.0), operand.dtype
+    )
 
 
 def _statements(statements: Sequence[ScalarStatement], known: Ranges) -> Ranges:

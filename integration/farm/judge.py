@@ -12,7 +12,6 @@ from random import Random
 
 import numpy as np
 import tile_hal
-import tile_lang
 import tile_runtime as tile
 from hal_llvm import pool
 from tile_hal.conformance.buffers import Guarded, check_guards, download, guarded
@@ -108,7 +107,9 @@ class Trial:
         for name, expected in self.sample.expected.items():
             found, bound = actual[name], self.bounds[name]
             if found.dtype != expected.dtype or found.shape != expected.shape:
-                raise Wrong(f"{name} is {found.dtype}{list(found.shape)} instead of {expected.dtype}{list(expected.shape)}")
+                raise Wrong(
+                    f"{name} is {found.dtype}{list(found.shape)} instead of {expected.dtype}{list(expected.shape)}"
+                )
             try:
                 if not bound:
                     assert_same(found.reshape(-1), expected.reshape(-1), name)

@@ -193,4 +193,4 @@ def _answered(pid: int, pipe: int, deadline: float) -> Symptom | None:
     if piece is None:
         return Symptom("hang", "", "no end")
     code = os.waitstatus_to_exitcode(status)
-    return pickle.loads(data) if data else Symptom("crash", "", f"exit status {code}")  # noqa: S301 - our own child's
+    return pickle.loads(data) if data else Symptom("crash", "", f"exit status {code}")

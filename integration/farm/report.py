@@ -53,7 +53,15 @@ def _failures(failures: Sequence[Failure], reduced: Sequence[Failure]) -> Iterab
         first = next(f for f in failures if f.signature == signature)
         yield f"- {count} × {signature}: `{first.command}`"
     for failure in reduced:
-        yield from ("", f"### {failure.signature}", "", f"`{failure.command}`", "", "```", failure.sample.source.rstrip())
+        yield from (
+            "",
+            f"### {failure.signature}",
+            "",
+            f"`{failure.command}`",
+            "",
+            "```",
+            failure.sample.source.rstrip(),
+        )
         yield f"// {', '.join(f'{n}: {t}' for n, t in failure.sample.types.items())}"
         if failure.sample.order:
             yield f"// gradient of order {failure.sample.order} with respect to {', '.join(failure.sample.wrt)}"

@@ -174,7 +174,9 @@ def _smaller_sizes(function: ast.Function, types: Mapping[str, TensorType]) -> I
     for size in sizes:
         for less in sorted({1, 2, 3, size // 2, size - 1}):
             if less < size:
-                changed = {n: TensorType(t.dtype, tuple(less if s == size else s for s in t.shape)) for n, t in types.items()}
+                changed = {
+                    n: TensorType(t.dtype, tuple(less if s == size else s for s in t.shape)) for n, t in types.items()
+                }
                 yield _literals(function, size, less), changed
                 yield function, changed
     for name, type_ in types.items():
@@ -212,7 +214,10 @@ def _plain_dtypes(function: ast.Function, types: Mapping[str, TensorType]) -> It
     for usual in (DType.FLOAT32, DType.INT32):
         if any(t.dtype is not usual for t in types.values()):
             yield function, {n: TensorType(usual, t.shape) for n, t in types.items()}
-            yield function, {n: TensorType(usual, t.shape) if t.dtype.is_float == usual.is_float else t for n, t in types.items()}
+            yield (
+                function,
+                {n: TensorType(usual, t.shape) if t.dtype.is_float == usual.is_float else t for n, t in types.items()},
+            )
 
 
 STEPS: Sequence[Step] = (

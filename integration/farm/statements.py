@@ -15,7 +15,13 @@ INDEXES = "ijklmn"
 
 ANY = (
     *("{a} + {b}", "{a} - {b}", "{a} * {b}", "{a} + {c}", "{a} * {c}", "{c} - {a}", "max({a}, {b})", "min({a}, {b})"),
-    *("({a} > {b} ? {a} : {b})", "({a} == {b} ? {c} : {a})", "({a} <= {c} ? {b} : {a})", "relu({a})", "{a} * {b} + {a}"),
+    *(
+        "({a} > {b} ? {a} : {b})",
+        "({a} == {b} ? {c} : {a})",
+        "({a} <= {c} ? {b} : {a})",
+        "relu({a})",
+        "{a} * {b} + {a}",
+    ),
     *("({a} + {b}) * ({a} - {c})", "cond({a} < {b}, {c}, {a})", "({a} != {b} & {a} >= {c} ? {a} : {b})"),
 )
 """What keeps the dtype of `a` and `b`; `c` is a small literal."""
@@ -26,7 +32,14 @@ INTEGER = (
 )
 FLOAT = (
     *("floor({a})", "ceil({a} + {b})", "{a} * 0.5", "round({a} * 0.25)", "{a} / 4", "tanh({a})", "exp(-abs({a}))"),
-    *("sigmoid({a})", "sin({a}) + {b}", "sqrt({a} * {a} + 1)", "{a} / ({b} * {b} + 1)", "log(abs({a}) + 1)", "cos({b})"),
+    *(
+        "sigmoid({a})",
+        "sin({a}) + {b}",
+        "sqrt({a} * {a} + 1)",
+        "{a} / ({b} * {b} + 1)",
+        "log(abs({a}) + 1)",
+        "cos({b})",
+    ),
     *("pow({a}, 2)", "recip({a} * {a} + 2)", "stop_gradient({a}) * {b}", "atan({a})", "pow(abs({a}) + 1, 0.5)"),
 )
 CONVERTED: Mapping[str, DType] = {
@@ -93,10 +106,8 @@ class Domain:
         """A formula for a dimension of `size`: most often an index alone, an old one where its range is the same."""
         random = self.draft.random
         old = [n for n, r in self.ranges.items() if r == size]
-        if self.full or (old and random.random() < 0.5):
-            name = random.choice(old or [*self.ranges])
-        else:
-            name = self.fresh(size)
+        again = self.full or bool(old and random.random() < 0.5)
+        name = random.choice(old or [*self.ranges]) if again else self.fresh(size)
         if random.random() < 0.75 or (self.full and random.random() < 0.8):
             self.bounded.add(name)
             return name
@@ -250,7 +261,9 @@ def rows(draft: Draft) -> None:
     texts = ", ".join("1" if d == axis else draft.spelled(s) for d, s in enumerate(shape))
 
     def reduced(of: str, agg: str) -> str:
-        return draft.define(f"{{0}}[{target} : {texts}] = {agg}({draft.use(of)}[{', '.join(names)}]);", draft.dtype, sizes)
+        return draft.define(
+            f"{{0}}[{target} : {texts}] = {agg}({draft.use(of)}[{', '.join(names)}]);", draft.dtype, sizes
+        )
 
     difference = draft.define(f"{{0}} = {a} - {draft.use(reduced(a, random.choice('><+')))};", draft.dtype, shape)
     if draft.dtype.is_float and random.random() < 0.5:
@@ -302,7 +315,9 @@ def gather(draft: Draft) -> None:
     """Rows by an index tensor, some of it out of range."""
     random = draft.random
     a = draft.any(random.choice((1, 2)))
-    indices = draft.input(draft.shape(random.choice((0, 1, 1, 2))), random.choice((DType.INT32, DType.INT64, DType.UINT8)))
+    indices = draft.input(
+        draft.shape(random.choice((0, 1, 1, 2))), random.choice((DType.INT32, DType.INT64, DType.UINT8))
+    )
     shape = (*draft.values[indices].shape, *draft.values[a].shape[1:])
     if product(shape) <= MOST:
         draft.define(f"{{0}} = gather({a}, {indices});", draft.dtype, shape)

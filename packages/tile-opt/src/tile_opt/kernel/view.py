@@ -217,7 +217,9 @@ def _open(block: Block) -> KernelView | None:
     if not stages:
         return None
     apart = _named_apart(block.indexes, stages)
-    return KernelView(block.name, block.indexes, apart, refs, allocs, block.tags, block.comment, block.origin, constraints)
+    return KernelView(
+        block.name, block.indexes, apart, refs, allocs, block.tags, block.comment, block.origin, constraints
+    )
 
 
 def _named_apart(shared: Sequence[Index], stages: Sequence[Stage]) -> tuple[Stage, ...]:
