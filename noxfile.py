@@ -28,7 +28,7 @@ BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith
 SOURCES = {"sample": "tile-sample", "sim": "tile-sim", "oclgrind": "hal-opencl"}
 """The distributions of backends that are not called hal-NAME."""
 
-EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl", "tile-sim": "sweep"}
+EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl", "tile-sim": "sweep", "tile-sample": "test"}
 """The extra that a package's own tests (and its conformance run) need."""
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
@@ -151,7 +151,9 @@ def tests(session: nox.Session, package: str) -> None:
     if not list(folder.glob("test_*.py")):
         session.skip(f"{package} has no tests")
     install(session, _with_extra(package), BFLOAT16, tools=(*TOOLS, "pytest-xdist>=3"))
-    session.run("pytest", "-q", *PARALLEL, str(folder.relative_to(ROOT)), *session.posargs)
+    # The sample's only test is the whole conformance suite, which has a session of its own.
+    env = {"CONFORMANCE_LEVEL": "1"}
+    session.run("pytest", "-q", *PARALLEL, str(folder.relative_to(ROOT)), *session.posargs, env=env)
 
 
 @nox.session

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import tile_hal
 from hal_opencl import plugin
-from tile_hal.builtin.common import HostDeviceSet
+from tile_hal.host import HostDeviceSet
 
 VECTORS = frozenset({"Extract", "Insert", "Iota", "ReduceLanes", "Shuffle", "Splat"})
 

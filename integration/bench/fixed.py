@@ -16,9 +16,9 @@ from report import console
 from restarting import restarting
 from rich.table import Table
 from rounds import measure
-from rows import Contest, Limit, Result
+from rows import Contest, Growth, Limit, Result
 
-ROWS: dict[str, Contest | Limit] = {
+ROWS: dict[str, Contest | Limit | Growth] = {
     "matmul": Contest("matmul 1024³ float32", 0.85, compute.matmul),
     "conv": Contest("conv 3×3 + ReLU 32×56×56×64 → 64", 0.85, compute.convolution),
     "chain": Contest("8 elementwise operations, 16 M floats", 2.0, memory.chain),
@@ -52,7 +52,7 @@ def results(probe: Probe, options: argparse.Namespace) -> Iterator[Result]:
         yield result
 
 
-def _run(row: Contest | Limit, probe: Probe, options: argparse.Namespace) -> Result:
+def _run(row: Contest | Limit | Growth, probe: Probe, options: argparse.Namespace) -> Result:
     try:
         contestants = row.prepare(options.small)
     except ModuleNotFoundError as missing:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import tile_lang
 import tile_runtime as tile
 from rounds import Contestant
-from rows import Limit
+from rows import Growth, Limit
 from tile_ir.diagnostics import TileError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
+from tile_runtime.function import BaseFunction
 
 CELLS = 64
 
@@ -68,32 +70,63 @@ def read(text: str) -> None:
         assert str(error)
 
 
-def _lowered(function: tile.Function) -> tile.Lowered:
+def _lowered(function: BaseFunction) -> tile.Lowered:
     values = [tile.placeholder("float32", (CELLS,), name) for name in function.inputs]
     return function.lower(*values, device="llvm")
 
 
 def _limit(name: str, most: float, size: int, make: Callable[[int], str], work: Callable[[str], None]) -> Limit:
     def prepare(small: bool) -> Mapping[str, Contestant]:
-        text = make(max(8, size // 100) if small else size)
-
-        def run() -> float:
-            start = time.process_time()
-            work(text)
-            return time.process_time() - start
-
-        return {"tile": run}
+        return {"tile": _timed(work, make(max(8, size // 100) if small else size))}
 
     return Limit(f"{name}, CPU seconds", most, "s", prepare)
 
 
-ROWS: dict[str, Limit] = {
-    "large-chain": _limit("compiling a chain of 2,000 statements", 3, 2_000, chain, compiled),
-    "large-chain-long": _limit("compiling a chain of 20,000 statements", 30, 19_990, chain, compiled),
-    "large-outputs": _limit("compiling 5,000 outputs", 10, 5_000, outputs, compiled),
-    "large-inputs": _limit("compiling 3,000 inputs", 10, 3_000, inputs, compiled),
-    "large-terms": _limit("reading an expression of 10⁵ terms", 2, 99_000, terms, read),
-    "large-mistakes": _limit("19,000 undefined names", 2, 19_000, undefined, read),
-    "large-punctuation": _limit("10⁶ characters of punctuation", 5, 1_000_000, punctuation, read),
-    "large-gradient": _limit("the gradient of a chain of 2,000", 10, 2_000, chain, differentiated),
+def _timed(work: Callable[[str], None], text: str) -> Contestant:
+    def run() -> float:
+        start = time.process_time()
+        work(text)
+        return time.process_time() - start
+
+    return run
+
+
+GROWTH = 5.0
+"""Times as long that four times the program may take."""
+
+
+def _growth(name: str, size: int, make: Callable[[int], str], work: Callable[[str], None]) -> Growth:
+    def prepare(small: bool) -> Mapping[str, Contestant]:
+        quarter = max(8, size // 400) if small else size // 4
+        return {"tile": _timed(work, make(4 * quarter)), "a quarter": _timed(work, make(quarter))}
+
+    return Growth(f"{name}, four times the size", GROWTH, prepare)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Programs of one kind, what is done with them, and the CPU seconds that those of `size` may take."""
+
+    name: str
+    what: str
+    most: float
+    size: int
+    make: Callable[[int], str]
+    work: Callable[[str], None]
+
+
+KINDS = (
+    Kind("chain", "compiling a chain of 2,000 statements", 3, 2_000, chain, compiled),
+    Kind("chain-long", "compiling a chain of 20,000 statements", 30, 19_990, chain, compiled),
+    Kind("outputs", "compiling 5,000 outputs", 10, 5_000, outputs, compiled),
+    Kind("inputs", "compiling 3,000 inputs", 10, 3_000, inputs, compiled),
+    Kind("terms", "reading an expression of 10⁵ terms", 2, 99_000, terms, read),
+    Kind("mistakes", "19,000 undefined names", 2, 19_000, undefined, read),
+    Kind("punctuation", "10⁶ characters of punctuation", 5, 1_000_000, punctuation, read),
+    Kind("gradient", "the gradient of a chain of 2,000", 10, 2_000, chain, differentiated),
+)
+
+ROWS: dict[str, Limit | Growth] = {
+    **{f"large-{k.name}": _limit(k.what, k.most, k.size, k.make, k.work) for k in KINDS},
+    **{f"growth-{k.name}": _growth(k.what, k.size, k.make, k.work) for k in KINDS if k.name != "chain-long"},
 }

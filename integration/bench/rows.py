@@ -55,6 +55,27 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """The time of ours beside that of a quarter of the program, the only other contestant: at most `most` times as long."""
+
+    name: str
+    most: float
+    prepare: Callable[[bool], Mapping[str, Contestant]]
+
+    unit = "x"
+
+    def value(self, round_: Round) -> float:
+        (quarter,) = (s for n, s in round_.seconds.items() if n != OURS)
+        return round_.seconds[OURS] / quarter
+
+    def result(self, timing: Timing) -> Result:
+        (quarter,) = (timing.median(n) for n in timing.rounds[0].seconds if n != OURS)
+        measured = timing.median(OURS) / quarter
+        note = f"{timing.median(OURS):.3g} s, {quarter:.3g} s"
+        return Result(self.name, f"<= {self.most:g}x", measured, "x", measured <= self.most, note)
+
+
+@dataclass(frozen=True)
 class Result:
     """One line of the final table."""
 

@@ -27,6 +27,7 @@ CASES: dict[str, tuple[Callable[[int], object], int]] = {
     "terms of an expression": (lambda n: read(terms(n)), 1_000),
     "undefined names": (lambda n: read(undefined(n)), 500),
     "punctuation": (lambda n: read(punctuation(n)), 4_000),
+    "a gradient": (lambda n: differentiated(chain(n)), 60),
 }
 
 
@@ -56,9 +57,10 @@ def test_four_times_the_size_is_at_most_five_times_the_work(name: str) -> None:
     assert growth(*CASES[name]) <= GROWTH
 
 
-@pytest.mark.slow
-def test_gradients_of_chains_grow_with_their_depth() -> None:
-    assert growth(lambda n: differentiated(chain(n)), 100) <= GROWTH
+def test_many_outputs_that_differ_in_a_number_are_one_kernel() -> None:
+    text = outputs(80)
+    values = [tile.placeholder("float32", (8,), "A")]
+    assert len(tile.Function(text).lower(*values, device="llvm").kernels.kernels) == 1
 
 
 def test_a_hundred_mistakes_are_shown_and_the_rest_are_counted() -> None:

@@ -8,13 +8,14 @@ import sys
 
 import pytest
 from hal_opencl.emit.dialect import PLAIN, Dialect
-from hal_opencl.emit.prepare import MAX_DEPTH, prepare
+from hal_opencl.emit.prepare import prepare
 from hal_opencl.emit.source import Source, emit_kernel
 from hal_opencl.emit.split import pieces
 from hal_opencl.emit.types import comment_text, rounded, safe_hint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tile_ir.dtype import DType
+from tile_ir.emit.shallow import MAX_DEPTH
 from tile_ir.emit.walker import children, walk_expr, walk_statements
 from tile_ir.kernels import Kernel
 from tile_ir.ops import Aggregation

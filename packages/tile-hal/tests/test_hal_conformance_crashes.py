@@ -13,7 +13,7 @@ import pytest
 PLUGIN = """
 import ctypes, os, sys, time
 import tile_hal
-from tile_hal.builtin.common import HostDevice, HostDeviceSet
+from tile_hal.host import HostDevice, HostDeviceSet
 from tile_hal.builtin.interp import InterpCompiler, InterpDriver, InterpExecutor, InterpKernel
 
 HOW = os.environ["HOW"]

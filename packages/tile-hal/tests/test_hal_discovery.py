@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 import tile_hal
-from tile_hal.builtin.common import HostDevice
 from tile_hal.discovery import PluginStatus, Registry, TilePluginWarning
+from tile_hal.host import HostDevice
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.settings import Settings
 

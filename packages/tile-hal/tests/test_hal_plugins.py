@@ -22,7 +22,7 @@ from tile_ir.diagnostics import TileDeviceError, TileSettingError
 MODULE = """
 import ctypes, os, sys, time
 import tile_hal
-from tile_hal.builtin.common import HostDevice, HostDeviceSet
+from tile_hal.host import HostDevice, HostDeviceSet
 
 if "BAD_LOG" in os.environ:
     with open(os.environ["BAD_LOG"], "a") as log:

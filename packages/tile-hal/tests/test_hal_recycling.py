@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tile_hal import host
+from tile_hal import host_memory
 from tile_hal.host import HostMemory
 from tile_hal.recycling import LARGE, Recycler
 
@@ -107,19 +107,19 @@ def test_containers_bound_what_there_is(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / "free").write_text("max\n")
     (tmp_path / "tight").write_text(f"{1 << 25}\n")
     for names, size in ((["tight", "free"], 1 << 25), (["free", "none"], HostMemory().size_goal / 0.85)):
-        monkeypatch.setattr(host, "MEMORY_LIMITS", [str(tmp_path / n) for n in names])
+        monkeypatch.setattr(host_memory, "MEMORY_LIMITS", [str(tmp_path / n) for n in names])
         assert HostMemory().size_goal == pytest.approx(0.85 * size, abs=1)
-    assert host._recycler().most <= 1 << 30
+    assert host_memory._recycler().most <= 1 << 30
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_child_begins_with_nothing_kept() -> None:
     """Another thread may hold the lock while a process forks."""
-    first = host._recycler()
+    first = host_memory._recycler()
     with first._lock:
         child = os.fork()
         if not child:
-            os._exit(0 if host._recycler() is not first and HostMemory().allocate(SIZE).nbytes == SIZE else 1)
+            os._exit(0 if host_memory._recycler() is not first and HostMemory().allocate(SIZE).nbytes == SIZE else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 import tile_hal
-from tile_hal.builtin.common import HostDevice, HostDeviceSet
+from tile_hal.host import HostDevice, HostDeviceSet
 from tile_hal.builtin.interp import InterpCompiler, InterpDriver, InterpExecutor, InterpKernel, InterpLibrary
 from tile_hal.events import COMPLETED
 from tile_ir.dtype import DType

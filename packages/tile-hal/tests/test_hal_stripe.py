@@ -22,7 +22,7 @@ PLUGIN = '''
 from dataclasses import replace
 
 import tile_hal
-from tile_hal.builtin.common import HostDevice, HostDeviceSet
+from tile_hal.host import HostDevice, HostDeviceSet
 from tile_hal.builtin.interp import InterpCompiler, InterpDriver, InterpExecutor, InterpLibrary
 from tile_ir.stripe.nodes import Block, Op
 

@@ -6,7 +6,7 @@ import gc
 import os
 
 import pytest
-from tile_ir.collector import uncollected
+from tile_ir.collector import MUCH, uncollected
 
 
 def test_collector_is_off_until_the_outermost_ends() -> None:
@@ -42,3 +42,21 @@ def test_child_of_a_fork_collects() -> None:
             os._exit(0 if gc.isenabled() else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert gc.isenabled()
+
+
+def test_what_was_made_is_not_walked_at_once() -> None:
+    with uncollected():
+        made = [[k] for k in range(MUCH + 1_000)]
+    assert gc.get_count()[0] < MUCH < len(made)
+    assert not gc.get_freeze_count()
+
+
+def test_what_the_program_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        with uncollected():
+            made = [[k] for k in range(MUCH + 1_000)]
+        assert made and gc.get_freeze_count() == before
+    finally:
+        gc.unfreeze()

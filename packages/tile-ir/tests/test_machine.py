@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.document import from_document, to_document
+from tile_ir.emit.clike import CLikePrinter
 from tile_ir.machine import Bandwidths, Cache, LocalMemory, Machine, Memory, Occupancy, Ports
-from tile_ir.target import Target
+from tile_ir.target import Capabilities, HardwareSettings, Options, Target
 
 RATES = st.floats(0.25, 1e4)
 CACHES = st.builds(Cache, st.integers(1, 4), st.integers(0, 1 << 30), st.integers(1, 32), latency=RATES)
@@ -85,3 +87,37 @@ def test_settings_are_read_with_the_same_care() -> None:
 def test_resolved_cores_reach_the_machine() -> None:
     target = Target("t").resolved(cores=7, l1_bytes=1)
     assert target.settings.cores == target.machine.cores == 7
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "accelerator"])
+def test_a_document_begins_with_a_preset(name: str) -> None:
+    preset = Target.preset(name)
+    assert Target.from_json(preset.to_json()) == preset and preset.passes and preset.name == name
+    mine = Target.from_json(json.dumps({"name": "mine", "preset": name, "settings": {"cores": 7}, "nodes": ["Fma"]}))
+    assert (mine.name, mine.settings.cores, mine.nodes, mine.passes) == ("mine", 7, {"Fma"}, preset.passes)
+    assert mine.settings.max_regs == preset.settings.max_regs and mine.machine == preset.machine
+    assert Target.from_json(json.dumps({"name": "mine", "preset": name, "passes": []})).passes == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"name": "x", "preset": "tpu"}, "there is no preset 'tpu'.*the presets are cpu, gpu, accelerator"),
+        ({"name": "x", "preset": ["cpu"]}, "there is no preset"),
+        ({"name": "x", "pases": []}, "a target has no 'pases'"),
+        ({"preset": "cpu"}, "a target has a name"),
+    ],
+)
+def test_a_wrong_document_is_named(document: dict[str, Any], message: str) -> None:
+    with pytest.raises(TileDeviceError, match=f"(?s){message}"):
+        Target.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("kind", [HardwareSettings, Capabilities, Target, Options])
+def test_help_names_every_field(kind: type) -> None:
+    assert not [f.name for f in fields(kind) if f"``{f.name}``" not in (kind.__doc__ or "")]
+
+
+def test_help_names_every_table_of_a_printer() -> None:
+    tables = [name for name, hint in CLikePrinter.__annotations__.items() if "ClassVar" in str(hint)]
+    assert tables and not [name for name in tables if f"``{name}``" not in (CLikePrinter.__doc__ or "")]

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import pytest
 import tile_hal
 import tile_runtime as tile
-from tile_hal.builtin.common import HostDevice, HostDeviceSet, load_target, supported_dtypes
+from tile_hal.builtin.common import load_target
 from tile_hal.builtin.interp import InterpCompiler, InterpExecutor
+from tile_hal.host import HostDevice, HostDeviceSet, supported_dtypes
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Capabilities, PassConfig, Target
 from tile_opt.blocks.split import split

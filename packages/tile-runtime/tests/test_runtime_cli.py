@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 MATMUL = "function (A[M, L], B[L, N]) -> (C) {\n    C[i, j : M, N] = +(A[i, k] * B[k, j]);\n}\n"
 SHAPES = ["--shape", "A=float32[4,3]", "-s", "B=[3,5]"]
 COMMANDS = [
-    "devices", "doctor", "check", "fmt", "ir", "explain", "plan", "run", "grad", "bench", "tune", "plugins", "conformance",
-    "cache info", "cache clear", "cache verify",
+    "devices", "doctor", "check", "fmt", "ir", "explain", "plan", "run", "grad", "bench", "tune", "plugins", "new-backend",
+    "conformance", "cache info", "cache clear", "cache verify",
 ]  # fmt: skip
 
 
@@ -65,6 +65,16 @@ def test_top_level() -> None:
     assert Result("--version").out.startswith("tile 0.")
     assert Result("nonesuch").code == 2
     assert Result("devices", "--nonesuch").code == 2
+
+
+def test_new_backend(tmp_path: Path) -> None:
+    made = Result("new-backend", "my_chip", "--into", tmp_path, "--kind", "stripe")
+    assert made.code == 0 and str(tmp_path / "tile-my-chip") in made.out
+    assert (tmp_path / "tile-my-chip" / "src" / "tile_my_chip" / "device.py").exists()
+    again = Result("new-backend", "my_chip", "--into", tmp_path)
+    assert again.code == 1 and "is there already" in again.err
+    assert Result("new-backend", "My Chip", "--into", tmp_path).code == 1
+    assert Result("new-backend", "other", "--kind", "verilog").code == 2
 
 
 def test_devices_doctor_plugins() -> None:

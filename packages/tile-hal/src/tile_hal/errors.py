@@ -21,6 +21,7 @@ class Code(Enum):
     READ_ONLY = "TILE-E708"
     BUILD = "TILE-E709"
     WORKER = "TILE-E710"
+    SCAFFOLD = "TILE-E711"
 
 
 def device_error(code: Code, message: str, hint: str | None = None) -> TileDeviceError:

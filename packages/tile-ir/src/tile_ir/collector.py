@@ -13,6 +13,17 @@ from contextlib import contextmanager
 from tile_ir import forking
 
 
+MUCH = 200_000
+"""Objects whose walk takes some tens of milliseconds."""
+
+
+def _grow_old() -> None:
+    """If much was made meanwhile it joins the objects that are walked seldom; else all of it would be walked at once."""
+    if gc.get_count()[0] > MUCH and not gc.get_freeze_count():  # what the program has frozen for itself stays so
+        gc.freeze()
+        gc.unfreeze()
+
+
 class _Pause:
     """How many compilations run now, in all threads, and whether the first one found the collector enabled."""
 
@@ -32,6 +43,7 @@ class _Pause:
         with self.lock:
             self.running -= 1
             if not self.running and self.enabled:
+                _grow_old()
                 gc.enable()
 
 

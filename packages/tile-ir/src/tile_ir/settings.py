@@ -25,7 +25,9 @@ class Settings:
     dump_ir: Path | None = None
     """TILE_DUMP_IR: folder that receives one numbered file per pass."""
     verify: bool = False
-    """TILE_VERIFY: set-based verification between passes."""
+    """TILE_VERIFY: what passes and lowering make is verified."""
+    prove: bool = False
+    """TILE_VERIFY=prove: every schedule is also proved to mean what the unscheduled program says."""
     cache_dir: Path | None = None
     """TILE_CACHE_DIR: folder of the kernel cache; the platform's cache folder when unset."""
     cache: str = "on"
@@ -61,6 +63,7 @@ class Settings:
             device=env.get("TILE_DEVICE") or None,
             dump_ir=Path(env["TILE_DUMP_IR"]) if env.get("TILE_DUMP_IR") else None,
             verify=env.get("TILE_VERIFY", "0") not in ("", "0"),
+            prove=env.get("TILE_VERIFY") == "prove",
             cache_dir=Path(env["TILE_CACHE_DIR"]) if env.get("TILE_CACHE_DIR") else None,
             cache=cache,
             num_threads=int(threads) if threads else None,

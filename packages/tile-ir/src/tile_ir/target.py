@@ -7,10 +7,13 @@ code generator the backend wants, and the ordered pass list. Backends ship one; 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.document import from_document, to_document
 from tile_ir.dtype import DType
 from tile_ir.machine import Machine
@@ -18,70 +21,83 @@ from tile_ir.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class HardwareSettings:
-    """The numbers that schedules are made from (limits of groups, local memory, the register file)."""
+    """The numbers that schedules are made from; a target document's ``settings``. None of them changes a result.
+
+    - ``threads``: work items per group; 1 where a group is one item.
+    - ``vec_size``: widest vector, in lanes of float32, that a work item should use.
+    - ``use_global``: read inputs straight from global memory instead of staging tiles in local memory.
+    - ``mem_width``: bytes of one useful memory transaction (a cache line).
+    - ``max_mem``: local bytes per group; on a processor, the bytes of the L1 data cache.
+    - ``static_local_bytes``: bytes of local arrays that a kernel may declare, where that is more than `max_mem`; 0: `max_mem`.
+    - ``max_regs``: bytes of registers for the outputs of a group.
+    - ``goal_groups``: groups needed for full occupancy.
+    - ``goal_flops_per_byte``: knee of the roofline, in operations per byte of memory.
+    - ``dim_sizes``: largest number of groups in each of the grid's three dimensions.
+    - ``registers``: vector registers per work item.
+    - ``vector_bytes``: bytes of one vector register.
+    - ``l1_bytes``, ``l2_bytes``: data caches of one core.
+    - ``l3_bytes``: shared last cache; larger outputs are streamed past the caches.
+    - ``cores``: compute units that run groups at once; it decides the grain of work.
+    - ``fma``: a product and the sum that it enters are one instruction.
+    - ``masks``: vector loads, stores and arithmetic leave out single lanes at no cost.
+    - ``buffer_align``: bytes to which every buffer of the device is aligned, inputs included.
+    - ``index_bits``: width of subscript arithmetic; 32 is used only where ranges prove that it suffices.
+    """
 
     threads: int = 1
-    """Work items per group."""
     vec_size: int = 1
-    """Widest vector in float32 lanes a work item should use."""
     use_global: bool = True
-    """Read inputs straight from global memory instead of staging tiles in local memory."""
     mem_width: int = 64
-    """Bytes of one useful memory transaction (a cache line)."""
     max_mem: int = 32768
-    """Local bytes per group; on a CPU, the bytes of the L1 data cache."""
     static_local_bytes: int = 0
-    """Bytes of local arrays that a kernel may declare where that exceeds `max_mem`; 0 = `max_mem`."""
     max_regs: int = 16384
-    """Output register bytes per group."""
     goal_groups: int = 1
-    """Groups needed for full occupancy."""
     goal_flops_per_byte: int = 1
-    """Knee of the roofline."""
     dim_sizes: tuple[int, int, int] = (1 << 31, 1 << 31, 1 << 31)
-    """Largest group count per grid dimension."""
     registers: int = 16
-    """Vector registers per work item."""
     vector_bytes: int = 16
-    """Bytes of one vector register."""
     l1_bytes: int = 32768
     l2_bytes: int = 1 << 20
     l3_bytes: int = 32 << 20
-    """Shared last-level cache; outputs larger than this are streamed past the caches."""
     cores: int = 1
-    """Compute units that run groups at once (never changes results, only the grain of work)."""
     fma: bool = True
     masks: bool = False
-    """Vector loads, stores and arithmetic leave out single lanes at no cost."""
     buffer_align: int = 1
-    """Bytes to which every buffer of the device is aligned, inputs included."""
     index_bits: int = 64
-    """Width of subscript arithmetic; 32 only where ranges prove that it suffices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a device can do, frozen; the conformance suite checks it."""
+    """What a device can do, frozen: promises that the conformance suite checks.
+
+    - ``dtypes``: those of tensors; a program with another is refused before anything is compiled, with its place.
+    - ``nodes``: optional semtree nodes beyond the core, by class name, as the target's.
+    - ``max_group_size``: work items of the largest group; above 1 only with the node ``Barrier``.
+    - ``local_bytes``: memory that the items of a group share.
+    - ``subgroup``: items that execute in lockstep; 1 without sub-groups.
+    - ``is_async``: `run` returns while dependencies are pending; what is ready may all the same be done when it returns.
+    - ``serializes``: `Library.serialize` gives bytes that `Compiler.deserialize` takes: code is kept on disk.
+    - ``loads_outlines``: `Compiler.load` needs no bodies of kernels: programs start from the disk without being compiled.
+    - ``keeps_buffers``: buffers may be dropped while work on them is pending; their memory lives until it is over, and its
+      reuse is ordered behind it.
+    - ``executes``: False for a compile-only device.
+    - ``flushes_subnormals``: float dtypes in whose arithmetic a subnormal number, given or computed, may count as zero of its sign.
+    - ``quirks``: deviations that will stay, a reason by the name of the failing test (``*`` stands for anything); one that
+      no longer fails is an error.
+    """
 
     dtypes: frozenset[DType] = frozenset(DType)
     nodes: frozenset[str] = frozenset()
-    """Optional semtree nodes (class names) beyond the core."""
     max_group_size: int = 1
     local_bytes: int = 0
     subgroup: int = 1
     is_async: bool = False
-    """`run` returns while dependencies are pending; work that is ready may all the same be done when it returns."""
     serializes: bool = False
     loads_outlines: bool = False
-    """Compiled code can be loaded without the kernels' bodies (`Compiler.load`): it starts at once from the disk cache."""
     keeps_buffers: bool = False
-    """Buffers may be dropped while work on them is pending: their memory lives until it is over, and its reuse is ordered behind it."""
     executes: bool = True
-    """False for a compile-only device (`null`)."""
     flushes_subnormals: frozenset[DType] = frozenset()
-    """Float dtypes in whose arithmetic a subnormal number, given or computed, may count as zero of its sign."""
     quirks: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Named deviations, each with a reason; a quirk that no longer fails is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,32 +111,48 @@ class PassConfig:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user allowed beyond the language's own rules."""
+    """What the user allowed beyond the language's own rules.
+
+    - ``fast_math``: approximate math functions, and products fused with sums anywhere.
+    - ``reduced_precision``: matrix instructions for float32 (its factors rounded to TF32) and for 16-bit floats.
+    """
 
     fast_math: bool = False
-    """Approximate math functions, and products fused with sums anywhere."""
     reduced_precision: bool = False
-    """Matrix instructions for float32 (its factors rounded to TF32) and for 16-bit floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A device as the compiler sees it; frozen, and part of the cache key."""
+    """A device as the compiler sees it; frozen, and part of the cache key.
+
+    - ``name``: the driver's.
+    - ``settings``: the numbers behind schedules (`HardwareSettings`).
+    - ``codegen``: "semtree" or "stripe", which is what the backend's compiler takes.
+    - ``passes``: the schedule, in order.
+    - ``model``: the hardware of an accelerator (`tile_ir.hardware`): clock_mhz, mem_units, exec_units, tx_units, buses.
+    - ``nodes``: optional semtree nodes that the emitter takes; all others are rewritten before.
+    - ``machine``: what the cost model knows (`tile_ir.machine`): caches, ports, latencies, bandwidths.
+    - ``matrix``: matrix instructions (`tile_ir.matrix`) that the emitter can write, the preferred ones first.
+    - ``options``: what the user allowed (`Options`); a device leaves it alone.
+    """
 
     name: str
     settings: HardwareSettings = HardwareSettings()
     codegen: str = "semtree"
-    """"semtree" or "stripe": what the backend's compiler takes."""
     passes: tuple[PassConfig, ...] = ()
     model: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The hardware of an accelerator (`tile_ir.hardware`): clock_mhz, mem_units, exec_units, tx_units, buses."""
     nodes: frozenset[str] = frozenset()
-    """Optional semtree nodes the emitter takes; `legalise` rewrites all others."""
     machine: Machine = field(default_factory=Machine)
-    """What the cost model knows: caches, ports, latencies, bandwidths."""
     matrix: tuple[str, ...] = ()
-    """Matrix instructions (`tile_ir.matrix`) that the emitter can write, the preferred ones first."""
     options: Options = Options()
+
+    @staticmethod
+    def preset(name: str) -> Target:
+        """A target to begin with: "cpu", "gpu" or "accelerator" (which takes Stripe); TileDeviceError for any other name.
+
+        All have plain numbers and no optional nodes; a document says ``"preset": "cpu"`` and states what differs.
+        """
+        return _preset(name)
 
     def resolved(self, **settings: Any) -> Target:
         """This target with probed hardware settings filled in."""
@@ -146,20 +178,47 @@ class Target:
     def from_json(text: str) -> Target:
         """Read a target document; a pass entry is ``{"name": label, "<pass>": {options}}``.
 
-        TileDeviceError TILE-E414 names every field of settings and machine that is unknown or of a wrong type.
+        A `preset` gives what the document does not state; tables are laid over its, lists replace its.
+        TileDeviceError TILE-E414 names what is unknown, and every field of settings and machine of a wrong type.
         """
         data: dict[str, Any] = json.loads(text)
-        return Target(
-            name=data["name"],
-            settings=from_document(HardwareSettings(), data.get("settings", {}), "settings"),
-            machine=from_document(Machine(), data.get("machine", {}), "machine"),
-            codegen=data.get("codegen", "semtree"),
-            passes=tuple(_pass_config(entry) for entry in data.get("passes", ())),
-            model=data.get("model", {}),
-            nodes=frozenset(data.get("nodes", ())),
-            matrix=tuple(data.get("matrix", ())),
-            options=from_document(Options(), data.get("options", {}), "options"),
-        )
+        _check_keys(data)
+        base = Target.preset(str(data["preset"])) if "preset" in data else Target("")
+        stated = {key: make(data[key]) for key, make in _STATED.items() if key in data}
+        tables = {key: from_document(getattr(base, key), data.get(key, {}), key) for key in _TABLES}
+        return replace(base, name=data["name"], **stated, **tables)
+
+
+_TABLES = ("settings", "machine", "options")
+_STATED: Mapping[str, Callable[[Any], Any]] = {
+    "codegen": str,
+    "passes": lambda entries: tuple(map(_pass_config, entries)),
+    "nodes": frozenset,
+    "matrix": tuple,
+    "model": dict,
+}
+_PRESETS = ("cpu", "gpu", "accelerator")
+
+
+def _check_keys(data: Mapping[str, Any]) -> None:
+    known = ("name", "preset", *_STATED, *_TABLES)
+    problems = [
+        Diagnostic("TILE-E414", f"a target has no {key!r}", hint=f"known: {', '.join(known)}")
+        for key in data
+        if key not in known
+    ]
+    if "name" not in data:
+        problems.append(Diagnostic("TILE-E414", "a target has a name, which this document does not state"))
+    if problems:
+        raise TileDeviceError(problems)
+
+
+@cache
+def _preset(name: str) -> Target:
+    if name not in _PRESETS:
+        hint = f"the presets are {', '.join(_PRESETS)}"
+        raise TileDeviceError(Diagnostic("TILE-E414", f"there is no preset {name!r}", hint=hint))
+    return Target.from_json(files("tile_ir").joinpath("targets", f"{name}.json").read_text(encoding="utf-8"))
 
 
 def _pass_config(entry: Mapping[str, Any]) -> PassConfig:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tile_ir.collector import uncollected
 from tile_ir.diagnostics import Diagnostic, Note, Span, TileError, TileLimitError, TileTypeError
 from tile_ir.program.liveness import live_ops
 from tile_ir.program.nodes import (
@@ -32,6 +33,11 @@ def bind(
 
     Raises TileTypeError with all diagnostics found (TileLimitError when all of them concern limits).
     """
+    with uncollected():
+        return _bound(function, types, limits, name)
+
+
+def _bound(function: ast.Function, types: Mapping[str, TensorType], limits: Limits, name: str) -> Program:
     scope = Scope(limits)
     _attempt(scope, lambda: _bind_header(scope, function, types))
     for statement in function.statements:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tile_ir.collector import uncollected
 from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
 
 from tile_lang import ast
@@ -27,10 +28,11 @@ def parse(text: str | Source, limits: Limits = DEFAULT_LIMITS) -> ast.Function:
     """
     source = text if isinstance(text, Source) else Source(text)
     limits.check("max_source_bytes", len(source.text.encode("utf-8", "surrogatepass")))
-    lexed = lex(source)
-    check_limits(lexed, limits)
-    parser = _Parser(lexed, limits)
-    function = parser.function()
+    with uncollected():
+        lexed = lex(source)
+        check_limits(lexed, limits)
+        parser = _Parser(lexed, limits)
+        function = parser.function()
     if parser.diagnostics or function is None:
         found = sorted(parser.diagnostics, key=lambda d: d.span.start if d.span else 0)
         raise TileSyntaxError(found[: limits.max_errors])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tile_opt.passes.scheduling import Decision
     from tile_opt.plan.plan import Plan
     from tile_opt.plan.text import Plans
+    from tile_opt.proof import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Compiled:
     """What was decided for each kernel, by the name of its block."""
     choices: tuple[Choice, ...] = ()
     """What was fused, tiled together, computed again or stored, and why."""
+    proof: Report | None = None
+    """What was proved of the schedule, where that was asked for (TILE_VERIFY=prove)."""
 
     @property
     def plans(self) -> Plans:
@@ -68,7 +71,8 @@ def compile(
 ) -> Compiled:
     """Compile `program` for `target`; `passes`, `plans`, `callback` and `verify` as in `pipeline.schedule`.
 
-    TilePlanError for plans of kernels that the program does not have, too.
+    TilePlanError for plans of kernels that the program does not have, too. With TILE_VERIFY=prove, ProofError for a
+    schedule that does not mean what the program says, and a ProofWarning for one that could not be decided.
     """
     check = Settings.from_environment().verify if verify is None else verify
     steps = tuple(target.passes if passes is None else passes)
@@ -94,6 +98,7 @@ def _compiled(
     scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=check, timings=each)
     if plans:
         refuse_unused(plans, scheduled.decisions)
+    proof = _proof(initial, scheduled.program)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
     with lowering(plans or {}):
         kernels = lower_kernels(scheduled.program, target, check, timings)
@@ -102,8 +107,17 @@ def _compiled(
 
         refuse_endless(kernels, written)
     return Compiled(
-        program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions, scheduled.choices
+        program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions, scheduled.choices, proof
     )
+
+
+def _proof(initial: StripeProgram, scheduled: StripeProgram) -> Report | None:
+    """None unless TILE_VERIFY=prove; ProofError for a schedule that is wrong."""
+    if not Settings.from_environment().prove:
+        return None
+    from tile_opt.proof import check
+
+    return check(initial, scheduled)
 
 
 def stripe_after(

@@ -11,7 +11,8 @@ from tile_ir.settings import Settings, malformed
 from tile_ir.stripe.nodes import Program
 from tile_ir.target import PassConfig, Target
 
-from tile_opt.passes import Pass, create
+from tile_opt.kernel.view import kept_open
+from tile_opt.passes import Pass, create, current
 from tile_opt.passes.choosing import Choice, ChoosingPass
 from tile_opt.passes.scheduling import Decision, Scheduled, SchedulingPass
 from tile_opt.plan.plan import Plan
@@ -62,26 +63,27 @@ def schedule(
     decisions: dict[str, Decision] = {}
     choices: list[Choice] = []
     _observe(0, "initial", program, watch, check)
-    for number, (label, stripe_pass) in enumerate(steps, 1):
-        start = perf_counter()
-        if isinstance(stripe_pass, SchedulingPass):
-            scheduled = stripe_pass.schedule(program, target, given)
-            program, decisions = scheduled.program, {**decisions, **scheduled.decisions}
-        elif isinstance(stripe_pass, ChoosingPass):
-            made = stripe_pass.choose(program, target)
-            program, choices = made.program, [*choices, *made.choices]
-        else:
-            program = stripe_pass.apply(program, target)
-        if timings is not None:
-            timings[label] = timings.get(label, 0.0) + perf_counter() - start
-        _observe(number, label, program, watch, check)
+    with kept_open():
+        for number, (label, stripe_pass) in enumerate(steps, 1):
+            start = perf_counter()
+            if isinstance(stripe_pass, SchedulingPass):
+                scheduled = stripe_pass.schedule(program, target, given)
+                program, decisions = scheduled.program, {**decisions, **scheduled.decisions}
+            elif isinstance(stripe_pass, ChoosingPass):
+                made = stripe_pass.choose(program, target)
+                program, choices = made.program, [*choices, *made.choices]
+            else:
+                program = stripe_pass.apply(program, target)
+            if timings is not None:
+                timings[label] = timings.get(label, 0.0) + perf_counter() - start
+            _observe(number, label, program, watch, check)
     return Scheduled(program, decisions, tuple(choices))
 
 
 def _resolved(passes: Iterable[PassConfig | Pass]) -> list[tuple[str, Pass]]:
     """Every pass is created before any runs: a bad list fails at once."""
     return [
-        (entry.label or entry.name, create(entry)) if isinstance(entry, PassConfig) else (entry.name, entry)
+        (entry.label or entry.name, create(current(entry))) if isinstance(entry, PassConfig) else (entry.name, entry)
         for entry in passes
     ]
 

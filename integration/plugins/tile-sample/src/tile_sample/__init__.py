@@ -1,1 +1,1 @@
-"""A sample device for Tile: kernels become Python functions."""
+"""Sample as a device for Tile."""

@@ -92,13 +92,8 @@ class OpenCLExpressions(CLikePrinter):
 
     # --- names and types
 
-    def declare(self, name: str) -> str:
-        self._scopes[-1][name] = text = self.names.fresh(safe_hint(name))
-        return text
-
-    def declare_global(self, name: str) -> str:
-        self._scopes[0][name] = text = self.names.fresh(safe_hint(name))
-        return text
+    def hint(self, name: str) -> str:
+        return safe_hint(name)
 
     def type_name(self, t: Type) -> str:
         return register(t.dtype, t.lanes)

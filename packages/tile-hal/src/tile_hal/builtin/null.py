@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.target import Capabilities
 
-from tile_hal.builtin.common import HostDevice, HostDeviceSet, load_target, supported_dtypes
+from tile_hal.builtin.common import load_target
 from tile_hal.builtin.interp import InterpCompiler
 from tile_hal.errors import Code, device_error
 from tile_hal.hooks import hookimpl
+from tile_hal.host import HostDevice, HostDeviceSet, supported_dtypes
 from tile_hal.interfaces import Buffer, DeviceSet, Driver, Event, Executor, Kernel, Library
 
 

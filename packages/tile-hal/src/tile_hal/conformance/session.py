@@ -231,6 +231,9 @@ def _alarm(limit: float) -> Generator[None]:
 
 
 def _register(module: str) -> None:
+    """Add a plugin that is not installed; one that is, is there already, unless TILE_PLUGINS leaves it out."""
+    if any((plugin.module, plugin.status) == (module, tile_hal.PluginStatus.OK) for plugin in tile_hal.plugins()):
+        return
     try:
         tile_hal.register(import_module(module), name=module)
     except TileDeviceError as problem:

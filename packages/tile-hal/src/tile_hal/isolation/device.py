@@ -9,12 +9,9 @@ from dataclasses import replace
 from tile_ir import forking
 from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.kernels import KernelList
-from tile_ir.semtree.nodes import Access
-from tile_ir.stripe.nodes import Direction
 
-from tile_hal.builtin.stripe_kernel import outer_refs
 from tile_hal.errors import Code, device_error
-from tile_hal.host import HostBuffer, HostExecutor
+from tile_hal.host import HostBuffer, HostExecutor, parameters
 from tile_hal.interfaces import Buffer, Compiler, Device, DeviceSet, Driver, Event, Kernel, Library
 from tile_hal.isolation.buffers import DeviceBuffer, IsolatedMemory, SharedBuffer, param_of
 from tile_hal.isolation.description import Description
@@ -196,12 +193,7 @@ class IsolatedKernel(Kernel):
 
 def _needs(kernel: KernelInfo) -> tuple[tuple[int, bool], ...]:
     """Bytes of each parameter, and whether it is written."""
-    if kernel.function is None:
-        refs = outer_refs(kernel.stripe)
-        return tuple((span * r.type.dtype.bytes, r.dir is not Direction.IN) for r, span in refs)
-    return tuple(
-        (p.elements * p.type.lanes * p.type.dtype.bytes, p.access is not Access.READ) for p in kernel.function.params
-    )
+    return tuple((p.elements * p.dtype.bytes, p.written) for p in parameters(kernel))
 
 
 class IsolatedExecutor(HostExecutor):

@@ -1,9 +1,11 @@
 """A printer of semtree as a C-like language: subclass it, fill its tables, override what differs.
 
-The base writes plain C: scalars, pointers, loops and the operators C has with Tile's meaning. What C
-lacks or defines differently (total division, shifts, saturating casts, NaN-aware max/min, vectors)
-goes through named functions: a subclass puts each in `functions` or overrides `special`. Every name in
-the text comes from a `NameAllocator`. Nothing here recurses over expressions.
+The base writes plain C: scalars, pointers, loops and the operators C has with Tile's meaning, in expressions of any depth
+(what C would compute in `int` is cast back to its type). What C lacks or defines differently (total division, shifts,
+saturating casts, NaN-aware max/min, vectors) goes through named functions: a subclass puts each in `functions` or
+overrides `special`; `tile_ir.emit.c99` is such a subclass with all of them. Every name in the text comes from a
+`NameAllocator`. Parts that are shared or nest deeply become variables first (`tile_ir.emit.shallow`); nothing here recurses
+over expressions.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from tile_ir.emit.pieces import (
     infix,
     render,
 )  # fmt: skip
+from tile_ir.emit.shallow import shallow
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Access,
@@ -65,6 +68,12 @@ from tile_ir.semtree.nodes import (
     While,
 )  # fmt: skip
 
+MATH = (
+    *("exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+    *("ceil", "floor", "round", "pow"),
+)
+"""Functions of `tile_ir.ops` that <math.h> has with Tile's meaning."""
+
 
 @dataclass(frozen=True, slots=True)
 class Close:
@@ -80,9 +89,19 @@ Item = str | Statement | Close
 class CLikePrinter:
     """Text of one function after another; identifiers are unique in all of it.
 
-    Class tables to fill or extend (keys of the operator tables are ``(op, Kind)`` or ``op``):
-    `types` names of dtypes; `infixes` operators written between operands, with their precedence;
-    `functions` operators and math functions written as calls; `spaces` address-space qualifiers.
+    What a subclass fills or extends, all of it class variables:
+
+    - ``types``: the name of each dtype; one that is missing cannot be written.
+    - ``infixes``: operators written between their operands, as (symbol, precedence of `tile_ir.emit.pieces`).
+    - ``functions``: operators and math functions written as calls; ``cast_<dtype>`` converts a float to that integer.
+    - ``spaces``: the qualifier of each address space, "" for none.
+    - ``suffixes``: what ends a literal of a dtype (``f``, ``ULL``).
+    - ``wraps_by_unsigned``: True writes signed add, sub, mul and neg of 32 and 64 bits through unsigned types. Needless
+      where the compiler is told that they wrap (``-fwrapv``); narrower ones are cast in any case.
+    - ``unrolls``: lines before a loop that tell the device compiler how to unroll it.
+    - ``indent``: the text of one level; ``max_indent``: levels beyond which lines are indented no further.
+
+    Keys of `infixes` and `functions` are (op, DType), else (op, Kind), else op.
     """
 
     types: ClassVar[Mapping[DType, str]] = {
@@ -95,35 +114,20 @@ class CLikePrinter:
         "bit_and": ("&", BAND), "bit_or": ("|", BOR), "bit_xor": ("^", BXOR),
         "cmp_lt": ("<", RELATIONAL), "cmp_gt": (">", RELATIONAL), "cmp_le": ("<=", RELATIONAL),
         "cmp_ge": (">=", RELATIONAL), "cmp_eq": ("==", EQUALITY), "cmp_ne": ("!=", EQUALITY),
+        ("add", Kind.BOOL): ("|", BOR), ("sub", Kind.BOOL): ("^", BXOR), ("mul", Kind.BOOL): ("&", BAND),
+        ("div", Kind.BOOL): ("&", BAND), ("max", Kind.BOOL): ("|", BOR), ("min", Kind.BOOL): ("&", BAND),
     }  # fmt: skip
-    functions: ClassVar[Mapping[Any, str]] = {"fma": "fma"} | {
-        name: name
-        for name in [
-            "exp",
-            "log",
-            "sqrt",
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "ceil",
-            "floor",
-            "pow",
-        ]
+    functions: ClassVar[Mapping[Any, str]] = {
+        (name, dtype): name + suffix
+        for dtype, suffix in ((DType.FLOAT32, "f"), (DType.FLOAT64, ""))
+        for name in ("fma", *MATH)
     }
     spaces: ClassVar[Mapping[Space, str]] = dict.fromkeys(Space, "")
     suffixes: ClassVar[Mapping[DType, str]] = {
         DType.FLOAT32: "f", DType.INT64: "LL", DType.UINT64: "ULL", DType.UINT32: "u",
     }  # fmt: skip
     wraps_by_unsigned: ClassVar[bool] = False
-    """Write signed add, sub and mul through unsigned types; needless where the compiler is told to wrap (-fwrapv)."""
     unrolls: ClassVar[Mapping[Unroll, str]] = {}
-    """Lines before a loop that tell the device compiler how to unroll it."""
     indent: ClassVar[str] = "    "
     max_indent: ClassVar[int] = 30
 
@@ -135,9 +139,13 @@ class CLikePrinter:
 
     # --- names
 
+    def hint(self, name: str) -> str:
+        """What the identifier for a name may look like; override where the language has more words than can be listed."""
+        return name
+
     def declare(self, name: str) -> str:
         """A fresh identifier for a variable of this scope."""
-        self._scopes[-1][name] = text = self.names.fresh(name)
+        self._scopes[-1][name] = text = self.names.fresh(self.hint(name))
         return text
 
     def lookup(self, name: str) -> str:
@@ -199,6 +207,8 @@ class CLikePrinter:
                 return ATOM, [self.lookup(name)]
             case Load(ptr, index, t, None) if t.lanes == ptr.type.lanes:
                 return POSTFIX, self.element(ptr, index)
+            case Load(ptr, index, t, mask) if mask is not None and t.lanes == ptr.type.lanes == 1:
+                return TERNARY, [(mask, TERNARY + 1), " ? ", *self.element(ptr, index), " : ", (Const(0, t), TERNARY)]
             case Select(cond, then, other):
                 return TERNARY, [(cond, TERNARY + 1), " ? ", (then, TERNARY + 1), " : ", (other, TERNARY)]
             case Cast(value, t):
@@ -228,12 +238,14 @@ class CLikePrinter:
                 if symbol is not None:
                     return infix(*symbol, left, right)
                 return call(self.function_name(op, left.type), (left, right))
+            case Unary(op, value, t) if t.dtype is DType.BOOL:
+                return (PREFIX, ["!", (value, PREFIX)]) if op == "bit_not" else self.expand(value)
             case Unary("neg", value, t) if self._promotes("neg", t):
                 return PREFIX, [f"({self.type_name(t)})-({self.type_name(_unsigned(t))})", (value, PREFIX)]
             case Unary("neg", value):
                 return PREFIX, ["-", (value, POSTFIX)]
-            case Unary("bit_not", value):
-                return PREFIX, ["!" if value.type.dtype is DType.BOOL else "~", (value, PREFIX)]
+            case Unary("bit_not", value, t):
+                return PREFIX, [f"({self.type_name(t)})~" if t.dtype.bits < 32 else "~", (value, PREFIX)]
             case Unary(op, value):
                 return call(self.function_name(op, value.type), (value,))
             case Call(name, args):
@@ -278,6 +290,7 @@ class CLikePrinter:
     def function(self, function: Function) -> str:
         """The text of a function after its helpers."""
         helpers = [self.function(helper) for helper in function.helpers]
+        function = shallow(function)
         self._scopes.append({})
         self._lines = []
         self.line(self.signature(function) + " {")
@@ -292,7 +305,7 @@ class CLikePrinter:
 
     def declare_global(self, name: str) -> str:
         """A fresh identifier known everywhere."""
-        self._scopes[0][name] = text = self.names.fresh(name)
+        self._scopes[0][name] = text = self.names.fresh(self.hint(name))
         return text
 
     def parameter(self, param: Param) -> str:
@@ -351,9 +364,10 @@ class CLikePrinter:
         self.line(f"{self.lookup(node.name)} = {self.expression(node.value)};")
 
     def write_store(self, node: Store) -> None:
-        if node.mask is not None or node.value.type.lanes != node.ptr.type.lanes:
-            raise SemtreeError(f"{type(self).__name__} cannot write a vector or masked Store")
-        self.line(f"{self.pieces(self.element(node.ptr, node.index))} = {self.expression(node.value)};")
+        if max(node.value.type.lanes, node.ptr.type.lanes) > 1:
+            raise SemtreeError(f"{type(self).__name__} cannot write a Store of vectors")
+        guard = "" if node.mask is None else f"if ({self.expression(node.mask)}) "
+        self.line(f"{guard}{self.pieces(self.element(node.ptr, node.index))} = {self.expression(node.value)};")
 
     def write_alloc(self, node: Alloc) -> None:
         space = self.spaces[node.type.space]
@@ -384,12 +398,18 @@ class CLikePrinter:
         return [*node.body, Close()]
 
     def write_comment(self, node: Comment) -> None:
-        for text in node.text.splitlines():
-            # A backslash at the end would swallow the next line; other characters might not be ASCII.
-            self.line("// " + text.encode("ascii", "replace").decode().rstrip("\\? ").replace("??/", "?"))
+        for text in comment_lines(node.text):
+            self.line(text)
 
     def write_return(self, node: Return) -> None:
         self.line("return;")
+
+
+def comment_lines(text: str) -> list[str]:
+    """A comment of any text, a line of C for each of its lines."""
+    # A backslash at the end would swallow the next line; other characters might not be ASCII.
+    lines = (line.encode("ascii", "replace").decode().rstrip("\\? ").replace("??/", "?") for line in text.splitlines())
+    return [f"// {line}".rstrip() for line in lines]
 
 
 def _unsigned(t: Type) -> Type:

@@ -1,7 +1,7 @@
 """Questions about integer sets, answered exactly by ISL.
 
 Sets are built through the API (parsing text costs most of a millisecond each). An `isl.Context` is not thread-safe, so
-that every compilation has one. This module is the only one of the package that imports islpy.
+that every compilation has one. This module and `proof.spaces` are the only ones that import islpy.
 """
 
 from __future__ import annotations

@@ -18,35 +18,98 @@ _SCALARS = (Load, Const, Op, LoadIndex)
 
 def merge_stages(view: KernelView) -> KernelView:
     """Merge each elementwise stage into the one before it where they run over the same points."""
-    stages: list[Stage] = []
+    runs: list[_Run] = []
     for stage in view.stages:
-        merged = _merge(view, stages[-1], stage) if stages else None
-        if merged is None:
-            stages.append(stage)
-        else:
-            stages[-1] = merged
-    return _without_dead_stores(replace(view, stages=tuple(stages)))
+        if not (runs and runs[-1].take(view, stage)):
+            runs.append(_Run(stage))
+    return _without_dead_stores(replace(view, stages=tuple(run.stage() for run in runs)))
 
 
-def _merge(view: KernelView, first: Stage, second: Stage) -> Stage | None:
-    """One stage for both; None when they differ in points, or `second` reads `first` elsewhere."""
-    if not (_writes_once(first) and is_elementwise(second)) or first.constraints or second.constraints:
-        return None
-    if first.guard or second.guard or not (_direct(first) and _direct(second)):
-        return None
-    renaming = _matched_loops(view, first, second)
-    if renaming is None:
-        return None
-    moved = second.substitute({a: Affine.var(b) for a, b in renaming.items()})
-    written = {u.buffer: u for u in first.uses if u.writes}
-    for use in moved.uses:
-        if use.buffer in written and (use.writes or use.forms != written[use.buffer].forms):
+def concatenated(first: Stage, second: Stage, written: dict[str, Use]) -> Stage:
+    """One stage that does `first`, then `second`, which takes what `first` writes (by buffer) from its scalars."""
+    run = _Run(first, written)
+    run.append(second)
+    return run.stage()
+
+
+class _Run:
+    """Stages that become one, which is grown and not made again for each: a run may have hundreds."""
+
+    def __init__(self, first: Stage, written: dict[str, Use] | None = None) -> None:
+        self.first = first
+        self.body = list(first.body)
+        self.uses = list(first.uses)
+        self.names = {u.name for u in first.uses}
+        self.buffers = {u.buffer for u in first.uses}
+        own = {u.buffer: u for u in first.uses if u.writes}
+        self.written = own if written is None else dict(written)
+        self.comments = [first.comment] if first.comment else []
+        self.scalars = {s.dst for s in first.body if isinstance(s, _SCALARS)}
+        self.stored = {s.dst: s.src for s in first.body if isinstance(s, Store)}
+        self.open = not (first.constraints or first.guard) and _writes_once(first) and _direct(first)
+        """Others may join."""
+
+    def stage(self) -> Stage:
+        if len(self.body) == len(self.first.body) and len(self.uses) == len(self.first.uses):
+            return self.first
+        comment = "\n".join(self.comments)
+        return replace(self.first, uses=tuple(self.uses), body=tuple(self.body), comment=comment)
+
+    def take(self, view: KernelView, second: Stage) -> bool:
+        """Append a stage; False when it differs in points, or reads what was written elsewhere."""
+        if not self.open or second.constraints or second.guard or not (is_elementwise(second) and _direct(second)):
+            return False
+        renaming = self._matched_loops(view, second)
+        if renaming is None:
+            return False
+        moved = second.substitute({a: Affine.var(b) for a, b in renaming.items()})
+        if not all(map(self._allows, moved.uses)):
+            return False
+        self.append(moved)
+        return True
+
+    def _allows(self, use: Use) -> bool:
+        """What was written is read in place, and nothing that was touched is written."""
+        before = self.written.get(use.buffer)
+        if before is not None and (use.writes or before.reads or use.forms != before.forms):
+            return False
+        return not (use.writes and use.buffer in self.buffers)
+
+    def _matched_loops(self, view: KernelView, second: Stage) -> dict[str, str] | None:
+        """Loops of `second` by those here that subscript the buffers passed between them."""
+        if len(self.first.loops) != len(second.loops):
             return None
-        if use.buffer in written and written[use.buffer].reads:
-            return None
-        if use.writes and any(u.buffer == use.buffer for u in first.uses):
-            return None
-    return concatenated(first, moved, written)
+        pairs: dict[str, str] = {}
+        for use in second.uses:
+            if use.buffer not in self.written:
+                continue
+            sizes = view.type_of(use.buffer).sizes
+            for mine, theirs, size in zip(self.written[use.buffer].forms, use.forms, sizes, strict=True):
+                a, b = plain_loop(mine, self.first, size), plain_loop(theirs, second, size)
+                if a is not None and b is not None:
+                    pairs[b] = a
+        complete = len(pairs) == len(second.loops) == len(set(pairs.values()))
+        return pairs if complete else None
+
+    def append(self, second: Stage) -> None:
+        """`second` comes last, and takes what is written here from scalars."""
+        source = {u.name: u.buffer for u in second.uses}
+        kept = [u for u in second.uses if u.buffer not in self.written]
+        use_names = fresh_all((u.name for u in kept), self.names)
+        alias: dict[str, str] = {}
+        for s in second.body:
+            if isinstance(s, Load) and source[s.src] in self.written:
+                alias[s.dst] = self.stored[self.written[source[s.src]].name]
+                continue
+            statement = _renamed(s, alias, use_names, self.scalars)
+            self.body.append(statement)
+            if isinstance(statement, Store):
+                self.stored[statement.dst] = statement.src
+        made = [replace(u, name=use_names[u.name]) for u in kept]
+        self.uses += made
+        self.buffers.update(u.buffer for u in made)
+        self.written.update((u.buffer, u) for u in made if u.writes)
+        self.comments += [second.comment] if second.comment else []
 
 
 def _writes_once(stage: Stage) -> bool:
@@ -56,43 +119,6 @@ def _writes_once(stage: Stage) -> bool:
 
 def _direct(stage: Stage) -> bool:
     return all(not s.at for s in stage.body if isinstance(s, Load | Store))
-
-
-def _matched_loops(view: KernelView, first: Stage, second: Stage) -> dict[str, str] | None:
-    """Loops of `second` by the loops of `first` that subscript the buffers passed between them."""
-    if len(first.loops) != len(second.loops):
-        return None
-    written = {u.buffer: u for u in first.uses if u.writes}
-    pairs: dict[str, str] = {}
-    for use in second.uses:
-        if use.buffer not in written:
-            continue
-        sizes = view.type_of(use.buffer).sizes
-        for mine, theirs, size in zip(written[use.buffer].forms, use.forms, sizes, strict=True):
-            a, b = plain_loop(mine, first, size), plain_loop(theirs, second, size)
-            if a is not None and b is not None:
-                pairs[b] = a
-    complete = len(pairs) == len(second.loops) == len(set(pairs.values()))
-    return pairs if complete else None
-
-
-def concatenated(first: Stage, second: Stage, written: dict[str, Use]) -> Stage:
-    """One stage that does `first`, then `second`, which takes what `first` writes (by buffer) from its scalars."""
-    scalars = {s.dst for s in first.body if isinstance(s, _SCALARS)}
-    stored = {s.dst: s.src for s in first.body if isinstance(s, Store)}
-    names = {u.name for u in first.uses}
-    use_names = fresh_all((u.name for u in second.uses), names)
-    source = {u.name: u.buffer for u in second.uses}
-    alias: dict[str, str] = {}
-    body: list[Statement] = list(first.body)
-    for s in second.body:
-        if isinstance(s, Load) and source[s.src] in written:
-            alias[s.dst] = stored[written[source[s.src]].name]
-        else:
-            body.append(_renamed(s, alias, use_names, scalars))
-    uses = tuple(replace(u, name=use_names[u.name]) for u in second.uses if u.buffer not in written)
-    comment = "\n".join(c for c in (first.comment, second.comment) if c)
-    return replace(first, uses=first.uses + uses, body=tuple(body), comment=comment)
 
 
 def _renamed(s: Statement, alias: dict[str, str], uses: dict[str, str], taken: set[str]) -> Statement:

@@ -76,11 +76,14 @@ def fresh_all(names: Iterable[str], taken: set[str]) -> dict[str, str]:
     return {name: claim(name, taken) for name in names}
 
 
-def unique_loops(view: KernelView) -> KernelView:
-    """Stages whose loop names are all different, so that a name has one range in the whole kernel."""
-    taken: set[str] = {i.name for i in view.loops}
-    stages: list[Stage] = []
-    for stage in view.stages:
+def unique_loops(view: KernelView, done: int = 0) -> KernelView:
+    """Stages whose loop names are all different, so that a name has one range in the whole kernel.
+
+    Those of the first `done` stages are known to be.
+    """
+    stages = list(view.stages[:done])
+    taken = {i.name for i in view.loops} | {i.name for s in stages for i in s.loops}
+    for stage in view.stages[done:]:
         clashes = [n for n in stage.loop_names if n in taken]
         if clashes:
             renamed = fresh_all(clashes, taken | set(stage.loop_names))

@@ -8,7 +8,9 @@ sees whole buffers, so each of its accesses is one affine form per dimension ove
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -83,6 +85,7 @@ class Stage:
 
     def substitute(self, values: dict[str, Affine]) -> Stage:
         """Replace loop names by forms in every access, constraint and `load_index`."""
+        values = {name: form for name, form in values.items() if form != Affine.var(name)}
         if not values:
             return self
         moved = not facts(self.body).indexes.isdisjoint(values)
@@ -122,6 +125,8 @@ class KernelView:
     """The block itself, where it is in no normal form and the view shows its loops only."""
     _types: dict[str, TensorType] = field(init=False, repr=False, compare=False)
     _local: frozenset[str] = field(init=False, repr=False, compare=False)
+    _touched: tuple[frozenset[str], frozenset[str]] | None = field(default=None, init=False, repr=False, compare=False)
+    """What `reads` and `writes` have found."""
 
     def __post_init__(self) -> None:
         # Both are asked for more often than anything else here.
@@ -142,12 +147,22 @@ class KernelView:
             table |= {loop.name: loop.range for loop in stage.loops}
         return table
 
-    def reads(self) -> set[str]:
+    def reads(self) -> frozenset[str]:
         """Buffers of main that some stage reads."""
-        return {u.buffer for s in self.stages for u in s.uses if u.reads and not self.is_local(u.buffer)}
+        return self._found()[0]
 
-    def writes(self) -> set[str]:
-        return {u.buffer for s in self.stages for u in s.uses if u.writes and not self.is_local(u.buffer)}
+    def writes(self) -> frozenset[str]:
+        """Buffers of main that some stage writes."""
+        return self._found()[1]
+
+    def _found(self) -> tuple[frozenset[str], frozenset[str]]:
+        if self._touched is None:
+            uses = [u for s in self.stages for u in s.uses]
+            reads = frozenset([u.buffer for u in uses if u.dir is not Direction.OUT])
+            writes = frozenset([u.buffer for u in uses if u.dir is not Direction.IN])
+            object.__setattr__(self, "_touched", (reads - self._local, writes - self._local))
+        assert self._touched is not None
+        return self._touched
 
 
 def as_forms(forms: Sequence[Quasi]) -> tuple[Affine, ...]:
@@ -158,8 +173,31 @@ def as_forms(forms: Sequence[Quasi]) -> tuple[Affine, ...]:
 # --- opening ---------------------------------------------------------------------------------------
 
 
+_opened: ContextVar[dict[int, tuple[Block, KernelView | None]] | None] = ContextVar("opened", default=None)
+
+
+@contextmanager
+def kept_open() -> Generator[None]:
+    """Within it each kernel is opened once: one pass after the other looks at all of them, and most change few."""
+    token = _opened.set({})
+    try:
+        yield
+    finally:
+        _opened.reset(token)
+
+
 def open_kernel(block: Block) -> KernelView | None:
     """The view of a kernel in normal form; None when it is scheduled already or uses other constructs."""
+    opened = _opened.get()
+    if opened is None:
+        return _open(block)
+    known = opened.get(id(block))
+    if known is None:  # the entry keeps its block alive, so that an equal id means the same object
+        known = opened[id(block)] = block, _open(block)
+    return known[1]
+
+
+def _open(block: Block) -> KernelView | None:
     if "kernel" not in block.tags or "scheduled" in block.tags or block.guard:
         return None
     constraints = tuple(c for c in block.constraints if isinstance(c, Affine))
@@ -262,13 +300,10 @@ def _stage_ref(use: Use, whole: Refinement) -> Refinement:
 
 def _directed(refs: tuple[Refinement, ...], stages: tuple[Stage, ...]) -> tuple[Refinement, ...]:
     """Only the buffers that stages use, with the direction of their uses."""
-    uses = [u for s in stages for u in s.uses]
-    out: list[Refinement] = []
-    for ref in refs:
-        mine = [u for u in uses if u.buffer == ref.into]
-        if mine:
-            out.append(replace(ref, dir=direction_of(mine)))
-    return tuple(out)
+    uses: dict[str, list[Use]] = {}
+    for use in (u for s in stages for u in s.uses):
+        uses.setdefault(use.buffer, []).append(use)
+    return tuple(replace(r, dir=direction_of(uses[r.into])) for r in refs if r.into in uses)
 
 
 def direction_of(uses: list[Use]) -> Direction:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tile_opt.blocks.buffers import first_fit
+import numpy as np
+import numpy.typing as npt
 
 ALIGN = 64
+Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,22 +20,48 @@ class Lifetime:
     first: int
     last: int
 
-    def meets(self, other: Lifetime) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
 
 def place(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
-    """An offset for each temporary and the arena's size; the largest are placed first, each as low as it fits."""
-    offsets = [0] * len(lifetimes)
-    placed: list[int] = []
-    size = 0
-    for number in sorted(range(len(lifetimes)), key=lambda n: (-lifetimes[n].bytes, n)):
+    """An offset for each temporary and the arena's size; the largest are placed first, each as low as it fits.
+
+    Arrays, because long programs have thousands of temporaries and each is held against all before it.
+    """
+    count = len(lifetimes)
+    order = sorted(range(count), key=lambda n: (-lifetimes[n].bytes, n))
+    first, last, low, high = (np.zeros(count, np.int64) for _ in range(4))
+    for k, number in enumerate(order):
         life = lifetimes[number]
-        busy = [(offsets[n], offsets[n] + lifetimes[n].bytes) for n in placed if lifetimes[n].meets(life)]
-        at = offsets[number] = first_fit(life.bytes, busy, ALIGN)
-        placed.append(number)
-        size = max(size, at + life.bytes)
-    return tuple(offsets), size
+        meets = (first[:k] <= life.last) & (last[:k] >= life.first) & (high[:k] > low[:k])
+        at = _lowest(life.bytes, low[:k][meets], high[:k][meets])
+        first[k], last[k], low[k], high[k] = life.first, life.last, at, at + life.bytes
+    offsets = dict(zip(order, low.tolist(), strict=True))
+    return tuple(offsets[n] for n in range(count)), int(high.max(initial=0))
+
+
+def _lowest(size: int, low: Places, high: Places) -> int:
+    """The lowest aligned offset where `size` bytes meet none of the intervals, of which none is negative."""
+    order = np.argsort(low, kind="stable")
+    # The aligned end of what lies before each gap, and where the gap ends.
+    ends = -(-np.maximum.accumulate(high[order]) // ALIGN) * ALIGN
+    starts = np.concatenate(([0], ends))
+    room = np.concatenate((low[order], [np.iinfo(np.int64).max])) - starts >= size
+    return int(starts[np.argmax(room)])
+
+
+def overlapping(intervals: Sequence[tuple[int, int]]) -> list[set[int]]:
+    """For each interval [low, high) the numbers of those that share something with it; an empty one shares nothing."""
+    found: list[set[int]] = [set() for _ in intervals]
+    open_now: list[int] = []
+    for number in sorted(range(len(intervals)), key=lambda n: intervals[n]):
+        low, high = intervals[number]
+        if low == high:
+            continue
+        open_now = [n for n in open_now if intervals[n][1] > low]
+        found[number].update(open_now)
+        for other in open_now:
+            found[other].add(number)
+        open_now.append(number)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

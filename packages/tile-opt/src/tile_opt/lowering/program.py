@@ -13,7 +13,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.hashing import structural_hash
 from tile_ir.target import Target
 
-from tile_opt.lowering.arena import Lifetime, Touch, dependencies, place
+from tile_opt.lowering.arena import Lifetime, Touch, dependencies, overlapping, place
 from tile_opt.lowering.body import LoweringError
 from tile_opt.lowering.constant import fixed_steps
 from tile_opt.lowering.cost import flops, traffic
@@ -267,13 +267,12 @@ def _info(storage: _Storage, offset: int) -> BufferInfo:
 
 def _overlaps(infos: Sequence[BufferInfo]) -> list[frozenset[int]]:
     """For each buffer the buffers that share bytes with it, itself included."""
-    temps = [i for i in infos if i.kind is BufferKind.TEMP]
-    result: list[frozenset[int]] = []
-    for info in infos:
-        others = [t for t in temps if t.arena == info.arena] if info.kind is BufferKind.TEMP else []
-        shared = {o.id for o in others if o.offset < info.offset + info.bytes and info.offset < o.offset + o.bytes}
-        result.append(frozenset({info.id, *shared}))
-    return result
+    shared: dict[int, set[int]] = {}
+    for arena in {i.arena for i in infos}:
+        temps = [i for i in infos if i.kind is BufferKind.TEMP and i.arena == arena]
+        found = overlapping([(i.offset, i.offset + i.bytes) for i in temps])
+        shared |= {i.id: {temps[n].id for n in others} for i, others in zip(temps, found, strict=True)}
+    return [frozenset({info.id, *shared.get(info.id, ())}) for info in infos]
 
 
 def _kernel_key(kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, Source]) -> object:

@@ -19,6 +19,7 @@ from tile_runtime.cli import (
     fmt,
     grad,
     ir,
+    new_backend,
     plan,
     plugins,
     run,
@@ -84,6 +85,7 @@ _add(app, "bench", bench.bench, "tile bench matmul.tile --shape 'A=[512,512]' --
 _add(app, "tune", tune.tune, "tile tune matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' --trials 6")
 _add(app, "calibrate", calibrate.calibrate, "tile calibrate --device llvm")
 _add(app, "plugins", plugins.plugins, "tile plugins")
+_add(app, "new-backend", new_backend.new_backend, "tile new-backend my_chip --kind c")
 _add(
     app, "conformance", conformance.conformance, "tile conformance --backend llvm --level 2 -- -k kernel",
     cls=conformance.Forwarding, context_settings={"allow_extra_args": True, "ignore_unknown_options": True},

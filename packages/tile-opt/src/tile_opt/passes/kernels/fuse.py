@@ -10,7 +10,7 @@ reads them. Temporaries used by one kernel only become local to an iteration of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -23,6 +23,7 @@ from tile_opt.blocks.buffers import fixed_kernels, temporaries, with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
+from tile_opt.kernel.pointwise import pointwise_sizes
 from tile_opt.kernel.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import SharedLoop, shared_loops
@@ -37,6 +38,7 @@ SPLIT_GAIN = 4
 """Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
 
 MARGIN = 1.05
+ONE_PASS = "one pass over the same elements"
 SLIGHT = 16
 """A part with less than this share of the work may run in fewer parallel iterations than the other."""
 
@@ -69,6 +71,17 @@ class Fuse(ChoosingPass):
         return Choices(group.finish(), tuple(group.choices.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is asked of a view for each part that may join it."""
+
+    view: KernelView
+    sizes: tuple[int, ...] | None
+    """What it goes over element by element, if that is all it does."""
+    cost: int
+    """Operations of one iteration of each stage."""
+
+
 class _Groups:
     """Kernels gathered so far, each a flat view (all loops in the stages) or an opaque statement."""
 
@@ -78,8 +91,8 @@ class _Groups:
         self.machine = machine
         self.items: list[KernelView | Statement | None] = []
         """None where an item has joined a later one."""
-        self.reads: list[set[str]] = []
-        self.writes: list[set[str]] = []
+        self.reads: list[Set[str]] = []
+        self.writes: list[Set[str]] = []
         """What each item reads and writes."""
         self.members: list[frozenset[int]] = []
         """Which kernels of the program each item does."""
@@ -93,6 +106,8 @@ class _Groups:
         self.reader: dict[str, int] = {}
         self.shared: dict[int, tuple[KernelView, tuple[SharedLoop, ...]]] = {}
         """By the view's identity, which lasts as long as it is kept here: a group is asked about for each part that may join."""
+        self.facts: dict[int, _Facts] = {}
+        """By the view's identity, too."""
         self.choices: dict[tuple[str, str], Choice] = {}
         self.temps = temporaries(program)
         self.types = {r.into: r.type for r in main_of(program).refs}
@@ -147,7 +162,7 @@ class _Groups:
     def _absorb(self, k: int, home: int) -> None:
         """Item `k` joins the later item `home`, when one of them reduces nothing and nothing between them is in the way."""
         early, late = self.items[k], self.items[home]
-        if not (_reduces_nothing(early) or _reduces_nothing(late)) or not self._may_move(k, home):
+        if not (self._goes_once(early) or self._goes_once(late)) or not self._may_move(k, home):
             return
         both = self.members[k] | self.members[home]
         fused = self._fused(early, late, both)
@@ -161,17 +176,48 @@ class _Groups:
         """Both as one kernel; None where they are not kernels in normal form, or it would not pay."""
         if not (isinstance(early, KernelView) and isinstance(late, KernelView)):
             return None
-        stages = (*early.stages, *late.stages)
-        if len(stages) > self.options.max_stages or sum(map(op_cost, stages)) > self.options.max_cost:
+        if len(early.stages) + len(late.stages) > self.options.max_stages:
             return None
-        fused = self._fitted(_joined(early, late))
+        cost = self._facts(early).cost + self._facts(late).cost
+        if cost > self.options.max_cost:
+            return None
+        if self._in_one_pass(early, late, members):
+            fused = _joined(early, late)
+            self.facts[id(fused)] = _Facts(fused, self._facts(early).sizes, cost)
+            choice = Choice(Chosen.FUSED, results((early,)), results((late,)), reason=ONE_PASS)
+        else:
+            fused = self._fitted(_joined(early, late))
+            choice = self._weighed(early, late, fused, members)
+        self.choices[choice.key] = choice
+        return fused if choice.chosen is Chosen.FUSED else None
+
+    def _weighed(self, early: KernelView, late: KernelView, fused: KernelView, members: frozenset[int]) -> Choice:
+        """Whether the two should be the one."""
         reason = self._obstacle(early, late, fused, members)
         together, apart = (None, None) if reason else self._forecast(early, late, fused, members)
         taken = together is not None and apart is not None and together <= MARGIN * apart
         chosen = Chosen.FUSED if taken else Chosen.APART
-        choice = Choice(chosen, results((early,)), results((late,)), together, apart, reason)
-        self.choices[choice.key] = choice
-        return fused if taken else None
+        return Choice(chosen, results((early,)), results((late,)), together, apart, reason)
+
+    def _in_one_pass(self, early: KernelView, late: KernelView, members: frozenset[int]) -> bool:
+        """Both go over the same elements: no forecast is needed to see that going once is better."""
+        sizes = self._facts(early).sizes
+        return sizes is not None and sizes == self._facts(late).sizes and self._as_often(members)
+
+    def _facts(self, view: KernelView) -> _Facts:
+        known = self.facts.get(id(view))
+        if known is None:
+            cost = sum(map(op_cost, view.stages))
+            known = self.facts[id(view)] = _Facts(view, pointwise_sizes(view), cost)
+        return known
+
+    def _as_often(self, members: frozenset[int]) -> bool:
+        """All of them run in every run, or none does."""
+        return self.fixed.intersection(members) in (set(), members)
+
+    def _goes_once(self, item: KernelView | Statement | None) -> bool:
+        """It is a kernel that reduces nothing."""
+        return isinstance(item, KernelView) and (self._facts(item).sizes is not None or _reduces_nothing(item))
 
     def _may_move(self, k: int, home: int) -> bool:
         """Nothing between the two items reads what item `k` writes, or writes what it touches."""
@@ -232,7 +278,7 @@ class _Groups:
 
     def _obstacle(self, a: KernelView, b: KernelView, fused: KernelView, members: frozenset[int]) -> str:
         """Why the two cannot be one kernel; "" where a forecast is to decide."""
-        if self.fixed.intersection(members) not in (set(), members):
+        if not self._as_often(members):
             return "one of them is known before a run"
         parts = (self._shared(a), self._shared(b))
         heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
@@ -365,11 +411,11 @@ def _named(view: KernelView, names: set[str]) -> tuple[Refinement, ...]:
     return tuple(r for r in view.refs if r.into in names)
 
 
-def _reduces_nothing(item: KernelView | Statement | None) -> bool:
-    return isinstance(item, KernelView) and all(writes_each_point(s) for s in item.stages)
+def _reduces_nothing(view: KernelView) -> bool:
+    return all(map(writes_each_point, view.stages))
 
 
-def _written(item: KernelView | Statement | None) -> set[str]:
+def _written(item: KernelView | Statement | None) -> Set[str]:
     if isinstance(item, KernelView):
         return item.writes()
     return (
@@ -377,7 +423,7 @@ def _written(item: KernelView | Statement | None) -> set[str]:
     )
 
 
-def _read(item: KernelView | Statement | None) -> set[str]:
+def _read(item: KernelView | Statement | None) -> Set[str]:
     if isinstance(item, KernelView):
         return item.reads()
     return (
@@ -400,4 +446,4 @@ def _joined(a: KernelView, b: KernelView) -> KernelView:
         allocs=a.allocs + tuple(replace(r, into=rename[r.into]) for r in b.allocs),
         comment="\n".join(c for c in (a.comment, b.comment) if c),
     )
-    return unique_loops(joined)
+    return unique_loops(joined, len(a.stages))

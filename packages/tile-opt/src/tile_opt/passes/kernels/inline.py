@@ -298,11 +298,15 @@ def renamed_operands(statement: Statement, alias: dict[str, str]) -> Statement:
     """`statement` with the scalars it reads renamed; its sibling dependencies are dropped with the old numbering."""
     match statement:
         case Op():
+            if not statement.deps and alias.keys().isdisjoint(statement.args):
+                return statement
             return replace(statement, args=tuple(alias.get(a, a) for a in statement.args), deps=())
         case Store():
             at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
             return replace(statement, src=alias.get(statement.src, statement.src), at=at, deps=())
         case Load():
+            if not statement.deps and not statement.at:
+                return statement
             at = tuple(alias.get(a, a) if isinstance(a, str) else a for a in statement.at)
             return replace(statement, at=at, deps=())
         case _:

@@ -23,6 +23,7 @@ from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
 from tile_opt.plan.steps.cells import write_once
+from tile_opt.plan.steps.homes import is_plain
 from tile_opt.plan.steps.keep import keep, recompute, shared_row
 from tile_opt.plan.steps.pieces import row_operands
 from tile_opt.plan.steps.spread import MOST_CELLS
@@ -72,10 +73,10 @@ def plans(view: KernelView, target: Target, staged: bool = False) -> Iterator[Pl
     facts = Facts(prepared(view))
     best = _Chooser(facts, target, staged).plan()
     plain = _Chooser(facts, target, staged).element_plan()
-    few = _partial_results(facts, best) <= MOST_CELLS
-    if few:
+    fits = _partial_results(facts, best) <= MOST_CELLS and not _meet(facts, best)
+    if fits:
         yield best
-    if plain != best or not few:
+    if plain != best or not fits:
         yield plain
 
 
@@ -90,6 +91,19 @@ def _partial_results(facts: Facts, plan: Plan) -> int:
         if any(n in covers and n not in moved for n in stage.loop_names):
             kept.append(prod(covers.get(n, facts.extent(n)) for n in stage.loop_names if n in moved))
     return each * max(kept)
+
+
+def _meet(facts: Facts, plan: Plan) -> bool:
+    """Items would merge what they share of a sum into a cell that is not each item's own."""
+    dealt = {c.loop for level in plan.bound(Bind.GROUP) for c in level.covers} - {*facts.shared}
+    for stage in facts.view.stages:
+        merged = merged_use(stage)
+        if merged is None or dealt & {*stage.loop_names} <= {n for f in merged.forms for n in f.names}:
+            continue
+        users = [u for s in facts.view.stages for u in s.uses if u.buffer == merged.buffer]
+        if any(dealt & {*f.names} for u in users for f in u.forms) and not is_plain(users):
+            return True
+    return False
 
 
 def rewritten(view: KernelView, plan: Plan) -> KernelView:
@@ -120,7 +134,7 @@ class _Chooser:
     def plan(self) -> Plan:
         own = self._own()
         if own and self.facts.may_share(frozenset(own)):
-            return self._row_plan(own) if self.along in own else self._column_plan(own)
+            return self._row_plan(own) if self.along in own or not self.facts.shared else self._column_plan(own)
         if self.along in own and self.facts.may_share(frozenset((self.along,))):
             return self._row_plan((self.along,))
         return self.element_plan()

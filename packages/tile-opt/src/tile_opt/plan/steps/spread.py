@@ -128,6 +128,8 @@ class Spread:
         if whole is None or not over:
             return [*pieces], []
         assert whole.agg is not None
+        if self.homes[whole.buffer].shared:
+            raise ValueError(f"items that share the sums of {stage.name!r} would all merge into the same cells")
         digits = self._cells(stage, whole)
         partial = self._partial(stage, whole, digits)
         into = replace(whole, buffer=partial.into, forms=tuple(Affine.var(d.index.name) for d in digits) or (Affine(),))

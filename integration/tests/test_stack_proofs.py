@@ -1,0 +1,78 @@
+"""Schedules of random programs are proved: the pass lists of the CPU and of two families of graphics processors.
+
+Interpreters and devices run the items of a group one after the other, so that a race between them may never show;
+here it is refuted by sets, and so is a product that is missing or there twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from time import process_time
+
+import pytest
+import tile_hal
+import tile_opt
+from hal_opencl.families import family_target
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from stack import bind
+from tile_hal.conformance import strategies
+from tile_hal.conformance.strategies import Case
+from tile_ir.dtype import DType
+from tile_ir.target import HardwareSettings, Target
+from tile_opt.proof import Verdict, prove
+
+SMALL = HardwareSettings(vec_size=4, vector_bytes=16, registers=16, l1_bytes=256, l2_bytes=1024, l3_bytes=64, cores=2)
+CPU = tile_hal.device("llvm").target
+"""A machine so small that small tensors meet every kind of tile."""
+TARGETS: dict[str, Target] = {
+    "cpu": Target("small", SMALL, passes=tuple(
+        replace(p, options={**p.options, "group_ops": 64}) if p.name == "schedule_kernels" else p for p in CPU.passes
+    ), nodes=CPU.nodes),
+    "gpu-nvidia": family_target("gpu-nvidia").resolved(cores=8),
+    "gpu-amd": family_target("gpu-amd").resolved(cores=8),
+}  # fmt: skip
+LEAST = 0.99
+"""The share of kernels that has to be proved; the rest must be answers that did not come in time."""
+
+
+def explore(examples: int) -> tuple[Counter[Verdict], dict[str, float]]:
+    """What became of the kernels of random programs, and CPU seconds by stage."""
+    verdicts: Counter[Verdict] = Counter()
+    spent = {"compile": 0.0, "prove": 0.0}
+
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
+    @given(strategies.contractions(tuple(DType)), st.sampled_from(sorted(TARGETS)))
+    def run(case: Case, target: str) -> None:
+        start = process_time()
+        compiled = tile_opt.compile(bind(case.source, case.inputs), TARGETS[target])
+        middle = process_time()
+        report = prove(compiled.stripe_initial, compiled.stripe)
+        spent["compile"] += middle - start
+        spent["prove"] += process_time() - middle
+        verdicts.update(report.kernels().values())
+        assert not report.of(Verdict.REFUTED), f"{target}: {report}\n{case}"
+
+    run()
+    return verdicts, spent
+
+
+def test_five_hundred_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
+    _check(500, capsys)
+
+
+@pytest.mark.slow
+def test_many_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
+    _check(10_000, capsys)
+
+
+def _check(examples: int, capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts, spent = explore(examples)
+    total = sum(verdicts.values())
+    with capsys.disabled():
+        counts = ", ".join(f"{n} {verdict.value}" for verdict, n in verdicts.items())
+        times = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in spent.items())
+        print(f"\n{total} kernels of {examples} random programs: {counts}; CPU seconds: {times}")
+    assert verdicts[Verdict.EXCLUDED] == 0
+    assert verdicts[Verdict.PROVED] >= LEAST * total

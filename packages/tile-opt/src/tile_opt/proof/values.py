@@ -1,0 +1,161 @@
+"""What stores store, as terms over what kernels are handed: the stores that loads see, chained back to the operands."""
+
+from __future__ import annotations
+
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Reduce
+from tile_ir.stripe.walk import defined
+
+from tile_opt.proof.flow import Seen, flows
+from tile_opt.proof.sites import Access, Buffer, Flat, Loop, Site, Unsupported
+from tile_opt.proof.spaces import Relation, Set, Spaces, isl, simple
+from tile_opt.proof.terms import Aggregate, Constant, Leaf, Part, Term, Unwritten, Value, applied, pulled
+
+MOST_STEPS = 64
+"""A value that is handed on more often, from iteration to iteration, counts as a recurrence."""
+MOST_PIECES = 400
+
+
+class Values:
+    """The values of one program. `taken` are the buffers that its kernels take as given, being proved by themselves."""
+
+    def __init__(self, spaces: Spaces, flat: Flat, taken: frozenset[str], given: frozenset[str]) -> None:
+        self._spaces, self._flat, self._taken, self._given = spaces, flat, taken, given
+        self._stores: dict[Buffer, list[Access]] = {}
+        self._loads: dict[Buffer, list[Access]] = {}
+        self._at: dict[tuple[Site, int], Access] = {}
+        self._seen: dict[Access, Seen] = {}
+        self._stored: dict[Access, Value] = {}
+        self._open: list[Access] = []
+        for access in flat.accesses:
+            (self._stores if access.writes else self._loads).setdefault(access.buffer, []).append(access)
+            self._at[access.site, access.position] = access
+
+    def result(self, name: str) -> Value:
+        """What the cells of a buffer that is handed on hold in the end."""
+        buffer = self._flat.handed[name]
+        loops = tuple(Loop(f"c{n}", size) for n, size in enumerate(buffer.shape))
+        site = Site(-1, len(self._flat.kernels), ("the end",), loops, (), (1 << 30, *(x.name for x in loops)))
+        end = Access(site, 0, buffer, tuple((Affine.var(loop.name),) for loop in loops))
+        self._seen |= flows(self._spaces, buffer, [end], self._stores.get(buffer, []))
+        return self._read(end, self._spaces.domain(site))
+
+    def stored(self, store: Access, points: Set | None = None) -> Value:
+        """What a store stores, at all of its points or at those given."""
+        if points is None and store in self._stored:
+            return self._stored[store]
+        self._refuse(store)
+        whole = self._spaces.domain(store.site)
+        self._open.append(store)
+        try:
+            value = self._scalar(store.site, store.value, whole if points is None else points, {})
+        finally:
+            self._open.pop()
+        if points is None:
+            self._stored[store] = value
+        return value
+
+    def _refuse(self, store: Access) -> None:
+        reason = self._flat.unsupported.get(store.site.kernel)
+        if reason is not None:
+            raise Unsupported(reason)
+        if len(self._open) > MOST_STEPS:
+            raise Unsupported("values that are handed on from iteration to iteration")
+
+    def _scalar(self, site: Site, name: str, points: Set, known: dict[str, Value]) -> Value:
+        """A scalar at points of its site."""
+        if name not in known:
+            (position,) = (n for n, s in enumerate(site.body) if defined(s) == name)
+            match site.body[position]:
+                case Const(_, value, dtype):
+                    made: Value = ((points, Constant(value, dtype)),)
+                case LoadIndex(_, value, dtype):
+                    form = value.substitute(dict(site.values))
+                    made = ((points, Leaf("", self._spaces.forms(site, ((form,),)).intersect_domain(points), dtype)),)
+                case Load():
+                    made = self._read(self._at[site, position], points)
+                case Op(_, op, args, dtype):
+                    made = applied(op, [self._scalar(site, a, points, known) for a in args], dtype, points)
+                case Reduce(_, src, agg, over):
+                    peers = self._peers(site, src, over, points)
+                    made = ((points, Aggregate(agg, (peers,), peers.value[0][1].dtype)),)
+                case _:
+                    raise Unsupported("a scalar of no known statement")
+            if len(made) > MOST_PIECES:
+                raise Unsupported("values of too many pieces")
+            known[name] = made
+        return known[name]
+
+    def _peers(self, site: Site, src: str, over: tuple[str, ...], points: Set) -> Part:
+        """What the threads that reduce together contribute to each of them."""
+        domain = self._spaces.domain(site)
+        both = isl.Map.from_domain_and_range(points, domain)
+        reduced = {name for index in over for name in site.values[index].names}
+        for n, loop in enumerate(site.loops):
+            if loop.name not in reduced:
+                both = both.equate(isl.dim_type.in_, n, isl.dim_type.out, n)
+        return Part(both, self._scalar(site, src, domain, {}))
+
+    def _read(self, load: Access, points: Set) -> Value:
+        spaces, buffer = self._spaces, load.buffer
+        if self._is_given(load):
+            return ((points, Leaf(buffer.name, spaces.access(load).intersect_domain(points), buffer.type.dtype)),)
+        seen = self._seen_by(load)
+        merged = points.subtract(points)
+        for _, relation in seen.merges:
+            merged = merged.union(relation.domain())
+        merged = simple(merged.intersect(points))
+        pieces = [*self._replaced(seen, points.subtract(merged))]
+        if not merged.is_empty():
+            pieces.append((merged, self._merged(load, seen, merged)))
+        rest = simple(seen.unwritten.intersect(points).subtract(merged))
+        if not rest.is_empty():
+            pieces.append((rest, self._before(load, rest)))
+        return tuple(pieces)
+
+    def _is_given(self, load: Access) -> bool:
+        buffer = load.buffer
+        if buffer.kernel >= 0 or buffer.home:
+            return False
+        writers = [s.site.kernel for s in self._stores.get(buffer, ())]
+        return not writers or (buffer.name in self._taken and max(writers) < load.site.kernel and bool(load.site.body))
+
+    def _seen_by(self, load: Access) -> Seen:
+        if load not in self._seen:
+            buffer = load.buffer
+            self._seen |= flows(self._spaces, buffer, self._loads[buffer], self._stores.get(buffer, []))
+        return self._seen[load]
+
+    def _before(self, load: Access, points: Set) -> Term:
+        """A cell that no store wrote: what is handed in, or nothing."""
+        cells = self._spaces.access(load).intersect_domain(points)
+        handed = load.buffer.kernel < 0 and load.buffer.name in self._given
+        return Leaf(load.buffer.name, cells, load.buffer.type.dtype) if handed else Unwritten(load, cells)
+
+    def _replaced(self, seen: Seen, points: Set) -> list[tuple[Set, Term]]:
+        found: list[tuple[Set, Term]] = []
+        for store, relation in seen.stores:
+            along = relation.intersect_domain(points)
+            if not along.is_empty():
+                found += pulled(self._stored_at(store, along), along)
+        return found
+
+    def _merged(self, load: Access, seen: Seen, points: Set) -> Term:
+        kinds = {store.agg for store, _ in seen.merges}
+        agg = next(iter(kinds))
+        if len(kinds) > 1 or agg is None:
+            raise Unsupported(f"{load.buffer.name} is aggregated in several ways")
+        parts: list[Part] = []
+        for store, relation in (*seen.merges, *seen.stores):
+            reach = relation.intersect_domain(points)
+            if not reach.is_empty():
+                parts.append(Part(reach, self._stored_at(store, reach)))
+        rest = seen.unwritten.intersect(points)
+        if not rest.is_empty():
+            own = isl.Map.identity(isl.Space.map_from_set(rest.get_space())).intersect_domain(rest)
+            parts.append(Part(own, ((rest, self._before(load, rest)),)))
+        return Aggregate(agg, tuple(parts), load.buffer.type.dtype)
+
+    def _stored_at(self, store: Access, along: Relation) -> Value:
+        """What a store stores where it is seen: at those points alone where values go round in loops."""
+        return self.stored(store, along.range() if store in self._open else None)
