@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 from tile_ir import forking
 
-
 MUCH = 200_000
 """Objects whose walk takes some tens of milliseconds."""
 

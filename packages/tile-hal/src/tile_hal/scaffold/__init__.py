@@ -27,7 +27,26 @@ KINDS: Mapping[str, str] = {
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _LICENSE = re.compile(r"[A-Za-z0-9.+() -]*")
 _LONGEST = 40
-_OURS = frozenset(["ir", "hal", "lang", "opt", "runtime", "autodiff", "nn", "onnx", "torch", "jax", "dask", "lsp", "llvm", "opencl", "interp", "null"])
+_OURS = frozenset(
+    [
+        "ir",
+        "hal",
+        "lang",
+        "opt",
+        "runtime",
+        "autodiff",
+        "nn",
+        "onnx",
+        "torch",
+        "jax",
+        "dask",
+        "lsp",
+        "llvm",
+        "opencl",
+        "interp",
+        "null",
+    ]
+)
 """Names whose package or driver exists, whether it is installed here or not."""
 
 
