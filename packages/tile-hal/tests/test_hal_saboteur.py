@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 import tile_hal
-from tile_hal.host import HostDevice, HostDeviceSet
+from tile_hal.host import HostDevice, HostDeviceSet, parameters
 from tile_hal.builtin.interp import InterpCompiler, InterpDriver, InterpExecutor, InterpKernel, InterpLibrary
 from tile_hal.events import COMPLETED
 from tile_ir.dtype import DType
@@ -39,16 +39,16 @@ class Swallow(tile_hal.Event):
         return self.event.done
 
 
-def flush(kernel, buffers, first):
-    for parameter, buffer in zip(kernel._params[first:], buffers):
+def flush(wanted, buffers):
+    for parameter, buffer in zip(wanted, buffers):
         if parameter.dtype in FLUSHED and isinstance(buffer, tile_hal.HostBuffer) and not buffer.readonly:
             array = buffer.as_array(parameter.dtype.numpy)
             array[np.abs(array.astype(np.float64)) < 2.0 ** -126] = 0
 
 
 class Kernel(InterpKernel):
-    def __init__(self, inner, defect):
-        self.inner, self.defect = inner, defect
+    def __init__(self, inner, defect, wanted):
+        self.inner, self.defect, self.wanted = inner, defect, wanted
 
     def run(self, params, dependencies=(), *, profile=False):
         if self.defect == "hasty":
@@ -65,11 +65,11 @@ class Kernel(InterpKernel):
                 return COMPLETED
         flushes = "flush" in self.defect and not dependencies
         if flushes:
-            flush(self.inner, params[1:], 1)
+            flush(self.wanted[1:], params[1:])
         event = self.inner.run(params, dependencies, profile=profile)
         if flushes:
             event.wait()
-            flush(self.inner, params[:1], 0)
+            flush(self.wanted[:1], params[:1])
         if self.defect == "imprecise":
             event.wait()
             out = params[0].array.view(np.float32) if params[0].nbytes % 4 == 0 else None
@@ -85,7 +85,8 @@ class Executor(InterpExecutor):
         self.defect = defect
 
     def prepare(self, library, index):
-        return Kernel(super().prepare(library, index), self.defect)
+        ready = super().prepare(library, index)
+        return Kernel(ready, self.defect, parameters(library.kernels.kernels[index]))
 
     def copy(self, src, dst, dependencies=()):
         return super().copy(src, dst, () if self.defect == "hasty" else dependencies)

@@ -12,7 +12,7 @@ from tile_ir.stripe.nodes import Program
 from tile_ir.target import PassConfig, Target
 
 from tile_opt.kernel.view import kept_open
-from tile_opt.passes import Pass, create
+from tile_opt.passes import Pass, create, current
 from tile_opt.passes.choosing import Choice, ChoosingPass
 from tile_opt.passes.scheduling import Decision, Scheduled, SchedulingPass
 from tile_opt.plan.plan import Plan
@@ -83,7 +83,7 @@ def schedule(
 def _resolved(passes: Iterable[PassConfig | Pass]) -> list[tuple[str, Pass]]:
     """Every pass is created before any runs: a bad list fails at once."""
     return [
-        (entry.label or entry.name, create(entry)) if isinstance(entry, PassConfig) else (entry.name, entry)
+        (entry.label or entry.name, create(current(entry))) if isinstance(entry, PassConfig) else (entry.name, entry)
         for entry in passes
     ]
 

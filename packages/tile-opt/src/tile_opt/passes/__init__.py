@@ -79,7 +79,6 @@ def pass_class(name: str) -> type[Pass]:
 
 def create(config: PassConfig) -> Pass:
     """The pass that `config` describes; TileDeviceError for an unknown name (TILE-E401) or bad options (TILE-E402)."""
-    config = _now(config)
     cls = pass_class(config.name)
     known = {f.name for f in fields(cls)}
     for option in config.options:
@@ -94,8 +93,8 @@ def create(config: PassConfig) -> Pass:
         raise TileDeviceError(Diagnostic("TILE-E402", message, hint=_hint("", known))) from error
 
 
-def _now(config: PassConfig) -> PassConfig:
-    """`config` in the words of this version."""
+def current(config: PassConfig) -> PassConfig:
+    """An entry of a target's pass list in the words of this version."""
     former = FORMER.get(config.name)
     if former is None or any(config.options.get(option) for option in former.unless):
         return config
