@@ -126,9 +126,10 @@ class Facts:
     def _keeps_apart(self, buffer: str, loops: frozenset[str]) -> bool:
         """What an item writes of memory, no other item of the group reads or writes: nothing makes it wait."""
         users = [u for _, u in self.accesses if u.buffer == buffer]
-        return all(u.forms == users[0].forms for u in users) or not any(
-            loops & set(f.names) for u in users for f in u.forms
-        )
+        moved = {n for u in users for f in u.forms for n in f.names}
+        if len(users) > 1 and any(u.reads for u in users) and not loops <= moved:
+            return False
+        return all(u.forms == users[0].forms for u in users) or not loops & moved
 
     def rows(self, loops: frozenset[str]) -> tuple[str, ...]:
         """The kernel's own buffers that have a cell per iteration of some of these loops."""
