@@ -50,6 +50,8 @@ OCLGRIND_SCALAR = f"level3 and {OCLGRIND_LEFT_OUT} and not serialization"
 """Where it looks for uninitialised values: it takes vectors made of lanes, and buffers filled by a command, for those."""
 PARALLEL = ("-n2", "--dist=worksteal")
 NIGHTLY = ("--run-slow", "--hypothesis-profile=explore")
+INTEGRATION = {"PYTHONPATH": str(ROOT / "integration")}
+"""Where the farm and the tables of mutants are."""
 NO_TESTS = 5
 """Pytest's exit code where nothing was selected."""
 TYPED = ("numpy", "lark", "islpy", "pluggy", "llvmlite", "pyopencl", "typer", "rich", "platformdirs", "ml_dtypes")
@@ -319,6 +321,22 @@ def nightly(session: nox.Session) -> None:
             *session.posargs,
             success_codes=[0, NO_TESTS],
         )
+
+
+@nox.session(default=False)
+def farm(session: nox.Session) -> None:
+    """Random programs under random configurations for a quarter of an hour, or as the arguments say (`--help`)."""
+    _install_everything(session)
+    session.run("python", "-m", "farm", *(session.posargs or ("--seconds", "900")), env=INTEGRATION)
+
+
+@nox.session(default=False)
+def mutants(session: nox.Session) -> None:
+    """The compiler with one line wrong, and the sample plugin: do the tests notice? Which table: the arguments."""
+    backends = [_with_extra(p) for p in PACKAGES if p.startswith("hal-")]
+    install(session, "tile-runtime", "tile-hal[conformance]", BFLOAT16, *backends, "tile-sample")
+    for table in session.posargs or ("compiler", "sample"):
+        session.run("python", "-m", "mutants", table, env=INTEGRATION)
 
 
 def _install_photograph(session: nox.Session) -> None:

@@ -9,11 +9,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from farm.failures import Failure
 from farm.reduce import forked, reduce
-from farm.report import markdown
+from farm.report import markdown, regression_test
 from farm.workers import BATCH, Farm, Harvest, Job, attempt
 
 BACKENDS = ("stripe", "interp", "llvm", "differences")
@@ -29,6 +30,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--backends", default=",".join(BACKENDS), help="devices, and: differences (%(default)s)")
     parser.add_argument("--deadline", type=float, default=120.0, help="seconds after which a silent worker hangs (120)")
     parser.add_argument("--reduce", type=float, default=60.0, help="seconds to make a failing program small (60)")
+    parser.add_argument("--until-failure", action="store_true", help="stop at the first failure, and reduce nothing")
     parser.add_argument("--output", type=Path, default=Path("build/farm"), help="folder of the report (%(default)s)")
     return parser.parse_args()
 
@@ -41,11 +43,16 @@ def main() -> int:
         return repeat(seed, options.number, backends)
     print(f"seed {seed}", flush=True)
     farm = Farm(seed, backends, options.jobs, options.seconds, 0, options.programs, options.deadline, Teller())
+    farm.first_only = options.until_failure
     harvest = farm.run()
+    if options.until_failure:
+        return 1 if harvest.failures else 0
     reduced = reduce_all(harvest.failures, options.reduce)
     page = markdown(harvest, reduced, f"Farm, seed {seed}")
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / f"farm-{seed}.md").write_text(page, "utf-8")
+    for number, failure in enumerate(reduced):
+        (options.output / f"test_found_{seed}_{number}.py").write_text(regression_test(failure), "utf-8")
     print(page)
     return 1 if harvest.failures else 0
 
@@ -54,10 +61,11 @@ def reduce_all(failures: Sequence[Failure], seconds: float) -> list[Failure]:
     """The first failure of each signature, made small; for `seconds` each at most."""
     first = {f.signature: f for f in reversed(failures)}
     found: dict[tuple[object, ...], Failure] = {}
-    for failure in first.values():
-        print(f"reducing {failure.signature}", flush=True)
-        less = reduce(failure, forked(), seconds)
-        found.setdefault((less.symptom.signature, less.sample.source, less.sample.order), less)
+    with suppress(KeyboardInterrupt):
+        for failure in first.values():
+            print(f"reducing {failure.signature}", flush=True)
+            less = reduce(failure, forked(), seconds)
+            found.setdefault((less.symptom.signature, less.sample.source, less.sample.order), less)
     return list(found.values())
 
 

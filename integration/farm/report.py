@@ -66,3 +66,26 @@ def _failures(failures: Sequence[Failure], reduced: Sequence[Failure]) -> Iterab
         if failure.sample.order:
             yield f"// gradient of order {failure.sample.order} with respect to {', '.join(failure.sample.wrt)}"
         yield from (str(failure.way), failure.symptom.text.rstrip()[-1500:], "```")
+
+
+def regression_test(failure: Failure) -> str:
+    """A test file that fails until the failure is mended."""
+    sample, way = failure.sample, failure.way
+    types = ", ".join(f"{n!r}: TensorType({t.dtype}, {t.shape!r})" for n, t in sample.types.items())
+    types = types.replace("TensorType(", "TensorType(DType('").replace(", (", "'), (")
+    options = f"{sample.data}, {sample.fractions}, {sample.special}, {sample.order}, {sample.wrt!r}"
+    return f'''"""Found by {failure.command}: {failure.signature}."""
+
+from farm.judge import Trial, Verdict
+from farm.sample import Sample
+from farm.ways import Way
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
+
+SOURCE = {sample.source!r}
+TYPES = {{{types}}}
+
+
+def test_it() -> None:
+    assert Trial(Sample(SOURCE, TYPES, {options})).check({way!r}) is not Verdict.OPEN
+'''

@@ -173,7 +173,7 @@ def _smaller_sizes(function: ast.Function, types: Mapping[str, TensorType]) -> I
     sizes = sorted({s for t in types.values() for s in t.shape}, reverse=True)
     for size in sizes:
         for less in sorted({1, 2, 3, size // 2, size - 1}):
-            if less < size:
+            if 0 <= less < size:
                 changed = {
                     n: TensorType(t.dtype, tuple(less if s == size else s for s in t.shape)) for n, t in types.items()
                 }
@@ -211,13 +211,10 @@ def _lower_rank(function: ast.Function, types: Mapping[str, TensorType]) -> Iter
 
 
 def _plain_dtypes(function: ast.Function, types: Mapping[str, TensorType]) -> Iterator[Candidate]:
-    for usual in (DType.FLOAT32, DType.INT32):
-        if any(t.dtype is not usual for t in types.values()):
-            yield function, {n: TensorType(usual, t.shape) for n, t in types.items()}
-            yield (
-                function,
-                {n: TensorType(usual, t.shape) if t.dtype.is_float == usual.is_float else t for n, t in types.items()},
-            )
+    """float32 for all of them, or for floats beside int32 for the others: never back again."""
+    yield function, {n: TensorType(DType.FLOAT32, t.shape) for n, t in types.items()}
+    usual = {True: DType.FLOAT32, False: DType.INT32}
+    yield function, {n: TensorType(usual[t.dtype.is_float], t.shape) for n, t in types.items()}
 
 
 STEPS: Sequence[Step] = (

@@ -197,6 +197,8 @@ class Farm:
     deadline: float = 120.0
     """Seconds that a child may be silent: no case takes so long."""
     tell: Callable[[Harvest], None] = lambda _: None
+    first_only: bool = False
+    """Stop at the first failure."""
 
     def run(self) -> Harvest:
         """Everything that was tried; interrupting it ends it early."""
@@ -206,7 +208,7 @@ class Farm:
         began = time.monotonic()
         try:
             while (time.monotonic() - began < self.seconds and self.next < self.stop) or self.children:
-                late = time.monotonic() - began > self.seconds
+                late = time.monotonic() - began > self.seconds or (self.first_only and bool(self.harvest.failures))
                 self._fill(late)
                 if late:
                     break

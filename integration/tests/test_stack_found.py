@@ -41,6 +41,12 @@ case(
     A="int32[3, 2, 3]",
 )  # fmt: skip
 case(
+    "the last of a prefix sum on the diagonal of two dimensions",
+    "function (A[L, M, N]) -> (O) { O[j : 2] = +(A[i, i, k]); }",
+    *everywhere("small"), Way("llvm", "masked"), Way("llvm", form="called"),
+    A="float32[2, 2, 2]", wrt="A",
+)  # fmt: skip
+case(
     "the gradient of a prefix sum fused with a gather, in groups without a loop along memory",
     "function (B, D[N], E[]) -> (X, Y) { A[0 : 1] = +(B[]); Y[x : N] = +(D[x - k]), k < N; X = scatter(Y, E, A); }",
     *everywhere("groups"), *everywhere("rows"),

@@ -140,8 +140,11 @@ def _without(prefix: Prefix, fill: Stage) -> Prefix:
 def _uncovered(prefix: Prefix, fill: Stage) -> tuple[Stage, ...]:
     sizes, forms = prefix.whole.sizes, prefix.out.forms
     dim = next(d for d, f in enumerate(forms) if prefix.scan.cell.name in f.names)
-    others = [(f, s) for d, (f, s) in enumerate(zip(forms, sizes, strict=True)) if d != dim]
-    if any(s != 1 and plain_loop(f, prefix.stage, s) is None for f, s in others) or sizes[dim] == 1:
+    rows = [
+        plain_loop(f, prefix.stage, s) for d, (f, s) in enumerate(zip(forms, sizes, strict=True)) if d != dim and s != 1
+    ]
+    # A loop that walks two dimensions reaches their diagonal only.
+    if None in rows or len(set(rows)) < len(rows) or sizes[dim] == 1:
         return (fill,)
     ends = [prefix.cell(Affine((), at)).forms[dim].const for at in (0, prefix.scan.cells - 1)]
     if max(ends) - min(ends) != prefix.scan.cells - 1:
