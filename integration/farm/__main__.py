@@ -42,18 +42,16 @@ def main() -> int:
     if options.number is not None:
         return repeat(seed, options.number, backends)
     print(f"seed {seed}", flush=True)
-    farm = Farm(seed, backends, options.jobs, options.seconds, 0, options.programs, options.deadline, Teller())
+    teller = Teller(options.output / f"farm-{seed}.md", f"Farm, seed {seed}")
+    farm = Farm(seed, backends, options.jobs, options.seconds, 0, options.programs, options.deadline, teller)
     farm.first_only = options.until_failure
     harvest = farm.run()
-    if options.until_failure:
-        return 1 if harvest.failures else 0
-    reduced = reduce_all(harvest.failures, options.reduce)
-    page = markdown(harvest, reduced, f"Farm, seed {seed}")
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / f"farm-{seed}.md").write_text(page, "utf-8")
-    for number, failure in enumerate(reduced):
-        (options.output / f"test_found_{seed}_{number}.py").write_text(regression_test(failure), "utf-8")
-    print(page)
+    if not options.until_failure:
+        teller.write(harvest, [])
+        reduced = reduce_all(harvest.failures, options.reduce)
+        print(teller.write(harvest, reduced))
+        for number, failure in enumerate(reduced):
+            (options.output / f"test_found_{seed}_{number}.py").write_text(regression_test(failure), "utf-8")
     return 1 if harvest.failures else 0
 
 
@@ -70,9 +68,10 @@ def reduce_all(failures: Sequence[Failure], seconds: float) -> list[Failure]:
 
 
 class Teller:
-    """Prints what is known so far, every half minute."""
+    """Prints what is known so far, every half minute, and writes it to a page: a run may be cut off at any time."""
 
-    def __init__(self) -> None:
+    def __init__(self, page: Path, title: str) -> None:
+        self.page, self.title = page, title
         self.told = time.monotonic()
         self.failures = 0
 
@@ -83,6 +82,14 @@ class Teller:
         if time.monotonic() - self.told > 30:
             self.told = time.monotonic()
             print(f"{harvest.seconds:.0f} s: {harvest.programs} programs, {harvest.total('same')} cases", flush=True)
+            self.write(harvest, [])
+
+    def write(self, harvest: Harvest, reduced: Sequence[Failure]) -> str:
+        """The page as it is now."""
+        text = markdown(harvest, reduced, self.title)
+        self.page.parent.mkdir(parents=True, exist_ok=True)
+        self.page.write_text(text, "utf-8")
+        return text
 
 
 def repeat(seed: int, number: int, backends: tuple[str, ...]) -> int:

@@ -73,11 +73,16 @@ def default_tests(mutant: Mutant) -> tuple[str, ...]:
     return next(tests for prefix, tests in DEFAULT.items() if mutant.file.startswith(prefix))
 
 
-def try_default(mutant: Mutant, limit: float = 600.0) -> Outcome:
+def try_default(mutant: Mutant) -> Outcome:
     """The default run's tests, one file after the other, up to the first failure."""
+    return try_tests(mutant, default_tests(mutant))
+
+
+def try_tests(mutant: Mutant, files: Sequence[str], limit: float = 900.0) -> Outcome:
+    """Tests one after the other, up to the first failure."""
     start = time.monotonic()
     with Applied(mutant) as environment:
-        for tests in default_tests(mutant):
+        for tests in files:
             plain = () if tests in CONFORMANCE else ("pytest", "-q", "-x", "-p", "no:cacheprovider")
             if failed((*plain, *tests.split()), environment, limit):
                 return Outcome(mutant, tests, time.monotonic() - start)
