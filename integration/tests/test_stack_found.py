@@ -89,6 +89,12 @@ case(
     A="float32[16]", B="float32[16]", C="float32[16, 1, 2]",
 )  # fmt: skip
 case(
+    "a gather from a sum of the same kernel",
+    "function (A[M, N], B[K, L]) -> (X, Y) { X[0, y : 1, N] = +(A[x, y]); Y = gather(X, B); }",
+    *everywhere("small"), *everywhere("rows"), Way("llvm", form="called"),
+    A="float32[8, 1]", B="int32[8, 1]",
+)  # fmt: skip
+case(
     "an empty gradient in a composition with bound inputs",
     "function (A[], B[], D[N]) -> (X) { X[] = >(B[]); }",
     Way("llvm", form="composed"),

@@ -19,11 +19,11 @@ from tile_ir.stripe.nodes import (
     Store,
     TensorType,
 )
-from tile_ir.stripe.walk import buffers_named
 from tile_ir.target import Target
 
 from tile_opt.kernel.merge_stages import merge_stages
 from tile_opt.kernel.strides import limits_inside
+from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.kernel.work import merged_use
 from tile_opt.passes.base import KernelPass
@@ -53,12 +53,13 @@ class Accumulate(KernelPass):
 
 def _privatised(view: KernelView, stage: Stage, use: Use) -> KernelView:
     shared = {i.name for i in view.loops}
-    uses = [(k, u) for k, s in enumerate(view.stages) for u in s.uses if u.buffer == use.buffer]
-    if any(not set(f.names) <= shared for _, u in uses for f in u.forms) or len({u.forms for _, u in uses}) != 1:
+    users = [(s, u) for s in view.stages for u in s.uses if u.buffer == use.buffer]
+    uses = [u for _, u in users]
+    if any(not set(f.names) <= shared for u in uses for f in u.forms) or len({u.forms for u in uses}) != 1:
         return view
-    if any(isinstance(s, (Load, Store)) and s.at and use.name in buffers_named(s) for s in stage.body):
+    if any(u.extent or is_indirect(s, u) for s, u in users):
         return view
-    first = uses[0][1]
+    first = uses[0]
     name = claim(f"{use.buffer}_acc", {r.into for r in (*view.refs, *view.allocs)})
     local = _cell(name, view.type_of(use.buffer))
     if first.dir is Direction.OUT and first.agg in (None, Aggregation.ASSIGN):
