@@ -15,9 +15,8 @@ from pathlib import Path
 from farm.failures import Failure
 from farm.reduce import forked, reduce
 from farm.report import markdown, regression_test
+from farm.ways import BACKENDS
 from farm.workers import BATCH, Farm, Harvest, Job, attempt
-
-BACKENDS = ("stripe", "interp", "llvm", "differences")
 
 
 def arguments() -> argparse.Namespace:

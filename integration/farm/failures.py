@@ -9,7 +9,7 @@ from pathlib import Path
 
 from farm.judge import Wrong
 from farm.sample import Sample
-from farm.ways import Way
+from farm.ways import BACKENDS, Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Failure:
     sample: Sample
     way: Way
     symptom: Symptom
+    backends: tuple[str, ...] = BACKENDS
 
     @property
     def signature(self) -> str:
@@ -47,7 +48,8 @@ class Failure:
     @property
     def command(self) -> str:
         """What repeats it."""
-        return f"python -m farm --seed {self.seed} --number {self.number}"
+        backends = "" if self.backends == BACKENDS else f" --backends {','.join(self.backends)}"
+        return f"python3 dev.py farm --seed {self.seed} --number {self.number}{backends}"
 
 
 def symptom(problem: BaseException) -> Symptom:

@@ -9,6 +9,8 @@ from random import Random
 from farm.machines import CPU, GPU, GROUPED, OWN, ROWS
 from farm.sample import Sample
 
+BACKENDS = ("stripe", "interp", "llvm", "differences")
+"""What is tried unless somebody says otherwise: interpreters, the processor, finite differences."""
 THREADS = (1, 2, 3, 4, 7)
 EASY = 700
 """Work up to which the interpreters, which run Python for every element, are asked."""

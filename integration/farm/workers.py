@@ -270,4 +270,4 @@ class Farm:
             sample, several = None, []
         sample = sample or Sample("function (A) -> (B) { B = A; }", {}, kind="drawing failed")
         way = several[child.way] if child.way >= 0 else Way("reference")
-        self.harvest.failures.append(Failure(child.job.seed, child.at, sample, way, found))
+        self.harvest.failures.append(Failure(child.job.seed, child.at, sample, way, found, child.job.backends))

@@ -14,13 +14,11 @@ from farm.failures import Failure, Symptom
 from farm.reduce import forked, reduce
 from farm.report import markdown, regression_test
 from farm.sample import Sample
-from farm.ways import Way, ways
+from farm.ways import BACKENDS, Way, ways
 from farm.workers import Farm, Harvest
 from tile_ir.diagnostics import TileError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
-
-BACKENDS = ("stripe", "interp", "llvm", "differences")
 
 
 def test_some_hundred_cases() -> None:
@@ -133,7 +131,7 @@ def test_a_report_has_counts_commands_and_a_test_that_runs(tmp_path: Path) -> No
     harvest.counts.update({"same: stripe, small: elementwise: 0": 4, "failed: stripe, small: elementwise: 0": 1})
     page = markdown(harvest, [failure], "Farm")
     assert "4 cases equal to the reference, 1 failed" in page and "2 cases a second" in page
-    assert "python -m farm --seed 7 --number 8" in page and "B = A + 1" in page
+    assert "python3 dev.py farm --seed 7 --number 8`" in page and "B = A + 1" in page
     written = tmp_path / "test_it.py"
     written.write_text(regression_test(failure), "utf-8")
     assert pytest.main(["-q", "-p", "no:cacheprovider", str(written)]) == 0
