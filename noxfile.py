@@ -188,6 +188,15 @@ def conformance(session: nox.Session, backend: str) -> None:
     )
 
 
+@nox.session(default=False)
+@nox.parametrize("backend", [nox.param(b, id=b) for b in ("llvm", "opencl")])
+def isolated(session: nox.Session, backend: str) -> None:
+    """The same suite on a backend in worker processes."""
+    install(session, "tile-hal[conformance]", BFLOAT16, _with_extra(f"hal-{backend}"), tools=TOOLS)
+    suite = ("python", "-m", "tile_hal.conformance", "--backend", backend, "--examples", "10")
+    session.run(*suite, *session.posargs, env={"TILE_ISOLATE": backend})
+
+
 def _on_oclgrind(session: nox.Session, folder: Path, *arguments: str) -> None:
     """The OpenCL backend with oclgrind as its only platform; what oclgrind complains of fails the session."""
     (folder / "oclgrind.icd").write_text(f"{OCLGRIND}\n")

@@ -9,7 +9,7 @@ import pytest
 import tile_hal
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "tests"), str(HERE / "examples")]
+sys.path[:0] = [str(HERE), str(HERE / "tests"), str(HERE / "examples")]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -172,6 +172,16 @@ def current() -> ThreadPool:
         return _state["pool"]
 
 
+def resize(threads: int) -> None:
+    """Another number of threads for kernels that are prepared from now on; nothing may be running."""
+    with _state_lock:
+        old = _state.pop("pool", None)
+        if old is not None:
+            old.close()
+            _forgotten.append(old)
+        _state["pool"] = ThreadPool(threads)
+
+
 def _aligned(nbytes: int) -> tuple[npt.NDArray[np.uint8], int]:
     """Bytes at a 64-byte aligned address."""
     raw = np.empty(nbytes + 64, np.uint8)
@@ -189,7 +199,7 @@ def _after_fork() -> None:
 
 
 _forgotten: list[ThreadPool] = []
-"""Pools of parent processes; kept, so that their memory is not freed under a job in flight at the fork."""
+"""Pools of parent processes, and those before others; kept, so that their memory is not freed under a job in flight."""
 
 
 def _at_exit() -> None:

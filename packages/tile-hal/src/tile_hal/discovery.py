@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
@@ -18,7 +17,7 @@ from types import ModuleType
 from typing import Any, Protocol, cast
 
 from tile_ir import forking
-from tile_ir.diagnostics import TileDeviceError
+from tile_ir.diagnostics import TileDeviceError, warn_user
 from tile_ir.settings import Settings
 
 from tile_hal.errors import Code, device_error
@@ -59,6 +58,8 @@ class Registry:
         """Those of plugins that no entry point names."""
         self._isolated: dict[str, tuple[Device, ...]] = {}
         """Devices by driver, in workers although the settings do not ask for it."""
+        self._strangers = set[str]()
+        """Names in TILE_ISOLATE that were warned of."""
 
     # --- plugins ---
 
@@ -161,7 +162,17 @@ class Registry:
             if plugin is None or plugin.driver is None:
                 raise self._unknown(driver, plugin)
             return self._probe(plugin)
-        return tuple(d for p in self._loaded() if p.usable for d in self._probe(p))
+        found = tuple(d for p in self._loaded() if p.usable for d in self._probe(p))
+        self._look_for_strangers()
+        return found
+
+    def _look_for_strangers(self) -> None:
+        """Warn, once, of names in TILE_ISOLATE that no driver has: what was meant runs in this process."""
+        known = self.drivers()
+        for name in Settings.from_environment().isolate:
+            if name not in known and name != "all" and name not in self._strangers:
+                self._strangers.add(name)
+                _warn(f"TILE_ISOLATE names {name!r}, but no driver is called so; there are {', '.join(sorted(known))}")
 
     def flawed(self, driver: str) -> dict[Device, str]:
         """Devices of a driver that were left out, and what is wrong with each; for the conformance suite."""
@@ -252,9 +263,10 @@ class Registry:
     def _examine(self, plugin: Plugin) -> DoctorReport:
         if plugin.driver is None or not plugin.usable:
             return DoctorReport(plugin.report, (plugin.report.message,), ())
-        found = tuple(d.id for d in self._probe(plugin))
-        lines = (*filter(None, [plugin.problem]), *self._advice(plugin, plugin.driver))
-        return DoctorReport(plugin.report, lines, found)
+        found = self._probe(plugin)
+        apart = "its devices run in worker processes" if any(d.isolated for d in found) else ""
+        lines = (*filter(None, [plugin.problem, apart]), *self._advice(plugin, plugin.driver))
+        return DoctorReport(plugin.report, lines, tuple(d.id for d in found))
 
     def _advice(self, plugin: Plugin, driver: Driver) -> tuple[str, ...]:
         """The driver's own lines; a driver from elsewhere is asked in a process of its own, each time."""
@@ -268,13 +280,7 @@ class Registry:
 
 
 def _warn(message: str) -> None:
-    """At the line that asked for devices, outside of these packages."""
-    from inspect import currentframe
-
-    frame, level = currentframe(), 1
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("tile_"):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, TilePluginWarning, stacklevel=level)
+    warn_user(message, TilePluginWarning)
 
 
 # --- plugins ---

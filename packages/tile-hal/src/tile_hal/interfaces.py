@@ -76,6 +76,9 @@ class MemoryUsage:
 class Memory(ABC):
     """Allocator of one device."""
 
+    losses: int = 0
+    """How often all that was in the device's memory was lost, as happens to a device whose driver is in another process."""
+
     @property
     @abstractmethod
     def size_goal(self) -> int:

@@ -140,10 +140,9 @@ class Prepared:
         self.order: tuple[int, ...] = tuple(b.id for b in self._user)
         """Buffer ids in the order `run` takes its bindings: the INPUT and OUTPUT buffers as listed."""
         self._sizes = tuple(b.bytes for b in self._user)
-        self._constants = _upload(device.memory, kernel_list)
-        self._workspaces = _Workspaces(device.memory, kernel_list, self._keeps)
         self._steps = _launches(kernel_list.steps)
-        self._run_once()
+        self._memory = device.memory
+        self._provide()
         self._single = self._single_kernel()
         self._batch = self._all_steps() if self._keeps else None
 
@@ -158,6 +157,8 @@ class Prepared:
         for buffer, size in zip(bindings, self._sizes, strict=True):
             if buffer.nbytes < size:
                 raise self._too_small(bindings)
+        if self._memory.losses != self._losses:
+            self._provide()
         if self._batch is not None and not profile:
             event = self._batch.run(bindings, dependencies)
             if event is not None:
@@ -218,6 +219,13 @@ class Prepared:
             itemgetter(*positions) if len(positions) > 1 else lambda b: tuple(b[p] for p in positions)
         )
         return self._kernels[steps[0].kernel].run, pick
+
+    def _provide(self) -> None:
+        """Memory that belongs to the list, with the constants in it."""
+        self._losses = self._memory.losses
+        self._constants = _upload(self._memory, self.kernel_list)
+        self._workspaces = _Workspaces(self._memory, self.kernel_list, self._keeps)
+        self._run_once()
 
     def _run_once(self) -> None:
         """Do what depends on constants alone, keep its results, and drop the constants that nothing else reads."""

@@ -154,6 +154,10 @@ class TilePlanWarning(UserWarning):
     """A plan that works, and will be slow."""
 
 
+class TileFallbackWarning(UserWarning):
+    """Steps of a program run on another device than was asked for, because that one cannot."""
+
+
 class TileLimitError(TileError):
     """A program exceeds one of the documented limits."""
 
@@ -168,3 +172,14 @@ class TileSettingError(TileError, ValueError):
 
 class TileInternalError(Exception):
     """A mistake of ours, never the user's; deliberately not a TileError."""
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called these packages, whatever they called meanwhile."""
+    import warnings
+    from inspect import currentframe
+
+    frame, level = currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tile_"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

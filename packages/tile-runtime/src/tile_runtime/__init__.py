@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tile_ir.diagnostics import (
         TileDeviceError,
         TileError,
+        TileFallbackWarning,
         TileInternalError,
         TileLimitError,
         TilePlanError,
@@ -60,8 +61,8 @@ _HOME = {
     "placeholder": "symbols",
 }
 _ERRORS = (
-    "TileDeviceError", "TileError", "TileInternalError", "TileLimitError", "TilePlanError", "TilePlanWarning",
-    "TileSyntaxError", "TileTypeError",
+    "TileDeviceError", "TileError", "TileFallbackWarning", "TileInternalError", "TileLimitError", "TilePlanError",
+    "TilePlanWarning", "TileSyntaxError", "TileTypeError",
 )  # fmt: skip
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "Tensor",
     "TileDeviceError",
     "TileError",
+    "TileFallbackWarning",
     "TileInternalError",
     "TileLimitError",
     "TilePlanError",

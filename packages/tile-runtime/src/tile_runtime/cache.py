@@ -41,10 +41,9 @@ def key_parts(device: Device, kernels: KernelList) -> list[tuple[str, str]]:
     """The parts by name, so that a miss can be explained."""
     from tile_ir.semtree.printer import print_function
 
-    package = type(device.compiler).__module__.partition(".")[0]
     parts = [
         ("tile-ir", version("tile-ir")),
-        ("sources", f"{sources('tile_ir')} {sources(package)}"),
+        ("sources", f"{sources('tile_ir')} {sources(device.compiler.package)}"),
         ("device", device.compiler.fingerprint),
         ("target", kernels.target.to_json()),
     ]

@@ -30,6 +30,25 @@ def device(id: str | Device | None = None) -> Device:
     return _found(id) if found is None else found
 
 
+def isolated(device: Device) -> Device:
+    """The same device with its driver in a worker process, always the same one; TileDeviceError when that fails."""
+    import tile_hal
+
+    from tile_runtime.machines import applied
+
+    found = tile_hal.isolated(device)
+    return found if found is device else applied(found)
+
+
+def checked_fallback(id: str | Device | None, lacks: Device) -> Device | None:
+    """The device that runs what `lacks` lacks; None for none, or for the same; TileDeviceError for one that runs nothing."""
+    found = device(id) if id is not None else None
+    if found is not None and not found.capabilities.executes:
+        message = f"device {found.id} runs nothing, so it cannot run what {lacks.id} lacks"
+        raise TileDeviceError(Diagnostic("TILE-E520", message, hint="such as fallback='llvm'"))
+    return None if found is lacks else found
+
+
 _known: dict[str | None, Device] = {}
 """Devices by what a caller names: an id, or None for the best there is."""
 _environment: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)

@@ -15,6 +15,7 @@ from tile_ir.target import Options
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
 from tile_runtime.checks import check_function, checked_flag
+from tile_runtime.devices import checked_fallback, isolated
 from tile_runtime.devices import device as find_device
 from tile_runtime.executable import Executable
 from tile_runtime.outputs import donated, given_outputs
@@ -46,6 +47,8 @@ class Evaluator:
         tile_trials: int = 1,
         reduced_precision: bool = False,
         plans: Given = None,
+        isolate: bool = False,
+        fallback: Device | str | None = None,
     ) -> None:
         """`fast_math` lets backends use approximate math functions.
 
@@ -59,12 +62,21 @@ class Evaluator:
 
         `plans` (by kernel name, or as text, or a Path to it: see `Lowered.plans`) go before what the compiler would
         choose; a program without one of their kernels, or that one does not fit, is a TilePlanError.
+
+        With `isolate` the device's driver runs in a worker process, which all isolated evaluators of a device share: a
+        crash is a TileDeviceError, and the next call works. Tensors for it are made on `evaluator.device`. TILE_ISOLATE
+        does the same for whole drivers.
+
+        `fallback` is a device that runs the steps for which this one lacks an element type, or an operation of the
+        kernel language; values go there and back through the host, results are on `device`, and a TileFallbackWarning
+        names the steps. Without it such a program is refused.
         """
         if not isinstance(tile_trials, int) or tile_trials < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TileTypeError(
                 Diagnostic("TILE-E512", f"tile_trials is an integer of at least 1, not {tile_trials!r:.40}")
             )
-        self.device = find_device(device)
+        self.device = isolated(find_device(device)) if checked_flag("isolate", isolate) else find_device(device)
+        self.fallback = checked_fallback(fallback, self.device)
         self.fast_math = fast_math
         self.tile_trials = tile_trials
         self.programs = ProgramCache(PROGRAMS)
@@ -243,11 +255,18 @@ class Evaluator:
         from tile_runtime.typed import Typed
 
         first = Lowered(Typed(function, types), self.device, target=self._target, plans=self.plans)
+        if self.fallback is None:
+            return self._tuned(first)
+        from tile_runtime.fallback import with_fallback
+
+        return with_fallback(first, self.fallback, self._tuned)
+
+    def _tuned(self, lowered: Lowered) -> Lowered:
         if self.tile_trials == 1:
-            return first
+            return lowered
         from tile_runtime.tuning import best
 
-        return best(first, self.tile_trials)
+        return best(lowered, self.tile_trials)
 
 
 def _kind(value: Any) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tile_hal.interfaces import Device, Library
-from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
 from tile_ir.kernels import KernelList
 from tile_ir.program.nodes import Program
 from tile_ir.stripe.nodes import Program as StripeProgram
@@ -56,6 +56,16 @@ class Lowered:
         self.device = device
         self.target = target or device.target
         self.given = plans or {}
+
+    @property
+    def typed(self) -> Typed:
+        """The function, and the types of its inputs."""
+        return self._typed
+
+    @property
+    def spans(self) -> Mapping[str, Span]:
+        """Where the function's inputs are declared."""
+        return self._typed.spans
 
     @property
     def program(self) -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -62,14 +62,18 @@ def parted(kernels: KernelList) -> tuple[KernelList, KernelList] | None:
         b.id for b in kernels.buffers if b.kind is BufferKind.TEMP
     }
     late = [n for n, step in enumerate(kernels.steps) if not step.bound]
-    rest = _part(kernels, late, dict.fromkeys(made, BufferKind.INPUT))
+    touched = {b for step in kernels.steps for b in step.buffers}
+    empty = {b.id for b in kernels.buffers if b.kind is BufferKind.OUTPUT} - touched
+    rest = _part(kernels, late, dict.fromkeys(made, BufferKind.INPUT), empty)
     return _part(kernels, early, dict.fromkeys(made, BufferKind.OUTPUT)), replace(rest, arenas=kernels.arenas[:1])
 
 
-def _part(kernels: KernelList, numbers: Sequence[int], kinds: dict[int, BufferKind]) -> KernelList:
-    """Some steps with what is done once for them, and the buffers of other kinds that they touch."""
+def _part(
+    kernels: KernelList, numbers: Sequence[int], kinds: dict[int, BufferKind], more: Set[int] = frozenset()
+) -> KernelList:
+    """Some steps with what is done once for them, the buffers of other kinds that they touch, and `more` buffers."""
     steps = kernels.steps
-    wanted = {b for n in numbers if not steps[n].once for b in steps[n].buffers}
+    wanted = {*more, *(b for n in numbers if not steps[n].once for b in steps[n].buffers)}
     for n in reversed(range(len(steps))):
         if steps[n].once and wanted.intersection(steps[n].buffers):
             wanted.update(steps[n].buffers)

@@ -11,14 +11,15 @@ from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.program.nodes import Contraction, Op, Prng, Program
 from tile_ir.settings import Settings
 
+MISSING = "TILE-E506"
+"""The code of a device's lack of an element type."""
+
 
 def check_dtypes(program: Program, device: Device, spans: Mapping[str, Span]) -> None:
     """TileDeviceError naming every tensor (with its line) whose element type `device` lacks; `spans` has those of the inputs."""
     have = device.capabilities.dtypes
     found = [
-        Diagnostic(
-            "TILE-E506", f"tensor {name!r} is {dtype}, which device {device.id} does not have", span, _hint(have)
-        )
+        Diagnostic(MISSING, f"tensor {name!r} is {dtype}, which device {device.id} does not have", span, _hint(have))
         for name, dtype, span in _needs(program, spans)
         if dtype not in have
     ]
@@ -54,11 +55,12 @@ def _bytes_made(kernels: KernelList) -> int:
 def _needs(program: Program, spans: Mapping[str, Span]) -> list[tuple[str, DType, Span | None]]:
     needs: list[tuple[str, DType, Span | None]] = [(p.name, p.type.dtype, spans.get(p.name)) for p in program.inputs]
     for op in program.ops:
-        needs += _op_needs(op)
+        needs += op_needs(op)
     return needs
 
 
-def _op_needs(op: Op) -> list[tuple[str, DType, Span | None]]:
+def op_needs(op: Op) -> list[tuple[str, DType, Span | None]]:
+    """Names, element types and places of what an operation makes."""
     if isinstance(op, Prng):
         return [(op.value, op.type.dtype, op.origin), (op.state, DType.UINT32, op.origin)]
     needs = [(op.name, op.type.dtype, op.origin)]

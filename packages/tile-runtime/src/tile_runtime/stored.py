@@ -87,7 +87,7 @@ class Place:
     @cached_property
     def parts(self) -> Parts:
         """What the code depends on, by name, so that a miss can be explained."""
-        packages = (*COMPILER, type(self.device.compiler).__module__.partition(".")[0])
+        packages = (*COMPILER, self.device.compiler.package)
         return (
             ("format", FORMAT),
             *self._typed.identity,

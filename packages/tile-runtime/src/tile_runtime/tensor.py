@@ -239,6 +239,11 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     return extents
 
 
+def described(device: Device) -> str:
+    """A device for a message: the same id may be in this process and in a worker."""
+    return f"{device.id} in a worker process" if device.isolated else device.id
+
+
 def same_device(tensors: Iterable[tuple[str, Tensor]], device: Device, what: str = "tensor") -> None:
     """TileDeviceError naming the first tensor that lives elsewhere."""
     for name, tensor in tensors:
@@ -246,7 +251,7 @@ def same_device(tensors: Iterable[tuple[str, Tensor]], device: Device, what: str
             raise TileDeviceError(
                 Diagnostic(
                     "TILE-E501",
-                    f"{what} {name!r} is on device {tensor.device.id}, the call runs on {device.id}",
+                    f"{what} {name!r} is on device {described(tensor.device)}, the call runs on {described(device)}",
                     hint="move it with tile.asarray(tensor, device=…)",
                 )
             )

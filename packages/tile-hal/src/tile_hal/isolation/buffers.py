@@ -100,6 +100,10 @@ class IsolatedMemory(Memory):
         return self._goal
 
     @property
+    def losses(self) -> int:  # type: ignore[override]
+        return self._link.losses
+
+    @property
     def usage(self) -> MemoryUsage | None:
         found = self._link.call("counting memory", {"do": "usage"}).table["usage"]
         return None if found is None else MemoryUsage(*found)

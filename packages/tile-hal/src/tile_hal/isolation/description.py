@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from tile_ir.dtype import DType
 from tile_ir.target import Capabilities, Target
 
 from tile_hal.interfaces import Device
+from tile_hal.isolation.documents import from_document, to_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,11 @@ class Description:
 
 def described(device: Device) -> dict[str, Any]:
     """A device as plain data."""
-    able = device.capabilities
-    capabilities = {f.name: getattr(able, f.name) for f in fields(able)}
-    capabilities |= {"dtypes": [d.value for d in able.dtypes], "nodes": sorted(able.nodes), "quirks": dict(able.quirks)}
     return {
         "id": device.id,
         "name": device.name,
         "target": device.target.to_json(),
-        "capabilities": capabilities,
+        "capabilities": to_document(device.capabilities)[0],
         "fingerprint": device.compiler.fingerprint,
         "package": device.compiler.package,
         "size_goal": device.memory.size_goal,
@@ -46,7 +43,6 @@ def described(device: Device) -> dict[str, Any]:
 
 def description(data: Mapping[str, Any]) -> Description:
     """The description in plain data."""
-    able = dict(data["capabilities"])
-    able |= {"dtypes": frozenset(map(DType, able["dtypes"])), "nodes": frozenset(able["nodes"])}
     rest = {n: data[n] for n in ("id", "name", "fingerprint", "package", "size_goal", "versions")}
-    return Description(target=Target.from_json(data["target"]), capabilities=Capabilities(**able), **rest)
+    able = from_document(Capabilities, data["capabilities"])
+    return Description(target=Target.from_json(data["target"]), capabilities=able, **rest)

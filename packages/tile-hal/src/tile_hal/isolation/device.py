@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tile_ir import forking
-from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.kernels import KernelList
 
 from tile_hal.errors import Code, device_error
@@ -38,10 +37,9 @@ class IsolatedDriver(Driver):
     def doctor(self) -> Sequence[str]:
         worker, _ = opened(self._source)
         try:
-            lines = worker.call("looking at the hardware", {"do": "doctor"}).table["lines"]
+            return tuple(worker.call("looking at the hardware", {"do": "doctor"}).table["lines"])
         finally:
             worker.close()
-        return ("its devices run in worker processes", *lines)
 
 
 class _Devices(DeviceSet):
@@ -147,7 +145,7 @@ class IsolatedKernel(Kernel):
     def __init__(self, library: IsolatedLibrary, index: int) -> None:
         self._library, self._index = library, index
         self._info = library.kernels.kernels[index]
-        self._needs = _needs(self._info)
+        self._parameters = parameters(self._info)
         self._held: Held | None = None
         self._lock = forking.lock()
         self._what = f"running kernel {self._info.name!r}"
@@ -159,8 +157,14 @@ class IsolatedKernel(Kernel):
         with self._lock:
             if self._held is None or self._held.worker is not worker:
                 number = worker.number()
-                written = [w for _, w in self._needs]
-                request = {"do": "prepare", "library": library, "index": self._index, "kernel": number, "written": written}
+                written = [p.written for p in self._parameters]
+                request = {
+                    "do": "prepare",
+                    "library": library,
+                    "index": self._index,
+                    "kernel": number,
+                    "written": written,
+                }
                 self._library.link.call(f"preparing kernel {self._info.name!r}", request, worker=worker)
                 self._held = Held(worker, number)
                 weakref.finalize(self, self._library.link.gone.append, (worker, "kernel", number)).atexit = False
@@ -178,22 +182,18 @@ class IsolatedKernel(Kernel):
 
     def _check(self, params: Sequence[Buffer]) -> None:
         """TileDeviceError for the first parameter that does not fit."""
-        name = self._info.name
-        if len(params) != len(self._needs):
-            raise device_error(Code.PARAMETERS, f"kernel {name!r} takes {len(self._needs)} buffers, not {len(params)}")
-        for number, (buffer, (needed, written)) in enumerate(zip(params, self._needs, strict=True)):
-            where = f"parameter {number} of kernel {name!r}"
+        name, wanted = self._info.name, self._parameters
+        if len(params) != len(wanted):
+            raise device_error(Code.PARAMETERS, f"kernel {name!r} takes {len(wanted)} buffers, not {len(params)}")
+        for buffer, parameter in zip(params, wanted, strict=True):
+            where = f"parameter {parameter.name!r} of kernel {name!r}"
             if not isinstance(buffer, (SharedBuffer, DeviceBuffer)) or buffer.link is not self._library.link:
                 raise device_error(Code.PARAMETERS, f"{where} is a {type(buffer).__name__} that is not of this device")
+            needed = parameter.elements * parameter.dtype.bytes
             if buffer.nbytes < needed:
                 raise device_error(Code.SIZE_MISMATCH, f"{where} needs {needed} bytes, the buffer has {buffer.nbytes}")
-            if written and isinstance(buffer, SharedBuffer) and buffer.readonly:
+            if parameter.written and isinstance(buffer, SharedBuffer) and buffer.readonly:
                 raise device_error(Code.READ_ONLY, f"{where} is written, but the buffer wraps read-only memory")
-
-
-def _needs(kernel: KernelInfo) -> tuple[tuple[int, bool], ...]:
-    """Bytes of each parameter, and whether it is written."""
-    return tuple((p.elements * p.dtype.bytes, p.written) for p in parameters(kernel))
 
 
 class IsolatedExecutor(HostExecutor):

@@ -1,4 +1,4 @@
-"""Kernel lists as plain data, and back.
+"""Kernel lists, and what else both sides know, as plain data, and back.
 
 A document is a list of nodes, each of which names earlier ones by number: what is shared stays shared, and however deep
 an expression is, its document is flat. Only the classes of the compiler's own data model are made from one.
@@ -6,16 +6,17 @@ an expression is, its document is flat. Only the classes of the compiler's own d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from tile_ir.diagnostics import Span
-from tile_ir.kernels import KernelList
+from tile_ir.diagnostics import Span, TileError
 from tile_ir.target import Target
+
+T = TypeVar("T")
 
 Nodes = list[list[Any]]
 
@@ -26,44 +27,49 @@ _MODULES = {
     "affine": "tile_ir.stripe.affine",
     "dtype": "tile_ir.dtype",
     "ops": "tile_ir.ops",
+    "target": "tile_ir.target",
 }
 """Where the classes are that a kernel list is made of, and how a node calls these places."""
-_TUPLE, _SET, _BYTES, _TARGET = "tuple", "set", "bytes", "target"
+_TUPLE, _SET, _TABLE, _BYTES, _TARGET = "tuple", "set", "table", "bytes", "target"
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def to_document(kernels: KernelList) -> tuple[Nodes, list[bytes]]:
-    """The nodes of a kernel list, the last one its own, and the byte strings that they number. Origins are left out."""
+def to_document(value: object) -> tuple[Nodes, list[bytes]]:
+    """The nodes of a value, the last one its own, and the byte strings that they number. Origins are left out."""
     writer = _Writer()
-    writer.write(kernels)
+    writer.write(value)
     return writer.nodes, writer.blobs
 
 
-def from_document(nodes: Sequence[Sequence[Any]], blobs: Sequence[bytes]) -> KernelList:
-    """The kernel list that `to_document` wrote; ValueError for anything else."""
-    made: list[Any] = []
+def from_document(kind: type[T], nodes: Sequence[Sequence[Any]], blobs: Sequence[bytes] = ()) -> T:
+    """The value of type `kind` that `to_document` wrote; ValueError for anything else."""
+    made: list[object] = []
     try:
-        for kind, *parts in nodes:
-            made.append(_made(kind, [made[p[0]] if isinstance(p, list) else p for p in parts], blobs))
-    except (TypeError, LookupError, AttributeError) as problem:
-        raise ValueError(f"this is no document of a kernel list: {problem}") from problem
-    if not made or not isinstance(made[-1], KernelList):
-        raise ValueError("this is no document of a kernel list")
-    return made[-1]
+        for name, *parts in nodes:
+            inner = [made[cast("list[int]", p)[0]] if isinstance(p, list) else p for p in parts]
+            made.append(_made(name, inner, blobs))
+    except (TypeError, LookupError, AttributeError, TileError) as problem:
+        raise ValueError(f"this is no document of a {kind.__name__}: {problem}") from problem
+    last = made[-1] if made else None
+    if not isinstance(last, kind):
+        raise ValueError(f"this is no document of a {kind.__name__}")
+    return last
 
 
-def _made(kind: str, parts: list[Any], blobs: Sequence[bytes]) -> Any:
+def _made(kind: str, parts: list[Any], blobs: Sequence[bytes]) -> object:
     match kind:
         case "tuple":
             return tuple(parts)
         case "set":
             return frozenset(parts)
+        case "table":
+            return dict(zip(parts[::2], parts[1::2], strict=True))
         case "bytes":
-            return blobs[parts[0]]
+            return blobs[int(parts[0])]
         case "target":
             return Target.from_json(parts[0])
         case _:
-            return _classes()[kind](*parts)
+            return cast("Callable[..., object]", _classes()[kind])(*parts)
 
 
 @cache
@@ -115,15 +121,19 @@ class _Writer:
             return _TUPLE, tuple(None if isinstance(v, Span) else v for v in cast("tuple[Any, ...]", value))
         if isinstance(value, frozenset):
             return _SET, tuple(cast("frozenset[Any]", value))
+        if isinstance(value, Mapping):
+            pairs = cast("Mapping[object, object]", value).items()
+            return _TABLE, [part for pair in pairs for part in pair]
         if isinstance(value, bytes):
             self.blobs.append(value)
             return _BYTES, (len(self.blobs) - 1,)
         if isinstance(value, Target):
             return _TARGET, (value.to_json(),)
-        name = _names().get(type(value))
+        made: type = cast(object, value).__class__
+        name = _names().get(made)
         if name is None:
-            raise TypeError(f"a kernel list cannot hold {value!r:.60}")
+            raise TypeError(f"a document cannot hold {value!r:.60}")
         if isinstance(value, Enum):
             return name, (value.value,)
-        parts = [getattr(value, field) for field in _fields(type(value))]
+        parts = [getattr(value, field) for field in _fields(made)]
         return name, [None if isinstance(p, Span) else p for p in parts]

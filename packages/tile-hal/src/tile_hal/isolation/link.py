@@ -10,7 +10,7 @@ from typing import Any
 from tile_ir import forking
 
 from tile_hal.events import FailedEvent, flatten
-from tile_hal.host_queue import HostQueue
+from tile_hal.host_queue import HostEvent, HostQueue
 from tile_hal.interfaces import Event
 from tile_hal.isolation.description import Description, description
 from tile_hal.isolation.shared import Arena, Place
@@ -64,6 +64,7 @@ class Link:
         self._segments = set[int]()
         """Those that the worker has."""
         self._alignment = 0
+        self._starts = 0
         self.arena = Arena()
         self.gone = deque[tuple[Worker, str, int]]()
         """What nobody here refers to any more."""
@@ -74,6 +75,12 @@ class Link:
         """Of shared memory that the device uses in place, in bytes; 0 where it uses none."""
         self.worker()
         return self._alignment
+
+    @property
+    def losses(self) -> int:
+        """How often memory of the device was lost."""
+        self.worker()
+        return 0 if self._alignment else self._starts - 1
 
     def worker(self) -> Worker:
         """The worker, started when there is none; TileDeviceError when that fails."""
@@ -91,6 +98,8 @@ class Link:
                 self._segments.clear()
                 self.gone.clear()
                 self.arena.forgotten.clear()
+                made.ready()
+                self._starts += 1
                 self._worker = made
             return self._worker
 
@@ -115,12 +124,9 @@ class Link:
             self._command(call, table, own)
             return call
 
-        def fail() -> None:
-            if gate.error is not None:
-                call.lose(gate.error)
-
         gate = self._later.run(lambda: self._command(call, table, own), later, inline=False)
-        gate.add_done_callback(fail)  # type: ignore[attr-defined]
+        assert isinstance(gate, HostEvent)
+        gate.add_done_callback(lambda: call.lose(gate.error) if gate.error is not None else None)
         return call
 
     def _command(self, call: Call, table: Callable[[Worker], Table], own: Sequence[Call]) -> None:

@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from subprocess import DEVNULL, PIPE
-from typing import Any
 
 from tile_hal.errors import Code, device_error
 
@@ -30,30 +29,50 @@ class Outcome:
 
 
 def start(
-    module: str, *arguments: str, pass_fds: Sequence[int] = (), stdin: int = DEVNULL, apart: bool = False, **options: Any
+    module: str,
+    *arguments: str,
+    pass_fds: Sequence[int] = (),
+    apart: bool = False,
+    env: Mapping[str, str] | None = None,
+    stdin: int = DEVNULL,
+    stdout: int | None = None,
+    stderr: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """``python -m module arguments…`` in a process that imports what this one would import.
 
     It is a new process, no fork of this one, and does not import the user's main module. `apart` keeps Ctrl-C of the
-    terminal from it. `options` are those of `subprocess.Popen`. TileDeviceError where no process can be started.
+    terminal from it, `env` is added to the environment. TileDeviceError where no process can be started.
     """
     if not sys.executable or getattr(sys, "frozen", False):  # a frozen program would start itself
         raise device_error(Code.WORKER, "no process can be started: Python does not know its own executable")
     path = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in sys.path))
     # -P: not the folder that somebody happens to be in.
     command = [sys.executable, "-P", "-m", module, *arguments]
-    env = {**os.environ, **options.pop("env", {}), "PYTHONPATH": path}
+    everything = {**os.environ, **(env or {}), "PYTHONPATH": path}
     try:
         return subprocess.Popen(
-            command, env=env, stdin=stdin, pass_fds=tuple(pass_fds), start_new_session=apart, **options
+            command,
+            env=everything,
+            pass_fds=tuple(pass_fds),
+            start_new_session=apart,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
         )
     except OSError as problem:
         raise device_error(Code.WORKER, f"no process can be started: {problem}") from problem
 
 
-def run(module: str, *arguments: str, seconds: float, data: bytes = b"", **options: Any) -> Outcome:
+def run(
+    module: str,
+    *arguments: str,
+    seconds: float,
+    data: bytes = b"",
+    apart: bool = False,
+    env: Mapping[str, str] | None = None,
+) -> Outcome:
     """The same, with `data` for its standard input, until it ends or `seconds` are over; then it is ended."""
-    process = start(module, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, **options)
+    process = start(module, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, apart=apart, env=env)
     try:
         output, errors = process.communicate(data, seconds)
     except subprocess.TimeoutExpired:

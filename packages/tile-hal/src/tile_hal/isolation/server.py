@@ -18,6 +18,8 @@ from importlib import import_module
 from mmap import mmap
 from typing import Any
 
+from tile_ir.kernels import KernelList
+
 import tile_hal
 from tile_hal.errors import Code, device_error
 from tile_hal.host import ALIGNMENT
@@ -207,7 +209,9 @@ class Server:
         for kind, what in gone:
             if kind != "place":
                 kinds[kind].pop(what, None)
-            segment, start, nbytes = (what, 0, sys.maxsize) if kind == "segment" else what if kind == "place" else (0, 0, 0)
+            segment, start, nbytes = (
+                (what, 0, sys.maxsize) if kind == "segment" else what if kind == "place" else (0, 0, 0)
+            )
             for place in [p for p in self._shared if p[0] == segment and start <= p[1] < start + nbytes]:
                 del self._shared[place]
 
@@ -217,7 +221,7 @@ class Server:
         """Compile a document, or load code that was compiled before, by the compiler's `build`, `deserialize` or `load`."""
         table, compiler = message.table, self._chosen.compiler
         data, *blobs = message.blobs
-        kernels = from_document(table["document"], blobs)
+        kernels = from_document(KernelList, table["document"], blobs)
         load = {"deserialize": compiler.deserialize, "load": compiler.load}.get(table["by"])
         self._libraries[table["library"]] = compiler.build(kernels) if load is None else load(kernels, data)
 

@@ -114,7 +114,9 @@ class Segment:
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
         mode = mmap.PROT_READ | mmap.PROT_WRITE
         if libc.mmap(self.address, self.nbytes, mode, mmap.MAP_SHARED | _MAP_FIXED, fd, 0) != self.address:
-            raise OSError(ctypes.get_errno(), "memory that is shared with a worker cannot be copied for a forked process")
+            raise OSError(
+                ctypes.get_errno(), "memory that is shared with a worker cannot be copied for a forked process"
+            )
         os.close(self.fd)
         self.fd = fd
 
@@ -171,7 +173,7 @@ class Arena:
         """Where these bytes are in a segment; None when they are other memory."""
         for segment in list(self.segments.values()):
             offset = address - segment.address
-            if offset >= 0 and offset + nbytes <= segment.nbytes:
+            if 0 <= offset <= segment.nbytes - nbytes:
                 return Place(segment.number, offset, nbytes)
         return None
 
@@ -183,7 +185,9 @@ class Arena:
         try:
             made = Segment(next(_numbers), max(SEGMENT, -(-size // PAGE) * PAGE))
         except MemoryError as problem:
-            raise device_error(Code.MEMORY, f"shared memory is out: {size} bytes were asked for ({problem})") from problem
+            raise device_error(
+                Code.MEMORY, f"shared memory is out: {size} bytes were asked for ({problem})"
+            ) from problem
         self.segments[made.number] = made
         start = made.take(size, alignment)
         assert start is not None

@@ -11,6 +11,7 @@ import socket
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,10 +100,8 @@ class Channel:
 
     def close(self) -> None:
         """Let the other end know; the descriptor itself stays until the channel is dropped or `forget` is called."""
-        try:
+        with suppress(OSError):  # the other end was quicker
             self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other end was quicker
 
     def forget(self) -> None:
         """Drop this process's descriptor without a word to the other end: it is another process's connection."""

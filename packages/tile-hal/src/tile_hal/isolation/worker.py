@@ -22,6 +22,8 @@ from tile_hal.isolation import process
 from tile_hal.isolation.reports import reported
 from tile_hal.isolation.wire import Blob, Channel, Ended, Message
 
+START = 60.0
+"""Seconds that a worker may take at least until it is ready."""
 GRACE = 1.0
 """Seconds that a worker has for what it does when a wait for it is interrupted."""
 _SHOWN = 3
@@ -67,7 +69,7 @@ class Call(HostEvent):
             self._finish(Result(), reported(error))
         self.kept = None
 
-    def lose(self, error: Exception) -> None:
+    def lose(self, error: BaseException) -> None:
         self.fail(error)
         self.kept = None
 
@@ -82,7 +84,9 @@ class Worker:
         """How it ended; "" while it lives."""
         self.numbers = 0
         """Of the last thing that has a number here: a command, a buffer, a library, a kernel."""
-        self._limit = Settings.from_environment().isolate_seconds
+        limit = Settings.from_environment().isolate_seconds
+        self.limit = max(limit, START) if limit else 0.0
+        """Seconds without progress until it is ended; 0 for as long as it takes."""
         self._pending: dict[int, Call] = {}
         self._lock = forking.lock()
         self._progress = time.monotonic()
@@ -99,6 +103,10 @@ class Worker:
     @property
     def alive(self) -> bool:
         return not self.end
+
+    def ready(self) -> None:
+        """It has started; from now on the time of the settings is its limit."""
+        self.limit = Settings.from_environment().isolate_seconds
 
     def number(self) -> int:
         """One that nothing else has here."""
@@ -177,8 +185,8 @@ class Worker:
             self._hurry = None
         elif self._hurry is not None and now > self._hurry:
             self.stop("was interrupted and ended")
-        elif self._limit and now - self._progress > self._limit:
-            self.stop(f"gave no answer for {self._limit:g} s and was ended")
+        elif self.limit and now - self._progress > self.limit:
+            self.stop(f"gave no answer for {self.limit:g} s and was ended")
 
     def _bury(self) -> None:
         """It is gone, or going: find out how, and tell those that wait."""

@@ -96,13 +96,22 @@ def find_prefix(view: KernelView) -> Prefix | None:
         scan, out = find_scan(stage), merged_use(stage)
         if scan is not None and out is not None and out.agg is not None:
             found = Prefix(view, stage, scan, out, out.agg, view.stages[:number], None, view.stages[number + 1 :])
-            fill = _fill(found)
+            fill = _fill(found) if _has_all_rows(found) else None
             if fill is not None:
                 return _finished(_without(found, fill))
     return None
 
 
 # --- what stands around the scan -------------------------------------------------------------------
+
+
+def _has_all_rows(prefix: Prefix) -> bool:
+    """Every iteration of the rows' loops has cells of its own: the last value of each is copied to them."""
+    rows = {i.name for i in prefix.rows}
+    ranges = {i.name: (0, i.range - 1) for i in prefix.stage.loops}
+    limited = any(rows.issuperset(c.names) for c in prefix.scan.constraints)
+    spans = [(f.bounds(ranges), s) for f, s in zip(prefix.out.forms, prefix.whole.sizes, strict=True)]
+    return not limited and all(low >= 0 and high < size for (low, high), size in spans)
 
 
 def _fill(prefix: Prefix) -> Stage | None:

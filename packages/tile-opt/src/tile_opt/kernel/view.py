@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from tile_ir.diagnostics import Span
+from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
@@ -215,9 +216,25 @@ def _open(block: Block) -> KernelView | None:
         stages.append(stage)
     if not stages:
         return None
+    apart = _named_apart(block.indexes, stages)
     return KernelView(
-        block.name, block.indexes, tuple(stages), refs, allocs, block.tags, block.comment, block.origin, constraints
+        block.name, block.indexes, apart, refs, allocs, block.tags, block.comment, block.origin, constraints
     )
+
+
+def _named_apart(shared: Sequence[Index], stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages with loops of other names where different ranges had one name: a plan speaks of loops by name."""
+    ranges = {i.name: i.range for i in shared}
+    taken = {*ranges, *(i.name for s in stages for i in s.loops)}
+    made: list[Stage] = []
+    for stage in stages:
+        clashing = [i.name for i in stage.loops if ranges.setdefault(i.name, i.range) != i.range]
+        names = {name: claim(name, taken) for name in clashing}
+        loops = tuple(replace(i, name=names.get(i.name, i.name)) for i in stage.loops)
+        moved = stage.substitute({old: Affine.var(new) for old, new in names.items()}) if names else stage
+        made.append(replace(moved, loops=loops) if names else stage)
+        ranges |= {i.name: i.range for i in made[-1].loops}
+    return tuple(made)
 
 
 def loops_of(block: Block, name: str) -> KernelView:

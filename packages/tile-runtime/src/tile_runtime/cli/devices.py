@@ -21,7 +21,7 @@ def devices(json: Json = False) -> None:
         print_json([{**_facts(d), "default": d.id == default} for d in found])
         return
     rows = [
-        (("* " if d.id == default else "  ") + d.id, d.name, d.capabilities.executes, _dtypes(d), _memory(d))
+        (("* " if d.id == default else "  ") + d.id, _name(d), d.capabilities.executes, _dtypes(d), _memory(d))
         for d in found
     ]
     print_table(("Device", "Name", "Runs", "dtypes", "Memory"), rows)
@@ -36,6 +36,7 @@ def _facts(device: Device) -> dict[str, Any]:
         "name": device.name,
         "target": device.target.name,
         "executes": device.capabilities.executes,
+        "isolated": device.isolated,
         "dtypes": sorted(d.value for d in device.capabilities.dtypes),
         "flushes_subnormals": sorted(d.value for d in device.capabilities.flushes_subnormals),
         "memory_bytes": device.memory.size_goal,
@@ -43,6 +44,10 @@ def _facts(device: Device) -> dict[str, Any]:
         "cores": settings.cores,
         "vector_bytes": settings.vector_bytes,
     }
+
+
+def _name(device: Device) -> str:
+    return f"{device.name} (in a worker process)" if device.isolated else device.name
 
 
 def _memory(device: Device) -> str:

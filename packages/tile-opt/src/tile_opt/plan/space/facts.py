@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -15,6 +15,13 @@ from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use, points
 from tile_opt.plan.steps.digits import lanes_agree
 from tile_opt.plan.steps.homes import is_plain
+
+
+def has_all_cells(use: Use, sizes: Sequence[int], ranges: Mapping[str, int]) -> bool:
+    """Whether a buffer of these `sizes` has the cells that `use` is at for all iterations of loops of these `ranges`."""
+    known = {n: (0, extent - 1) for n, extent in ranges.items()}
+    spans = [(form.bounds(known), size) for form, size in zip(use.forms, sizes, strict=True)]
+    return all(low >= 0 and high < size for (low, high), size in spans)
 
 
 @dataclass(frozen=True)
@@ -119,16 +126,24 @@ class Facts:
                 continue
             if is_indirect(stage, use) or use.extent:
                 return False
-            if not loops <= moved and (use is not merged or self.in_memory(use)):
+            if not loops <= moved and (use is not merged or self.in_memory(use) or not self._has_all_cells(use)):
                 return False
         return True
 
+    def _has_all_cells(self, use: Use) -> bool:
+        """No iteration of the loops, whatever constraints say of it, is at a cell that the buffer does not have."""
+        return has_all_cells(use, self.view.type_of(use.buffer).sizes, self.view.ranges)
+
     def _keeps_apart(self, buffer: str, loops: frozenset[str]) -> bool:
         """What an item writes of memory, no other item of the group reads or writes: nothing makes it wait."""
-        users = [u for _, u in self.accesses if u.buffer == buffer]
-        return all(u.forms == users[0].forms for u in users) or not any(
-            loops & set(f.names) for u in users for f in u.forms
-        )
+        users = [(s, u) for s, u in self.accesses if u.buffer == buffer]
+        divided = [loops & set(s.loop_names) for s, _ in users]
+        if not any(divided):
+            return True
+        first = users[0][1]
+        moved = {n for f in first.forms for n in f.names}
+        alike = all(u.forms == first.forms and not is_indirect(s, u) for s, u in users)
+        return len(users) == 1 or (alike and all(own <= moved and own == divided[0] for own in divided))
 
     def rows(self, loops: frozenset[str]) -> tuple[str, ...]:
         """The kernel's own buffers that have a cell per iteration of some of these loops."""

@@ -139,6 +139,14 @@ class _Chooser:
             return self._row_plan((self.along,))
         return self.element_plan()
 
+    def _shared_along(self) -> str:
+        """The loop along memory, if all stages have it; vectors run along another one else."""
+        if self.along in self.facts.shared:
+            return self.along
+        along = self.facts.shared[-1]
+        self.wide = self.facts.lanes(along, self.most)
+        return along
+
     def _own(self) -> tuple[str, ...]:
         """Own loops of the main stage that are worth sharing out, the one along memory first."""
         loops = [i.name for i in reversed(self.facts.main.loops) if i.range >= 8 or i.name == self.along]
@@ -149,7 +157,7 @@ class _Chooser:
     def _row_plan(self, own: tuple[str, ...]) -> Plan:
         """Items along the row; several rows in a group where they are short."""
         kept = self._kept(frozenset(own))
-        self.wide = self.facts.lanes(own[0], self.most, ragged=not kept)
+        self.wide = self.facts.lanes(own[0], self.most, ragged=not self.facts.rows(frozenset(own)) and not kept)
         length = prod(map(self.facts.extent, own))
         threads = self._row_items(length, bool(kept))
         each = max(min(FEW_STEPS * self.wide, KEPT // 2 // self._words()), -(-length // threads))
@@ -245,7 +253,7 @@ class _Chooser:
 
     def _column_plan(self, own: tuple[str, ...]) -> Plan:
         """Items along the neighbours in memory; further items divide the columns between them."""
-        along = self.along or self.facts.shared[-1]
+        along = self._shared_along()
         threads = self.settings.threads
         length = prod(map(self.facts.extent, own))
         rows = bool(self.facts.rows(frozenset(own)))

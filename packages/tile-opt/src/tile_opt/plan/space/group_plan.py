@@ -119,7 +119,7 @@ class GroupPlan:
         """Local copies, and the registers in which the next step's elements wait."""
         orders: dict[str, dict[str, None]] = {}
         dtypes: dict[str, str] = {}
-        for o in self.work.operands:
+        for o in (o for o in self.work.operands if o.dims):
             orders.setdefault(o.use.buffer, {}).update(dict.fromkeys(self._copy_order(o)))
             dtypes[o.use.buffer] = o.kept.value if o.converts else ""
         local = [

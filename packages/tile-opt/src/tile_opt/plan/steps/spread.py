@@ -90,7 +90,8 @@ class Spread:
     # --- stages -------------------------------------------------------------------------------------
 
     def build(self) -> Block:
-        """The scheduled kernel."""
+        """The scheduled kernel; ValueError for a plan that cannot be built."""
+        self._check_tails()
         parts, more = self._all_parts()
         allocs = (*(h.alloc for h in self.homes.values()), *more)
         shared = [h.alloc for h in self.homes.values() if h.shared]
@@ -110,6 +111,16 @@ class Spread:
             parts += whole if len(run) == 1 else [_together(whole, self._steps(run[0]))]
             allocs += [a for _, some in made for a in some]
         return parts, allocs
+
+    def _check_tails(self) -> None:
+        """What is less than a vector at the end of a row has no cells of its own in what an item keeps of the row."""
+        moved = {n for s in self.view.stages for u in s.uses if self._is_kept(u) for f in u.forms for n in f.names}
+        for loop in self.own:
+            if loop in moved and self.splits[loop].tail() is not None:
+                raise ValueError(f"items keep a row along {loop!r}: let whole vectors divide it")
+
+    def _is_kept(self, use: Use) -> bool:
+        return use.buffer in self.homes and not self.homes[use.buffer].shared
 
     def _divided(self, stage: Stage) -> bool:
         """Items combine what they make of this stage."""

@@ -1,0 +1,105 @@
+"""Cases that the farm found and made small, each of which some stage of the compiler once got wrong."""
+
+from __future__ import annotations
+
+import pytest
+from farm.judge import Trial, Verdict
+from farm.sample import Sample
+from farm.ways import Way
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
+
+CASES: dict[str, tuple[str, dict[str, TensorType], tuple[Way, ...], tuple[str, ...]]] = {}
+"""By what was wrong: a program, the types of its inputs, the ways to try it, and what it is differentiated by."""
+
+
+def case(what: str, source: str, *ways: Way, wrt: str = "", **types: str) -> None:
+    """Types as in the farm's reports: ``float32[3, 4]``."""
+    CASES[what] = source, {n: _type(t) for n, t in types.items()}, ways, tuple(wrt.split())
+
+
+def _type(text: str) -> TensorType:
+    name, _, sizes = text.partition("[")
+    return TensorType(DType(name), tuple(int(s) for s in sizes.rstrip("]").split(",") if s.strip()))
+
+
+def everywhere(machine: str, *passes: str) -> tuple[Way, ...]:
+    """On the interpreters of Stripe and of semtree."""
+    return tuple(Way(backend, machine, passes or None) for backend in ("stripe", "interp"))
+
+
+case(
+    "stages whose loops have one name and different ranges",
+    "function (A[N], B[M]) -> (O) { O[i / 2, k, j / 2 : 16, 3, 16] = >(A[i] * B[j + 2 * k]), j < 31; }",
+    *everywhere("masked", "schedule_kernels"), *everywhere("small", "schedule_kernels"), Way("llvm", "small", ("schedule_kernels",)),
+    A="float32[31]", B="float32[31]",
+)  # fmt: skip
+case(
+    "a prefix sum over rows that a constraint cuts",
+    "function (A[M, K, N]) -> (O) { O[l, i, m, k : 1, M, N, K] = +(A[(i + j) / 2, 1, m]), j < 3; }",
+    *everywhere("wide"), Way("llvm", "wide"), Way("llvm", form="called"),
+    A="int32[3, 2, 3]",
+)  # fmt: skip
+case(
+    "the gradient of a prefix sum fused with a gather, in groups without a loop along memory",
+    "function (B, D[N], E[]) -> (X, Y) { A[0 : 1] = +(B[]); Y[x : N] = +(D[x - k]), k < N; X = scatter(Y, E, A); }",
+    *everywhere("groups"), *everywhere("rows"),
+    B="float32[]", D="float32[8]", E="int32[]", wrt="D",
+)  # fmt: skip
+case(
+    "a sum of everything along no direction of memory",
+    "function (A[L, M, N]) -> (O) { O[] = +(A[i + j, i, j] * A[i, i, k]); }",
+    *everywhere("groups"), *everywhere("rows"), *everywhere("sixteen"),
+    A="int32[33, 33, 1]",
+)  # fmt: skip
+case(
+    "cells that an item keeps, of rows that whole vectors do not divide",
+    "function (A, B[N]) -> (O) { O[i : N] = +(A[]); }",
+    *everywhere("groups", "gpu_tile"),
+    A="uint16[]", B="uint16[3]",
+)  # fmt: skip
+case(
+    "one item writes a cell that all items gather from",
+    "function (A[N], B[M]) -> (O, P) { P[0 : N] = +(A[0]); O = gather(P, B); }",
+    *everywhere("sixteen"),
+    A="int32[1]", B="int32[4]",
+)  # fmt: skip
+case(
+    "partial results of cells that constraints keep out of the buffer",
+    "function (A[N], B[M]) -> (O) { X = gather(A, B); O[x : 4] = +(X[2 * x + i - 1]), i < 3; }",
+    *everywhere("rows"), *everywhere("groups"),
+    A="float32[1]", B="int32[2]", wrt="A",
+)  # fmt: skip
+case(
+    "a scalar factor of a tiled contraction",
+    "function (A[K, L, M, N], X) -> (O) { O[i, l, m : L, L, M] = +(X[] * A[i, 1, l + m - 1, n]), k < 2; }",
+    *everywhere("sixteen"),
+    A="float32[3, 3, 3, 3]", X="float32[]",
+)  # fmt: skip
+case(
+    "a kernel of nothing after a pass that made it",
+    "function (A[N], B[N], C) -> (O) { X = A * B; O[l + 1, i, j : 18, N, 0] = <(C[i, j, k] == X[l]), j < 1; }",
+    *everywhere("masked", *("tile_pipelines", "merge", "fuse", "scan", "accumulate", "inline", "schedule_kernels")),
+    A="float32[16]", B="float32[16]", C="float32[16, 1, 2]",
+)  # fmt: skip
+case(
+    "an empty gradient in a composition with bound inputs",
+    "function (A[], B[], D[N]) -> (X) { X[] = >(B[]); }",
+    Way("llvm", form="composed"),
+    A="float32[]", B="float32[]", D="float32[0]", wrt="D A B",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_what_was_found_stays_mended(what: str) -> None:
+    source, types, ways, wrt = CASES[what]
+    for data in range(3):
+        trial = Trial(Sample(source, types, data, order=1 if wrt else 0, wrt=wrt))
+        for way in ways:
+            assert trial.check(way) is Verdict.SAME, way
+
+
+def test_a_plan_may_not_take_lanes_of_an_ordered_loop() -> None:
+    text = "plan kernel_0 {\n  unroll x:1\n  vector x:1 x2\n}\n"
+    sample = Sample("function (A[N]) -> (O) { O[x : N] = >(A[x + k]), k < N; }", {"A": _type("float32[11]")})
+    assert Trial(sample).check(Way("stripe", "small", plans=text)) is Verdict.REFUSED

@@ -1,0 +1,237 @@
+"""Programs of which a device lacks something: what it lacks runs on another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from tile_hal.errors import Code
+from tile_hal.interfaces import Device
+from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError, TileFallbackWarning, TilePlanError, warn_user
+from tile_ir.kernels import BufferInfo, BufferKind
+from tile_ir.program.liveness import defined_by
+from tile_ir.program.nodes import Op, Param, Program
+
+from tile_runtime.arrays import Array
+from tile_runtime.division import Part, divide, lacking
+from tile_runtime.executable import Executable
+from tile_runtime.lowered import Lowered
+from tile_runtime.requirements import MISSING
+from tile_runtime.signature import Signature
+from tile_runtime.tensor import Tensor, asarray, copy
+from tile_runtime.typed import Typed
+
+if TYPE_CHECKING:
+    from tile_opt.compiler import Compiled
+
+Tune = Callable[[Lowered], Lowered]
+"""What is done to a program before it is compiled."""
+
+_LACKS = (MISSING, Code.BUILD.value)
+"""Codes of errors that say that a device cannot have a program."""
+_SHOWN = 5
+"""Steps that a warning names."""
+
+
+def with_fallback(first: Lowered, fallback: Device, tune: Tune) -> Lowered:
+    """`first`, compiled; where its device lacks something for it, the same in parts of which some run on `fallback`."""
+    found = _compiled(lambda: tune(first))
+    if isinstance(found, Lowered):
+        return found
+    problem = found
+    types = isinstance(problem, TileDeviceError) and problem.diagnostics[0].code == MISSING
+    away = lacking(first.program, first.device) if types else _tried(first, problem)
+    if first.given:
+        message = f"the program runs in parts on {first.device.id} and {fallback.id}, so plans cannot be given for it"
+        raise TilePlanError(Diagnostic("TILE-E518", message, hint="plans are for programs of one device")) from problem
+    made = DividedLowered(first, fallback, away, tune)
+    if away:
+        warn_user(made.reason, TileFallbackWarning)
+    return made
+
+
+def _compiled(make: Callable[[], Lowered]) -> Lowered | Exception:
+    """A program, compiled, or why its device cannot run it."""
+    try:
+        made = make()
+        made.executable  # noqa: B018 - compiled now
+    except TileDeviceError as problem:
+        if not any(d.code in _LACKS for d in problem.diagnostics):
+            raise
+        return problem
+    except Exception as problem:
+        if type(problem).__name__ != "LegaliseError":  # of the optimizer, which may not be imported yet
+            raise
+        return problem
+    return made
+
+
+def _tried(first: Lowered, problem: Exception) -> dict[str, str]:
+    """The operations that a device cannot run alone, and why; all of them when it can run each but not all together."""
+    program = first.program
+    everything = divide(program, ())
+    found: dict[str, str] = {}
+    for op in (op for part in everything for op in part.program.ops):
+        name = defined_by(op)[0]
+        others = [n for p in everything for o in p.program.ops if o is not op for n in defined_by(o)]
+        for part in divide(program, others):
+            alone = None if part.away else _compiled(partial(_lowered, first, part, first.device))
+            if isinstance(alone, Exception):
+                found[name] = _sentence(alone)
+    return found or {defined_by(op)[0]: _sentence(problem) for part in everything for op in part.program.ops}
+
+
+def _sentence(problem: Exception) -> str:
+    text = problem.diagnostics[0].message if isinstance(problem, TileDeviceError) else str(problem)
+    return " ".join(text.split())[:200]
+
+
+class _Fragment(Signature):
+    """Part of a program as a function."""
+
+    def __init__(self, part: Part, spans: Mapping[str, Span]) -> None:
+        self.name = part.program.name
+        self.inputs = tuple(p.name for p in part.program.inputs)
+        self.outputs = tuple(name for name, _ in part.program.outputs)
+        self.key = object()
+        self._program, self._spans = part.program, spans
+
+    @property
+    def spans(self) -> Mapping[str, Span]:
+        return self._spans
+
+    def bind(self, types: object) -> Program:
+        return self._program
+
+
+def _lowered(first: Lowered, part: Part, device: Device) -> Lowered:
+    target = replace(device.target, options=first.target.options)
+    types = {p.name: p.type for p in part.program.inputs}
+    return Lowered(Typed(_Fragment(part, first.spans), types), device, target=target)
+
+
+class DividedLowered(Lowered):
+    """A program in `parts`, each of which is compiled for its device."""
+
+    def __init__(self, first: Lowered, fallback: Device, away: Mapping[str, str], tune: Tune) -> None:
+        """`away` says why an operation runs on `fallback`."""
+        super().__init__(first.typed, first.device, target=first.target)
+        self.fallback = fallback
+        self._divided = divide(first.program, away)
+        self.parts = tuple(tune(_lowered(first, p, fallback if p.away else first.device)) for p in self._divided)
+        self.reason = self._why(away)
+        """Which steps run on the other device, and why."""
+
+    def _why(self, away: Mapping[str, str]) -> str:
+        reasons: dict[str, list[str]] = {}
+        for op in (op for part in self._divided if part.away for op in part.program.ops):
+            why = away.get(defined_by(op)[0])
+            if why is not None:
+                reasons.setdefault(why, []).append(_place(op))
+        moved = "; ".join(f"{_listed(steps)} ({why})" for why, steps in reasons.items())
+        return f"{self.device.id} cannot run all of the program, these steps run on {self.fallback.id}: {moved}"
+
+    @property
+    def compiled(self) -> Compiled:  # type: ignore[override]
+        """Only the parts have kernels; TileDeviceError says so."""
+        message = f"the program runs in {len(self.parts)} parts on {self.device.id} and {self.fallback.id}"
+        hint = "look at its parts: lowered.parts, each with stripe, plans and kernels"
+        raise TileDeviceError(Diagnostic("TILE-E518", message, hint=hint))
+
+    @property
+    def source(self) -> str:
+        return "\n".join(part.source for part in self.parts)
+
+    @property
+    def asm(self) -> str:
+        return "\n".join(part.asm for part in self.parts)
+
+    @cached_property
+    def executable(self) -> Executable:
+        return DividedExecutable(self.device, self.program, [(p.program, p.executable) for p in self.parts])
+
+    def explain(self, *, candidates: bool = False, measure: bool = False) -> str:
+        texts = [part.explain(candidates=candidates, measure=measure) for part in self.parts]
+        heads = [f"Part {n} of {len(texts)}, on {part.device.id}:" for n, part in enumerate(self.parts, 1)]
+        return "\n\n".join([self.reason, *(f"{head}\n{text}" for head, text in zip(heads, texts, strict=True))])
+
+
+def _place(op: Op) -> str:
+    return f"{defined_by(op)[0]!r}" + (f" (line {op.origin.line})" if op.origin is not None else "")
+
+
+def _listed(steps: Sequence[str]) -> str:
+    more = len(steps) - _SHOWN
+    return ", ".join(steps[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+Step = tuple[Program, Executable]
+
+
+class DividedExecutable(Executable):
+    """The parts of a program, run one after the other; what goes from one device to the other goes through the host."""
+
+    __slots__ = ("_infos", "_outputs", "_params", "_steps")
+
+    def __init__(self, device: Device, program: Program, steps: Sequence[Step]) -> None:  # pyright: ignore[reportMissingSuperCall]
+        self.device = device
+        self.used = 0
+        self._steps = steps
+        self._params: tuple[Param, ...] = program.inputs
+        self._outputs = tuple(value for _, value in program.outputs)
+        types = program.types()
+        sized = [(name, types[value]) for name, value in program.outputs]
+        self._infos = tuple(
+            BufferInfo(n, name, BufferKind.OUTPUT, t.shape, t.dtype, t.size * t.dtype.bytes)
+            for n, (name, t) in enumerate(sized)
+        )
+
+    @property
+    def outputs(self) -> tuple[BufferInfo, ...]:
+        return self._infos
+
+    def expect_more(self) -> Executable:
+        return self
+
+    def at_once(self, values: Sequence[Any], out: Any, args: Sequence[Any]) -> Any:
+        return None
+
+    def takes(self, out: Array, inputs: Sequence[Any]) -> bool:
+        return False
+
+    def run_arrays(self, arrays: Sequence[Array], out: Sequence[Array | None] | None = None) -> list[Array]:
+        known: dict[str, Array] = {p.name: a for p, a in zip(self._params, arrays, strict=True)}
+        for program, executable in self._steps:
+            made = executable.run_arrays([known[p.name] for p in program.inputs])
+            known |= zip((name for name, _ in program.outputs), made, strict=True)
+        taken = {id(array) for array in arrays}
+        results: list[Array] = []
+        for name, given in zip(self._outputs, out or [None] * len(self._outputs), strict=True):
+            made = known[name]
+            if given is None and id(made) in taken:
+                made = made.copy()  # an input, or another output
+            taken.add(id(made))
+            results.append(made if given is None else given)
+            if given is not None:
+                given[...] = made
+        return results
+
+    def run_tensors(self, tensors: Sequence[Tensor], out: Sequence[Tensor | None]) -> list[Tensor]:
+        known: dict[str, Tensor] = {p.name: t for p, t in zip(self._params, tensors, strict=True)}
+        for program, executable in self._steps:
+            inputs = [asarray(known[p.name], executable.device) for p in program.inputs]
+            made = executable.run_tensors(inputs, [None] * len(program.outputs))
+            known |= zip((name for name, _ in program.outputs), made, strict=True)
+        return [self._tensor_of(known[name], o, tensors) for name, o in zip(self._outputs, out, strict=True)]
+
+    def _tensor_of(self, made: Tensor, out: Tensor | None, inputs: Sequence[Tensor]) -> Tensor:
+        """A result on the program's own device, in memory that no input and no other output has."""
+        result = out or Tensor(self.device, made.shape, made.dtype)
+        if made.device is self.device:
+            copy(made, result)
+        else:
+            with result.mmap_discard() as view:
+                view[...] = made.numpy()
+        return result
