@@ -5,11 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 
 from tile_hal.conformance.plugin import TIMEOUT
 
+PERFORMANCE = "--performance"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    own = arguments[: list(arguments).index("--")] if "--" in arguments else arguments
+    if PERFORMANCE in own:
+        return _performance([argument for argument in own if argument != PERFORMANCE])
     given = _parser().parse_args(arguments)
     try:
         from tile_hal.conformance.runner import run
@@ -29,6 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if report.passed else 1
 
 
+def _performance(arguments: Sequence[str]) -> int:
+    """What compiles and times programs is no part of this package: the one that is says so by an entry point."""
+    for point in entry_points(group="tile_hal.performance"):
+        return int(point.load()(arguments))
+    print(f"{PERFORMANCE} needs the compiler; pip install tile-runtime", file=sys.stderr)
+    return 2
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tile_hal.conformance",
@@ -45,6 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", help="write the report as JSON")
     parser.add_argument("--markdown", help="write the support table as Markdown")
     parser.add_argument("--badge", help="write a badge of the level, for shields.io")
+    parser.add_argument(
+        PERFORMANCE,
+        action="store_true",
+        help="time about a dozen kernels instead, as shares of the device's peaks (see --performance --help)",
+    )
     parser.add_argument("pytest_args", nargs="*", help="further arguments for pytest, after --")
     return parser
 

@@ -18,12 +18,20 @@ class Forwarding(TyperCommand):
 
 
 def conformance(context: typer.Context) -> None:
-    """Run the HAL conformance suite on a backend.
+    """Run the HAL conformance suite on a backend, or measure how fast it is.
 
     All options go to `python -m tile_hal.conformance`: --backend NAME, --level 0…5, --examples N, --timeout SECONDS,
     --plugin MODULE, --json FILE, --markdown FILE, --badge FILE, and pytest's own after --. Needs pip install
     'tile-hal[conformance]'.
-    """
-    from tile_hal.conformance.__main__ import main
 
+    With --performance about a dozen kernels on drawn shapes are timed instead, and each one's share of the device's peaks is
+    shown, with what explain says of the lowest: --backend NAME, --seed N, --seconds S, --kernels NAMES, --plugin MODULE, --json
+    FILE, --markdown FILE.
+    """
+    from tile_hal.conformance.__main__ import PERFORMANCE, main
+
+    if PERFORMANCE in context.args:
+        from tile_runtime.performance.command import main as performance
+
+        raise typer.Exit(performance([argument for argument in context.args if argument != PERFORMANCE]))
     raise typer.Exit(main(context.args))
