@@ -95,7 +95,9 @@ def test_half_a_device_fails_level_0_with_what_is_missing(tmp_path):
     done = run(tmp_path, "half", "--json=r.json", "--markdown=r.md")
     assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
     assert failures(tmp_path) == {"test_device_is_whole": "it has no attribute 'capabilities'"}
-    assert "frail:0: reached no level" in done.stdout and "no attribute 'capabilities'" in (tmp_path / "r.md").read_text()
+    assert (
+        "frail:0: reached no level" in done.stdout and "no attribute 'capabilities'" in (tmp_path / "r.md").read_text()
+    )
 
 
 @pytest.mark.parametrize(
