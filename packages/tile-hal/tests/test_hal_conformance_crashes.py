@@ -47,7 +47,10 @@ class Driver(InterpDriver):
         (group,) = super().device_sets()
         like = group.devices[0]
         compiler = InterpCompiler(like.capabilities.nodes)
-        return [HostDeviceSet([HostDevice("frail:0", "frail", like.target, like.capabilities, compiler, Executor())])]
+        device = HostDevice("frail:0", "frail", like.target, like.capabilities, compiler, Executor())
+        if HOW == "half":
+            del device.capabilities
+        return [HostDeviceSet([device])]
 
 @tile_hal.hookimpl
 def tile_hal_driver():
@@ -86,6 +89,15 @@ def test_what_hangs_is_ended(tmp_path, how):
     assert done.returncode == 1, done.stdout + done.stderr
     failed = failures(tmp_path)
     assert len(failed) == 3 and all("no end after 0.5 s" in reason for reason in failed.values()), failed
+
+
+def test_half_a_device_fails_level_0_with_what_is_missing(tmp_path):
+    done = run(tmp_path, "half", "--json=r.json", "--markdown=r.md")
+    assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
+    assert failures(tmp_path) == {"test_device_is_whole": "it has no attribute 'capabilities'"}
+    assert (
+        "frail:0: reached no level" in done.stdout and "no attribute 'capabilities'" in (tmp_path / "r.md").read_text()
+    )
 
 
 @pytest.mark.parametrize(

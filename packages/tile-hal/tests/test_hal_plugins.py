@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -117,6 +119,15 @@ RAISING = [
     Row("another's id", "'interp:0' is not bad:<number>", on_device="self.id = 'interp:0'"),
     Row("fingerprint raises", "'compiler.fingerprint' raises PackageNotFoundError: No package metadata was found for bad-dist",
         on_device="Unnamed.__abstractmethods__ = frozenset(); self.compiler = Unnamed()"),
+    Row("usage raises", "'memory.usage' raises ValueError: lost count",
+        on_device="self.memory = type('M', (type(like.memory),), {'usage': property(Bad.lose)})()",
+        on_class="""
+    @staticmethod
+    def lose(memory):
+        raise ValueError('lost count')
+"""),
+    Row("doctor says one thing", "", listed=True, doctor="all is well", on_doctor="return 'all is well'"),
+    Row("doctor says nothing", "", listed=True, doctor="TypeError", on_doctor="return None"),
     Row("doctor raises", "", listed=True, doctor="RuntimeError: no idea", on_doctor="raise RuntimeError('no idea')"),
     Row("nothing is wrong", "", listed=True, doctor="bad is well"),
 ]  # fmt: skip
@@ -348,3 +359,22 @@ def test_what_comes_with_tile_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> N
     assert [d.id for d in registry.devices()] == ["interp:0", "null:0"]
     assert all(report.lines for report in registry.doctor())
     assert "tile-hal" in _house()
+
+
+def test_no_backend_is_named() -> None:
+    """Which device is the default follows from priorities that drivers state: tile-hal's code knows no driver but its own.
+
+    The scaffold of new backends knows which names are taken.
+    """
+    names = re.compile(r"llvm|opencl|cuda|rocm|level.?zero", re.IGNORECASE)
+    found: list[str] = []
+    for path in Path(tile_hal.__file__).parent.rglob("*.py"):
+        if "scaffold" in path.parts:
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        texts = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
+        for node in ast.walk(tree):
+            word = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "value", None)
+            if isinstance(word, str) and id(node) not in texts and names.search(word):
+                found.append(f"{path.name}:{node.lineno} {word!r}")
+    assert not found

@@ -351,3 +351,27 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
     command = f"{sys.executable} -c 'from tile_runtime.cli import main; main()' devices --json"
     done = subprocess.run(f"({command}; echo code $? >&2) | true", shell=True, capture_output=True, text=True)
     assert "Traceback" not in done.stderr and "Broken" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "deed", ["import ctypes; ctypes.string_at(0)", "import time; time.sleep(1000)"], ids=["crash", "hang"]
+)
+def test_a_plugin_that_does_not_survive_its_import_is_one_sentence(tmp_path: Path, deed: str) -> None:
+    """Each command is a process of its own, and only the first tries the plugin."""
+    facts = tmp_path / "tile_bad-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: tile-bad\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[tile_hal]\nbad = tile_bad\n")
+    (tmp_path / "tile_bad.py").write_text(f"open({str(tmp_path / 'log')!r}, 'a').write('tried ')\n{deed}")
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "TILE_PLUGINS": "tile-hal,hal-llvm,tile-bad",
+        "TILE_CACHE_DIR": str(tmp_path / "cache"), "TILE_PLUGIN_SECONDS": "2",
+    }  # fmt: skip
+    for command, code in (("devices", 0), ("plugins", 1), ("doctor", 0)):
+        main = [sys.executable, "-c", "from tile_runtime.cli import main; main()", command, "--json"]
+        done = subprocess.run(main, env=env, capture_output=True, text=True)
+        assert done.returncode == code and json.loads(done.stdout), done.stderr
+        assert done.stderr.startswith("tile: warning: plugin 'bad' of tile-bad 1.0 is broken and was left out")
+        assert "died of SIGSEGV" in done.stderr or "gave no answer for 2 s" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert (tmp_path / "log").read_text() == "tried tried ", "by the first command, and again by the doctor"

@@ -22,7 +22,7 @@ from tile_ir.settings import Settings
 
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Device, Driver
-from tile_hal.loading import ANSWERS, PARTS, Origin, Plugin, flaw, load_plugin
+from tile_hal.loading import ANSWERS, PARTS, Origin, Plugin, doctor_lines, flaw, load_plugin
 from tile_hal.reports import DoctorReport, PluginReport, PluginStatus, TilePluginWarning, plain
 from tile_hal.trials import GROUP, Stage, Trials, Verdict
 
@@ -274,7 +274,7 @@ class Registry:
             verdict = self._tried(plugin, Stage.DOCTOR)
             return (f"the driver's own check failed: {verdict.problem}",) if verdict.problem else verdict.lines
         try:
-            return tuple(driver.doctor())
+            return doctor_lines(driver)
         except (Exception, SystemExit) as problem:
             return (f"the driver's own check failed: {type(problem).__name__}: {problem}",)
 

@@ -24,7 +24,12 @@ PARTS: dict[str, type] = {
     "memory": Memory,
 }
 """What a device has, whatever it is."""
-ANSWERS: dict[str, type] = {"compiler.fingerprint": str, "memory.size_goal": int}
+ANSWERS: dict[str, type] = {
+    "compiler.fingerprint": str,
+    "memory.size_goal": int,
+    "memory.usage": object,
+    "versions": Mapping,
+}
 """What its parts answer before anything is computed; what comes with Tile is trusted to."""
 
 
@@ -143,3 +148,9 @@ def flaw(device: object, driver: str, parts: Mapping[str, type]) -> str:
             return f"its attribute {part!r} is a {type(value).__name__}, not a {kind.__name__}"
     name, _, number = device.id.partition(":")
     return "" if name == driver and number.isdecimal() else f"its id {device.id!r} is not {driver}:<number>"
+
+
+def doctor_lines(driver: Driver) -> tuple[str, ...]:
+    """What a driver says of its hardware; raises whatever its check raises."""
+    lines = driver.doctor()
+    return (lines,) if isinstance(lines, str) else tuple(map(str, lines))

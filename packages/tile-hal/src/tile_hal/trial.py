@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint
 
 from tile_hal import discovery
 from tile_hal.interfaces import Driver
-from tile_hal.loading import ANSWERS, PARTS, call_hook, flaw
+from tile_hal.loading import ANSWERS, PARTS, call_hook, doctor_lines, flaw
 from tile_hal.trials import GROUP, Stage, Trials
 
 
@@ -43,7 +43,7 @@ def _outcome(stage: Stage, point: EntryPoint) -> tuple[str, list[str]]:
             _forget_output()
         if stage is Stage.PROBE:
             _look(driver)
-        return "", [str(line) for line in driver.doctor()] if stage is Stage.DOCTOR else []
+        return "", list(doctor_lines(driver)) if stage is Stage.DOCTOR else []
     except (Exception, SystemExit) as problem:
         return f"{type(problem).__name__}: {problem}" if stage is Stage.DOCTOR else "", []
 

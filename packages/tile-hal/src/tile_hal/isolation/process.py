@@ -43,7 +43,7 @@ def start(
     It is a new process, no fork of this one, and does not import the user's main module. `apart` keeps Ctrl-C of the
     terminal from it, `env` is added to the environment. TileDeviceError where no process can be started.
     """
-    if not sys.executable:
+    if not sys.executable or getattr(sys, "frozen", False):  # a frozen program would start itself
         raise device_error(Code.WORKER, "no process can be started: Python does not know its own executable")
     path = os.pathsep.join(dict.fromkeys(os.path.abspath(p) for p in sys.path))
     # -P: not the folder that somebody happens to be in.
