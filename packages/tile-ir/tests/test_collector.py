@@ -45,10 +45,11 @@ def test_child_of_a_fork_collects() -> None:
 
 
 def test_what_was_made_is_not_walked_at_once() -> None:
+    frozen = gc.get_freeze_count()
     with uncollected():
         made = [[k] for k in range(MUCH + 1_000)]
     assert gc.get_count()[0] < MUCH < len(made)
-    assert not gc.get_freeze_count()
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_what_the_program_has_frozen_stays_frozen() -> None:

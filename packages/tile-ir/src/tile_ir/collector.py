@@ -14,11 +14,13 @@ from tile_ir import forking
 
 MUCH = 200_000
 """Objects whose walk takes some tens of milliseconds."""
+FEW = 10_000
+"""A program that freezes its objects has more; some interpreters begin with hundreds."""
 
 
 def _grow_old() -> None:
     """If much was made meanwhile it joins the objects that are walked seldom; else all of it would be walked at once."""
-    if gc.get_count()[0] > MUCH and not gc.get_freeze_count():  # what the program has frozen for itself stays so
+    if gc.get_count()[0] > MUCH and gc.get_freeze_count() < FEW:  # what the program has frozen for itself stays so
         gc.freeze()
         gc.unfreeze()
 
