@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from tile_ir.machine import Cache, Machine, Pages, VectorUnit
 from tile_ir.program.nodes import Param, Program, TensorType
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.stripe.interpret import run
+from tile_ir.stripe.nodes import Bind, Block
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_lang.evaluate import evaluate
+from tile_opt.blocks.tree import kernels_of
 from tile_opt.pipeline import Scheduled, schedule
 from tile_opt.translate import to_stripe
 
@@ -52,6 +56,13 @@ def copied(made: Scheduled) -> set[str]:
 @pytest.mark.parametrize(("m", "k", "n"), [(771, 1024, 1534), (2048, 2048, 2048), (600, 3000, 700)])
 def test_both_operands_are_copied_where_steps_go_from_page_to_page(m: int, k: int, n: int, cores: int) -> None:
     assert copied(scheduled(product(m, k, n, rows="ki"), processor(cores))) == {"A", "B"}
+
+
+def test_copies_of_long_operands_are_short_code() -> None:
+    made = scheduled(product(771, 1024, 1534, rows="ki"), processor(2))
+    blocks = [b for k in kernels_of(made.program) if isinstance(k, Block) for b in blocks_in(k)]
+    straight = [prod(i.range for i in b.indexes if i.bind in (Bind.UNROLL, Bind.VECTOR)) for b in blocks]
+    assert max(straight) <= 512
 
 
 def test_an_operand_whose_steps_follow_each_other_stays_in_place() -> None:

@@ -222,8 +222,11 @@ class _Build:
         """The stage in registers' loops; copies along another loop than their source go through registers."""
         bindings = {n: at.binding for n, at in self.loops.items() if at.binding is not None}
         vector = next((n for n in stage.loop_names if n in bindings and bindings[n].bind is Bind.VECTOR), None)
-        if vector is not None and is_copy(stage) and scattered(stage, vector, around):
-            made = transposed(stage, vector, bindings[vector].lanes, claim(f"{stage.name}_tile", self.taken), around)
+        if vector is None and is_copy(stage) and not any(around.in_registers(u.buffer) for u in stage.uses):
+            vector, bindings = _row(stage, around), {}
+        lanes = max((level.lanes for level in self.plan.levels if level.bind is Bind.VECTOR), default=1)
+        if vector is not None and lanes > 1 and is_copy(stage) and scattered(stage, vector, around):
+            made = transposed(stage, vector, lanes, claim(f"{stage.name}_tile", self.taken), around)
             if made is not stage:
                 return each_stage(made, lines_filled, around) if isinstance(made, Nest) else made
         mine = across(stage, bindings, around)
@@ -231,3 +234,9 @@ class _Build:
         if mine is not bindings:
             order.sort(key=lambda n: mine[n].bind is Bind.VECTOR)
         return lines_filled(bind(stage, mine, order), around)
+
+
+def _row(stage: Stage, around: Around) -> str | None:
+    """The loop along which a stage writes cell after cell."""
+    target = next(u for u in stage.uses if u.writes)
+    return next((i.name for i in reversed(stage.loops) if around.stride(target, i.name) == 1), None)
