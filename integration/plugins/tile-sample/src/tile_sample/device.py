@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import tempfile
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -51,8 +52,13 @@ class SampleCompiler(Compiler):
 
     @property
     def fingerprint(self) -> str:
-        done = subprocess.run([self._command, "--version"], capture_output=True, text=True, check=False)
-        return "\n".join([version("tile-ir"), platform.machine(), *FLAGS, *done.stdout.splitlines()[:1]])
+        return "\n".join([version("tile-ir"), platform.machine(), *FLAGS, compiler_version(self._command)])
+
+
+@cache
+def compiler_version(command: str) -> str:
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace", check=False)
+    return done.stdout.partition("\n")[0]
 
 
 def library(kernels: KernelList, code: SharedObject, text: str = "") -> Library:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from importlib.util import find_spec
-from math import prod
 from pathlib import Path
-from typing import Any
 
 from tile_hal.errors import Code, device_error
-from tile_hal.host import HostBuffer, HostExecutor, HostMemory
+from tile_hal.host import (
+    HostDeviceSet,
+    HostExecutor,
+    HostMemory,
+    check_parameters,
+    parameters,
+    stripe_views,
+    supported_dtypes,
+)
 from tile_hal.interfaces import (
     Buffer,
     Compiler,
@@ -26,8 +31,6 @@ from tile_hal.interfaces import (
     Result,
 )
 from tile_ir import kernels as ir
-from tile_ir.dtype import DType
-from tile_ir.stripe.nodes import Block, Direction, Refinement
 from tile_ir.stripe.verify import StripeError, verify_block
 from tile_ir.target import Capabilities, Target
 
@@ -110,40 +113,22 @@ class Run(Event):
 class SimKernel(Kernel):
     """One scheduled program."""
 
-    def __init__(self, main: Block, made: Target, executor: SimExecutor) -> None:
-        self._main = main
+    def __init__(self, kernel: ir.Kernel, made: Target, executor: SimExecutor) -> None:
+        self._kernel, self._parameters = kernel, parameters(kernel)
         self._model = machine(made)
         self._executor = executor
-        outer = [r for r in main.refs if r.dir is not Direction.ALLOC]
-        self._params = [r for r in outer if r.dir is not Direction.IN] + [r for r in outer if r.dir is Direction.IN]
 
     def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
         """Every run is measured, whether `profile` asks for it or not."""
-        arrays = self._arrays(params)
+        main = self._kernel.stripe
+        arrays = stripe_views(main, check_parameters(self._kernel.name, self._parameters, params))
         reports: list[Report] = []
 
         def work() -> None:
-            reports.append(Simulator(self._model).run([self._main], arrays))
+            reports.append(Simulator(self._model).run([main], arrays))
             self._executor.report = reports[0]
 
         return Run(self._executor.queue.run(work, dependencies), reports)
-
-    def _arrays(self, params: Sequence[Buffer]) -> dict[str, Any]:
-        if len(params) != len(self._params):
-            raise device_error(Code.PARAMETERS, f"the kernel takes {len(self._params)} buffers, not {len(params)}")
-        return {ref.source: _array(ref, buffer) for ref, buffer in zip(self._params, params, strict=True)}
-
-
-def _array(ref: Refinement, buffer: Buffer) -> Any:
-    if not isinstance(buffer, HostBuffer):
-        raise device_error(Code.PARAMETERS, f"{ref.source} is a {type(buffer).__name__}, not a buffer of this device")
-    count = prod(ref.type.sizes)
-    if buffer.nbytes < count * ref.type.dtype.bytes:
-        message = f"{ref.source} needs {count * ref.type.dtype.bytes} bytes, the buffer has {buffer.nbytes}"
-        raise device_error(Code.SIZE_MISMATCH, message)
-    if buffer.readonly and ref.dir is not Direction.IN:
-        raise device_error(Code.READ_ONLY, f"{ref.source} is written, but its buffer wraps read-only memory")
-    return buffer.as_array(ref.type.dtype.numpy)[:count].reshape(ref.type.sizes)
 
 
 class SimExecutor(HostExecutor):
@@ -158,7 +143,7 @@ class SimExecutor(HostExecutor):
             raise device_error(Code.PARAMETERS, f"a library of {type(library).__name__} was not built for this device")
         if not 0 <= index < len(library.kernels.kernels):
             raise device_error(Code.PARAMETERS, f"the library has no kernel number {index}")
-        return SimKernel(library.kernels.kernels[index].stripe, library.kernels.target, self)
+        return SimKernel(library.kernels.kernels[index], library.kernels.target, self)
 
 
 class SimDevice(Device):
@@ -175,7 +160,7 @@ class SimDevice(Device):
         self.name = f"Simulated accelerator ({units})"
         self.target = made
         self.capabilities = Capabilities(
-            dtypes=frozenset(d for d in DType if d is not DType.BFLOAT16 or find_spec("ml_dtypes") is not None),
+            dtypes=supported_dtypes(),
             local_bytes=max((m.bytes for n, m in model.mem_units.items() if n != "DRAM"), default=0),
             is_async=True,
             serializes=True,
@@ -183,15 +168,6 @@ class SimDevice(Device):
         self.compiler = SimCompiler()
         self.executor = SimExecutor()
         self.memory = HostMemory()
-
-
-class SimDeviceSet(DeviceSet):
-    def __init__(self, device: Device) -> None:
-        self._devices = (device,)
-
-    @property
-    def devices(self) -> Sequence[Device]:
-        return self._devices
 
 
 class SimDriver(Driver):
@@ -203,7 +179,7 @@ class SimDriver(Driver):
     def device_sets(self) -> Sequence[DeviceSet]:
         path = os.environ.get(VARIABLE)
         made = target(Path(path).read_text(encoding="utf-8")) if path else target()
-        return (SimDeviceSet(SimDevice(made)),)
+        return (HostDeviceSet([SimDevice(made)]),)
 
     def doctor(self) -> Sequence[str]:
         return (f"always there: simulates {os.environ.get(VARIABLE) or 'the accelerator of the shipped target'}",)

@@ -93,7 +93,7 @@ class Peaks:
     memory: tuple[float, float]
     """Bytes a second, read and written."""
     start: float
-    """Seconds of the smallest kernel."""
+    """Seconds of the smallest kernel: that of small calls where they were measured, else what the machine says."""
     stated: bool
     """The numbers are those of the target's machine; else the best that was measured here."""
     caches: tuple[tuple[int, float, float], ...] = ()
@@ -105,7 +105,7 @@ class Peaks:
         from tile_opt.explain.plans import peak
 
         runs = [m for m in measured if m.device_seconds]
-        start = min((m.device_seconds for m in runs), default=0.0)
+        start = next((m.device_seconds for m in runs if m.name == SMALL), device.target.machine.launch.kernel)
         best = max((m.operations / m.device_seconds for m in runs), default=0.0)
         moved = max(((m.read + m.written) / m.device_seconds for m in runs), default=0.0)
         machine = device.target.machine
