@@ -397,7 +397,7 @@ def test_a_malformed_list_of_drivers_is_an_error(given: str) -> None:
 
 def test_an_unknown_driver_cannot_be_isolated() -> None:
     with pytest.raises(TileDeviceError, match="frial"):
-        opened(Source("frial", ()))
+        opened(Source("frial"))
 
 
 # --- the parts ---------------------------------------------------------------------------------------------

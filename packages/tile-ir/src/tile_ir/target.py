@@ -94,6 +94,8 @@ class Capabilities:
     is_async: bool = False
     serializes: bool = False
     loads_outlines: bool = False
+    compiles_apart: bool = False
+    """Its compiler is not known to survive all kernels: what is compiled for the first time is compiled in a worker process."""
     keeps_buffers: bool = False
     executes: bool = True
     flushes_subnormals: frozenset[DType] = frozenset()

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Tune = Callable[[Lowered], Lowered]
 """What is done to a program before it is compiled."""
 
-_LACKS = (MISSING, Code.BUILD.value)
-"""Codes of errors that say that a device cannot have a program."""
+_LACKS = (MISSING, Code.BUILD.value, Code.WORKER.value)
+"""Codes of errors that say that a device cannot have a program: a type, a compiler that refuses it, one that it ends."""
 _SHOWN = 5
 """Steps that a warning names."""
 
