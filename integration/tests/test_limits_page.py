@@ -25,7 +25,7 @@ VARIABLES = {
     "plugin_seconds": "TILE_PLUGIN_SECONDS",
 }
 """Settings that bound something, by field."""
-OTHERS = {"device", "dump_ir", "verify", "prove", "cache_dir", "cache", "isolate", "plugins"}
+OTHERS = {"device", "dump_ir", "verify", "prove", "cache_dir", "cache", "isolate", "compile_apart", "plugins"}
 """Settings that bound nothing."""
 
 

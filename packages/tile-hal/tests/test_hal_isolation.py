@@ -397,7 +397,7 @@ def test_a_malformed_list_of_drivers_is_an_error(given: str) -> None:
 
 def test_an_unknown_driver_cannot_be_isolated() -> None:
     with pytest.raises(TileDeviceError, match="frial"):
-        opened(Source("frial", ()))
+        opened(Source("frial"))
 
 
 # --- the parts ---------------------------------------------------------------------------------------------
@@ -438,6 +438,10 @@ def test_pieces_of_shared_memory_are_apart_and_come_back() -> None:
 
 def test_shared_memory_that_nobody_uses_goes_back() -> None:
     arena = Arena()
+    kept, _ = arena.allocate(1 << 20)
+    assert (arena.usage.used, arena.usage.held) == (kept.nbytes, 1 << 26)
+    del kept
+    assert arena.usage.used == 0
     for _ in range(3):
         arena.allocate(100 << 20)
     assert len(arena.segments) <= 2

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
+from tile_hal.errors import Code, device_error
+from tile_ir import forking
 
 cl: Any = import_module("pyopencl")
 """pyopencl without static types: its stubs vary between versions."""
@@ -305,3 +307,28 @@ def wait(event: RawEvent) -> None:
 def seconds(event: RawEvent) -> float:
     """Duration by the device's clock (the queue must profile)."""
     return max(0, int(event.profile.end) - int(event.profile.start)) * 1e-9
+
+
+# --- forked processes --------------------------------------------------------------------------------
+
+_CALLS = (
+    "binary_of", "build_binary", "build_source", "copy", "enqueue_kernel", "fill", "kernel_of", "make_buffer", "make_context",
+    "make_queue", "map_buffer", "marker", "platforms", "seconds", "sub_buffer", "unmap", "wait", "wrap_array",
+)  # fmt: skip
+"""Functions here that ask the driver for something."""
+
+
+def _refused(*_: object, **__: object) -> NoReturn:
+    raise device_error(
+        Code.EXECUTION,
+        "OpenCL does not survive a fork, and this process was forked from one that uses it",
+        "start processes by spawn or forkserver, fork before the first use, or set TILE_ISOLATE=opencl",
+    )
+
+
+def _after_fork() -> None:
+    """Drivers' threads and locks are the parent's: whatever is asked of them in a child may wait for ever."""
+    globals().update(dict.fromkeys(_CALLS, _refused))
+
+
+forking.at_fork(in_child=_after_fork)

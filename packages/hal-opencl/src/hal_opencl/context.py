@@ -95,6 +95,11 @@ class DeviceContext:
         return self.info.kind == "gpu" and "nvidia" in self.info.platform.lower() and sys.platform == "linux"
 
     @property
+    def survives(self) -> bool:
+        """Its compiler has had hundreds of thousands of random kernels and never ended the process: NVIDIA's. PoCL's has."""
+        return "nvidia" in self.info.platform.lower()
+
+    @property
     def is_pocl(self) -> bool:
         return "pocl" in self.info.platform_version.lower()
 

@@ -36,6 +36,7 @@ class OpenCLDevice(Device):
         self.info = info
         self.name = f"{info.name} ({info.platform})"
         self.target = target_of(info)
+        context = DeviceContext(info)
         self.capabilities = Capabilities(
             dtypes=_dtypes(info),
             nodes=self.target.nodes,
@@ -45,10 +46,10 @@ class OpenCLDevice(Device):
             is_async=True,
             serializes=True,
             loads_outlines=True,
+            compiles_apart=not context.survives,
             keeps_buffers=True,
             flushes_subnormals=flushes(info),
         )
-        context = DeviceContext(info)
         self.compiler = OpenCLCompiler(context)
         self.memory = DeviceMemory(context)
         self.executor = OpenCLExecutor(context, self.memory)

@@ -148,6 +148,11 @@ Uses = dict[Lane, DeviceEvent]
 """The last of some commands on each queue."""
 
 
+def _lost(raw: binding.RawEvent) -> int:
+    """The status of a command that nobody will hear of: over, and not well."""
+    return binding.COMPLETE - 1
+
+
 class Lanes:
     """The queues of one device, made when first used."""
 
@@ -166,7 +171,7 @@ class Lanes:
         self._make = make
         self._shared = guard
         self.guard: Guard = guard or nullcontext()
-        self.status = self._guarded_status if guard else binding.status
+        self.status: Callable[[binding.RawEvent], int] = self._guarded_status if guard else binding.status
         """Of a raw event."""
         self._relieve = relieve
         self._lock = forking.lock()
@@ -353,6 +358,13 @@ class Lanes:
         if not self._prompt:
             self.flush()
 
+    def forget(self) -> None:
+        """In a forked child: no command is on its way, and what was counts as done; whoever waits for it is told that it is lost."""
+        for lane in self._dirty:
+            lane.dirty = False
+        self._dirty.clear()
+        self.status = _lost
+
     def finish(self) -> None:
         """Wait until all that is enqueued is over; OpenCL's error when the device is lost."""
         for lane in (*self._lanes, self._profiling, self._transfer):
@@ -368,7 +380,16 @@ def _matters(event: DeviceEvent, lane: Lane) -> bool:
 
 
 _all: weakref.WeakSet[Lanes] = weakref.WeakSet()
-forking.at_fork(in_child=_all.clear)  # a child's queues are its parent's
+
+
+def _after_fork() -> None:
+    """A child's queues are its parent's: nothing on them will ever be heard of."""
+    for lanes in list(_all):
+        lanes.forget()
+    _all.clear()
+
+
+forking.at_fork(in_child=_after_fork)
 
 
 @atexit.register

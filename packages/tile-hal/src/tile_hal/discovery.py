@@ -54,8 +54,8 @@ class Registry:
         self._trials = trials
         self._lock = forking.rlock()
         self._plugins: list[Plugin] | None = None
-        self._modules: list[str] = []
-        """Those of plugins that no entry point names."""
+        self._registered = set[str]()
+        """Modules of plugins that no entry point names."""
         self._isolated: dict[str, tuple[Device, ...]] = {}
         """Devices by driver, in workers although the settings do not ask for it."""
         self._strangers = set[str]()
@@ -80,7 +80,7 @@ class Registry:
                 self._plugins = before
                 raise device_error(Code.DUPLICATE_DRIVER, added.report.message)
             if isinstance(plugin, ModuleType):
-                self._modules.append(plugin.__name__)
+                self._registered.add(plugin.__name__)
             return added.report
 
     def _loaded(self) -> list[Plugin]:
@@ -202,9 +202,13 @@ class Registry:
     def _in_workers(self, plugin: Plugin) -> Driver:
         """A plugin's driver, run in worker processes."""
         from tile_hal.isolation.device import IsolatedDriver
+        from tile_hal.isolation.link import Source
 
         assert plugin.driver is not None
-        return IsolatedDriver(plugin.driver, self._modules)
+        report = plugin.report
+        if report.module in self._registered:
+            return IsolatedDriver(plugin.driver, Source(plugin.driver.name, module=report.module))
+        return IsolatedDriver(plugin.driver, Source(plugin.driver.name, report.entry_point))
 
     def isolated(self, device: Device) -> Device:
         """The same device in a worker process, always the same one; TileDeviceError when it cannot be had there."""

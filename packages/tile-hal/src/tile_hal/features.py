@@ -78,6 +78,12 @@ FEATURES: Mapping[str, Feature] = {
         "the conformance suite expects subnormal numbers",
         _states("flushes_subnormals"),
     ),
+    "compile_apart": Feature(
+        (1, 4),
+        "Capabilities.compiles_apart",
+        "kernels are compiled in the user's process, the first time too",
+        _states("compiles_apart"),
+    ),
     "requires": Feature(
         (1, 4), "Driver.requires", "the minor version decides what a plugin may be loaded by", lambda device: False
     ),

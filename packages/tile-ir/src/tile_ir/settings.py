@@ -40,6 +40,8 @@ class Settings:
     """TILE_ISOLATE: drivers that run in worker processes, such as "opencl" or "opencl,llvm"; "all" for every one."""
     isolate_seconds: float = 300.0
     """TILE_ISOLATE_SECONDS: how long a worker process may finish nothing before it is ended; 0 for as long as it takes."""
+    compile_apart: bool = True
+    """TILE_COMPILE_APART: compile in a worker process first where a device asks for it; 0 to compile in this one."""
     long_kernels: bool = False
     """TILE_LONG_KERNELS: kernels that would run for hours are not refused."""
     memory: int | None = None
@@ -72,6 +74,7 @@ class Settings:
             memory=_bytes(env, "TILE_MEMORY"),
             plugins=_plugins(env.get("TILE_PLUGINS", "")),
             plugin_seconds=_seconds(env, "TILE_PLUGIN_SECONDS", 30.0),
+            compile_apart=(env.get("TILE_COMPILE_APART") or "1") != "0",
             isolate=_names(env, "TILE_ISOLATE"),
             isolate_seconds=_seconds(env, "TILE_ISOLATE_SECONDS", 300.0),
         )

@@ -78,6 +78,8 @@ class Capabilities:
     - ``is_async``: `run` returns while dependencies are pending; what is ready may all the same be done when it returns.
     - ``serializes``: `Library.serialize` gives bytes that `Compiler.deserialize` takes: code is kept on disk.
     - ``loads_outlines``: `Compiler.load` needs no bodies of kernels: programs start from the disk without being compiled.
+    - ``compiles_apart``: its compiler is not known to survive all kernels: what is compiled for the first time is compiled in
+      a worker process.
     - ``keeps_buffers``: buffers may be dropped while work on them is pending; their memory lives until it is over, and its
       reuse is ordered behind it.
     - ``executes``: False for a compile-only device.
@@ -94,6 +96,7 @@ class Capabilities:
     is_async: bool = False
     serializes: bool = False
     loads_outlines: bool = False
+    compiles_apart: bool = False
     keeps_buffers: bool = False
     executes: bool = True
     flushes_subnormals: frozenset[DType] = frozenset()

@@ -10,12 +10,14 @@ from tile_hal.interfaces import Device, Library
 from tile_ir.kernels import KernelList
 from tile_ir.settings import Settings
 
+from tile_runtime.compiling import compiled
+
 
 def build(device: Device, kernels: KernelList) -> Library:
     """The library of `kernels`: from the disk cache when a sound entry is there, else compiled (and stored)."""
     settings = Settings.from_environment()
     if settings.cache == "off" or not device.capabilities.serializes:
-        return device.compiler.build(kernels)
+        return compiled(device, kernels)[0]
     folder = disk_cache(settings)
     key = cache_key(device, kernels)
     data = folder.read(key)
@@ -24,9 +26,9 @@ def build(device: Device, kernels: KernelList) -> Library:
             return device.compiler.deserialize(kernels, data)
         except Exception as problem:
             folder.discard(key, f"does not fit this device ({problem})")
-    library = device.compiler.build(kernels)
+    library, fresh = compiled(device, kernels)
     if settings.cache == "on":
-        fresh = library.serialize()
+        fresh = fresh or library.serialize()
         if fresh is not None:
             folder.write(key, fresh)
     return library

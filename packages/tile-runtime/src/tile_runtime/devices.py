@@ -45,7 +45,7 @@ def checked_fallback(id: str | Device | None, lacks: Device) -> Device | None:
     found = device(id) if id is not None else None
     if found is not None and not found.capabilities.executes:
         message = f"device {found.id} runs nothing, so it cannot run what {lacks.id} lacks"
-        raise TileDeviceError(Diagnostic("TILE-E520", message, hint="such as fallback='llvm'"))
+        raise TileDeviceError(Diagnostic("TILE-E522", message, hint="such as fallback='llvm'"))
     return None if found is lacks else found
 
 

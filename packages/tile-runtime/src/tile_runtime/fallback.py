@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Tune = Callable[[Lowered], Lowered]
 """What is done to a program before it is compiled."""
 
-_LACKS = (MISSING, Code.BUILD.value)
-"""Codes of errors that say that a device cannot have a program."""
+_LACKS = (MISSING, Code.BUILD.value, Code.WORKER.value)
+"""Codes of errors that say that a device cannot have a program: a type, a compiler that refuses it, one that it ends."""
 _SHOWN = 5
 """Steps that a warning names."""
 
@@ -45,7 +45,7 @@ def with_fallback(first: Lowered, fallback: Device, tune: Tune) -> Lowered:
     away = lacking(first.program, first.device) if types else _tried(first, problem)
     if first.given:
         message = f"the program runs in parts on {first.device.id} and {fallback.id}, so plans cannot be given for it"
-        raise TilePlanError(Diagnostic("TILE-E518", message, hint="plans are for programs of one device")) from problem
+        raise TilePlanError(Diagnostic("TILE-E523", message, hint="plans are for programs of one device")) from problem
     made = DividedLowered(first, fallback, away, tune)
     if away:
         warn_user(made.reason, TileFallbackWarning)
@@ -138,7 +138,7 @@ class DividedLowered(Lowered):
         """Only the parts have kernels; TileDeviceError says so."""
         message = f"the program runs in {len(self.parts)} parts on {self.device.id} and {self.fallback.id}"
         hint = "look at its parts: lowered.parts, each with stripe, plans and kernels"
-        raise TileDeviceError(Diagnostic("TILE-E518", message, hint=hint))
+        raise TileDeviceError(Diagnostic("TILE-E523", message, hint=hint))
 
     @property
     def source(self) -> str:

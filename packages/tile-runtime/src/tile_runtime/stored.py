@@ -25,6 +25,7 @@ from tile_ir.settings import Settings
 from tile_ir.target import Target
 
 from tile_runtime.cache import build
+from tile_runtime.compiling import compiled as first_compiled
 from tile_runtime.runnable import Runnable
 from tile_runtime.typed import Typed
 
@@ -120,10 +121,10 @@ class Place:
             folder.discard(self.key, f"does not fit this device ({problem})")
             return None
 
-    def write(self, compiled: Compiled, library: Library) -> None:
-        """Store a program, where the settings allow it and its code can be stored."""
+    def write(self, compiled: Compiled, library: Library, code: bytes | None = None) -> None:
+        """Store a program, where the settings allow it and its code can be stored; `code` where that is known already."""
         settings = Settings.from_environment()
-        code = library.serialize() if settings.cache == "on" else None
+        code = (code or library.serialize()) if settings.cache == "on" else None
         if code is not None:
             kept = compiled.kernels.constants
             where = _places(kept, self._typed.program) if kept else ()
@@ -170,8 +171,8 @@ def library_of(place: Place, compiled: Compiled) -> Library:
         return build(place.device, kernels)
     library = place.read(lambda head, rest: compiler.deserialize(kernels, rest.take(head.code)))
     if library is None:
-        library = compiler.build(kernels)
-        place.write(compiled, library)
+        library, code = first_compiled(place.device, kernels)
+        place.write(compiled, library, code)
     return library
 
 

@@ -105,6 +105,8 @@ class IsolatedMemory(Memory):
 
     @property
     def usage(self) -> MemoryUsage | None:
+        if self._link.alignment:
+            return self._link.arena.usage
         found = self._link.call("counting memory", {"do": "usage"}).table["usage"]
         return None if found is None else MemoryUsage(*found)
 

@@ -22,10 +22,9 @@ from tile_hal.isolation.worker import Call, Worker
 class IsolatedDriver(Driver):
     """A driver in a worker of each of its devices; this process never asks the driver itself for anything but its name."""
 
-    def __init__(self, driver: Driver, modules: Sequence[str]) -> None:
-        """`modules` hold the plugins that no entry point names."""
+    def __init__(self, driver: Driver, source: Source) -> None:
         self.name, self.api, self.priority = driver.name, driver.api, driver.priority
-        self._source = Source(driver.name, tuple(modules))
+        self._source = source
 
     def device_sets(self) -> Sequence[DeviceSet]:
         first, found = opened(self._source)

@@ -27,8 +27,10 @@ class Source:
     """How a worker finds a driver."""
 
     driver: str
-    modules: tuple[str, ...]
-    """Plugins that no entry point names."""
+    plugin: str = "interp"
+    """The entry point that names the driver's plugin, and the only one that is looked at."""
+    module: str = ""
+    """The plugin's module where no entry point names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,9 @@ class Held:
 
 def opened(source: Source) -> tuple[Worker, tuple[Description, ...]]:
     """A new worker that holds a driver, and the devices that the driver finds; raises the error of either."""
-    worker = Worker(source.driver)
+    worker = Worker(source.driver, TILE_PLUGINS=source.plugin)
     try:
-        request = {"do": "open", "driver": source.driver, "modules": list(source.modules)}
+        request = {"do": "open", "driver": source.driver, "module": source.module}
         found = worker.call("probing", request).table["devices"]
         return worker, tuple(map(description, found))
     except BaseException:

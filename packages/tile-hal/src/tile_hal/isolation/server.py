@@ -128,8 +128,8 @@ class Server:
         return self._device
 
     def do_open(self, message: Message) -> Mapping[str, Any]:
-        """Import the plugins that no entry point names, and probe the driver."""
-        for module in message.table["modules"]:
+        """Import the plugin, if no entry point names it, and probe the driver."""
+        if module := message.table["module"]:
             tile_hal.register(import_module(module), name=module)
         self._driver = message.table["driver"]
         self._devices = tile_hal.devices(self._driver)

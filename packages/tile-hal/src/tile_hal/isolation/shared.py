@@ -22,6 +22,7 @@ from tile_ir import forking
 
 from tile_hal.errors import Code, device_error
 from tile_hal.host import ALIGNMENT
+from tile_hal.interfaces import MemoryUsage
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -75,6 +76,11 @@ class Segment:
     @property
     def free(self) -> bool:
         return self._holes == [(0, self.nbytes)]
+
+    @property
+    def room(self) -> int:
+        """Bytes that are free."""
+        return sum(size for _, size in self._holes)
 
     def take(self, nbytes: int, alignment: int) -> int | None:
         """The start of so many bytes that are free no longer."""
@@ -152,6 +158,8 @@ class Arena:
         self.forgotten = deque[Place]()
         """Places that were given up, for whoever tells the worker; places of a segment that is gone too."""
         self._gone = _Gone()
+        self._made = 0
+        """Segments so far."""
         self._lock = forking.lock()
         _arenas.add(self)
 
@@ -168,6 +176,14 @@ class Arena:
         shown = np.frombuffer(segment.view[start : start + nbytes], np.uint8)
         weakref.finalize(shown, self._gone.places.append, Place(segment.number, start, size)).atexit = False
         return shown, place
+
+    @property
+    def usage(self) -> MemoryUsage:
+        """Bytes of the pieces, and of the segments."""
+        with self._lock:
+            self._collect()
+            held = sum(s.nbytes for s in self.segments.values())
+            return MemoryUsage(held - sum(s.room for s in self.segments.values()), held, self._made)
 
     def place_of(self, address: int, nbytes: int) -> Place | None:
         """Where these bytes are in a segment; None when they are other memory."""
@@ -189,6 +205,7 @@ class Arena:
                 Code.MEMORY, f"shared memory is out: {size} bytes were asked for ({problem})"
             ) from problem
         self.segments[made.number] = made
+        self._made += 1
         start = made.take(size, alignment)
         assert start is not None
         return made, start
