@@ -36,6 +36,7 @@ from tile_ir.stripe.nodes import (
     row_major_strides,
 )
 from tile_ir.stripe.verify import is_reshape
+from tile_ir.stripe.walk import buffers_written
 
 THREADS = frozenset({Bind.GROUP, Bind.SUBGROUP, Bind.LANE})
 """Bindings whose points advance together from barrier to barrier."""
@@ -131,6 +132,8 @@ class Flat:
     handed: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
     """What kernels hand on, inputs and outputs among them."""
     kernels: list[str] = field(default_factory=list[str])
+    writers: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    """The kernels that write what is handed on."""
     unsupported: dict[int, str] = field(default_factory=dict[int, str])
     """What no proof covers, by the kernel that it is in."""
 
@@ -179,11 +182,17 @@ def flatten(program: Program) -> Flat:
 
 def _kernel(flat: Flat, frame: _Frame, statement: Statement, number: int) -> None:
     flat.kernels.append(statement.name if isinstance(statement, Block) else type(statement).__name__.lower())
+    for name in buffers_written(statement):
+        flat.writers.setdefault(frame.views[name].buffer.name, []).append(number)
     frame = _Frame(number, (), frame.loops, frame.constraints, (), frame.values, frame.views)
     try:
         match statement:
             case Block():
                 _block(flat, frame, statement, number)
+            case Transfer():
+                _transfer(flat, frame, statement, number)
+            case Wait():
+                pass
             case _:
                 raise Unsupported(f"{type(statement).__name__.lower()} beside kernels")
     except Unsupported as reason:
@@ -290,6 +299,8 @@ def _refined(block: Block, ref: Refinement, parents: Mapping[str, _View], values
 def _version(block: Block, access: tuple[Quasi, ...], rank: int, values: Mapping[str, Affine], count: int) -> Form:
     ordered = (values[i.name] for i in block.indexes if i.order is Order.ORDERED)
     number = access[0] if len(access) > rank else next(ordered, Affine())
+    if isinstance(number, DivMod) and number == DivMod(number.num, count, DivModOp.MOD):
+        return (number,)
     if not isinstance(number, Affine):
         raise Unsupported("a copy chosen by a quotient")
     return (DivMod(number, count, DivModOp.MOD),)
