@@ -10,6 +10,7 @@ import pytest
 import tile_lang
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensor_support import SMALL, matmul, on_matrix, scheduled
 from test_plan_given import PROGRAMS, TARGETS, kernels, plans
 from tile_ir.diagnostics import Source, TilePlanError
 from tile_ir.dtype import DType
@@ -45,6 +46,14 @@ def test_schedules_by_random_plans_are_proved(name: str, target: str, data: st.D
         return
     report = prove(stripe, made.program)
     assert report.proved, f"{report}\n{print_program(made.program)}"
+
+
+def test_a_schedule_on_matrix_instructions_is_proved() -> None:
+    sample = matmul("nn", DType.BFLOAT16, 40, 32, 48)
+    made = scheduled(sample.program, SMALL)
+    assert on_matrix(made)
+    report = prove(to_stripe(sample.program), made)
+    assert report.proved, str(report)
 
 
 # --- wrong schedules ---------------------------------------------------------------------------------

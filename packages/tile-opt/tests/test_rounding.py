@@ -19,7 +19,7 @@ PLAIN = Target("plain")
 
 def bound(body: str, target: Target = PLAIN, **shapes: tuple[int, ...]) -> Bound:
     header = ", ".join(f"{n}[{', '.join(f'{n}{d}' for d in range(len(s)))}]" for n, s in shapes.items())
-    made = compiled(f"function ({header}) -> (R) {{ {body} }}", target, **shapes)
+    made = compiled(f"function ({header}) -> (R) {{ {body} }}", target, "sample", None, **shapes)
     return error_bounds(made.stripe, target)["R"]
 
 

@@ -26,6 +26,7 @@ from tile_ir.stripe.nodes import (
     Program,
     Reduce,
     Refinement,
+    Scope,
     Special,
     Statement,
     Store,
@@ -73,6 +74,8 @@ class Buffer:
     versions: int = 1
     kernel: int = -1
     """The kernel that allocates it; -1 for those that kernels hand on."""
+    scope: Scope = Scope.DEVICE
+    """Who shares it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -224,8 +227,9 @@ def _statement(flat: Flat, frame: _Frame, site: Site, statement: Statement, numb
             flat.accesses.append(_store(frame, site, number, statement))
         case Transfer():
             _transfer(flat, frame, statement, number)
-        case Sync():
-            flat.barriers.append(_at(frame, number))
+        case Sync(scope):
+            if scope in (Scope.GROUP, Scope.DEVICE):
+                flat.barriers.append(_at(frame, number))
         case Special(name):
             raise Unsupported(f"foreign code {name!r}")
         case Const() | LoadIndex() | Op() | Reduce() | Wait() | Block():
@@ -274,7 +278,7 @@ def _allocated(block: Block, home: tuple[Loop, ...], kernel: int, flat: Flat) ->
     for ref in block.refs:
         if ref.dir is Direction.ALLOC:
             name = ref.into if kernel < 0 else f"{ref.into}.{len(flat.sites)}"
-            buffer = Buffer(name, ref.type, home, ref.versions, kernel)
+            buffer = Buffer(name, ref.type, home, ref.versions, kernel, ref.loc.scope)
             views[ref.into] = _View(buffer, ref, ((),) * len(ref.type.sizes), None)
             if kernel < 0:
                 flat.handed[name] = buffer
