@@ -42,7 +42,7 @@ def explore(examples: int) -> tuple[Counter[Verdict], dict[str, float]]:
     verdicts: Counter[Verdict] = Counter()
     spent = {"compile": 0.0, "prove": 0.0}
 
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,))
     @given(strategies.contractions(tuple(DType)), st.sampled_from(sorted(TARGETS)))
     def run(case: Case, target: str) -> None:
         start = process_time()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tile_lang
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensor_support import SMALL, matmul, on_matrix, scheduled
 from test_plan_given import PROGRAMS, TARGETS, kernels, plans
 from tile_ir.diagnostics import Source, TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
-from tile_ir.stripe.nodes import Program
+from tile_ir.stripe.nodes import Block, Program
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_opt.compiler import compile
@@ -44,6 +46,14 @@ def test_schedules_by_random_plans_are_proved(name: str, target: str, data: st.D
         return
     report = prove(stripe, made.program)
     assert report.proved, f"{report}\n{print_program(made.program)}"
+
+
+def test_a_schedule_on_matrix_instructions_is_proved() -> None:
+    sample = matmul("nn", DType.BFLOAT16, 40, 32, 48)
+    made = scheduled(sample.program, SMALL)
+    assert on_matrix(made)
+    report = prove(to_stripe(sample.program), made)
+    assert report.proved, str(report)
 
 
 # --- wrong schedules ---------------------------------------------------------------------------------
@@ -144,3 +154,18 @@ def test_gathers_are_excluded_and_say_so() -> None:
     report = prove(stripe, stripe)
     assert {f.verdict for f in report.findings} == {Verdict.PROVED, Verdict.EXCLUDED}
     assert "subscripts that are data" in str(report)
+
+
+def test_outputs_of_gathers_are_excluded_not_refuted() -> None:
+    types = {"A": TensorType(DType.FLOAT32, (5, 3)), "I": TensorType(DType.INT32, (4,))}
+    stripe = to_stripe(tile_lang.bind(tile_lang.parse("function (A[M, N], I[K]) -> (G) { G = gather(A, I); }"), types))
+    assert {f.verdict for f in prove(stripe, stripe).findings} == {Verdict.EXCLUDED}
+
+
+def test_an_output_that_no_kernel_writes_is_refuted() -> None:
+    before = _before("rows")
+    main = before.entry.body[0]
+    assert isinstance(main, Block)
+    nothing = replace(before, entry=replace(before.entry, body=(replace(main, body=()),)))
+    (found,) = prove(before, nothing).of(Verdict.REFUTED)
+    assert "is missing" in found.message

@@ -47,6 +47,7 @@ def test_candidates_and_json(file: Path) -> None:
     document = json.loads(_explain(file, "--json", "--candidates")[1])
     (kernel,) = document["kernels"]
     assert document["device"] == "interp:0" and kernel["operations"] == 2 * 64 * 32 * 64
+    assert [e["relation"] for e in document["errors"]] == ["terms"]
     assert kernel["plan"]["candidates"] and document["memory"]["peak"] == 4 * (64 * 32 * 2 + 64 * 64)
 
 
@@ -57,3 +58,6 @@ def test_lowered_reports() -> None:
     )
     assert low.report().kernels[0].name in low.explain()
     assert low.report().kernels[0].name in low.explain_html()
+    ((name, bound),) = low.error_bounds.items()
+    assert f"Rounding errors:\n  {name}  {bound.text}" in low.explain()
+    assert 8 * 2.0**-24 <= (bound.factor or 0.0) < 9 * 2.0**-24

@@ -21,7 +21,7 @@ from tile_runtime.typed import Typed
 
 if TYPE_CHECKING:
     from tile_opt.compiler import Compiled
-    from tile_opt.explain import ProgramReport
+    from tile_opt.explain import ErrorReport, ProgramReport
     from tile_opt.plan.plan import Plan
     from tile_opt.plan.text import Plans
 
@@ -164,6 +164,13 @@ class Lowered:
         from tile_opt.explain import report
 
         return report(self.compiled, candidates=candidates, measured=self._measured(measure))
+
+    @cached_property
+    def error_bounds(self) -> Mapping[str, ErrorReport]:
+        """A certified bound on the rounding error of each output by name; each prints as a sentence (`.text`)."""
+        from tile_opt.explain import errors
+
+        return {e.output: e for e in errors(self.compiled)}
 
     def _measured(self, measure: bool) -> Mapping[str, float] | None:
         from tile_runtime.measure import kernel_seconds

@@ -1,7 +1,6 @@
 """The one table of tolerances.
 
-Math functions: OpenCL's full-profile bounds in units in the last place (specification, "Relative error
-as ULPs"); float16 and bfloat16 are computed in float32 and rounded once, so one step covers all of them.
+Math functions: as `tile_ir.accuracy` states.
 Sums: any order of n terms is within ``n · eps · Σ|terms|`` of the exact sum, plus the final rounding.
 Everything else (integers, bool, max, min, arithmetic but division) is exact. Subnormal numbers count, but for devices that
 say they flush them (`subnormals`).
@@ -16,21 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from tile_ir import numerics
+from tile_ir.accuracy import eps as eps
+from tile_ir.accuracy import ulp_bound as ulp_bound
 from tile_ir.dtype import DType
 
 from tile_hal.conformance import subnormals
 
 Array = npt.NDArray[Any]
-
-ULP_FLOAT32: dict[str, float] = {
-    "div": 2.5, "recip": 2.5, "sqrt": 3, "exp": 3, "log": 3, "sin": 4, "cos": 4, "tan": 5, "asin": 4, "acos": 4,
-    "atan": 5, "sinh": 4, "cosh": 4, "tanh": 5, "pow": 16, "ceil": 0, "floor": 0, "round": 0,
-}  # fmt: skip
-"""Largest error of an operation on float32 (OpenCL full profile)."""
-ULP_FLOAT64: dict[str, float] = {**ULP_FLOAT32, "div": 0, "recip": 0, "sqrt": 0}
-"""The same for float64."""
-ULP_HALF = 1.0
-"""float16 and bfloat16, for every inexact operation."""
 
 SUM_FACTOR = 2.0
 """c of ``c · n · eps · Σ|terms|``: one rounding of each product and one of each addition."""
@@ -38,18 +29,6 @@ SUM_FACTOR = 2.0
 
 TUTORIAL_STEPS = 32.0
 """Relative error, in eps of float32, of the tutorial's examples: their sums are exact, a few functions follow (pow 16)."""
-
-
-def ulp_bound(name: str, dtype: DType) -> float:
-    """Allowed error of operation `name` on `dtype`, in ULP; 0 is exact."""
-    table = ULP_FLOAT64 if dtype is DType.FLOAT64 else ULP_FLOAT32
-    bound = table.get(name, 0.0)
-    return min(bound, ULP_HALF) if dtype in (DType.FLOAT16, DType.BFLOAT16) else bound
-
-
-def eps(dtype: DType) -> float:
-    """Distance from 1 to the next value."""
-    return {DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7, DType.FLOAT32: 2.0**-23}.get(dtype, 2.0**-52)
 
 
 def math_reference(name: str, args: list[Array], dtype: DType) -> Array:

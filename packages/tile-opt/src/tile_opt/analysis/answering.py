@@ -7,8 +7,10 @@ ends with its input. `python -m tile_opt.analysis.answering` is that process.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import queue
 import subprocess
 import sys
@@ -87,6 +89,16 @@ def _read(process: subprocess.Popen[str], answers: queue.SimpleQueue[str]) -> No
     answers.put("")
 
 
+def packed(value: object) -> str:
+    """A value of many classes as text, for a question to this very program's own child."""
+    return base64.b64encode(pickle.dumps(value)).decode("ascii")
+
+
+def unpacked(text: str) -> Any:
+    """What `packed` packed."""
+    return pickle.loads(base64.b64decode(text))
+
+
 def encoded(value: Any) -> Any:
     """A value for JSON: forms become objects with an empty key, tuples lists."""
     if isinstance(value, Affine):
@@ -131,6 +143,10 @@ def _answer(isl: Any, question: str, arguments: list[Any]) -> Any:
         from tile_opt.proof.run import answer
 
         return answer(*arguments)
+    if question == "rounding":
+        from tile_opt.rounding.run import answer as bounds
+
+        return bounds(*arguments)
     return isl.answer(question, arguments)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tile_opt.compiler import Compiled
+from tile_opt.explain.data import ErrorReport as ErrorReport
 from tile_opt.explain.data import FlattenTable as FlattenTable
 from tile_opt.explain.data import KernelReport as KernelReport
 from tile_opt.explain.data import MemoryReport as MemoryReport
@@ -17,12 +18,13 @@ from tile_opt.explain.data import Prediction as Prediction
 from tile_opt.explain.data import ProgramReport as ProgramReport
 from tile_opt.explain.data import Roofline as Roofline
 from tile_opt.explain.data import ScheduleReport as ScheduleReport
+from tile_opt.explain.gather import errors as errors
 from tile_opt.explain.gather import report as report
 from tile_opt.explain.text import text as text
 
 __all__ = [
-    "FlattenTable", "KernelReport", "MemoryReport", "PlanCandidate", "PlanReport", "Prediction", "ProgramReport", "Roofline", "ScheduleReport",
-    "explain", "explain_html", "report", "text",
+    "ErrorReport", "FlattenTable", "KernelReport", "MemoryReport", "PlanCandidate", "PlanReport", "Prediction", "ProgramReport", "Roofline",
+    "ScheduleReport", "errors", "explain", "explain_html", "report", "text",
 ]  # fmt: skip
 
 

@@ -186,6 +186,33 @@ class ChoiceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """A certified bound on an output's rounding error: |error| <= `factor` times what `relation` says.
+
+    `relation` is "exact", "value" (the result), "terms" (the result's expression with every input and difference made
+    positive: for a matrix product, the sum of |products|) or "none"; then `reason` says why.
+    """
+
+    output: str
+    relation: str
+    factor: float | None
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """The bound in words."""
+        match self.relation:
+            case "exact":
+                return "exact"
+            case "value":
+                return f"|error| <= {self.factor:.3g} × |{self.output}|"
+            case "terms":
+                return f"|error| <= {self.factor:.3g} × {self.output} of absolute values (for products: Σ|products|)"
+            case _:
+                return f"no bound: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramReport:
     """A whole compilation."""
 
@@ -200,6 +227,8 @@ class ProgramReport:
     """Text of every Tile source, by name."""
     choices: tuple[ChoiceReport, ...] = ()
     """Between kernels, in the order in which they were made."""
+    errors: tuple[ErrorReport, ...] = ()
+    """Bounds on the rounding error of each output."""
 
     @property
     def operations(self) -> int:
@@ -217,4 +246,6 @@ class ProgramReport:
             if kernel.roofline is not None:
                 mine["roofline"]["bound"] = kernel.roofline.bound
         document["memory"]["peak"] = self.memory.peak
+        for error, bound in zip(document["errors"], self.errors, strict=True):
+            error["text"] = bound.text
         return document

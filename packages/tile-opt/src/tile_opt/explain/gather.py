@@ -16,12 +16,21 @@ from tile_ir.target import HardwareSettings
 from tile_opt.analysis import Sets, analyze
 from tile_opt.blocks.tree import main_of
 from tile_opt.compiler import Compiled
-from tile_opt.explain.data import ChoiceReport, KernelReport, MemoryReport, PlanReport, ProgramReport, Roofline
+from tile_opt.explain.data import (
+    ChoiceReport,
+    ErrorReport,
+    KernelReport,
+    MemoryReport,
+    PlanReport,
+    ProgramReport,
+    Roofline,
+)
 from tile_opt.explain.plans import part_plan, planned, tiled, unplanned
 from tile_opt.explain.structure import origins, schedule_of
 from tile_opt.explain.tables import flatten_table
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.passes.scheduling import Decision
+from tile_opt.rounding import error_bounds
 
 ONCE = "once, when the program is prepared: it depends on constants alone"
 BOUND = "again only when a bound tensor was written to"
@@ -63,7 +72,16 @@ def report(
             ChoiceReport(c.chosen.value, c.producer, c.consumer, c.together, c.apart, c.reason)
             for c in compiled.choices
         ),
+        errors=errors(compiled),
     )
+
+
+def errors(compiled: Compiled) -> tuple[ErrorReport, ...]:
+    """Bounds on the rounding error of each output, from the schedule's tree of partial sums."""
+    found = error_bounds(compiled.stripe, compiled.kernels.target)
+    names = zip(compiled.program.outputs, compiled.stripe.outputs, strict=True)
+    bounds = [(public, found[name]) for (public, _), name in names]
+    return tuple(ErrorReport(public, b.relation.value, b.factor, b.reason) for public, b in bounds)
 
 
 def _plan(

@@ -21,6 +21,7 @@ from tile_opt.explain.sections import (
     overview,
     plan_html,
     printable,
+    rounding,
     sources,
     time_bars,
 )
@@ -41,7 +42,7 @@ def page(compiled: Compiled, report: ProgramReport) -> str:
     body = (
         f'<h1>{title}</h1><p class="sub">What the compiler made of it, and why.</p>{facts(report)}'
         f'<div class="card"><h2>Kernels</h2>{overview(report)}</div>'
-        f'<div class="card"><h2>Source</h2>{sources(report)}</div>{choices(report)}'
+        f'<div class="card"><h2>Source</h2>{sources(report)}</div>{rounding(report)}{choices(report)}'
         f'<div class="two"><div class="card"><h2>Roofline</h2>{roofline_svg(report.kernels)}'
         "<p><em>Dots: the most that memory and arithmetic allow. Rings: what the cost model expects.</em></p>"
         f"<h2>Device buffers</h2>{memory_bars(report)}</div>"

@@ -11,6 +11,7 @@ from tile_opt.explain.text import (
     choice_lines,
     constraint_lines,
     duration,
+    error_lines,
     schedule_lines,
     size,
     time_lines,
@@ -102,6 +103,14 @@ def choices(report: ProgramReport) -> str:
         return ""
     text = printable("\n".join(choice_lines(report.choices)))
     return f'<div class="card"><h2>Choices between kernels</h2><pre>{text}</pre></div>'
+
+
+def rounding(report: ProgramReport) -> str:
+    """The bound on each output's rounding error."""
+    if not report.errors:
+        return ""
+    text = printable("\n".join(error_lines(report)))
+    return f'<div class="card"><h2>Rounding errors</h2><pre>{text}</pre></div>'
 
 
 def bars(values: Mapping[str, float], shown: Mapping[str, str]) -> str:

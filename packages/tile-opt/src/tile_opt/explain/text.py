@@ -25,6 +25,7 @@ def text(report: ProgramReport) -> str:
     """The whole report: a section per kernel, then memory and compile time."""
     parts = [kernel_text(k) for k in report.kernels]
     parts += ["\n".join(["Choices between kernels:", *choice_lines(report.choices)])] if report.choices else []
+    parts += ["\n".join(["Rounding errors:", *error_lines(report)])] if report.errors else []
     m = report.memory
     memory = (
         f"Device buffers: {size(m.peak)} = inputs {size(m.inputs)} + outputs {size(m.outputs)} + constants "
@@ -59,6 +60,13 @@ def choice_lines(choices: Sequence[ChoiceReport]) -> list[str]:
     widths = [max((len(row[n]) for row in rows), default=0) for n in (0, 1)]
     more = [f"  and {len(choices) - MOST_CHOICES} more"] if len(choices) > MOST_CHOICES else []
     return [f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {why}" for a, b, why in rows] + more
+
+
+def error_lines(report: ProgramReport) -> list[str]:
+    """A line per output: the bound on its rounding error."""
+    width = max((len(e.output) for e in report.errors), default=0)
+    lines = [f"  {e.output:<{width}}  {e.text}" for e in report.errors[:MOST_CHOICES]]
+    return lines + ([f"  and {len(report.errors) - MOST_CHOICES} more"] if len(report.errors) > MOST_CHOICES else [])
 
 
 def _why(choice: ChoiceReport) -> str:

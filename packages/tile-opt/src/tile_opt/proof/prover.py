@@ -63,14 +63,13 @@ class Prover:
     def _kernel(self, about: int | str) -> int:
         if isinstance(about, int):
             return about
-        writers = [a.site.kernel for a in self._scheduled.accesses if a.writes and a.buffer.name == about]
-        return max(writers, default=-1)
+        return max(self._scheduled.writers.get(about, ()), default=-1)
 
     def _results(self) -> list[str]:
-        written = {a.buffer.name for a in self._scheduled.accesses if a.writes and a.buffer.kernel < 0}
-        excluded = {name for name in self._scheduled.handed if name not in written}
-        names = [n for n in self._scheduled.handed if n in self._initial.handed and n not in excluded]
-        return [n for n in names if self._same_type(n)] + [n for n in self._outputs if n in excluded - self._given]
+        """What the scheduled kernels hand on that the unscheduled ones do, too, and every output."""
+        common = [n for n in self._scheduled.handed if n in self._initial.handed and self._same_type(n)]
+        outputs = {*self._outputs} - self._given
+        return [n for n in common if n in self._scheduled.writers or n in outputs]
 
     def _same_type(self, name: str) -> bool:
         one, other = self._initial.handed[name].type, self._scheduled.handed[name].type

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
-from tile_ir.stripe.nodes import Bind
+from tile_ir.stripe.nodes import Bind, Scope
 
 from tile_opt.proof.sites import GRIDS, THREADS, Access, Flat, Loop, Site
 from tile_opt.proof.spaces import DIM, IN, OUT, Relation, Set, Spaces, isl, sample
@@ -60,6 +60,8 @@ def _groups(spaces: Spaces, one: Access, other: Access) -> Relation | None:
 def _threads(spaces: Spaces, one: Access, other: Access) -> Relation | None:
     """Meetings of different threads of one group; blocks with as many threads deal them out alike."""
     a, b = ([x for x in access.site.loops if x.bind in THREADS] for access in (one, other))
+    if one.buffer.scope is Scope.SUBGROUP:  # its lanes hold the cells together, and go on together
+        a = b = _shared(one, other, THREADS)
     private = set(a) <= set(one.buffer.home) and a == b
     if not a or not b or private or (_merged(one, other) and one.atomic and other.atomic):
         return None

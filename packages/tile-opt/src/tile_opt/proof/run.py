@@ -58,9 +58,7 @@ def check(initial: Program, scheduled: Program) -> Report:
 
 
 def _decided(prover: Any, claim: Any, answerer: Any, programs: tuple[Program, Program], seconds: float) -> Finding:
-    from tile_ir.stripe.printer import print_program
-
-    from tile_opt.analysis.answering import Unanswered
+    from tile_opt.analysis.answering import Unanswered, packed
     from tile_opt.proof.spaces import Error
 
     try:
@@ -68,23 +66,21 @@ def _decided(prover: Any, claim: Any, answerer: Any, programs: tuple[Program, Pr
     except Error:
         pass
     try:
-        texts = [print_program(program) for program in programs]
-        kernel, about, verdict, message = answerer.ask("prove", (*texts, *claim), seconds)
+        kernel, about, verdict, message = answerer.ask("prove", (packed(programs), *claim), seconds)
         return Finding(kernel, about, Verdict(verdict), message)
     except Unanswered:
         return prover.too_hard(claim, seconds)
 
 
-def answer(initial: str, scheduled: str, kind: str, about: int | str) -> tuple[str, str, str, str]:
-    """The finding on one claim, for programs as text, as plain values."""
-    found = _prover(initial, scheduled).decide((kind, about))
+def answer(programs: str, kind: str, about: int | str) -> tuple[str, str, str, str]:
+    """The finding on one claim about packed programs, as plain values."""
+    found = _prover(programs).decide((kind, about))
     return found.kernel, found.claim, found.verdict.value, found.message
 
 
 @lru_cache(maxsize=1)
-def _prover(initial: str, scheduled: str) -> Any:
-    from tile_ir.stripe.parser import parse_program
-
+def _prover(programs: str) -> Any:
+    from tile_opt.analysis.answering import unpacked
     from tile_opt.proof.prover import Prover
 
-    return Prover(parse_program(initial), parse_program(scheduled))
+    return Prover(*unpacked(programs))

@@ -26,6 +26,7 @@ from tile_ir.stripe.nodes import (
     Program,
     Reduce,
     Refinement,
+    Scope,
     Special,
     Statement,
     Store,
@@ -36,6 +37,7 @@ from tile_ir.stripe.nodes import (
     row_major_strides,
 )
 from tile_ir.stripe.verify import is_reshape
+from tile_ir.stripe.walk import buffers_written
 
 THREADS = frozenset({Bind.GROUP, Bind.SUBGROUP, Bind.LANE})
 """Bindings whose points advance together from barrier to barrier."""
@@ -72,6 +74,8 @@ class Buffer:
     versions: int = 1
     kernel: int = -1
     """The kernel that allocates it; -1 for those that kernels hand on."""
+    scope: Scope = Scope.DEVICE
+    """Who shares it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -131,6 +135,8 @@ class Flat:
     handed: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
     """What kernels hand on, inputs and outputs among them."""
     kernels: list[str] = field(default_factory=list[str])
+    writers: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    """The kernels that write what is handed on."""
     unsupported: dict[int, str] = field(default_factory=dict[int, str])
     """What no proof covers, by the kernel that it is in."""
 
@@ -179,11 +185,17 @@ def flatten(program: Program) -> Flat:
 
 def _kernel(flat: Flat, frame: _Frame, statement: Statement, number: int) -> None:
     flat.kernels.append(statement.name if isinstance(statement, Block) else type(statement).__name__.lower())
+    for name in buffers_written(statement):
+        flat.writers.setdefault(frame.views[name].buffer.name, []).append(number)
     frame = _Frame(number, (), frame.loops, frame.constraints, (), frame.values, frame.views)
     try:
         match statement:
             case Block():
                 _block(flat, frame, statement, number)
+            case Transfer():
+                _transfer(flat, frame, statement, number)
+            case Wait():
+                pass
             case _:
                 raise Unsupported(f"{type(statement).__name__.lower()} beside kernels")
     except Unsupported as reason:
@@ -215,8 +227,9 @@ def _statement(flat: Flat, frame: _Frame, site: Site, statement: Statement, numb
             flat.accesses.append(_store(frame, site, number, statement))
         case Transfer():
             _transfer(flat, frame, statement, number)
-        case Sync():
-            flat.barriers.append(_at(frame, number))
+        case Sync(scope):
+            if scope in (Scope.GROUP, Scope.DEVICE):
+                flat.barriers.append(_at(frame, number))
         case Special(name):
             raise Unsupported(f"foreign code {name!r}")
         case Const() | LoadIndex() | Op() | Reduce() | Wait() | Block():
@@ -265,7 +278,7 @@ def _allocated(block: Block, home: tuple[Loop, ...], kernel: int, flat: Flat) ->
     for ref in block.refs:
         if ref.dir is Direction.ALLOC:
             name = ref.into if kernel < 0 else f"{ref.into}.{len(flat.sites)}"
-            buffer = Buffer(name, ref.type, home, ref.versions, kernel)
+            buffer = Buffer(name, ref.type, home, ref.versions, kernel, ref.loc.scope)
             views[ref.into] = _View(buffer, ref, ((),) * len(ref.type.sizes), None)
             if kernel < 0:
                 flat.handed[name] = buffer
@@ -290,6 +303,8 @@ def _refined(block: Block, ref: Refinement, parents: Mapping[str, _View], values
 def _version(block: Block, access: tuple[Quasi, ...], rank: int, values: Mapping[str, Affine], count: int) -> Form:
     ordered = (values[i.name] for i in block.indexes if i.order is Order.ORDERED)
     number = access[0] if len(access) > rank else next(ordered, Affine())
+    if isinstance(number, DivMod) and number == DivMod(number.num, count, DivModOp.MOD):
+        return (number,)
     if not isinstance(number, Affine):
         raise Unsupported("a copy chosen by a quotient")
     return (DivMod(number, count, DivModOp.MOD),)

@@ -12,8 +12,11 @@ from typing import assert_never
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 
-from tile_opt.proof.sites import Access
+from tile_opt.proof.sites import Access, Unsupported
 from tile_opt.proof.spaces import Relation, Set, simple
+
+LARGEST = 200
+"""Operations of one term."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +39,8 @@ class Apply:
     name: str
     args: tuple[Term, ...]
     dtype: DType
+    size: int = 1
+    """Operations in it, those that it has several times each time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +56,8 @@ class Aggregate:
     agg: Aggregation
     parts: tuple[Part, ...]
     dtype: DType
+    together: bool = False
+    """Threads merge what each of them has, as a tree where their number is a power of two."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +120,12 @@ def applied(name: str, args: Iterable[Value], dtype: DType, points: Set) -> Valu
 
 def _applied(name: str, args: tuple[Term, ...], dtype: DType) -> Term:
     """An operation of terms; what has a dtype already is not cast to it."""
-    return args[0] if name == "cast" and args[0].dtype is dtype else Apply(name, args, dtype)
+    if name == "cast" and args[0].dtype is dtype:
+        return args[0]
+    size = 1 + sum(arg.size for arg in args if isinstance(arg, Apply))
+    if size > LARGEST:
+        raise Unsupported(f"expressions of more than {LARGEST} operations")
+    return Apply(name, args, dtype, size)
 
 
 _MERGES = {agg.op: agg for agg in Aggregation if agg is not Aggregation.ASSIGN}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Reduce
-from tile_ir.stripe.walk import defined
+from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Reduce, Statement
+from tile_ir.stripe.walk import defined, scalars_used
 
 from tile_opt.proof.flow import Seen, flows
 from tile_opt.proof.sites import Access, Buffer, Flat, Loop, Site, Unsupported
@@ -12,7 +14,7 @@ from tile_opt.proof.spaces import Relation, Set, Spaces, isl, simple
 from tile_opt.proof.terms import Aggregate, Constant, Leaf, Part, Term, Unwritten, Value, applied, pulled
 
 MOST_STEPS = 64
-"""A value that is handed on more often, from iteration to iteration, counts as a recurrence."""
+"""So often may a value be handed on, from statement to statement or iteration to iteration."""
 MOST_PIECES = 400
 
 
@@ -34,6 +36,8 @@ class Values:
     def result(self, name: str) -> Value:
         """What the cells of a buffer that is handed on hold in the end."""
         buffer = self._flat.handed[name]
+        for kernel in self._flat.writers.get(name, ()):
+            self._refuse(kernel)
         loops = tuple(Loop(f"c{n}", size) for n, size in enumerate(buffer.shape))
         site = Site(-1, len(self._flat.kernels), ("the end",), loops, (), (1 << 30, *(x.name for x in loops)))
         end = Access(site, 0, buffer, tuple((Affine.var(loop.name),) for loop in loops))
@@ -44,47 +48,52 @@ class Values:
         """What a store stores, at all of its points or at those given."""
         if points is None and store in self._stored:
             return self._stored[store]
-        self._refuse(store)
+        self._refuse(store.site.kernel)
+        if len(self._open) > MOST_STEPS:
+            raise Unsupported(f"values that are handed on more than {MOST_STEPS} times")
         whole = self._spaces.domain(store.site)
         self._open.append(store)
         try:
-            value = self._scalar(store.site, store.value, whole if points is None else points, {})
+            value = self._scalar(store.site, store.value, whole if points is None else points)
         finally:
             self._open.pop()
         if points is None:
             self._stored[store] = value
         return value
 
-    def _refuse(self, store: Access) -> None:
-        reason = self._flat.unsupported.get(store.site.kernel)
+    def _refuse(self, kernel: int) -> None:
+        reason = self._flat.unsupported.get(kernel)
         if reason is not None:
             raise Unsupported(reason)
-        if len(self._open) > MOST_STEPS:
-            raise Unsupported("values that are handed on from iteration to iteration")
 
-    def _scalar(self, site: Site, name: str, points: Set, known: dict[str, Value]) -> Value:
+    def _scalar(self, site: Site, name: str, points: Set) -> Value:
         """A scalar at points of its site."""
-        if name not in known:
-            (position,) = (n for n, s in enumerate(site.body) if defined(s) == name)
-            match site.body[position]:
-                case Const(_, value, dtype):
-                    made: Value = ((points, Constant(value, dtype)),)
-                case LoadIndex(_, value, dtype):
-                    form = value.substitute(dict(site.values))
-                    made = ((points, Leaf("", self._spaces.forms(site, ((form,),)).intersect_domain(points), dtype)),)
-                case Load():
-                    made = self._read(self._at[site, position], points)
-                case Op(_, op, args, dtype):
-                    made = applied(op, [self._scalar(site, a, points, known) for a in args], dtype, points)
-                case Reduce(_, src, agg, over):
-                    peers = self._peers(site, src, over, points)
-                    made = ((points, Aggregate(agg, (peers,), peers.value[0][1].dtype)),)
-                case _:
-                    raise Unsupported("a scalar of no known statement")
+        known: dict[str, Value] = {}
+        for position in _slice(site.body, name):
+            statement = site.body[position]
+            made = self._defined(site, position, points, known)
             if len(made) > MOST_PIECES:
                 raise Unsupported("values of too many pieces")
-            known[name] = made
+            known[defined(statement) or ""] = made
         return known[name]
+
+    def _defined(self, site: Site, position: int, points: Set, known: dict[str, Value]) -> Value:
+        """What a statement makes of the scalars before it."""
+        match site.body[position]:
+            case Const(_, value, dtype):
+                return ((points, Constant(value, dtype)),)
+            case LoadIndex(_, value, dtype):
+                form = value.substitute(dict(site.values))
+                return ((points, Leaf("", self._spaces.forms(site, ((form,),)).intersect_domain(points), dtype)),)
+            case Load():
+                return self._read(self._at[site, position], points)
+            case Op(_, op, args, dtype):
+                return applied(op, [known[a] for a in args], dtype, points)
+            case Reduce(_, src, agg, over):
+                peers = self._peers(site, src, over, points)
+                return ((points, Aggregate(agg, (peers,), peers.value[0][1].dtype, together=True)),)
+            case _:
+                raise Unsupported("a scalar of no known statement")
 
     def _peers(self, site: Site, src: str, over: tuple[str, ...], points: Set) -> Part:
         """What the threads that reduce together contribute to each of them."""
@@ -94,7 +103,7 @@ class Values:
         for n, loop in enumerate(site.loops):
             if loop.name not in reduced:
                 both = both.equate(isl.dim_type.in_, n, isl.dim_type.out, n)
-        return Part(both, self._scalar(site, src, domain, {}))
+        return Part(both, self._scalar(site, src, domain))
 
     def _read(self, load: Access, points: Set) -> Value:
         spaces, buffer = self._spaces, load.buffer
@@ -118,7 +127,9 @@ class Values:
         if buffer.kernel >= 0 or buffer.home:
             return False
         writers = [s.site.kernel for s in self._stores.get(buffer, ())]
-        return not writers or (buffer.name in self._taken and max(writers) < load.site.kernel and bool(load.site.body))
+        if not writers:
+            return buffer.name in self._given
+        return bool(buffer.name in self._taken and max(writers) < load.site.kernel and load.site.body)
 
     def _seen_by(self, load: Access) -> Seen:
         if load not in self._seen:
@@ -159,3 +170,15 @@ class Values:
     def _stored_at(self, store: Access, along: Relation) -> Value:
         """What a store stores where it is seen: at those points alone where values go round in loops."""
         return self.stored(store, along.range() if store in self._open else None)
+
+
+def _slice(body: Sequence[Statement], name: str) -> list[int]:
+    """The statements that a scalar depends on, in order; a reduction's operand is of other points."""
+    wanted, found = {name}, list[int]()
+    for position in range(len(body) - 1, -1, -1):
+        statement = body[position]
+        if defined(statement) in wanted:
+            found.append(position)
+            if not isinstance(statement, Reduce):
+                wanted.update(scalars_used(statement))
+    return found[::-1]

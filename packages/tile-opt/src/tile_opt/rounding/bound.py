@@ -1,0 +1,173 @@
+"""Bounds on rounding errors, and how operations propagate them.
+
+With unit roundoff u, a result of n roundings in a row is its exact value times a product of n factors 1 + d, |d| <= u, so that its
+relative error is at most n u / (1 - n u). A `Bound` keeps the sum of u over the longest chain of roundings, in whichever
+dtypes they happen, and what the error is relative to. Valid while nothing overflows, and nothing underflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from tile_ir.accuracy import eps, ulp_bound
+from tile_ir.dtype import DType
+
+
+class Relation(Enum):
+    """What an error is relative to; each follows from the ones before it."""
+
+    EXACT = "exact"
+    VALUE = "value"
+    """The result."""
+    TERMS = "terms"
+    """The result's expression with every input and every difference made positive: for a matrix product, the sum of |products|."""
+    NONE = "none"
+    """Nothing: there is no bound."""
+
+
+_ORDER = (*Relation,)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The rounding error of a value."""
+
+    relation: Relation = Relation.EXACT
+    roundoff: float = 0.0
+    """Sum of the unit roundoffs along the longest chain of roundings."""
+    positive: bool = False
+    """The value is never negative."""
+    reason: str = ""
+    """Why there is no bound."""
+
+    @property
+    def factor(self) -> float | None:
+        """|error| <= factor times what it is relative to; None where there is no bound."""
+        if self.relation is Relation.NONE:
+            return None
+        return self.roundoff / (1 - self.roundoff)
+
+
+def none(reason: str) -> Bound:
+    return Bound(Relation.NONE, reason=reason)
+
+
+def worst(*bounds: Bound) -> Bound:
+    """A bound for each of several values; the reason is the first one's."""
+    relation = max((b.relation for b in bounds), key=_ORDER.index, default=Relation.EXACT)
+    roundoff = max((b.roundoff for b in bounds), default=0.0)
+    reason = next((b.reason for b in bounds if b.reason), "")
+    return Bound(relation, roundoff, all(b.positive for b in bounds), reason)
+
+
+def unit(dtype: DType) -> float:
+    """The largest relative error of rounding to a dtype."""
+    return eps(dtype) / 2 if dtype.is_float else 0.0
+
+
+def rounded(bound: Bound, roundoff: float) -> Bound:
+    """After further roundings; TERMS or NONE stay what they are."""
+    if bound.relation is Relation.NONE or not roundoff:
+        return bound
+    total = bound.roundoff + roundoff
+    if total >= 0.5:
+        return none("there are so many roundings that nothing is certain of the result")
+    relation = Relation.VALUE if bound.relation is Relation.EXACT else bound.relation
+    return replace(bound, relation=relation, roundoff=total)
+
+
+def added(terms: tuple[Bound, ...], roundings: float, dtype: DType) -> Bound:
+    """A sum, or a difference, in which each term takes part in so many roundings of `dtype` at most."""
+    found = worst(*terms)
+    exact = found.relation is Relation.EXACT
+    if not dtype.is_float:
+        return found if exact else none("a sum of whole numbers that come from rounded ones")
+    if found.relation is Relation.NONE or (exact and roundings <= 1):
+        return rounded(found, roundings * unit(dtype))
+    if not found.positive and len(terms) + roundings > 1:
+        found = replace(found, relation=Relation.TERMS)
+    return rounded(found, roundings * unit(dtype))
+
+
+def multiplied(terms: tuple[Bound, ...], dtype: DType) -> Bound:
+    """A product."""
+    found = replace(worst(*terms), roundoff=sum(t.roundoff for t in terms))
+    if not dtype.is_float:
+        return (
+            found
+            if found.relation is Relation.EXACT
+            else none("a product of whole numbers that come from rounded ones")
+        )
+    return rounded(found, (len(terms) - 1) * unit(dtype))
+
+
+def divided(num: Bound, den: Bound, dtype: DType) -> Bound:
+    if not dtype.is_float:
+        return _whole("a quotient", num, den)
+    if den.relation is Relation.TERMS:
+        return none("a quotient whose divisor may have lost digits by cancellation")
+    found = replace(worst(num, den), roundoff=num.roundoff + den.roundoff)
+    return rounded(found, _function("div", dtype))
+
+
+def _whole(what: str, *terms: Bound) -> Bound:
+    """Whole numbers are exact, or nothing is known of them."""
+    found = worst(*terms)
+    return found if found.relation is Relation.EXACT else none(f"{what} of whole numbers that come from rounded ones")
+
+
+def _function(name: str, dtype: DType) -> float:
+    ulp = ulp_bound(name, dtype)
+    return ulp * eps(dtype) if ulp else unit(dtype)
+
+
+# --- functions ---------------------------------------------------------------------------------------
+
+_LARGEST_EXPONENT = {DType.FLOAT64: 746.0, DType.FLOAT16: 18.0}
+"""Beyond this the exponential is infinite or zero; other dtypes 104."""
+
+_AMPLIFIED: Mapping[str, Callable[[DType], float]] = {
+    "sqrt": lambda _: 0.5, "tanh": lambda _: 1.0, "atan": lambda _: 1.0,
+    "exp": lambda dtype: _LARGEST_EXPONENT.get(dtype, 104.0),
+    "sinh": lambda dtype: _LARGEST_EXPONENT.get(dtype, 104.0) + 1, "cosh": lambda dtype: _LARGEST_EXPONENT.get(dtype, 104.0) + 1,
+}  # fmt: skip
+"""How many times larger the relative error of a result is than that of the operand, at most."""
+_POSITIVE = ("exp", "sqrt", "cosh", "abs")
+_EXACT = ("ceil", "floor", "round")
+
+
+def applied(name: str, arg: Bound, dtype: DType) -> Bound:
+    """A function of one operand."""
+    positive = name in _POSITIVE or (arg.positive and name not in ("log", "sin", "cos", "tan"))
+    if arg.relation is Relation.EXACT:
+        return replace(rounded(arg, 0.0 if name in _EXACT else _function(name, dtype)), positive=positive)
+    if arg.relation is Relation.NONE:
+        return arg
+    amplified = _AMPLIFIED.get(name)
+    if amplified is None:
+        return none(f"{name} of a rounded value: its error has no bound that holds for every value")
+    if arg.relation is Relation.TERMS:
+        return none(f"{name} of a sum with terms of both signs: the error depends on how large they are")
+    factor = arg.factor
+    assert factor is not None
+    passed = arg.roundoff * amplified(dtype) if amplified(dtype) <= 1 else factor * amplified(dtype)
+    return replace(rounded(replace(arg, roundoff=0.0), passed + _function(name, dtype)), positive=positive)
+
+
+def converted(arg: Bound, source: DType, dtype: DType) -> Bound:
+    """A cast."""
+    if arg.relation is Relation.NONE or source is dtype:
+        return arg
+    if not dtype.is_float:
+        return arg if arg.relation is Relation.EXACT else none("a whole number or truth value made of a rounded one")
+    return arg if _holds(source, dtype) else rounded(arg, unit(dtype))
+
+
+def _holds(source: DType, dtype: DType) -> bool:
+    """Every value of the one dtype is one of the other."""
+    if not source.is_float:
+        return source.bytes * 8 <= {DType.FLOAT64: 53, DType.FLOAT32: 24, DType.FLOAT16: 11}.get(dtype, 8)
+    wider = {DType.FLOAT64: 3, DType.FLOAT32: 2}
+    return wider.get(dtype, 1) > wider.get(source, 1)
