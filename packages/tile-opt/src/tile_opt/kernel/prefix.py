@@ -253,16 +253,15 @@ def _carrying(prefix: Prefix, stage: Stage, carry: str) -> tuple[Statement, ...]
     return (*body, Load(old, carry), taken_in, Store(carry, new), replace(store, src=new, deps=()))
 
 
-def carried_through(prefix: Prefix, carry: Use, element: Use, before: Use) -> Stage:
-    """Store the carried value as it was `before` it takes in one element."""
-    taken_in = Op("$new", prefix.agg.value, ("$old", "$x"), prefix.whole.dtype)
-    body = (Load("$old", "carry"), Store("before", "$old"), Load("$x", "element"), taken_in, Store("carry", "$new"))
+def taken_in(prefix: Prefix, carry: Use, element: Use, loops: Loops) -> Stage:
+    """The carried value takes in one element."""
+    new = Op("$new", prefix.agg.value, ("$old", "$x"), prefix.whole.dtype)
+    body = (Load("$old", "carry"), Load("$x", "element"), new, Store("carry", "$new"))
     uses = (
-        replace(element, name="element", dir=Direction.IN),
-        replace(before, name="before", dir=Direction.OUT),
-        replace(carry, name="carry", dir=Direction.INOUT),
+        replace(element, name="element", dir=Direction.IN, agg=None),
+        replace(carry, name="carry", dir=Direction.INOUT, agg=None),
     )
-    return Stage("scan", (), (), uses, body)
+    return Stage("start", loops, (), uses, body)
 
 
 def completed(prefix: Prefix, stage: Stage) -> Stage:

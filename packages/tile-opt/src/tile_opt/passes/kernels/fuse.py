@@ -39,6 +39,8 @@ SPLIT_GAIN = 4
 
 MARGIN = 1.05
 ONE_PASS = "one pass over the same elements"
+IDLE = 2
+"""Share of the items that a device holds which have nothing to do from where fewer iterations cost time."""
 SLIGHT = 16
 """A part with less than this share of the work may run in fewer parallel iterations than the other."""
 
@@ -296,7 +298,7 @@ class _Groups:
         least = max(self.options.small, sum(work) // SLIGHT)
         needed = [_iterations(p) for p, points in zip(parts, work, strict=True) if points > least]
         local = share(self._localised(fused, set()), both)
-        if _iterations(both) < self._wanted(needed, local):
+        if _iterations(both) < self._wanted(needed, local) or self._is_idle(a, parts, both, work, local):
             return "too few iterations in common"
         if self._is_strip(local):
             return "boxes that slide along whole columns"
@@ -308,6 +310,23 @@ class _Groups:
         if self.machine.occupancy is not None or not self.machine.caches:
             return False
         return tile_bytes(view, self.machine) > self.machine.caches[0].bytes and any(map(_slides(view), view.stages))
+
+    def _is_idle(
+        self, early: KernelView, parts: tuple[tuple[SharedLoop, ...], ...], both: tuple[SharedLoop, ...], work: list[int],
+        local: KernelView,
+    ) -> bool:  # fmt: skip
+        """A device holds more items than would run together, and than one part would give something to do by itself.
+
+        That is a reduction in more iterations, or what runs along no rows beside work that is slight.
+        """
+        occupancy = self.machine.occupancy
+        if occupancy is None:
+            return False
+        full, left = self.machine.cores * occupancy.items // IDLE, _iterations(both)
+        reduces, moves = (left < min(_iterations(p), full) for p in parts)
+        return (reduces and not _reduces_nothing(early)) or (
+            moves and work[0] * SLIGHT < work[1] and not _walks_rows(local)
+        )
 
     def _wanted(self, needed: list[int], fused: KernelView) -> int:
         """Shared iterations that fusing must keep: rows also run in parallel along themselves, columns do not."""

@@ -4,8 +4,8 @@ A kernel whose cells take in each other's elements (`kernel.scan`) gets an order
 from cell to cell. Where an element is an aggregate itself (more loops, several elements for each cell), a kernel in
 front computes the elements. Where too few scans run side by side to keep the device busy, each is cut into blocks:
 
-    totals[b] = aggregate of block b          starts[b] = aggregate of all blocks before b
-    cell[b, i] = starts[b] and elements 0 to i of block b
+    totals[b] = aggregate of block b          ends[b] = aggregate of blocks 0 to b, a scan itself
+    cell[b, i] = ends[b - 1] and elements 0 to i of block b
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tile_ir.target import HardwareSettings, Target
 from tile_opt.blocks.buffers import with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.prefix import (
+    Loops,
     Prefix,
     carried,
-    carried_through,
     cells,
     completed,
     copied,
@@ -35,7 +35,9 @@ from tile_opt.kernel.prefix import (
     partial_use,
     position,
     started,
+    taken_in,
 )
+from tile_opt.kernel.scan import Scan as Found
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.passes.base import Pass
 
@@ -86,10 +88,13 @@ class _Work:
         self.changed = True
         elements, prefix = (None, prefix) if prefix.is_plain else self._elements(prefix)
         prefix = self._kept(prefix)
-        cut = prod(i.range for i in prefix.rows) < self.wanted and prefix.steps >= self.least
-        made = self._blocked(prefix) if cut else [self._whole(prefix)]
         front = [] if elements is None else self.kernel(close_kernel(elements))
-        return [*front, *map(close_kernel, made)]
+        return [*front, *map(close_kernel, self._scanned(prefix))]
+
+    def _scanned(self, prefix: Prefix) -> list[KernelView]:
+        """The kernels of a scan whose elements are ready."""
+        cut = prod(i.range for i in prefix.rows) < self.wanted and prefix.steps >= self.least
+        return self._blocked(prefix) if cut else [self._whole(prefix)]
 
     def _kept(self, prefix: Prefix) -> Prefix:
         """The cells are in main: other kernels may have to finish them."""
@@ -152,7 +157,7 @@ class _Work:
         carry = prefix.partial(f"{prefix.out.buffer}_carry", self.taken, rows)
         use = partial_use(carry, cells(rows))
         loop = ordered(scan.cell, steps)
-        stages = [*prefix.front, *_ahead(prefix, use)]
+        stages = [*prefix.front, *_ahead(prefix, use, rows)]
         stages += [carried(prefix, position(loop), use, (*rows, *loop))] if steps else []
         stages += _behind(prefix, use)
         view = prefix.view
@@ -165,17 +170,16 @@ class _Work:
         count = -(-prefix.steps // size)
         more = prefix.scan.cells > prefix.steps
         block = Index(claim("block", {i.name for i in prefix.stage.loops}), count)
-        totals = self._temporary(prefix, "totals", prefix.along(replace(block, range=count - 1 + more)))
-        starts = self._temporary(prefix, "starts", prefix.along(replace(block, range=count + more)))
+        known = replace(block, range=count - 1 + more)
+        totals = self._temporary(prefix, "totals", prefix.along(known))
+        ends = self._temporary(prefix, "ends", prefix.along(known))
         kernels = [self._made(prefix, "front", list(prefix.front))] if prefix.front else []
         kernels += [
-            self._totals(prefix, totals, replace(block, range=count - 1 + more), size),
-            self._starts(prefix, totals, starts, replace(block, range=count - 1 + more)),
-            self._within(prefix, starts, block, size),
+            self._totals(prefix, totals, known, size),
+            *self._scanned(self._over_totals(prefix, totals, ends, known)),
+            self._within(prefix, ends, block, size),
         ]
-        last = _row_use(prefix, starts, Affine((), count))
-        behind = [*(_behind(prefix, last) if more else ()), *prefix.rest]
-        return [*kernels, self._made(prefix, "behind", behind, starts)] if behind else kernels
+        return [*kernels, self._behind(prefix, ends, known)] if more or prefix.rest else kernels
 
     def _wanted_block(self, prefix: Prefix) -> int:
         """Shorter blocks where many items would have nothing to do, unless the blocks themselves are a long chain then."""
@@ -192,44 +196,50 @@ class _Work:
         acc = replace(acc, constraints=_inside(step, block.range * size, prefix.steps))
         return self._made(prefix, "totals", [started("init", prefix, use, loops), acc], totals)
 
-    def _starts(self, prefix: Prefix, totals: Refinement, starts: Refinement, block: Index) -> KernelView:
-        """The aggregate of all that is in front of each block."""
-        carry = prefix.partial(f"{prefix.out.buffer}_carry", self.taken, prefix.rows)
-        use = partial_use(carry, cells(prefix.rows))
-        at = position(ordered(block, block.range))
-        step = carried_through(prefix, use, _row_use(prefix, totals, at), _row_use(prefix, starts, at))
-        stages = [
-            *_ahead(prefix, use),
-            replace(step, loops=(*prefix.rows, *ordered(block, block.range))),
-            copied("last", use, _row_use(prefix, starts, Affine((), block.range)), prefix.rows),
-        ]
-        kernel = self._made(prefix, "starts", stages, totals, starts)
-        return replace(kernel, allocs=(*kernel.allocs, carry))
+    def _over_totals(self, prefix: Prefix, totals: Refinement, ends: Refinement, block: Index) -> Prefix:
+        """The scan of the blocks' aggregates."""
+        element = Index(claim("part", {i.name for i in (*prefix.stage.loops, block)}), block.range)
+        out = replace(prefix.out, buffer=ends.into, forms=cells(prefix.along(block)), name="dst")
+        load = copied("acc", partial_use(totals, cells(prefix.along(element))), out, (*prefix.along(block), element))
+        stage = replace(load, uses=(load.uses[0], out), origin=prefix.stage.origin)
+        view = replace(self._made(prefix, "ends", [stage], totals, ends), allocs=())
+        scan = Found(block, element, block.range, block.range, 0, 1, Affine(), 1, Affine(), 1, 0)
+        return Prefix(view, stage, scan, out, prefix.agg, (), None, ())
 
-    def _within(self, prefix: Prefix, starts: Refinement, block: Index, size: int) -> KernelView:
+    def _within(self, prefix: Prefix, ends: Refinement, block: Index, size: int) -> KernelView:
         """The cells of each block, from what is in front of it."""
         rows, cell = prefix.along(block), prefix.scan.cell
         carry = prefix.partial(f"{prefix.out.buffer}_carry", self.taken, rows)
         use = partial_use(carry, cells(rows))
         step = Affine.var(block.name, size) + Affine.var(cell.name)
-        inside = _inside(step, block.range * size, prefix.steps)
+        before = Affine.var(block.name) + -1
         stages = [
-            copied("start", partial_use(starts, cells(rows)), use, rows),
-            carried(prefix, step, use, (*rows, *ordered(cell, size)), inside),
+            *_ahead(prefix, use, rows),
+            replace(taken_in(prefix, use, _row_use(prefix, ends, before), rows), constraints=(before,)),
+            carried(prefix, step, use, (*rows, *ordered(cell, size)), _inside(step, block.range * size, prefix.steps)),
         ]
-        kernel = self._made(prefix, "blocks", stages, starts)
+        kernel = self._made(prefix, "blocks", stages, ends)
         return replace(kernel, allocs=(*kernel.allocs, carry))
 
+    def _behind(self, prefix: Prefix, ends: Refinement, block: Index) -> KernelView:
+        """The cells after the last step, and what follows the scan."""
+        carry = prefix.partial(f"{prefix.out.buffer}_carry", self.taken, prefix.rows)
+        use = partial_use(carry, cells(prefix.rows))
+        last = _row_use(prefix, ends, Affine((), block.range - 1))
+        cells_behind = _behind(prefix, use)
+        start = [*_ahead(prefix, use, prefix.rows), taken_in(prefix, use, last, prefix.rows)] if cells_behind else []
+        kernel = self._made(prefix, "behind", [*start, *cells_behind, *prefix.rest], ends)
+        return replace(kernel, allocs=(*kernel.allocs, carry)) if cells_behind else kernel
 
-def _ahead(prefix: Prefix, carry: Use) -> list[Stage]:
+
+def _ahead(prefix: Prefix, carry: Use, rows: Loops) -> list[Stage]:
     """The carried value in front of the first step."""
     count = min(prefix.scan.ahead, prefix.scan.elements)
     loop = free(prefix.scan.element, count)
-    start = [started("start", prefix, carry, prefix.rows)]
+    start = [started("start", prefix, carry, rows)]
     if not count:
         return start
-    loops = (*prefix.rows, *prefix.reduced, *loop)
-    return [*start, gathered("ahead", prefix, position(loop), carry, loops)]
+    return [*start, gathered("ahead", prefix, position(loop), carry, (*rows, *prefix.reduced, *loop))]
 
 
 def _behind(prefix: Prefix, carry: Use) -> list[Stage]:

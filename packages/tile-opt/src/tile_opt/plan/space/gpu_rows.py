@@ -256,7 +256,7 @@ class _Chooser:
         along = self._shared_along()
         threads = self.settings.threads
         length = prod(map(self.facts.extent, own))
-        rows = bool(self.facts.rows(frozenset(own)))
+        rows = bool(self.facts.rows(frozenset(own)) or self._kept(frozenset(own)))
         room = KEPT * threads // (SUB_GROUP // 4)
         if rows and self.wide * self._narrowest() > 8 and room < length * self.wide <= 2 * room:
             self.wide //= 2

@@ -15,6 +15,8 @@ from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 
 ROWS = 32
 """Rows of a group, an item each."""
+ITEMS_EACH = 4
+"""Items for each row: all of them copy."""
 CELLS = (64, 32)
 """Cells of a row that a group takes at once."""
 
@@ -66,4 +68,4 @@ def _plan(view: KernelView, scan: Stage, uses: tuple[Use, ...], row: str, cells:
         for u in uses
     )
     reason = f"{ROWS} rows side by side, {cells} cells at a time through local memory"
-    return Plan((grid, group, serial), stagings, (Reduction(loop, Across.SCAN),), reason=reason)
+    return Plan((grid, group, serial), stagings, (Reduction(loop, Across.SCAN, ITEMS_EACH),), reason=reason)
