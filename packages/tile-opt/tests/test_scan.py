@@ -170,5 +170,5 @@ def test_a_long_scan_is_cut_into_blocks_of_one_size() -> None:
     """How it is cut depends on sizes only, so that results have the same bits on any number of threads."""
     stripe = optimize(to_stripe(bound(LINEAR["tutorial"], (10**6,))), target(), passes=[Scan()])
     names = [k.name.removeprefix("kernel_0_") for k in main_of(stripe).body if isinstance(k, Block)]
-    assert names == ["totals", "starts", "blocks"]
+    assert names == ["totals", "ends", "blocks"]
     assert points(stripe) < 2.1 * 10**6

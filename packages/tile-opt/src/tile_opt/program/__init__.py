@@ -7,6 +7,7 @@ from tile_ir.target import HardwareSettings
 
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.dead import DropDead as DropDead
+from tile_opt.program.online import Online as Online
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.share import ShareCommon as ShareCommon
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
@@ -19,7 +20,7 @@ def rewrites_for(settings: HardwareSettings) -> tuple[Rewrite, ...]:
     """What a compilation for this hardware applies, in order."""
     if settings.threads == 1:
         return STANDARD
-    return (ShareCommon(), DropDead(), Prepack(), SplitReduction(units=settings.cores))
+    return (ShareCommon(), DropDead(), Prepack(), Online(units=settings.cores), SplitReduction(units=settings.cores))
 
 
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:

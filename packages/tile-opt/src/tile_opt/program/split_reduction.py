@@ -24,6 +24,8 @@ GROUPS_EACH = 4
 """Groups per compute unit."""
 GROUP_POINTS = 1 << 13
 """Points that are worth a group of their own, and a kernel that combines what groups found."""
+WORTH = 1 << 19
+"""Points in all for which one group after the other would take longer than another kernel."""
 STRETCH = 32
 """Neighbouring cells that a group takes together where it reduces columns."""
 
@@ -63,19 +65,19 @@ class SplitReduction(Rewrite):
         most = max(self.max_outputs, self.units * STRETCH, self.long_outputs)
         if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= most:
             return None
-        domain = _covering(op, sets)
+        domain = covering(op, sets)
         if domain is None:
             return None
         wanted = self._chunks(op, domain, types)
-        order = _reductions(op, domain, types, wanted if self.units else 1) if wanted > 1 else []
-        sizes = _chunk_sizes(domain, order, wanted)
-        return _partial(op, domain, sizes, claim(f"{op.name}_partial", taken)) if sizes else None
+        order = reductions(op, domain, types, wanted if self.units else 1) if wanted > 1 else []
+        sizes = chunk_sizes(domain, order, wanted)
+        return partial(op, domain, sizes, claim(f"{op.name}_partial", taken)) if sizes else None
 
     def _chunks(self, op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
         """How many chunks the reduction is worth; 0 or 1 to leave it whole."""
         points = prod(domain.ranges)
         if self.units:
-            return self._for_groups(op, points // op.type.size, _contiguous_reduction(op, domain, types))
+            return self._for_groups(op, points // op.type.size, reduces_along_memory(op, domain, types))
         if op.type.size <= self.max_outputs:
             return min(self.max_chunks, points // self.chunk_points)
         return self.max_chunks if points // op.type.size >= self.long else 0
@@ -83,12 +85,14 @@ class SplitReduction(Rewrite):
     def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
         """Chunks that give each unit a few groups, where half of the units had none."""
         groups = op.type.size if rows else -(-op.type.size // STRETCH)
+        if op.type.size * each < WORTH:
+            return 0
         if (len(op.loads) > 1 and op.type.size > self.max_outputs) or 2 * groups >= self.units:
             return 0
         return min(GROUPS_EACH * self.units // groups, each // (GROUP_POINTS if rows else GROUP_POINTS // STRETCH))
 
 
-def _covering(op: Contraction, sets: Sets) -> FlatDomain | None:
+def covering(op: Contraction, sets: Sets) -> FlatDomain | None:
     """The domain when it is not empty and writes every cell; None else, or when it is an error."""
     try:
         domain = analyze(op, sets)
@@ -99,7 +103,7 @@ def _covering(op: Contraction, sets: Sets) -> FlatDomain | None:
     return domain
 
 
-def _contiguous_reduction(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> bool:
+def reduces_along_memory(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> bool:
     """Some operand is read with stride 1 along a reduced index."""
     outputs = {name for form in domain.output for name in form.names}
     for load, access in zip(op.loads, domain.accesses, strict=True):
@@ -110,7 +114,7 @@ def _contiguous_reduction(op: Contraction, domain: FlatDomain, types: dict[str, 
     return False
 
 
-def _chunk_sizes(domain: FlatDomain, order: list[str], wanted: int) -> dict[str, int]:
+def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int) -> dict[str, int]:
     """Iterations per chunk of reduction indexes: the first of them, and others where it is too short."""
     sizes: dict[str, int] = {}
     ranges = dict(zip(domain.names, domain.ranges, strict=True))
@@ -122,7 +126,7 @@ def _chunk_sizes(domain: FlatDomain, order: list[str], wanted: int) -> dict[str,
     return sizes
 
 
-def _reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType], enough: int) -> list[str]:
+def reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType], enough: int) -> list[str]:
     """Reduction indexes, those with `enough` iterations first, of them those with the largest stride."""
     outputs = {name for form in domain.output for name in form.names}
     tied = {name for constraint in domain.constraints for name in constraint.names}
@@ -143,10 +147,10 @@ def _chunk_size(extent: int, wanted: int) -> int:
     return min(sizes, key=lambda size: -extent % size)
 
 
-def _partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: str) -> tuple[Contraction, Contraction]:
+def partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: str) -> tuple[Contraction, Contraction]:
     """Partial results per chunk of the indexes in `sizes`, then their aggregate."""
     extents = dict(zip(domain.names, domain.ranges, strict=True))
-    parts = {index: _names(index, domain) for index in sizes}
+    parts = {index: part_names(index, domain) for index in sizes}
     chunks = tuple(-(-extents[index] // size) for index, size in sizes.items())
     split = {index: Affine.of({parts[index][0]: size, parts[index][1]: 1}) for index, size in sizes.items()}
 
@@ -175,7 +179,7 @@ def _partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: s
         default=None,
         no_defract=True,
     )
-    return _without_single(first, {n for n, r in ranges.items() if r == 1}), _combine(op, name, chunks)
+    return _without_single(first, {n for n, r in ranges.items() if r == 1}), combine(op, name, chunks)
 
 
 def _without_single(op: Contraction, single: set[str]) -> Contraction:
@@ -192,10 +196,10 @@ def _without_single(op: Contraction, single: set[str]) -> Contraction:
     )
 
 
-def _combine(op: Contraction, partial: str, chunks: tuple[int, ...]) -> Contraction:
+def combine(op: Contraction, partial: str, chunks: tuple[int, ...]) -> Contraction:
     """``op.name[d0, …] = agg(partial[c, d0, …])``."""
     cells = tuple(Poly.of({f"d{k}": 1}) for k in range(len(op.type.shape)))
-    chosen = tuple(Poly.of({"c" if len(chunks) == 1 else f"c{k}": 1}) for k in range(len(chunks)))
+    chosen = tuple(Poly.of({name: 1}) for name in chunk_indexes(len(chunks)))
     everywhere = (*chosen, *cells)
     sizes = (*chunks, *op.type.shape)
     return replace(
@@ -211,5 +215,11 @@ def _combine(op: Contraction, partial: str, chunks: tuple[int, ...]) -> Contract
     )
 
 
-def _names(index: str, domain: FlatDomain) -> tuple[str, str]:
+def chunk_indexes(count: int) -> list[str]:
+    """Indexes over the chunks, where they are combined."""
+    return ["c"] if count == 1 else [f"c{k}" for k in range(count)]
+
+
+def part_names(index: str, domain: FlatDomain) -> tuple[str, str]:
+    """What an index becomes that is cut: chunks, and iterations within them."""
     return fresh(f"{index}_chunk", domain.names), index

@@ -39,6 +39,8 @@ SPLIT_GAIN = 4
 
 MARGIN = 1.05
 ONE_PASS = "one pass over the same elements"
+FEW = 4
+"""Rows for each core below which some cores have to walk more of them than others."""
 IDLE = 2
 """Share of the items that a device holds which have nothing to do from where fewer iterations cost time."""
 SLIGHT = 16
@@ -317,16 +319,15 @@ class _Groups:
     ) -> bool:  # fmt: skip
         """A device holds more items than would run together, and than one part would give something to do by itself.
 
-        That is a reduction in more iterations, or what runs along no rows beside work that is slight.
+        That is a reduction in more iterations, or work beside which the other is slight, unless rows are many.
         """
         occupancy = self.machine.occupancy
         if occupancy is None:
             return False
         full, left = self.machine.cores * occupancy.items // IDLE, _iterations(both)
         reduces, moves = (left < min(_iterations(p), full) for p in parts)
-        return (reduces and not _reduces_nothing(early)) or (
-            moves and work[0] * SLIGHT < work[1] and not _walks_rows(local)
-        )
+        crowded = _walks_rows(local) and left >= FEW * self.machine.cores
+        return (reduces and not _reduces_nothing(early)) or (moves and work[0] * SLIGHT < work[1] and not crowded)
 
     def _wanted(self, needed: list[int], fused: KernelView) -> int:
         """Shared iterations that fusing must keep: rows also run in parallel along themselves, columns do not."""

@@ -1,0 +1,198 @@
+"""What a value is, as an expression of other values' elements: elementwise operations unfolded down to what they load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tile_ir.dtype import DType
+from tile_ir.ops import OPS
+from tile_ir.program.nodes import (
+    Contraction,
+    Elementwise,
+    Literal,
+    Op,
+    Operand,
+    Poly,
+    ScalarStatement,
+    TensorLoad,
+    TensorType,
+)
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.analysis import FlatDomain
+
+LARGEST = 64
+"""Operations of an expression that is still unfolded."""
+Names = Mapping[str, Affine]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An element of a tensor."""
+
+    tensor: str
+    forms: tuple[Affine, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A scalar operation of `tile_ir.ops.OPS`."""
+
+    fn: str
+    args: tuple[Tree, ...]
+    dtype: DType
+    size: int = field(compare=False)
+
+
+Tree = Leaf | Call | Literal
+
+
+class Trees:
+    """The expressions of one program's values."""
+
+    def __init__(self, ops: Iterable[Op], types: Mapping[str, TensorType]) -> None:
+        self.made = {op.name: op for op in ops if isinstance(op, Elementwise)}
+        self.types = types
+        self.known: dict[tuple[str, tuple[Affine, ...]], Tree] = {}
+
+    def element(self, tensor: str, forms: tuple[Affine, ...]) -> Tree:
+        """The element of a tensor at `forms`; a leaf where it is not elementwise, or would be too large."""
+        key = tensor, forms
+        if key not in self.known:
+            self.known[key] = self._unfolded(tensor, forms)
+        return self.known[key]
+
+    def summand(self, op: Contraction, domain: FlatDomain) -> Tree:
+        """What a contraction aggregates, by the indexes of its domain."""
+        scalars: dict[str, Tree] = {}
+        for load, forms in zip(op.loads, domain.accesses, strict=True):
+            scalars[load.dst] = self.element(load.tensor, forms) if isinstance(load.tensor, str) else load.tensor
+        for s in op.body:
+            scalars[s.dst] = call(s.fn, (scalars[a] if isinstance(a, str) else a for a in s.args), s.dtype)
+        return scalars[op.result] if isinstance(op.result, str) else op.result
+
+    def _unfolded(self, tensor: str, forms: tuple[Affine, ...]) -> Tree:
+        type, op = self.types[tensor], self.made.get(tensor)
+        leaf = Leaf(tensor, forms, type.dtype)
+        if op is None or op.fn not in OPS or op.params:
+            return leaf
+        args = (a if isinstance(a, Literal) else self.element(a, self._stretched(a, forms)) for a in op.args)
+        found = call(op.fn, args, type.dtype)
+        return found if found.size <= LARGEST else leaf
+
+    def _stretched(self, operand: str, forms: tuple[Affine, ...]) -> tuple[Affine, ...]:
+        """Subscripts of an operand, by NumPy's rule of broadcasting."""
+        shape = self.types[operand].shape
+        mine = forms[len(forms) - len(shape) :]
+        return tuple(Affine() if size == 1 else f for f, size in zip(mine, shape, strict=True))
+
+
+def call(fn: str, args: Iterable[Tree], dtype: DType) -> Call:
+    found = tuple(args)
+    return Call(fn, found, dtype, 1 + sum(a.size for a in found if isinstance(a, Call)))
+
+
+def without_casts(tree: Tree) -> Tree:
+    """What is converted, perhaps several times."""
+    while isinstance(tree, Call) and tree.fn == "cast":
+        tree = tree.args[0]
+    return tree
+
+
+def as_dtype(tree: Tree, dtype: DType) -> Tree:
+    return tree if tree.dtype is dtype else call("cast", (tree,), dtype)
+
+
+def leaves(tree: Tree) -> Iterator[Leaf]:
+    match tree:
+        case Leaf():
+            yield tree
+        case Call():
+            for a in tree.args:
+                yield from leaves(a)
+        case Literal():
+            pass
+
+
+def substituted(tree: Tree, names: Names) -> Tree:
+    """The expression with forms in the place of indexes."""
+    match tree:
+        case Leaf():
+            return Leaf(tree.tensor, tuple(f.substitute(names) for f in tree.forms), tree.dtype)
+        case Call():
+            return Call(tree.fn, tuple(substituted(a, names) for a in tree.args), tree.dtype, tree.size)
+        case Literal():
+            return tree
+
+
+def replaced(tree: Tree, old: Tree, new: Tree) -> Tree:
+    """The expression with `new` in the place of `old`."""
+    if tree == old:
+        return new
+    if isinstance(tree, Call):
+        return call(tree.fn, (replaced(a, old, new) for a in tree.args), tree.dtype)
+    return tree
+
+
+def matched(tree: Tree, other: Tree, names: dict[str, Affine]) -> bool:
+    """Both are the same once the indexes of `tree` are what `names` says; it learns what it has no form for."""
+    match tree, other:
+        case Leaf(), Leaf():
+            same = tree.tensor == other.tensor
+            return same and all(_solved(a, b, names) for a, b in zip(tree.forms, other.forms, strict=True))
+        case Call(), Call():
+            same = (tree.fn, tree.dtype, len(tree.args)) == (other.fn, other.dtype, len(other.args))
+            return same and all(matched(a, b, names) for a, b in zip(tree.args, other.args, strict=True))
+        case _:
+            return tree == other
+
+
+def _solved(form: Affine, other: Affine, names: dict[str, Affine]) -> bool:
+    """The two are equal; an index that has no form yet gets the one index that makes them so."""
+    unknown = [(n, c) for n, c in form.terms if n not in names]
+    rest = Affine.of([t for t in form.terms if t not in unknown], form.const).substitute(names)
+    if not unknown:
+        return rest == other
+    ((name, step), *more) = unknown
+    left = other - rest
+    if more or left.const or len(left.terms) != 1 or left.terms[0][1] != step:
+        return False
+    names[name] = Affine.var(left.terms[0][0])
+    return True
+
+
+class Body:
+    """Loads and statements of a contraction under construction; what is equal is computed once."""
+
+    def __init__(self) -> None:
+        self.loads: list[TensorLoad] = []
+        self.forms: list[tuple[Affine, ...]] = []
+        """Of each load, in the indexes of the domain."""
+        self.statements: list[ScalarStatement] = []
+        self.known: dict[Tree, Operand] = {}
+
+    def add(self, tree: Tree) -> Operand:
+        """The scalar that holds the expression's value."""
+        if isinstance(tree, Literal):
+            return tree
+        if tree not in self.known:
+            self.known[tree] = self._load(tree) if isinstance(tree, Leaf) else self._statement(tree)
+        return self.known[tree]
+
+    def _load(self, leaf: Leaf) -> str:
+        name = f"$x{len(self.loads)}"
+        self.loads.append(TensorLoad(name, leaf.tensor, tuple(map(poly, leaf.forms))))
+        self.forms.append(leaf.forms)
+        return name
+
+    def _statement(self, tree: Call) -> str:
+        args = tuple(map(self.add, tree.args))
+        name = f"$t{len(self.statements)}"
+        self.statements.append(ScalarStatement(name, tree.fn, args, tree.dtype))
+        return name
+
+
+def poly(form: Affine) -> Poly:
+    return Poly.of(dict(form.terms), form.const)
