@@ -16,9 +16,10 @@ from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.machine import LocalMemory
 from tile_ir.program.nodes import TensorType
+from tile_ir.semtree.printer import print_function
 from tile_ir.stripe import interpret
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Index, Program
+from tile_ir.stripe.nodes import Bind, Direction, Index, Program
 from tile_ir.target import PassConfig, Target
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.view import KernelView, open_kernel
@@ -257,3 +258,56 @@ def test_scans_of_many_blocks_fall_back_to_single_elements() -> None:
     on = target(cores=64)
     on = replace(on, passes=(PassConfig("scan", options={"block": 4}), *on.passes[1:]))
     agree(stripe_of("function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[k, j]), i - k < M; }", X=(300, 4)), on)
+
+
+def test_scans_of_scans() -> None:
+    """What is in front of each block is a scan, which is cut when it is long itself."""
+    on = target(cores=64)
+    on = replace(on, passes=(PassConfig("scan", options={"block": 6}), *on.passes[1:]))
+    stripe = stripe_of(CUMULATIVE, X=(2, 300))
+    names = [v.name.removeprefix("kernel_0_") for v in views(stripe, on)]
+    assert names[0] == "totals" and names[1] == "ends_totals" and names[-2:] == ["ends_blocks", "blocks"]
+    agree(stripe, on)
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT16], ids=str)
+def test_all_items_copy_what_a_few_of_them_scan(dtype: DType) -> None:
+    on = target(threads=64)
+    plan = plan_of(CUMULATIVE, on, X=(64, 160))
+    assert [r.ways for r in plan.reductions] == [4]
+    agree(stripe_of(CUMULATIVE, dtype, X=(50, 150)), on)
+
+
+SHOWN = """function (X[M, N]) -> (Y, U) {
+    T[i, z : M, 1] = >(X[i, j]), z < 1; U = T * 2.0; E = X - U; S[i, z : M, 1] = +(E[i, j]), z < 1; Y = E / S; }"""
+
+
+def test_what_one_item_stores_no_other_reads() -> None:
+    """Nothing would make them wait: each makes it for itself, and one of them stores it."""
+    on = target(threads=256)
+    (view,) = views(stripe_of(SHOWN, X=(64, 256)), on)
+    built = GpuTile().build(view, next(GpuTile().candidates(view, on)), on).kernel
+    reads = {r.source for r in built.refs if r.dir is Direction.IN}
+    assert {r.source for r in built.refs if r.dir is Direction.OUT} == {"U", "Y"} and reads == {"X"}
+    agree(stripe_of(SHOWN, X=(5, 40)), target())
+
+
+@pytest.mark.parametrize(("dtype", "pads"), [(DType.UINT8, {1, 2, 3}), (DType.FLOAT32, {1, 3})], ids=str)
+def test_rows_of_a_turned_tile_lie_in_different_banks(dtype: DType, pads: set[int]) -> None:
+    (view,) = views(stripe_of(TURNED, dtype, X=(256, 256)), target(threads=256))
+    plan = next(GpuTile().candidates(view, target(threads=256)))
+    assert {s.pad for s in plan.stagings} <= pads
+
+
+def test_kernels_on_one_large_buffer_take_turns_at_its_ends() -> None:
+    """The second begins with what the first had last: that is in the device's cache still."""
+    on = target(threads=32)
+    cache = replace(on.machine.caches[-1], bytes=1 << 10)
+    small = replace(on, machine=replace(on.machine, caches=(cache,)))
+    source = "function (X[M, N]) -> (R) { T[i : M] = +(X[i, j]); S[] = +(T[i]); R = X + S; }"
+    stripe = stripe_of(source, X=(64, 64))
+    inputs = {name: np.rint(value) for name, value in random_inputs(stripe).items()}
+    for device, turns in ((small, 1), (on, 0)):
+        kernels = check(optimize(stripe, device), inputs, device, reference=stripe).kernels
+        texts = [print_function(k.function) for k in kernels if k.function is not None]
+        assert sum(" - group_id(0)" in text for text in texts) == turns

@@ -147,3 +147,13 @@ def test_levels_that_cover_more_than_a_loop_have_one_point() -> None:
     inputs = random_inputs(stripe)
     expected, got = interpret.run(stripe, inputs), interpret.run(made.program, inputs)
     np.testing.assert_array_equal(got["B"], expected["B"])
+
+
+def test_a_reduction_shared_by_one_group_is_not_shared() -> None:
+    stripe, decisions = kernels("matmul", "gpu tiles")
+    (kernel,) = decisions
+    plan = Plan((Level(Bind.GROUP, ()),), reductions=(Reduction("k", Across.GROUPS, 1),))
+    made = schedule(stripe, TILES, plans={kernel: plan}, verify=True)
+    assert set(made.decisions) == {kernel}
+    inputs = random_inputs(stripe)
+    np.testing.assert_allclose(interpret.run(made.program, inputs)["C"], interpret.run(stripe, inputs)["C"], rtol=2e-5)

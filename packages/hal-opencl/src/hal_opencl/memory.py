@@ -139,9 +139,10 @@ class DeviceMemory(Memory):
         block = self._pool.take(nbytes)
         buffer = DeviceBuffer(self.context, block, nbytes, self._pool.give)
         if block.uses:
-            buffer.before = block.uses
+            left = {lane: e for lane, e in block.uses.items() if e.number > lane.finished and not e.over}
+            buffer.before = left or None
             # They stay among its uses, in case that it is given up again before anything used it.
-            buffer.uses = block.uses = block.uses.copy()
+            buffer.uses = block.uses = left.copy()
         return buffer
 
     def wrap(self, view: memoryview) -> DeviceBuffer | None:

@@ -58,8 +58,9 @@ def lower_kernel(
     slots: Sequence[Slot],
     sources: Mapping[str, Source],
     settings: HardwareSettings,
+    backward: bool = False,
 ) -> LoweredKernel:
-    """Lower a kernel block whose refinements refer to `sources`."""
+    """Lower a kernel block whose refinements refer to `sources`; `backward` starts with the last group."""
     grid = _Grid(block, settings)
     group_size = _group_size(block)
     builder = Builder(_index_dtype(block, slots, grid.total, settings), settings.masks)
@@ -69,7 +70,7 @@ def lower_kernel(
         for name, s in sources.items()
         if s.slot in roots
     }
-    nest, finish = _prepare(builder, grid, group_size, block)
+    nest, finish = _prepare(builder, grid, group_size, block, backward)
     nest.block(block, Context({}, views))
     body = finish()
     order = _parameter_order(roots, nest.allocator.temps)
@@ -181,10 +182,11 @@ def _spread(total: int, limits: Sequence[int]) -> list[int]:
 class _Decoder:
     """Group numbers as index variables."""
 
-    def __init__(self, builder: Builder, nest: Nest, grid: _Grid) -> None:
+    def __init__(self, builder: Builder, nest: Nest, grid: _Grid, backward: bool) -> None:
         self.builder = builder
         self.nest = nest
         self.grid = grid
+        self.backward = backward
         self.numbers: dict[int, Affine] = {}
 
     def axis(self, axis: int) -> Affine:
@@ -194,6 +196,8 @@ class _Decoder:
         if axis not in self.numbers:
             value = self.nest.items.work_id(IdKind.GROUP, axis)
             high = self.grid.sizes[axis] - 1
+            if self.backward:
+                value = Binary("sub", self.builder.literal(high), value, self.builder.index_type)
             self.numbers[axis] = self.builder.index_variable(f"group{axis}", value, 0, high)
         return self.numbers[axis]
 
@@ -228,11 +232,11 @@ class _Decoder:
 
 
 def _prepare(
-    builder: Builder, grid: _Grid, group_size: tuple[int, int, int], block: stripe.Block
+    builder: Builder, grid: _Grid, group_size: tuple[int, int, int], block: stripe.Block, backward: bool
 ) -> tuple[Nest, _Finish]:
     """A nest whose grid indexes are decoded; call the second value for the finished body."""
     nest = Nest(builder, Allocator(builder, prod(group_size), grid.total, Affine()), group_size)
-    decoder = _Decoder(builder, nest, grid)
+    decoder = _Decoder(builder, nest, grid, backward)
     cond: Expr | None = None
     if prod(grid.sizes) > grid.total:
         cond = Compare("cmp_lt", builder.index(decoder.linear()), builder.literal(grid.total), BOOL)

@@ -21,6 +21,9 @@ from tile_opt.lowering.forms import linear
 from tile_opt.lowering.kernel import LoweredKernel, Slot, Source, lower_kernel
 from tile_opt.lowering.whole import whole_move
 
+CACHED = 2
+"""Of a buffer of at least so much less than the last cache, a part may be gone when the next kernel reads it."""
+
 
 def lower(program: stripe.Program, target: Target) -> KernelList:
     """Lower a program, scheduled or not, to semtree kernels and the steps that run them.
@@ -73,6 +76,8 @@ class _Lowering:
     launches: list[_Launch] = field(default_factory=list[_Launch])
     known: dict[object, tuple[int, LoweredKernel]] = field(default_factory=dict[object, tuple[int, LoweredKernel]])
     names: NameAllocator = field(default_factory=NameAllocator)
+    directions: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Whether the last kernel on a buffer began at its end."""
 
     def __post_init__(self) -> None:
         entry = self.program.entry
@@ -112,7 +117,7 @@ class _Lowering:
         if self._moved(kernel):
             return
         slots, sources = self._sources(kernel)
-        number, lowered = self._lowered(kernel, slots, sources)
+        number, lowered = self._lowered(kernel, slots, sources, self._backward(slots))
         if not lowered.function.body.body:
             return
         temps = [self._temporary(kernel, dtype, elements) for dtype, elements in lowered.temps]
@@ -155,14 +160,25 @@ class _Lowering:
         written = storage.kind in (BufferKind.OUTPUT, BufferKind.TEMP)
         return max(OUTPUT_ALIGN if written else 1, storage.type.dtype.bytes, self.target.settings.buffer_align)
 
+    def _backward(self, slots: Sequence[Slot]) -> bool:
+        """Whether a kernel begins where the last one on its largest buffer ended: that part is in the device's cache still."""
+        caches = self.target.machine.caches if self.target.settings.threads > 1 else ()
+        large = [s for s in slots if caches and s.type.extent * s.type.dtype.bytes * CACHED >= caches[-1].bytes]
+        if not large:
+            return False
+        largest = max(large, key=lambda s: (s.buffer in self.directions, s.type.extent * s.type.dtype.bytes))
+        backward = not self.directions.get(largest.buffer, True)
+        self.directions |= dict.fromkeys((s.buffer for s in large), backward)
+        return backward
+
     def _lowered(
-        self, kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, Source]
+        self, kernel: stripe.Block, slots: Sequence[Slot], sources: Mapping[str, Source], backward: bool
     ) -> tuple[int, LoweredKernel]:
-        key = _kernel_key(kernel, slots, sources)
+        key = _kernel_key(kernel, slots, sources), backward
         found = self.known.get(key)
         if found is None:
             name = self.names.fresh(kernel.name or "kernel")
-            lowered = lower_kernel(kernel, name, slots, sources, self.target.settings)
+            lowered = lower_kernel(kernel, name, slots, sources, self.target.settings, backward)
             found = self.known[key] = (len(self.kernels), lowered)
             if lowered.function.body.body:
                 cost = traffic(kernel, slots, sources, lowered.params)

@@ -82,7 +82,7 @@ class Online(Rewrite):
 
     name: ClassVar[str] = "online"
     units: int = 0
-    kept: int = 1 << 15
+    kept: int = 1 << 16
     chunk: int = 1 << 13
 
     def apply(self, program: Program) -> Program:

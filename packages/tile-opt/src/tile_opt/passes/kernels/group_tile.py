@@ -45,8 +45,10 @@ class GroupTile(SchedulingPass):
         shared = next((r for r in plan.reductions if r.across is Across.GROUPS), None)
         if shared is None:
             return Built(build_group_tiles(view, main, plan))
-        size = -(-view.ranges[shared.loop] // shared.ways)
-        parts = share_reduction(view, main, shared.loop, _even(size, plan, shared.loop))
+        size = _even(-(-view.ranges[shared.loop] // shared.ways), plan, shared.loop)
+        if size >= view.ranges[shared.loop]:
+            return Built(build_group_tiles(view, main, replace(plan, reductions=_serial(plan))))
+        parts = share_reduction(view, main, shared.loop, size)
         kernel = build_group_tiles(parts.partial, parts.main, _partial_plan(plan, parts))
         return Built(kernel, after=(parts.combine,), buffers=(parts.buffer,))
 
@@ -66,13 +68,17 @@ def _even(size: int, plan: Plan, loop: str) -> int:
     return -(-size // deep) * deep
 
 
+def _serial(plan: Plan) -> tuple[Reduction, ...]:
+    """What becomes of the reductions in one group."""
+    return tuple(Reduction(r.loop, Across.SERIAL) if r.across is Across.GROUPS else r for r in plan.reductions)
+
+
 def _partial_plan(plan: Plan, parts: SharedReduction) -> Plan:
     """The plan of the kernel of partial results: a group for each share."""
     grid, *rest = plan.levels
     first = Level(Bind.GRID, (Cover(parts.shares, 1), *grid.covers))
-    serial = (Reduction(r.loop, Across.SERIAL) if r.across is Across.GROUPS else r for r in plan.reductions)
     # What is stored is stored by the kernel behind: this one's results take the way that those would.
     known = {r.into for r in parts.partial.refs}
     stagings = tuple(s if s.operand in known else replace(s, operand=parts.buffer.into) for s in plan.stagings)
     edges = ((parts.shares, Edge.PEEL), *plan.edges)
-    return replace(plan, levels=(first, *rest), stagings=stagings, reductions=tuple(serial), edges=edges)
+    return replace(plan, levels=(first, *rest), stagings=stagings, reductions=_serial(plan), edges=edges)

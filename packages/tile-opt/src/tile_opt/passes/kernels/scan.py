@@ -38,11 +38,14 @@ from tile_opt.kernel.prefix import (
     taken_in,
 )
 from tile_opt.kernel.scan import Scan as Found
+from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.passes.base import Pass
 
 CHAINS = 16
 """Scans per core of a processor whose steps hide each other's latency."""
+COPIED = 4
+"""Scans whose rows are apart for one whose cells are neighbours, on a device with groups of items."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ class _Work:
     def __init__(self, options: Scan, settings: HardwareSettings, main: Block) -> None:
         self.serial = serial = settings.threads == 1
         self.block = options.block
-        self.least = 2 * options.block * (options.hand_off if serial else 1)
-        self.wanted = (CHAINS if serial else settings.threads) * settings.cores
+        self.hand_off = options.hand_off if serial else 1
+        self.chains = (CHAINS if serial else settings.threads) * settings.cores
         self.taken = {r.into for r in main.refs} | {r.into for k in main.body if isinstance(k, Block) for r in k.refs}
         self.names = {k.name for k in main.body if isinstance(k, Block)}
         self.buffers: list[Refinement] = []
@@ -93,8 +96,17 @@ class _Work:
 
     def _scanned(self, prefix: Prefix) -> list[KernelView]:
         """The kernels of a scan whose elements are ready."""
-        cut = prod(i.range for i in prefix.rows) < self.wanted and prefix.steps >= self.least
+        block = self._block(prefix)
+        cut = prod(i.range for i in prefix.rows) < self._wanted(prefix) and prefix.steps >= 2 * block * self.hand_off
         return self._blocked(prefix) if cut else [self._whole(prefix)]
+
+    def _wanted(self, prefix: Prefix) -> int:
+        """Scans that keep the device busy; those along memory are copied by several items each."""
+        return self.chains if self.serial or not _is_along(prefix) else self.chains // COPIED
+
+    def _block(self, prefix: Prefix) -> int:
+        """Elements of a block; an item by itself is better off with a short one."""
+        return max(2, self.block if self.serial or _is_along(prefix) else self.block // COPIED)
 
     def _kept(self, prefix: Prefix) -> Prefix:
         """The cells are in main: other kernels may have to finish them."""
@@ -182,10 +194,10 @@ class _Work:
         return [*kernels, self._behind(prefix, ends, known)] if more or prefix.rest else kernels
 
     def _wanted_block(self, prefix: Prefix) -> int:
-        """Shorter blocks where many items would have nothing to do, unless the blocks themselves are a long chain then."""
-        blocks = -(-prefix.steps // self.block)
-        idle = 2 * prod(i.range for i in prefix.rows) * blocks < self.wanted
-        return self.block // 2 if idle and not self.serial and 2 * blocks <= self.block else self.block
+        """Shorter blocks where many items would have nothing to do."""
+        block = self._block(prefix)
+        idle = 2 * prod(i.range for i in prefix.rows) * -(-prefix.steps // block) < self._wanted(prefix)
+        return max(2, block // 2) if idle and not self.serial else block
 
     def _totals(self, prefix: Prefix, totals: Refinement, block: Index, size: int) -> KernelView:
         """The aggregate of each block."""
@@ -230,6 +242,11 @@ class _Work:
         start = [*_ahead(prefix, use, prefix.rows), taken_in(prefix, use, last, prefix.rows)] if cells_behind else []
         kernel = self._made(prefix, "behind", [*start, *cells_behind, *prefix.rest], ends)
         return replace(kernel, allocs=(*kernel.allocs, carry)) if cells_behind else kernel
+
+
+def _is_along(prefix: Prefix) -> bool:
+    """Cells of a scan are neighbours in memory."""
+    return abs(flat_stride(prefix.view, prefix.out, prefix.scan.cell.name)) == 1
 
 
 def _ahead(prefix: Prefix, carry: Use, rows: Loops) -> list[Stage]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
-from tile_opt.kernel.view import KernelView
+from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.widen import widen
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
@@ -339,13 +340,29 @@ class _Chooser:
         items = prod(s.items for s in (*own, *shared))
         fits = elements * self._words() <= (KEPT if items <= KEEPING else keep)
         group = [*own, *shared] if self.along in {s.loop for s in own} else [*shared, *own]
-        grid = Level(Bind.GRID, tuple(Cover(s.loop, s.span) for s in (*reversed(shared), *reversed(own))))
+        order = (*sorted(shared[::-1], key=lambda s: -self._reach(s.loop)), *reversed(own))
+        grid = Level(Bind.GRID, tuple(Cover(s.loop, s.span) for s in order))
         group_level = Level(Bind.GROUP, tuple(Cover(s.loop, s.steps * s.lanes, s.lanes) for s in reversed(group)))
         inner = self._inner(own, shared, bool(kept) and fits)
         vector = [Level(Bind.VECTOR, (Cover(s.loop, 1),), lanes=s.lanes) for s in (*own, *shared) if s.lanes > 1]
         stagings = tuple(Staging(b, 1, "REG", scope=Scope.THREAD) for b in kept) if fits else ()
         reductions = tuple(_reduction(s) for s in own if s.items * s.lanes > 1 and self.facts.reduces(s.loop))
         return Plan((grid, group_level, *inner, *vector), stagings, reductions, reason=reason)
+
+    def _reach(self, loop: str) -> int:
+        """Elements between neighbouring iterations, in the largest operand: groups follow one another as it lies in memory."""
+        return abs(self.facts.stride(self._largest, loop))
+
+    @cached_property
+    def _largest(self) -> Use:
+        """The access to most of the memory; of equal ones the first that reads."""
+        facts = self.facts
+
+        def size(pair: tuple[Stage, Use]) -> tuple[int, bool]:
+            moved = {n for f in pair[1].forms for n in f.names} & facts.loops.keys()
+            return prod(map(facts.extent, moved)) * facts.bytes(pair[1]), pair[1].reads
+
+        return max(facts.accesses, key=size)[1]
 
     def _inner(self, own: list[Share], shared: list[Share], static: bool) -> list[Level]:
         """What an item does one after the other: straight-line code where it is little, or must stay in registers."""

@@ -13,11 +13,11 @@ from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 
-ROWS = 32
+ROWS = 16
 """Rows of a group, an item each."""
-ITEMS_EACH = 4
+ITEMS_EACH = 8
 """Items for each row: all of them copy."""
-CELLS = (64, 32)
+CELLS = (128, 64, 32)
 """Cells of a row that a group takes at once."""
 
 
@@ -31,7 +31,7 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     width = sum(view.type_of(u.buffer).dtype.bytes for u in uses)
     for cells in CELLS:
         if ROWS * (cells + 4) * width <= target.settings.max_mem:
-            yield _plan(view, scan, uses, row, cells)
+            yield _plan(view, scan, uses, row, cells, min(ITEMS_EACH, target.settings.threads // ROWS))
 
 
 def _scan(view: KernelView) -> Stage | None:
@@ -58,7 +58,7 @@ def _along(view: KernelView, scan: Stage) -> tuple[Use, ...]:
     return tuple(moving) if once and apart and all(flat_stride(view, u, loop) == 1 for u in moving) else ()
 
 
-def _plan(view: KernelView, scan: Stage, uses: tuple[Use, ...], row: str, cells: int) -> Plan:
+def _plan(view: KernelView, scan: Stage, uses: tuple[Use, ...], row: str, cells: int, each: int) -> Plan:
     loop = scan.loops[0].name
     grid = Level(Bind.GRID, tuple(Cover(i.name, ROWS if i.name == row else 1) for i in view.loops))
     group = Level(Bind.GROUP, (Cover(row, 1),))
@@ -68,4 +68,4 @@ def _plan(view: KernelView, scan: Stage, uses: tuple[Use, ...], row: str, cells:
         for u in uses
     )
     reason = f"{ROWS} rows side by side, {cells} cells at a time through local memory"
-    return Plan((grid, group, serial), stagings, (Reduction(loop, Across.SCAN, ITEMS_EACH),), reason=reason)
+    return Plan((grid, group, serial), stagings, (Reduction(loop, Across.SCAN, each),), reason=reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from tile_ir.stripe.nodes import Bind, Scope
@@ -14,10 +15,13 @@ from tile_opt.kernel.view import KernelView, Use
 from tile_opt.kernel.work import is_elementwise
 from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space.facts import Facts
+from tile_opt.plan.steps.group_transpose import Turn
 
 PIECE = 64
 """Neighbouring elements that a group takes on each side."""
 PIECE_BYTES = 128
+PADS = (1, 2, 3, 4, 6)
+"""Elements between the rows of a tile: those under which lanes meet least in the banks of local memory."""
 TILE = 4096
 """Elements of a group's tile."""
 WORTH = 1 << 12
@@ -60,7 +64,19 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     for order in (store, read):
         _extend(view, tile, order, piece)
     _enlarge(view, tile, (along, read[0]), min(TILE, target.settings.max_mem // (2 * width * len(uses))))
-    yield _plan(view, tile, (read, store), facts, target)
+    made = _plan(view, tile, (read, store), facts, target)
+    yield min((_padded(made, pad) for pad in PADS), key=lambda plan: _cycles(view, plan, target))
+
+
+def _padded(plan: Plan, pad: int) -> Plan:
+    return replace(plan, stagings=tuple(replace(s, pad=pad) for s in plan.stagings))
+
+
+def _cycles(view: KernelView, plan: Plan, target: Target) -> int:
+    """What the lanes of a sub-group wait for the banks of local memory."""
+    occupancy = target.machine.occupancy
+    lanes = occupancy.subgroup if occupancy else 1
+    return Turn(view, plan, 4 * target.settings.vec_size).cycles(lanes)
 
 
 def _order(view: KernelView, use: Use) -> list[str]:
@@ -107,10 +123,7 @@ def _plan(
     found = transposed(view)
     buffers = dict.fromkeys(u.buffer for u in found[1]) if found else ()
     inner = tuple(reversed(read[: read.index(store[0])]))
-    stagings = tuple(
-        Staging(b, 0, "LOCAL", order=inner, scope=Scope.GROUP, pad=max(1, 4 // view.type_of(b).dtype.bytes))
-        for b in buffers
-    )
+    stagings = tuple(Staging(b, 0, "LOCAL", order=inner, scope=Scope.GROUP) for b in buffers)
     return Plan(
         tuple(levels), stagings, reason=f"a tile of {' x '.join(map(str, tile.values()))} goes through local memory"
     )

@@ -1,4 +1,7 @@
-"""What several stages make of one cell stays in a register until the last of them is done, and is stored once."""
+"""What several stages make of one cell stays in a register until the last of them is done, and is stored once.
+
+So does what one item would store and others read: they make it for themselves.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,17 @@ def _first_users(view: KernelView, buffer: str) -> Users:
 
 
 def _is_worth(view: KernelView, buffer: str, users: Users) -> bool:
-    """The first stage sets every cell, others change it; a buffer of the kernel's own is then read at other cells."""
-    if sum(u.writes for _, _, u in users) < 2:
+    """The first stage sets every cell, others change it; a buffer of the kernel's own is then read at other cells.
+
+    Or others read the one cell of memory that it sets.
+    """
+    if not users:
         return False
     _, start, first = users[0]
     own = _own(start, first)
+    shown = len(users) > 1 and not start.loops and not view.is_local(buffer) and any(s.loops for s in view.stages)
+    if sum(u.writes for _, _, u in users) < 2 and not shown:
+        return False
     sets = (
         first.dir is Direction.OUT
         and first.agg in (None, Aggregation.ASSIGN)

@@ -8,7 +8,9 @@ the items of each loop are a run of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
+from math import prod
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -16,6 +18,7 @@ from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Load, Re
 
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.plan.banks import BANK_BYTES, bank_conflicts
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.digits import split
 from tile_opt.plan.steps.parts import inner_and_edges, item_kernel
@@ -94,16 +97,53 @@ class Turn:
         self.walk = Walk(tuple((n, counts[n]) for n in reversed(named)), lanes, self.tile)
         self.taken = {r.into for r in view.refs}
 
+    @cached_property
+    def _uses(self) -> list[Use]:
+        return [u for s in self.view.stages for u in s.uses if u.buffer in self.staged]
+
+    @cached_property
+    def _walks(self) -> dict[tuple[Affine, ...], Walk]:
+        """How each operand is copied."""
+        return {u.forms: copy_walk(self.view, u, self.tile, self._total, self.most) for u in self._uses}
+
+    @cached_property
+    def _total(self) -> int:
+        return prod(count for _, count in self.walk.items)
+
+    @cached_property
+    def _fields(self) -> list[int]:
+        return _fields([self.walk.items, *(w.items for w in self._walks.values())], self._total)
+
+    def cycles(self, lanes: int) -> int:
+        """What `lanes` neighbouring items wait for the banks of local memory."""
+        return sum(self._cycles(u, min(lanes, self._total)) for u in self._uses)
+
+    def _cycles(self, use: Use, lanes: int) -> int:
+        walk = self._walks[use.forms]
+        type = self._tile(use, self.staged[use.buffer], walk).type
+        width, found = type.dtype.bytes, 0
+        for each, name in ((walk, "c"), (self.walk, "s")):
+            within, _ = self._at(each, name, self._fields)
+            flat = sum((within[n] * step for n, step in zip(self.tile, type.strides, strict=True)), Affine())
+            at = [flat.evaluate(self._item(flat.names, lane)) * width for lane in range(lanes)]
+            side_by_side = flat.coefficient(f"{name}_v") == 1
+            wide = each.lanes[1] * width if side_by_side and not any(a % (each.lanes[1] * width) for a in at) else width
+            accesses = prod(self.tile.values()) * width // (self._total * wide)
+            found += accesses * max(1, wide // BANK_BYTES) * bank_conflicts(at, max(BANK_BYTES, wide))
+        return found
+
+    def _item(self, names: tuple[str, ...], number: int) -> dict[str, int]:
+        """The fields of an item's number; 0 for every other name."""
+        values = dict.fromkeys(names, 0)
+        for k, size in enumerate(self._fields):
+            values[f"item{k}"], number = number % size, number // size
+        return values
+
     def build(self) -> Block:
         """The scheduled kernel."""
-        uses = [(s, u) for s in self.view.stages for u in s.uses if u.buffer in self.staged]
-        total = 1
-        for _, count in self.walk.items:
-            total *= count
-        walks = {u.forms: copy_walk(self.view, u, self.tile, total, self.most) for _, u in uses}
-        fields = _fields([self.walk.items, *(w.items for w in walks.values())], total)
-        tiles = {u.forms: self._tile(u, self.staged[u.buffer], walks[u.forms]) for _, u in uses}
-        first = {u.forms: u for _, u in reversed(uses)}
+        uses, walks, fields = self._uses, self._walks, self._fields
+        tiles = {u.forms: self._tile(u, self.staged[u.buffer], walks[u.forms]) for u in uses}
+        first = {u.forms: u for u in reversed(uses)}
         parts: list[Node] = [self._copy(u, tiles[f], walks[f], fields) for f, u in first.items()]
         parts.append(Sync())
         parts += [self._turned(s, tiles, fields) for s in self.view.stages]

@@ -92,6 +92,7 @@ class Spread:
     def build(self) -> Block:
         """The scheduled kernel; ValueError for a plan that cannot be built."""
         self._check_tails()
+        self._check_apart()
         parts, more = self._all_parts()
         allocs = (*(h.alloc for h in self.homes.values()), *more)
         shared = [h.alloc for h in self.homes.values() if h.shared]
@@ -101,6 +102,22 @@ class Spread:
             parts += self._tails()
         versions = inner_and_edges(parts, (*self.grid, *self.items), {i.name for i in self.grid})
         return item_kernel(self.view, self.grid, self.items, versions, allocs)
+
+    def _check_apart(self) -> None:
+        """What an item stores to memory no other item of its group reads: nothing makes it wait for that."""
+        spread = {n for n in self.own if self.spread(n)}
+        for buffer in self.view.writes() - self.homes.keys():
+            uses = [u for s in self.view.stages for u in s.uses if u.buffer == buffer]
+            moved = {n for f in uses[0].forms for n in f.names}
+            if (
+                spread
+                and len(uses) > 1
+                and any(u.reads for u in uses)
+                and (spread - moved or {u.forms for u in uses} != {uses[0].forms})
+            ):
+                raise ValueError(
+                    f"items share {sorted(spread)[0]!r}: each would read what another one stores to {buffer!r}"
+                )
 
     def _all_parts(self) -> tuple[list[Node], list[Refinement]]:
         parts: list[Node] = []
