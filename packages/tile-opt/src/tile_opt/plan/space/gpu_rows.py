@@ -340,7 +340,7 @@ class _Chooser:
         items = prod(s.items for s in (*own, *shared))
         fits = elements * self._words() <= (KEPT if items <= KEEPING else keep)
         group = [*own, *shared] if self.along in {s.loop for s in own} else [*shared, *own]
-        order = (*sorted(shared[::-1], key=lambda s: -self._reach(s.loop)), *reversed(own))
+        order = (*sorted(shared, key=lambda s: (-self._reach(s.loop), -shared.index(s))), *reversed(own))
         grid = Level(Bind.GRID, tuple(Cover(s.loop, s.span) for s in order))
         group_level = Level(Bind.GROUP, tuple(Cover(s.loop, s.steps * s.lanes, s.lanes) for s in reversed(group)))
         inner = self._inner(own, shared, bool(kept) and fits)
