@@ -8,12 +8,15 @@ sources joins every session, the conformance matrix included, by itself.
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import tomllib
-from functools import cache, partial
+from collections.abc import Callable
+from functools import cache, partial, wraps
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "build" / "wheels"
@@ -59,6 +62,25 @@ nox.options.sessions = ["lint", "types", "tests", "conformance", "integration"]
 
 
 # --- installing from wheels --------------------------------------------------------------------------
+
+
+def repeatable(work: Callable[..., None]) -> Callable[..., None]:
+    """A session that says, when one of its commands fails, what repeats it."""
+
+    @wraps(work)
+    def run(session: nox.Session, *arguments: str, **named: str) -> None:
+        try:
+            work(session, *arguments, **named)
+        except CommandFailed:
+            session.warn(f"to repeat it: {repeating(session.name, session.posargs)}")
+            raise
+
+    return run
+
+
+def repeating(name: str, arguments: list[str]) -> str:
+    """The command line that runs a session again."""
+    return shlex.join(["python3", "dev.py", name, *arguments])
 
 
 def install(session: nox.Session, *packages: str, tools: tuple[str, ...] = TOOLS) -> None:
@@ -129,6 +151,7 @@ def _install_everything(session: nox.Session, *tools: str) -> None:
 
 
 @nox.session
+@repeatable
 def lint(session: nox.Session) -> None:
     """Ruff over everything: its rules, and its format."""
     session.install("-q", "ruff>=0.6")
@@ -137,6 +160,7 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+@repeatable
 def types(session: nox.Session) -> None:
     """Pyright in strict mode over every package."""
     session.install("-q", "pyright[nodejs]", *TYPED, *TOOLS)
@@ -145,6 +169,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 @nox.parametrize("package", [nox.param(p, id=p) for p in FOLDERS])
+@repeatable
 def tests(session: nox.Session, package: str) -> None:
     """One package's own tests, with only its own needs installed."""
     folder = FOLDERS[package] / "tests"
@@ -158,6 +183,7 @@ def tests(session: nox.Session, package: str) -> None:
 
 @nox.session
 @nox.parametrize("backend", [nox.param(b, id=b) for b in BACKENDS])
+@repeatable
 def conformance(session: nox.Session, backend: str) -> None:
     """The shared conformance suite on one backend; reports go to build/conformance."""
     package = SOURCES.get(backend, f"hal-{backend}")
@@ -238,6 +264,7 @@ def _has_devices(session: nox.Session, backend: str) -> bool:
 
 
 @nox.session
+@repeatable
 def integration(session: nox.Session) -> None:
     """The whole stack, on every installed backend."""
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
@@ -249,6 +276,7 @@ def integration(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+@repeatable
 def demo(session: nox.Session) -> None:
     """The main job: the seeds' convolution, the tutorial and an image pipeline on the default device."""
     install(session, "tile-runtime", tools=("pillow>=10",))
@@ -257,6 +285,7 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+@repeatable
 def bench(session: nox.Session) -> None:
     """Ratios against NumPy, PyTorch, ONNX Runtime and Numba on drawn shapes, interleaved; for a quiet machine."""
     _install_everything(session, *BENCH_PEERS)
@@ -264,6 +293,7 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+@repeatable
 def support(session: nox.Session) -> None:
     """docs/support.md from the reports of `conformance`; devices that have none keep their lines."""
     install(session, "tile-hal[conformance]")
@@ -272,6 +302,7 @@ def support(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+@repeatable
 def nightly(session: nox.Session) -> None:
     """What a day has time for: the long versions, and every property on examples that no run drew before."""
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")

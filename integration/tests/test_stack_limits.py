@@ -65,8 +65,8 @@ import numpy as np
 import tile_runtime as tile
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-lines = "".join(f"B{k + 1} = tanh(B{k} + {k}); C{k + 1}[i, j : N, N] = +(B{k + 1}[i, k] * B0[k, j]);" for k in range(2000))
-text = "function (B0[N, N]) -> (C2000) {" + lines + "}"
+lines = "".join(f"B{k + 1} = tanh(B{k} + {k}); C{k + 1}[i, j : N, N] = +(B{k + 1}[i, k] * B0[k, j]);" for k in range(500))
+text = "function (B0[N, N]) -> (C500) {" + lines + "}"
 function = tile.Function(text)
 
 def interrupt():
@@ -89,3 +89,34 @@ def test_an_interrupt_ends_compiling_and_the_next_call_works() -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, check=False)
     assert (done.returncode, done.stdout) == (0, "interrupted\n[1.0, 1.0]\n"), done.stderr[-2000:]
+
+
+ONE_GROUP = """
+import os, signal, sys, threading, time
+sys.path.insert(0, {folder!r})
+import numpy as np
+import tile_runtime as tile
+from test_stack_limits import ROW, fractions
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+function = tile.Function(fractions(400))
+
+def interrupt():
+    while not any(t.name == "hal-llvm-long" for t in threading.enumerate()):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    function(ROW, device="llvm")
+    print("complete")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_ends_a_group_that_would_run_for_many_minutes() -> None:
+    env = {**os.environ, "TILE_CACHE": "off", "TILE_LONG_KERNELS": "1"}
+    command = [sys.executable, "-c", ONE_GROUP.format(folder=os.path.dirname(__file__))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, check=False)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr[-2000:]

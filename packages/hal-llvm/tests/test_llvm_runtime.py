@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hal_llvm import pool
-from hal_llvm.compiler import machine_for
+from hal_llvm.compiler import LlvmLibrary, machine_for
 from hal_llvm.cpu import cgroup_quota, thread_count
 from hal_llvm.emit.module import emit_modules
 from hal_llvm.objects import object_files
@@ -380,14 +380,18 @@ def test_fork_while_other_threads_compile_and_run() -> None:
 def test_interrupt_is_raised_when_a_short_kernel_is_complete() -> None:
     done = run_script("""
         signal.signal(signal.SIGINT, signal.default_int_handler)  # background shells ignore it
-        long, b, yy, xx = t.ready(device, t.doubling(640000, 64, t.BIG, 4000))
-        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        start = time.perf_counter()
+        long, b, yy, xx = t.ready(device, t.doubling(640000, 64, t.BIG, 900))
+
+        def interrupt():
+            while not yy.any():
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)  # in the kernel, or after it
+
+        threading.Thread(target=interrupt).start()
         try:
             long.run(b)
-            while time.perf_counter() < start + 5:
-                pass
-            print('no interrupt')
+            while True:
+                time.sleep(0.01)
         except KeyboardInterrupt:
             print('interrupted', (yy == 2 * xx).all())
         assert good()
@@ -415,6 +419,36 @@ def test_a_long_kernel_ends_between_its_groups_when_it_is_interrupted(threads: s
         assert good()
     """, TILE_NUM_THREADS=threads)  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "interrupted False\n"), done.stderr
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_a_long_group_ends_when_it_is_interrupted(threads: str) -> None:
+    done = run_script("""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        long, b, yy, xx = t.ready(device, t.doubling(64000, 1, 1, 10**8))  # an hour or more, which its flops do not tell
+        assert long.library.polls == (True,)
+
+        def interrupt():
+            while not yy.any():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        try:
+            long.run(b)
+            print('complete')
+        except KeyboardInterrupt:
+            print('interrupted')
+        assert good()
+    """, TILE_NUM_THREADS=threads)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
+def test_libraries_from_bytes_know_their_long_groups(device: Any) -> None:
+    library = device.compiler.build(KernelList((doubling(64, 1, 1, 10**8), doubling(64, 1, 1)), (), (), device.target))
+    assert isinstance(library, LlvmLibrary)
+    again = device.compiler.load(library.kernels, library.serialize())
+    assert isinstance(again, LlvmLibrary) and again.polls == library.polls == (True, False)
 
 
 def test_thread_count_follows_the_setting() -> None:

@@ -13,9 +13,13 @@ import numpy as np
 import pytest
 from tile_hal import host_memory
 from tile_hal.host import HostMemory
-from tile_hal.recycling import LARGE, Recycler
+from tile_hal.recycling import ALIGNMENT, LARGE, Recycler
 
 SIZE = 2 * LARGE
+
+
+def taken(recycler: Recycler, nbytes: int) -> Any:
+    return recycler.array((nbytes,), np.uint8, nbytes)
 
 
 def address(array: Any) -> int:
@@ -24,31 +28,42 @@ def address(array: Any) -> int:
 
 def test_what_is_given_up_is_used_again() -> None:
     recycler = Recycler(4 * SIZE)
-    first = recycler.block(SIZE)
+    first = taken(recycler, SIZE)
     where = address(first)
     del first
     assert recycler.kept == SIZE
-    other, again = recycler.block(SIZE // 2), recycler.block(SIZE)
+    other, again = taken(recycler, SIZE // 2), taken(recycler, SIZE)
     assert address(again) == where and other.nbytes == SIZE // 2 and recycler.kept == 0
+
+
+def test_a_copy_of_what_is_lent_is_an_array_like_any_other() -> None:
+    recycler = Recycler(4 * SIZE)
+    array = taken(recycler, SIZE)
+    assert type(array) is np.ndarray and array.base is not None and array.flags.writeable
+    copy = array.base.copy()
+    del array
+    assert recycler.kept == SIZE
+    del copy
+    assert recycler.kept == SIZE
 
 
 def test_a_view_keeps_its_block() -> None:
     recycler = Recycler(4 * SIZE)
-    part = recycler.block(SIZE)[5:21].view(np.float32).reshape(2, 2).T
+    part = taken(recycler, SIZE)[5:21].view(np.float32).reshape(2, 2).T
     assert recycler.kept == 0
     part[:] = 7
-    assert not np.may_share_memory(recycler.block(SIZE), part) and (part == 7).all()
+    assert not np.may_share_memory(taken(recycler, SIZE), part) and (part == 7).all()
     del part
     assert recycler.kept == 2 * SIZE
 
 
 def test_no_more_than_agreed_is_kept() -> None:
     recycler = Recycler(3 * SIZE)
-    blocks = [recycler.block(SIZE + k) for k in range(5)]
+    blocks = [taken(recycler, SIZE + k) for k in range(5)]
     while blocks:
         del blocks[0]
     assert recycler.kept == 2 * SIZE + 4 + 3
-    assert recycler.block(4 * SIZE).nbytes == 4 * SIZE
+    assert taken(recycler, 4 * SIZE).nbytes == 4 * SIZE
     assert recycler.kept == 2 * SIZE + 4 + 3
     recycler.clear()
     assert recycler.kept == 0
@@ -56,29 +71,30 @@ def test_no_more_than_agreed_is_kept() -> None:
 
 def test_what_waits_is_given_back_before_memory_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
     recycler = Recycler(4 * SIZE)
-    recycler.block(SIZE)
+    taken(recycler, SIZE)
     real, asked = np.empty, list[int]()
 
     def tight(nbytes: int, dtype: Any) -> Any:
-        asked.append(nbytes)
+        asked.append(nbytes - ALIGNMENT)
         if recycler.kept:
             raise MemoryError
         return real(nbytes, dtype)
 
     monkeypatch.setattr(np, "empty", tight)
-    assert recycler.block(SIZE + 1).nbytes == SIZE + 1
+    assert taken(recycler, SIZE + 1).nbytes == SIZE + 1
     assert asked == [SIZE + 1] * 2
 
 
 def test_the_collector_may_give_blocks_up_at_any_time() -> None:
     """Also while the lock is held: the block is let go then."""
     recycler = Recycler(4 * SIZE)
-    cycle: list[Any] = [recycler.block(SIZE)]
+    gc.collect()  # so that it does not run by itself in a moment
+    cycle: list[Any] = [taken(recycler, SIZE)]
     cycle.append(cycle)
     del cycle
     with recycler._lock:
         gc.collect()
-    assert recycler.kept == 0 and recycler.block(SIZE).nbytes == SIZE
+    assert recycler.kept == 0 and taken(recycler, SIZE).nbytes == SIZE
 
 
 def test_no_block_is_in_use_twice() -> None:
@@ -92,7 +108,7 @@ def test_no_block_is_in_use_twice() -> None:
                 mark, block = held.pop(rng.randrange(len(held)))
                 assert (block[:: LARGE // 8] == mark).all()
             else:
-                mark, block = (seed * 7 + step) % 251, recycler.block(LARGE + 64 * rng.randrange(3))
+                mark, block = (seed * 7 + step) % 251, taken(recycler, LARGE + 64 * rng.randrange(3))
                 block[:: LARGE // 8] = mark
                 held.append((mark, block))
             del held[:-5]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hal_llvm.emit.code import Machine
     from hal_llvm.emit.module import Emitted
 
-_MAGIC = b"tile-llvm 2\n"
+_MAGIC = b"tile-llvm 3\n"
 
 
 def machine_for(processor: binding.Processor) -> Machine:
@@ -44,11 +44,18 @@ class LlvmLibrary(Library):
     """Loaded machine code of a kernel list."""
 
     def __init__(
-        self, kernels: KernelList, processor: binding.Processor, objects: Sequence[bytes], scratch: tuple[int, ...]
+        self,
+        kernels: KernelList,
+        processor: binding.Processor,
+        objects: Sequence[bytes],
+        scratch: tuple[int, ...],
+        polls: tuple[bool, ...],
     ) -> None:
         self.kernels = kernels
         self.scratch = scratch
         """Scratch bytes per thread, for each kernel."""
+        self.polls = polls
+        """For each kernel whether it has loops so long that they ask whether to stop."""
         self._processor = processor
         self._objects = tuple(objects)
         symbols = [name for n in range(len(kernels.kernels)) for name in (f"kernel{n}", f"kernel{n}.all")]
@@ -60,6 +67,7 @@ class LlvmLibrary(Library):
             "fingerprint": fingerprint(self._processor),
             "kernels": len(self.kernels.kernels),
             "scratch": self.scratch,
+            "polls": self.polls,
             "objects": [len(o) for o in self._objects],
             "sha256": hashlib.sha256(code).hexdigest(),
         }
@@ -113,19 +121,20 @@ class LlvmCompiler(Compiler):
     def build(self, kernels: KernelList) -> LlvmLibrary:
         from hal_llvm.objects import object_files
 
-        scratch: list[int] = []
+        emitted: list[Emitted] = []
         try:
             with uncollected():
-                objects = object_files(self._sources(kernels, scratch), self.processor, self.threads)
+                objects = object_files(self._sources(kernels, emitted), self.processor, self.threads)
         except RuntimeError as problem:
             raise device_error(Code.BUILD, f"LLVM does not accept the kernels: {problem}") from problem
-        return LlvmLibrary(kernels, self.processor, objects, tuple(scratch))
+        scratch = tuple(n for module in emitted for n in module.scratch)
+        return LlvmLibrary(kernels, self.processor, objects, scratch, tuple(p for m in emitted for p in m.polls))
 
-    def _sources(self, kernels: KernelList, scratch: list[int]) -> Iterator[str]:
-        """IR of each module; each adds its kernels' scratch bytes to `scratch`."""
-        for emitted in self._emit(kernels):
-            scratch += emitted.scratch
-            yield emitted.text
+    def _sources(self, kernels: KernelList, emitted: list[Emitted]) -> Iterator[str]:
+        """IR of each module, which goes into `emitted` too."""
+        for module in self._emit(kernels):
+            emitted.append(module)
+            yield module.text
 
     def _emit(self, kernels: KernelList) -> Iterator[Emitted]:
         from hal_llvm.emit.module import emit_modules
@@ -152,16 +161,17 @@ class LlvmCompiler(Compiler):
             header = json.loads(head)
             right = header["sha256"] == hashlib.sha256(code).hexdigest()
             scratch = tuple(int(n) for n in header["scratch"])
+            polls = tuple(bool(p) for p in header["polls"])
             ends = [0, *accumulate(int(n) for n in header["objects"])]
         except (ValueError, KeyError, TypeError) as problem:
             raise ValueError("the compiled kernels are damaged") from problem
-        if not right or len(scratch) != len(outline.kernels):
+        if not right or not len(scratch) == len(polls) == len(outline.kernels):
             raise ValueError("the compiled kernels are damaged or belong to other kernels")
         if header.get("fingerprint") != self.fingerprint:
             raise ValueError("the kernels were compiled by another version or for another processor")
         try:
             objects = [code[start:stop] for start, stop in pairwise(ends)]
-            return LlvmLibrary(outline, self.processor, objects, scratch)
+            return LlvmLibrary(outline, self.processor, objects, scratch, polls)
         except RuntimeError as problem:
             raise ValueError(f"the compiled kernels cannot be loaded: {problem}") from problem
 

@@ -33,7 +33,8 @@ CHUNK_SECONDS = 4e-6
 LONG_SECONDS = 0.1
 """Kernels estimated above this can be interrupted: the main thread, which alone hears Ctrl-C, has another one run them."""
 LONG_CHUNK_SECONDS = 0.02
-"""Most work in a chunk of theirs, unless a group has more: nobody takes another one once they are interrupted."""
+"""Most work in a chunk of theirs, unless a group has more: nobody takes another one once they are interrupted. The loops of
+long groups ask on the way (`emit.polling`)."""
 _FLOPS, _BYTES = 20e9, 10e9
 """One thread's pessimistic speed."""
 
@@ -78,12 +79,15 @@ class LlvmKernel(Kernel):
         self._scratch = library.scratch[index]
         self._total = math.prod(info.groups)
         self._seconds = estimated_seconds(info)
+        if library.polls[index]:
+            self._seconds = max(self._seconds, 2 * LONG_SECONDS)
         kind = ctypes.PYFUNCTYPE if self._seconds < HOLD_SECONDS else ctypes.CFUNCTYPE
         self._whole = library.code.addresses[f"kernel{index}.all"]
         self._all: Callable[[int], None] = kind(None, ctypes.c_void_p)(self._whole)
-        self._long = LONG_SECONDS < self._seconds < math.inf and self._total > 1 and pool.NATIVE
+        divided = self._total > 1 or library.polls[index]
+        self._long = LONG_SECONDS < self._seconds < math.inf and divided and pool.NATIVE
         alone = pool.current().threads == 1 and not self._long
-        self._inline = self._total <= 1 or self._seconds < INLINE_SECONDS or alone
+        self._inline = not self._long and (self._total <= 1 or self._seconds < INLINE_SECONDS or alone)
         self._free: list[_Job] = []
 
     def run(self, params: Sequence[Buffer], dependencies: Sequence[Event] = (), *, profile: bool = False) -> Event:
@@ -177,7 +181,7 @@ class LlvmKernel(Kernel):
 
 
 def _run_interruptibly(job: _Job) -> None:
-    """Run a job on the pool; an interrupt comes through at once, when the chunks in hand are complete."""
+    """Run a job on the pool; an interrupt comes through when the chunks in hand are complete, or their loops have asked."""
     done = threading.Event()
 
     def work() -> None:

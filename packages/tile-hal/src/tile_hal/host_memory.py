@@ -17,15 +17,12 @@ from tile_ir import forking
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
 from tile_hal.interfaces import Buffer, Event, Memory
-from tile_hal.recycling import LARGE, Recycler
+from tile_hal.recycling import ALIGNMENT, LARGE, Recycler
 
 KEPT_SHARE, MOST_KEPT = 1 / 32, 1 << 30
 """What may wait for its next use: a share of the memory that there is for us, and bytes."""
 MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where Linux says what a container may use."""
-ALIGNMENT = 64
-"""Bytes: a cache line and the widest vector register, the alignment every allocation has."""
-
 
 _first_byte = ctypes.c_char.from_buffer
 
@@ -114,14 +111,22 @@ class HostMemory(Memory):
         if nbytes < 0:
             raise device_error(Code.MEMORY, f"cannot allocate {nbytes} bytes")
         try:
-            size = nbytes + ALIGNMENT
-            raw = _recycler().block(size) if nbytes >= LARGE else np.empty(size, np.uint8)
+            if nbytes >= LARGE:
+                return HostBuffer(_recycler().array((nbytes,), np.uint8, nbytes))
+            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
         except (MemoryError, ValueError, OverflowError) as problem:
             raise device_error(Code.MEMORY, f"host memory is out: {nbytes} bytes were asked for") from problem
         base = _address(raw, raw.data)
         start = -base % ALIGNMENT
         # NumPy does not tell the address of an empty array, so it is passed on.
         return HostBuffer(raw[start : start + nbytes], base + start)
+
+    def array(self, shape: tuple[int, ...], dtype: npt.DTypeLike, nbytes: int) -> npt.NDArray[Any]:
+        """An array of `nbytes` bytes of any content, in memory that others gave up where there is some."""
+        try:
+            return _recycler().array(shape, dtype, nbytes)
+        except (MemoryError, ValueError, OverflowError) as problem:
+            raise device_error(Code.MEMORY, f"host memory is out: {nbytes} bytes were asked for") from problem
 
     def wrap(self, view: memoryview) -> HostBuffer | None:
         """A buffer over `view`'s own bytes; None when they are not C-contiguous or not aligned to their element."""

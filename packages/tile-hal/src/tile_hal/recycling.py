@@ -6,83 +6,124 @@ write it. What is kept is bounded, and the block that was given up first goes fi
 
 from __future__ import annotations
 
-import weakref
+import ctypes
 from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from tile_ir import forking
 
-Bytes = npt.NDArray[np.uint8]
+Array = np.ndarray[Any, np.dtype[Any]]
 
-LARGE = 1 << 20
+ALIGNMENT = 64
+"""Bytes: a cache line and the widest vector register, the alignment every block has."""
+LARGE = 1 << 18
 """Bytes from which on a block is kept: NumPy's own allocations are quicker below, where the C library mostly keeps them."""
 
 
+@dataclass(slots=True, eq=False)
+class _Block:
+    """Memory for `nbytes` bytes, which begin at an aligned place.
+
+    Not an array and no view of one: NumPy lets arrays refer to those past the array that is lent.
+    """
+
+    home: Recycler
+    memory: Any
+    """An array of ctypes."""
+    start: int
+    nbytes: int
+    given_up: int = 0
+    """When, on the recycler's clock."""
+
+
+class _Lent(Array):
+    """The array over a block in use. Every array over its memory refers to it: when it goes, nothing does any more."""
+
+    __slots__ = ("block",)
+    block: _Block
+
+    def __del__(self) -> None:
+        block = getattr(self, "block", None)
+        if block is not None:  # a copy that somebody made has none
+            block.home.keep(block)
+
+
 class Recycler:
-    """At most `most` bytes; every method may be called from any thread, and by the garbage collector inside another."""
+    """At most `most` bytes; every method may be called from any thread, and by the garbage collector inside another.
+
+    Nobody waits for the lock, since its holder may be further up in the same thread: blocks are let go instead.
+    """
+
+    __slots__ = ("__weakref__", "_blocks", "_clock", "_lock", "kept", "most")
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.kept = 0
         """Bytes that wait for their next use."""
-        self._blocks: deque[Bytes] = deque()
+        self._blocks: dict[int, deque[_Block]] = {}
+        """By size, the last one given up behind."""
+        self._clock = 0
         self._lock = forking.lock()
 
-    def block(self, nbytes: int) -> Bytes:
-        """So many bytes of any content; when the last array over them is gone they are kept. MemoryError as `numpy.empty`."""
-        owner = self._take(nbytes)
-        if owner is None:
-            owner = self._new(nbytes)
-        # An array over a memoryview is what arrays over it refer to; one that owns its memory would vanish with it.
-        shown = np.frombuffer(owner.data, np.uint8)
-        weakref.finalize(shown, self._keep, owner).atexit = False
-        return shown
+    def array(self, shape: tuple[int, ...], dtype: npt.DTypeLike, nbytes: int) -> Array:
+        """An array of `nbytes` bytes of any content; when the last array over them is gone they are kept.
+
+        MemoryError as `numpy.empty`.
+        """
+        block = self._take(nbytes) or self._new(nbytes)
+        lent = _Lent(shape, dtype, block.memory, block.start)
+        lent.block = block
+        return lent.view(np.ndarray)
 
     def clear(self) -> None:
         """Give all that waits back to the system, unless it is being counted right now."""
-        with self._alone() as alone:
-            if alone:
-                self._blocks.clear()
-                self.kept = 0
+        if self._lock.acquire(False):
+            self._blocks.clear()
+            self.kept = 0
+            self._lock.release()
 
-    def _new(self, nbytes: int) -> Bytes:
+    def _new(self, nbytes: int) -> _Block:
         try:
-            return np.empty(nbytes, np.uint8)
+            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
         except MemoryError:
             self.clear()
-            return np.empty(nbytes, np.uint8)
+            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+        memory = (ctypes.c_char * raw.nbytes).from_buffer(raw.data)
+        return _Block(self, memory, -ctypes.addressof(memory) % ALIGNMENT, nbytes)
 
-    def _take(self, nbytes: int) -> Bytes | None:
-        with self._alone() as alone:
-            last = len(self._blocks) - 1
-            # The newest first: caches may still hold it.
-            newest = (last - k for k, b in enumerate(reversed(self._blocks)) if b.nbytes == nbytes)
-            found = next(newest, None) if alone else None
-            if found is None:
-                return None
-            block = self._blocks[found]
-            del self._blocks[found]
-            self.kept -= nbytes
+    def _take(self, nbytes: int) -> _Block | None:
+        """The newest block of the size: caches may still hold it."""
+        waiting = self._blocks.get(nbytes)
+        if not waiting or not self._lock.acquire(False):
+            return None
+        try:
+            block = waiting.pop() if waiting else None
+            if block is not None:
+                self.kept -= nbytes
             return block
+        finally:
+            self._lock.release()
 
-    def _keep(self, block: Bytes) -> None:
-        with self._alone() as alone:
-            if not alone or block.nbytes > self.most:
-                return
-            self._blocks.append(block)
+    def keep(self, block: _Block) -> None:
+        """`block` waits for its next use from now on."""
+        if block.nbytes > self.most or not self._lock.acquire(False):
+            return
+        try:
+            self._clock += 1
+            block.given_up = self._clock
+            self._blocks.setdefault(block.nbytes, deque()).append(block)
             self.kept += block.nbytes
             while self.kept > self.most:
-                self.kept -= self._blocks.popleft().nbytes
-
-    @contextmanager
-    def _alone(self) -> Generator[bool, None, None]:
-        """Whether nobody else counts blocks now: the garbage collector may call while the same thread does, so none waits."""
-        alone = self._lock.acquire(blocking=False)
-        try:
-            yield alone
+                self._forget_oldest()
         finally:
-            if alone:
-                self._lock.release()
+            self._lock.release()
+
+    def _forget_oldest(self) -> None:
+        waiting = min((found for found in self._blocks.values() if found), key=lambda found: found[0].given_up)
+        nbytes = waiting.popleft().nbytes
+        self.kept -= nbytes
+        if not waiting:
+            del self._blocks[nbytes]

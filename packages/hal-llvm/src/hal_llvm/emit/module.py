@@ -2,6 +2,7 @@
 
 Each kernel gives two symbols: ``kernel<i>(ptr params, i64 first, i64 last, ptr scratch)`` runs work groups
 ``first <= g < last``; ``kernel<i>.all(ptr params)`` runs all of them, its scratch pointer being the one behind the parameters.
+Parameters are those of a job (`pool_ir`): long loops end when its word for stopping, in front of them, is not 0.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ from tile_ir.semtree.nodes import Function, Param
 
 from hal_llvm.emit.code import Code, Machine, Module
 from hal_llvm.emit.expressions import Scope
+from hal_llvm.emit.polling import polling_loops
 from hal_llvm.emit.statements import Statements
 from hal_llvm.emit.types import of
+from hal_llvm.pool_ir import JOB_PARAMS, JOB_STOP
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """IR text and, for each kernel, the scratch bytes one thread needs."""
+    """IR text and, for each kernel, the scratch bytes one thread needs, and whether some of its loops may be stopped."""
 
     text: str
     scratch: tuple[int, ...]
+    polls: tuple[bool, ...]
 
 
 class _Arena:
@@ -53,19 +57,24 @@ def emit_module(kernels: Sequence[Kernel], machine: Machine) -> Emitted:
 
 def emit_modules(kernels: Sequence[Kernel], machine: Machine, longest: int | None = MODULE_TEXT) -> Iterator[Emitted]:
     """IR of all kernels in modules that can be compiled at once; how it is cut depends on the kernels only."""
-    module, scratch = Module(machine), list[int]()
+    module, made = Module(machine), list[tuple[int, bool]]()
     for number, kernel in enumerate(kernels):
         if longest is not None and sum(map(len, module.functions)) >= longest:
-            yield Emitted(module.text(), tuple(scratch))
-            module, scratch = Module(machine), []
-        scratch.append(_kernel(module, number, kernel))
-    yield Emitted(module.text(), tuple(scratch))
+            yield _emitted(module, made)
+            module, made = Module(machine), []
+        made.append(_kernel(module, number, kernel))
+    yield _emitted(module, made)
+
+
+def _emitted(module: Module, made: Sequence[tuple[int, bool]]) -> Emitted:
+    return Emitted(module.text(), tuple(scratch for scratch, _ in made), tuple(polls for _, polls in made))
 
 
 _ATTRIBUTES = 'nounwind "prefer-vector-width"="512"'
 
 
-def _kernel(module: Module, number: int, kernel: Kernel) -> int:
+def _kernel(module: Module, number: int, kernel: Kernel) -> tuple[int, bool]:
+    """Adds a kernel to the module; gives its scratch bytes, and whether it may be stopped."""
     function = kernel.function
     if function is None:
         raise TileDeviceError(f"kernel {kernel.name} has no semtree, which the llvm device needs", code="TILE-E709")
@@ -77,9 +86,10 @@ def _kernel(module: Module, number: int, kernel: Kernel) -> int:
     arena = _Arena()
     for helper in function.helpers:
         module.functions.append(_helper(module, number, helper, arena))
-    module.functions.append(_body(module, number, function, kernel.groups, arena))
-    module.functions.append(_entry(number, function, kernel.groups))
-    return arena.size
+    polling = polling_loops(function.body)
+    module.functions.append(_body(module, number, function, kernel.groups, arena, polling))
+    module.functions.append(_entry(number, function, kernel.groups, bool(polling)))
+    return arena.size, bool(polling)
 
 
 def _parameter(param: Param, names: set[str]) -> str:
@@ -102,14 +112,21 @@ def _scope(function: Function) -> Scope:
     return scope
 
 
-def _body(module: Module, number: int, function: Function, groups: tuple[int, int, int], arena: _Arena) -> str:
+def _body(
+    module: Module,
+    number: int,
+    function: Function,
+    groups: tuple[int, int, int],
+    arena: _Arena,
+    polling: frozenset[int],
+) -> str:
     code, scope = Code(module), _scope(function)
     loop, step, done = "group", "next", "done"
     code.branch(code.let("icmp slt i64 %first, %last"), loop, done)
     code.block(loop)
     code.emit(f"%g = phi i64 [ %first, %entry ], [ %following, %{step} ]")
     scope.groups = _unpack(code, groups)
-    _statements(code, scope, step, arena, number).run(function.body)
+    _statements(code, scope, step, arena, number, polling).run(function.body)
     code.jump(step)
     code.block(step)
     code.emit("%following = add nsw i64 %g, 1")
@@ -119,15 +136,18 @@ def _body(module: Module, number: int, function: Function, groups: tuple[int, in
     if any("!nontemporal" in line for line in code.lines):
         code.emit("fence seq_cst")  # streaming stores are weakly ordered
     code.emit("ret void")
-    params = ", ".join([*_parameters(function), "i64 %first", "i64 %last", "ptr noalias %scratch"])
+    stop = ["ptr %stop"] if polling else []
+    params = ", ".join([*_parameters(function), *stop, "i64 %first", "i64 %last", "ptr noalias %scratch"])
     return f"define internal void @body{number}({params}) {_ATTRIBUTES} {{\n{code.body()}\n}}"
 
 
-def _statements(code: Code, scope: Scope, exit_label: str, arena: _Arena, number: int) -> Statements:
+def _statements(
+    code: Code, scope: Scope, exit_label: str, arena: _Arena, number: int, polling: frozenset[int] = frozenset()
+) -> Statements:
     def scratch(size: int, align: int) -> str:
         return arena.take(code, size, align)
 
-    return Statements(code, scope, exit_label=exit_label, scratch=scratch, helpers=f"fn{number}.")
+    return Statements(code, scope, exit_label=exit_label, scratch=scratch, helpers=f"fn{number}.", polling=polling)
 
 
 def _unpack(code: Code, groups: tuple[int, int, int]) -> tuple[str, str, str]:
@@ -146,13 +166,16 @@ def _unpack(code: Code, groups: tuple[int, int, int]) -> tuple[str, str, str]:
     return ids[0], ids[1], ids[2]
 
 
-def _entry(number: int, function: Function, groups: tuple[int, int, int]) -> str:
+def _entry(number: int, function: Function, groups: tuple[int, int, int], polls: bool) -> str:
     loads: list[str] = []
     args: list[str] = []
     for place, param in enumerate(function.params):
         loads.append(f"  %a{place} = getelementptr inbounds ptr, ptr %params, i64 {place}")
         loads.append(f"  %b{place} = load ptr, ptr %a{place}")
         args.append(f"{of(param.type)} %b{place}")
+    if polls:
+        loads.append(f"  %stop = getelementptr i8, ptr %params, i64 {JOB_STOP - JOB_PARAMS}")
+        args.append("ptr %stop")
     total, last = groups[0] * groups[1] * groups[2], len(function.params)
     call = ", ".join([*args, "i64 %first", "i64 %last", "ptr %scratch"])
     whole = ", ".join([*args, "i64 0", f"i64 {total}", "ptr %scratch"])

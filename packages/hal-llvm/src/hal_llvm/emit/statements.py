@@ -16,7 +16,6 @@ from tile_ir.semtree.nodes import (
     Block,
     CallFn,
     Comment,
-    Const,
     Expr,
     For,
     If,
@@ -31,6 +30,7 @@ from tile_ir.semtree.nodes import (
 from hal_llvm.emit import memory
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.expressions import Expressions, Scope, Slot
+from hal_llvm.emit.polling import static_trips
 from hal_llvm.emit.types import literal, of
 from hal_llvm.emit.types import memory as memory_type
 
@@ -46,7 +46,14 @@ class Statements:
     """Emits the statements of one function."""
 
     def __init__(
-        self, code: Code, scope: Scope, *, exit_label: str, scratch: Callable[[int, int], str], helpers: str
+        self,
+        code: Code,
+        scope: Scope,
+        *,
+        exit_label: str,
+        scratch: Callable[[int, int], str],
+        helpers: str,
+        polling: frozenset[int] = frozenset(),
     ) -> None:
         self.code = code
         self.scope = scope
@@ -55,6 +62,8 @@ class Statements:
         """Gives a pointer to so many bytes of scratch memory with an alignment."""
         self.helpers = helpers
         """Prefix of the symbols of the kernel's helper functions."""
+        self.polling = polling
+        """Loops, by identity, that end when the word at ``%stop`` is not 0."""
         self.values = Expressions(code, scope)
         self._stack = 0
 
@@ -145,7 +154,7 @@ class Statements:
         return (node.body, end)
 
     def _for(self, node: For) -> Iterable[Work]:
-        trips = _static_trips(node)
+        trips = static_trips(node)
         if node.unroll is Unroll.FULL and trips is not None and len(trips) <= FULL_UNROLL_LIMIT:
             return self._unrolled(node, trips)
         return self._loop(node, trips)
@@ -183,6 +192,8 @@ class Statements:
             # Bounds are extents of tensors, far from where a 32-bit counter would wrap.
             wrap = " nsw" if signed and node.start.type.dtype.bits >= 32 else ""
             code.emit(f"{following} = add{wrap} {t} {var}, {node.step}")
+            if id(node) in self.polling:
+                self._poll()
             latch = code.label
             again = code.let(f"icmp {'s' if signed else 'u'}lt {t} {following}, {stop}")
             code.emit(f"br i1 {again}, label %{body}, label %{done}, !llvm.loop {code.module.loop_id()}")
@@ -190,6 +201,12 @@ class Statements:
             code.block(done)
 
         return (node.body, end)
+
+    def _poll(self) -> None:
+        code, going = self.code, self.code.fresh("going")
+        stop = code.let("load atomic volatile i64, ptr %stop monotonic, align 8")
+        code.branch(code.let(f"icmp eq i64 {stop}, 0"), going, self.exit_label)
+        code.block(going)
 
     def _atomic(self, node: Atomic) -> None:
         value = self.values.value(node.value)
@@ -235,9 +252,3 @@ class Statements:
         Comment: _nothing,
         Return: _return,
     }
-
-
-def _static_trips(node: For) -> range | None:
-    if isinstance(node.start, Const) and isinstance(node.stop, Const):
-        return range(int(node.start.value), int(node.stop.value), node.step)
-    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -12,23 +12,17 @@ from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import nbytes
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
-from tile_opt.plan.space.cpu_facts import Facts, Operand, crowding, filled, pieces, vector_ops
+from tile_opt.plan.space import cpu_operands
+from tile_opt.plan.space.cpu_facts import Facts, Operand, filled, pieces, vector_ops
 from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, cut, cut_rows, wanted_groups
+from tile_opt.plan.space.cpu_operands import SHALLOW, TURNED
 
 MAX_VECTORS = 4
 MAX_UNROLL = 16
 LOAD_SHADOW = 0.1
 """Of a load's slot, what it costs even when ports are free: caches do not always keep up."""
-GATHERED = 1.3
-"""Cycles per element that a copy fetches one by one."""
-TURNED = 0.5
-"""Cycles per element that a copy transposes in registers."""
 SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
-UNSEEN = 8
-"""Cycles of a line from afar that a kernel with much arithmetic does not see."""
-IN_ORDER = 0.05
-"""Of the time that a line in sequence takes to come nearer, what a kernel with much arithmetic still sees."""
 TIGHT, ROOM = 0.03, 2
 """What a tile loses that leaves fewer registers than ROOM."""
 EDGE = 0.15
@@ -37,8 +31,6 @@ AGAIN = 0.02
 """Share of a kernel's time that groups may spend on copies that others make, too, for the sake of balance."""
 MASKED = 1.5
 """Cycles of a mask that is made in every step."""
-SHALLOW = 128
-"""Steps of a reduction up to which writing the results takes a good part of the time."""
 LARGE, NEARLY = 240, 1.04
 """Code that takes a fifth of a second to compile, and what of its speed a shorter tile may lose."""
 SHUFFLED = 4
@@ -55,6 +47,8 @@ class Tile:
     vectors: int
     rows: tuple[tuple[str, int], ...]
     packed: tuple[Use, ...] = ()
+    spread: tuple[Use, ...] = ()
+    """Beside these, operands that every lane reads and that are copied, too: their steps follow each other then."""
     cycles: float = 0.0
     copied: float = 0.0
     """Of these, the cycles that the copies take."""
@@ -137,11 +131,11 @@ class _Along:
         """The tile with its cycles; None when registers run out."""
         facts, ports = self.facts, self.facts.machine.ports
         count = vectors * prod(size for _, size in rows)
-        wide = sum(vectors * _repeats(o, rows) for o in self.wide)
+        wide = sum(vectors * cpu_operands.repeats(o, rows) for o in self.wide)
         spare = facts.settings.registers - count - min(wide, vectors * len(self.wide)) - 1
         if spare < 0:
             return None
-        loads = wide + sum(_repeats(o, rows) for o in facts.operands if self.vector not in o.strides)
+        loads = wide + sum(cpu_operands.repeats(o, rows) for o in facts.operands if self.vector not in o.strides)
         ops = count * self.ops / ports.fma
         step = max(ops, loads / max(ports.load, 1), ports.fma_latency) + LOAD_SHADOW * loads / ports.fma
         step *= 1 + (TIGHT if spare < ROOM else 0)
@@ -150,19 +144,25 @@ class _Along:
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
         packed: list[Use] = []
         copied = 0.0
-        cycles = steps * (step + sum(_broadcast(facts, o, rows) for o in facts.operands if o not in self.wide))
+        cycles = steps * step
         for operand, near, in_panel, copying in placed:
-            in_place = near + _refetched(facts, operand, vectors, rows)
+            in_place = near + cpu_operands.refetched(facts, operand, vectors, rows)
             if copying + in_panel * steps < in_place * steps:
                 packed.append(operand.use)
                 copied += copying
             cycles += min(copying + in_panel * steps, in_place * steps)
+        spread: list[Use] = []
+        for operand in (o for o in facts.operands if o not in self.wide):
+            in_place = steps * cpu_operands.broadcast(facts, operand, rows)
+            copying = cpu_operands.spreading(facts, operand, self.vector, rows, copied) if packed else float("inf")
+            if copying < in_place:
+                spread.append(operand.use)
+            cycles += min(copying, in_place)
         if cycles == float("inf"):
             return None
         cycles += self._storing(rows)
-        return Tile(
-            self.vector, vectors, rows, tuple(packed), cycles, copied, rate, self._code(count, rows, bool(packed))
-        )
+        code = self._code(count, rows, bool(packed))
+        return Tile(self.vector, vectors, rows, tuple(packed), tuple(spread), cycles, copied, rate, code)
 
     def _code(self, count: int, rows: tuple[tuple[str, int], ...], packs: bool) -> int:
         """Each step and each result, once per kind of edge; results across memory and copies are shuffled."""
@@ -179,9 +179,9 @@ class _Along:
         if self.own:
             return 0.0, 0.0, never
         may_copy = self.facts.heavy and len(operand.strides) > 1
-        copying = _packing(self.facts, operand, self.vector, vectors) if may_copy else never
-        here = _in_place(self.facts, operand, vectors) if operand.strides[self.vector] in (0, 1) else never
-        return here, _in_panel(self.facts, operand, vectors), copying
+        copying = cpu_operands.packing(self.facts, operand, self.vector, vectors) if may_copy else never
+        here = cpu_operands.in_place(self.facts, operand, vectors) if operand.strides[self.vector] in (0, 1) else never
+        return here, cpu_operands.in_panel(self.facts, operand, vectors), copying
 
     def _masking(self, vectors: int) -> float:
         """Cycles of each step for masks that the steps of own loops move, at both ends of the vector loop."""
@@ -215,10 +215,6 @@ class _Along:
         return facts.cells * (TURNED if across else SCATTERED)
 
 
-def _repeats(operand: Operand, rows: tuple[tuple[str, int], ...]) -> int:
-    return prod(size for n, size in rows if n in operand.strides)
-
-
 def _share_of_rows(facts: Facts, rows: tuple[tuple[str, int], ...]) -> float:
     """Useful share of the rows, remainders and edges included; whole tiles are a little better."""
     share = 1.0
@@ -229,98 +225,6 @@ def _share_of_rows(facts: Facts, rows: tuple[tuple[str, int], ...]) -> float:
     return share
 
 
-# --- operands in place or packed -----------------------------------------------------------------------
-
-
-def _in_place(facts: Facts, operand: Operand, vectors: int) -> float:
-    """Cycles that one step waits for a vector operand that is read where it lies."""
-    run = vectors * facts.lanes * operand.bytes
-    if operand.step == run:
-        return _in_sequence(facts, operand, vectors)
-    return (max(1.0, run / 64) * 0.25 if operand.step % 64 else 0.0) + _strided(facts, operand, run)
-
-
-def _refetched(facts: Facts, operand: Operand, vectors: int, rows: tuple[tuple[str, int], ...]) -> float:
-    """Cycles that one step waits for lines from afar where a panel lies in pieces: groups take the rows first."""
-    run = vectors * facts.lanes * operand.bytes
-    if operand.rows == 1 or operand.step in (run, *range(64)) or _fits(facts, operand, operand.strides):
-        return 0.0
-    tiles = prod(-(-facts.extents[n] // size) for n, size in rows if n not in operand.strides)
-    lines = run / facts.cache(3).line + (operand.step % facts.cache(3).line != 0)
-    return lines * _from_afar(facts) / max(1.0, tiles / wanted_groups(facts))
-
-
-def _from_afar(facts: Facts) -> float:
-    """Cycles that each line which the second cache does not hold costs, out of order."""
-    return max(0.0, facts.line_cost(3) - UNSEEN)
-
-
-def _fits(facts: Facts, operand: Operand, loops: Iterable[str]) -> bool:
-    """What these loops walk of an operand stays in the second cache, beside as much again."""
-    return prod(facts.extents[n] for n in loops) * operand.bytes <= facts.cache(2).bytes / 2
-
-
-def _strided(facts: Facts, operand: Operand, run: int) -> float:
-    """Cycles that one step waits for a run of bytes, the next of which lies elsewhere."""
-    lines = max(1.0, run / 64)
-    if crowding(operand.rows, operand.step, run, facts.cache(1), facts.pages()) <= 0.5:
-        return 0.0
-    if crowding(operand.rows, operand.step, run, facts.cache(2), facts.pages()) <= 0.5:
-        return lines * facts.line_cost(2) / 4
-    return lines * facts.line_cost(3)
-
-
-def _in_panel(facts: Facts, operand: Operand, vectors: int) -> float:
-    """Cycles that one step waits for a vector operand in a panel, which is cut to stay in the second cache."""
-    run, near = vectors * facts.lanes * operand.bytes, facts.cache(2)
-    if operand.rows * run <= facts.cache(1).bytes / 2:
-        return 0.0
-    return max(1.0, run / 64) * IN_ORDER * near.line / near.bandwidth
-
-
-def _in_sequence(facts: Facts, operand: Operand, vectors: int) -> float:
-    """Cycles that one step waits for a vector operand whose rows follow each other where they lie."""
-    run, far = vectors * facts.lanes * operand.bytes, facts.cache(3)
-    if operand.rows * run <= facts.cache(2).bytes / 2:
-        return _in_panel(facts, operand, vectors)
-    return _in_panel(facts, operand, vectors) + max(1.0, run / 64) * IN_ORDER * far.line / far.bandwidth
-
-
-def _broadcast(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
-    """Cycles that one step waits for an operand that every lane reads: rows in one set of the first cache, or strides."""
-    first = facts.cache(1)
-    for name, size in rows:
-        stride = abs(operand.strides.get(name, 0)) * operand.bytes
-        if stride and size > max(1, first.ways - 2) and stride % max(1, first.bytes // first.ways) == 0:
-            return 0.25 * size
-    if operand.rows == 1 or operand.step < 64:
-        return 0.0
-    side = prod(size for name, size in rows if operand.strides.get(name) == 1)
-    near = _repeats(operand, rows) / side * _strided(facts, operand, side * operand.bytes)
-    return near + _afresh(facts, operand, rows)
-
-
-def _afresh(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
-    """Cycles that one step waits for lines from afar: each vector walks all rows again, which the second cache may not hold."""
-    walked = [n for n in operand.strides if n not in facts.shared or n in dict(rows)]
-    if _fits(facts, operand, walked):
-        return 0.0
-    return _repeats(operand, rows) * operand.bytes / facts.cache(3).line * _from_afar(facts)
-
-
-def _packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
-    """Cycles of copying an operand, each part as often as groups copy it."""
-    if operand.strides[vector] == 1:
-        each = (facts.line_cost(3) + 2) * operand.bytes / 64
-    else:
-        turned = any(operand.strides.get(n) == 1 and facts.extents[n] >= facts.lanes for n in facts.main.loop_names)
-        each = TURNED if turned else GATHERED
-    panels = -(-facts.extents[vector] // (vectors * facts.lanes))
-    cores = facts.settings.cores
-    again = 1 if balanced(panels, cores) or panels >= ROUNDS * cores else -(-2 * cores // panels)
-    return operand.elements * each * again
-
-
 # --- plans ------------------------------------------------------------------------------------------------
 
 
@@ -329,16 +233,19 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     own = tile.vector not in facts.shared
     sizes = dict(tile.rows) | ({} if own else {tile.vector: tile.vectors * facts.lanes})
     order, fixed = _order(facts, tile, own)
-    grid = _groups(facts, tile, order, sizes, fixed)
-    if fixed and _all_near(facts, tile):
+    grid = _blocks(facts, tile, sizes) if tile.spread else _groups(facts, tile, order, sizes, fixed)
+    if fixed and not tile.spread and _all_near(facts, tile):
         rows_first = [n for n in order if n != tile.vector] + [tile.vector]
         few = cut(facts, rows_first[:-1], sizes, min(wanted_groups(facts), ROUNDS * facts.settings.cores))
         order, fixed, grid = (rows_first, set[str](), few) if few else (order, fixed, grid)
     deep = _depth(facts, tile)
     levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
     levels = levels if grid else []
-    at = 0
+    at = outside = 0
     for n in order:
+        if tile.spread and n == tile.vector:
+            levels = levels or [Level(Bind.NONE, (Cover(n, -(-facts.extents[n] // sizes[n]) * sizes[n]),))]
+            outside = len(levels) - 1
         if grid.get(n) != sizes.get(n, 1):
             levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
         if n in fixed:
@@ -350,6 +257,7 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     levels += _own_levels(facts, tile, own)
     pad = -facts.extents[tile.vector] % facts.lanes if tile.packed and not fixed else 0
     stagings = tuple(_staging(facts, u, tile, at, pad) for u in tile.packed)
+    stagings = tuple(_rows_staging(facts, u, tile, outside) for u in tile.spread) + stagings
     kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
     edges = facts.tails(tile.vector, own or tile.vector in grid)
     return Plan(tuple(levels), stagings + sums, kept, edges, reason="register tile")
@@ -422,6 +330,32 @@ def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], f
     if groups < few and (not balanced(groups, cores) or tile.copied * few / groups < AGAIN * tile.cycles):
         grid |= cut(facts, [n for n in order if n not in fixed], sizes, -(-few // groups))
     return grid
+
+
+def _blocks(facts: Facts, tile: Tile, sizes: dict[str, int]) -> dict[str, int]:
+    """Groups that copy rows first: no more than give each core its share, unless copies cost little, of rows that are held."""
+    outer = [n for n in facts.shared if n not in sizes]
+    grid = cut(facts, outer, sizes, wanted_groups(facts))
+    groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
+    along, blocks = cpu_operands.shares(facts.settings.cores)
+    copies = ROUNDS * along * TURNED * sum(o.elements for o in facts.operands if o.use in tile.spread)
+    few = along * (ROUNDS if copies < 2 * AGAIN * tile.cycles else 1)
+    if groups < few * blocks:
+        grid |= cut(facts, [tile.vector], sizes, -(-few // groups))
+    for operand in (o for o in facts.operands if o.use in tile.spread):
+        loop = next(n for n, _ in tile.rows if n in operand.strides)
+        each = operand.rows * operand.bytes * prod(facts.extents[n] for n, _ in tile.rows if n in operand.strides)
+        most = facts.extents[loop] // (1 if groups >= few * blocks else blocks)
+        rows = min(most, cpu_operands.held(facts) * facts.extents[loop] // each) // sizes[loop] * sizes[loop]
+        grid |= {loop: max(rows, sizes[loop])} if rows + sizes[loop] <= facts.extents[loop] else {}
+    return grid
+
+
+def _rows_staging(facts: Facts, use: Use, tile: Tile, level: int) -> Staging:
+    """A copy with the steps innermost, rows a line further apart than they need be: they would fall into one set."""
+    names = facts.names(use)
+    order = (*(n for n, _ in tile.rows if n in names), *(n for n in facts.own_order(facts.main) if n in names))
+    return Staging(use.buffer, level, "L2", order, pad=facts.cache(1).line // facts.bytes)
 
 
 def _own_levels(facts: Facts, tile: Tile, own: bool) -> list[Level]:

@@ -1,0 +1,154 @@
+"""What reading an operand costs a register tile: where it lies, in a panel, or in a copy with its steps innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isqrt, prod
+
+from tile_opt.plan.space.cpu_facts import Facts, Operand, crowding
+from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, wanted_groups
+
+GATHERED = 1.3
+"""Cycles per element that a copy fetches one by one."""
+TURNED = 0.5
+"""Cycles per element that a copy transposes in registers."""
+UNSEEN = 8
+"""Cycles of a line from afar that a kernel with much arithmetic does not see."""
+IN_ORDER = 0.05
+"""Of the time that a line in sequence takes to come nearer, what a kernel with much arithmetic still sees."""
+SHALLOW = 128
+"""Steps of a reduction up to which writing the results takes a good part of the time."""
+MOST_HELD = 1 << 23
+"""Bytes that a copy of rows takes at most, where caches hold no more anyway."""
+
+
+def repeats(operand: Operand, rows: tuple[tuple[str, int], ...]) -> int:
+    return prod(size for n, size in rows if n in operand.strides)
+
+
+def in_place(facts: Facts, operand: Operand, vectors: int) -> float:
+    """Cycles that one step waits for a vector operand that is read where it lies."""
+    run = vectors * facts.lanes * operand.bytes
+    if operand.step == run:
+        return _in_sequence(facts, operand, vectors)
+    return (max(1.0, run / 64) * 0.25 if operand.step % 64 else 0.0) + _strided(facts, operand, run)
+
+
+def refetched(facts: Facts, operand: Operand, vectors: int, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles that one step waits for lines from afar where a panel lies in pieces: groups take the rows first."""
+    run = vectors * facts.lanes * operand.bytes
+    if operand.rows == 1 or operand.step in (run, *range(64)) or _fits(facts, operand, operand.strides):
+        return 0.0
+    tiles = prod(-(-facts.extents[n] // size) for n, size in rows if n not in operand.strides)
+    lines = run / facts.cache(3).line + (operand.step % facts.cache(3).line != 0)
+    return lines * _from_afar(facts, operand) / max(1.0, tiles / wanted_groups(facts))
+
+
+def _from_afar(facts: Facts, operand: Operand) -> float:
+    """Cycles that each line which the second cache does not hold costs, out of order."""
+    return facts.line_cost(3) if _is_paged(facts, operand) else max(0.0, facts.line_cost(3) - UNSEEN)
+
+
+def _is_paged(facts: Facts, operand: Operand) -> bool:
+    """Steps go from page to page, and are more than a shallow reduction has: nothing fetches ahead."""
+    return 2 * operand.step >= facts.pages() and operand.rows > SHALLOW
+
+
+def _fits(facts: Facts, operand: Operand, loops: Iterable[str]) -> bool:
+    """What these loops walk of an operand stays in the second cache, beside as much again."""
+    return prod(facts.extents[n] for n in loops) * operand.bytes <= facts.cache(2).bytes / 2
+
+
+def _strided(facts: Facts, operand: Operand, run: int) -> float:
+    """Cycles that one step waits for a run of bytes, the next of which lies elsewhere."""
+    lines = max(1.0, run / 64)
+    if crowding(operand.rows, operand.step, run, facts.cache(1), facts.pages()) <= 0.5:
+        return 0.0
+    if crowding(operand.rows, operand.step, run, facts.cache(2), facts.pages()) <= 0.5:
+        return lines * facts.line_cost(2) / (1 if _is_paged(facts, operand) else 4)
+    return lines * facts.line_cost(3)
+
+
+def in_panel(facts: Facts, operand: Operand, vectors: int) -> float:
+    """Cycles that one step waits for a vector operand in a panel, which is cut to stay in the second cache."""
+    run, near = vectors * facts.lanes * operand.bytes, facts.cache(2)
+    if operand.rows * run <= facts.cache(1).bytes / 2:
+        return 0.0
+    return max(1.0, run / 64) * IN_ORDER * near.line / near.bandwidth
+
+
+def _in_sequence(facts: Facts, operand: Operand, vectors: int) -> float:
+    """Cycles that one step waits for a vector operand whose rows follow each other where they lie."""
+    run, far = vectors * facts.lanes * operand.bytes, facts.cache(3)
+    if operand.rows * run <= facts.cache(2).bytes / 2:
+        return in_panel(facts, operand, vectors)
+    return in_panel(facts, operand, vectors) + max(1.0, run / 64) * IN_ORDER * far.line / far.bandwidth
+
+
+def broadcast(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles that one step waits for an operand that every lane reads: rows in one set of the first cache, or strides."""
+    first = facts.cache(1)
+    for name, size in rows:
+        stride = abs(operand.strides.get(name, 0)) * operand.bytes
+        if stride and size > max(1, first.ways - 2) and stride % max(1, first.bytes // first.ways) == 0:
+            return 0.25 * size
+    if operand.rows == 1 or operand.step < 64:
+        return 0.0
+    side = prod(size for name, size in rows if operand.strides.get(name) == 1)
+    near = repeats(operand, rows) / side * _strided(facts, operand, side * operand.bytes)
+    return near + _afresh(facts, operand, rows)
+
+
+def _afresh(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...]) -> float:
+    """Cycles that one step waits for lines from afar: each vector walks all rows again, which the second cache may not hold."""
+    walked = [n for n in operand.strides if n not in facts.shared or n in dict(rows)]
+    if _fits(facts, operand, walked):
+        return 0.0
+    return repeats(operand, rows) * operand.bytes / facts.cache(3).line * _from_afar(facts, operand)
+
+
+def spreading(facts: Facts, operand: Operand, vector: str, rows: tuple[tuple[str, int], ...], copied: float) -> float:
+    """Cycles of copying an operand that every lane reads, by all groups; infinite where that is no gain or not possible.
+
+    `copied` are the cycles of copying the others, which each block of rows does again.
+    """
+    around = [n for n in operand.strides if n in facts.shared and n not in dict(rows)]
+    apart = [n for n in facts.shared if n != vector and n not in dict(rows) and n not in operand.strides]
+    if operand.rows <= SHALLOW or not _is_paged(facts, operand) or apart or facts.constrained:
+        return float("inf")
+    if not facts.heavy or vector not in facts.shared or not any(n in operand.strides for n, _ in rows):
+        return float("inf")
+    part = operand.elements * operand.bytes // prod(facts.extents[n] for n in around)
+    along, blocks = shares(facts.settings.cores)
+    blocks = max(blocks, -(-part // held(facts)))
+    each = TURNED + 2 * _copying(facts, operand)
+    return operand.elements * each * along + copied * (blocks - 1)
+
+
+def shares(cores: int) -> tuple[int, int]:
+    """Parts of the vector loop and of the rows that together give each core its share: each copies what its part reads."""
+    blocks = isqrt(cores)
+    return -(-cores // blocks), blocks
+
+
+def held(facts: Facts) -> int:
+    """Bytes of an operand's rows that a group copies at once."""
+    return max(4 * facts.cache(2).bytes, min(MOST_HELD, facts.settings.l3_bytes // (2 * facts.settings.cores)))
+
+
+def packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
+    """Cycles of copying an operand, each part as often as groups copy it."""
+    if operand.strides[vector] == 1:
+        each = _copying(facts, operand)
+    else:
+        turned = any(operand.strides.get(n) == 1 and facts.extents[n] >= facts.lanes for n in facts.main.loop_names)
+        each = TURNED if turned else GATHERED
+    panels = -(-facts.extents[vector] // (vectors * facts.lanes))
+    cores = facts.settings.cores
+    again = 1 if balanced(panels, cores) or panels >= ROUNDS * cores else -(-2 * cores // panels)
+    return operand.elements * each * again
+
+
+def _copying(facts: Facts, operand: Operand) -> float:
+    """Cycles per element of copying pieces of rows that lie afar."""
+    return (facts.line_cost(3) + 2) * operand.bytes / 64

@@ -1,0 +1,68 @@
+"""Register tiles of products: which operands are copied, and that the copies keep the meaning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contraction_samples import contraction, p
+from program_samples import random_inputs
+from tile_ir.dtype import DType
+from tile_ir.machine import Cache, Machine, Pages, VectorUnit
+from tile_ir.program.nodes import Param, Program, TensorType
+from tile_ir.semtree.verify import OPTIONAL_NODES
+from tile_ir.stripe.interpret import run
+from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_lang.evaluate import evaluate
+from tile_opt.pipeline import Scheduled, schedule
+from tile_opt.translate import to_stripe
+
+PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))
+
+
+def processor(cores: int, room: int = 1 << 20) -> Target:
+    """Caches of `room` bytes, so that small operands lie afar."""
+    caches = (Cache(1, room >> 5, latency=5, bandwidth=64), Cache(2, room, 16, latency=15, bandwidth=40),
+              Cache(3, room << 4, 16, latency=150, bandwidth=12))  # fmt: skip
+    settings = HardwareSettings(vector_bytes=64, registers=32, cores=cores, masks=True, l3_bytes=room << 4)
+    machine = Machine(vector=VectorUnit(32, 64), caches=caches, cores=cores)
+    return Target("processor", settings, nodes=OPTIONAL_NODES, passes=PASSES, machine=machine)
+
+
+def product(m: int, k: int, n: int, *, rows: str = "ik", columns: str = "kj") -> Program:
+    """``C[i, j] = +(A[rows] * B[columns])``."""
+    sizes, x = dict(zip("ikj", (m, k, n), strict=True)), {name: p(**{name: 1}) for name in "ikj"}
+    loads = [([x[c] for c in names], [sizes[c] for c in names]) for names in (rows, columns)]
+    params = tuple(Param(name, TensorType(DType.FLOAT32, tuple(s))) for name, (_, s) in zip("AB", loads, strict=True))
+    made = contraction(([x["i"], x["j"]], [m, n]), *loads, name="C")
+    return Program("product", params, (made,), (("C", "C"),))
+
+
+def scheduled(program: Program, target: Target) -> Scheduled:
+    return schedule(to_stripe(program), target, verify=True)
+
+
+def copied(made: Scheduled) -> set[str]:
+    (decision,) = made.decisions.values()
+    return {s.operand for s in decision.plan.stagings if s.unit != "REG"}
+
+
+@pytest.mark.parametrize("cores", [1, 2, 16])
+@pytest.mark.parametrize(("m", "k", "n"), [(771, 1024, 1534), (2048, 2048, 2048), (600, 3000, 700)])
+def test_both_operands_are_copied_where_steps_go_from_page_to_page(m: int, k: int, n: int, cores: int) -> None:
+    assert copied(scheduled(product(m, k, n, rows="ki"), processor(cores))) == {"A", "B"}
+
+
+def test_an_operand_whose_steps_follow_each_other_stays_in_place() -> None:
+    assert copied(scheduled(product(771, 1024, 1534), processor(2))) == {"B"}
+
+
+def test_copies_of_both_operands_keep_the_meaning() -> None:
+    program = product(70, 140, 90, rows="ki")
+    target = processor(1, room=1 << 12)
+    target = replace(target, machine=replace(target.machine, pages=Pages(256)))
+    made = scheduled(program, target)
+    assert copied(made) == {"A", "B"}
+    inputs = random_inputs(program)
+    np.testing.assert_allclose(run(made.program, inputs)["C"], evaluate(program, inputs)["C"], rtol=1e-4, atol=1e-4)
