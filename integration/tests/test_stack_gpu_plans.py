@@ -45,6 +45,8 @@ KERNELS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
         "function (X[H, W]) -> (R) { R[y, x : H, W] = +(X[y + i - 1, x + j - 1]), i < 3, j < 3; }",
         {"X": (4096, 4096)}, "float32",
     ),
+    "few-long-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (64, 1 << 20)}, "float32"),
+    "scan-of-scans": ("function (X[N]) -> (R) { R[i : N] = +(X[k]), i - k < N; }", {"X": (1 << 24,)}, "float32"),
     "scan": (
         "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[i, k]), j - k < N; }", {"X": (65536, 512)}, "float32",
     ),

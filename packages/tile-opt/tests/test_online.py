@@ -127,8 +127,18 @@ def test_builtin_softmax_is_one_of_them() -> None:
         "T[i, z : M, 1] = >(X[i, j]), z < 1; E = exp(X - T); S[i, z : M, 1] = >(E[i, j]), z < 1; Y = S;",
         "T[z, j : 1, N] = >(X[i, j]), z < 1; E = exp(X - T); S[i, z : M, 1] = +(E[i, j]), z < 1; Y = S;",
         "T[i, z : M, 1] = >(X[i, j]), z < 1, j < 5; E = exp(X - T); S[i, z : M, 1] = +(E[i, j]), z < 1; Y = S;",
+        "P = as_float(as_int(X, 32), 32); T[i, z : M, 1] = +(P[i, j]), z < 1; D = X - T; E = D * D; S[i, z : M, 1] = +(E[i, j]), z < 1; Y = S;",
     ],
-    ids=["turned around", "the least", "of something else", "not a sum", "of columns", "of a part"],
+    ids=["turned around", "the least", "of something else", "not a sum", "of columns", "of a part", "of whole numbers"],
 )
 def test_what_only_looks_like_a_pair(text: str) -> None:
     assert not partials(TINY.apply(bound(f"function (X[M, N]) -> (Y) {{ {text} }}", 12, 40)))
+
+
+def test_a_sum_that_others_depend_on_is_of_one_pair() -> None:
+    """Squares about the mean of exponentials, whose sum is below a maximum."""
+    text = """function (X[M, N]) -> (Y) {
+        T[i, z : M, 1] = >(X[i, j]), z < 1; E = exp(X - T); S[i, z : M, 1] = +(E[i, j]), z < 1;
+        D = E - S / 40.0; Q = D * D; V[i, z : M, 1] = +(Q[i, j]), z < 1; Y = V + S; }"""
+    x = np.random.default_rng(7).normal(0, 1, (3, 40)).astype(np.float32)
+    assert partials(agree(text, x)) == ["T_partial", "S_partial"]

@@ -47,6 +47,8 @@ HANDOFF = 1.5
 """Launches that a kernel costs which waits for the one before."""
 SHARED = 1.06
 """Times as long that groups take which share a reduction: their ends and starts, and results that leave the caches."""
+DRIVEN_OUT = 1.06
+"""Times as long again where those results are more than half of what the last cache holds."""
 AHEAD = 0.6
 """Share of the latency of memory that a step takes at least, where the next one is fetched meanwhile."""
 COPY = 5
@@ -299,13 +301,20 @@ class GroupCost:
         # The results of the last groups are stored when nothing is left to do beside.
         hidden = (1 - 1 / rounds) * HIDDEN
         parts |= {"results": stored * (1 - hidden), "combine": self._combine(tile)}
-        busy *= SHARED if tile.ways > 1 else 1
+        busy *= self._shared(tile)
         seconds = busy + parts["results"] + parts["combine"] + self.machine.launch.kernel
         peak = self.machine.cores * self.rate * self.occupancy.subgroup * self.machine.clock_ghz * 1e9
         share = self.work.points * self.work.slots / peak / seconds
         if limit == "arithmetic" and step.delivered * self.occupancy.slots > step.issued * step.subgroups:
             limit = "local memory"
         return Cost(seconds, share, limit, step.registers, step.resident, groups, parts)
+
+    def _shared(self, tile: Tile) -> float:
+        """How much longer groups take that share a reduction; their results may drive the operands out of the cache."""
+        if tile.ways == 1:
+            return 1.0
+        results = tile.ways * prod(self.work.shared.values()) * self.work.words * 4
+        return SHARED * (DRIVEN_OUT if 2 * results > self.machine.caches[-1].bytes else 1)
 
     def _combine(self, tile: Tile) -> float:
         """Seconds of the kernel that combines what groups found that share a reduction."""

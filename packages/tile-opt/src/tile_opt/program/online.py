@@ -58,7 +58,7 @@ from tile_opt.program.trees import (
     matched,
     replaced,
     substituted,
-    without_casts,
+    unwidened,
 )
 
 LOWEST = {
@@ -140,18 +140,17 @@ class _Work:
         self.trees = Trees(program.ops, self.types)
         self.contractions = {op.name: op for op in program.ops if isinstance(op, Contraction)}
         self.used: set[str] = set()
+        """Aggregates that pairs were made of."""
 
     def chunked(self, op: Contraction) -> Chunked | None:
         """The pair that ends with `op`, taken chunk by chunk; None where it ends none, or a group keeps its rows."""
         if op.agg is not Aggregation.SUM or not op.acc.is_float or not op.type.size:
             return None
         pair = self._pair(op)
-        if pair is None or pair.first.name in self.used:
+        sizes = {} if pair is None or pair.first.name in self.used else self._sizes(pair)
+        if pair is None or not sizes:
             return None
-        sizes = self._sizes(pair)
-        if not sizes:
-            return None
-        self.used.add(pair.first.name)
+        self.used |= {pair.first.name, op.name}
         return _Chunks(pair, sizes, self.taken).made()
 
     # --- pairs ------------------------------------------------------------------------------------------
@@ -161,13 +160,13 @@ class _Work:
         if domain is None or domain.constraints or not _is_plain(domain):
             return None
         whole = self.trees.summand(op, domain)
-        match without_casts(whole):
+        match unwidened(whole):
             case Call("exp", (shifted,)):
-                centred, agg = without_casts(shifted), Aggregation.MAX
+                centred, agg = unwidened(shifted), Aggregation.MAX
             case Call("mul", (a, b)) if a == b:
-                centred, agg = without_casts(a), Aggregation.SUM
+                centred, agg = unwidened(a), Aggregation.SUM
             case Call("pow", (a, Literal(2 | 2.0))):
-                centred, agg = without_casts(a), Aggregation.SUM
+                centred, agg = unwidened(a), Aggregation.SUM
             case _:
                 return None
         if not (isinstance(centred, Call) and centred.fn == "sub"):
@@ -175,7 +174,7 @@ class _Work:
         inner, centre = centred.args
         if any(_reduced(domain).keys() & set(f.names) for leaf in leaves(centre) for f in leaf.forms):
             return None
-        if agg is Aggregation.MAX and not isinstance(without_casts(centre), Leaf):
+        if agg is Aggregation.MAX and not isinstance(unwidened(centre), Leaf):
             return None
         pairs = (self._with(op, domain, leaf, inner, agg) for leaf in leaves(centre))
         found = next((p for p in pairs if p is not None), None)
@@ -188,7 +187,7 @@ class _Work:
         if first is None or other is None or other.constraints or not _is_plain(other):
             return None
         names = {f.names[0]: at for f, at in zip(other.output, row.forms, strict=True) if f.terms}
-        if not matched(without_casts(self.trees.summand(first, other)), without_casts(inner), names):
+        if not matched(unwidened(self.trees.summand(first, other)), unwidened(inner), names):
             return None
         mine, theirs = _reduced(domain), {names[n].names: r for n, r in _reduced(other).items() if n in names}
         if theirs != {(n,): r for n, r in mine.items()} or len(mine) != len(_reduced(other)):

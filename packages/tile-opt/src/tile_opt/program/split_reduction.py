@@ -24,7 +24,7 @@ GROUPS_EACH = 4
 """Groups per compute unit."""
 GROUP_POINTS = 1 << 13
 """Points that are worth a group of their own, and a kernel that combines what groups found."""
-WORTH = 1 << 19
+WORTH = 1 << 18
 """Points in all for which one group after the other would take longer than another kernel."""
 STRETCH = 32
 """Neighbouring cells that a group takes together where it reduces columns."""

@@ -94,10 +94,13 @@ def call(fn: str, args: Iterable[Tree], dtype: DType) -> Call:
     return Call(fn, found, dtype, 1 + sum(a.size for a in found if isinstance(a, Call)))
 
 
-def without_casts(tree: Tree) -> Tree:
-    """What is converted, perhaps several times."""
+def unwidened(tree: Tree) -> Tree:
+    """The float that is converted to wider ones, perhaps several times: its value is the same."""
     while isinstance(tree, Call) and tree.fn == "cast":
-        tree = tree.args[0]
+        (given,) = tree.args
+        if not (tree.dtype.is_float and given.dtype.is_float and tree.dtype.bytes > given.dtype.bytes):
+            break
+        tree = given
     return tree
 
 

@@ -57,7 +57,7 @@ class Scan(Pass):
 
     name: ClassVar[str] = "scan"
     block: int = 1056
-    """Not a power of two: blocks side by side would meet in the same sets of a cache."""
+    """Elements of a block, about."""
     hand_off: int = 16
 
     def apply(self, program: Program, target: Target) -> Program:
@@ -178,7 +178,7 @@ class _Work:
     # --- a scan in blocks ---------------------------------------------------------------------------
 
     def _blocked(self, prefix: Prefix) -> list[KernelView]:
-        size = _block_size(prefix.steps, self._wanted_block(prefix))
+        size = _block_size(prefix.steps, self._wanted_block(prefix), self.serial)
         count = -(-prefix.steps // size)
         more = prefix.scan.cells > prefix.steps
         block = Index(claim("block", {i.name for i in prefix.stage.loops}), count)
@@ -279,9 +279,13 @@ def _inside(step: Affine, most: int, steps: int) -> tuple[Affine, ...]:
     return (step * -1 + (steps - 1),) if most > steps else ()
 
 
-def _block_size(steps: int, wanted: int) -> int:
-    """Near `wanted`, and a divisor of the steps where one is near, so that no block is ragged."""
-    divisors = (size for size in range(max(2, wanted // 2), 2 * wanted) if steps % size == 0 and size % 256)
+def _block_size(steps: int, wanted: int, serial: bool) -> int:
+    """Near `wanted`, and a divisor of the steps where one is near, so that no block is ragged.
+
+    On a processor no multiple of 256: blocks side by side would meet in the same sets of a cache.
+    """
+    near = (size for size in range(max(2, wanted // 2), 2 * wanted) if not (serial and size % 256 == 0))
+    divisors = (size for size in near if steps % size == 0)
     return min(divisors, key=lambda size: abs(size - wanted), default=wanted)
 
 

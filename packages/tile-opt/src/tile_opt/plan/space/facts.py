@@ -139,7 +139,7 @@ class Facts:
         users = [(s, u) for s, u in self.accesses if u.buffer == buffer]
         divided = [loops & set(s.loop_names) for s, _ in users]
         if not any(divided):
-            return True
+            return len(users) == 1 or not any(u.reads for _, u in users)
         first = users[0][1]
         moved = {n for f in first.forms for n in f.names}
         alike = all(u.forms == first.forms and not is_indirect(s, u) for s, u in users)

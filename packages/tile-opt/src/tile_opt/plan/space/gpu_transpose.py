@@ -18,12 +18,13 @@ from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.group_transpose import Turn
 
 PIECE = 64
-"""Neighbouring elements that a group takes on each side."""
+"""Neighbouring elements that a group takes on each side, where it takes several at once; half as many where it does not."""
 PIECE_BYTES = 128
 PADS = (1, 2, 3, 4, 6)
 """Elements between the rows of a tile: those under which lanes meet least in the banks of local memory."""
 TILE = 4096
-"""Elements of a group's tile."""
+"""Elements of a group's tile, at least; of narrow ones as many as `TILE_BYTES`."""
+TILE_BYTES = 8192
 WORTH = 1 << 12
 """Elements from which a tile pays."""
 
@@ -57,13 +58,15 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     along, uses = found
     facts = Facts(view)
     width = max(facts.bytes(u) for u in uses)
-    piece = max(PIECE, PIECE_BYTES // width)
+    wide = _lanes(facts, along, 4 * target.settings.vec_size) > 1
+    piece = max(PIECE if wide else PIECE // 2, PIECE_BYTES // width)
     written = next(u for s in view.stages for u in s.uses if u.writes)
     read, store = _order(view, uses[0]), _order(view, written)
     tile = dict.fromkeys((i.name for i in view.loops), 1)
     for order in (store, read):
         _extend(view, tile, order, piece)
-    _enlarge(view, tile, (along, read[0]), min(TILE, target.settings.max_mem // (2 * width * len(uses))))
+    most = min(max(TILE, TILE_BYTES // width), target.settings.max_mem // (2 * width * len(uses)))
+    _enlarge(view, tile, (along, read[0]), most)
     made = _plan(view, tile, (read, store), facts, target)
     yield min((_padded(made, pad) for pad in PADS), key=lambda plan: _cycles(view, plan, target))
 

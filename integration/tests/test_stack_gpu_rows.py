@@ -1,0 +1,68 @@
+"""Rows and columns as graphics processors are given them, run by an OpenCL device: several kernels beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tile_hal
+import tile_opt
+from hal_opencl.families import family_target
+from stack import bind, on_device
+from tile_hal.interfaces import Device
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
+
+Array = npt.NDArray[Any]
+SOFTMAX = """function (X[M, N]) -> (R) {
+    T[i, z : M, 1] = >(X[i, j]), z < 1; E = exp(X - T); S[i, z : M, 1] = +(E[i, j]), z < 1; R = E / S; }"""
+NORM = """function (X[M, N]) -> (R) {
+    T[z, j : 1, N] = +(X[i, j]), z < 1; D = X - T / M; Q = D * D; V[z, j : 1, N] = +(Q[i, j]), z < 1; R = D / sqrt(V / M); }"""
+SHOWN = """function (X[M, N]) -> (R, U) {
+    T[i, z : M, 1] = >(X[i, j]), z < 1; U = T * 2.0; E = X - U; S[i, z : M, 1] = +(E[i, j]), z < 1; R = E / S; }"""
+SUMS = "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[i, k]), j - k < N; }"
+TURN = "function (X[M, N]) -> (R) { R[j, i : N, M] = =(X[i, j]); }"
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def norm(x: Array) -> Array:
+    return (x - x.mean(0)) / x.std(0)
+
+
+def shown(x: Array) -> Array:
+    e = x - 2 * x.max(1, keepdims=True)
+    return e / e.sum(1, keepdims=True)
+
+
+CASES: dict[str, tuple[str, tuple[int, int], str, Callable[[Array], Array]]] = {
+    "long rows": (SOFTMAX, (2, 70001), "float32", softmax),
+    "long columns": (NORM, (9000, 20), "float32", norm),
+    "a row's result is shown": (SHOWN, (40, 1000), "float32", shown),
+    "scan of scans": (SUMS, (2, 40000), "float32", lambda x: np.cumsum(x, 1)),
+    "bytes turned": (TURN, (300, 260), "uint8", np.transpose),
+}
+
+
+def devices() -> list[Device]:
+    return [d for d in tile_hal.devices() if d.id.startswith("opencl") and d.capabilities.executes]
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device")
+@pytest.mark.parametrize("family", ["gpu-nvidia", "gpu-amd"])
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_numpys(name: str, family: str) -> None:
+    source, shape, dtype, expected = CASES[name]
+    x = (np.random.default_rng(0).normal(3, 1, shape) if dtype == "float32" else np.arange(shape[0] * shape[1])).astype(
+        dtype
+    )
+    target = family_target(family).resolved(cores=4)
+    compiled = tile_opt.compile(bind(source, {"X": TensorType(DType(dtype), x.reshape(shape).shape)}), target)
+    found = on_device(devices()[0], compiled, {"X": x.reshape(shape)})["R"]
+    np.testing.assert_allclose(found, expected(x.reshape(shape).astype(float)), 2e-4, 2e-6)
