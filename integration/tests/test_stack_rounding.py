@@ -44,7 +44,11 @@ def programs(draw: st.DrawFn) -> Case:
     inputs = {**case.inputs, "E": element}
     dims = ", ".join(f"E{n}" for n in range(len(element.shape)))
     source = case.source.replace(") -> (O) {", f", E[{dims}]) -> (R) {{")
-    return replace(case, source=f"{source.rstrip().removesuffix('}')}    {draw(st.sampled_from(AFTER)).format('O')}\n}}", inputs=inputs)
+    return replace(
+        case,
+        source=f"{source.rstrip().removesuffix('}')}    {draw(st.sampled_from(AFTER)).format('O')}\n}}",
+        inputs=inputs,
+    )
 
 
 @dataclass
