@@ -62,9 +62,10 @@ class Exact:
     def of(source: str, inputs: dict[str, Array]) -> tuple[Program, Exact]:
         wide = {n: a.astype(np.float64) for n, a in inputs.items()}
         program = bind(source, {n: TensorType(DType.FLOAT64, a.shape) for n, a in inputs.items()})
-        every = replace(program, outputs=tuple((op.name, op.name) for op in program.ops))
+        ops: list[Any] = list(program.ops)
+        every = replace(program, outputs=tuple((op.name, op.name) for op in ops))
         made = Exact({**wide, **tile_lang.evaluate(every, wide)}, {n: np.abs(a) for n, a in wide.items()})
-        for op in program.ops:
+        for op in ops:
             made.sizes[op.name] = made.size(op)
         return program, made
 
@@ -82,7 +83,7 @@ class Exact:
     def _summed(self, op: Contraction) -> Array:
         positive = tuple(replace(s, fn="add") if s.fn == "sub" else s for s in op.body)
         agg = Aggregation.MAX if op.agg is Aggregation.MIN else op.agg
-        names = {load.tensor for load in op.loads} | ({op.default} if op.default else set[str]())
+        names = {n for n in (*(load.tensor for load in op.loads), op.default) if isinstance(n, str)}
         params = tuple(Param(n, TensorType(DType.FLOAT64, self.sizes[n].shape)) for n in sorted(names))
         program = Program("size", params, (replace(op, body=positive, agg=agg),), ((op.name, op.name),))
         return tile_lang.evaluate(program, {n: self.sizes[n] for n in names})[op.name]
