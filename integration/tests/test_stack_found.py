@@ -95,6 +95,20 @@ case(
     A="float32[8, 1]", B="int32[8, 1]",
 )  # fmt: skip
 case(
+    "more items for a column than a group has",
+    "function (A[N, K, L, M]) -> (O) { X[i, 0 : M, 2] = +(A[i, 0, i, i]); O[x, w : 34, M] = +(X[w, x]); }",
+    *everywhere("sixteen"),
+    A="int8[2, 17, 2, 2]",
+)  # fmt: skip
+case(
+    "a tiled contraction without results",
+    """function (A[K], B[N], C[M, L], D[H, W]) -> (O) {
+        X[j, 0 : 3, 1] = +(C[0, 0] * A[j + 2 * k]); Y = X;
+        O[i / 2, k / 2, 0 : 2, N, 1] = +(D[i, 3 - j] * Y[l, 0]), k < 2, m < 0, n < 2; }""",
+    *everywhere("groups"),
+    A="float32[3]", B="float32[1]", C="float32[4, 4]", D="float32[3, 4]",
+)  # fmt: skip
+case(
     "an empty gradient in a composition with bound inputs",
     "function (A[], B[], D[N]) -> (X) { X[] = >(B[]); }",
     Way("llvm", form="composed"),
@@ -111,7 +125,8 @@ def test_what_was_found_stays_mended(what: str) -> None:
             assert trial.check(way) is Verdict.SAME, way
 
 
-def test_a_plan_may_not_take_lanes_of_an_ordered_loop() -> None:
-    text = "plan kernel_0 {\n  unroll x:1\n  vector x:1 x2\n}\n"
+@pytest.mark.parametrize("levels", ["unroll x:1\n  vector x:1 x2", "vector x:11 x4"])
+def test_a_plan_may_not_take_lanes_of_an_ordered_loop(levels: str) -> None:
+    text = f"plan kernel_0 {{\n  {levels}\n}}\n"
     sample = Sample("function (A[N]) -> (O) { O[x : N] = >(A[x + k]), k < N; }", {"A": _type("float32[11]")})
     assert Trial(sample).check(Way("stripe", "small", plans=text)) is Verdict.REFUSED

@@ -182,7 +182,7 @@ def _contraction(view: KernelView, stage: Stage) -> Contraction | None:
         return None
     found = Contraction(view, stage, tuple(_operand(view, stage, u) for u in reads), out)
     again = [any(n not in o.loops for n in found.shared) or any(len(d) > 1 for d in o.dims) for o in found.operands]
-    return found if all(again) else None
+    return found if found.results and all(again) else None
 
 
 def _operand(view: KernelView, stage: Stage, use: Use) -> Operand:

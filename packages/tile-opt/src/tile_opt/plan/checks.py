@@ -251,7 +251,9 @@ def parallel_levels_are_safe(view: KernelView, plan: Plan, target: Target) -> It
             # Registers take what the last level of another kind leaves: of several that speak of them, the last one decides.
             outer = max((k for k in range(n) if plan.levels[k].bind not in (Bind.UNROLL, Bind.VECTOR)), default=-1)
             around = outer if level.bind is Bind.VECTOR else n - 1
-            if plan.tile(c.loop, around, view.ranges.get(c.loop, 1)) <= c.size:
+            alone = 1 if level.bind is Bind.VECTOR else c.size
+            left = plan.tile(c.loop, around, view.ranges.get(c.loop, 1))
+            if left <= alone and not (level.bind is Bind.VECTOR and c.loop in ordered):
                 continue
             if c.loop in ordered:
                 message = f"the iterations of {c.loop!r} have an order and cannot run at once"

@@ -277,14 +277,14 @@ class _Chooser:
             shares.append(self._steps(loop, self._items(loop, 1, left), 1))
             left //= shares[-1].items
         used = prod(s.items for s in shares)
-        across = min(threads // used, max(across, SUB_GROUP), _power(-(-self.facts.extent(along) // self.wide)))
+        across = min(max(1, threads // used), max(across, SUB_GROUP), _power(-(-self.facts.extent(along) // self.wide)))
         columns = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
         plan = self._assembled(shares, columns, f"{used} items share a column")
         return plan if plan.stagings or not rows else self._kept_columns(own, along) or plan
 
     def _kept_columns(self, own: tuple[str, ...], along: str) -> Plan | None:
         """As many items as a group may have, for as few columns as memory hands out: they keep what is read several times."""
-        across = max(1, SECTOR // self._narrowest())
+        across = min(self.most_items, max(1, SECTOR // self._narrowest()))
         share = self._steps(own[0], self.most_items // across, 1)
         enough = self.facts.iterations() >= across * self.settings.cores
         if len(own) > 1 or not enough or share.steps * self._words() > KEPT:
