@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant("items that wait for nobody", OPT + "plan/steps/parts.py", "            made.append(barrier)\n", ""),
     Mutant("all items do what one has to do", OPT + "plan/steps/spread.py", "if seen and idle else ()", "if False else ()"),
     Mutant("what is left of shared loops is left out", OPT + "plan/steps/spread.py", "            parts += self._tails()\n", "            pass\n"),
-    Mutant("items take what others write", OPT + "plan/space/facts.py", "if not any(divided):\n            return True", "return True"),
+    Mutant("items take what others write", OPT + "plan/space/facts.py", "if not any(divided):\n            return len(users)", "if True:\n            return True or len(users)"),
     # lowering
     Mutant("loops stop one short", OPT + "lowering/loops.py", "affine = affine + 1", "affine = affine + 0"),
     Mutant("a loop's start is not rounded up", OPT + "lowering/loops.py", "(other * -1) + (size - 1) if coefficient > 0", "(other * -1) if coefficient > 0"),
