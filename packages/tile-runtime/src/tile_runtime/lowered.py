@@ -114,9 +114,13 @@ class Lowered:
         """What the backend gets: kernels, buffers and steps."""
         return self.compiled.kernels
 
-    @cached_property
+    @property
     def library(self) -> Library:
         """Compiled code, from the disk cache where it is there."""
+        return self._library
+
+    @cached_property
+    def _library(self) -> Library:
         return library_of(self._place, self.compiled)
 
     @property

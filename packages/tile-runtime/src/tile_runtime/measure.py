@@ -6,17 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
-from tile_hal.interfaces import Buffer, Direct, DirectStep
+from tile_hal.interfaces import Buffer, Device, Direct, DirectStep, Library
 from tile_hal.submission import Prepared
-from tile_ir.kernels import BufferInfo, BufferKind, Step, StepKind
+from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
 
 from tile_runtime.arrays import numpy_dtype
-
-if TYPE_CHECKING:
-    from tile_runtime.lowered import Lowered
 
 ROUNDS = 5
 """Timed runs; the best one counts."""
@@ -27,6 +24,17 @@ REPEATED = 32
 
 Buffers = dict[tuple[str, int], Buffer]
 """By name and bytes; compilations that run one after the other may share them."""
+
+
+class Loaded(Protocol):
+    """A program's kernels on its device, such as `lowered.Lowered`."""
+
+    @property
+    def kernels(self) -> KernelList: ...
+    @property
+    def library(self) -> Library: ...
+    @property
+    def device(self) -> Device: ...
 
 
 class Launch:
@@ -64,7 +72,7 @@ class Launch:
         return time.perf_counter() - start if measured is None else measured
 
 
-def launches(low: Lowered, shared: Buffers | None = None) -> list[Launch]:
+def launches(low: Loaded, shared: Buffers | None = None) -> list[Launch]:
     """The steps of a program in order, on inputs of ones; each leaves what the following ones read.
 
     Buffers are taken from `shared` where it has them, else put there.
@@ -93,7 +101,7 @@ def launches(low: Lowered, shared: Buffers | None = None) -> list[Launch]:
     return [launch(step) for step in kernels.steps]
 
 
-def _repeated(low: Lowered, step: Step, buffers: Mapping[int, Buffer]) -> Direct | None:
+def _repeated(low: Loaded, step: Step, buffers: Mapping[int, Buffer]) -> Direct | None:
     """`REPEATED` runs of one step as one call, where the device has such calls."""
     executor = low.device.executor
     kernel = executor.prepare(low.library, step.kernel) if step.kind is StepKind.KERNEL else None
@@ -101,7 +109,7 @@ def _repeated(low: Lowered, step: Step, buffers: Mapping[int, Buffer]) -> Direct
     return executor.direct([DirectStep(step.kind, used, used[0].nbytes, kernel)] * REPEATED, [])
 
 
-def _filled(low: Lowered, info: BufferInfo, constants: dict[str, bytes]) -> Buffer:
+def _filled(low: Loaded, info: BufferInfo, constants: dict[str, bytes]) -> Buffer:
     buffer = low.device.memory.allocate(info.bytes)
     view = np.frombuffer(buffer.map_discard(), np.uint8, info.bytes)
     view[:] = np.frombuffer(constants[info.name], np.uint8) if info.kind is BufferKind.CONST else 0
@@ -112,7 +120,7 @@ def _filled(low: Lowered, info: BufferInfo, constants: dict[str, bytes]) -> Buff
     return buffer
 
 
-def kernel_seconds(low: Lowered, rounds: int = ROUNDS) -> dict[str, float]:
+def kernel_seconds(low: Loaded, rounds: int = ROUNDS) -> dict[str, float]:
     """Seconds of each kernel, all its launches in one run of the program together; the best of several runs.
 
     TileDeviceError when a kernel fails.

@@ -1,8 +1,8 @@
 """Hard questions about sets are answered by a process of their own, which can be given up.
 
 A call of ISL cannot be interrupted from Python, and its operation limit counts operations that may take milliseconds
-each. The process reads one question a line from its input and writes one answer a line to its output, as JSON; it
-ends with its input. `python -m tile_opt.analysis.answering` is that process.
+each. The process (`tile_opt.answers`) reads one question a line from its input and writes one answer a line to its
+output, as JSON; it ends with its input.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Answerer:
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
-            command = [sys.executable, "-P", "-m", "tile_opt.analysis.answering"]
+            command = [sys.executable, "-P", "-m", "tile_opt.answers"]
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
             try:
                 process = subprocess.Popen(command, **pipes, text=True, env=_environment())
@@ -121,34 +121,3 @@ def decoded(value: Any) -> Any:
     if isinstance(value, list):
         return [decoded(item) for item in cast("list[Any]", value)]
     return value
-
-
-def main() -> None:
-    """Answer until the input ends."""
-    import signal
-
-    from tile_opt.analysis.integer_sets import Isl
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asked
-    isl = Isl(0)
-    for line in sys.stdin:
-        question, arguments = json.loads(line)
-        answer = _answer(isl, question, decoded(arguments))
-        sys.stdout.write(json.dumps(encoded(answer)) + "\n")
-        sys.stdout.flush()
-
-
-def _answer(isl: Any, question: str, arguments: list[Any]) -> Any:
-    if question == "prove":
-        from tile_opt.proof.run import answer
-
-        return answer(*arguments)
-    if question == "rounding":
-        from tile_opt.rounding.run import answer as bounds
-
-        return bounds(*arguments)
-    return isl.answer(question, arguments)
-
-
-if __name__ == "__main__":
-    main()
