@@ -444,6 +444,35 @@ def test_a_long_group_ends_when_it_is_interrupted(threads: str) -> None:
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_an_interrupt_meets_the_start_of_the_long_kernels_thread(runs: bool) -> None:
+    done = run_script("""
+        long, b, yy, xx = t.ready(device, t.doubling(64000, 1, 1, 10**8))  # an hour or more
+        start, ended = threading.Thread.start, []
+
+        def interrupted(thread):
+            if RUNS:
+                start(thread)
+                while not yy.any():
+                    time.sleep(0.01)
+            ended.append(thread)
+            raise KeyboardInterrupt
+
+        threading.Thread.start = interrupted
+        try:
+            long.run(b)
+            print('complete')
+        except KeyboardInterrupt:
+            print('interrupted')
+        threading.Thread.start = start
+        if RUNS:
+            ended[0].join(0.5)  # it has only to say that it is done
+            assert not ended[0].is_alive()
+        assert good()
+    """.replace("RUNS", str(runs)))  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
 def test_libraries_from_bytes_know_their_long_groups(device: Any) -> None:
     library = device.compiler.build(KernelList((doubling(64, 1, 1, 10**8), doubling(64, 1, 1)), (), (), device.target))
     assert isinstance(library, LlvmLibrary)

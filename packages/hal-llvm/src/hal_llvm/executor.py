@@ -183,20 +183,31 @@ class LlvmKernel(Kernel):
 def _run_interruptibly(job: _Job) -> None:
     """Run a job on the pool; an interrupt comes through when the chunks in hand are complete, or their loops have asked."""
     done = threading.Event()
+    owner: dict[str, bool] = {}
+    """Whether the thread runs the job: the first to say so decides."""
 
     def work() -> None:
-        pool.current().run(job.address)
+        if owner.setdefault("thread", True):
+            pool.current().run(job.address)
         done.set()
 
-    threading.Thread(target=work, name="hal-llvm-long", daemon=True).start()
     try:
+        # The interrupt may come in here as well, before the thread runs and after.
+        threading.Thread(target=work, name="hal-llvm-long", daemon=True).start()
         done.wait()
     except BaseException:
-        job.words[JOB_STOP // 8] = 1
-        while not done.is_set():
-            with suppress(KeyboardInterrupt):
-                done.wait()
+        _wait_stopped(job, owner, done)
         raise
+
+
+def _wait_stopped(job: _Job, owner: dict[str, bool], done: threading.Event) -> None:
+    """Nobody works on the job any more when this returns, however often it is interrupted."""
+    while True:
+        with suppress(KeyboardInterrupt):
+            job.words[JOB_STOP // 8] = 1
+            if owner.setdefault("thread", False):
+                done.wait()
+            return
 
 
 def _misfit(buffer: Buffer, needed: int, written: bool, odd: int) -> tuple[Code, str] | None:
