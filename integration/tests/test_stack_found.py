@@ -114,6 +114,26 @@ case(
     Way("llvm", form="composed"),
     A="float32[]", B="float32[]", D="float32[0]", wrt="D A B",
 )  # fmt: skip
+case(
+    "partial results of another work group's cells",
+    "function (A[N, K], B, C[N]) -> (O) { O[j + 1, i : N, 2] = >(A[i + 2 * j, k] == B[] ? C[i]), j < 1; }",
+    *everywhere("few"), Way("llvm", "few"),
+    A="float32[3, 11]", B="float32[]", C="float32[3]",
+)  # fmt: skip
+case(
+    "partial results of another work group's rows, in a kernel that goes on with the sums",
+    "function (A[M, N]) -> (O, P) { O[x, 0 : M, 1] = >(A[x, y]); P = A - O; }",
+    *everywhere("masked", "ungroup", "fuse", "schedule_kernels"), *everywhere("small", "fuse", "schedule_kernels"),
+    A="uint32[17, 3]",
+)  # fmt: skip
+case(
+    "what one item makes for itself, beside what it makes for all",
+    """function (A[L, M, N], B[H, I, J, K]) -> (O) {
+        X[y, x, w : M, M, N] = =(A[w, x, y]); Y = ~(X * X);
+        O[i, m, l, k : M, N, L, N] = +(X[i, (i + j) / 2, 2 - k] + Y[2 - m, m, i]), j < 1, n < 3, l - j < 3 default B; }""",
+    *everywhere("rows"),
+    A="int16[3, 3, 3]", B="int16[3, 3, 3, 3]",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CASES)

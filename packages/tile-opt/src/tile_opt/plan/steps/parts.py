@@ -83,13 +83,16 @@ def _least(constraint: Affine, stage: Stage, around: tuple[Index, ...], grid: se
     return least if low < 0 <= high else None
 
 
-def synchronised(parts: list[Node], shared: set[str], barrier: Sync) -> list[Node]:
-    """Barriers between what items store to the group's memory and what others read or store there after them."""
+def synchronised(parts: list[Node], shared: set[str], apart: set[str], barrier: Sync) -> list[Node]:
+    """Barriers between what items store to the group's memory and what others read or store there after them.
+
+    Equal subscripts mean one item's own cell, but for the buffers `apart`, which one item makes for all.
+    """
     made: list[Node] = []
     open_: dict[str, list[Use]] = {}
     for part in parts:
         uses = [u for s in stages_of(part) for u in s.uses if u.buffer in shared]
-        if any(_waits(use, open_.get(use.buffer, [])) for use in uses):
+        if any(_waits(use, open_.get(use.buffer, []), use.buffer in apart) for use in uses):
             made.append(barrier)
             open_ = {}
         made.append(part)
@@ -98,9 +101,9 @@ def synchronised(parts: list[Node], shared: set[str], barrier: Sync) -> list[Nod
     return made
 
 
-def _waits(use: Use, earlier: list[Use]) -> bool:
+def _waits(use: Use, earlier: list[Use], apart: bool) -> bool:
     """Another item may have to be done with the cell first."""
-    return any((use.writes or e.writes) and e.forms != use.forms for e in earlier)
+    return any((use.writes or e.writes) and (apart or e.forms != use.forms) for e in earlier)
 
 
 def _without(constraints: tuple[Affine, ...], known: tuple[Affine, ...]) -> tuple[Affine, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -12,7 +13,7 @@ from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Location, 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.tree import REGISTER, Around, Nest, map_stages, stages_of
+from tile_opt.plan.tree import REGISTER, Around, Nest, Ranges, each_stage, map_stages, spans, stages_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Aroun
         return nest
     use = merged[0]
     whole = around.buffers[use.buffer].type
-    sizes = (*whole.sizes, *(w.size for w in ways.values()))
+    windows = _windows(nest, use.buffer, ways, around)
+    sizes = (*(w.size for w in windows), *(w.size for w in ways.values()))
     type = TensorType.row_major(whole.dtype, sizes, align=64)
     alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=place)
     way = tuple(Affine.var(n) for n in ways)
@@ -43,12 +45,58 @@ def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Aroun
     def moved(stage: Stage) -> Stage:
         if not _is_wide(stage, ways):
             return stage
-        uses = tuple(replace(u, buffer=name, forms=u.forms + way) if u.buffer == use.buffer else u for u in stage.uses)
+        uses = tuple(
+            replace(u, buffer=name, forms=(*(w.inside(f) for w, f in zip(windows, u.forms, strict=True)), *way))
+            if u.buffer == use.buffer
+            else u
+            for u in stage.uses
+        )
         return replace(stage, uses=uses)
 
     inner = map_stages(replace(nest, guard=()), moved)
-    body = (_start(alloc, use, ways, around), inner, *_finish(alloc, use, ways, around))
+    body = (_start(alloc, use, ways, around), inner, *_finish(alloc, use, ways, windows, around))
     return Nest(nest.name, body=body, guard=nest.guard, allocs=(alloc,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The cells of a dimension that a nest meets where the loops around it stand: `first`, and each `step` after it."""
+
+    first: Affine
+    step: int
+    size: int
+
+    def inside(self, form: Affine) -> Affine:
+        """The number of the cell that a subscript in the nest means."""
+        rest = form - self.first
+        return Affine.of([(n, c // self.step) for n, c in rest.terms], rest.const // self.step)
+
+
+def _windows(nest: Nest, buffer: str, ways: Mapping[str, Ways], around: Around) -> tuple[_Window, ...]:
+    """One for each dimension. Cells beside them are another iteration's, which may run at the same time."""
+    met: list[tuple[tuple[Affine, ...], Ranges]] = []
+
+    def look(stage: Stage, inside: Around) -> Stage:
+        if _is_wide(stage, ways):
+            met.extend((u.forms, {**inside.ranges, **spans(stage.loops)}) for u in stage.uses if u.buffer == buffer)
+        return stage
+
+    each_stage(nest, look, around)
+    sizes = around.buffers[buffer].type.sizes
+    return tuple(_window([(forms[d], r) for forms, r in met], size, around) for d, size in enumerate(sizes))
+
+
+def _window(met: Sequence[tuple[Affine, Ranges]], size: int, around: Around) -> _Window:
+    """The whole dimension where the loops around the nest do not move all subscripts alike."""
+    outer = {Affine.of([(n, c) for n, c in f.terms if n in around.ranges], 0) for f, _ in met}
+    if len(outer) > 1 or not any(f.terms for f in outer):
+        return _Window(Affine(), 1, size)
+    (base,) = outer
+    rests = [(f - base, r) for f, r in met]
+    low = min(f.bounds(r)[0] for f, r in rests)
+    high = max(f.bounds(r)[1] for f, r in rests)
+    step = gcd(*(c for f, _ in rests for _, c in f.terms), *(f.const - low for f, _ in rests)) or 1
+    return _Window(base + low, step, (high - low) // step + 1)
 
 
 def _is_wide(stage: Stage, ways: Mapping[str, Ways]) -> bool:
@@ -84,7 +132,9 @@ def _start(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around
     return Stage(f"{alloc.into}_start", loops, (), (Use("acc", alloc.into, cell, Direction.OUT),), body)
 
 
-def _finish(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around) -> Iterator[Stage]:
+def _finish(
+    alloc: Refinement, use: Use, ways: Mapping[str, Ways], windows: tuple[_Window, ...], around: Around
+) -> Iterator[Stage]:
     """Vectors of partial results into the first one, then its lanes into the cell."""
     body = (Load("$a", "part"), Store("out", "$a"))
     one = {n: replace(w, size=w.lanes) if w.lanes > 1 and w.size % w.lanes == 0 else w for n, w in ways.items()}
@@ -98,5 +148,17 @@ def _finish(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Aroun
             part = Use("part", alloc.into, tuple(c.substitute(step) for c in cell), Direction.IN)
             out = Use("out", alloc.into, cell, Direction.INOUT, agg=use.agg)
             yield Stage(f"{alloc.into}_{n}", (copy, *loops), (), (part, out), body)
-    out = replace(use, name="out", forms=cell[: len(cell) - len(ways)])
-    yield Stage(f"{alloc.into}_merge", loops, (), (Use("part", alloc.into, cell, Direction.IN), out), body)
+    forms = tuple(w.first + c * w.step for w, c in zip(windows, cell, strict=False))
+    out = replace(use, name="out", forms=forms)
+    limits = tuple(_limits(forms, around.buffers[use.buffer].type.sizes, {**around.ranges, **spans(loops)}))
+    yield Stage(f"{alloc.into}_merge", loops, limits, (Use("part", alloc.into, cell, Direction.IN), out), body)
+
+
+def _limits(forms: Sequence[Affine], sizes: Sequence[int], ranges: Ranges) -> Iterator[Affine]:
+    """Constraints that keep subscripts in a buffer, where they may leave it: those of the stages do not hold here."""
+    for form, size in zip(forms, sizes, strict=True):
+        low, high = form.bounds(ranges)
+        if low < 0:
+            yield form
+        if high >= size:
+            yield form * -1 + (size - 1)

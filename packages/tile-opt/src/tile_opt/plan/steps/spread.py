@@ -47,7 +47,11 @@ class Spread:
         """What each item does of the shared loops, in every stage."""
         self.staged = {s.operand for s in plan.stagings if s.unit == "LOCAL"}
         self.runs = _runs(view, {k: self._steps(k) for k in range(len(view.stages))}, self._divided)
-        self.homes = {a.into: self._home(a) for a in view.allocs}
+        self.apart: set[str] = set()
+        """What one item makes and all use."""
+        self.homes: dict[str, Home] = {}
+        while more := self._place():
+            self.apart |= more
         self.taken = {r.into for r in (*view.refs, *view.allocs)}
 
     def _ordered(self, plan: Plan, *binds: Bind) -> tuple[Index, ...]:
@@ -62,12 +66,24 @@ class Spread:
         """Items share the iterations of this own loop."""
         return loop in self.own and any(d.index.bind not in INSIDE for d in self.splits[loop].digits)
 
+    def _place(self) -> set[str]:
+        """Give every buffer a home; those that one item would make for itself, though others use them."""
+        self.homes = {a.into: self._home(a) for a in self.view.allocs}
+        return {n for n, home in self.homes.items() if not home.shared and self._is_apart(n)}
+
+    def _is_apart(self, buffer: str) -> bool:
+        """A stage that one item does alone makes it, and others use it."""
+        users = [(u, self._alone(s)) for s in self.view.stages for u in s.uses if u.buffer == buffer]
+        makers = {alone for u, alone in users if u.writes}
+        return any(makers) and len({alone for _, alone in users}) > 1
+
     def _home(self, alloc: Refinement) -> Home:
         users = [(k, u) for k, s in enumerate(self.view.stages) for u in s.uses if u.buffer == alloc.into]
         uses = [u for _, u in users]
-        if not any(self.spread(n) for u in uses for f in u.forms for n in f.names):
+        apart = alloc.into in self.apart
+        if not apart and not any(self.spread(n) for u in uses for f in u.forms for n in f.names):
             return private(alloc, self.inner)
-        if not is_plain(uses):
+        if apart or not is_plain(uses):
             items = (d for i in self.view.loops for d in self.splits[i.name].bound(*ITEMS))
             return in_group(alloc, (*items, *self.inner), self.local_bytes)
         names = dict.fromkeys(n for f in uses[0].forms for n in f.names)
@@ -97,7 +113,7 @@ class Spread:
         allocs = (*(h.alloc for h in self.homes.values()), *more)
         shared = [h.alloc for h in self.homes.values() if h.shared]
         fence = "global" if any(a.loc == DEVICE_MEMORY for a in shared) else "local"
-        parts = synchronised(parts, {a.into for a in shared}, Sync(Scope.GROUP, fence))
+        parts = synchronised(parts, {a.into for a in shared}, self.apart, Sync(Scope.GROUP, fence))
         if not any(isinstance(p, (Straight, Sync)) for p in parts):
             parts += self._tails()
         versions = inner_and_edges(parts, (*self.grid, *self.items), {i.name for i in self.grid})
