@@ -218,6 +218,14 @@ def test_fingerprint_names_its_parts(device: Any) -> None:
     assert device.compiler.processor.cpu in parts
 
 
+def test_sources_that_are_not_installed_have_a_fingerprint(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("hal_llvm.compiler.version", missing)
+    assert device.compiler.fingerprint.startswith("hal-llvm llvmlite")
+
+
 def test_eight_threads_compile(device: Any) -> None:
     wrong: list[int] = []
 
