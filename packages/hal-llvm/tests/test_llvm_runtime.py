@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
