@@ -137,7 +137,7 @@ def test_a_retargeted_stage_on_a_device(device: Device) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_reduced_precision_changes_nothing_without_matrix_instructions(device: Device, dtype: DType) -> None:
     need(device, dtype)
-    if device.target.model.get("matrix"):
+    if device.target.matrix:
         pytest.skip("device has matrix instructions")
     inputs = operands("nn", dtype, (40, 24, 32))
     function = tile.Function(MATMUL["nn"])
@@ -146,7 +146,7 @@ def test_reduced_precision_changes_nothing_without_matrix_instructions(device: D
 
 
 def native(device: Device) -> None:
-    if "Mma" not in device.capabilities.nodes or not device.target.model.get("matrix"):
+    if "Mma" not in device.capabilities.nodes or not device.target.matrix:
         pytest.skip("device has no matrix instructions")
 
 

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,14 @@ def test_fingerprint_names_its_parts(device: Any) -> None:
     parts = device.compiler.fingerprint
     assert "llvmlite" in parts
     assert device.compiler.processor.cpu in parts
+
+
+def test_sources_that_are_not_installed_have_a_fingerprint(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("hal_llvm.compiler.version", missing)
+    assert device.compiler.fingerprint.startswith("hal-llvm llvmlite")
 
 
 def test_eight_threads_compile(device: Any) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -102,9 +102,15 @@ def fingerprint(processor: binding.Processor) -> str:
     """Everything that object code depends on besides the kernels."""
     llvmlite, llvm = binding.versions()
     features = hashlib.sha256(processor.features.encode()).hexdigest()[:16]
-    return (
-        f"hal-llvm {version('hal-llvm')} llvmlite {llvmlite} llvm {llvm} {processor.triple} {processor.cpu} {features}"
-    )
+    return f"{_version()} llvmlite {llvmlite} llvm {llvm} {processor.triple} {processor.cpu} {features}"
+
+
+def _version() -> str:
+    """Sources that run without being installed have no version."""
+    try:
+        return f"hal-llvm {version('hal-llvm')}"
+    except PackageNotFoundError:
+        return "hal-llvm"
 
 
 class LlvmCompiler(Compiler):

@@ -23,6 +23,7 @@ from hal_opencl import binding
 from hal_opencl.context import DeviceContext
 from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.source import Source, dtypes, emit_kernel
+from hal_opencl.endings import owner
 
 _MAGIC = b"tile-opencl 2\n"
 OPTIONS = ("-cl-std=CL1.2",)
@@ -32,6 +33,7 @@ BUILDERS = 4
 """Programs that are built at once."""
 
 
+@owner
 class OpenCLLibrary(Library):
     """Programs of a kernel list, finished or still being built."""
 

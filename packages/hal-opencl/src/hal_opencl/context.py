@@ -10,6 +10,7 @@ from tile_hal.errors import Code, device_error
 from tile_ir import forking
 
 from hal_opencl import binding
+from hal_opencl.endings import owner
 from hal_opencl.events import Guard, Lanes
 from hal_opencl.pool import Block, Pool
 
@@ -19,6 +20,7 @@ USABLE = 0.95
 """Part of the device's memory that allocations may count on."""
 
 
+@owner
 class DeviceContext:
     """Made when the device is listed; the OpenCL context and the queues come with their first use."""
 

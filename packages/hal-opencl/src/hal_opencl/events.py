@@ -21,6 +21,7 @@ from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError
 
 from hal_opencl import binding
+from hal_opencl.endings import hold_all, owner
 
 QUEUES = 4
 """In-order queues of a device: independent kernels overlap only across queues."""
@@ -42,6 +43,7 @@ Enqueue = Callable[[binding.RawQueue, Any, Sequence[binding.RawEvent] | None], b
 """Puts a command on a queue (see `hal_opencl.commands`), on a sequence of buffers and behind events."""
 
 
+@owner
 class Lane:
     """An in-order queue."""
 
@@ -70,6 +72,7 @@ class Lane:
                 self.raw.flush()
 
 
+@owner
 class DeviceEvent(Event):
     """One command. Until its dependencies on other devices are done it is not even enqueued (`gate` is set)."""
 
@@ -393,8 +396,9 @@ forking.at_fork(in_child=_after_fork)
 
 
 @atexit.register
-def _drain() -> None:
-    """The host's memory must outlive the work on it."""
+def _at_exit() -> None:
+    """The host's memory must outlive the work on it: what is enqueued ends now, and what comes later has its memory held."""
+    hold_all()
     for lanes in list(_all):
         try:
             lanes.finish()

@@ -14,9 +14,11 @@ from hal_opencl.batch import OpenCLBatch
 from hal_opencl.commands import Memory, Waits, copy, fill
 from hal_opencl.compiler import OpenCLLibrary
 from hal_opencl.context import DeviceContext
+from hal_opencl.endings import owner
 from hal_opencl.memory import DeviceBuffer, DeviceMemory, overlapping
 
 
+@owner
 class _Launcher:
     """A kernel object and the serial numbers of the buffers that are its arguments now."""
 
@@ -27,6 +29,7 @@ class _Launcher:
         self.set = [0] * count
 
 
+@owner
 class OpenCLKernel(Kernel):
     """One kernel of a library; safe to run from several threads at once."""
 

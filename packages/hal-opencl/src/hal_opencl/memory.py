@@ -12,10 +12,12 @@ from tile_hal.interfaces import Buffer, Event, Memory, MemoryUsage
 
 from hal_opencl import binding
 from hal_opencl.context import DeviceContext
+from hal_opencl.endings import owner
 from hal_opencl.events import DeviceEvent, Uses, failure
 from hal_opencl.pool import VIEWS, Block, View, next_serial
 
 
+@owner
 class DeviceBuffer(Buffer):
     """The first bytes of a block of memory, or a view of them."""
 
@@ -105,8 +107,10 @@ class DeviceBuffer(Buffer):
         if not self._maps:
             self._shown = max(0, self._shown - 1)
             return COMPLETED
-        *self._maps, array = self._maps
-        return self.context.lanes.unmapped(self, lambda queue: binding.unmap(queue, array))
+        array = self._maps[-1]
+        event = self.context.lanes.unmapped(self, lambda queue: binding.unmap(queue, array))
+        self._maps = self._maps[:-1]  # not before: where the mapping cannot end, it is still held
+        return event
 
 
 class DeviceMemory(Memory):

@@ -21,6 +21,8 @@ import numpy.typing as npt
 from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError
 
+from hal_opencl.endings import owner
+
 if TYPE_CHECKING:
     from hal_opencl.events import Uses
 
@@ -48,6 +50,7 @@ def rounded(nbytes: int) -> int:
     return max(step, -(-nbytes // step) * step)
 
 
+@owner
 @dataclass(frozen=True, slots=True)
 class View:
     """A part of a block."""
@@ -57,6 +60,7 @@ class View:
     nbytes: int
 
 
+@owner
 @dataclass(slots=True, eq=False)
 class Block:
     """One memory object of the device."""
