@@ -62,7 +62,7 @@ def _is_worth(view: KernelView, buffer: str, users: Users) -> bool:
 
 
 def _is_shown(view: KernelView, buffer: str, users: Users) -> bool:
-    """Items that share loops which the first stage does not have would leave `buffer` to one of them, but need the stage."""
+    """Items that share loops which the first stage lacks would leave `buffer` to one of them, but all need the stage."""
     start = users[0][1]
     if view.is_local(buffer) or all(set(s.loop_names) <= set(start.loop_names) for s in view.stages):
         return False

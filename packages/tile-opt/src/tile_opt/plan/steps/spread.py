@@ -253,7 +253,7 @@ class Spread:
         if not (seen and idle):
             return ()
         if any(u.writes and self._is_kept(u) for u in stage.uses):
-            raise ValueError(f"one item alone would make what every item needs of {stage.name!r}, for it stores some of it")
+            raise ValueError(f"one item would store some of what {stage.name!r} makes, and every item needs the rest")
         return (sum((Affine.var(d.index.name, -1) for d in idle), Affine()),)
 
 
