@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant("items start partial results at zero", OPT + "plan/steps/combine.py", "agg.identity(dtype)", "0"),
     Mutant("items forget what the cell held", OPT + "plan/steps/combine.py", '(old, self._name("all", number))', '(self._name("all", number), self._name("all", number))'),
     Mutant("items that wait for nobody", OPT + "plan/steps/parts.py", "            made.append(barrier)\n", ""),
-    Mutant("all items do what one has to do", OPT + "plan/steps/spread.py", "if seen and idle else ()", "if False else ()"),
+    Mutant("all items do what one has to do", OPT + "plan/steps/spread.py", "if not (seen and idle):", "if True:"),
     Mutant("what is left of shared loops is left out", OPT + "plan/steps/spread.py", "            parts += self._tails()\n", "            pass\n"),
     Mutant("items take what others write", OPT + "plan/space/facts.py", "if not any(divided):\n            return len(users)", "if True:\n            return True or len(users)"),
     # lowering

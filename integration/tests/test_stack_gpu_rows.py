@@ -23,6 +23,8 @@ NORM = """function (X[M, N]) -> (R) {
     T[z, j : 1, N] = +(X[i, j]), z < 1; D = X - T / M; Q = D * D; V[z, j : 1, N] = +(Q[i, j]), z < 1; R = D / sqrt(V / M); }"""
 SHOWN = """function (X[M, N]) -> (R, U) {
     T[i, z : M, 1] = >(X[i, j]), z < 1; U = T * 2.0; E = X - U; S[i, z : M, 1] = +(E[i, j]), z < 1; R = E / S; }"""
+BESIDE = """function (X[M, N]) -> (R, U) {
+    S[i, z : M, 1] = +(X[i, j]), z < 1; U = S * 2.0; W = sqrt(U * U + 1.0) / 3.0; R = X / W; }"""
 SUMS = "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[i, k]), j - k < N; }"
 TURN = "function (X[M, N]) -> (R) { R[j, i : N, M] = =(X[i, j]); }"
 
@@ -41,10 +43,15 @@ def shown(x: Array) -> Array:
     return e / e.sum(1, keepdims=True)
 
 
+def beside(x: Array) -> Array:
+    return x / (np.sqrt(4 * x.sum(1, keepdims=True) ** 2 + 1) / 3)
+
+
 CASES: dict[str, tuple[str, tuple[int, int], str, Callable[[Array], Array]]] = {
     "long rows": (SOFTMAX, (2, 70001), "float32", softmax),
     "long columns": (NORM, (9000, 20), "float32", norm),
     "a row's result is shown": (SHOWN, (40, 1000), "float32", shown),
+    "one result of two is shown": (BESIDE, (40, 1000), "float32", beside),
     "scan of scans": (SUMS, (2, 40000), "float32", lambda x: np.cumsum(x, 1)),
     "bytes turned": (TURN, (300, 260), "uint8", np.transpose),
 }

@@ -11,6 +11,7 @@ from dataclasses import replace
 from time import process_time
 
 import pytest
+import tile_autodiff
 import tile_hal
 import tile_opt
 from hal_opencl.families import family_target
@@ -20,6 +21,7 @@ from stack import bind
 from tile_hal.conformance import strategies
 from tile_hal.conformance.strategies import Case
 from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
 from tile_ir.target import HardwareSettings, Target
 from tile_opt.proof import Verdict, prove
 
@@ -33,6 +35,10 @@ TARGETS: dict[str, Target] = {
     "gpu-nvidia": family_target("gpu-nvidia").resolved(cores=8),
     "gpu-amd": family_target("gpu-amd").resolved(cores=8),
 }  # fmt: skip
+BATCH_NORM = """function (X[N, C, H, W], G[C]) -> (O, V) {
+    S[c : C] = +(X[n, c, y, x]); D = X - reshape(S / (N * H * W), C, 1, 1); Q = D * D; V[c : C] = +(Q[n, c, y, x]);
+    O = D * reshape(G / sqrt(V / (N * H * W) + 0.00001), C, 1, 1); }"""
+"""Statistics that are outputs, beside others that are not."""
 LEAST = 0.99
 """The share of kernels that has to be proved; the rest must be answers that did not come in time."""
 
@@ -65,6 +71,17 @@ def test_five_hundred_random_schedules(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.slow
 def test_many_random_schedules(capsys: pytest.CaptureFixture[str]) -> None:
     _check(10_000, capsys)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape", [(4, 3, 5, 6), (2, 40, 8, 8)], ids=str)
+def test_norms_and_their_gradients(shape: tuple[int, ...], target: str) -> None:
+    types = {"X": TensorType(DType.FLOAT32, shape), "G": TensorType(DType.FLOAT32, shape[1:2])}
+    program = bind(BATCH_NORM, types)
+    for each in (program, tile_autodiff.gradient(program, ("X", "G"))):
+        compiled = tile_opt.compile(each, TARGETS[target])
+        report = prove(compiled.stripe_initial, compiled.stripe)
+        assert set(report.kernels().values()) == {Verdict.PROVED}, str(report)
 
 
 def _check(examples: int, capsys: pytest.CaptureFixture[str]) -> None:

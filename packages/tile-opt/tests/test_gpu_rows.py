@@ -69,8 +69,9 @@ def programs(draw: st.DrawFn) -> Program:
         shape = tuple(max(1, n // 2) for n in shape)
     names, loops = [f"N{k}" for k in range(rank)], [f"i{k}" for k in range(rank)]
     sizes, everywhere = ", ".join(names), ", ".join(loops)
-    kind = draw(st.sampled_from(["reduce", "normalise", "permute", "window", "chain", "scan"]))
-    dtype = draw(DTYPES) if kind not in ("normalise", "scan") else DType.FLOAT32
+    kind = draw(st.sampled_from(["reduce", "normalise", "statistics", "permute", "window", "chain", "scan"]))
+    dtype = draw(DTYPES) if kind not in ("normalise", "statistics", "scan") else DType.FLOAT32
+    outputs = "R"
     match kind:
         case "reduce":
             kept = [k for k in range(rank) if draw(st.booleans())]
@@ -86,6 +87,14 @@ def programs(draw: st.DrawFn) -> Program:
                 f"M[{cell} : {cells}] = >(X[{everywhere}]), z < 1; E = exp(X - M);"
                 f" S[{cell} : {cells}] = +(E[{everywhere}]), z < 1; R = E / S;"
             )
+        case "statistics":
+            over = [k for k in range(rank) if draw(st.booleans())]
+            first, within = (_kept(loops, names, axes) for axes in (over, [k for k in over if draw(st.booleans())]))
+            body = (
+                f"A{first[0]} = >(X[{everywhere}]){first[1]}; D = X - A; S{within[0]} = +(D[{everywhere}]){within[1]};"
+                " U = S * 2; W = sqrt(U * U + 1) / 3; R = D / W;"
+            )
+            outputs = draw(st.sampled_from(["R", "R, U", "R, S", "U, W, R"]))
         case "permute":
             order = draw(st.permutations(range(rank)))
             turned, turned_sizes = ", ".join(loops[k] for k in order), ", ".join(names[k] for k in order)
@@ -98,7 +107,14 @@ def programs(draw: st.DrawFn) -> Program:
             body = f"R[{everywhere} : {sizes}] = +(X[{last}]), {loops[-1]} - k < {names[-1]};"
         case _:
             body = "A = X + X; B = max(A, X); R = B * 2;"
-    return stripe_of(f"function (X[{sizes}]) -> (R) {{ {body} }}", dtype, X=shape)
+    return stripe_of(f"function (X[{sizes}]) -> ({outputs}) {{ {body} }}", dtype, X=shape)
+
+
+def _kept(loops: list[str], names: list[str], over: list[int]) -> tuple[str, str]:
+    """Cells of a reduction over these axes, which stay as axes of one element, and its constraints."""
+    cell = ", ".join(f"z{k}" if k in over else n for k, n in enumerate(loops))
+    sizes = ", ".join("1" if k in over else n for k, n in enumerate(names))
+    return f"[{cell} : {sizes}]", "".join(f", z{k} < 1" for k in over)
 
 
 @settings(max_examples=30, deadline=None)
@@ -290,6 +306,18 @@ def test_what_one_item_stores_no_other_reads() -> None:
     reads = {r.source for r in built.refs if r.dir is Direction.IN}
     assert {r.source for r in built.refs if r.dir is Direction.OUT} == {"U", "Y"} and reads == {"X"}
     agree(stripe_of(SHOWN, X=(5, 40)), target())
+
+
+BESIDE = """function (X[M, N, C]) -> (R, U) {
+    A[i, y, z : M, 1, 1] = +(X[i, j, c]), y < 1, z < 1; D = X - A; S[i, z, c : M, 1, C] = +(D[i, j, c]), z < 1;
+    U = S * 2.0; W = sqrt(U * U + 1.0) / 3.0; R = D / W; }"""
+
+
+@pytest.mark.parametrize("shape", [(40, 100, 1), (40, 100, 3), (40, 100, 8), (40, 3, 100), (3, 16, 16), (1, 64, 1)])
+def test_what_is_stored_by_one_item_beside_what_all_need_is_made_by_all(shape: tuple[int, int, int]) -> None:
+    """The stage that makes `U` makes `W`, too: no item is without it because another one stores `U`."""
+    agree(stripe_of(BESIDE, X=shape), target(threads=256))
+    agree(stripe_of(BESIDE, X=shape), target())
 
 
 @pytest.mark.parametrize(("dtype", "pads"), [(DType.UINT8, {1, 2, 3}), (DType.FLOAT32, {1, 3})], ids=str)

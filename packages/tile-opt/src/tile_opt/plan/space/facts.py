@@ -115,6 +115,7 @@ class Facts:
             all(self.loops[n].order is Order.FREE and self.loops[n].bind is Bind.NONE for n in loops)
             and all(self._may_share(s, loops & set(s.loop_names)) for s in self.view.stages)
             and all(self._keeps_apart(buffer, loops) for buffer in self.view.writes())
+            and not any(self._is_mixed(s, loops) for s in self.view.stages)
         )
 
     def _may_share(self, stage: Stage, loops: frozenset[str]) -> bool:
@@ -129,6 +130,17 @@ class Facts:
             if not loops <= moved and (use is not merged or self.in_memory(use) or not self._has_all_cells(use)):
                 return False
         return True
+
+    def _is_mixed(self, stage: Stage, loops: frozenset[str]) -> bool:
+        """One item alone would store some of what `stage` makes, and every item needs the rest of it."""
+        written = {self._is_common(u.buffer, loops) for u in stage.uses if u.writes}
+        return len(written) > 1 and not loops <= set(stage.loop_names)
+
+    def _is_common(self, buffer: str, loops: frozenset[str]) -> bool:
+        """All items of a group see what one of them stores there: memory, and rows of which they read what others made."""
+        users = [u for s in self.view.stages for u in s.uses if u.buffer == buffer]
+        moved = {n for u in users for f in u.forms for n in f.names}
+        return not self.view.is_local(buffer) or (bool(loops & moved) and not is_plain(users))
 
     def _has_all_cells(self, use: Use) -> bool:
         """No iteration of the loops, whatever constraints say of it, is at a cell that the buffer does not have."""

@@ -1,6 +1,7 @@
 """What several stages make of one cell stays in a register until the last of them is done, and is stored once.
 
-So does what one item would store and others read: they make it for themselves.
+So does what one item would store and others read, and what a stage stores beside what every item needs: all make it
+for themselves, and one stores it.
 """
 
 from __future__ import annotations
@@ -39,14 +40,13 @@ def _first_users(view: KernelView, buffer: str) -> Users:
 def _is_worth(view: KernelView, buffer: str, users: Users) -> bool:
     """The first stage sets every cell, others change it; a buffer of the kernel's own is then read at other cells.
 
-    Or others read the one cell of memory that it sets.
+    Or it sets cells of memory that not every item sets, and others read the one cell, or it makes something else, too.
     """
     if not users:
         return False
     _, start, first = users[0]
     own = _own(start, first)
-    shown = len(users) > 1 and not start.loops and not view.is_local(buffer) and any(s.loops for s in view.stages)
-    if sum(u.writes for _, _, u in users) < 2 and not shown:
+    if sum(u.writes for _, _, u in users) < 2 and not _is_shown(view, buffer, users):
         return False
     sets = (
         first.dir is Direction.OUT
@@ -59,6 +59,15 @@ def _is_worth(view: KernelView, buffer: str, users: Users) -> bool:
     single = all(len(names) == 1 for names in loops) and len(loops) == len(own) == len(start.loops)
     elsewhere = any(u.buffer == buffer and u.forms != first.forms for s in view.stages for u in s.uses)
     return sets and plain and alike and single and (not view.is_local(buffer) or elsewhere)
+
+
+def _is_shown(view: KernelView, buffer: str, users: Users) -> bool:
+    """Items that share loops which the first stage lacks would leave `buffer` to one of them, but all need the stage."""
+    start = users[0][1]
+    if view.is_local(buffer) or all(set(s.loop_names) <= set(start.loop_names) for s in view.stages):
+        return False
+    makes_own = any(u.writes and view.is_local(u.buffer) for u in start.uses)
+    return makes_own or (len(users) > 1 and not start.loops)
 
 
 def _own(stage: Stage, use: Use) -> tuple[str, ...]:

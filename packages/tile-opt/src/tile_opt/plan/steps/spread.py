@@ -258,7 +258,7 @@ class Spread:
 
     def _alone(self, stage: Stage) -> tuple[Affine, ...]:
         """One item does what the others, which differ in loops that `stage` does not have, would repeat."""
-        seen = any(u.writes and (u.buffer not in self.homes or self.homes[u.buffer].shared) for u in stage.uses)
+        seen = any(u.writes and not self._is_kept(u) for u in stage.uses)
         idle = [
             d
             for n in self.own
@@ -266,7 +266,11 @@ class Spread:
             for d in self.splits[n].digits
             if d.index.bind not in INSIDE and d.index.name in {i.name for i in self.items}
         ]
-        return (sum((Affine.var(d.index.name, -1) for d in idle), Affine()),) if seen and idle else ()
+        if not (seen and idle):
+            return ()
+        if any(u.writes and self._is_kept(u) for u in stage.uses):
+            raise ValueError(f"one item would store some of what {stage.name!r} makes, and every item needs the rest")
+        return (sum((Affine.var(d.index.name, -1) for d in idle), Affine()),)
 
 
 def _nested(digits: Sequence[Digit]) -> tuple[Index, ...]:
