@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import tile_hal
 from farm.judge import Trial, Verdict
 from farm.sample import Sample
 from farm.ways import Way
+from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 
@@ -150,3 +152,28 @@ def test_a_plan_may_not_take_lanes_of_an_ordered_loop(levels: str) -> None:
     text = f"plan kernel_0 {{\n  {levels}\n}}\n"
     sample = Sample("function (A[N]) -> (O) { O[x : N] = >(A[x + k]), k < N; }", {"A": _type("float32[11]")})
     assert Trial(sample).check(Way("stripe", "small", plans=text)) is Verdict.REFUSED
+
+
+REFUSED = {
+    "have an order: unroll no more": (
+        "function (A[N]) -> (O) { O[x : N] = +(A[x - k]), k < N; }", "float32[8]", "kernel_0", "unroll x:2",
+    ),
+    "not all stages have 'i0'": (
+        "function (A[N, N]) -> (O) { O[l, j, k, i : 2, N, N, N] = =(A[0, i + 2 * k] == A[k, i] ? A[2 * i + l, k]); }",
+        "float32[1, 1]", "kernel_0", "grid i0:1",
+    ),
+    "each would meet what another one stores": (
+        "function (A[N, N]) -> (O) { O[2 * j, 2 - i : 6, N] = =(A[i, j] + A[i, i]); }", "float32[3, 3]", "kernel_0_0",
+        "group i0:2 i1:2\n  serial i1:2",
+    ),
+}  # fmt: skip
+"""What is said of a plan that items or groups cannot share: a program, its input, the kernel, and levels."""
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_a_plan_that_items_or_groups_cannot_share_is_refused(said: str) -> None:
+    source, type, kernel, levels = REFUSED[said]
+    trial = Trial(Sample(source, {"A": _type(type)}))
+    way = Way("stripe", "rows", plans=f"plan {kernel} {{\n  {levels}\n}}\n")
+    with pytest.raises(TilePlanError, match=said):
+        trial.compiled(way, tile_hal.device("interp"))

@@ -12,7 +12,7 @@ from math import prod
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Refinement, Scope, Sync
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Scope, Sync
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
@@ -108,6 +108,8 @@ class Spread:
     def build(self) -> Block:
         """The scheduled kernel; ValueError for a plan that cannot be built."""
         self._check_tails()
+        self._check_order()
+        self._check_grid()
         self._check_apart()
         parts, more = self._all_parts()
         allocs = (*(h.alloc for h in self.homes.values()), *more)
@@ -120,7 +122,7 @@ class Spread:
         return item_kernel(self.view, self.grid, self.items, versions, allocs)
 
     def _check_apart(self) -> None:
-        """What an item stores to memory no other item of its group reads: nothing makes it wait for that."""
+        """What an item stores to memory no other item of its group reads or stores: nothing makes it wait for that."""
         spread = {n for n in self.own if self.spread(n)}
         for buffer in self.view.writes() - self.homes.keys():
             uses = [u for s in self.view.stages for u in s.uses if u.buffer == buffer]
@@ -128,12 +130,26 @@ class Spread:
             if (
                 spread
                 and len(uses) > 1
-                and any(u.reads for u in uses)
                 and (spread - moved or {u.forms for u in uses} != {uses[0].forms})
             ):
                 raise ValueError(
-                    f"items share {sorted(spread)[0]!r}: each would read what another one stores to {buffer!r}"
+                    f"items share {sorted(spread)[0]!r}: each would meet what another one stores to {buffer!r}"
                 )
+
+    def _check_order(self) -> None:
+        """Serial steps run around what is unrolled: a loop with an order cannot be cut the other way round."""
+        for name, loop in self.loops.items():
+            form = self.splits[name].form
+            steps = [form.coefficient(i.name) for i in _nested(self.splits[name].bound(*INSIDE))]
+            if loop.order is Order.ORDERED and steps != sorted(steps, reverse=True):
+                raise ValueError(f"the iterations of {name!r} have an order: unroll no more than the last of its steps")
+
+    def _check_grid(self) -> None:
+        """Every group runs all stages: what has no part in a loop on the grid would be done by each of them."""
+        for name in self.own:
+            shared = any(d.index.range > 1 for d in self.splits[name].bound(Bind.GRID))
+            if shared and any(name not in s.loop_names for s in self.view.stages):
+                raise ValueError(f"the grid runs whole kernels, and not all stages have {name!r}")
 
     def _all_parts(self) -> tuple[list[Node], list[Refinement]]:
         parts: list[Node] = []
