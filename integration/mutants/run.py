@@ -33,11 +33,18 @@ DEFAULT: dict[str, tuple[str, ...]] = {
         "packages/tile-opt/tests/test_to_stripe_programs.py",
     ),
     "packages/tile-opt/src/tile_opt/passes/kernels/scan": ("packages/tile-opt/tests/test_scan.py", *QUICK),
-    "packages/tile-opt/src/tile_opt/kernel/": (*QUICK, "packages/tile-opt/tests/test_scan.py"),
+    "packages/tile-opt/src/tile_opt/kernel/": (
+        *QUICK,
+        "packages/tile-opt/tests/test_scan.py",
+        "packages/tile-opt/tests/test_widen.py",
+        "integration/tests/test_stack_random.py",
+    ),
     "packages/tile-opt/src/tile_opt/passes/": (
         *QUICK,
         "packages/tile-opt/tests/test_fusion.py",
         "packages/tile-opt/tests/test_passes.py",
+        "packages/tile-opt/tests/test_widen.py",
+        "integration/tests/test_stack_random.py",
     ),
     "packages/tile-opt/src/tile_opt/plan/": (
         *QUICK,
