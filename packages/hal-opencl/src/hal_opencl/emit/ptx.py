@@ -43,17 +43,17 @@ def copy_async(name: str, nbytes: int) -> str:
     )
 
 
-_TF32 = "{ .reg .pred p; .reg .b32 r; cvt.rna.tf32.f32 r, %1; setp.nan.f32 p, %1, %1; selp.b32 %0, 0x7fffffff, r, p; }"
-"""Hardware drops the low bits of a NaN as of a number, and what is left may be an infinity's."""
-
-
 def round_tf32(name: str, t: Type) -> str:
-    """Floats rounded to 10 mantissa bits, ties away from zero; NaN stays NaN, whatever its bits and the build options."""
+    """Floats rounded to 10 mantissa bits, ties away from zero.
+
+    A NaN that arithmetic makes (a quiet one) stays NaN. A signalling one whose bits are all among those that are dropped
+    becomes an infinity, as in the matrix units themselves: to keep it too would cost half as much again as the product.
+    """
     # Not volatile: it may be moved, shared and dropped like any arithmetic.
     F, lanes = register(t.dtype, t.lanes), range(t.lanes)
     lines = [f"{F} {name}({F} x) {{", f"    uint {', '.join(f'r{n}' for n in lanes)};"]
     for n in lanes:
-        lines.append(f'    asm("{_TF32}" : "=r"(r{n}) : "f"({_lane("x", n, t.lanes)}));')
+        lines.append(f'    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r{n}) : "f"({_lane("x", n, t.lanes)}));')
     words = "r0" if t.lanes == 1 else f"({unsigned(t.dtype, t.lanes)})({', '.join(f'r{n}' for n in lanes)})"
     return "\n".join([*lines, f"    return as_{F}({words});", "}"])
 

@@ -127,11 +127,7 @@ class Spread:
         for buffer in self.view.writes() - self.homes.keys():
             uses = [u for s in self.view.stages for u in s.uses if u.buffer == buffer]
             moved = {n for f in uses[0].forms for n in f.names}
-            if (
-                spread
-                and len(uses) > 1
-                and (spread - moved or {u.forms for u in uses} != {uses[0].forms})
-            ):
+            if spread and len(uses) > 1 and (spread - moved or {u.forms for u in uses} != {uses[0].forms}):
                 raise ValueError(
                     f"items share {sorted(spread)[0]!r}: each would meet what another one stores to {buffer!r}"
                 )
