@@ -136,6 +136,12 @@ case(
     *everywhere("rows"),
     A="int16[3, 3, 3]", B="int16[3, 3, 3, 3]",
 )  # fmt: skip
+case(
+    "a table that one kernel reads a row of and gathers from",
+    "function (A[M, N], B[]) -> (O) { X = gather(A, B); O[] = +(A[0, j] + X[1]); }",
+    *everywhere("rows"), Way("llvm", form="called"),
+    A="int32[1, 2]", B="int32[]",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CASES)

@@ -9,6 +9,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Direction, Load, Refinement, Store, TensorType
 
 from tile_opt.kernel.merge_stages import concatenated, without_buffers
+from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_elementwise
 from tile_opt.plan.tree import ARRAY
@@ -20,8 +21,9 @@ def shared_row(view: KernelView, buffer: str) -> Use | None:
     first = users[0][1]
     own = {n for f in first.forms for n in f.names} & set(users[0][0].loop_names)
     alone = len(users) > 1 and own and not any(s.constraints for s, _ in users)
-    same = all(u.forms == first.forms and not u.writes and not u.extent and own <= set(s.loop_names) for s, u in users)
-    return first if alone and same and not view.is_local(buffer) else None
+    plain = not any(u.writes or u.extent or is_indirect(s, u) for s, u in users)
+    same = all(u.forms == first.forms and own <= set(s.loop_names) for s, u in users)
+    return first if alone and plain and same and not view.is_local(buffer) else None
 
 
 def keep(view: KernelView, buffer: str) -> KernelView:
