@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, redirect_stdout
 from difflib import get_close_matches
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol, cast
 
@@ -443,6 +444,21 @@ def plugins() -> tuple[PluginReport, ...]:
 def register(plugin: object, *, name: str = "", distribution: str = "(not installed)") -> PluginReport:
     """Add a plugin (module or object with the hook) that no entry point names, for this process."""
     return _registry.register(plugin, name or getattr(plugin, "__name__", type(plugin).__name__), distribution)
+
+
+def register_module(module: str) -> None:
+    """Add a plugin that is not installed, by its module's name; one that is there already, unless left out, is no error.
+
+    TileDeviceError when it does not import or does not work.
+    """
+    if any((plugin.module, plugin.status) == (module, PluginStatus.OK) for plugin in plugins()):
+        return
+    try:
+        found = import_module(module)
+    except (Exception, SystemExit) as problem:
+        text = f"the plugin {module!r} does not import: {type(problem).__name__}: {problem}"
+        raise device_error(Code.NO_DEVICE, f"{text}; is the folder that holds it on PYTHONPATH?") from None
+    register(found, name=module)
 
 
 def doctor() -> tuple[DoctorReport, ...]:

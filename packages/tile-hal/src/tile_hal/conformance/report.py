@@ -51,8 +51,9 @@ class Case:
         return self.device, self.level, self.name
 
 
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{n: version(n) for n in ("numpy", "tile-hal", "tile-ir")}}
+def versions(*distributions: str) -> dict[str, str]:
+    """Of Python, and of installed distributions."""
+    return {"python": platform.python_version(), **{name: version(name) for name in distributions}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class RunFacts:
     time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     """When it began, UTC."""
     host: str = field(default_factory=platform.platform)
-    versions: dict[str, str] = field(default_factory=_versions)
+    versions: dict[str, str] = field(default_factory=lambda: versions("numpy", "tile-hal", "tile-ir"))
 
 
 @dataclass(frozen=True, slots=True)

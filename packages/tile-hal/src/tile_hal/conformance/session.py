@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ import tile_hal
 from tile_hal import submission
 from tile_hal.conformance.record import HUNG, Record
 from tile_hal.conformance.report import LEVELS, Case, DeviceFacts, RunFacts, case_of
-from tile_hal.discovery import flawed
+from tile_hal.discovery import flawed, register_module
 from tile_hal.interfaces import HAL_API, Device
 
 _HERE = Path(__file__).parent
@@ -231,16 +230,10 @@ def _alarm(limit: float) -> Generator[None]:
 
 
 def _register(module: str) -> None:
-    """Add a plugin that is not installed; one that is, is there already, unless TILE_PLUGINS leaves it out."""
-    if any((plugin.module, plugin.status) == (module, tile_hal.PluginStatus.OK) for plugin in tile_hal.plugins()):
-        return
     try:
-        tile_hal.register(import_module(module), name=module)
+        register_module(module)
     except TileDeviceError as problem:
         raise pytest.UsageError(str(problem)) from None
-    except (Exception, SystemExit) as problem:
-        text = f"the plugin {module!r} does not import: {type(problem).__name__}: {problem}"
-        raise pytest.UsageError(f"{text}; is the folder that holds it on PYTHONPATH?") from None
 
 
 def _devices(backend: str, strict: bool) -> tuple[Device, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
+from tile_hal.discovery import register_module
 from tile_ir.diagnostics import TileError
 
 from tile_runtime.performance.kernels import TASKS
@@ -18,12 +18,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     names = [name.strip() for name in given.kernels.split(",") if name.strip()]
     try:
-        _register(given.plugin)
+        for module in given.plugin:
+            register_module(module)
         report = run(
             given.backend, seed=given.seed, seconds=given.seconds, kernels=names, json=given.json, markdown=given.markdown,
             watch=_watch if sys.stderr.isatty() else lambda name: None,
         )  # fmt: skip
-    except (TileError, ImportError, OSError) as problem:
+    except (TileError, OSError) as problem:
         print(problem, file=sys.stderr)
         return 2
     print(report.to_markdown())
@@ -32,16 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _watch(name: str) -> None:
     print(f"\r\033[Kmeasuring {name}", end="\r", file=sys.stderr, flush=True)
-
-
-def _register(modules: Sequence[str]) -> None:
-    """Add plugins that are not installed."""
-    import tile_hal
-
-    known = {plugin.module for plugin in tile_hal.plugins() if plugin.status is tile_hal.PluginStatus.OK}
-    for module in modules:
-        if module not in known:
-            tile_hal.register(import_module(module), name=module)
 
 
 def _seconds(text: str) -> float:

@@ -7,9 +7,9 @@ import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from tile_hal.conformance.report import versions
 from tile_hal.interfaces import Device
 from tile_ir.machine import Machine
 
@@ -28,9 +28,8 @@ ABOVE = (
 )
 
 
-def _versions() -> dict[str, str]:
-    names = ("numpy", "tile-hal", "tile-ir", "tile-opt", "tile-runtime")
-    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+DISTRIBUTIONS = ("numpy", "tile-hal", "tile-ir", "tile-opt", "tile-runtime")
+"""Whose versions a report tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class RunFacts:
     time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     """When it began, UTC."""
     host: str = field(default_factory=platform.platform)
-    versions: dict[str, str] = field(default_factory=_versions)
+    versions: dict[str, str] = field(default_factory=lambda: versions(*DISTRIBUTIONS))
 
 
 @dataclass(frozen=True, slots=True)
