@@ -62,8 +62,21 @@ def test_large_products_are_none_of_them() -> None:
 
 # --- the time of a whole program ---------------------------------------------------------------------
 
-LONG = "function (A[N, K], B[K, M]) -> (E) { C[i, j : N, M] = +(A[i, k] * B[k, j]); D = tanh(C); E[i : N] = +(D[i, j]); }"
-DOING = ("binding", "rewriting", "translating", "pass", "inline", "fuse", "a plan of", "lowering", "simplifying", "machine code of")
+LONG = (
+    "function (A[N, K], B[K, M]) -> (E) { C[i, j : N, M] = +(A[i, k] * B[k, j]); D = tanh(C); E[i : N] = +(D[i, j]); }"
+)
+DOING = (
+    "binding",
+    "rewriting",
+    "translating",
+    "pass",
+    "inline",
+    "fuse",
+    "a plan of",
+    "lowering",
+    "simplifying",
+    "machine code of",
+)
 
 
 def stopped_after(looks: int, monkeypatch: pytest.MonkeyPatch) -> Diagnostic | None:

@@ -32,7 +32,9 @@ Reduced = Annotated[
 ]
 Fallback = Annotated[
     str | None,
-    typer.Option("--fallback", metavar="DEVICE", help="Device that runs the steps which the other one lacks something for."),
+    typer.Option(
+        "--fallback", metavar="DEVICE", help="Device that runs the steps which the other one lacks something for."
+    ),
 ]
 Isolate = Annotated[
     bool, typer.Option("--isolate", help="Run the device's driver in a worker process: a crash is an error message.")
