@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
 from tile_ir.collector import uncollected
+from tile_ir.deadline import check
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.kernels import KernelList
 from tile_ir.outline import is_outline
@@ -139,6 +140,7 @@ class LlvmCompiler(Compiler):
     def _sources(self, kernels: KernelList, emitted: list[Emitted]) -> Iterator[str]:
         """IR of each module, which goes into `emitted` too."""
         for module in self._emit(kernels):
+            check("machine code of", kernels.kernels[sum(len(m.scratch) for m in emitted)].name)
             emitted.append(module)
             yield module.text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tile_ir.deadline import check
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.program.liveness import defined_by, live_ops, used_by
 from tile_ir.program.nodes import (
@@ -183,6 +184,7 @@ def _walk(program: Program, tape: _Tape, rules: Sequence[CustomGradient]) -> lis
                 for name, derivative in inliner.apply(rule, arrived, tape.active):
                     tape.give(name, derivative)
         op = program.ops[position]
+        check("the gradient of", defined_by(op)[0], op.origin)
         backward = _BACKWARD.get(type(op))
         derivative = tape.take(defined_by(op)[0])
         if backward is None or derivative is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tile_ir.deadline import check
 from tile_ir.dtype import DType
 from tile_ir.emit.names import NameAllocator
 from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
@@ -35,6 +36,7 @@ def lower(program: stripe.Program, target: Target) -> KernelList:
     for number, statement in enumerate(run.main.body):
         if not isinstance(statement, stripe.Block):
             raise LoweringError(f"statement {number} of main is a {type(statement).__name__}, not a kernel block")
+        check("lowering", statement.name)
         run.statement(statement)
     return run.finish()
 
