@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
 from tile_ir.collector import uncollected
-from tile_ir.diagnostics import TileInternalError
-from tile_ir.kernels import KernelList
+from tile_ir.diagnostics import TileInternalError, shown
+from tile_ir.kernels import Kernel, KernelList, listed
 from tile_ir.outline import is_outline
 from tile_ir.settings import Settings
 
@@ -82,11 +82,18 @@ class LlvmLibrary(Library):
             return ""
         from hal_llvm.emit.module import emit_module
 
-        return emit_module(self.kernels.kernels, machine_for(self._processor)).text
+        heads = [f"; {line}" for n, kernel in enumerate(self.kernels.kernels) for line in _remarks(n, kernel)]
+        return "\n".join([*heads, emit_module(self.kernels.kernels, machine_for(self._processor)).text])
 
     def assembly(self) -> str:
         ir = self.source()
         return assembly(ir, self._processor) if ir else ""
+
+
+def _remarks(number: int, kernel: Kernel) -> list[str]:
+    """What a kernel computes, for people."""
+    lines = [*kernel.stripe.comment.splitlines(), *([f"part of {listed(kernel.labels)}"] if kernel.labels else [])]
+    return [f"@kernel{number} is {kernel.name}", *(f"  {shown(line)}" for line in lines)]
 
 
 def assembly(ir: str, processor: binding.Processor) -> str:
