@@ -17,7 +17,7 @@ from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
 from tile_ir.collector import uncollected
 from tile_ir.diagnostics import TileInternalError, shown
-from tile_ir.kernels import Kernel, KernelList, listed
+from tile_ir.kernels import Kernel, KernelList
 from tile_ir.outline import is_outline
 from tile_ir.settings import Settings
 
@@ -82,7 +82,7 @@ class LlvmLibrary(Library):
             return ""
         from hal_llvm.emit.module import emit_module
 
-        heads = [f"; {line}" for n, kernel in enumerate(self.kernels.kernels) for line in _remarks(n, kernel)]
+        heads = [_head(number, kernel) for number, kernel in enumerate(self.kernels.kernels)]
         return "\n".join([*heads, emit_module(self.kernels.kernels, machine_for(self._processor)).text])
 
     def assembly(self) -> str:
@@ -90,10 +90,9 @@ class LlvmLibrary(Library):
         return assembly(ir, self._processor) if ir else ""
 
 
-def _remarks(number: int, kernel: Kernel) -> list[str]:
-    """What a kernel computes, for people."""
-    lines = [*kernel.stripe.comment.splitlines(), *([f"part of {listed(kernel.labels)}"] if kernel.labels else [])]
-    return [f"@kernel{number} is {kernel.name}", *(f"  {shown(line)}" for line in lines)]
+def _head(number: int, kernel: Kernel) -> str:
+    """A line of IR that says what people call a kernel."""
+    return f"; @kernel{number} is {shown(kernel.title)}"
 
 
 def assembly(ir: str, processor: binding.Processor) -> str:
