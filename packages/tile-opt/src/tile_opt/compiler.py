@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tile_ir.collector import uncollected
 from tile_ir.deadline import check, within_time
 from tile_ir.kernels import Kernel, KernelList
+from tile_ir.program.provenance import numbered
 from tile_ir.semtree.nodes import Function
 from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program as StripeProgram
@@ -93,7 +94,7 @@ def _compiled(
     timings: dict[str, float] = {}
     written = program
     with _timed(timings, "rewrite"):
-        program = _rewritten(program, target)
+        program = _rewritten(numbered(program), target)
     with _timed(timings, "stripe"):
         initial = _to_stripe(program)
     each: dict[str, float] = {}
