@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from tile_ir.dtype import DType
 
 Names = tuple[str, ...]
+Shape = tuple[int, ...]
 
 
 def names(rank: int, letter: str = "i") -> Names:
@@ -66,11 +67,33 @@ def expression(inputs: str, value: str) -> str:
     return f"function ({inputs}) -> (Y) {{ Y = {value}; }}"
 
 
+def reshaped(value: str, shape: Iterable[int]) -> str:
+    """`value` in another shape, as text."""
+    return f"reshape({listed((value, *shape))})"
+
+
+def wide(name: str, dtype: DType) -> str:
+    """`name` as text, in float32 where it is a narrower float: functions of several steps round once, at their end."""
+    return f"as_float({name}, 32)" if dtype in (DType.FLOAT16, DType.BFLOAT16) else name
+
+
 def literal(number: float) -> str:
     """`number` exactly, as an operand: negative ones stand in brackets."""
     if math.isinf(number) or math.isnan(number):
         raise ValueError(f"{number} has no literal")
     return f"({number!r})" if math.copysign(1, number) < 0 else repr(number)
+
+
+def saturated(value: str, zero: str | None, dtype: DType) -> str:
+    """A float32 value rounded half to even, with its zero point added, in the range of an integer dtype, as text."""
+    point = f" + {cast(zero, DType.FLOAT32)}" if zero not in (None, "0") else ""
+    return cast(f"(round_even({value}){point})", dtype)
+
+
+def less(value: str, zero: str | None, dtype: DType) -> str:
+    """A quantised value less its zero point, both widened to `dtype`, as text."""
+    point = f" - {cast(zero, dtype)}" if zero is not None and zero != "0" else ""
+    return f"({cast(value, dtype)}{point})"
 
 
 _CASTS = {"float": "as_float({}, {})", "int": "as_int({}, {})", "uint": "as_uint({}, {})"}
