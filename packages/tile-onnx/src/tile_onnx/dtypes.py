@@ -1,0 +1,45 @@
+"""ONNX element types beside those of NumPy and Tile."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+from tile_ir.dtype import DType, from_numpy
+
+
+@cache
+def numpy_dtype(element: int) -> np.dtype[Any]:
+    """The NumPy dtype of an ONNX element type (`ml_dtypes` for what NumPy lacks, object for strings)."""
+    return np.dtype(helper.tensor_dtype_to_np_dtype(element))
+
+
+@cache
+def element_type(dtype: np.dtype[Any]) -> int:
+    """The ONNX element type of a NumPy dtype; ValueError where there is none."""
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+@cache
+def tile_dtype(dtype: np.dtype[Any]) -> DType | None:
+    """The Tile dtype of a NumPy dtype; None where Tile has none (strings, 8- and 4-bit floats, 4-bit integers …)."""
+    try:
+        return from_numpy(dtype)
+    except TypeError:
+        return None
+
+
+def onnx_name(element: int) -> str:
+    """An element type as users write it: `float32`, `int4`, `string`."""
+    try:
+        name = TensorProto.DataType.Name(element).lower()  # pyright: ignore[reportArgumentType]
+    except ValueError:
+        return f"element type {element}"
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def element(element_type: int) -> DType | None:
+    """The Tile dtype of an ONNX element type, such as a Cast's `to`; None where only the host has it."""
+    return tile_dtype(numpy_dtype(element_type))

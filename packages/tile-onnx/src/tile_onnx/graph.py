@@ -1,0 +1,150 @@
+"""Graphs as the walk reads them: sorted nodes, decoded constants, and where each name is used last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, helper, numpy_helper
+
+from tile_onnx.values import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph, a subgraph, or the body of a function; its nodes stand in an order in which they can run."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[NodeProto, ...]
+    constants: Mapping[str, Array]
+    infos: Mapping[str, ValueInfoProto]
+    """Types of its inputs, where it states them."""
+
+    @cached_property
+    def last_use(self) -> Mapping[str, int]:
+        """The index of the last node that needs a name; beyond the nodes for outputs."""
+        uses = {name: k for k, node in enumerate(self.nodes) for name in needs(node)}
+        return uses | dict.fromkeys(self.outputs, len(self.nodes))
+
+    @cached_property
+    def captured(self) -> frozenset[str]:
+        """Names of the surrounding graphs that it uses."""
+        made = {*self.inputs, *self.constants, *(o for n in self.nodes for o in n.output)}
+        return frozenset(self.last_use) - made
+
+    def pruned(self, outputs: tuple[str, ...]) -> Graph:
+        """The part of it that gives these outputs."""
+        needed, kept = set(outputs), list[NodeProto]()
+        for node in reversed(self.nodes):
+            if needed.intersection(node.output):
+                kept.append(node)
+                needed.update(needs(node))
+        return Graph(self.name, self.inputs, outputs, tuple(reversed(kept)), self.constants, self.infos)
+
+
+def needs(node: NodeProto) -> set[str]:
+    """Names that a node uses, in its subgraphs too."""
+    return {*filter(None, node.input), *(n for g in subgraphs(node) for n in _captured(g))}
+
+
+def _captured(graph: GraphProto) -> set[str]:
+    made = {
+        *(i.name for i in graph.input),
+        *(t.name for t in graph.initializer),
+        *(o for n in graph.node for o in n.output),
+    }
+    used = {*(o.name for o in graph.output), *(name for node in graph.node for name in needs(node))}
+    return used - made
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs among a node's attributes."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def of_graph(proto: GraphProto) -> Graph:
+    """The graph of a checked message."""
+    constants = {t.name: numpy_helper.to_array(t) for t in proto.initializer}
+    constants |= {t.values.name: dense(t) for t in proto.sparse_initializer}
+    infos = {i.name: i for i in proto.input}
+    inputs = tuple(name for name in infos if name not in constants)
+    return Graph(proto.name, inputs, tuple(o.name for o in proto.output), tuple(proto.node), constants, infos)
+
+
+def of_function(proto: FunctionProto) -> Graph:
+    """The body of a function."""
+    return Graph(proto.name, tuple(proto.input), tuple(proto.output), tuple(proto.node), {}, {})
+
+
+def dense(tensor: Any) -> Array:
+    """The array of a sparse tensor."""
+    values, indices = numpy_helper.to_array(tensor.values), numpy_helper.to_array(tensor.indices)
+    whole = np.zeros(tuple(tensor.dims), values.dtype)
+    if indices.ndim == 1:
+        whole.reshape(-1)[indices] = values
+    else:
+        whole[tuple(indices.T)] = values
+    return whole
+
+
+def with_attributes(node: NodeProto, given: Mapping[str, AttributeProto]) -> NodeProto:
+    """A node of a function's body with the attributes that it takes from the call."""
+    if not any(a.ref_attr_name for a in _attributes(node)):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    _resolve(copy, given)
+    return copy
+
+
+def _attributes(node: NodeProto) -> Iterator[AttributeProto]:
+    yield from node.attribute
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            yield from _attributes(inner)
+
+
+def _resolve(node: NodeProto, given: Mapping[str, AttributeProto]) -> None:
+    kept = list(_resolved(node.attribute, given))
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            _resolve(inner, given)
+
+
+def _resolved(attributes: Iterable[AttributeProto], given: Mapping[str, AttributeProto]) -> Iterator[AttributeProto]:
+    for attribute in attributes:
+        if not attribute.ref_attr_name:
+            yield attribute
+        elif attribute.ref_attr_name in given:
+            found = AttributeProto()
+            found.CopyFrom(given[attribute.ref_attr_name])
+            found.name = attribute.name
+            yield found
+
+
+def attribute_value(attribute: AttributeProto) -> Any:
+    """int, float, str, tuples of them, an array (a tensor), or a Graph."""
+    match attribute.type:
+        case AttributeProto.GRAPH:
+            return of_graph(attribute.g)
+        case AttributeProto.TENSOR:
+            return numpy_helper.to_array(attribute.t)
+        case AttributeProto.SPARSE_TENSOR:
+            return dense(attribute.sparse_tensor)
+        case AttributeProto.STRING:
+            return attribute.s.decode("utf-8", "replace")
+        case AttributeProto.STRINGS:
+            return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
+        case _:
+            value = helper.get_attribute_value(attribute)
+            return tuple(value) if isinstance(value, (list, tuple)) else value

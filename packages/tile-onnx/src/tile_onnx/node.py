@@ -1,0 +1,171 @@
+"""What a converter sees: a node with its values, attributes and the tools to make Tile of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from onnx import NodeProto
+from tile_ir.dtype import DType
+from tile_runtime.symbols import Symbol
+from tile_runtime.symbols import apply as apply_function
+
+from tile_onnx.dtypes import element, tile_dtype
+from tile_onnx.graph import Graph, attribute_value
+from tile_onnx.values import Array, Held, Value, described, dtype_of
+
+if TYPE_CHECKING:
+    from tile_runtime.function import Function
+
+__all__ = ["Array", "Node", "RunOnHost", "Symbol", "Unsupported", "Value", "apply", "element", "tile_dtype"]
+
+TEXTS = 4096
+"""Tile texts of converters that are kept parsed."""
+
+
+class Unsupported(Exception):
+    """A node that cannot be converted: why, and what would help."""
+
+    def __init__(self, why: str, hint: str | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.hint = hint
+
+
+class RunOnHost(Exception):
+    """A node whose work the host does between device programs, by the reference implementation."""
+
+
+class Walker(Protocol):
+    """What a node needs of the walk."""
+
+    def host_array(self, value: Symbol | Held, name: str) -> Array: ...
+    def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]: ...
+
+
+class Node:
+    """One node of a graph with the values of its inputs."""
+
+    def __init__(
+        self, proto: NodeProto, opset: int, values: Sequence[Value], walker: Walker, label: str, frame: Any = None
+    ) -> None:
+        self.proto = proto
+        self.op: str = proto.op_type
+        self.domain: str = "" if proto.domain == "ai.onnx" else proto.domain
+        self.opset = opset
+        self.values = values
+        self.count: int = len(proto.output)
+        self.name = label
+        """Its name, or that of its first output where it has none; with the nodes that it stands in."""
+        self.frame = frame
+        self._walker = walker
+
+    # --- attributes and outputs -----------------------------------------------------------------------
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """Its attributes, decoded: int, float, str, tuples of them, arrays, Graphs."""
+        return {a.name: attribute_value(a) for a in self.proto.attribute}
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or the default where the node does not state it."""
+        return self.attributes.get(name, default)
+
+    def wants(self, k: int) -> bool:
+        """Whether output `k` has a name."""
+        return k < self.count and bool(self.proto.output[k])
+
+    # --- inputs ---------------------------------------------------------------------------------------
+
+    @property
+    def arity(self) -> int:
+        """The number of inputs, absent ones between others included."""
+        return len(self.values)
+
+    def value(self, k: int) -> Value:
+        """Input `k`; None where it is absent or beyond the end."""
+        return self.values[k] if k < len(self.values) else None
+
+    def has(self, k: int) -> bool:
+        """Whether input `k` is there."""
+        return self.value(k) is not None
+
+    def shape(self, k: int) -> tuple[int, ...]:
+        """The shape of input `k`, a tensor."""
+        return tuple(self._tensor(k).shape)
+
+    def rank(self, k: int) -> int:
+        """The number of dimensions of input `k`."""
+        return len(self.shape(k))
+
+    def dtype(self, k: int) -> DType:
+        """The Tile dtype of input `k`; a dtype that Tile lacks sends the node to the host."""
+        found = dtype_of(self._tensor(k))
+        if found is None:
+            raise RunOnHost
+        return found
+
+    def host(self, k: int) -> Array:
+        """The numbers of input `k`. Where the device computes them, its program ends here and another begins."""
+        value = self._tensor(k)
+        if isinstance(value, np.ndarray):
+            return value  # pyright: ignore[reportUnknownVariableType]
+        return self._walker.host_array(value, f"{self.op} input {k}")
+
+    def ints(self, k: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """The numbers of input `k` as integers, in one row; `default` where it is absent."""
+        if not self.has(k):
+            if default is None:
+                raise self.unsupported(f"input {k} is absent")
+            return default
+        return tuple(int(v) for v in self.host(k).reshape(-1))
+
+    def axis(self, value: int, rank: int | None = None) -> int:
+        """An axis counted from the front; `rank` is that of input 0 where it is not given."""
+        rank = self.rank(0) if rank is None else rank
+        if not -rank <= value < max(rank, 1):
+            raise self.unsupported(f"axis {value} of a tensor with {rank} dimensions")
+        return value + rank if value < 0 else value
+
+    def axes(self, values: Sequence[int], rank: int | None = None) -> tuple[int, ...]:
+        """Axes counted from the front, in the order given; see `axis`."""
+        return tuple(self.axis(v, rank) for v in values)
+
+    def _tensor(self, k: int) -> Any:
+        value = self.value(k)
+        if value is None or isinstance(value, list):
+            raise self.unsupported(f"input {k} is {described(value)}, a tensor is wanted")
+        return value
+
+    # --- ways out -------------------------------------------------------------------------------------
+
+    def unsupported(self, why: str, hint: str | None = None) -> Unsupported:
+        """The error to raise for a node that cannot be converted; all of them are reported together."""
+        return Unsupported(why, hint)
+
+    def on_host(self) -> RunOnHost:
+        """The exception to raise for a node whose work only the host can do (ONNX's reference does it)."""
+        return RunOnHost()
+
+    def enter(self, graph: Graph, inputs: Sequence[Value], step: str = "") -> list[Value]:
+        """The outputs of a subgraph, walked in place; `step` tells the walks of one subgraph apart."""
+        return self._walker.enter(self, graph, inputs, step)
+
+
+def apply(source: str, *values: Value) -> Any:
+    """A Tile function, given as text, on Symbols and arrays: a Symbol or a tuple of them; nothing is computed yet."""
+    for value in values:
+        if not isinstance(value, (np.ndarray, Symbol)) or dtype_of(value) is None:
+            raise RunOnHost
+    function = parsed(source)
+    return apply_function(function, dict(zip(function.inputs, values, strict=True)))
+
+
+@lru_cache(TEXTS)
+def parsed(source: str) -> Function:
+    """The function of a text."""
+    from tile_runtime.function import Function
+
+    return Function(source)

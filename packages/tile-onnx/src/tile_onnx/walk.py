@@ -1,0 +1,216 @@
+"""Walks a graph: known values are computed on the host, everything else becomes one composition of Tile functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from onnx import AttributeProto, FunctionProto, NodeProto
+from tile_ir.diagnostics import TileError
+from tile_runtime.symbols import Symbol
+
+from tile_onnx import functions, host, support
+from tile_onnx.graph import Graph, with_attributes
+from tile_onnx.node import Node, RunOnHost, Unsupported
+from tile_onnx.registry import Entry, find
+from tile_onnx.segments import Ask, Recorder, Suspended, roots
+from tile_onnx.values import Array, Held, Poison, Value, is_known, leaves
+
+VALUED = {"f": 16, "i": 64, "u": 64, "b": 64}
+"""Elements up to which an input of one row is a value (by kind of dtype) where something known is computed from it."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """A graph that is being walked: its values so far, and the frame around it."""
+
+    graph: Graph
+    path: str
+    opsets: Mapping[str, int]
+    outer: Frame | None = None
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict[str, AttributeProto])
+    values: dict[str, Value] = field(default_factory=dict[str, Value])
+    at: int = 0
+
+    def find(self, name: str) -> Value:
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.values:
+                return frame.values[name]
+            if name in frame.graph.constants:
+                return frame.graph.constants[name]
+            frame = frame.outer
+        raise KeyError(name)
+
+    def live(self) -> Iterator[Value]:
+        """What this graph and those around it still need."""
+        frame: Frame | None = self
+        while frame is not None:
+            uses = frame.graph.last_use
+            yield from (v for n, v in frame.values.items() if uses.get(n, -1) >= frame.at)
+            frame = frame.caller if isinstance(frame, _Call) else frame.outer
+
+
+@dataclass(slots=True)
+class _Call(Frame):
+    """The body of a function: it sees nothing of the caller's values, which stay alive all the same."""
+
+    caller: Frame | None = None
+
+
+class Walk:
+    """One walk over a model's graph, for given types and answers."""
+
+    def __init__(self, local: Mapping[tuple[str, str], FunctionProto], recorder: Recorder) -> None:
+        self._local = local
+        self._recorder = recorder
+        self._frame: Frame | None = None
+        self.problems: list[support.Problem] = []
+
+    def run(self, graph: Graph, values: dict[str, Value], opsets: Mapping[str, int], path: str = "") -> list[Value]:
+        """The outputs of the outermost graph."""
+        return self._walk(Frame(graph, path, opsets, values=values))
+
+    def _walk(self, frame: Frame) -> list[Value]:
+        before, self._frame = self._frame, frame
+        for k, proto in enumerate(frame.graph.nodes):
+            frame.at = k
+            self._node(frame, proto)
+        frame.at = len(frame.graph.nodes)
+        self._frame = before
+        return [self._recorder.current(frame.find(name)) for name in frame.graph.outputs]
+
+    def _node(self, frame: Frame, proto: NodeProto) -> None:
+        values = [self._recorder.current(frame.find(n)) if n else None for n in proto.input]
+        results = self._results(frame, with_attributes(proto, frame.attributes), values)
+        for name, value in zip(proto.output, results, strict=False):
+            if name:
+                frame.values[name] = value
+                self._recorder.name(value, frame.path + name)
+
+    def _results(self, frame: Frame, proto: NodeProto, values: list[Value]) -> Sequence[Value]:
+        if any(isinstance(leaf, Poison) for v in values for leaf in leaves(v)):
+            return [Poison()] * len(proto.output)
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        label = frame.path + (proto.name or next(filter(None, proto.output), proto.op_type))
+        node = Node(proto, frame.opsets.get(domain, 0), values, self, label, frame)
+        try:
+            return self._checked(node, self._converted(node))
+        except Unsupported as reason:
+            self.problems.append(support.problem(node, reason.why, reason.hint))
+        except TileError as reason:
+            self.problems.append(support.problem(node, reason.diagnostics[0].message, reason.diagnostics[0].hint))
+        return [Poison()] * len(proto.output)
+
+    def _checked(self, node: Node, results: Value | tuple[Value, ...]) -> Sequence[Value]:
+        several = cast("tuple[Value, ...]", results) if isinstance(results, tuple) else (results,)
+        missing = [o for k, o in enumerate(node.proto.output) if o and k >= len(several)]
+        if missing:
+            raise Unsupported(f"output {missing[0]!r} is not computed", "this version gives fewer outputs")
+        return several
+
+    # --- the ways to convert a node -------------------------------------------------------------------
+
+    def _converted(self, node: Node) -> Any:
+        local = self._local.get((node.domain, node.op))
+        if local is not None:
+            return self._call(node, functions.local(local))
+        entry = find(node.domain, node.op, node.opset)
+        try:
+            return self._by_entry(node, entry)
+        except RunOnHost:
+            return self._by_reference(node)
+
+    def _by_entry(self, node: Node, entry: Entry | None) -> Any:
+        if entry is not None and entry.on_host:
+            return self._on_host(node, lambda *arrays: entry.function(node, *arrays))
+        if host.folds(node):
+            try:
+                return host.evaluate(node.proto, node.domain, node.opset, node.values)
+            except host.NotEvaluated:
+                pass  # the converter may know it
+        if any(isinstance(leaf, Held) for v in node.values for leaf in leaves(v)) and not _passes(node):
+            raise RunOnHost
+        if entry is not None:
+            return entry.function(node)
+        body = functions.body(node)
+        if body is None:
+            raise Unsupported(*functions.absent(node))
+        return self._call(node, body)
+
+    def _by_reference(self, node: Node) -> Any:
+        """ONNX's reference, now or between device programs."""
+        proto, domain, opset = node.proto, node.domain, node.opset
+        return self._on_host(node, lambda *arrays: host.evaluate(proto, domain, opset, arrays))
+
+    def _on_host(self, node: Node, function: Any) -> Any:
+        if all(is_known(v) for v in node.values):
+            try:
+                return function(*node.values)
+            except host.NotEvaluated as problem:
+                raise Unsupported(f"ONNX's reference implementation fails on it: {problem}") from None
+        names = [self._path(node, k) for k, o in enumerate(node.proto.output) if o]
+        made = self._recorder.work(f"{node.op} {node.name!r}", _several(function), node.values, names, self._live)
+        given = iter(made)
+        return tuple(next(given) if o else None for o in node.proto.output)
+
+    def _path(self, node: Node, k: int) -> str:
+        return cast(Frame, node.frame).path + node.proto.output[k]
+
+    def _call(self, node: Node, body: functions.Body) -> tuple[Value, ...]:
+        """The outputs of a function's body, walked in place."""
+        values = dict.fromkeys(body.graph.inputs) | dict(zip(body.graph.inputs, node.values, strict=False))
+        given = {**body.defaults, **{a.name: a for a in node.proto.attribute}}
+        frame = _Call(body.graph, f"{node.name}/", body.opsets, None, given, values, caller=self._frame)
+        return tuple(self._walk(frame))
+
+    def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]:
+        """The outputs of a subgraph; it sees the values around it."""
+        outer = cast(Frame, node.frame)
+        values = dict(zip(graph.inputs, inputs, strict=False))
+        path = f"{node.name}/{step}/" if step else f"{node.name}/"
+        for name, value in values.items():
+            self._recorder.name(value, path + name)
+        return self._walk(Frame(graph, path, outer.opsets, outer, outer.attributes, values))
+
+    # --- numbers --------------------------------------------------------------------------------------
+
+    def host_array(self, value: Symbol | Held, name: str) -> Array:
+        """The numbers of a value that is not known: inputs become values, else a device program ends."""
+        if self.problems:
+            raise Suspended(())
+        if isinstance(value, Symbol) and value.source is not None:
+            self._ask_inputs(value)
+        return self._recorder.array(value, self._live, name)
+
+    def _ask_inputs(self, value: Symbol) -> None:
+        """Asks for the numbers of the model's inputs instead, where few numbers are all that a value depends on."""
+        needed = roots([value])
+        if needed and all(_may_be_value(s) and "/" not in self._recorder.names[id(s)] for s in needed):
+            asks = [Ask(self._recorder.names[id(s)], True) for s in needed]
+            if not any(ask in self._recorder.answers for ask in asks):
+                raise Suspended(asks)
+
+    def _live(self) -> Iterable[Value]:
+        return self._frame.live() if self._frame is not None else ()
+
+
+def _passes(node: Node) -> bool:
+    """Operators that hand on their inputs, whatever they are."""
+    return node.domain == "" and node.op in {"Identity", "Shape", "Size", "If", "Loop", "Optional", "OptionalGetElement",
+                                             "OptionalHasElement", "SequenceConstruct", "SequenceInsert", "SequenceAt"}  # fmt: skip
+
+
+def _may_be_value(symbol: Symbol) -> bool:
+    kind = symbol.dtype.numpy.kind
+    return len(symbol.shape) <= 1 and int(np.prod(symbol.shape)) <= VALUED.get(kind, 0)
+
+
+def _several(function: Any) -> Any:
+    def call(*arrays: Any) -> tuple[Any, ...]:
+        made = function(*arrays)
+        return made if isinstance(made, tuple) else (made,)
+
+    return call
