@@ -210,13 +210,3 @@ def clip(node: Node) -> Value:
     for k, text in zip(present, texts[1:], strict=True):
         value = f"{'max' if k == 1 else 'min'}({value}, {text})"
     return apply(expression(listed(names(len(values), "X")), value), *values)
-
-
-@operator("Dropout")
-def dropout(node: Node) -> Value:
-    """What it is when a network is used: nothing dropped."""
-    if node.opset >= 12 and node.value(2) is not None and node.host(2).any():
-        raise node.unsupported("dropping at random needs a stream of random numbers that is ONNX Runtime's own")
-    if not node.wants(1):
-        return node.value(0)
-    return node.value(0), np.ones(node.shape(0), np.bool_)

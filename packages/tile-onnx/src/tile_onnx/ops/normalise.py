@@ -120,12 +120,12 @@ def layer_normalization(node: Node) -> Value:
 def layer(node: Node, x: Value, scale: Value, bias: Value, axis: int) -> Value:
     """Layer normalisation of any tensor, with the outputs that the node wants."""
     shape, dtype = tuple(x.shape), node.dtype(0)
-    shift = f" + {wide('B', dtype)}" if bias is not None else ""
+    value = f"D * R * {wide('S', dtype)}" + ("" if bias is None else f" + {wide('B', dtype)}")
     statements = [
         f"X = {wide('In', dtype)};",
         *moments(shape, tuple(range(axis, len(shape)))),
         f"R = 1 / sqrt(V + {_epsilon(node)});",
-        f"Y = {cast(f'(D * R * {wide("S", dtype)}{shift})', dtype)};",
+        f"Y = {cast(f'({value})', dtype)};",
     ]
     inputs = ("In", "S") if bias is None else ("In", "S", "B")
     outputs = ("Y", "M", "R")[: max(node.count, 1)]

@@ -148,12 +148,12 @@ def quantized_matmul(node: Node) -> Value:
     given = inputs(node, 8)
     texts = given.texts
     multiply = product(node.shape(0), node.shape(3)).statement("P", "A", "B")
-    scale = " * ".join((str(_of_rows(texts[1], node, 1)), texts[4]))
-    wide = {k: f"({cast(text, DType.FLOAT32)})" for k, text in {1: scale, 6: texts[6]}.items()}
+    scale, into = cast(f"({_of_rows(texts[1], node, 1)} * {texts[4]})", DType.FLOAT32), cast(texts[6], DType.FLOAT32)
     return given.function(
         f"A = {less(texts[0], _of_rows(texts[2], node, 2), DType.INT32)};",
         f"B = {less(texts[3], texts[5], DType.INT32)};",
         multiply,
-        f"S = {wide[1]} / {wide[6]};",
-        f"Y = {saturated(f'{cast("P", DType.FLOAT32)} * S', texts[7], node.dtype(7))};",
+        f"S = {scale} / {into};",
+        f"Q = {cast('P', DType.FLOAT32)} * S;",
+        f"Y = {saturated('Q', texts[7], node.dtype(7))};",
     )
