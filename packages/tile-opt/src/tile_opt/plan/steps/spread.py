@@ -253,8 +253,13 @@ class Spread:
 
     def _starts(self, stage: Stage) -> bool:
         """It only starts what each item has for itself: items beyond the edges may do so, too, and then combine something."""
-        own = all(u.buffer in self.homes and not self.homes[u.buffer].shared for u in stage.uses)
+        own = all(self._is_kept(u) and self._has_all_cells(u) for u in stage.uses)
         return own and not stage.constraints and not any(u.reads for u in stage.uses)
+
+    def _has_all_cells(self, use: Use) -> bool:
+        """What an item keeps has a cell for each of its iterations, those beyond the ends of loops among them."""
+        ragged = any(self.splits[n].ragged for f in use.forms for n in f.names)
+        return self.homes[use.buffer].rows or not ragged
 
     def _gone(self, stage: Stage, digits: list[Digit]) -> dict[str, Affine]:
         """Digits that a tail does without: the cells of the first ones are used."""
