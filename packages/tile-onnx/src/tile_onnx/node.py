@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,6 +43,7 @@ class Walker(Protocol):
 
     def host_array(self, value: Symbol | Held, name: str) -> Array: ...
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]: ...
+    def later(self, node: Node, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]: ...
 
 
 class Node:
@@ -152,6 +153,10 @@ class Node:
     def enter(self, graph: Graph, inputs: Sequence[Value], step: str = "") -> list[Value]:
         """The outputs of a subgraph, walked in place; `step` tells the walks of one subgraph apart."""
         return self._walker.enter(self, graph, inputs, step)
+
+    def later(self, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]:
+        """The outputs of `function(engine, captured, *inputs)`, called when the model runs; `engine` runs the subgraph."""
+        return self._walker.later(self, graph, inputs, function)
 
 
 def apply(source: str, *values: Value) -> Any:
