@@ -42,6 +42,15 @@ def body(node: Node) -> Body | None:
     return None
 
 
+def is_defined(node: Node) -> bool:
+    """Whether ONNX defines the operator by others."""
+    try:
+        schema = onnx.defs.get_schema(node.op, node.opset, node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return schema.has_function or schema.has_context_dependent_function
+
+
 @lru_cache(512)
 def _plain(domain: str, op: str, opset: int) -> Body | None:
     schema = onnx.defs.get_schema(op, opset, domain)

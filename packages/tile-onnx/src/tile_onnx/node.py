@@ -50,7 +50,13 @@ class Node:
     """One node of a graph with the values of its inputs."""
 
     def __init__(
-        self, proto: NodeProto, opset: int, values: Sequence[Value], walker: Walker, label: str, frame: Any = None
+        self,
+        proto: NodeProto,
+        opset: int,
+        values: Sequence[Value],
+        walker: Walker | None,
+        label: str,
+        frame: Any = None,
     ) -> None:
         self.proto = proto
         self.op: str = proto.op_type
@@ -61,7 +67,13 @@ class Node:
         self.name = label
         """Its name, or that of its first output where it has none; with the nodes that it stands in."""
         self.frame = frame
-        self._walker = walker
+        self._steps = walker
+
+    @property
+    def _walker(self) -> Walker:
+        if self._steps is None:
+            raise TypeError("a node outside a walk has no values")
+        return self._steps
 
     # --- attributes and outputs -----------------------------------------------------------------------
 

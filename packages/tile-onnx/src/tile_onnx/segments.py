@@ -6,7 +6,6 @@ it asks for afterwards. The answers continue the key under which the next piece 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -33,7 +32,7 @@ class Segment:
     program: Composition
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    symbols: tuple[Symbol, ...]
+    placeholders: tuple[Symbol, ...]
 
     def run(self, store: Store, evaluator: Evaluator, *, stay: bool) -> Sequence[Any]:
         """Its outputs; with `stay` they stay on the device."""
@@ -153,7 +152,7 @@ class Recorder:
             return self.answers[Ask(name, True)]
         dtype, shape = cast("tuple[np.dtype[Any], tuple[int, ...]]", type)
         known = tile_dtype(dtype)
-        value = Held(name, dtype, shape) if known is None else Symbol(shape, known, identifier(name))
+        value = Held(name, dtype, shape) if known is None else Symbol(shape, known, name)
         self.name(value, name)
         return value
 
@@ -225,13 +224,13 @@ class Recorder:
             self.steps.append(self._segment(symbols))
         for symbol in symbols:
             symbol.source = None  # from here on it is an input
-            symbol.name = identifier(self.names[id(symbol)])
+            symbol.name = self.names[id(symbol)]
 
     def _segment(self, symbols: Sequence[Symbol]) -> Segment:
         inputs = roots(symbols)
         names = [self.names[id(s)] for s in inputs]
-        program = Composition(inputs, symbols, ())
-        return Segment(program, tuple(names), tuple(self.names[id(s)] for s in symbols), tuple(inputs))
+        outputs = {self.names[id(s)]: s for s in symbols}
+        return Segment(Composition(inputs, outputs, ()), tuple(names), tuple(outputs), tuple(inputs))
 
 
 def roots(symbols: Iterable[Symbol]) -> list[Symbol]:
@@ -244,14 +243,8 @@ def roots(symbols: Iterable[Symbol]) -> list[Symbol]:
         if id(symbol) in seen:
             continue
         seen.add(id(symbol))
-        if symbol.source is None:
+        if symbol.is_placeholder:
             found[id(symbol)] = symbol
-        else:
+        elif symbol.source is not None:
             stack += [a for a in symbol.source[0].arguments.values() if isinstance(a, Symbol)]
     return list(found.values())
-
-
-def identifier(name: str) -> str:
-    """A name that Tile takes."""
-    plain = re.sub(r"[^A-Za-z0-9_]+", "_", name)
-    return plain if plain[:1].isalpha() else f"v{plain}"

@@ -125,6 +125,8 @@ class Walk:
         local = self._engine.language.functions.get((node.domain, node.op))
         if local is not None:
             return self._call(node, functions.local(local))
+        if not node.domain and node.op in support.REFUSED:
+            raise Unsupported(*support.REFUSED[node.op])
         entry = find(node.domain, node.op, node.opset)
         try:
             return self._by_entry(node, entry)
