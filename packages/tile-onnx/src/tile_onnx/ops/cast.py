@@ -1,0 +1,37 @@
+"""Conversion of dtypes. What Tile has no dtype for (strings, floats and integers below 8 bits) the host converts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tile_onnx.dtypes import numpy_dtype, tile_dtype
+from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.text import cast as cast_text
+from tile_onnx.ops.text import expression
+from tile_onnx.registry import operator
+
+
+@operator("Cast")
+def cast(node: Node) -> Value:
+    """To the dtype of the attribute `to`."""
+    return _converted(node, numpy_dtype(node.attribute("to")))
+
+
+@operator("CastLike")
+def cast_like(node: Node) -> Value:
+    """To the dtype of the second input."""
+    like = node.value(1).dtype
+    return _converted(node, like if isinstance(like, np.dtype) else like.numpy)
+
+
+def _converted(node: Node, to: np.dtype[np.generic]) -> Value:
+    target = tile_dtype(to)
+    if target is None or isinstance(node.value(0), np.ndarray):
+        raise node.on_host()
+    return apply(expression("X", cast_text("X", target)), node.value(0))
+
+
+@operator("BitCast")
+def bit_cast(node: Node) -> Value:
+    """The same bytes as another dtype."""
+    raise node.on_host()
