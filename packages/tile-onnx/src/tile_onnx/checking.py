@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, checker
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, checker
 from tile_ir.diagnostics import Diagnostic
 
 from tile_onnx.graph import label, of_function, of_graph, subgraphs
@@ -17,7 +17,7 @@ Functions = Mapping[tuple[str, str], FunctionProto]
 
 def check(proto: ModelProto, opsets: Mapping[str, int], functions: Functions) -> list[Diagnostic]:
     """What is wrong with a model whose tensors of the outermost graph were read."""
-    found = [*_versions(proto, opsets), *_shapes(proto.graph), *_recursion(functions)]
+    found = [*_versions(proto, opsets), *_inputs(proto.graph), *_recursion(functions)]
     if not proto.graph.output:
         found.append(_wrong("the graph has no outputs"))
     found += _graph(proto.graph, frozenset(), opsets, functions)
@@ -41,7 +41,7 @@ def _versions(proto: ModelProto, opsets: Mapping[str, int]) -> Iterator[Diagnost
         )
 
 
-def _shapes(graph: GraphProto) -> Iterator[Diagnostic]:
+def _inputs(graph: GraphProto) -> Iterator[Diagnostic]:
     names: set[str] = set()
     for info in graph.input:
         if not info.name or info.name in names:
@@ -49,12 +49,6 @@ def _shapes(graph: GraphProto) -> Iterator[Diagnostic]:
                 f"the graph has two inputs {info.name!r}" if info.name else "an input of the graph has no name"
             )
         names.add(info.name)
-        if any(d < 0 for d in _sizes(info)):
-            yield _wrong(f"input {info.name!r} has a negative dimension: {_sizes(info)}")
-
-
-def _sizes(info: ValueInfoProto) -> list[int]:
-    return [d.dim_value for d in info.type.tensor_type.shape.dim if d.HasField("dim_value")]
 
 
 def _recursion(functions: Functions) -> Iterator[Diagnostic]:
