@@ -36,5 +36,5 @@ def arange(node: Node) -> Value:
     """``start, start + delta, …`` below `limit`; computed on the host."""
     start, limit, delta = (node.host(k).reshape(()) for k in range(3))
     count = max(ceil((limit.item() - start.item()) / delta.item()), 0)
-    wide = start.dtype if start.dtype.kind == "i" else np.promote_types(start.dtype, np.float32)
-    return (start.astype(wide) + np.arange(count).astype(wide) * delta.astype(wide)).astype(start.dtype)
+    wide = node.dtype(0).accumulator.numpy
+    return (wide.type(start) + np.arange(count, dtype=wide) * wide.type(delta)).astype(start.dtype)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tile_ir.dtype import DType
-
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.reduce import reduced
 from tile_onnx.ops.text import Shape, at, cast, contraction, function, literal, names, reshaped, wide

@@ -83,4 +83,6 @@ def stft(node: Node) -> Value:
         f"Y = {cast('P', node.dtype(0))};",
     )
     inputs = ("In", "W", "V") if node.has(2) else ("In", "W")
-    return apply(function(inputs, ("Y",), *statements), node.value(0), matrix, *([node.value(2)] if node.has(2) else []))
+    return apply(
+        function(inputs, ("Y",), *statements), node.value(0), matrix, *([node.value(2)] if node.has(2) else [])
+    )
