@@ -79,7 +79,9 @@ def _body(schema: onnx.defs.OpSchema, text: bytes) -> Body | None:
 
 
 def _opsets(proto: FunctionProto) -> dict[str, int]:
-    return {"" if i.domain == "ai.onnx" else i.domain: i.version for i in proto.opset_import}
+    """What the body imports; ONNX's own bodies do not always say which ai.onnx they are written in."""
+    stated = {"" if i.domain == "ai.onnx" else i.domain: i.version for i in proto.opset_import}
+    return {"": onnx.defs.onnx_opset_version()} | stated
 
 
 def _type(value: Value) -> TypeProto:

@@ -170,11 +170,14 @@ class Walk:
         return cast(Frame, node.frame).path + node.proto.output[k]
 
     def _call(self, node: Node, body: functions.Body) -> tuple[Value, ...]:
-        """The outputs of a function's body, walked in place."""
-        values = dict.fromkeys(body.graph.inputs) | dict(zip(body.graph.inputs, node.values, strict=False))
+        """The outputs of a function's body, walked in place; only those that the node has a name for."""
+        wanted = {k: o for k, o in enumerate(body.graph.outputs) if node.wants(k)}
+        graph = body.graph.pruned(tuple(wanted.values()))
+        values = dict.fromkeys(graph.inputs) | dict(zip(graph.inputs, node.values, strict=False))
         given = {**body.defaults, **{a.name: a for a in node.proto.attribute}}
-        frame = _Call(body.graph, f"{node.name}/", body.opsets, None, given, values, caller=self._frame)
-        return tuple(self._walk(frame))
+        frame = _Call(graph, f"{node.name}/", body.opsets, None, given, values, caller=self._frame)
+        made = dict(zip(wanted, self._walk(frame), strict=True))
+        return tuple(made.get(k) for k in range(node.count))
 
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]:
         """The outputs of a subgraph; it sees the values around it."""
