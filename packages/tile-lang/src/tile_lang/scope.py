@@ -41,6 +41,8 @@ class Scope:
     limits: Limits
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     spans: dict[str, Span] = field(default_factory=dict[str, Span])
+    sizes: dict[str, tuple[int, Span] | None] = field(default_factory=dict[str, "tuple[int, Span] | None"])
+    """Dimensions that are called like an input, where they were found; None where they could not be."""
     ops: list[Op] = field(default_factory=list[Op])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     taken: set[str] = field(default_factory=set[str])
@@ -69,6 +71,15 @@ class Scope:
         if isinstance(value, Failed):
             raise BindFailure
         return value
+
+    def lookup_size(self, name: str, span: Span) -> Value:
+        """What a name stands for where a size is wanted: a dimension rather than the input of its name."""
+        if name not in self.sizes:
+            return self.lookup(name, span)
+        found = self.sizes[name]
+        if found is None:
+            raise BindFailure
+        return Const(found[0])
 
     def near(self, name: str) -> str | None:
         """The defined name that was probably meant. A text of thousands of mistakes gets this for the first ones only."""
