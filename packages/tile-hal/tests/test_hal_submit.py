@@ -136,7 +136,6 @@ def device(request):
 # --- buffers -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 4096])
 def test_large_constants_are_read_where_they_are() -> None:
     memory, size = HostMemory(), LARGE // 4
     data = np.arange(size, dtype=np.float32)
@@ -151,6 +150,7 @@ def test_large_constants_are_read_where_they_are() -> None:
     np.testing.assert_array_equal(np.frombuffer(small.map_current(), np.float32), data[:4])
 
 
+@pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 4096])
 def test_allocations_are_aligned_and_writable(nbytes):
     buffer = HostMemory().allocate(nbytes)
     assert buffer.address % ALIGNMENT == 0
