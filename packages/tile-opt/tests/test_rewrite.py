@@ -10,6 +10,7 @@ from contraction_samples import contraction, p
 from hypothesis import HealthCheck, given, settings
 from program_samples import programs, random_inputs
 from test_to_stripe_programs import assert_same
+from tile_ir.contents import Contents
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferKind
 from tile_ir.ops import Aggregation
@@ -151,7 +152,7 @@ def linear(last: str) -> Program:
     forms = ([p(k=1), j], (3, 4)) if last == "j" else ([j, p(k=1)], (4, 3))
     op = contraction(([i, j], (5, 4)), ([i, p(k=1)], (5, 3)), forms, inputs=("A", "W"))
     weights = np.arange(12, dtype=np.float32).reshape(forms[1])
-    constant = ConstantTensor("W", TensorType(F, weights.shape), weights.tobytes())
+    constant = ConstantTensor("W", TensorType(F, weights.shape), Contents(weights.tobytes()))
     return Program("linear", (Param("A", TensorType(F, (5, 3))),), (constant, op), (("O", "O"),))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 import numpy as np
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Diagnostic, Note, Span
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -176,7 +177,7 @@ class Scope:
 
     def constant_array(self, array: np.ndarray, dtype: DType, span: Span | None) -> Tensor:
         """A constant tensor with these elements."""
-        data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+        data = Contents(array.astype(array.dtype.newbyteorder("<")).tobytes())
         return self.emit(ConstantTensor(self.fresh(), TensorType(dtype, array.shape), data, origin(span)))
 
     def broadcast(self, values: Sequence[Tensor | Const], span: Span | None) -> tuple[int, ...]:
