@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from tile_onnx.dtypes import numpy_dtype
 from tile_onnx.node import Array, Node, Value, apply
 from tile_onnx.ops.text import cast, contraction, function, reshaped, wide
 from tile_onnx.registry import operator
@@ -86,3 +87,18 @@ def stft(node: Node) -> Value:
     return apply(
         function(inputs, ("Y",), *statements), node.value(0), matrix, *([node.value(2)] if node.has(2) else [])
     )
+
+
+@operator("MelWeightMatrix", since=17)
+def mel_weights(node: Node) -> Value:
+    """Triangles over the frequencies, evenly spaced in mel; computed on the host."""
+    bins, length, rate, low, high = (node.host(k).item() for k in range(5))
+    edges = np.linspace(*(2595 * np.log10(1 + hertz / 700) for hertz in (low, high)), bins + 2, endpoint=False)
+    points = ((length + 1) * 700 * (10 ** (edges / 2595) - 1)) // rate
+    frequency = np.arange(length // 2 + 1)[:, None]
+    left, peak, right = points[:-2], points[1:-1], points[2:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rising = np.where(left == peak, frequency == peak, (frequency - left) / (peak - left) * (frequency <= peak))
+        falling = (right - frequency) / (right - peak)
+    weights = np.where((frequency >= peak) & (peak < right), falling, rising)
+    return weights.clip(0).astype(numpy_dtype(node.attribute("output_datatype", 1)))
