@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.deadline import check
+from tile_ir.diagnostics import NOWHERE, Diagnostic, Span, TileTypeError
 from tile_ir.program.liveness import defined_by, live_ops, used_by
 from tile_ir.program.nodes import (
     Contraction,
@@ -23,6 +24,7 @@ from tile_ir.program.nodes import (
 from tile_autodiff._contractions import Gradients, contraction_gradients
 from tile_autodiff._custom import Inliner
 from tile_autodiff._emit import Graph, merged
+from tile_autodiff._scatters import scatter_gradients
 from tile_autodiff.rules import RULES, Site
 
 Active = Callable[[str], bool]
@@ -177,19 +179,27 @@ def _walk(program: Program, tape: _Tape, rules: Sequence[CustomGradient]) -> lis
     ends = _rule_ends(program, rules)
     inliner = Inliner(tape.graph)
     for position in range(len(program.ops) - 1, -1, -1):
+        tape.graph.origin = _gradient_of(program.ops[position].origin)
         for rule in ends.get(position, ()):
             arrived = {name: tape.take(name) for name in rule.outputs}
             if any(arrived.values()):
                 for name, derivative in inliner.apply(rule, arrived, tape.active):
                     tape.give(name, derivative)
         op = program.ops[position]
+        check("the gradient of", defined_by(op)[0], op.origin)
         backward = _BACKWARD.get(type(op))
         derivative = tape.take(defined_by(op)[0])
         if backward is None or derivative is None:
             continue
         for name, share in backward(tape.graph, op, derivative, tape.active):
             tape.give(name, share)
+    tape.graph.origin = None
     return inliner.nested
+
+
+def _gradient_of(origin: Span | None) -> Span | None:
+    """Where the derivative of what comes from `origin` comes from, if that has a label; its text says something else."""
+    return Span(NOWHERE, 0, 0, f"gradient of {origin.label}") if origin is not None and origin.label else None
 
 
 # --- one function per kind of operation ------------------------------------------------------------------------------
@@ -213,13 +223,7 @@ def _reshape(graph: Graph, op: Reshape, dout: str, active: Active) -> Gradients:
 def _gather(graph: Graph, op: Gather, dout: str, active: Active) -> Gradients:
     if not active(op.data):
         return []
-    return [(op.data, graph.add(Scatter(graph.fresh("G"), graph.types[op.data], dout, op.indices)))]
-
-
-def _scatter(graph: Graph, op: Scatter, dout: str, active: Active) -> Gradients:
-    if not active(op.updates):
-        return []
-    return [(op.updates, graph.add(Gather(graph.fresh("G"), graph.types[op.updates], dout, op.indices)))]
+    return [(op.data, graph.add(Scatter(graph.fresh("G"), graph.types[op.data], dout, op.subscripts)))]
 
 
 _BACKWARD: dict[type, Callable[[Graph, Any, str, Active], Gradients]] = {
@@ -227,6 +231,6 @@ _BACKWARD: dict[type, Callable[[Graph, Any, str, Active], Gradients]] = {
     Elementwise: _elementwise,
     Reshape: _reshape,
     Gather: _gather,
-    Scatter: _scatter,
+    Scatter: scatter_gradients,
 }
 """IndexOf, ConstantTensor and Prng are constants."""
