@@ -77,6 +77,7 @@ def outputs_of(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array
 
 def check(op: str, inputs: Sequence[Array | None], *more: Any, constant: Sequence[int] = (), **settings: Any) -> None:
     """Tile and its peer agree, in dtypes and shapes, too. `rtol` and `atol` replace those of the dtype."""
+    inputs = [None if value is None else np.asarray(value) for value in inputs]
     limits = {name: settings.pop(name) for name in ("rtol", "atol") if name in settings}
     model = a_model(op, inputs, *more, constant=constant, **settings)
     feeds = {f"x{k}": v for k, v in enumerate(inputs) if v is not None and k not in constant}
