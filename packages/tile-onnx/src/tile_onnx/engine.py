@@ -86,7 +86,7 @@ class Engine:
         except Suspended as ending:
             asks = ending.asks
         if walk.problems:
-            raise support.unsupported(walk.problems)
+            raise support.unsupported(walk.problems) from walk.cause
         if not asks:
             recorder.end(results)
         return Piece(tuple(recorder.steps), asks, tuple(recorder.item(r) for r in results))

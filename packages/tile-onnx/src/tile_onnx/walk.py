@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 from onnx import AttributeProto, NodeProto
 from tile_ir.diagnostics import TileError
+from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol
 
 from tile_onnx import functions, host, support
@@ -73,6 +74,8 @@ class Walk:
         self._recorder = recorder
         self._frame: Frame | None = None
         self.problems: list[support.Problem] = []
+        self.cause: Exception | None = None
+        """The first exception behind them, for whoever mends a converter."""
 
     def run(self, graph: Graph, values: dict[str, Value], path: str) -> list[Value]:
         """The outputs of the outermost graph."""
@@ -103,13 +106,15 @@ class Walk:
         label = frame.path + (proto.name or next(filter(None, proto.output), proto.op_type))
         node = Node(proto, frame.opsets.get(domain, 0), values, self, label, frame)
         try:
-            return self._checked(node, self._converted(node))
+            with provenance(label):
+                return self._checked(node, self._converted(node))
+        except Suspended:
+            raise
         except Poisoned:
             pass  # what is wrong stands among the problems
-        except Unsupported as reason:
-            self.problems.append(support.problem(node, reason.why, reason.hint))
-        except TileError as reason:
-            self.problems.append(support.problem(node, reason.diagnostics[0].message, reason.diagnostics[0].hint))
+        except Exception as reason:  # a malformed node may break a converter in any way
+            self.problems.append(support.problem(node, *_why(reason)))
+            self.cause = self.cause or reason
         return [Poison()] * len(proto.output)
 
     def _checked(self, node: Node, results: Value | tuple[Value, ...]) -> Sequence[Value]:
@@ -234,6 +239,17 @@ class Walk:
 
 def _poisoned(values: Iterable[Value]) -> bool:
     return any(isinstance(leaf, Poison) for value in values for leaf in leaves(value))
+
+
+def _why(reason: Exception) -> tuple[str, str | None]:
+    """What an exception of a converter says, and what would help."""
+    match reason:
+        case Unsupported():
+            return reason.why, reason.hint
+        case TileError():
+            return reason.diagnostics[0].message, reason.diagnostics[0].hint
+        case _:
+            return f"it does not fit its operator ({type(reason).__name__}: {reason})", None
 
 
 def _passes(node: Node) -> bool:

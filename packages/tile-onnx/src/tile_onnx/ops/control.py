@@ -9,7 +9,7 @@ import numpy as np
 
 from tile_onnx.graph import Graph
 from tile_onnx.node import Array, Node, Value
-from tile_onnx.ops.joining import stack, take
+from tile_onnx.ops.steps import stack, take
 from tile_onnx.registry import operator
 from tile_onnx.segments import host_array
 
