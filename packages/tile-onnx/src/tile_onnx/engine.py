@@ -52,6 +52,13 @@ class Engine:
             if run.finish():
                 return run.outputs()
 
+    def trace(self, feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> list[Piece]:
+        """The pieces that a run with these inputs follows; it runs."""
+        while True:
+            run = _Run(self, feeds, wanted)
+            if run.finish():
+                return run.pieces
+
     def plan(self, types: Mapping[str, Any], numbers: Mapping[str, Any], wanted: tuple[str, ...]) -> list[Piece]:
         """The pieces for inputs of these types, as far as `numbers` of inputs tell; compiled by nobody yet."""
         key, answers = _start(types, {n: v for n, v in numbers.items() if n in self.values}, wanted)
@@ -103,6 +110,7 @@ class _Run:
         numbers = {n: host_array(feeds[n]) for n in sorted(engine.values) if n in feeds}
         self._key, self._answers = _start(self._types, numbers, wanted)
         self._store: Store = {}
+        self.pieces: list[Piece] = []
         self._results: tuple[Any, ...] = ()
         for name, value in feeds.items():
             _put(self._store, name, value)
@@ -111,6 +119,7 @@ class _Run:
         """Runs to the end; False where an input turned out to be a value, so that it has to begin again."""
         while True:
             piece = self._engine.piece(self._key, self._types, self._answers, self._wanted)
+            self.pieces.append(piece)
             self._steps(piece)
             if not piece.asks:
                 self._results = piece.results
