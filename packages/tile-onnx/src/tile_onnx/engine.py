@@ -15,6 +15,7 @@ from tile_runtime.tensor import Tensor
 from tile_onnx import support
 from tile_onnx.graph import Graph
 from tile_onnx.segments import Ask, Name, Piece, Recorder, Store, Suspended, host_array, key_of, type_of
+from tile_onnx.values import is_array
 
 if TYPE_CHECKING:
     from tile_runtime.evaluator import Evaluator
@@ -172,7 +173,7 @@ def _put(store: Store, name: str, value: Any) -> None:
 
 def specialised(graph: Graph, captured: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
     """A subgraph that stands alone: known values of the graphs around it are constants, the others further inputs."""
-    known = {n: v for n, v in captured.items() if isinstance(v, np.ndarray)}
+    known = {n: v for n, v in captured.items() if is_array(v)}
     others = {n: v for n, v in captured.items() if n not in known}
     alone = Graph(
         graph.name, (*graph.inputs, *others), graph.outputs, graph.nodes, {**graph.constants, **known}, graph.infos

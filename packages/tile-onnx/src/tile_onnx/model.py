@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from onnx import ModelProto
@@ -16,6 +16,7 @@ from tile_onnx.engine import Engine, Language
 from tile_onnx.feeds import Argument, checked, checked_outputs, refused
 from tile_onnx.reading import Imported, read
 from tile_onnx.segments import Piece, Segment, type_of
+from tile_onnx.values import is_array
 
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
@@ -112,7 +113,7 @@ class Model:
     def random_feeds(self, shapes: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Inputs of these shapes for trying a model: floats from [0, 1), integers 0 and 1; the same in every call."""
         draw, given = np.random.default_rng(0), shapes or {}
-        made = {n: v for n, v in self._samples(given).items() if isinstance(v, np.ndarray)}
+        made = {n: v for n, v in self._samples(given).items() if is_array(v)}
         return {n: v if n in given and not _is_shape(given[n]) else _drawn(draw, v) for n, v in made.items()}
 
     def explain(
@@ -193,7 +194,7 @@ def _segments(pieces: Sequence[Piece]) -> list[Segment]:
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and all(isinstance(d, (int, np.integer)) for d in value)
+    return isinstance(value, (tuple, list)) and all(isinstance(d, (int, np.integer)) for d in cast("list[Any]", value))
 
 
 def _blank(wanted: Argument, shape: Any) -> Any:
@@ -202,4 +203,4 @@ def _blank(wanted: Argument, shape: Any) -> Any:
 
 def _drawn(draw: np.random.Generator, like: Any) -> Any:
     floats = like.dtype.kind not in "iub"
-    return (draw.random(like.shape) if floats else draw.integers(0, 2, like.shape)).astype(like.dtype)
+    return np.asarray(draw.random(like.shape) if floats else draw.integers(0, 2, like.shape), like.dtype)

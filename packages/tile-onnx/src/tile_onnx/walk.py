@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -15,10 +17,11 @@ from tile_runtime.symbols import Symbol
 from tile_onnx import functions, host, support
 from tile_onnx.engine import Engine, specialised
 from tile_onnx.graph import Graph, with_attributes
+from tile_onnx.memory import machine_memory
 from tile_onnx.node import Node, RunOnHost, Unsupported
 from tile_onnx.registry import Entry, find
 from tile_onnx.segments import Ask, Recorder, Suspended, roots
-from tile_onnx.values import Array, Held, Poison, Value, is_known, leaves
+from tile_onnx.values import Array, Held, Poison, Value, described, is_known, leaves
 
 VALUED = {"f": 16, "i": 64, "u": 64, "b": 64}
 """Elements up to which an input of one row is a value (by kind of dtype) where something known is computed from it."""
@@ -103,10 +106,10 @@ class Walk:
         if _poisoned(values):
             return [Poison()] * len(proto.output)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        label = frame.path + (proto.name or next(filter(None, proto.output), proto.op_type))
-        node = Node(proto, frame.opsets.get(domain, 0), values, self, label, frame)
+        own = proto.name or next(filter(None, proto.output), proto.op_type)
+        node = Node(proto, frame.opsets.get(domain, 0), values, self, frame.path + own, frame)
         try:
-            with provenance(label):
+            with provenance(own):
                 return self._checked(node, self._converted(node))
         except Suspended:
             raise
@@ -122,6 +125,9 @@ class Walk:
         missing = [o for k, o in enumerate(node.proto.output) if o and k >= len(several)]
         if missing:
             raise Unsupported(f"output {missing[0]!r} is not computed", "this version gives fewer outputs")
+        for leaf in leaves(list(several)):
+            if isinstance(leaf, Symbol) and math.prod(leaf.shape) * leaf.dtype.bytes > machine_memory():
+                raise Unsupported(f"it gives {described(leaf)}, more than the memory of this machine")
         return several
 
     # --- the ways to convert a node -------------------------------------------------------------------
@@ -140,10 +146,10 @@ class Walk:
 
     def _by_entry(self, node: Node, entry: Entry | None) -> Any:
         if entry is not None and entry.on_host:
-            return self._on_host(node, lambda *arrays: entry.function(node, *arrays))
+            return self._on_host(node, partial(entry.function, node))
         if host.folds(node):
             try:
-                return host.evaluate(node.proto, node.domain, node.opset, node.values)
+                return host.evaluate(node.proto, node.domain, node.opset, *node.values)
             except host.NotEvaluated:
                 pass  # the converter may know it
         if any(isinstance(leaf, Held) for v in node.values for leaf in leaves(v)) and not _passes(node):
@@ -157,8 +163,7 @@ class Walk:
 
     def _by_reference(self, node: Node) -> Any:
         """ONNX's reference, now or between device programs."""
-        proto, domain, opset = node.proto, node.domain, node.opset
-        return self._on_host(node, lambda *arrays: host.evaluate(proto, domain, opset, arrays))
+        return self._on_host(node, partial(host.evaluate, node.proto, node.domain, node.opset))
 
     def _on_host(self, node: Node, function: Any) -> Any:
         if all(is_known(v) for v in node.values):
@@ -265,7 +270,7 @@ def _may_be_value(symbol: Symbol) -> bool:
 
 def _several(function: Any) -> Any:
     def call(*arrays: Any) -> tuple[Any, ...]:
-        made = function(*arrays)
-        return made if isinstance(made, tuple) else (made,)
+        made: Any = function(*arrays)
+        return cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
 
     return call
