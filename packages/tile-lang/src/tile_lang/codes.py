@@ -14,7 +14,7 @@ CODES: dict[str, str] = {
     "TILE-E010": "comparisons are chained without parentheses",
     "TILE-E011": "an aggregation is spelled as a function or with an unknown symbol",
     "TILE-E012": "a constraint is not of the form formula < bound",
-    "TILE-E013": "a contraction body is not one, two or three tensor accesses",
+    "TILE-E013": "a contraction body is not a product, a sum or a comparison of tensor accesses",
     "TILE-E014": "a contraction's output access is malformed",
     "TILE-E015": "'=' and '==' are confused",
     "TILE-E016": "the function header is malformed",
