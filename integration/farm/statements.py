@@ -25,10 +25,17 @@ ANY = (
     *("({a} + {b}) * ({a} - {c})", "cond({a} < {b}, {c}, {a})", "({a} != {b} & {a} >= {c} ? {a} : {b})"),
 )
 """What keeps the dtype of `a` and `b`; `c` is a small literal."""
-SIGNED = ("-{a}", "abs({a})", "-{a} * {b} - {a}")
+SIGNED = ("-{a}", "abs({a})", "sign({a})", "-{a} * {b} - {a}")
 INTEGER = (
     *("{a} & {b}", "{a} | {b}", "{a} ^ {c}", "~{a}", "{a} << {c}", "{a} >> {b}", "{a} / {b}", "{a} / {c}"),
-    *("({a} & {c}) << 3 | {b}", "({a} >> 1) + {b}"),
+    *(
+        "({a} & {c}) << 3 | {b}",
+        "({a} >> 1) + {b}",
+        "mod({a}, {b})",
+        "fmod({a}, {b})",
+        "mod({a}, {c})",
+        "fmod({a}, {c})",
+    ),
 )
 FLOAT = (
     *("floor({a})", "ceil({a} + {b})", "{a} * 0.5", "round({a} * 0.25)", "{a} / 4", "tanh({a})", "exp(-abs({a}))"),
@@ -40,12 +47,23 @@ FLOAT = (
         "log(abs({a}) + 1)",
         "cos({b})",
     ),
+    *(
+        "expm1(-abs({a}))",
+        "log1p(abs({a}))",
+        "erf({a} * 0.25)",
+        "erfc({a})",
+        "round_even({a} * 0.5)",
+        "trunc({a} + {b})",
+    ),
+    *("fmod({a}, {c})", "mod({a}, {b})", "atan2({a}, {b})", "asinh({a})", "gelu({a})", "silu({a})", "softplus({a})"),
+    *("({a} > {b} ? {a} : -inf)", "where(isfinite({a}), {a}, {c})", "clamp({a}, -1, {b})"),
     *("pow({a}, 2)", "recip({a} * {a} + 2)", "stop_gradient({a}) * {b}", "atan({a})", "pow(abs({a}) + 1, 0.5)"),
 )
 CONVERTED: Mapping[str, DType] = {
     "as_int({a}, 32)": DType.INT32, "as_float({a}, 32)": DType.FLOAT32, "as_uint({a}, 8)": DType.UINT8,
     "as_int({a}, 8)": DType.INT8, "as_bool({a}, 1)": DType.BOOL, "as_int({a}, 64)": DType.INT64,
     "as_float({a}, 64)": DType.FLOAT64, "as_float({a}, 16)": DType.FLOAT16, "as_uint({a}, 16)": DType.UINT16,
+    "as_float(as_bfloat({a}, 16), 32)": DType.FLOAT32, "isnan({a})": DType.BOOL, "isinf({a})": DType.BOOL,
     "{a} > {c}": DType.BOOL, "{a} == {b}": DType.BOOL, "{a} <= {b}": DType.BOOL,
 }  # fmt: skip
 
@@ -311,27 +329,70 @@ def reshape(draft: Draft) -> None:
     draft.define(f"{{0}} = reshape({a}, {', '.join(map(str, new))});", draft.dtype, new)
 
 
-def gather(draft: Draft) -> None:
-    """Rows by an index tensor, some of it out of range."""
+def factors(draft: Draft) -> None:
+    """A sum of products of three or four tensors that share indexes."""
     random = draft.random
-    a = draft.any(random.choice((1, 2)))
-    indices = draft.input(
-        draft.shape(random.choice((0, 1, 1, 2))), random.choice((DType.INT32, DType.INT64, DType.UINT8))
-    )
-    shape = (*draft.values[indices].shape, *draft.values[a].shape[1:])
+    sizes = {n: random.choice((1, 2, 3, 5)) for n in INDEXES[:4]}
+    count = random.choice((3, 3, 4))
+    names = [random.sample([*sizes], random.choice((1, 2, 2, 3))) for _ in range(count)]
+    tensors = [draft.input(tuple(sizes[n] for n in each), draft.dtype) for each in names]
+    known = sorted({n for each in names for n in each})
+    output = random.sample(known, random.randrange(min(len(known), 3)))
+    body = " * ".join(f"{t}[{', '.join(each)}]" for t, each in zip(tensors, names, strict=True))
+    shape = tuple(sizes[n] for n in output)
+    text = f"{', '.join(output)} : {', '.join(map(str, shape))}" if output else ""
+    draft.define(f"{{0}}[{text}] = {random.choice('+++*>')}({body});", draft.dtype, shape)
+
+
+INDICES = (DType.INT32, DType.INT64, DType.UINT8)
+
+
+def gather(draft: Draft) -> None:
+    """Lines by an index tensor, some of it out of range."""
+    random = draft.random
+    a = draft.any(random.choice((1, 2, 3)))
+    data = draft.values[a].shape
+    axis = random.randrange(len(data))
+    indices = draft.input(draft.shape(random.choice((0, 1, 1, 2))), random.choice(INDICES))
+    shape = (*data[:axis], *draft.values[indices].shape, *data[axis + 1 :])
     if product(shape) <= MOST:
-        draft.define(f"{{0}} = gather({a}, {indices});", draft.dtype, shape)
+        draft.define(f"{{0}} = gather({a}, {indices}, {axis});", draft.dtype, shape)
+
+
+def elements(draft: Draft) -> None:
+    """Each element by its own index, copied or summed along an axis."""
+    random = draft.random
+    a = draft.any(random.choice((1, 2, 3)))
+    data = draft.values[a].shape
+    axis = random.randrange(len(data))
+    names = INDEXES[: len(data)]
+    shape = (*data[:axis], random.choice((1, 2, 5)), *data[axis + 1 :])
+    indices = draft.input(shape, random.choice(INDICES))
+    subscripts = [*names]
+    subscripts[axis] = f"{indices}[{', '.join(names)}]"
+    kept = [k for k in range(len(shape)) if k != axis] if random.random() < 0.4 else [*range(len(shape))]
+    sizes = tuple(shape[k] for k in kept)
+    agg = "=" if len(kept) == len(shape) else random.choice("+><")
+    text = f"{', '.join(names[k] for k in kept)} : {', '.join(map(str, sizes))}" if kept else ""
+    draft.define(f"{{0}}[{text}] = {agg}({a}[{', '.join(subscripts)}]);", draft.dtype, sizes)
 
 
 def scatter(draft: Draft) -> None:
-    """Rows added where an index tensor says, some of them to the same place."""
-    a = draft.any(draft.random.choice((1, 2)))
+    """Lines that fall where an index tensor says, some of them on the same place."""
+    random = draft.random
+    a = draft.any(random.choice((1, 2)))
     shape = draft.values[a].shape
-    indices = draft.input(shape[:1], draft.random.choice((DType.INT32, DType.INT64)))
-    like = draft.any(draft.random.choice((1, 2)))
-    sizes = (draft.values[like].shape[0], *shape[1:])
-    if product(sizes) <= MOST:
-        draft.define(f"{{0}} = scatter({a}, {indices}, {like});", draft.dtype, sizes)
+    axis, size = random.randrange(len(shape)), random.choice((1, 3, 8))
+    names = INDEXES[: len(shape)]
+    own = random.random() < 0.3
+    indices = draft.input(shape if own else shape[axis : axis + 1], random.choice(INDICES))
+    subscripts = [*names]
+    subscripts[axis] = f"{indices}[{', '.join(names) if own else names[axis]}]"
+    sizes = (*shape[:axis], size, *shape[axis + 1 :])
+    default = f" default {draft.beside(sizes)}" if random.random() < 0.4 else ""
+    target = f"{', '.join(subscripts)} : {', '.join(map(str, sizes))}"
+    text = f"{random.choice('++*><==')}({a}[{', '.join(names)}]){default};"
+    draft.define(f"{{0}}[{target}] = {text}", draft.dtype, sizes)
 
 
 def coordinates(draft: Draft) -> None:
@@ -352,7 +413,7 @@ def random_numbers(draft: Draft) -> None:
 
 
 KINDS: Mapping[Callable[[Draft], None], int] = {
-    elementwise: 80, contraction: 80, matmul: 25, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, gather: 10,
-    scatter: 8, coordinates: 6, conditional: 8, random_numbers: 1,
+    elementwise: 80, contraction: 80, matmul: 25, factors: 12, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, gather: 8,
+    elements: 6, scatter: 10, coordinates: 6, conditional: 8, random_numbers: 1,
 }  # fmt: skip
 """What may be drawn, and how often."""

@@ -22,7 +22,10 @@ from tile_ir.program.nodes import (
     Program,
     Reshape,
     ScalarStatement,
+    Scatter,
+    Subscript,
     TensorType,
+    coordinates,
 )
 from tile_lang.printer import print_index, print_name
 
@@ -92,11 +95,37 @@ class _Printer:
                 sizes = "".join(f", {n}" for n in op.type.shape)
                 return [f"{self.name(op.name)} = reshape({self.name(op.arg)}{sizes});"]
             case Gather():
-                return [f"{self.name(op.name)} = gather({self.name(op.data)}, {self.name(op.indices)});"]
+                return [self._gather(op)]
+            case Scatter():
+                return [self._scatter(op)]
             case Contraction():
                 return self._contraction(op)
             case _:
                 _fail(f"Tile has no statement for {type(op).__name__}")
+
+    # --- gather and scatter ---
+
+    def _gather(self, op: Gather) -> str:
+        source = f"{self.name(op.data)}[{self._subscripts(op.subscripts)}]"
+        return f"{self._target(op.name, coordinates(len(op.type.shape)), op.type.shape)} = =({source});"
+
+    def _scatter(self, op: Scatter) -> str:
+        cell = coordinates(len(self.types[op.updates].shape))
+        text = f"{self._target(op.name, op.subscripts, op.type.shape)} = {op.agg.symbol}"
+        text += f"({self.name(op.updates)}[{self._subscripts(cell)}])"
+        return text + (f" default {self.name(op.default)};" if op.default is not None else ";")
+
+    def _target(self, name: str, subscripts: tuple[Subscript, ...], shape: tuple[int, ...]) -> str:
+        sizes = ", ".join(map(str, shape))
+        return f"{self.name(name)}[{self._subscripts(subscripts)} : {sizes}]" if shape else f"{self.name(name)}[]"
+
+    def _subscripts(self, subscripts: tuple[Subscript, ...]) -> str:
+        return ", ".join(map(self._subscript, subscripts))
+
+    def _subscript(self, subscript: Subscript) -> str:
+        if isinstance(subscript, Poly):
+            return _formula(subscript)
+        return f"{self.name(subscript.tensor)}[{self._subscripts(subscript.formulas)}]"
 
     # --- elementwise ---
 
@@ -117,9 +146,7 @@ class _Printer:
 
     def _contraction(self, op: Contraction) -> list[str]:
         body = _Shape(op).text(self._access(op))
-        formulas, sizes = ", ".join(map(_formula, op.output)), ", ".join(map(str, op.type.shape))
-        target = f"{self.name(op.name)}[{formulas} : {sizes}]" if formulas else f"{self.name(op.name)}[]"
-        text = f"{target} = {op.agg.symbol}({body})"
+        text = f"{self._target(op.name, op.output, op.type.shape)} = {op.agg.symbol}({body})"
         text += "".join(f", {_formula(c.formula)} < {c.size}" for c in self._explicit(op))
         text += " no_defract" if op.no_defract else ""
         text += f" default {self.name(op.default)}" if op.default is not None else ""
@@ -184,7 +211,7 @@ def statement_text(op: Contraction, types: Mapping[str, TensorType]) -> str:
 
 
 class _Shape:
-    """Recognises the bodies that Tile has: A, A + B, A * B, A == B, A == B ? C; casts are implied."""
+    """Recognises the bodies that Tile has: A, A + B + …, A * B * …, A == B, A == B ? C; casts are implied."""
 
     def __init__(self, op: Contraction) -> None:
         self.op = op
@@ -201,12 +228,21 @@ class _Shape:
         if s is None:
             return access(self.plain(self.op.result))
         if s.fn in ("add", "mul", "cmp_eq"):
-            return f" {OPS[s.fn].symbol} ".join(self._leaves(s.args, access))
+            args = s.args if s.fn == "cmp_eq" else self._chain(s)
+            return f" {OPS[s.fn].symbol} ".join(self._leaves(args, access))
         test = self._statement(s.args[0]) if s.fn == "cond" else None
         if test is None or test.fn != "cmp_eq" or not _is_zero(s.args[2]):
             _fail(f"the body of {self.op.name} is none that Tile has")
         left, right, then = self._leaves((*test.args, s.args[1]), access)
         return f"{left} == {right} ? {then}"
+
+    def _chain(self, s: ScalarStatement) -> tuple[Operand, ...]:
+        """The operands of a chain of one operator, as the language evaluates it: from the left."""
+        first, *rest = s.args
+        while (inner := self._statement(first)) is not None and inner.fn == s.fn:
+            first, *more = inner.args
+            rest = [*more, *rest]
+        return (first, *rest)
 
     def _statement(self, operand: Operand) -> ScalarStatement | None:
         operand = self.plain(operand)
@@ -226,21 +262,17 @@ def _number(value: Literal) -> str:
     number = value.value
     if isinstance(number, bool):
         return "(1 == 1)" if number else "(1 == 0)"
-    if isinstance(number, float) and (number != number or number in (float("inf"), float("-inf"))):
-        _fail(f"Tile has no literal for {number}")
     text = repr(abs(number))
     return f"(-{text})" if number < 0 else text
 
 
-_CASTS = {"float": "as_float", "int": "as_int", "uint": "as_uint"}
+_CASTS = {"float": "as_float", "bfloat": "as_bfloat", "int": "as_int", "uint": "as_uint"}
 
 
 def _cast(arg: str, dtype: DType) -> str:
     if dtype is DType.BOOL:
         return f"as_bool({arg})"
     family = dtype.value.rstrip("0123456789")
-    if family not in _CASTS:
-        _fail(f"Tile has no cast to {dtype}")
     return f"{_CASTS[family]}({arg}, {dtype.bits})"
 
 

@@ -7,7 +7,7 @@ count. An operator chain such as ``A + B + …`` nests as deep as it is long, so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -75,7 +75,7 @@ class IntLiteral(Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FloatLiteral(Node):
-    """A number with a point or an exponent, kept as written (`value` is the nearest float64, maybe inf)."""
+    """``inf``, ``nan`` or a number with a point or an exponent, kept as written (`value` is the nearest float64)."""
 
     text: str
     span: Span = NO_SPAN
@@ -159,11 +159,15 @@ Whether it is affine is the binder's question.
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ref(Node):
-    """``X[formulas…]`` in a contraction body; no formulas for a scalar."""
+    """``X[subscripts…]`` in a contraction body, or as a subscript itself; no subscripts for a scalar."""
 
     name: Name
-    indexes: tuple[Poly, ...]
+    indexes: tuple[Subscript, ...]
     span: Span = NO_SPAN
+
+
+Subscript = Poly | Ref
+"""An index formula, or data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -171,26 +175,27 @@ class Target(Node):
     """``O[indexes… : sizes…]``; `sizes` is None when the text has no colon (legal for ``O[]`` alone: binder's rule)."""
 
     name: Name
-    indexes: tuple[Poly, ...]
+    indexes: tuple[Subscript, ...]
     sizes: tuple[Expr, ...] | None
     span: Span = NO_SPAN
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Body(Node):
-    """What is aggregated: one ref (`comb` None), two refs, or the conditional form with three.
+    """What is aggregated: one ref (`comb` None), or refs joined by `comb`: ``+`` or ``*``, or ``==`` between two.
 
-    `comb` is ``+``, ``*`` or ``==``. With three refs the meaning is ``refs[0] == refs[1] ? refs[2]`` whatever
-    symbol is written.
+    With `then` the body is conditional: ``refs[0] == refs[1] ? then``, whatever symbol joins the two.
     """
 
     refs: tuple[Ref, ...]
     comb: str | None
+    then: Ref | None = None
     span: Span = NO_SPAN
 
     @property
-    def conditional(self) -> bool:
-        return len(self.refs) == 3
+    def accesses(self) -> tuple[Ref, ...]:
+        """All tensors that the body reads, as the text has them."""
+        return self.refs if self.then is None else (*self.refs, self.then)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -285,3 +290,14 @@ def postorder(root: Expr) -> list[Expr]:
         stack.extend(children(node))
     order.reverse()
     return order
+
+
+def formulas(subscripts: Iterable[Subscript]) -> Iterator[Poly]:
+    """The index formulas among subscripts, and among the subscripts of those that are data."""
+    stack = list(subscripts)[::-1]
+    while stack:
+        subscript = stack.pop()
+        if isinstance(subscript, Ref):
+            stack += reversed(subscript.indexes)
+        else:
+            yield subscript

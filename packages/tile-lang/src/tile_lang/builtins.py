@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import inf, isfinite, isinf, isnan, prod
 
 import numpy as np
 from tile_ir import numerics
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
-from tile_ir.program.nodes import Elementwise, Gather, IndexOf, Prng, Reshape, Scatter, TensorType
+from tile_ir.program.nodes import (
+    Elementwise,
+    Gather,
+    IndexOf,
+    Literal,
+    Lookup,
+    Prng,
+    Reshape,
+    Scatter,
+    Subscript,
+    TensorType,
+    coordinates,
+)
 
 from tile_lang import ast
 from tile_lang.dims import as_integer, fold
-from tile_lang.operators import operate, select
+from tile_lang.operators import compare, operate, select
 from tile_lang.scope import Scope, join_shapes, plural, show, suggest, unified
-from tile_lang.types import math_dtype
+from tile_lang.types import math_dtype, unify
 from tile_lang.values import Const, Draw, Tensor, TupleValue, Value, describe, fail
 
 STATE = TensorType(DType.UINT32, (3, 2048))
@@ -72,11 +84,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """How many arguments a function takes (`most` None: any number) and how a call is bound."""
+    """How many arguments a function takes (`most` None: any number), how a call is bound, and where its sizes begin."""
 
     least: int
     most: int | None
     bind: Callable[[Call], Value]
+    sizes: int | None = None
 
 
 def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Span]) -> Value:
@@ -88,6 +101,12 @@ def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Sp
         fail("TILE-E114", f"there is no function {name}", node.function_span, f"did you mean {near}?" if near else None)
     _check_arity(builtin, node)
     return builtin.bind(Call(scope, name, args, spans, node.span))
+
+
+def sizes_from(name: str) -> int | None:
+    """The first argument of a function that is a size, if any is."""
+    builtin = BUILTINS.get(name)
+    return builtin.sizes if builtin else None
 
 
 def _check_arity(builtin: Builtin, node: ast.Call) -> None:
@@ -115,14 +134,17 @@ def _math(c: Call) -> Value:
     return c.scope.apply(c.name, args, (dtype, dtype), c.span, c.spans)
 
 
-def _relu(c: Call) -> Value:
-    x = c.scalar(0)
-    if isinstance(x, Const):
-        return Const(fold("relu", (x.value,), c.scope.limits, c.span))
-    return unified(c.scope, c.name, (x,), c.span)
+def _of_any(c: Call) -> Value:
+    """A function of every dtype that Program keeps whole."""
+    args = c.scalars()
+    consts = [a.value for a in args if isinstance(a, Const)]
+    if len(consts) == len(args):
+        return Const(fold(c.name, consts, c.scope.limits, c.span))
+    return unified(c.scope, c.name, args, c.span, c.spans)
 
 
-def _sigmoid(c: Call) -> Value:
+def _function(c: Call) -> Value:
+    """A function of floats that Program keeps whole."""
     x = c.tensor(0)
     dtype = math_dtype((x,))
     return c.scope.apply(c.name, (x,), (dtype, dtype), c.span)
@@ -142,12 +164,44 @@ def _reverse_grad(c: Call) -> Value:
     return c.scope.emit(Elementwise(name, x.type, c.name, (x.name,), (scale,), c.span))
 
 
-def _modulo(c: Call) -> Value:
-    values = [a.value for a in c.args if isinstance(a, Const)]
-    if len(values) < len(c.args):
-        hint = "for integer tensors write A - B * (A / B)"
-        fail("TILE-E120", "mod works on constants and dimensions, not on tensors", c.span, hint)
-    return Const(fold("mod", values, c.scope.limits, c.span))
+def _fmod(c: Call) -> Value:
+    """C's remainder; of integers ``a - b * (a / b)``, and 0 where b is 0."""
+    args = c.scalars()
+    dtype = unify(args)
+    if dtype.is_float or all(isinstance(a, Const) for a in args):
+        return _math(c)
+
+    def op(fn: str, *operands: Tensor | Const) -> Tensor:
+        return c.scope.apply(fn, operands, (dtype, dtype), c.span)
+
+    a, b = args
+    rest = op("sub", a, op("mul", b, op("div", a, b)))
+    if isinstance(b, Const):
+        return rest if b.value else op("sub", rest, rest)
+    return select(c.scope, (compare(c.scope, "cmp_eq", b, Const(0), c.span), Const(0), rest), c.span)
+
+
+def _where_number(c: Call) -> Value:
+    """isnan, isinf and isfinite."""
+    x = c.scalar(0)
+    if isinstance(x, Const):
+        return Const(_NUMBERS[c.name](x.value))
+    if c.name == "isnan":
+        return compare(c.scope, "cmp_ne", x, x, c.span)
+    size = unified(c.scope, "abs", (x,), c.span)
+    return compare(c.scope, "cmp_eq" if c.name == "isinf" else "cmp_lt", size, Const(inf), c.span)
+
+
+_NUMBERS: Mapping[str, Callable[[int | float], bool]] = {"isnan": isnan, "isinf": isinf, "isfinite": isfinite}
+
+
+def _clamp(c: Call) -> Value:
+    """`x` between two bounds: NaN stays, and a bound's value itself passes the derivative on to `x`."""
+    x, low, high = c.scalars()
+    scope, span = c.scope, c.span
+    for limit, fn in ((low, "cmp_lt"), (high, "cmp_gt")):
+        x = select(scope, (operate(scope, fn, (x, limit), span), limit, x), span)
+    return x
 
 
 def _ident(c: Call) -> Value:
@@ -195,16 +249,23 @@ def _converted(c: Call, dtype: DType) -> Tensor:
 
 
 def _index(c: Call) -> Value:
-    x, axis = c.tensor(0), c.integer(1)
-    rank = len(x.type.shape)
-    if not 0 <= axis < rank:
-        message = f"axis {axis} is out of range: {c.name} is given {x.type}, of rank {rank}"
-        fail("TILE-E117", message, c.spans[1], "axes are counted from 0" if axis >= rank else None)
+    x = c.tensor(0)
+    axis = _axis(c, 1, x)
     return c.scope.emit(IndexOf(c.scope.fresh(), TensorType(DType.INT32, x.type.shape), axis, c.span))
 
 
 def _shape(c: Call) -> Value:
     return c.scope.constant_array(np.asarray(c.tensor(0).type.shape, np.int32), DType.INT32, c.span)
+
+
+def _extreme(agg: Aggregation) -> Callable[[Call], Value]:
+    """The value that leaves the largest or smallest of any values of the argument's dtype as it is."""
+
+    def bind(c: Call) -> Value:
+        dtype = c.real_tensor(0).type.dtype
+        return c.scope.constant(Literal(agg.identity(dtype), dtype), c.span)
+
+    return bind
 
 
 def _reshape(c: Call) -> Value:
@@ -262,27 +323,45 @@ def _indices(c: Call, k: int) -> Tensor:
     return indices
 
 
+def _axis(c: Call, k: int, x: Tensor) -> int:
+    """Argument k as an axis of `x`; 0 where it is left out."""
+    axis, rank = c.integer(k) if k < len(c.args) else 0, len(x.type.shape)
+    if not 0 <= axis < rank:
+        message = f"axis {axis} is out of range: {c.name} is given {x.type}, of rank {rank}"
+        span = c.spans[k] if k < len(c.args) else c.span
+        fail("TILE-E117", message, span, "axes are counted from 0" if axis >= rank else None)
+    return axis
+
+
+def _by_data(indices: Tensor, axis: int, rank: int) -> tuple[Subscript, ...]:
+    """The subscripts of a table whose `axis` has the elements of `indices` as subscripts, for cells of `rank` dimensions."""
+    cell, count = coordinates(rank), len(indices.type.shape)
+    return (*cell[:axis], Lookup(indices.name, cell[axis : axis + count]), *cell[axis + count :])
+
+
 def _gather(c: Call) -> Value:
     data, indices = c.real_tensor(0), _indices(c, 1)
     if not data.type.shape:
         fail("TILE-E126", "gather needs data with at least one dimension", c.spans[0])
-    type_ = TensorType(data.type.dtype, indices.type.shape + data.type.shape[1:])
-    return c.scope.emit(Gather(c.scope.fresh(), type_, data.name, indices.name, c.span))
+    axis, given = _axis(c, 2, data), data.type.shape
+    type_ = TensorType(data.type.dtype, (*given[:axis], *indices.type.shape, *given[axis + 1 :]))
+    subscripts = _by_data(indices, axis, len(type_.shape))
+    return c.scope.emit(Gather(c.scope.fresh(), type_, data.name, subscripts, c.span))
 
 
 def _scatter(c: Call) -> Value:
     updates, indices, like = c.real_tensor(0), _indices(c, 1), c.real_tensor(2)
-    rank = len(indices.type.shape)
-    if updates.type.shape[:rank] != indices.type.shape:
-        message = (
-            f"scatter needs updates whose first dimensions are those of the indices, {show(indices.type.shape)}, "
-            f"not {show(updates.type.shape)}"
-        )
-        fail("TILE-E127", message, c.spans[0])
     if not like.type.shape:
-        fail("TILE-E127", "the third argument of scatter gives the first size, so it needs a dimension", c.spans[2])
-    type_ = TensorType(updates.type.dtype, (like.type.shape[0], *updates.type.shape[rank:]))
-    return c.scope.emit(Scatter(c.scope.fresh(), type_, updates.name, indices.name, c.span))
+        fail("TILE-E127", "the third argument of scatter gives a size, so it needs a dimension", c.spans[2])
+    axis, given = _axis(c, 3, like), updates.type.shape
+    end = axis + len(indices.type.shape)
+    if given[axis:end] != indices.type.shape:
+        which = "first dimensions" if axis == 0 else f"dimensions from axis {axis} on"
+        wanted = f"scatter needs updates whose {which} are those of the indices, {show(indices.type.shape)}"
+        fail("TILE-E127", f"{wanted}, not {show(given)}", c.spans[0])
+    type_ = TensorType(updates.type.dtype, (*given[:axis], like.type.shape[axis], *given[end:]))
+    subscripts = _by_data(indices, axis, len(given))
+    return c.scope.emit(Scatter(c.scope.fresh(), type_, updates.name, subscripts, origin=c.span))
 
 
 # --- random numbers, tuples ----------------------------------------------------------------------
@@ -391,33 +470,39 @@ BUILTINS: dict[str, Builtin] = {
         for name, op in OPS.items()
         if op.signature is not Signature.MATH and name not in ("cast", "cond", "ident")
     },
-    "relu": Builtin(1, 1, _relu),
-    "sigmoid": Builtin(1, 1, _sigmoid),
+    **dict.fromkeys(("sigmoid", "silu", "softplus", "gelu"), Builtin(1, 1, _function)),
+    **dict.fromkeys(("relu", "sign"), Builtin(1, 1, _of_any)),
+    **dict.fromkeys(("isnan", "isinf", "isfinite"), Builtin(1, 1, _where_number)),
+    "clamp": Builtin(3, 3, _clamp),
     "stop_gradient": Builtin(1, 1, _stop_gradient),
     "reverse_grad": Builtin(2, 2, _reverse_grad),
-    "mod": Builtin(2, 2, _modulo),
+    "mod": Builtin(2, 2, _of_any),
+    "fmod": Builtin(2, 2, _fmod),
     "ident": Builtin(1, 1, _ident),
-    "cond": Builtin(3, 3, _select),
+    **dict.fromkeys(("cond", "where"), Builtin(3, 3, _select)),
     "as_float": Builtin(2, 2, _cast(_widths("float", 16, 32, 64))),
     "as_int": Builtin(2, 2, _cast(_widths("int", 8, 16, 32, 64))),
     "as_uint": Builtin(2, 2, _cast(_widths("uint", 8, 16, 32, 64))),
+    "as_bfloat": Builtin(1, 2, _cast(_widths("bfloat", 16))),
     "as_bool": Builtin(1, 2, _cast({1: DType.BOOL})),
     "index": Builtin(2, 2, _index),
     "shape": Builtin(1, 1, _shape),
-    "reshape": Builtin(1, None, _reshape),
-    "broadcast": Builtin(2, 2, _broadcast_dims),
-    "match": Builtin(2, 2, _match),
-    "simple_reduce": Builtin(1, None, _simple_reduce),
+    "lowest": Builtin(1, 1, _extreme(Aggregation.MAX)),
+    "highest": Builtin(1, 1, _extreme(Aggregation.MIN)),
+    "reshape": Builtin(1, None, _reshape, sizes=1),
+    "broadcast": Builtin(2, 2, _broadcast_dims, sizes=0),
+    "match": Builtin(2, 2, _match, sizes=0),
+    "simple_reduce": Builtin(1, None, _simple_reduce, sizes=1),
     "assert_": Builtin(1, 1, _assert),
-    "gather": Builtin(2, 2, _gather),
-    "scatter": Builtin(3, 3, _scatter),
-    "prng_step": Builtin(1, None, _prng_step),
+    "gather": Builtin(2, 3, _gather),
+    "scatter": Builtin(3, 4, _scatter),
+    "prng_step": Builtin(1, None, _prng_step, sizes=1),
     "prng_value": Builtin(1, 1, _prng_value),
     "prng_state": Builtin(1, 1, _prng_state),
     "tuple": Builtin(1, None, _tuple),
     "element": Builtin(2, 2, _element),
-    "builtin_softmax": Builtin(3, 3, _softmax),
-    "builtin_logsoftmax": Builtin(3, 3, _logsoftmax),
+    "builtin_softmax": Builtin(3, 3, _softmax, sizes=1),
+    "builtin_logsoftmax": Builtin(3, 3, _logsoftmax, sizes=1),
     "builtin_binary_crossentropy": Builtin(3, 3, _crossentropy),
 }
 """Every function that Tile source can call; ``assert_`` stands for all names that begin with it."""

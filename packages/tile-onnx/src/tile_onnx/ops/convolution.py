@@ -1,0 +1,92 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.text import at, contraction, function, listed
+from tile_onnx.ops.windows import Window, sliding
+from tile_onnx.registry import operator
+
+
+def convolution(target: str, inputs: str, weights: str, window: Window, shape: Sequence[int], groups: int) -> str:
+    """The statement ``target = inputs * weights`` over a window.
+
+    [N, C, *spatial] and [O, C/groups, *kernel], of `shape`, give [N, O, *window.sizes]; `shape` begins with N, O, C/groups.
+    """
+    batch, out, own = shape[:3]
+    sizes = (batch, out, *window.sizes)
+    o, c, more = grouped(out // groups, own, groups)
+    image = at(inputs, ("n", c, *window.subscripts()))
+    return contraction(
+        target, sizes, ("n", o, *window.places), "+", f"{image} * {at(weights, (o, 'c', *window.cells))}", *more
+    )
+
+
+def grouped(out: int, own: int, groups: int) -> tuple[str, str, tuple[str, ...]]:
+    """Subscripts of output and input channels, `out` and `own` in each group, and what bounds them."""
+    if groups == 1:
+        return "o", "c", ()
+    o = f"{out}*g + o" if out > 1 else "g"
+    c = f"{own}*g + c" if own > 1 else "g + c"
+    return o, c, (*((f"o < {out}",) if out > 1 else ()), f"c < {own}")
+
+
+@operator("Conv")
+def conv(node: Node) -> Value:
+    image, weights = node.shape(0), node.shape(1)
+    window = sliding(node, image[2:], weights[2:])
+    shape = (image[0], *weights[:2])
+    product = convolution("P", "X", "W", window, shape, node.attribute("group", 1))
+    return _with_bias(node, product, weights[0], len(image))
+
+
+def _with_bias(node: Node, product: str, channels: int, rank: int) -> Value:
+    """`product`, which gives P of X and W, and the bias of each channel where there is one."""
+    if node.value(2) is None:
+        return apply(function("XW", "P", product), node.value(0), node.value(1))
+    bias = f"Y = P + reshape(B, {listed((channels, *(1,) * (rank - 2)))});"
+    return apply(function("XWB", "Y", product, bias), node.value(0), node.value(1), node.value(2))
+
+
+@operator("ConvTranspose")
+def conv_transpose(node: Node) -> Value:
+    image, weights, groups = node.shape(0), node.shape(1), node.attribute("group", 1)
+    window = spreading(node, image[2:], weights[2:])
+    o, c, more = grouped(weights[1], weights[0] // groups, groups)
+    sizes = (image[0], weights[1] * groups, *window.sizes)
+    # Input cell y of the image adds to the cells that a forward convolution would read for output cell y.
+    own = "o" if weights[1] > 1 or groups == 1 else "0"
+    body = f"{at('X', ('n', c, *window.places))} * {at('W', (c, own, *window.cells))}"
+    product = contraction("P", sizes, ("n", o, *window.subscripts()), "+", body, *more)
+    return _with_bias(node, product, sizes[1], len(image))
+
+
+def spreading(node: Node, shape: Sequence[int], kernel: Sequence[int]) -> Window:
+    """The window of a transposed convolution: `sizes` are those of its output."""
+    rank = len(shape)
+    strides = tuple(node.attribute("strides") or (1,) * rank)
+    dilations = tuple(node.attribute("dilations") or (1,) * rank)
+    extra = node.attribute("output_padding") or (0,) * rank
+    full = [
+        s * (n - 1) + e + d * (k - 1) + 1
+        for n, k, s, d, e in zip(shape, kernel, strides, dilations, extra, strict=True)
+    ]
+    before, after = _cropping(node, shape, strides, full)
+    sizes = tuple(f - b - a for f, b, a in zip(full, before, after, strict=True))
+    return Window(tuple(kernel), strides, dilations, before, after, sizes)
+
+
+def _cropping(
+    node: Node, shape: Sequence[int], strides: Sequence[int], full: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How many cells of the full output are cut off in front and behind."""
+    rank, auto, wanted = len(shape), node.attribute("auto_pad", "NOTSET"), node.attribute("output_shape")
+    if wanted is None and auto not in ("SAME_UPPER", "SAME_LOWER"):
+        pads = (auto == "NOTSET" and node.attribute("pads")) or (0,) * (2 * rank)
+        return tuple(pads[:rank]), tuple(pads[rank:])
+    wanted = wanted[-rank:] if wanted else [n * s for n, s in zip(shape, strides, strict=True)]
+    totals = [f - w for f, w in zip(full, wanted, strict=True)]
+    smaller, larger = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
+    return (smaller, larger) if auto == "SAME_UPPER" else (larger, smaller)

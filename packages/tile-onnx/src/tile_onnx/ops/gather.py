@@ -1,0 +1,115 @@
+"""Operators that take elements from where data says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+from tile_ir.dtype import DType
+
+from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.text import at, cast, contraction, expression, function, names
+from tile_onnx.registry import operator
+from tile_onnx.values import is_known
+
+
+def wrapped(indices: Value, size: int) -> Value:
+    """Integers in which negative ones count from the end of `size` cells."""
+    if is_known(indices):
+        return indices + size * (indices < 0)
+    if not indices.dtype.is_signed:
+        return indices
+    return apply(expression("I", f"I < 0 ? I + {size} : I"), indices)
+
+
+def gathering(
+    target: str, data: str, shape: Sequence[int], sizes: Sequence[int], subscripts: Sequence[str]
+) -> list[str]:
+    """Statements ``target[i0, i1… : sizes] = data[subscripts]``.
+
+    A subscript is one of the indexes or an integer tensor at such, such as ``I[i1, 0]``; `shape` is that of `data`.
+    """
+    cell = linear(f"{target}K", shape, sizes, subscripts)
+    return [*cell, f"{target} = gather(reshape({data}, {prod(shape)}), {target}K);"]
+
+
+def linear(target: str, shape: Sequence[int], sizes: Sequence[int], subscripts: Sequence[str]) -> list[str]:
+    """Statements that give `target`, of `sizes`, the place in row-major order of cell `subscripts` of `shape`."""
+    index = names(len(sizes))
+    terms: list[str] = []
+    statements: list[str] = []
+    dtype = DType.INT32 if prod(shape) < 2**31 else DType.INT64
+    looked = [(axis, text) for axis, text in enumerate(subscripts) if "[" in text]
+    for axis, text in looked:
+        statements.append(contraction(f"{target}{axis}", sizes, index, "=", text))
+    like = f"{target}{looked[0][0]}"
+    for axis, text in enumerate(subscripts):
+        place = f"{target}{axis}" if "[" in text else f"index({like}, {index.index(text)})"
+        terms.append(f"{cast(place, dtype)} * {prod(shape[axis + 1 :])}")
+    return [*statements, f"{target} = {' + '.join(terms)};"]
+
+
+def chosen(value: Value, indices: Value, axis: int) -> Value:
+    """As `np.take(value, indices, axis)`; indices count from 0 and are clamped into the axis."""
+    if is_known(value) and is_known(indices):
+        return np.take(value, indices, axis)
+    shape, rank = value.shape, len(indices.shape)
+    sizes = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
+    index = names(len(sizes))
+    subscripts = (*index[:axis], at("I", index[axis : axis + rank]), *index[axis + rank :])
+    return apply(function("XI", "Y", *gathering("Y", "X", shape, sizes, subscripts)), value, indices)
+
+
+@operator("Gather")
+def gather(node: Node) -> Value:
+    shape = node.shape(0)
+    axis = node.axis(node.attribute("axis", 0))
+    return chosen(node.value(0), wrapped(node.value(1), shape[axis]), axis)
+
+
+@operator("GatherElements", since=11)
+def gather_elements(node: Node) -> Value:
+    shape, sizes = node.shape(0), node.shape(1)
+    axis = node.axis(node.attribute("axis", 0))
+    index = names(len(sizes))
+    subscripts = (*index[:axis], at("I", index), *index[axis + 1 :])
+    text = function("XI", "Y", *gathering("Y", "X", shape, sizes, subscripts))
+    return apply(text, node.value(0), wrapped(node.value(1), shape[axis]))
+
+
+@operator("GatherND", since=11)
+def gather_nd(node: Node) -> Value:
+    shape, places = node.shape(0), node.shape(1)
+    depth, batch = places[-1], node.attribute("batch_dims", 0)
+    sizes = (*places[:-1], *shape[batch + depth :])
+    index = names(len(sizes))
+    own = len(places) - 1
+    looked = [at("I", (*index[:own], k)) for k in range(depth)]
+    text = function("XI", "Y", *gathering("Y", "X", shape, sizes, (*index[:batch], *looked, *index[own:])))
+    return apply(text, node.value(0), wrapped_places(node.value(1), shape[batch : batch + depth]))
+
+
+def wrapped_places(places: Value, sizes: Sequence[int]) -> Value:
+    """Index tuples, the last dimension of `places`, in which negative numbers count from the ends of `sizes`."""
+    limits = np.asarray(sizes, places.dtype if is_known(places) else places.dtype.numpy)
+    if is_known(places):
+        return places + limits * (places < 0)
+    return apply(expression("I, S", "I < 0 ? I + S : I"), places, limits)
+
+
+@operator("OneHot", since=9)
+def one_hot(node: Node) -> Value:
+    shape, depth = node.shape(0), node.ints(1)[0]
+    axis = node.axis(node.attribute("axis", -1), len(shape) + 1)
+    sizes = (*shape[:axis], depth, *shape[axis:])
+    index = names(len(sizes))
+    places = index[:axis] + index[axis + 1 :]
+    statements = (
+        contraction("P", sizes, index, "=", at("I", places)),
+        contraction("F", (), (), "=", "V[0]"),
+        contraction("T", (), (), "=", "V[1]"),
+        f"C = as_int(index(P, {axis}), 64);",
+        f"Y = ((P == C) | (P == C - {depth})) ? T : F;",
+    )
+    return apply(function("IV", "Y", *statements), node.value(0), node.value(2))

@@ -1,0 +1,109 @@
+"""Operators that cut tensors apart and put them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tile_onnx.node import Array, Node, Value
+from tile_onnx.ops.gather import chosen
+from tile_onnx.ops.moving import attribute_or_input, joined, window
+from tile_onnx.registry import operator
+from tile_onnx.values import is_known
+
+
+def sliced(value: Value, slices: Sequence[slice]) -> Value:
+    """As `value[slices]`, one slice for each axis."""
+    if is_known(value):
+        return value[tuple(slices)]
+    ranges = [range(*s.indices(size)) for s, size in zip(slices, value.shape, strict=True)]
+    return window(value, [r.start if len(r) else 0 for r in ranges], [len(r) for r in ranges], [r.step for r in ranges])
+
+
+def _sliced_at(
+    node: Node, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Value:
+    slices = [slice(None)] * len(node.shape(0))
+    for axis, start, end, step in zip(node.axes(axes), starts, ends, steps, strict=True):
+        slices[axis] = slice(start, end, step)
+    return sliced(node.value(0), slices)
+
+
+@operator("Slice")
+def slice_by_attributes(node: Node) -> Value:
+    starts = node.attribute("starts")
+    axes = node.attribute("axes", range(len(starts)))
+    return _sliced_at(node, starts, node.attribute("ends"), axes, [1] * len(starts))
+
+
+@operator("Slice", since=10)
+def slice_by_inputs(node: Node) -> Value:
+    starts = node.ints(1)
+    axes, steps = node.ints(3, tuple(range(len(starts)))), node.ints(4, (1,) * len(starts))
+    return _sliced_at(node, starts, node.ints(2), axes, steps)
+
+
+@operator("Split", since=2)
+def split(node: Node) -> tuple[Value, ...]:
+    shape = node.shape(0)
+    axis, given = node.axis(node.attribute("axis", 0)), attribute_or_input(node, "split", 1)
+    return tuple(parts(node.value(0), axis, given or equal_sizes(shape[axis], node.count)))
+
+
+def equal_sizes(size: int, count: int) -> list[int]:
+    """Sizes of `count` parts, as equal as they can be; the last may be smaller."""
+    each = -(-size // count)
+    return [max(0, min(each, size - k * each)) for k in range(count)]
+
+
+def parts(value: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
+    """`value` in pieces of these sizes along `axis`."""
+    ends = np.cumsum(sizes).tolist()
+    whole = [slice(None)] * len(value.shape)
+    return [
+        sliced(value, [*whole[:axis], slice(end - size, end), *whole[axis + 1 :]])
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+
+
+@operator("Concat", since=4)
+def concat(node: Node) -> Value:
+    axis = node.axis(node.attribute("axis"))
+    return joined([node.value(k) for k in range(node.arity)], axis)
+
+
+@operator("Pad", since=2)
+def pad_by_attributes(node: Node) -> Value:
+    rank, pads = len(node.shape(0)), node.attribute("pads")
+    value = np.asarray(node.attribute("value", 0.0), node.dtype(0).numpy)
+    return _padded(node, pads[:rank], pads[rank:], value)
+
+
+@operator("Pad", since=11)
+def pad_by_inputs(node: Node) -> Value:
+    rank, pads = len(node.shape(0)), node.ints(1)
+    axes = node.axes(node.ints(3, tuple(range(rank))))
+    before, after = [0] * rank, [0] * rank
+    for k, axis in enumerate(axes):
+        before[axis], after[axis] = pads[k], pads[k + len(axes)]
+    return _padded(node, before, after, node.value(2))
+
+
+def _padded(node: Node, before: Sequence[int], after: Sequence[int], fill: Value) -> Value:
+    value, mode, shape = node.value(0), node.attribute("mode", "constant"), node.shape(0)
+    if mode == "constant":
+        sizes = [b + n + a for b, n, a in zip(before, shape, after, strict=True)]
+        return window(value, [-b for b in before], sizes, fill=fill)
+    for axis, (b, a) in enumerate(zip(before, after, strict=True)):
+        if b or a:
+            value = chosen(value, padded_indices(shape[axis], b, a, mode), axis)
+    return value
+
+
+def padded_indices(size: int, before: int, after: int, mode: str) -> Array:
+    """Which of `size` cells each cell of the padded axis holds; negative pads crop first, as ONNX Runtime does."""
+    cells = np.arange(max(0, -before), size - max(0, -after))
+    pad: Any = np.pad
+    return pad(cells, (max(0, before), max(0, after)), mode=mode)
