@@ -23,7 +23,7 @@ from tile_hal.conformance.strategies import Case
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_ir.target import HardwareSettings, Target
-from tile_opt.proof import Verdict, prove
+from tile_opt.proof import Verdict, prove, prove_steps
 
 SMALL = HardwareSettings(vec_size=4, vector_bytes=16, registers=16, l1_bytes=256, l2_bytes=1024, l3_bytes=64, cores=2)
 CPU = tile_hal.device("llvm").target
@@ -59,6 +59,8 @@ def explore(examples: int) -> tuple[Counter[Verdict], dict[str, float]]:
         spent["prove"] += process_time() - middle
         verdicts.update(report.kernels().values())
         assert not report.of(Verdict.REFUTED), f"{target}: {report}\n{case}"
+        steps = prove_steps(compiled.kernels)
+        assert steps.proved, f"{target}: {steps}\n{case}"
 
     run()
     return verdicts, spent
