@@ -9,6 +9,7 @@ import numpy as np
 from tile_ir.dtype import DType
 
 from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.moving import window
 from tile_onnx.ops.text import at, cast, contraction, expression, function, names
 from tile_onnx.registry import operator
 from tile_onnx.values import is_known
@@ -113,3 +114,25 @@ def one_hot(node: Node) -> Value:
         f"Y = ((P == C) | (P == C - {depth})) ? T : F;",
     )
     return apply(function("IV", "Y", *statements), node.value(0), node.value(2))
+
+
+@operator("ReverseSequence", since=10)
+def reverse_sequence(node: Node) -> Value:
+    time, batch = node.attribute("time_axis", 0), node.attribute("batch_axis", 1)
+    return reversed_sequences(node.value(0), node.value(1), *node.axes((time, batch)))
+
+
+def reversed_sequences(value: Value, lengths: Value, time: int, batch: int) -> Value:
+    """`value` with the first cells along axis `time` reversed: `lengths[b]` of them for each b of axis `batch`, or all."""
+    shape, index = tuple(value.shape), names(len(value.shape))
+    if lengths is None:
+        return window(
+            value,
+            [n - 1 if k == time else 0 for k, n in enumerate(shape)],
+            shape,
+            [-1 if k == time else 1 for k in range(len(shape))],
+        )
+    moments = np.arange(shape[time], dtype=np.int64).reshape(-1, 1)
+    places = apply(expression("T, L", "T < L ? L - 1 - T : T"), moments, lengths)
+    subscripts = tuple(f"I[{index[time]}, {index[batch]}]" if k == time else i for k, i in enumerate(index))
+    return apply(function("XI", "Y", *gathering("Y", "X", shape, shape, subscripts)), value, places)
