@@ -11,27 +11,10 @@ import numpy as np
 import tile_hal
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel, KernelList
+from tile_ir.ops import OPS, Signature
 from tile_ir.semtree.nodes import Access, Block, Call, Const, For, Function, Load, Param, Store, Type, Var
 
-NAMES = [
-    "exp",
-    "log",
-    "sqrt",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "pow",
-    "ceil",
-    "floor",
-    "round",
-    "recip",
-]
+NAMES = [name for name, op in OPS.items() if op.signature is Signature.MATH]
 COUNT = 1 << 16
 INDEX, POINTER = Type(DType.INT64), Type(DType.FLOAT32, ptr=True)
 
@@ -40,7 +23,7 @@ def kernel(name: str, lanes: int) -> Kernel:
     """y[i] = name(x[i]) over all elements."""
     vector, i = Type(DType.FLOAT32, lanes), Var("i", INDEX)
     load = Load(Var("x", POINTER), i, vector)
-    store = Store(Var("y", POINTER), i, Call(name, (load,) * (1 + (name == "pow")), vector))
+    store = Store(Var("y", POINTER), i, Call(name, (load,) * OPS[name].arity, vector))
     loop = For("i", Const(0, INDEX), Const(COUNT, INDEX), lanes, Block((store,)))
     params = (Param("y", POINTER, Access.WRITE, 64, COUNT), Param("x", POINTER, Access.READ, 64, COUNT))
     return Kernel(name, None, Function(name, params, Block((loop,))), (1, 1, 1), COUNT)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from tile_hal.conformance.tolerance import SUM_FACTOR, eps, ulp_bound
 from tile_ir.dtype import DType
-from tile_ir.ops import Aggregation
+from tile_ir.ops import ROUNDINGS, Aggregation
 from tile_ir.program.macros import expand
 from tile_ir.program.nodes import (
     ConstantTensor,
@@ -150,6 +150,11 @@ def _whole(a: Range) -> Range:
     return Range(math.floor(a.low), math.ceil(a.high), 1.0, OPEN if a.error else 0.0)
 
 
+def _fmod(a: Range, b: Range) -> Range:
+    size = min(a.largest, b.largest)
+    return Range(-size, size, _grid(a, b), OPEN if a.error or b.error else 0.0)
+
+
 def _anything(*operands: Range) -> Range:
     """Bits of integers."""
     return Range(-OPEN, OPEN, 1.0, OPEN if any(r.error for r in operands) else 0.0)
@@ -165,10 +170,10 @@ def _divided(a: Range, b: Range) -> Range:
 
 SIMPLE: Mapping[str, Callable[..., Range]] = {
     "add": _add, "sub": lambda a, b: _add(a, _neg(b)), "mul": _mul, "neg": _neg, "abs": _abs, "max": _either, "min": _either,
-    "ident": lambda a: a, "cond": _choice, "ceil": _whole, "floor": _whole, "round": _whole,
+    "ident": lambda a: a, "cond": _choice, **dict.fromkeys(ROUNDINGS, _whole),
     "cmp_eq": _test, "cmp_ne": _test, "cmp_lt": _test, "cmp_gt": _test, "cmp_le": _test, "cmp_ge": _test,
     "bit_and": _anything, "bit_or": _anything, "bit_xor": _anything, "bit_not": _anything, "bit_left": _anything,
-    "bit_right": _anything,
+    "bit_right": _anything, "fmod": _fmod,
 }  # fmt: skip
 """Operations that every implementation does bit by bit."""
 
@@ -203,6 +208,14 @@ def _pow(a: Range, b: Range) -> Range:
     return Range(1 / high, high, 0.0, power * high * a.error / least)
 
 
+def _expm1(a: Range) -> Range:
+    return _add(_exp(a), Range(-1, -1))
+
+
+def _log1p(a: Range) -> Range:
+    return _log(_add(a, Range(1, 1)))
+
+
 def _bounded(low: float, high: float) -> Callable[[Range], Range]:
     return lambda a: Range(low, high, 0.0, a.error)
 
@@ -210,6 +223,9 @@ def _bounded(low: float, high: float) -> Callable[[Range], Range]:
 ROUNDED: Mapping[str, Callable[..., Range]] = {
     "div": _divided, "recip": lambda b: _divided(Range(1, 1, 1.0), b), "exp": _exp, "log": _log, "sqrt": _sqrt, "pow": _pow,
     "sin": _bounded(-1, 1), "cos": _bounded(-1, 1), "tanh": _bounded(-1, 1), "atan": _bounded(-1.6, 1.6),
+    "expm1": _expm1, "log1p": _log1p, "erf": lambda a: Range(-1, 1, 0.0, 1.13 * a.error),
+    "erfc": lambda a: Range(0, 2, 0.0, 1.13 * a.error), "asinh": lambda a: replace(a, step=0.0),
+    "atan2": lambda a, b: Range(-3.2, 3.2, 0.0, OPEN if a.error or b.error else 0.0),
 }  # fmt: skip
 """Operations that may be some units in the last place off."""
 
@@ -233,7 +249,7 @@ def _operand(operand: Operand, known: Mapping[str, Range]) -> Range:
         return known[operand]
     value = float(operand.value)
     if not math.isfinite(value):
-        return Range(0, 0)
+        return Range(-OPEN, OPEN)
     shifted = math.ldexp(value, 10)
     return _settled(
         Range(value, value, 1.0 if value == int(value) else 2.0**-10 if shifted == int(shifted) else 0.0), operand.dtype

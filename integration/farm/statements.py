@@ -25,10 +25,10 @@ ANY = (
     *("({a} + {b}) * ({a} - {c})", "cond({a} < {b}, {c}, {a})", "({a} != {b} & {a} >= {c} ? {a} : {b})"),
 )
 """What keeps the dtype of `a` and `b`; `c` is a small literal."""
-SIGNED = ("-{a}", "abs({a})", "-{a} * {b} - {a}")
+SIGNED = ("-{a}", "abs({a})", "sign({a})", "-{a} * {b} - {a}")
 INTEGER = (
     *("{a} & {b}", "{a} | {b}", "{a} ^ {c}", "~{a}", "{a} << {c}", "{a} >> {b}", "{a} / {b}", "{a} / {c}"),
-    *("({a} & {c}) << 3 | {b}", "({a} >> 1) + {b}"),
+    *("({a} & {c}) << 3 | {b}", "({a} >> 1) + {b}", "mod({a}, {b})", "fmod({a}, {b})", "mod({a}, {c})", "fmod({a}, {c})"),
 )
 FLOAT = (
     *("floor({a})", "ceil({a} + {b})", "{a} * 0.5", "round({a} * 0.25)", "{a} / 4", "tanh({a})", "exp(-abs({a}))"),
@@ -40,12 +40,16 @@ FLOAT = (
         "log(abs({a}) + 1)",
         "cos({b})",
     ),
+    *("expm1(-abs({a}))", "log1p(abs({a}))", "erf({a} * 0.25)", "erfc({a})", "round_even({a} * 0.5)", "trunc({a} + {b})"),
+    *("fmod({a}, {c})", "mod({a}, {b})", "atan2({a}, {b})", "asinh({a})", "gelu({a})", "silu({a})", "softplus({a})"),
+    *("({a} > {b} ? {a} : -inf)", "where(isfinite({a}), {a}, {c})", "clamp({a}, -1, {b})"),
     *("pow({a}, 2)", "recip({a} * {a} + 2)", "stop_gradient({a}) * {b}", "atan({a})", "pow(abs({a}) + 1, 0.5)"),
 )
 CONVERTED: Mapping[str, DType] = {
     "as_int({a}, 32)": DType.INT32, "as_float({a}, 32)": DType.FLOAT32, "as_uint({a}, 8)": DType.UINT8,
     "as_int({a}, 8)": DType.INT8, "as_bool({a}, 1)": DType.BOOL, "as_int({a}, 64)": DType.INT64,
     "as_float({a}, 64)": DType.FLOAT64, "as_float({a}, 16)": DType.FLOAT16, "as_uint({a}, 16)": DType.UINT16,
+    "as_float(as_bfloat({a}, 16), 32)": DType.FLOAT32, "isnan({a})": DType.BOOL, "isinf({a})": DType.BOOL,
     "{a} > {c}": DType.BOOL, "{a} == {b}": DType.BOOL, "{a} <= {b}": DType.BOOL,
 }  # fmt: skip
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from tile_ir.dtype import DType
+from tile_ir.ops import OPS
 from tile_ir.semtree.nodes import Block, Call, Const, For, Load, Statement, Store, Type, Var
 
 N = 1 << 15
@@ -18,8 +20,17 @@ BOUNDS: dict[str, tuple[float, Reference]] = {
     "exp": (3, np.exp), "log": (3, np.log), "sin": (4, np.sin), "cos": (4, np.cos), "tan": (5, np.tan),
     "asin": (4, np.arcsin), "acos": (4, np.arccos), "atan": (5, np.arctan), "sinh": (4, np.sinh),
     "cosh": (4, np.cosh), "tanh": (5, np.tanh), "sqrt": (0.5, np.sqrt), "pow": (16, np.power),
+    "expm1": (3, np.expm1), "log1p": (2, np.log1p), "asinh": (4, np.arcsinh), "acosh": (4, np.arccosh),
+    "atanh": (5, np.arctanh), "erf": (16, np.vectorize(math.erf)), "erfc": (16, np.vectorize(math.erfc)),
+    "atan2": (6, np.arctan2), "fmod": (0, np.fmod), "trunc": (0, np.trunc), "round_even": (0, np.rint),
 }  # fmt: skip
 """OpenCL's full-profile bounds in ulp."""
+INEXACT = [name for name in BOUNDS if name not in ("sqrt", "fmod", "trunc", "round_even")]
+
+
+def arity_of(name: str) -> int:
+    return OPS[name].arity
+
 
 SPECIAL = [
     0.0,
@@ -80,7 +91,7 @@ def inputs(arity: int, kind: str) -> list[Any]:
 @pytest.mark.parametrize("name", BOUNDS)
 def test_float32_within_bounds_and_equal_in_every_lane(launch_all: Any, name: str) -> None:
     bound, reference = BOUNDS[name]
-    arity = 2 if name == "pow" else 1
+    arity = arity_of(name)
     for kind in ("bits", "special", "wide", "unit", "one", "large"):
         args = inputs(arity, kind)
         out = np.zeros(N, np.float32)
@@ -97,10 +108,10 @@ def test_float32_within_bounds_and_equal_in_every_lane(launch_all: Any, name: st
         assert (np.signbit(vector) == np.signbit(exact))[zeros].all()
 
 
-@pytest.mark.parametrize("name", [n for n in BOUNDS if n != "sqrt"])
+@pytest.mark.parametrize("name", INEXACT)
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16], ids=str)
 def test_halves_compute_in_float32(launch_all: Any, name: str, dtype: DType) -> None:
-    arity = 2 if name == "pow" else 1
+    arity = arity_of(name)
     args = [a.astype(dtype.numpy) for a in inputs(arity, "unit")]
     got, single = launch_all([
         (call(name, dtype, 8, arity), [np.zeros(N, dtype.numpy), *args]),
@@ -112,7 +123,7 @@ def test_halves_compute_in_float32(launch_all: Any, name: str, dtype: DType) -> 
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_float64(launch_all: Any, name: str) -> None:
-    arity = 2 if name == "pow" else 1
+    arity = arity_of(name)
     args = [a.astype(np.float64) for a in inputs(arity, "unit")]
     scalar, vector = launch_all([(call(name, DType.FLOAT64, lanes, arity), [np.zeros(N), *args]) for lanes in (1, 8)])
     np.testing.assert_array_equal(scalar.view(np.uint64), vector.view(np.uint64))

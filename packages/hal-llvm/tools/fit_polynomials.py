@@ -79,6 +79,43 @@ def log_remainder(f: Floats) -> Floats:
     return np.where(np.abs(f) < 0.05, near, (np.log1p(f) - f + f * f / 2) / f**3)
 
 
+def scaled_erfc(x: Floats) -> Floats:
+    """exp(x**2) * erfc(x) for x >= 0, by the continued fraction; below 2 by the series of erf, whose terms are positive."""
+    tail = np.zeros_like(x)
+    for n in range(200, 0, -1):
+        tail = np.longdouble(n) / 2 / (x + tail)
+    far = 1 / (x + tail) / np.sqrt(np.longdouble(np.pi))
+    near = np.minimum(x, np.longdouble(2))
+    return np.where(x < 2, np.exp(near * near) - 2 / np.sqrt(np.longdouble(np.pi)) * kummer(near), far)
+
+
+def kummer(x: Floats) -> Floats:
+    """exp(x**2) * erf(x) * sqrt(pi) / 2."""
+    term, total = x.copy(), x.copy()
+    for n in range(1, 90):
+        term = term * 2 * x * x / (2 * n + 1)
+        total = total + term
+    return total
+
+
+def erf(x: Floats) -> Floats:
+    return 2 / np.sqrt(np.longdouble(np.pi)) * kummer(x) * np.exp(-x * x)
+
+
+def erf_remainder(z: Floats) -> Floats:
+    x = np.sqrt(z)
+    return erf(x) / x - 1
+
+
+def erf_exponent(x: Floats) -> Floats:
+    return (np.log(scaled_erfc(x)) - x * x) / x
+
+
+def erfc_ratio(q: Floats) -> Floats:
+    x = 2 * (1 + q) / (1 - q)
+    return (1 + 2 * x) * scaled_erfc(x) - 1
+
+
 FITS: dict[str, tuple[str, Callable[[Floats], Floats], Callable[[Floats], Floats], float, float, int]] = {
     "EXP": (
         "(exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2",
@@ -119,6 +156,18 @@ FITS: dict[str, tuple[str, Callable[[Floats], Floats], Callable[[Floats], Floats
     "ASIN": (
         "(asin(x) - x) / x**3 in x**2 for |x| <= 1/2",
         asin_remainder, lambda z: z, 0.0, 0.25, 4,
+    ),
+    "ERF": (
+        "erf(x) / x - 1 in x**2 for |x| <= 0.93",
+        erf_remainder, lambda z: np.sqrt(z) / erf(np.sqrt(z)), 1e-12, 0.865, 5,
+    ),
+    "ERF_TAIL": (
+        "log(erfc(x)) / x for 0.92 <= x <= 4",
+        erf_exponent, lambda x: x * scaled_erfc(x) * np.exp(-x * x) / erf(x), 0.92, 4.0, 6,
+    ),
+    "ERFC": (
+        "(1 + 2*x) * exp(x**2) * erfc(x) - 1 in q = (x - 2) / (x + 2) for 0 <= x <= 10.1",
+        erfc_ratio, lambda q: 1 / (1 + erfc_ratio(q)), -1.0, 0.6695, 9,
     ),
 }  # fmt: skip
 

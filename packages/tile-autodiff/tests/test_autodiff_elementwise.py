@@ -8,15 +8,18 @@ import tile_autodiff
 import tile_lang
 from autodiff_support import Array, bound, check, check_source, cotangents, spread
 from tile_autodiff import rules
+from tile_ir.ops import ROUNDINGS
 from tile_ir.program.nodes import Contraction, Elementwise
 from tile_lang.examples import TUTORIAL, Example
 
 POSITIVE = {"log", "sqrt", "recip"}
-UNIT = {"asin", "acos"}
+UNIT = {"asin", "acos", "atanh"}
 UNARY = [
     *("exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "recip"),
-    *("ceil", "floor", "round", "abs", "relu", "sigmoid", "ident", "neg"),
+    *("expm1", "asinh", "atanh", "erf", "erfc", "sigmoid", "silu", "softplus", "gelu", "log1p", "acosh"),
+    *(*sorted(ROUNDINGS), "abs", "relu", "sign", "ident", "neg"),
 ]
+SMOOTH = UNARY[: UNARY.index("acosh") + 1]
 AB = {"A": (3, 4), "B": (4,)}
 
 
@@ -35,11 +38,23 @@ def test_every_rule_says_where_it_holds_and_whence_it_comes(name: str) -> None:
     assert rule.domain and rule.source
 
 
-@pytest.mark.parametrize("fn", UNARY)
-def test_functions_of_one_argument(fn: str) -> None:
+def _within(fn: str) -> Array:
+    """Arguments in the function's domain."""
     a = spread(3, 4)
     a = np.abs(a) if fn in POSITIVE else a / 2.5 if fn in UNIT | {"tan"} else a
-    check_source(f"function (A) -> (O) {{ O = {fn}(A); }}", {"A": a}, tolerance=2e-6)
+    return np.abs(a) + 1.1 if fn == "acosh" else np.abs(a) - 0.5 if fn == "log1p" else a
+
+
+@pytest.mark.parametrize("fn", UNARY)
+def test_functions_of_one_argument(fn: str) -> None:
+    check_source(f"function (A) -> (O) {{ O = {fn}(A); }}", {"A": _within(fn)}, tolerance=2e-6)
+
+
+@pytest.mark.parametrize("fn", [f"{name}(A)" for name in SMOOTH] + ["atan2(A, B)", "fmod(A, B)", "mod(A, B)"])
+def test_second_derivatives(fn: str) -> None:
+    inputs = {"A": _within(fn.partition("(")[0]), **({"B": spread(4) + 3.0} if "B" in fn else {})}
+    first = tile_autodiff.gradient(bound(f"function ({', '.join(inputs)}) -> (O) {{ O = {fn}; }}", inputs), ["A"])
+    check(first, {**inputs, "d_O": np.ones_like(inputs["A"])}, ["A"], tolerance=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +63,7 @@ def test_functions_of_one_argument(fn: str) -> None:
         "A + B", "A - B", "A * B", "A / B", "max(A, B)", "min(A, B)", "-A * A", "2 * A - B / 3 + 1 / A", "A",
         "A < B ? A * A : B", "A > 0 ? A : 0.5", "cond(A == B, A, B)", "B - A * (A < B ? 1.0 : A)", "as_float(A, 64) * B",
         "max(A, 0.25)", "min(0.25, A * B)", "A * A + A * A", "(A < B) == (A < 0) ? A : B", "simple_reduce(A, 4) * B",
+        "atan2(A, B)", "fmod(A, B)", "mod(A, B)", "mod(A, -B)", "clamp(A, -0.3, B)", "where(A > B, A * A, B)",
     ],
 )  # fmt: skip
 def test_operators_with_broadcasting(expression: str) -> None:
@@ -96,6 +112,17 @@ def _slope(expression: str, value: float, **more: float) -> dict[str, float]:
         ("A > 0 ? log(A) : 0.0", -1.0, 0.0),
         ("as_float(as_int(A, 32), 64)", 1.5, 0.0),
         ("A < 2 ? 1.0 : 0.0", 1.5, 0.0),
+        ("clamp(A, 1.5, 2)", 1.5, 2.0),
+        ("clamp(A, 1, 1.5)", 1.5, 2.0),
+        ("clamp(A, 0, 1)", 1.5, 0.0),
+        ("sign(A)", 0.0, 0.0),
+        ("atan2(A, 0)", 0.0, 0.0),
+        ("softplus(A)", 800.0, 2.0),
+        ("softplus(A)", -800.0, 0.0),
+        ("silu(A)", -800.0, 0.0),
+        ("gelu(A)", -800.0, 0.0),
+        ("gelu(A)", 1e200, 2.0),
+        ("A > 0 ? A : -inf", -1.0, 0.0),
     ],
 )
 def test_values_by_convention(expression: str, value: float, slope: float) -> None:

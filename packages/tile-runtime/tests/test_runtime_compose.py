@@ -156,6 +156,61 @@ def test_a_placeholder_may_be_an_output() -> None:
     np.testing.assert_array_equal(f(a)[1], 2 * a)
 
 
+NAMES = ("onnx::Conv_1.0", "a b", "", "$0", "π", "*/ /*", "x\ny", "int", "`q`", '"', "\\", "device")
+
+
+@pytest.mark.parametrize("device", ["interp", "llvm"])
+@pytest.mark.parametrize("name", NAMES)
+def test_any_text_is_a_name(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILE_VERIFY", "1")
+    x, y = (tile.placeholder("float32", (3,), n) for n in (name, name + "'"))
+    c = tile.constant(np.ones(3, np.float32), name)
+    f = tile.compose([x, y], {name: ADD(ADD(x, y), c), name + "!": x})
+    assert (f.inputs, f.outputs) == ((name, name + "'"), (name, name + "!"))
+    a, b = np.arange(3, dtype=np.float32), np.ones(3, np.float32)
+    for _ in range(2):
+        np.testing.assert_array_equal(f(a, b, device=device), [a + 2, a])
+    gradient = tile.vjp(f, wrt=name)(a, b, a, b, device=device)
+    np.testing.assert_array_equal(gradient, a + b)
+    assert str(f.lower(a, b, device=device).stripe)
+    with pytest.raises(tile.TileTypeError, match="composed for float32\\[3\\]") as error:
+        f(a, b[:2], device=device)
+    assert repr(name + "'") in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["interp", "llvm"])
+def test_constants_are_values_of_compositions(device: str) -> None:
+    table = _data(3, 5)
+    held = tile.constant(table, "weights")
+    want = table.copy()
+    table[:] = 0
+    x = tile.placeholder("float32", (4, 3), name="x")
+    doubled = ADD(held, held)  # a symbol, although there is no placeholder
+    f = tile.compose([x], {"y": MATMUL(x, held), "w": held, "2w": doubled, "again": held, "flag": tile.constant(True)})
+    a = _data(4, 3)
+    y, w, twice, again, flag = f(a, device=device)
+    np.testing.assert_allclose(y, a @ want, rtol=1e-5)
+    np.testing.assert_array_equal([w, again, twice / 2], [want] * 3)
+    assert flag.shape == () and flag.dtype == np.bool_ and flag
+    nothing = tile.compose([], [doubled])
+    np.testing.assert_array_equal(nothing(device=device), 2 * want)
+
+
+def test_read_only_arrays_are_constants_without_a_copy() -> None:
+    own = _data(4)
+    assert not np.shares_memory(tile.constant(own).known, own)
+    hidden = own.view()
+    hidden.flags.writeable = False
+    assert not np.shares_memory(tile.constant(hidden).known, own), "its memory can be written to through `own`"
+    own.flags.writeable = False
+    assert tile.constant(own).known is own
+    stored = np.frombuffer(own.tobytes(), np.float32)
+    assert tile.constant(stored).known is stored
+    writable = np.frombuffer(bytearray(own.tobytes()), np.float32)
+    writable.flags.writeable = False
+    assert not np.shares_memory(tile.constant(writable).known, writable)
+
+
 def test_deep_compositions_need_no_recursion() -> None:
     y = x = tile.placeholder("float32", (2,), name="x")
     for _ in range(2000):
@@ -178,7 +233,12 @@ def test_mistakes_are_named() -> None:
         ("placeholder 'x' is listed twice", lambda: tile.compose([x, x], [x])),
         ("Tensor.*is not a placeholder", lambda: tile.compose([t], [x])),
         ("output.*ndarray is no Symbol(?s:.*)computes at once", lambda: tile.compose([x], [np.zeros(3)])),
-        ("'my x' is no identifier", lambda: tile.placeholder("float32", (3,), "my x")),
+        ("an output or update of list is no Symbol", lambda: tile.compose([x], [[x]])),
+        ("the name of an output is text, not int 3", lambda: tile.compose([x], {3: x})),
+        ("the name of a constant is text, not int 3", lambda: tile.constant(np.zeros(3), 3)),
+        ("argument 'Const' holds no number|neither an array", lambda: tile.constant("text")),
+        ("surrogate pair", lambda: tile.placeholder("float32", (3,), "\ud800")),
+        ("is not a placeholder", lambda: tile.compose([tile.constant([1.0])], [x])),
         ("no element type|not understood|nonsense", lambda: tile.placeholder("nonsense", (3,), "x")),
         ("a pair \\(Tensor, Symbol\\)", lambda: tile.compose([x], [], updates=[(x, x)])),
     ]  # fmt: skip

@@ -62,7 +62,6 @@ WRONG: list[tuple[str, Any]] = [
     ("donate is the name of an input, or several, not int 3", lambda f: f(A3, A3, donate=3)),
     ("gives 1 result \\(C\\), out has 0", lambda f: f(A3, A3, out=())),
     ("name of a placeholder is text, not int 3", lambda f: tile.placeholder("float32", (3,), 3)),  # type: ignore[arg-type]
-    ("'é' is no identifier", lambda f: tile.placeholder("float32", (3,), "é")),
     ("None is no dtype", lambda f: tile.Tensor("llvm", (3,), None)),
     ("the inputs of a composition are a list", lambda f: tile.compose(P, [f(P, P)])),  # type: ignore[arg-type]
     ("the outputs of a composition are a list", lambda f: tile.compose([P], f(P, P))),

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import pi, sqrt
 
 from tile_ir.dtype import DType
-from tile_ir.ops import OPS, Signature
+from tile_ir.ops import OPS, ROUNDINGS, Signature
 from tile_ir.program.macros import MACROS, literal
 from tile_ir.program.nodes import Literal, Operand
 
@@ -174,6 +175,59 @@ def _exponent(s: Site) -> Operand:
     return s.op("mul", s.dy, s.op("mul", s.y, logarithm))
 
 
+def _one_minus_square(s: Site) -> Operand:
+    """``1 - x*x`` as a product, which keeps its digits near 1."""
+    x, one = s.args[0], s.number(1)
+    return s.op("mul", s.op("sub", one, x), s.op("add", one, x))
+
+
+def _acosh(s: Site) -> Operand:
+    x, one = s.args[0], s.number(1)
+    return s.op("div", s.dy, s.op("mul", s.op("sqrt", s.op("sub", x, one)), s.op("sqrt", s.op("add", x, one))))
+
+
+def _bell(scale: float) -> Partial:
+    """``dy * scale * exp(-x*x)``."""
+
+    def partial(s: Site) -> Operand:
+        power = s.op("exp", s.op("neg", _squared(s, s.args[0])))
+        return s.op("mul", s.dy, s.op("mul", s.number(scale), power))
+
+    return partial
+
+
+def _angle(s: Site, other: int) -> Operand:
+    """``dy * args[other] / (y*y + x*x)``, of numbers scaled so that no square overflows or vanishes; 0 at the origin."""
+    size = s.op("max", s.op("abs", s.args[0]), s.op("abs", s.args[1]))
+    origin = s.test("cmp_eq", size, s.number(0))
+    size = s.op("cond", origin, s.number(1), size)
+    parts = [s.op("div", arg, size) for arg in s.args]
+    square = s.op("add", _squared(s, parts[0]), _squared(s, parts[1]))
+    square = s.op("cond", origin, s.number(1), square)
+    return s.op("mul", s.dy, s.op("div", s.op("div", parts[other], square), size))
+
+
+def _whole_part(s: Site) -> Operand:
+    """``-dy * q`` with the whole quotient q, which is how often the divisor was taken away."""
+    # From the remainder itself: a quotient of its own could round to the next integer.
+    whole = s.op("round_even", s.op("div", s.op("sub", s.args[0], s.y), s.args[1]))
+    return s.op("neg", s.op("mul", s.dy, whole))
+
+
+def _silu(s: Site) -> Operand:
+    """``dy * (g + y*(1 - g))`` with g the sigmoid."""
+    gate = s.op("sigmoid", s.args[0])
+    return s.op("mul", s.dy, s.op("add", gate, s.op("mul", s.y, s.op("sub", s.number(1), gate))))
+
+
+def _gelu(s: Site) -> Operand:
+    """``dy * (P(x) + x*p(x))`` with the normal distribution's P and p."""
+    x = s.args[0]
+    below = s.op("mul", s.number(0.5), s.op("erfc", s.op("mul", x, s.number(-sqrt(0.5)))))
+    power = s.op("exp", s.op("mul", s.number(-0.5), _squared(s, x)))
+    return s.op("mul", s.dy, s.op("add", below, s.op("mul", x, s.op("mul", s.number(1 / sqrt(2 * pi)), power))))
+
+
 def _one_argument(value: Callable[[Site], Operand]) -> Partial:
     return lambda s: s.op("mul", s.dy, value(s))
 
@@ -216,7 +270,22 @@ RULES: dict[str, Rule] = {
     "sigmoid": Rule((_one_argument(lambda s: s.op("mul", s.y, s.op("sub", s.number(1), s.y))),)),
     "stop_gradient": Rule((_zero,), source="definition"),
     "reverse_grad": Rule((_reversed,), source="definition: -k * dy"),
-    **{name: Rule((_zero,), "away from the steps", "piecewise constant") for name in ("ceil", "floor", "round")},
+    "expm1": Rule((lambda s: s.op("mul", s.dy, s.op("add", s.y, s.number(1))),)),
+    "log1p": Rule((lambda s: s.op("div", s.dy, s.op("add", s.args[0], s.number(1))),), "x > -1"),
+    "asinh": Rule((lambda s: s.op("div", s.dy, s.op("sqrt", s.op("add", _squared(s, s.args[0]), s.number(1)))),)),
+    "acosh": Rule((_acosh,), "x > 1; infinite at 1"),
+    "atanh": Rule((lambda s: s.op("div", s.dy, _one_minus_square(s)),), "-1 < x < 1"),
+    "erf": Rule((_bell(2 / sqrt(pi)),)),
+    "erfc": Rule((_bell(-2 / sqrt(pi)),)),
+    "atan2": Rule((lambda s: _angle(s, 1), lambda s: s.op("neg", _angle(s, 0))), "away from the origin; 0 there"),
+    **{name: Rule((_pass, _whole_part), "away from multiples of the divisor, which is not 0") for name in ("fmod", "mod")},
+    "silu": Rule((_silu,)),
+    "softplus": Rule((_one_argument(lambda s: s.op("sigmoid", s.args[0])),)),
+    "gelu": Rule((_gelu,)),
+    **{
+        name: Rule((_zero,), "away from the steps", "piecewise constant")
+        for name in (*sorted(ROUNDINGS), "sign")
+    },
     **{
         name: Rule((_zero,) * op.arity, "away from equality", "result is not a float")
         for name, op in OPS.items()

@@ -11,6 +11,8 @@ from tile_ir.dtype import DType
 ULP_FLOAT32: dict[str, float] = {
     "div": 2.5, "recip": 2.5, "sqrt": 3, "exp": 3, "log": 3, "sin": 4, "cos": 4, "tan": 5, "asin": 4, "acos": 4,
     "atan": 5, "sinh": 4, "cosh": 4, "tanh": 5, "pow": 16, "ceil": 0, "floor": 0, "round": 0,
+    "expm1": 3, "log1p": 2, "asinh": 4, "acosh": 4, "atanh": 5, "erf": 16, "erfc": 16, "trunc": 0, "round_even": 0,
+    "atan2": 6, "fmod": 0,
 }  # fmt: skip
 """Largest error of an operation on float32 (OpenCL full profile)."""
 ULP_FLOAT64: dict[str, float] = {**ULP_FLOAT32, "div": 0, "recip": 0, "sqrt": 0}

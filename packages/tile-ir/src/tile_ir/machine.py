@@ -168,7 +168,13 @@ class Functions:
     trigonometric: float = 34
     """sin, cos and tan."""
     inverse: float = 28
-    """asin, acos, atan, sinh and cosh."""
+    """asin, acos, atan, atan2, sinh and cosh."""
+    inverse_hyperbolic: float = 50
+    """asinh, acosh and atanh."""
+    erf: float = 32
+    erfc: float = 60
+    remainder: float = 40
+    """fmod."""
     pow: float = 120
     minmax: float = 3
     """The larger or smaller of two floats, NaN if either is."""

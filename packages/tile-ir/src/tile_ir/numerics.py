@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tile_ir.dtype import DType, from_numpy
-from tile_ir.ops import OPS, Aggregation, Signature
+from tile_ir.ops import OPS, ROUNDINGS, Aggregation, Signature
 
 Array = npt.NDArray[Any]
 
@@ -255,6 +255,15 @@ def _recip(x: Array) -> Array:
     return np.divide(x.dtype.type(1), x)
 
 
+def _by_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    """A function of the C library that NumPy lacks, of a row of float64."""
+
+    def apply_to_row(x: Array) -> Array:
+        return np.fromiter(map(function, x.tolist()), np.float64, x.size)
+
+    return apply_to_row
+
+
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -284,8 +293,19 @@ _MATH: dict[str, Callable[..., Any]] = {
     "round": _round,
     "recip": _recip,
     "pow": np.power,
+    "expm1": np.expm1,
+    "log1p": np.log1p,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "erf": _by_element(math.erf),
+    "erfc": _by_element(math.erfc),
+    "trunc": np.trunc,
+    "round_even": np.rint,
+    "atan2": np.arctan2,
+    "fmod": np.fmod,
 }
-_EXACT = frozenset({"sqrt", "ceil", "floor", "round", "recip"})
+_EXACT = ROUNDINGS | {"sqrt", "recip", "fmod"}
 """Correctly rounded in the operand's own precision, so they need no wider one."""
 _COMPARE: dict[str, Callable[..., Any]] = {
     "cmp_eq": np.equal,

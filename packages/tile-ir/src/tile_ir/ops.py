@@ -69,11 +69,15 @@ OPS: dict[str, ScalarOp] = _table(
         for name in (
             *("exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
             *("ceil", "floor", "round", "recip"),
+            *("expm1", "log1p", "asinh", "acosh", "atanh", "erf", "erfc", "trunc", "round_even"),
         )
     ),
-    ScalarOp("pow", 2, Signature.MATH),
+    *(ScalarOp(name, 2, Signature.MATH) for name in ("pow", "atan2", "fmod")),
 )
 """Every scalar operation by name. `div` and shifts are total: see `docs/language.md`."""
+
+ROUNDINGS = frozenset({"ceil", "floor", "trunc", "round", "round_even"})
+"""Functions that give a whole number: exact, an instruction or two, and flat but for their steps."""
 
 
 class Aggregation(Enum):

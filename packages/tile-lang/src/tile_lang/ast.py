@@ -75,7 +75,7 @@ class IntLiteral(Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FloatLiteral(Node):
-    """A number with a point or an exponent, kept as written (`value` is the nearest float64, maybe inf)."""
+    """``inf``, ``nan`` or a number with a point or an exponent, kept as written (`value` is the nearest float64)."""
 
     text: str
     span: Span = NO_SPAN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import inf, isfinite, isinf, isnan, prod
 
 import numpy as np
 from tile_ir import numerics
@@ -15,9 +15,9 @@ from tile_ir.program.nodes import Elementwise, Gather, IndexOf, Prng, Reshape, S
 
 from tile_lang import ast
 from tile_lang.dims import as_integer, fold
-from tile_lang.operators import operate, select
+from tile_lang.operators import compare, operate, select
 from tile_lang.scope import Scope, join_shapes, plural, show, suggest, unified
-from tile_lang.types import math_dtype
+from tile_lang.types import math_dtype, unify
 from tile_lang.values import Const, Draw, Tensor, TupleValue, Value, describe, fail
 
 STATE = TensorType(DType.UINT32, (3, 2048))
@@ -115,14 +115,17 @@ def _math(c: Call) -> Value:
     return c.scope.apply(c.name, args, (dtype, dtype), c.span, c.spans)
 
 
-def _relu(c: Call) -> Value:
-    x = c.scalar(0)
-    if isinstance(x, Const):
-        return Const(fold("relu", (x.value,), c.scope.limits, c.span))
-    return unified(c.scope, c.name, (x,), c.span)
+def _of_any(c: Call) -> Value:
+    """A function of every dtype that Program keeps whole."""
+    args = c.scalars()
+    consts = [a.value for a in args if isinstance(a, Const)]
+    if len(consts) == len(args):
+        return Const(fold(c.name, consts, c.scope.limits, c.span))
+    return unified(c.scope, c.name, args, c.span, c.spans)
 
 
-def _sigmoid(c: Call) -> Value:
+def _function(c: Call) -> Value:
+    """A function of floats that Program keeps whole."""
     x = c.tensor(0)
     dtype = math_dtype((x,))
     return c.scope.apply(c.name, (x,), (dtype, dtype), c.span)
@@ -142,12 +145,46 @@ def _reverse_grad(c: Call) -> Value:
     return c.scope.emit(Elementwise(name, x.type, c.name, (x.name,), (scale,), c.span))
 
 
-def _modulo(c: Call) -> Value:
-    values = [a.value for a in c.args if isinstance(a, Const)]
-    if len(values) < len(c.args):
-        hint = "for integer tensors write A - B * (A / B)"
-        fail("TILE-E120", "mod works on constants and dimensions, not on tensors", c.span, hint)
-    return Const(fold("mod", values, c.scope.limits, c.span))
+def _fmod(c: Call) -> Value:
+    """C's remainder; of integers ``a - b * (a / b)``, and 0 where b is 0."""
+    args = c.scalars()
+    dtype = unify(args)
+    if dtype.is_float or all(isinstance(a, Const) for a in args):
+        return _math(c)
+
+    def op(fn: str, *operands: Tensor | Const) -> Tensor:
+        return c.scope.apply(fn, operands, (dtype, dtype), c.span)
+
+    a, b = args
+    rest = op("sub", a, op("mul", b, op("div", a, b)))
+    if isinstance(b, Const):
+        return rest if b.value else op("sub", rest, rest)
+    return select(c.scope, (compare(c.scope, "cmp_eq", b, Const(0), c.span), Const(0), rest), c.span)
+
+
+def _where_number(c: Call) -> Value:
+    """isnan, isinf and isfinite."""
+    x = c.scalar(0)
+    if isinstance(x, Const):
+        return Const(_NUMBERS[c.name](x.value))
+    if c.name == "isnan":
+        return compare(c.scope, "cmp_ne", x, x, c.span)
+    size = unified(c.scope, "abs", (x,), c.span)
+    return compare(c.scope, "cmp_eq" if c.name == "isinf" else "cmp_lt", size, Const(inf), c.span)
+
+
+_NUMBERS: Mapping[str, Callable[[int | float], bool]] = {"isnan": isnan, "isinf": isinf, "isfinite": isfinite}
+
+
+def _clamp(c: Call) -> Value:
+    """`x` between two bounds: NaN stays, and a bound's value itself passes the derivative on to `x`."""
+    x, low, high = c.scalars()
+    scope, span = c.scope, c.span
+    for limit, fn in ((low, "cmp_lt"), (high, "cmp_gt")):
+        x = select(scope, (operate(scope, fn, (x, limit), span), limit, x), span)
+    return x
+
+
 
 
 def _ident(c: Call) -> Value:
@@ -391,16 +428,20 @@ BUILTINS: dict[str, Builtin] = {
         for name, op in OPS.items()
         if op.signature is not Signature.MATH and name not in ("cast", "cond", "ident")
     },
-    "relu": Builtin(1, 1, _relu),
-    "sigmoid": Builtin(1, 1, _sigmoid),
+    **dict.fromkeys(("sigmoid", "silu", "softplus", "gelu"), Builtin(1, 1, _function)),
+    **dict.fromkeys(("relu", "sign"), Builtin(1, 1, _of_any)),
+    **dict.fromkeys(("isnan", "isinf", "isfinite"), Builtin(1, 1, _where_number)),
+    "clamp": Builtin(3, 3, _clamp),
     "stop_gradient": Builtin(1, 1, _stop_gradient),
     "reverse_grad": Builtin(2, 2, _reverse_grad),
-    "mod": Builtin(2, 2, _modulo),
+    "mod": Builtin(2, 2, _of_any),
+    "fmod": Builtin(2, 2, _fmod),
     "ident": Builtin(1, 1, _ident),
-    "cond": Builtin(3, 3, _select),
+    **dict.fromkeys(("cond", "where"), Builtin(3, 3, _select)),
     "as_float": Builtin(2, 2, _cast(_widths("float", 16, 32, 64))),
     "as_int": Builtin(2, 2, _cast(_widths("int", 8, 16, 32, 64))),
     "as_uint": Builtin(2, 2, _cast(_widths("uint", 8, 16, 32, 64))),
+    "as_bfloat": Builtin(1, 2, _cast(_widths("bfloat", 16))),
     "as_bool": Builtin(1, 2, _cast({1: DType.BOOL})),
     "index": Builtin(2, 2, _index),
     "shape": Builtin(1, 1, _shape),

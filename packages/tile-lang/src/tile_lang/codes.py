@@ -48,7 +48,7 @@ CODES: dict[str, str] = {
     "TILE-E117": "an axis is out of range",
     "TILE-E118": "shapes cannot be broadcast or summed to one another",
     "TILE-E119": "a reshape changes the number of elements",
-    "TILE-E120": "mod of tensors",
+    "TILE-E120": "bits are reinterpreted as a dtype of another width",
     "TILE-E121": "a random generator's result or state is misused",
     "TILE-E122": "a tuple is misused",
     "TILE-E123": "an index variable is used as a tensor",

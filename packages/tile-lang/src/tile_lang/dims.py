@@ -1,7 +1,7 @@
 """Arithmetic of dimensions and literals at bind time: integers are exact and of any size.
 
-Division of integers truncates as in C, also in sizes, so ``(N + 1) / 2`` rounds half up. ``ceil``, ``floor``
-and ``round`` give integers, so that they may stand in a size. Math functions are computed in float64.
+Division of integers truncates as in C, also in sizes, so ``(N + 1) / 2`` rounds half up. ``ceil``, ``floor``, ``trunc``,
+``round`` and ``round_even`` give integers, so that they may stand in a size. Math functions are computed in float64.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def _divide(a: Number, b: Number) -> Number:
     return _float("div", a, b)
 
 
-def _modulo(a: Number, b: Number) -> Number:
+def _remainder(a: Number, b: Number) -> Number:
+    """C's: with the sign of `a`."""
     if isinstance(a, int) and isinstance(b, int):
         return a - b * truncating_divide(a, b)
     return math.fmod(a, b)
@@ -121,6 +122,10 @@ def _relu(a: Number) -> Number:
     return 0 * a if a < 0 else a
 
 
+def _sign(a: Number) -> Number:
+    return type(a)((a > 0) - (a < 0)) if a and not math.isnan(a) else a
+
+
 def _ident(a: Number) -> Number:
     return a
 
@@ -130,7 +135,8 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     "sub": operator.sub,
     "mul": operator.mul,
     "div": _divide,
-    "mod": _modulo,
+    "mod": operator.mod,
+    "fmod": _remainder,
     "neg": operator.neg,
     "abs": operator.abs,
     "max": _extreme(max),
@@ -152,7 +158,10 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     "ceil": math.ceil,
     "floor": math.floor,
     "round": _round,
+    "round_even": round,
+    "trunc": math.trunc,
     "relu": _relu,
+    "sign": _sign,
 }
 FOLDABLE = frozenset(_FOLDS) | {n for n, op in OPS.items() if op.signature is Signature.MATH}
 """Functions of constants alone."""

@@ -26,7 +26,7 @@ from tile_lang.lexer import KEYWORDS, Lexed, Token
 
 Rule = Callable[[Context], Diagnostic | None]
 
-_WORD_OPERATORS = {"and": "&", "or": "|", "not": "~", "mod": "A - (A / B) * B", "is": "==", "xor": "^"}
+_WORD_OPERATORS = {"and": "&", "or": "|", "not": "~", "mod": "mod(A, B)", "is": "==", "xor": "^"}
 _STATEMENT_WORDS = {
     "return": "outputs are named in the header: -> (O)",
     "for": "loops are implied by the indices of a contraction",

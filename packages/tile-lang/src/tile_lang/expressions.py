@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import isinf
+from math import isfinite, isinf
 
 from tile_lang import ast
 from tile_lang.builtins import call
 from tile_lang.dims import as_integer
+from tile_lang.lexer import CONSTANTS
 from tile_lang.operators import operate, select
 from tile_lang.scope import Scope
 from tile_lang.values import Const, Tensor, Value, describe, fail
@@ -89,7 +90,7 @@ def _constant(node: ast.Expr) -> Const:
     if isinstance(node, ast.IndexName):
         hint = "indexes exist only inside the brackets of a contraction; index(X, axis) gives coordinates"
         fail("TILE-E123", f"the index variable {node.id} is used as a tensor", node.span, hint)
-    if isinstance(node, ast.FloatLiteral) and isinf(node.value):
+    if isinstance(node, ast.FloatLiteral) and isinf(node.value) and node.text not in CONSTANTS:
         fail("TILE-E125", f"the number {node.text[:24]} is beyond float64", node.span)
     assert isinstance(node, ast.IntLiteral | ast.FloatLiteral)
     return Const(node.value)
@@ -125,7 +126,7 @@ def bind_integer(scope: Scope, node: ast.Expr, what: str, code: str = "TILE-E112
     number = as_integer(value.value) if isinstance(value, Const) else None
     if number is None:
         del scope.ops[count:]
-        rounded = isinstance(value, Const) and isinstance(value.value, float)
+        rounded = isinstance(value, Const) and isinstance(value.value, float) and isfinite(value.value)
         hint = (
             "floor(x), ceil(x) and round(x) give integers"
             if rounded

@@ -42,6 +42,9 @@ PUNCTUATION = {
     "+": "PLUS", "-": "MINUS", "*": "STAR", "/": "SLASH", "&": "AMP", "|": "BAR", "^": "CARET", "~": "TILDE",
 }  # fmt: skip
 
+CONSTANTS = frozenset({"inf", "nan"})
+"""Words that are numbers where an expression stands; inside an index formula they name indexes like any other word."""
+
 _NAME = r"[A-Za-z][A-Za-z0-9_]*'?"
 _MASTER = re.compile(
     r"[ \t\r\n]*+(?:"
@@ -66,7 +69,7 @@ _FOREIGN = {
     "&&": ("&", "use '&' on boolean tensors"),
     "||": ("|", "use '|' on boolean tensors"),
     "**": ("*", "write pow(A, B)"),
-    "%": ("/", "for tensors write A - (A / B) * B; a remainder of dimensions is mod(N, 2)"),
+    "%": ("/", "write mod(A, B), which has the sign of B, or fmod(A, B), which has that of A"),
     "!": ("~", "write 'A == 0', or '~A' for boolean tensors"),
     ":=": ("=", "write '='"),
 }

@@ -16,7 +16,7 @@ from tile_lang import ast
 from tile_lang._tables import RULES, STARTS, STATES
 from tile_lang.build import ACTIONS, Builder
 from tile_lang.faults import Fault
-from tile_lang.lexer import Lexed, Token, check_limits, lex
+from tile_lang.lexer import CONSTANTS, Lexed, Token, check_limits, lex
 from tile_lang.limits import DEFAULT_LIMITS, Limits
 
 
@@ -193,6 +193,8 @@ def run(start: str, tokens: list[Token], builder: Builder) -> Any:
     position = 0
     while states[-1] != last:
         token = tokens[position]
+        if token.kind == "IDX" and token.text in CONSTANTS and _is_number(states[-1], tokens[position + 1]):
+            token = token._replace(kind="FLOAT")
         move = STATES[states[-1]].get(token.kind)
         if move is None:
             raise Fault(position, tuple(states))
@@ -211,3 +213,8 @@ def run(start: str, tokens: list[Token], builder: Builder) -> Any:
         values.append(action(builder, parts))
         states.append(STATES[states[-1]][symbol])
     return values[0]
+
+
+def _is_number(state: int, following: Token) -> bool:
+    """A constant's name stands where a number could, and is not called."""
+    return "FLOAT" in STATES[state] and following.kind != "LPAR"

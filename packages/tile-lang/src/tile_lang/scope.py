@@ -25,6 +25,7 @@ from tile_ir.program.nodes import (
 )
 
 from tile_lang.ast import NO_SPAN
+from tile_lang.lexer import CONSTANTS
 from tile_lang.limits import Limits
 from tile_lang.types import literal, unify, weak_dtype
 from tile_lang.values import BindFailure, Const, Draw, Failed, Tensor, TupleValue, Value, fail
@@ -71,6 +72,8 @@ class Scope:
 
     def near(self, name: str) -> str | None:
         """The defined name that was probably meant. A text of thousands of mistakes gets this for the first ones only."""
+        if name.lower() in CONSTANTS:
+            return name.lower()
         self._compared += len(self.values)
         return suggest(name, self.values) if self._compared <= MOST_COMPARED else None
 

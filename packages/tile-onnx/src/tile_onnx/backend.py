@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from onnx import ModelProto, NodeProto
+import onnx
+from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
+from tile_onnx.dtypes import element_type
 from tile_onnx.model import Model, load
+from tile_onnx.segments import type_of
 
 
 class TileBackendRep(BackendRep):
@@ -19,15 +21,15 @@ class TileBackendRep(BackendRep):
         self.model = model
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """Outputs in the model's order, for inputs in the model's order or by name."""
-        names = self.model.input_names
-        feeds = dict(inputs) if isinstance(inputs, dict) else dict(zip(names, inputs, strict=False))
-        found = self.model.run({n: v if v is None or isinstance(v, list) else np.asarray(v) for n, v in feeds.items()})
+        """Outputs in the model's order, for a list of inputs in the model's order or inputs by name."""
+        names = [a.name for a in self.model.inputs]
+        feeds = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=False))
+        found = self.model.run(feeds)  # pyright: ignore[reportUnknownArgumentType]
         return namedtupledict("Outputs", list(found))(*found.values())
 
 
 class TileBackend(Backend):
-    """Tile as a backend of ONNX: `device` is "CPU", for the default device, or the name of a device of Tile."""
+    """Tile as a backend of ONNX: `device` is "CPU", for the default device, or a device of Tile such as "opencl:0"."""
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **_: Any) -> TileBackendRep:
@@ -38,10 +40,34 @@ class TileBackend(Backend):
     def run_node(
         cls, node: NodeProto, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None, **more: Any
     ) -> tuple[Any, ...]:
-        """The outputs of a single node."""
-        raise NotImplementedError
+        """The outputs of a single node of the newest operator set, or of `opset_version`."""
+        arrays = inputs if isinstance(inputs, Mapping) else dict(zip(filter(None, node.input), inputs, strict=False))
+        infos = [_info(str(n), v) for n, v in arrays.items()]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        outputs = [onnx.ValueInfoProto(name=o) for o in node.output if o]
+        version = int(more.get("opset_version", onnx.defs.onnx_opset_version()))
+        graph = helper.make_graph([node], "node", infos, outputs)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
+        return cls.prepare(model, device).run(arrays)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether `device` can be used."""
-        return device == "CPU"
+        """Whether `device` can be used; it is opened to find out."""
+        from tile_ir.diagnostics import TileError
+        from tile_runtime.devices import device as find
+
+        try:
+            find(None if device == "CPU" else device.lower())
+        except TileError:
+            return False
+        return True
+
+
+def _info(name: str, value: Any) -> onnx.ValueInfoProto:
+    dtype, shape = type_of(value)
+    return helper.make_tensor_value_info(name, element_type(dtype), shape)
+
+
+prepare = TileBackend.prepare
+run_model = TileBackend.run_model
+run_node = TileBackend.run_node
+supports_device = TileBackend.supports_device

@@ -31,13 +31,14 @@ def tile_dtype(dtype: np.dtype[Any]) -> DType | None:
         return None
 
 
-def onnx_name(element: int) -> str:
-    """An element type as users write it: `float32`, `int4`, `string`."""
+def dtype_name(element: int) -> str:
+    """An element type as NumPy writes it: `float32`, `float8_e4m3fn`; `string`, and `undefined` where it is none."""
+    if element == TensorProto.STRING:
+        return "string"
     try:
-        name = TensorProto.DataType.Name(element).lower()  # pyright: ignore[reportArgumentType]
-    except ValueError:
-        return f"element type {element}"
-    return {"float": "float32", "double": "float64"}.get(name, name)
+        return str(numpy_dtype(element))
+    except (KeyError, TypeError):
+        return "undefined"
 
 
 def element(element_type: int) -> DType | None:

@@ -42,6 +42,15 @@ def body(node: Node) -> Body | None:
     return None
 
 
+def is_defined(node: Node) -> bool:
+    """Whether ONNX defines the operator by others."""
+    try:
+        schema = onnx.defs.get_schema(node.op, node.opset, node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return schema.has_function or schema.has_context_dependent_function
+
+
 @lru_cache(512)
 def _plain(domain: str, op: str, opset: int) -> Body | None:
     schema = onnx.defs.get_schema(op, opset, domain)
@@ -70,7 +79,9 @@ def _body(schema: onnx.defs.OpSchema, text: bytes) -> Body | None:
 
 
 def _opsets(proto: FunctionProto) -> dict[str, int]:
-    return {"" if i.domain == "ai.onnx" else i.domain: i.version for i in proto.opset_import}
+    """What the body imports; ONNX's own bodies do not always say which ai.onnx they are written in."""
+    stated = {"" if i.domain == "ai.onnx" else i.domain: i.version for i in proto.opset_import}
+    return {"": onnx.defs.onnx_opset_version()} | stated
 
 
 def _type(value: Value) -> TypeProto:

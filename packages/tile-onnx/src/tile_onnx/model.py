@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,127 +9,139 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import ModelProto
 from tile_ir import forking
+from tile_ir.diagnostics import Diagnostic, TileTypeError
 
 from tile_onnx import support
+from tile_onnx.engine import Engine, Language
+from tile_onnx.feeds import Argument, checked, checked_outputs, refused
 from tile_onnx.reading import Imported, read
-from tile_onnx.segments import Ask, Name, Piece, Recorder, Store, Suspended, host_array, key_of, type_of
-from tile_onnx.walk import Walk
+from tile_onnx.segments import Piece, Segment, type_of
 
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
     from tile_runtime.evaluator import Evaluator
 
-PIECES = 64
-"""Compiled programs that a model keeps; the least recently used goes first."""
-
 
 def load(model: str | Path | bytes | ModelProto, device: Device | str | None = None) -> Model:
-    """The model of a file, of its bytes, or of a message."""
+    """The model of a file, of a file's bytes, or of a message, to run on `device` (None: the default one).
+
+    TileError for what is no valid model, and for operators that cannot run: all of them at once. Nothing is compiled
+    yet, and no device opened.
+    """
     return Model(read(model), device)
 
 
 class Model:
-    """An imported model. Nothing is compiled before shapes are known; safe to use from any thread."""
+    """An imported model. Programs are compiled for the shapes that calls bring; safe to use from any thread."""
 
     def __init__(self, imported: Imported, device: Device | str | None) -> None:
         self._imported = imported
         self._device = device
-        self._pieces: OrderedDict[Any, Piece] = OrderedDict()
-        self._valued: set[str] = set()
-        self._lock = forking.lock()
         self._made: Evaluator | None = None
+        self._lock = forking.lock()
+        _check(imported)
+        language = Language(imported.opsets, imported.functions)
+        self._engine = Engine(imported.graph, language, lambda: self.evaluator)
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        """The inputs that a call gives, in order."""
-        return self._imported.graph.inputs
+    def inputs(self) -> tuple[Argument, ...]:
+        """What a call gives: names, dtypes, and shapes, whose dimensions are sizes, names, or None (any size).
+
+        Those that have a value of their own stand last and may be left out.
+        """
+        return self._imported.inputs
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """What a call gets."""
+        return self._imported.outputs
+
+    @property
+    def opsets(self) -> Mapping[str, int]:
+        """The version of each operator set that the model is written in ("" is ai.onnx)."""
+        return self._imported.opsets
 
     @property
     def evaluator(self) -> Evaluator:
         """What compiles and runs its programs; made, and its device opened, when first needed."""
         from tile_runtime.evaluator import Evaluator
 
-        if self._made is None:
-            self._made = Evaluator(self._device)
-        return self._made
-
-    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """Outputs by name."""
-        wanted = tuple(outputs) if outputs is not None else self._imported.graph.outputs
-        while True:
-            found = self._attempt(feeds, wanted)
-            if found is not None:
-                return found
-
-    def _attempt(self, feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> dict[str, Any] | None:
-        """The outputs; None where an input turned out to be a value, so that the key is another."""
-        types = {n: type_of(v) for n, v in feeds.items()}
-        answers = {Ask(n, True): np.asarray(host_array(feeds[n])) for n in self._valued & set(feeds)}
-        key: tuple[Any, ...] = (wanted, *types.items(), *((a.name, key_of(v)) for a, v in answers.items()))
-        store: Store = dict(_flat(feeds))
-        while True:
-            piece = self._piece(key, types, answers, wanted)
-            for step in piece.steps:
-                step.run(store, self.evaluator)
-            if not piece.asks:
-                return {n: _delivered(r, store) for n, r in zip(wanted, piece.results, strict=True)}
-            fresh = {a.name for a in piece.asks if a.numbers and a.name in feeds and a.name not in self._valued}
-            if fresh:
-                self._valued |= fresh
-                return None
-            made = {ask: ask.answer(store) for ask in piece.asks}
-            _spread(store, made)
-            answers |= made
-            key = (*key, *((a.name, key_of(v)) for a, v in made.items()))
-
-    def _piece(self, key: Any, types: Mapping[str, Any], answers: Mapping[Ask, Any], wanted: tuple[str, ...]) -> Piece:
         with self._lock:
-            found = self._pieces.get(key)
-            if found is None:
-                found = self._pieces[key] = self._walk(types, answers, wanted)
-                while len(self._pieces) > PIECES:
-                    self._pieces.popitem(last=False)
-            self._pieces.move_to_end(key)
-            return found
+            if self._made is None:
+                self._made = Evaluator(self._device)
+            return self._made
 
-    def _walk(self, types: Mapping[str, Any], answers: Mapping[Ask, Any], wanted: tuple[str, ...]) -> Piece:
-        recorder = Recorder(answers)
-        walk = Walk(self._imported.functions, recorder)
-        asks: tuple[Ask, ...] = ()
-        results: list[Any] = []
-        try:
-            values = {n: recorder.given(n, t) for n, t in types.items()}
-            results = walk.run(self._imported.graph.pruned(wanted), values, self._imported.opsets)
-        except Suspended as ending:
-            asks = ending.asks
-        if walk.problems:
-            raise support.unsupported(walk.problems)
-        if not asks:
-            recorder.end(results)
-        return Piece(tuple(recorder.steps), asks, tuple(recorder.item(r) for r in results))
+    def run(self, feeds: Mapping[str, Any], outputs: str | Sequence[str] | None = None) -> dict[str, Any]:
+        """Outputs by name, all of them or those asked for, for inputs by name.
+
+        Inputs are arrays (or numbers, lists) of the dtypes and shapes that `inputs` states, lists of arrays for
+        sequences. Results are arrays, but Tensors where an input is a Tensor; lists of them for sequences, None for an
+        optional that is absent. The first call with new shapes compiles. TileTypeError names inputs that do not fit.
+        """
+        values = checked(self.inputs, feeds, self._imported.defaults)
+        return self._engine.run(values, self._wanted(outputs))
+
+    def __call__(self, *inputs: Any, **named: Any) -> dict[str, Any]:
+        """The same for inputs by position, in the order of `inputs`, and by name."""
+        names = [a.name for a in self.inputs]
+        if len(inputs) > len(names):
+            message = f"the model takes {len(names)} inputs ({', '.join(names)}), {len(inputs)} were given"
+            raise TileTypeError(Diagnostic("TILE-E902", message))
+        twice = next((n for n in names[: len(inputs)] if n in named), None)
+        if twice is not None:
+            raise TileTypeError(Diagnostic("TILE-E902", f"input {twice!r} is given twice, by position and by name"))
+        return self.run(dict(zip(names, inputs, strict=False)) | named)
+
+    def prepare(self, shapes: Mapping[str, Any] | None = None, outputs: str | Sequence[str] | None = None) -> None:
+        """Compiles now for inputs of these shapes, so that calls find the programs.
+
+        `shapes` has a shape for each input, or the value itself where shapes inside the model depend on it; inputs
+        whose shape is fixed may be left out. What comes after a value that only a run knows is compiled by the run.
+        """
+        for segment in _segments(self._plan(shapes, outputs)):
+            self.evaluator.prepare(segment.program, *segment.placeholders)
+
+    def _plan(self, shapes: Mapping[str, Any] | None, outputs: str | Sequence[str] | None) -> list[Piece]:
+        samples = self._samples(shapes or {})
+        numbers = {n: v for n, v in samples.items() if not _is_shape((shapes or {}).get(n, ()))}
+        return self._engine.plan({n: type_of(v) for n, v in samples.items()}, numbers, self._wanted(outputs))
+
+    def _samples(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
+        """An array of each input's shape, without memory of its own; the values given."""
+        feeds = {n: _blank(self._argument(n), v) if _is_shape(v) else v for n, v in shapes.items()}
+        for wanted in self.inputs:
+            if wanted.name not in feeds and wanted.name not in self._imported.defaults:
+                if wanted.shape is None or not all(isinstance(d, int) for d in wanted.shape):
+                    hint = f"such as {{{wanted.name!r}: (1, 3, 224, 224)}}"
+                    raise TileTypeError(
+                        Diagnostic("TILE-E904", f"input {wanted.name!r} is {wanted}: which shape?", hint=hint)
+                    )
+                feeds[wanted.name] = _blank(wanted, wanted.shape)
+        return checked(self.inputs, feeds, self._imported.defaults)
+
+    def _argument(self, name: str) -> Argument:
+        return next((a for a in self.inputs if a.name == name), Argument(name, "float32", None))
+
+    def _wanted(self, outputs: str | Sequence[str] | None) -> tuple[str, ...]:
+        return checked_outputs(self._imported.graph.outputs, outputs)
 
 
-def _flat(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Feeds with the items of sequences under names of their own."""
-    found: dict[str, Any] = {}
-    _spread(found, feeds)
-    return found
+def _check(imported: Imported) -> None:
+    """TileTypeError for what cannot run whatever the shapes are."""
+    local = imported.functions
+    problems = support.foreseen(imported.graph.pruned(imported.graph.outputs).nodes, imported.opsets, local)
+    found = [*refused(imported.inputs), *(p.diagnostic for p in dict.fromkeys(problems))]
+    if found:
+        raise TileTypeError(found)
 
 
-def _spread(store: Store, values: Mapping[Any, Any]) -> None:
-    for name, value in values.items():
-        if isinstance(name, Ask):
-            if not name.numbers:
-                _spread(store, {name.name: store[name.name]})
-        else:
-            store[name] = value
-            if isinstance(value, list):
-                _spread(store, {f"{name}[{k}]": v for k, v in enumerate(value)})  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+def _segments(pieces: Sequence[Piece]) -> list[Segment]:
+    return [step for piece in pieces for step in piece.steps if isinstance(step, Segment)]
 
 
-def _delivered(item: Any, store: Store) -> Any:
-    if isinstance(item, Name):
-        return store[item.name]
-    if isinstance(item, list):
-        return [_delivered(i, store) for i in item]  # pyright: ignore[reportUnknownVariableType]
-    return item
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(d, (int, np.integer)) for d in value)
+
+
+def _blank(wanted: Argument, shape: Any) -> Any:
+    return np.broadcast_to(np.zeros((), wanted.dtype), tuple(shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,13 +43,20 @@ class Walker(Protocol):
 
     def host_array(self, value: Symbol | Held, name: str) -> Array: ...
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]: ...
+    def later(self, node: Node, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]: ...
 
 
 class Node:
     """One node of a graph with the values of its inputs."""
 
     def __init__(
-        self, proto: NodeProto, opset: int, values: Sequence[Value], walker: Walker, label: str, frame: Any = None
+        self,
+        proto: NodeProto,
+        opset: int,
+        values: Sequence[Value],
+        walker: Walker | None,
+        label: str,
+        frame: Any = None,
     ) -> None:
         self.proto = proto
         self.op: str = proto.op_type
@@ -60,7 +67,13 @@ class Node:
         self.name = label
         """Its name, or that of its first output where it has none; with the nodes that it stands in."""
         self.frame = frame
-        self._walker = walker
+        self._steps = walker
+
+    @property
+    def _walker(self) -> Walker:
+        if self._steps is None:
+            raise TypeError("a node outside a walk has no values")
+        return self._steps
 
     # --- attributes and outputs -----------------------------------------------------------------------
 
@@ -152,6 +165,10 @@ class Node:
     def enter(self, graph: Graph, inputs: Sequence[Value], step: str = "") -> list[Value]:
         """The outputs of a subgraph, walked in place; `step` tells the walks of one subgraph apart."""
         return self._walker.enter(self, graph, inputs, step)
+
+    def later(self, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]:
+        """The outputs of `function(engine, captured, *inputs)`, called when the model runs; `engine` runs the subgraph."""
+        return self._walker.later(self, graph, inputs, function)
 
 
 def apply(source: str, *values: Value) -> Any:

@@ -6,7 +6,6 @@ it asks for afterwards. The answers continue the key under which the next piece 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from tile_runtime.compose import Composition
 from tile_runtime.symbols import Symbol
+from tile_runtime.tensor import asarray
 
 from tile_onnx.dtypes import tile_dtype
 from tile_onnx.values import Array, Held, Value, leaves
@@ -32,26 +32,31 @@ class Segment:
     program: Composition
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    symbols: tuple[Symbol, ...]
+    placeholders: tuple[Symbol, ...]
 
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        results = evaluator(self.program, *(store[name] for name in self.inputs))
-        several = (results,) if len(self.outputs) == 1 else results
-        store.update(zip(self.outputs, several, strict=True))
+    def run(self, store: Store, evaluator: Evaluator, *, stay: bool) -> Sequence[Any]:
+        """Its outputs; with `stay` they stay on the device."""
+        values = [store[name] for name in self.inputs]
+        if stay:
+            values = [asarray(v, evaluator.device) for v in values]
+        results = evaluator(self.program, *values)
+        return (results,) if len(self.outputs) == 1 else results
 
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """A function of arrays between device programs; inputs are names of values, or known values."""
+    """A function between device programs, of arrays or of whatever stands in the store."""
 
     label: str
     function: Callable[..., Sequence[Any]]
     inputs: tuple[Any, ...]
+    """Names of values, lists of them, or known values."""
     outputs: tuple[str, ...]
+    of_arrays: bool
 
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        values = [resolved(i, store) for i in self.inputs]
-        store.update(zip(self.outputs, self.function(*values), strict=False))
+    def run(self, store: Store, evaluator: Evaluator, *, stay: bool) -> Sequence[Any]:
+        """Its outputs."""
+        return self.function(*(resolved(i, store, self.of_arrays) for i in self.inputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +95,13 @@ class Suspended(Exception):
         self.asks = tuple(asks)
 
 
-def resolved(item: Any, store: Store) -> Any:
-    """An item of a piece as arrays: names are looked up, in lists too."""
+def resolved(item: Any, store: Store, as_arrays: bool) -> Any:
+    """An item of a piece: names are looked up, in lists too."""
     if isinstance(item, Name):
-        found = store[item.name]
-        return [host_array(f) for f in cast("list[Any]", found)] if isinstance(found, list) else host_array(found)
+        return resolved(store[item.name], store, as_arrays)
     if isinstance(item, list):
-        return [resolved(i, store) for i in cast("list[Any]", item)]
-    return item
+        return [resolved(i, store, as_arrays) for i in cast("list[Any]", item)]
+    return host_array(item) if as_arrays else item
 
 
 def host_array(value: Any) -> Any:
@@ -148,7 +152,7 @@ class Recorder:
             return self.answers[Ask(name, True)]
         dtype, shape = cast("tuple[np.dtype[Any], tuple[int, ...]]", type)
         known = tile_dtype(dtype)
-        value = Held(name, dtype, shape) if known is None else Symbol(shape, known, identifier(name))
+        value = Held(name, dtype, shape) if known is None else Symbol(shape, known, name)
         self.name(value, name)
         return value
 
@@ -176,13 +180,20 @@ class Recorder:
         self.known[id(value)] = self._answered([ask])[0]
         return self.known[id(value)]
 
-    def work(self, label: str, function: Callable[..., Any], inputs: Sequence[Value], outputs: Sequence[str],
-             live: Callable[[], Iterable[Value]]) -> list[Value]:  # fmt: skip
+    def work(
+        self,
+        label: str,
+        function: Callable[..., Any],
+        inputs: Sequence[Value],
+        outputs: Sequence[str],
+        live: Callable[[], Iterable[Value]],
+        of_arrays: bool = True,
+    ) -> list[Value]:
         """The outputs of host work, as values of the store; the device program ends before it where it must."""
         asks = [Ask(name, False) for name in outputs]
         if any(isinstance(v, Symbol) and v.source is not None for i in inputs for v in leaves(i)):
             self.end([*inputs, *live()], replay=asks[0] in self.answers)
-        self.steps.append(HostWork(label, function, tuple(self.item(i) for i in inputs), tuple(outputs)))
+        self.steps.append(HostWork(label, function, tuple(map(self.item, inputs)), tuple(outputs), of_arrays))
         return [self.given(n, t) for n, t in zip(outputs, self._answered(asks), strict=True)]
 
     def _answered(self, asks: Sequence[Ask]) -> list[Any]:
@@ -213,13 +224,13 @@ class Recorder:
             self.steps.append(self._segment(symbols))
         for symbol in symbols:
             symbol.source = None  # from here on it is an input
-            symbol.name = identifier(self.names[id(symbol)])
+            symbol.name = self.names[id(symbol)]
 
     def _segment(self, symbols: Sequence[Symbol]) -> Segment:
         inputs = roots(symbols)
         names = [self.names[id(s)] for s in inputs]
-        program = Composition(inputs, symbols, ())
-        return Segment(program, tuple(names), tuple(self.names[id(s)] for s in symbols), tuple(inputs))
+        outputs = {self.names[id(s)]: s for s in symbols}
+        return Segment(Composition(inputs, outputs, ()), tuple(names), tuple(outputs), tuple(inputs))
 
 
 def roots(symbols: Iterable[Symbol]) -> list[Symbol]:
@@ -232,14 +243,8 @@ def roots(symbols: Iterable[Symbol]) -> list[Symbol]:
         if id(symbol) in seen:
             continue
         seen.add(id(symbol))
-        if symbol.source is None:
+        if symbol.is_placeholder:
             found[id(symbol)] = symbol
-        else:
+        elif symbol.source is not None:
             stack += [a for a in symbol.source[0].arguments.values() if isinstance(a, Symbol)]
     return list(found.values())
-
-
-def identifier(name: str) -> str:
-    """A name that Tile takes."""
-    plain = re.sub(r"[^A-Za-z0-9_]+", "_", name)
-    return plain if plain[:1].isalpha() else f"v{plain}"

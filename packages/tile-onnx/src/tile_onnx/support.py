@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from onnx import NodeProto
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 
+from tile_onnx import functions
 from tile_onnx.node import Node
+from tile_onnx.registry import find
 from tile_onnx.values import described
+
+_STRINGS = ("Tile has no strings", "do the work on text before the model, and give it numbers")
+_RANDOM = ("random streams of ONNX Runtime and Tile differ", "draw the numbers before the call, and make them an input")
+_IMAGES = ("Tile reads no image files", "decode the image before the call, and give the model its pixels")
+
+REFUSED: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"), _STRINGS),
+    **dict.fromkeys(
+        ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"), _RANDOM
+    ),
+    "ImageDecoder": _IMAGES,
+}
+"""Operators of ai.onnx that never run: why, and what helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +52,24 @@ def problem(node: Node, why: str, hint: str | None = None) -> Problem:
 def unsupported(problems: list[Problem]) -> TileTypeError:
     """One error with every problem, each once."""
     return TileTypeError(p.diagnostic for p in dict.fromkeys(problems))
+
+
+def foreseen(nodes: Iterable[NodeProto], opsets: Mapping[str, int], local: Iterable[tuple[str, str]]) -> list[Problem]:
+    """Nodes whose operator nobody converts, whatever their inputs are."""
+    defined = set(local)
+    made = (_foreseen(Node(n, opsets.get(_domain(n), 0), (), None, n.name or n.output[0]), defined) for n in nodes)
+    return [p for p in made if p is not None]
+
+
+def _foreseen(node: Node, defined: set[tuple[str, str]]) -> Problem | None:
+    if (node.domain, node.op) in defined:
+        return None
+    if not node.domain and node.op in REFUSED:
+        return problem(node, *REFUSED[node.op])
+    if find(node.domain, node.op, node.opset) is None and not functions.is_defined(node):
+        return problem(node, *functions.absent(node))
+    return None
+
+
+def _domain(node: NodeProto) -> str:
+    return "" if node.domain == "ai.onnx" else node.domain

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
-from onnx import AttributeProto, FunctionProto, NodeProto
+from onnx import AttributeProto, NodeProto
 from tile_ir.diagnostics import TileError
 from tile_runtime.symbols import Symbol
 
 from tile_onnx import functions, host, support
+from tile_onnx.engine import Engine, specialised
 from tile_onnx.graph import Graph, with_attributes
 from tile_onnx.node import Node, RunOnHost, Unsupported
 from tile_onnx.registry import Entry, find
@@ -60,18 +61,23 @@ class _Call(Frame):
     caller: Frame | None = None
 
 
+class Poisoned(Exception):
+    """A subgraph that cannot be converted: its nodes were reported."""
+
+
 class Walk:
     """One walk over a model's graph, for given types and answers."""
 
-    def __init__(self, local: Mapping[tuple[str, str], FunctionProto], recorder: Recorder) -> None:
-        self._local = local
+    def __init__(self, engine: Engine, recorder: Recorder) -> None:
+        self._engine = engine
         self._recorder = recorder
         self._frame: Frame | None = None
         self.problems: list[support.Problem] = []
 
-    def run(self, graph: Graph, values: dict[str, Value], opsets: Mapping[str, int], path: str = "") -> list[Value]:
+    def run(self, graph: Graph, values: dict[str, Value], path: str) -> list[Value]:
         """The outputs of the outermost graph."""
-        return self._walk(Frame(graph, path, opsets, values=values))
+        language = self._engine.language
+        return self._walk(Frame(graph, path, language.opsets, None, language.attributes, values))
 
     def _walk(self, frame: Frame) -> list[Value]:
         before, self._frame = self._frame, frame
@@ -91,13 +97,15 @@ class Walk:
                 self._recorder.name(value, frame.path + name)
 
     def _results(self, frame: Frame, proto: NodeProto, values: list[Value]) -> Sequence[Value]:
-        if any(isinstance(leaf, Poison) for v in values for leaf in leaves(v)):
+        if _poisoned(values):
             return [Poison()] * len(proto.output)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         label = frame.path + (proto.name or next(filter(None, proto.output), proto.op_type))
         node = Node(proto, frame.opsets.get(domain, 0), values, self, label, frame)
         try:
             return self._checked(node, self._converted(node))
+        except Poisoned:
+            pass  # what is wrong stands among the problems
         except Unsupported as reason:
             self.problems.append(support.problem(node, reason.why, reason.hint))
         except TileError as reason:
@@ -114,9 +122,11 @@ class Walk:
     # --- the ways to convert a node -------------------------------------------------------------------
 
     def _converted(self, node: Node) -> Any:
-        local = self._local.get((node.domain, node.op))
+        local = self._engine.language.functions.get((node.domain, node.op))
         if local is not None:
             return self._call(node, functions.local(local))
+        if not node.domain and node.op in support.REFUSED:
+            raise Unsupported(*support.REFUSED[node.op])
         entry = find(node.domain, node.op, node.opset)
         try:
             return self._by_entry(node, entry)
@@ -160,11 +170,14 @@ class Walk:
         return cast(Frame, node.frame).path + node.proto.output[k]
 
     def _call(self, node: Node, body: functions.Body) -> tuple[Value, ...]:
-        """The outputs of a function's body, walked in place."""
-        values = dict.fromkeys(body.graph.inputs) | dict(zip(body.graph.inputs, node.values, strict=False))
+        """The outputs of a function's body, walked in place; only those that the node has a name for."""
+        wanted = {k: o for k, o in enumerate(body.graph.outputs) if node.wants(k)}
+        graph = body.graph.pruned(tuple(wanted.values()))
+        values = dict.fromkeys(graph.inputs) | dict(zip(graph.inputs, node.values, strict=False))
         given = {**body.defaults, **{a.name: a for a in node.proto.attribute}}
-        frame = _Call(body.graph, f"{node.name}/", body.opsets, None, given, values, caller=self._frame)
-        return tuple(self._walk(frame))
+        frame = _Call(graph, f"{node.name}/", body.opsets, None, given, values, caller=self._frame)
+        made = dict(zip(wanted, self._walk(frame), strict=True))
+        return tuple(made.get(k) for k in range(node.count))
 
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]:
         """The outputs of a subgraph; it sees the values around it."""
@@ -173,7 +186,29 @@ class Walk:
         path = f"{node.name}/{step}/" if step else f"{node.name}/"
         for name, value in values.items():
             self._recorder.name(value, path + name)
-        return self._walk(Frame(graph, path, outer.opsets, outer, outer.attributes, values))
+        made = self._walk(Frame(graph, path, outer.opsets, outer, outer.attributes, values))
+        if _poisoned(made):
+            raise Poisoned
+        return made
+
+    def later(self, node: Node, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]:
+        """The outputs of `function` of an engine for a subgraph, names and values of what it captures, and the inputs.
+
+        It runs between device programs.
+        """
+        outer = cast(Frame, node.frame)
+        captured = {n: self._recorder.current(outer.find(n)) for n in sorted(graph.captured)}
+        alone, further = specialised(graph, captured)
+        language = replace(self._engine.language, opsets=outer.opsets, attributes=outer.attributes)
+        engine = Engine(alone, language, self._engine.evaluator, f"{node.name}/")
+        names = tuple(further)
+
+        def work(*values: Any) -> Any:
+            return function(engine, dict(zip(names, values, strict=False)), *values[len(names) :])
+
+        outputs = [outer.path + o for o in node.proto.output if o]
+        label = f"{node.op} {node.name!r}"
+        return self._recorder.work(label, work, [*further.values(), *inputs], outputs, self._live, of_arrays=False)
 
     # --- numbers --------------------------------------------------------------------------------------
 
@@ -195,6 +230,10 @@ class Walk:
 
     def _live(self) -> Iterable[Value]:
         return self._frame.live() if self._frame is not None else ()
+
+
+def _poisoned(values: Iterable[Value]) -> bool:
+    return any(isinstance(leaf, Poison) for value in values for leaf in leaves(value))
 
 
 def _passes(node: Node) -> bool:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tile_runtime.function import Function, eval_shape
     from tile_runtime.invoker import Invoker
     from tile_runtime.lowered import Lowered
-    from tile_runtime.symbols import Symbol, placeholder
+    from tile_runtime.symbols import Symbol, constant, placeholder
     from tile_runtime.tensor import Tensor, asarray
 
 __version__ = "0.1.0"
@@ -58,6 +58,7 @@ _HOME = {
     "Lowered": "lowered",
     "Symbol": "symbols",
     "compose": "compose",
+    "constant": "symbols",
     "placeholder": "symbols",
 }
 _ERRORS = (
@@ -83,6 +84,7 @@ __all__ = [
     "TileTypeError",
     "asarray",
     "compose",
+    "constant",
     "custom_vjp",
     "device",
     "devices",

@@ -32,6 +32,30 @@ def readable(name: str, value: npt.ArrayLike) -> Array:
     return array
 
 
+def kept(name: str, value: npt.ArrayLike) -> Array:
+    """`value` as a read-only array as `readable` gives it, which nobody changes from now on: a copy where somebody could."""
+    array = readable(name, value)
+    fresh = array is not value and array.flags.owndata
+    if not (fresh or _unchanging(array)):
+        array = array.copy()
+    if array.flags.writeable:
+        array.flags.writeable = False
+    return array
+
+
+def _unchanging(array: Array) -> bool:
+    """Neither the array nor what its memory belongs to can be written to, as far as that can be seen."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        owner = cast("np.ndarray[Any, Any]", owner).base
+    try:
+        return owner is None or memoryview(owner).readonly
+    except TypeError:  # no buffer: an array library's own object, whose word NumPy has taken
+        return True
+
+
 def is_plain(array: Array) -> bool:
     """True when kernels can read it in place."""
     return array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative

@@ -12,17 +12,22 @@ from tile_ir.names import claim
 from tile_runtime.arrays import readable
 from tile_runtime.checks import described, wrong_kind
 from tile_runtime.function import BaseFunction
-from tile_runtime.symbols import Application, Symbol, composition_error
+from tile_runtime.symbols import Application, Symbol, checked_name, composition_error
 from tile_runtime.tensor import Tensor
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import ConstantTensor, CustomGradient, Op, Program, TensorType
 
 
-def compose(
-    inputs: Sequence[Symbol], outputs: Sequence[Symbol], updates: Sequence[tuple[Tensor, Symbol]] = ()
-) -> Composition:
+Outputs = Sequence[Symbol] | Mapping[str, Symbol]
+
+
+def compose(inputs: Sequence[Symbol], outputs: Outputs, updates: Sequence[tuple[Tensor, Symbol]] = ()) -> Composition:
     """One function from placeholders to symbols.
+
+    `outputs` is a list of symbols, which are called as the functions that make them call them, or a mapping from
+    names (any text) to symbols; calls return them in this order. Any symbol may be an output: a placeholder, a
+    constant, one that is an output already.
 
     Tensors used on the way are bound: each call reads their current contents. `updates` is pairs of a
     bound Tensor and the symbol it holds after each call. Arrays used on the way become constants.
@@ -34,21 +39,22 @@ def compose(
 class Composition(BaseFunction):
     """The function `compose` makes."""
 
-    def __init__(
-        self, inputs: Sequence[Symbol], outputs: Sequence[Symbol], updates: Sequence[tuple[Tensor, Symbol]]
-    ) -> None:
+    def __init__(self, inputs: Sequence[Symbol], outputs: Outputs, updates: Sequence[tuple[Tensor, Symbol]]) -> None:
         _check_arguments(inputs, outputs, updates)
         linker = _Linker(inputs)
-        values = [linker.value(s) for s in (*outputs, *(s for _, s in updates))]
+        wanted = _symbols(outputs)
+        values = [linker.value(s) for s in (*wanted, *(s for _, s in updates))]
         taken = linker.inputs()
-        public = [claim(s.name, taken) for s in outputs] + [claim("Updated", taken) for _ in updates]
+        public = list(outputs) if isinstance(outputs, Mapping) else [claim(s.name, taken) for s in wanted]
+        taken.update(public)
+        public += [claim("Updated", taken) for _ in updates]
         self.name = "composition"
         self.key = object()
         self.program = linker.program(tuple(zip(public, values, strict=True)))
         self.bound = dict(linker.tensors)
         self.inputs = tuple(p.name for p in self.program.inputs)
         self.outputs = tuple(public)
-        self.updates = self._updates(linker, updates, public[len(outputs) :])
+        self.updates = self._updates(linker, updates, public[len(wanted) :])
 
     def _updates(
         self, linker: _Linker, updates: Sequence[tuple[Tensor, Symbol]], names: Sequence[str]
@@ -81,9 +87,22 @@ def _check_arguments(inputs: Any, outputs: Any, updates: Any) -> None:
             )
     if not outputs and not updates:
         raise composition_error("a composition needs an output or an update")
+    _check_inputs(inputs)
+    for pair in updates:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Tensor)):  # pyright: ignore[reportUnknownArgumentType]
+            raise composition_error(f"an update is a pair (Tensor, Symbol), not {described(cast(object, pair))}")
+    for name in cast("Mapping[object, Any]", outputs) if isinstance(outputs, Mapping) else ():
+        checked_name("an output", name)
+    for symbol in (*_symbols(cast("Outputs", outputs)), *(s for _, s in updates)):
+        if not isinstance(symbol, Symbol):
+            hint = "a call on arrays alone computes at once; tile.constant(array) makes a Symbol of one"
+            raise composition_error(f"an output or update of {type(symbol).__name__} is no Symbol", hint)
+
+
+def _check_inputs(inputs: Collection[Any]) -> None:
     seen: set[int] = set()
     for symbol in inputs:
-        if not isinstance(symbol, Symbol) or symbol.source is not None:
+        if not isinstance(symbol, Symbol) or not symbol.is_placeholder:
             raise composition_error(
                 f"input {described(symbol)} is not a placeholder",
                 "make one with tile.placeholder(dtype, shape, name=…)",
@@ -91,13 +110,10 @@ def _check_arguments(inputs: Any, outputs: Any, updates: Any) -> None:
         if id(symbol) in seen:
             raise composition_error(f"placeholder {symbol.name!r} is listed twice among the inputs")
         seen.add(id(symbol))
-    for pair in updates:
-        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Tensor)):  # pyright: ignore[reportUnknownArgumentType]
-            raise composition_error(f"an update is a pair (Tensor, Symbol), not {described(cast(object, pair))}")
-    for symbol in (*outputs, *(s for _, s in updates)):
-        if not isinstance(symbol, Symbol):
-            hint = "a call without a placeholder among its arguments computes at once instead of making a Symbol"
-            raise composition_error(f"an output or update of {type(symbol).__name__} is no Symbol", hint)
+
+
+def _symbols(outputs: Outputs) -> tuple[Symbol, ...]:
+    return tuple(outputs.values() if isinstance(outputs, Mapping) else outputs)
 
 
 class _Linker:
@@ -154,11 +170,12 @@ class _Linker:
     def _define(self, item: Any) -> None:
         self._kept.append(item)
         if isinstance(item, Symbol):
-            self._values[id(item)] = self._output(item)
+            name = self._output(item) if item.known is None else self._constant(item.known, item.name)
         elif isinstance(item, Tensor):
-            self._values[id(item)] = self._tensor(item)
+            name = self._tensor(item)
         else:
-            self._values[id(item)] = self._constant(item)
+            name = self._constant(item)
+        self._values[id(item)] = name
 
     def _output(self, symbol: Symbol) -> str:
         if symbol.source is None:
@@ -188,11 +205,11 @@ class _Linker:
         self._params.append(Param(name, TensorType(tensor.dtype, tensor.shape)))
         return name
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: Any, wanted: str = "Const") -> str:
         from tile_ir.program.nodes import ConstantTensor, TensorType
 
         array = readable("constant", value)
-        name = claim("Const", self._taken)
+        name = claim(wanted, self._taken)
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         type = TensorType(from_numpy(array.dtype), array.shape)
         self._ops.append(ConstantTensor(name, type, little.tobytes()))

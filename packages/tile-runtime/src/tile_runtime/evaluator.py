@@ -242,6 +242,13 @@ class Evaluator:
             found = self.programs.make(signature, lambda: self.lower_types(function, types).executable)
         return found
 
+    def prepare(self, function: Signature, *args: Any, **named: Any) -> None:
+        """Compiles the program for arguments like these (arrays, Tensors, placeholders), so that a call finds it."""
+        types = {n: input_type(n, v) for n, v in collect(function, args, named).items()}
+        signature: CacheKey = (function.key, *[(t.dtype.numpy, t.shape) for t in types.values()])
+        if self.programs.find(signature) is None:
+            self.programs.make(signature, lambda: self.lower_types(function, types).executable)
+
     def lower(self, function: Signature, *args: Any, **named: Any) -> Lowered:
         """The stages of compilation for arguments like these (arrays, Tensors, placeholders)."""
         values = collect(function, args, named)

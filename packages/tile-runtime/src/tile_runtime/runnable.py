@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tile_ir.kernels import KernelList
@@ -17,14 +17,15 @@ class Runnable:
     """A kernel list, with or without the kernels' bodies, and what its user's buffers are called."""
 
     inputs: tuple[Param, ...]
+    """Called as their buffers are."""
     outputs: tuple[tuple[str, str], ...]
     """(public name, name of its buffer) of each output, in header order."""
     kernels: KernelList
 
     @staticmethod
     def of(compiled: Compiled) -> Runnable:
-        # Stripe may have to call an output otherwise (one named like an input); positions agree.
-        public = (name for name, _ in compiled.program.outputs)
-        return Runnable(
-            compiled.program.inputs, tuple(zip(public, compiled.stripe.outputs, strict=True)), compiled.kernels
-        )
+        # Stripe may have to call them otherwise (an output like an input, what is no identifier); positions agree.
+        program, stripe = compiled.program, compiled.stripe
+        inputs = tuple(replace(p, name=name) for p, name in zip(program.inputs, stripe.inputs, strict=True))
+        public = (name for name, _ in program.outputs)
+        return Runnable(inputs, tuple(zip(public, stripe.outputs, strict=True)), compiled.kernels)

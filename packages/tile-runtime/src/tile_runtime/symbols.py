@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ir.dtype import DType
+from tile_ir.dtype import DType, from_numpy
 
 from tile_runtime.arguments import input_type
-from tile_runtime.arrays import dtype_of
+from tile_runtime.arrays import Array, dtype_of, kept
 from tile_runtime.checks import wrong_kind
 from tile_runtime.signature import Signature
 from tile_runtime.tensor import checked_shape
@@ -30,15 +30,27 @@ class Application:
 
 
 class Symbol:
-    """A value that will be computed: a placeholder, or an output of an application."""
+    """A value in a composition: a placeholder, an output of an application, or a constant."""
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: DType, name: str, source: tuple[Application, str] | None = None
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        name: str,
+        source: tuple[Application, str] | None = None,
+        known: Array | None = None,
     ) -> None:
         self.shape = shape
         self.dtype = dtype
         self.name = name
         self.source = source
+        """The application that makes it, and the name of its output; None of placeholders and constants."""
+        self.known = known
+        """The elements of a constant, which nobody writes to."""
+
+    @property
+    def is_placeholder(self) -> bool:
+        return self.source is None and self.known is None
 
     def __repr__(self) -> str:
         return f"Symbol({self.name!r}, {self.dtype}{list(self.shape)})"
@@ -48,12 +60,39 @@ class Symbol:
 
 
 def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -> Symbol:
-    """An input of a composition. `name`, an identifier, is how the composed function's input is called."""
-    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong_kind("the name of a placeholder is text", name, "such as 'A'")
-    if not (name.isidentifier() and name.isascii()):
-        raise composition_error(f"placeholder name {name!r} is no identifier", "use letters, digits and underscores")
-    return Symbol(checked_shape(shape), dtype_of(dtype), name)
+    """An input of a composition.
+
+    `name`, any text, is how the composed function's input is called, in errors too. One called `device`, `out` or
+    `donate` is passed by position.
+    """
+    return Symbol(checked_shape(shape), dtype_of(dtype), checked_name("a placeholder", name))
+
+
+def constant(array: npt.ArrayLike, name: str = "Const") -> Symbol:
+    """An array as a symbol: what functions make of it belongs to a composition instead of being computed at once.
+
+    `array` is anything that a call takes as an argument. It is copied, unless it is read-only and nothing writable
+    shares its memory: make large arrays read-only (``a.flags.writeable = False``). `name`, any text, is for people.
+    """
+    known = kept(checked_name("a constant", name), array)
+    return Symbol(known.shape, from_numpy(known.dtype), name, known=known)
+
+
+def checked_name(what: str, name: object) -> str:
+    """`name`, any text; TileTypeError for what is none, or what no text in UTF-8 has (half of a surrogate pair)."""
+    if not isinstance(name, str):
+        raise wrong_kind(f"the name of {what} is text", name, "such as 'A'")
+    if not is_utf8(name):
+        raise wrong_kind(f"the name of {what} is text that UTF-8 can hold", name, "it has half of a surrogate pair")
+    return name
+
+
+def is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def apply(function: Signature, arguments: Mapping[str, Any]) -> Symbol | tuple[Symbol, ...]:

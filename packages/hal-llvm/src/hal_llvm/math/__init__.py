@@ -2,7 +2,7 @@
 
 Every lane does the same instructions whatever the lane count, so a scalar gives the same bits as a
 vector. Bounds: OpenCL's full profile (exp, log 3 ulp; sin, cos, asin, acos, sinh, cosh 4; tan, atan,
-tanh 5; pow 16), over the whole range.
+tanh 5; pow 16), over the whole range. fmod is exact.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from tile_ir.dtype import DType
 
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.types import register, suffix
-from hal_llvm.math import exponential, power, trigonometry
+from hal_llvm.math import error, exponential, hyperbolic, power, remainder, trigonometry
 from hal_llvm.math.lanes import Lanes
 
-_INTRINSICS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "round"}
+_INTRINSICS = {
+    **{name: name for name in ("sqrt", "floor", "ceil", "trunc", "round")},
+    "round_even": "roundeven",
+}
 """Exact functions that every processor has, or LLVM expands."""
 
 _INLINE: dict[str, Callable[[Lanes, str], str]] = {
@@ -27,6 +30,9 @@ _INLINE: dict[str, Callable[[Lanes, str], str]] = {
     "asin": trigonometry.asin,
     "acos": trigonometry.acos,
     "atan": trigonometry.atan,
+    "expm1": exponential.expm1,
+    "log1p": exponential.log1p,
+    "erf": error.erf,
 }
 """Short enough to be written where they are used."""
 
@@ -37,6 +43,12 @@ _OUTLINED: dict[str, Callable[..., str]] = {
     "cos": trigonometry.cos,
     "tan": trigonometry.tan,
     "pow": power.pow_,
+    "atan2": trigonometry.atan2,
+    "fmod": remainder.fmod,
+    "erfc": error.erfc,
+    "asinh": hyperbolic.asinh,
+    "acosh": hyperbolic.acosh,
+    "atanh": hyperbolic.atanh,
 }
 """Long ones become a function per lane count."""
 
@@ -51,12 +63,31 @@ def call(code: Code, name: str, args: Sequence[str], dtype: DType, lanes: int) -
     if name not in _INLINE and name not in _OUTLINED:
         raise TileInternalError(f"the llvm device has no math function {name!r}")
     if dtype is DType.FLOAT64:
-        return code.intrinsic(f"llvm.{name}", llvm_type, *args)
+        return _of_doubles(code, name, args, lanes)
     if name in _INLINE:
         return _INLINE[name](Lanes(code, "float", lanes), args[0])
     symbol = f"math.{name}.{suffix(llvm_type)}"
     code.module.helper(symbol, lambda: _function(code, symbol, name, len(args), lanes))
     return code.call_local(symbol, llvm_type, *((llvm_type, arg) for arg in args))
+
+
+_LIBRARY = frozenset({"expm1", "log1p", "asinh", "acosh", "atanh", "erf", "erfc", "atan2", "fmod"})
+"""Functions of the C library for which LLVM has no intrinsic."""
+
+
+def _of_doubles(code: Code, name: str, args: Sequence[str], lanes: int) -> str:
+    """The C library's function, lane by lane."""
+    vector = register(DType.FLOAT64, lanes)
+    if name not in _LIBRARY:
+        return code.intrinsic(f"llvm.{name}", vector, *args)
+    if lanes == 1:
+        return code.call(name, vector, *((vector, arg) for arg in args))
+    result = "poison"
+    for lane in range(lanes):
+        picked = [code.let(f"extractelement {vector} {arg}, i64 {lane}") for arg in args]
+        value = code.call(name, "double", *(("double", arg) for arg in picked))
+        result = code.let(f"insertelement {vector} {result}, double {value}, i64 {lane}")
+    return result
 
 
 def _function(caller: Code, symbol: str, name: str, arity: int, lanes: int) -> str:

@@ -1,4 +1,4 @@
-"""exp, log, sinh, cosh and tanh of float32."""
+"""exp, expm1, log, log1p, sinh, cosh and tanh of float32."""
 
 from __future__ import annotations
 
@@ -21,21 +21,39 @@ def exp(v: Lanes, x: str) -> str:
 
 def scaled_exp(v: Lanes, x: str, power: int) -> str:
     """``exp(x) * 2**power`` without intermediate overflow; NaN stays NaN."""
-    x = v.select(v.compare("ogt", x, v.const(90.0)), v.const(90.0), x)
-    x = v.select(v.compare("olt", x, v.const(-105.0)), v.const(-105.0), x)
-    shifted = v.fma(x, v.const(_LOG2E), v.const(_ROUND))
-    whole = v.sub(shifted, v.const(_ROUND))
-    r = v.fma(whole, v.const(-_LN2_HIGH), x)
-    r = v.fma(whole, v.const(-_LN2_LOW), r)
-    tail = v.fma(v.horner(r, EXP), v.mul(r, r), r)
+    tail, shifted = _reduced_exp(v, x, -105.0, 90.0)
     base = v.add(tail, v.const(1.0))
     # 2**n in two factors: the first is exact, the second rounds (to denormals, zero or inf).
     n = v.integers("sub", v.bits(shifted), _ROUND_BITS - power)
     half = v.integers("ashr", n, 1)
     rest = v.integers("sub", n, half)
-    first = v.floats(v.integers("add", v.integers("shl", half, 23), 127 << 23))
-    second = v.floats(v.integers("add", v.integers("shl", rest, 23), 127 << 23))
-    return v.mul(v.mul(base, first), second)
+    return v.mul(v.mul(base, _power_of_two(v, half)), _power_of_two(v, rest))
+
+
+def _reduced_exp(v: Lanes, x: str, low: float, high: float) -> tuple[str, str]:
+    """``exp(x - n * ln 2) - 1`` for `x` clamped to [low, high], and a float32 whose lowest bits are n."""
+    x = v.select(v.compare("ogt", x, v.const(high)), v.const(high), x)
+    x = v.select(v.compare("olt", x, v.const(low)), v.const(low), x)
+    shifted = v.fma(x, v.const(_LOG2E), v.const(_ROUND))
+    whole = v.sub(shifted, v.const(_ROUND))
+    r = v.fma(whole, v.const(-_LN2_HIGH), x)
+    r = v.fma(whole, v.const(-_LN2_LOW), r)
+    return v.fma(v.horner(r, EXP), v.mul(r, r), r), shifted
+
+
+def _power_of_two(v: Lanes, n: str) -> str:
+    """2**n for -127 < n < 128."""
+    return v.floats(v.integers("add", v.integers("shl", n, 23), 127 << 23))
+
+
+def expm1(v: Lanes, x: str) -> str:
+    """At most 2 ulp."""
+    tail, shifted = _reduced_exp(v, x, -20.0, 89.0)
+    # Half of 2**n: the whole one may be infinite where the result is not.
+    half = _power_of_two(v, v.integers("sub", v.bits(shifted), _ROUND_BITS + 1))
+    result = v.fma(tail, half, v.sub(half, v.const(0.5)))
+    tiny = v.compare("olt", v.abs(x), v.const(2.0**-25))
+    return v.select(tiny, x, v.add(result, result))  # keeps the sign of -0
 
 
 def log(v: Lanes, x: str) -> str:
@@ -47,14 +65,35 @@ def log(v: Lanes, x: str) -> str:
     e = v.integers("ashr", v.integers("sub", bits, 0x3F3504F3), 23)
     f = v.sub(v.floats(v.integers("sub", bits, v.integers("shl", e, 23))), v.const(1.0))
     exponent = v.to_float(v.integers("add", e, v.iselect(tiny, v.iconst(-23), v.iconst(0))))
+    result = _combined_log(v, exponent, f)
+    result = v.select(v.compare("olt", x, v.const(float("inf"))), result, x)
+    special = v.select(v.compare("oeq", x, v.const(0.0)), v.const(float("-inf")), v.const(float("nan")))
+    return v.select(v.compare("ogt", x, v.const(0.0)), result, special)
+
+
+def _combined_log(v: Lanes, exponent: str, f: str) -> str:
+    """``exponent * ln 2 + log(1 + f)`` for sqrt(1/2) <= 1 + f < sqrt(2)."""
     square = v.mul(f, f)
     tail = v.mul(v.mul(v.horner(f, LOG), f), square)
     tail = v.fma(exponent, v.const(_LN2_LOW), tail)
     tail = v.fma(square, v.const(-0.5), tail)
-    result = v.fma(exponent, v.const(_LN2_HIGH), v.add(f, tail))
-    result = v.select(v.compare("olt", x, v.const(float("inf"))), result, x)
-    special = v.select(v.compare("oeq", x, v.const(0.0)), v.const(float("-inf")), v.const(float("nan")))
-    return v.select(v.compare("ogt", x, v.const(0.0)), result, special)
+    return v.fma(exponent, v.const(_LN2_HIGH), v.add(f, tail))
+
+
+def log1p(v: Lanes, x: str) -> str:
+    """At most 2 ulp; -1 gives -inf, less gives NaN."""
+    e = v.integers("ashr", v.integers("sub", v.bits(v.add(x, v.const(1.0))), 0x3F3504F3), 23)
+    field = v.integers("shl", e, 23)
+    # (1 + x) / 2**e - 1 without rounding 1 + x; 4 / 2**e is normal where 1 / 2**e is not.
+    scaled = v.floats(v.integers("sub", v.bits(x), field))
+    four = v.floats(v.integers("sub", v.iconst(129 << 23), field))
+    f = v.add(scaled, v.fma(four, v.const(0.25), v.const(-1.0)))
+    still = v.icompare("eq", e, v.iconst(0))
+    result = _combined_log(v, v.to_float(e), v.select(still, x, f))
+    ordinary = v.both(v.compare("olt", x, v.const(float("inf"))), v.compare("une", x, v.const(0.0)))
+    result = v.select(ordinary, result, x)
+    special = v.select(v.compare("oeq", x, v.const(-1.0)), v.const(float("-inf")), v.const(float("nan")))
+    return v.select(v.compare("ogt", x, v.const(-1.0)), result, special)
 
 
 def sinh(v: Lanes, x: str) -> str:

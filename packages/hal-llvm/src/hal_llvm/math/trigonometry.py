@@ -136,6 +136,22 @@ def atan(v: Lanes, x: str) -> str:
     return v.copysign(v.select(outer, far, inner), x)
 
 
+def atan2(v: Lanes, y: str, x: str) -> str:
+    """At most 4 ulp: the angle of (x, y), whose zeros have signs."""
+    height, width = v.abs(y), v.abs(x)
+    steep = v.compare("ogt", height, width)
+    least, most = v.select(steep, width, height), v.select(steep, height, width)
+    t = v.div(least, most)
+    t = v.select(v.compare("oeq", least, v.const(float("inf"))), v.const(1.0), t)
+    t = v.select(v.compare("oeq", most, v.const(0.0)), v.const(0.0), t)
+    z = v.mul(t, t)
+    angle = v.fma(v.mul(v.horner(z, ATAN), z), t, t)
+    angle = v.select(steep, v.sub(v.const(_HALF_PI), v.sub(angle, v.const(_HALF_PI_LOW))), angle)
+    back = v.sub(v.const(_PI), v.sub(angle, v.const(2 * _HALF_PI_LOW)))
+    angle = v.copysign(v.select(v.icompare("slt", v.bits(x), v.iconst(0)), back, angle), y)
+    return v.select(v.compare("ord", x, y), angle, v.const(float("nan")))
+
+
 def _asin_part(v: Lanes, t: str, z: str) -> str:
     """asin(t) for t <= 1/2, where z is t squared."""
     return v.fma(v.mul(v.horner(z, ASIN), z), t, t)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from tile_ir.dtype import DType
 from tile_ir.emit.clike import CLikePrinter
 from tile_ir.emit.pieces import ADDITIVE, ATOM, EQUALITY, POSTFIX, PREFIX, TERM, TERNARY, Expansion, Piece, call, infix
+from tile_ir.ops import ROUNDINGS
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Binary,
@@ -51,9 +52,9 @@ from hal_opencl.emit.types import (
 
 _MATH = (
     "exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "ceil", "floor", "round",
-    "pow",
+    "pow", "expm1", "log1p", "asinh", "acosh", "atanh", "erf", "erfc", "trunc", "atan2", "fmod",
 )  # fmt: skip
-_EXACT = frozenset({"max", "min", "neg", "abs", "ceil", "floor", "round"})
+_EXACT = ROUNDINGS | {"max", "min", "neg", "abs", "fmod"}
 """Operations that give a value of the operand's dtype without rounding."""
 _SAME_IN_VECTORS = _EXACT | {"sqrt", "mad"}
 _SHORT = 12
@@ -70,7 +71,7 @@ class OpenCLExpressions(CLikePrinter):
     """Names, types, literals and expressions; `preamble` holds the functions that they need from us."""
 
     types: ClassVar[Mapping[DType, str]] = REGISTERS
-    functions: ClassVar[Mapping[Any, str]] = {"fma": "fma", "mad": "mad"} | {name: name for name in _MATH}
+    functions: ClassVar[Mapping[Any, str]] = {name: name for name in ("fma", "mad", *_MATH)} | {"round_even": "rint"}
     spaces: ClassVar[Mapping[Space, str]] = {
         Space.PRIVATE: "", Space.LOCAL: "local", Space.GLOBAL: "global", Space.CONST: "constant",
     }  # fmt: skip

@@ -319,8 +319,11 @@ def covering(name: str, args: Sequence[Array]) -> list[Array]:
     if name == "pow":
         inner = [np.abs(values(dtype, count, 5)), values(dtype, count, 6)]
     else:
-        scale = {"asin": 1.2, "acos": 1.2, "exp": 100.0, "sinh": 100.0, "cosh": 100.0, "tanh": 5.0}.get(name, 50.0)
-        inner = [np.random.default_rng(7).normal(0, scale / 2, count).astype(dtype.numpy)]
+        scale = {
+            **dict.fromkeys(("asin", "acos", "atanh"), 1.2), **dict.fromkeys(("exp", "sinh", "cosh", "expm1"), 100.0),
+            **dict.fromkeys(("tanh", "erf", "erfc"), 5.0),
+        }.get(name, 50.0)  # fmt: skip
+        inner = [np.random.default_rng(7 + n).normal(0, scale / 2, count).astype(dtype.numpy) for n in range(len(args))]
     return [np.concatenate([a[:half], b]) for a, b in zip(args, inner, strict=True)]
 
 

@@ -108,7 +108,7 @@ UNARY = [(op, d) for op in ("neg", "abs") for d in (*INTEGERS, *FLOATS)] + [("bi
 ARITHMETIC = [(op, d) for op in ("add", "sub", "mul", "max", "min") for d in ALL]
 BITS = [(op, d) for op in ("bit_and", "bit_or", "bit_xor") for d in WHOLE]
 COMPARISONS = [(name, d) for name, op in OPS.items() if op.signature is Signature.COMPARE for d in ALL]
-MATH = [(name, d) for name, op in OPS.items() if op.signature is Signature.MATH and op.arity == 1 for d in FLOATS]
+MATH = [(name, d) for name, op in OPS.items() if op.signature is Signature.MATH for d in FLOATS]
 
 
 @pytest.mark.parametrize(("op", "dtype"), UNARY)
@@ -169,15 +169,8 @@ def test_cast(tile_device: Device, source: DType, target: DType) -> None:
 @pytest.mark.parametrize(("op", "dtype"), MATH)
 def test_math(tile_device: Device, op: str, dtype: DType) -> None:
     need(tile_device, dtype)
-    args = covering(op, [hard_values(dtype, COUNT)])
+    args = covering(op, [hard_values(dtype, COUNT)] if OPS[op].arity == 1 else [*pairs(dtype, COUNT)])
     close(tile_device, op, partial(call, op), dtype, args, tolerance.math_reference)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_pow(tile_device: Device, dtype: DType) -> None:
-    need(tile_device, dtype)
-    args = covering("pow", list(pairs(dtype, COUNT)))
-    close(tile_device, "pow", partial(call, "pow"), dtype, args, tolerance.math_reference)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -43,6 +43,7 @@ def math_reference(name: str, args: list[Array], dtype: DType) -> Array:
 _LONG: dict[str, Any] = {
     "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
     "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "pow": np.power,
+    "expm1": np.expm1, "log1p": np.log1p, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2,
 }  # fmt: skip
 
 

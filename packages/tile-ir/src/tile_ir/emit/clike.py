@@ -70,9 +70,11 @@ from tile_ir.semtree.nodes import (
 
 MATH = (
     *("exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
-    *("ceil", "floor", "round", "pow"),
+    *("ceil", "floor", "round", "pow", "trunc", "atan2", "fmod"),
+    *("expm1", "log1p", "asinh", "acosh", "atanh", "erf", "erfc"),
 )
 """Functions of `tile_ir.ops` that <math.h> has with Tile's meaning."""
+_NAMES = {"round_even": "rint"} | {name: name for name in ("fma", *MATH)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +120,9 @@ class CLikePrinter:
         ("div", Kind.BOOL): ("&", BAND), ("max", Kind.BOOL): ("|", BOR), ("min", Kind.BOOL): ("&", BAND),
     }  # fmt: skip
     functions: ClassVar[Mapping[Any, str]] = {
-        (name, dtype): name + suffix
+        (op, dtype): name + suffix
         for dtype, suffix in ((DType.FLOAT32, "f"), (DType.FLOAT64, ""))
-        for name in ("fma", *MATH)
+        for op, name in _NAMES.items()
     }
     spaces: ClassVar[Mapping[Space, str]] = dict.fromkeys(Space, "")
     suffixes: ClassVar[Mapping[DType, str]] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.elementwise import of_floats
-from tile_onnx.ops.text import cast, expression, literal
+from tile_onnx.ops.text import cast, expression, literal, reshaped
 from tile_onnx.registry import operator
 
 
@@ -72,8 +72,11 @@ GELU = {
 
 @operator("PRelu")
 def prelu(node: Node) -> Value:
-    """A slope for each element, row or channel."""
-    return apply(expression("X, S", "X < 0 ? S * X : X"), node.value(0), node.value(1))
+    """A slope for each element, or what broadcasts; before opset 7 a row of slopes is one for each channel."""
+    slope = "S"
+    if node.opset < 7 and node.rank(1) == 1:
+        slope = reshaped("S", (*node.shape(1), *(1,) * (node.rank(0) - 2)))
+    return apply(expression("X, S", f"X < 0 ? {slope} * X : X"), node.value(0), node.value(1))
 
 
 @operator("Shrink")

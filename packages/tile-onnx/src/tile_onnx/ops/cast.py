@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from tile_ir.dtype import DType
 
 from tile_onnx.dtypes import numpy_dtype, tile_dtype
 from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.elementwise import known
 from tile_onnx.ops.text import cast as cast_text
 from tile_onnx.ops.text import expression
 from tile_onnx.registry import operator
@@ -21,12 +23,12 @@ def cast(node: Node) -> Value:
 def cast_like(node: Node) -> Value:
     """To the dtype of the second input."""
     like = node.value(1).dtype
-    return _converted(node, like if isinstance(like, np.dtype) else like.numpy)
+    return _converted(node, like.numpy if isinstance(like, DType) else like)
 
 
 def _converted(node: Node, to: np.dtype[np.generic]) -> Value:
     target = tile_dtype(to)
-    if target is None or isinstance(node.value(0), np.ndarray):
+    if target is None or known(node.value(0)) is not None:
         raise node.on_host()
     return apply(expression("X", cast_text("X", target)), node.value(0))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterable
 from functools import reduce
 
 import numpy as np
 from tile_ir.dtype import DType
 
-from tile_onnx.node import Node, Value, apply
+from tile_onnx.node import Array, Node, Value, apply
 from tile_onnx.ops.text import cast, expression, function, listed, literal, names, wide
 from tile_onnx.registry import operator
 
@@ -95,23 +96,30 @@ def _joined(node: Node, join: Callable[[str, str], str], rest: str = "") -> Valu
 def operands(node: Node, which: Iterable[int]) -> tuple[list[str], list[Value]]:
     """Text of these inputs, and the values that the texts call X0, X1, …: one number that is known is a literal."""
     given = [node.value(k) for k in which]
-    rank = max((len(v.shape) for v in given if not _is_number(v)), default=-1)
+    rank = max((len(v.shape) for v in given if number(v) is None), default=-1)
     texts: list[str] = []
     values: list[Value] = []
     for value in given:
-        if _is_number(value) and len(value.shape) <= rank:
-            texts.append(literal(value.item()))
+        constant = number(value)
+        if constant is not None and len(value.shape) <= rank:
+            texts.append(literal(constant))
         else:
             texts.append(f"X{len(values)}")
             values.append(value)
     return texts, values
 
 
-def _is_number(value: Value) -> bool:
-    """One number that has a literal: not a truth value, an infinity or NaN."""
-    if not isinstance(value, np.ndarray) or value.size != 1 or value.dtype == np.bool_:
-        return False
-    return bool(np.isfinite(value.astype(np.float64)).all())
+def known(value: Value) -> Array | None:
+    """The value, if it is an array; None if a device program computes it."""
+    return typing.cast("Array", value) if isinstance(value, np.ndarray) else None
+
+
+def number(value: Value) -> int | float | None:
+    """One number, known now, that has a literal: not a truth value, an infinity or NaN."""
+    array = known(value)
+    if array is None or array.size != 1 or array.dtype == np.bool_ or not np.isfinite(array.astype(np.float64)).all():
+        return None
+    return array.item()
 
 
 @operator("Sign")
@@ -146,16 +154,15 @@ def mod(node: Node) -> Value:
 @operator("Pow")
 def power(node: Node) -> Value:
     """Powers, of the base's dtype; small whole exponents that are known multiply."""
-    base, (texts, values) = node.dtype(0), operands(node, (1,))
-    exponent = node.value(1)
-    if _is_number(exponent) and exponent.ndim <= node.rank(0) and exponent.item() in _PRODUCTS:
-        return apply(expression("X", _PRODUCTS[exponent.item()]), node.value(0))
+    base, exponent = node.dtype(0), number(node.value(1))
+    if exponent in _PRODUCTS and node.rank(1) <= node.rank(0):
+        return apply(expression("X", _PRODUCTS[exponent]), node.value(0))
     if base.is_integer and node.dtype(1).is_integer:
         return apply(_integer_power(base, node.dtype(1)), node.value(0), node.value(1))
     return apply(_float_power(base), node.value(0), node.value(1))
 
 
-_PRODUCTS = {1: "X", 2: "X * X", 3: "X * X * X"}
+_PRODUCTS: dict[int | float | None, str] = {1: "X", 2: "X * X", 3: "X * X * X"}
 
 
 def _float_power(base: DType) -> str:
@@ -210,13 +217,3 @@ def clip(node: Node) -> Value:
     for k, text in zip(present, texts[1:], strict=True):
         value = f"{'max' if k == 1 else 'min'}({value}, {text})"
     return apply(expression(listed(names(len(values), "X")), value), *values)
-
-
-@operator("Dropout")
-def dropout(node: Node) -> Value:
-    """What it is when a network is used: nothing dropped."""
-    if node.opset >= 12 and node.value(2) is not None and node.host(2).any():
-        raise node.unsupported("dropping at random needs a stream of random numbers that is ONNX Runtime's own")
-    if not node.wants(1):
-        return node.value(0)
-    return node.value(0), np.ones(node.shape(0), np.bool_)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from tile_ir.dtype import DType
 
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.text import Names, Shape, aligned, at, cast, contraction, function, literal, names

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tile_ir.dtype import DType
-
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.reduce import reduced
 from tile_onnx.ops.text import Shape, at, cast, contraction, function, literal, names, reshaped, wide
@@ -111,7 +109,7 @@ def group_normalization(node: Node) -> Value:
     return apply(function(("In", "S", "B"), ("Y",), *statements), *(node.value(k) for k in range(3)))
 
 
-@operator("LayerNormalization", since=17)
+@operator("LayerNormalization")
 def layer_normalization(node: Node) -> Value:
     """Over the dimensions from `axis` on; the mean and 1 over the deviation are outputs, too."""
     return layer(node, node.value(0), node.value(1), node.value(2), node.axis(node.attribute("axis", -1)))
@@ -120,12 +118,12 @@ def layer_normalization(node: Node) -> Value:
 def layer(node: Node, x: Value, scale: Value, bias: Value, axis: int) -> Value:
     """Layer normalisation of any tensor, with the outputs that the node wants."""
     shape, dtype = tuple(x.shape), node.dtype(0)
-    shift = f" + {wide('B', dtype)}" if bias is not None else ""
+    value = f"D * R * {wide('S', dtype)}" + ("" if bias is None else f" + {wide('B', dtype)}")
     statements = [
         f"X = {wide('In', dtype)};",
         *moments(shape, tuple(range(axis, len(shape)))),
         f"R = 1 / sqrt(V + {_epsilon(node)});",
-        f"Y = {cast(f'(D * R * {wide("S", dtype)}{shift})', dtype)};",
+        f"Y = {cast(f'({value})', dtype)};",
     ]
     inputs = ("In", "S") if bias is None else ("In", "S", "B")
     outputs = ("Y", "M", "R")[: max(node.count, 1)]

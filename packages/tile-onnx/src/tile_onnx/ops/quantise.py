@@ -11,9 +11,22 @@ from tile_ir.dtype import DType
 
 from tile_onnx.dtypes import numpy_dtype, tile_dtype
 from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.elementwise import known, number
 from tile_onnx.ops.matmul import product
 from tile_onnx.ops.reduce import reduced
-from tile_onnx.ops.text import Shape, at, at_axes, cast, contraction, function, less, names, reshaped, saturated
+from tile_onnx.ops.text import (
+    Shape,
+    at,
+    at_axes,
+    cast,
+    contraction,
+    function,
+    less,
+    literal,
+    names,
+    reshaped,
+    saturated,
+)
 from tile_onnx.registry import operator
 
 Texts = dict[int, str]
@@ -38,8 +51,9 @@ def inputs(node: Node, count: int) -> Inputs:
     values: dict[str, Value] = {}
     for k in filter(node.has, range(count)):
         value = plain(node.value(k))
-        if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu":
-            texts[k] = repr(int(value.item()))
+        constant = number(value)
+        if isinstance(constant, int):
+            texts[k] = literal(constant)
         else:
             texts[k] = f"X{k}"
             values[texts[k]] = value
@@ -48,9 +62,10 @@ def inputs(node: Node, count: int) -> Inputs:
 
 def plain(value: Value) -> Value:
     """Constants of dtypes that Tile has not (4-bit integers, 8-bit floats), as int8 or float32."""
-    if not isinstance(value, np.ndarray) or tile_dtype(value.dtype) is not None:
+    array = known(value)
+    if array is None or tile_dtype(array.dtype) is not None:
         return value
-    return value.astype(np.int8 if "int" in value.dtype.name else np.float32)
+    return array.astype(np.int8 if "int" in array.dtype.name else np.float32)
 
 
 def spread(out: str, name: str, given: Shape, node: Node) -> str:
@@ -148,12 +163,12 @@ def quantized_matmul(node: Node) -> Value:
     given = inputs(node, 8)
     texts = given.texts
     multiply = product(node.shape(0), node.shape(3)).statement("P", "A", "B")
-    scale = " * ".join((str(_of_rows(texts[1], node, 1)), texts[4]))
-    wide = {k: f"({cast(text, DType.FLOAT32)})" for k, text in {1: scale, 6: texts[6]}.items()}
+    scale, into = cast(f"({_of_rows(texts[1], node, 1)} * {texts[4]})", DType.FLOAT32), cast(texts[6], DType.FLOAT32)
     return given.function(
         f"A = {less(texts[0], _of_rows(texts[2], node, 2), DType.INT32)};",
         f"B = {less(texts[3], texts[5], DType.INT32)};",
         multiply,
-        f"S = {wide[1]} / {wide[6]};",
-        f"Y = {saturated(f'{cast("P", DType.FLOAT32)} * S', texts[7], node.dtype(7))};",
+        f"S = {scale} / {into};",
+        f"Q = {cast('P', DType.FLOAT32)} * S;",
+        f"Y = {saturated('Q', texts[7], node.dtype(7))};",
     )

@@ -49,11 +49,9 @@ _REDUCTIONS = {
 }
 
 
-def reduced(
-    target: str, source: str, shape: Shape, axes: Shape, aggregation: str = "+", keep: bool = True
-) -> str:
+def reduced(target: str, source: str, shape: Shape, axes: Shape, aggregation: str = "+", keep: bool = True) -> str:
     """A statement: `source` aggregated over `axes`, which stay with size 1 (`keep`) or go."""
-    if not shape:
+    if not axes:
         return f"{target} = {source};"
     indexes = names(len(shape))
     subscripts = at_axes(indexes, axes) if keep else without(indexes, axes)
@@ -68,10 +66,8 @@ def reduced_shape(shape: Shape, axes: Shape, keep: bool) -> Shape:
 
 @operator(*_REDUCTIONS)
 def reduction(node: Node) -> Value:
-    """Axes as an attribute before opset 18 (ReduceSum: 13), as an input since; none are all of them."""
+    """Axes as an attribute before opset 18 (ReduceSum: 13), as an input since; none are all of them, or none."""
     axes = _axes(node)
-    if axes is None:
-        return node.value(0)
     shape, dtype, keep, rule = node.shape(0), node.dtype(0), _keeps(node), _REDUCTIONS[node.op]
     if prod(shape) == 0:
         return _of_nothing(rule.empty(dtype), reduced_shape(shape, axes, keep), dtype)
@@ -89,8 +85,6 @@ def reduction(node: Node) -> Value:
 def log_sum_exp(node: Node) -> Value:
     """Less the largest, which keeps the exponentials in range, unless that is infinite."""
     axes = _axes(node)
-    if axes is None:
-        return node.value(0)
     shape, dtype, kept = node.shape(0), node.dtype(0), reduced_shape(node.shape(0), axes, _keeps(node))
     if prod(shape) == 0:
         return _of_nothing(-inf, kept, dtype)
@@ -114,11 +108,11 @@ def _keeps(node: Node) -> bool:
     return bool(node.attribute("keepdims", 1))
 
 
-def _axes(node: Node) -> Shape | None:
+def _axes(node: Node) -> Shape:
     given = node.ints(1, None) if node.arity > 1 else node.attribute("axes", None)
     if given:
         return node.axes(given)
-    return None if node.attribute("noop_with_empty_axes", 0) else tuple(range(node.rank(0)))
+    return () if node.attribute("noop_with_empty_axes", 0) else tuple(range(node.rank(0)))
 
 
 @operator("ArgMax", "ArgMin")

@@ -36,7 +36,9 @@ def at(tensor: str, subscripts: Iterable[object]) -> str:
 
 def aligned(shape: Sequence[int], indexes: Sequence[str]) -> Names:
     """Subscripts of a tensor of `shape` that broadcasts, as in NumPy, to where `indexes` count: 0 where it has one."""
-    return tuple("0" if size == 1 else index for size, index in zip(shape, indexes[len(indexes) - len(shape) :]))
+    return tuple(
+        "0" if size == 1 else index for size, index in zip(shape, indexes[len(indexes) - len(shape) :], strict=True)
+    )
 
 
 def at_axes(names: Sequence[str], axes: Collection[int], what: str = "0") -> Names:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tile_ir import forking
 from tile_ir.dtype import DType
-from tile_ir.ops import OPS, Signature
+from tile_ir.ops import OPS, ROUNDINGS, Signature
 from tile_ir.stripe.nodes import Const, Load, Op, Statement, Store
 from tile_ir.stripe.walk import index_names
 
@@ -73,5 +73,5 @@ def _summary(body: Body) -> BodyFacts:
     return BodyFacts(cost, frozenset(dtypes), frozenset(indexes), frozenset(indirect))
 
 
-_CHEAP = {"ident": 0, "div": 4, "sqrt": 4, "recip": 4, "ceil": 1, "floor": 1, "round": 1}
+_CHEAP = {"ident": 0, "div": 4, "sqrt": 4, "recip": 4, **dict.fromkeys(ROUNDINGS, 1)}
 _WEIGHTS = {name: _CHEAP.get(name, 12 if op.signature is Signature.MATH else 1) for name, op in OPS.items()}

@@ -19,7 +19,9 @@ FREE = frozenset({"ident"})
 _FUNCTION: Mapping[str, str] = {
     "div": "div", "recip": "div", "sqrt": "sqrt", "exp": "exp", "log": "log", "tanh": "tanh", "pow": "pow",
     **dict.fromkeys(("sin", "cos", "tan"), "trigonometric"),
-    **dict.fromkeys(("asin", "acos", "atan", "sinh", "cosh"), "inverse"),
+    **dict.fromkeys(("asin", "acos", "atan", "atan2", "sinh", "cosh"), "inverse"),
+    **dict.fromkeys(("asinh", "acosh", "atanh"), "inverse_hyperbolic"),
+    "expm1": "exp", "log1p": "log", "erf": "erf", "erfc": "erfc", "fmod": "remainder",
 }  # fmt: skip
 _DIVISIONS = frozenset({"div", "recip", "sqrt"})
 _SHORTEST_DIVISION = 0.3

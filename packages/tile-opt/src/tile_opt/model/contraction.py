@@ -8,7 +8,7 @@ from functools import cached_property
 from math import gcd, prod
 
 from tile_ir.dtype import DType
-from tile_ir.ops import OPS, Aggregation, Signature
+from tile_ir.ops import OPS, ROUNDINGS, Aggregation, Signature
 from tile_ir.stripe.nodes import Load, Op, Store
 
 from tile_opt.kernel.strides import flat_stride
@@ -153,7 +153,7 @@ def _slots(op: Op, loaded: set[str]) -> float:
     rounded = ROUNDED if op.dtype.is_float and op.dtype.bytes == 2 else 0
     if op.name in WIDE_OP:
         return WIDE_OP[op.name] + rounded
-    math = OPS[op.name].signature is Signature.MATH and op.name not in ("ceil", "floor", "round")
+    math = OPS[op.name].signature is Signature.MATH and op.name not in ROUNDINGS
     return (MATH if math else 1) + rounded
 
 

@@ -145,6 +145,13 @@ def _power(term: Apply, args: tuple[Bound, ...]) -> Bound:
     )
 
 
+def _of_two(term: Apply, args: tuple[Bound, ...]) -> Bound:
+    """atan2 and fmod, which have the first operand's sign."""
+    if any(a.relation is not Relation.EXACT for a in args):
+        return none(f"{term.name} of rounded values")
+    return applied(term.name, args[0], term.dtype)
+
+
 def _other(term: Apply, args: tuple[Bound, ...]) -> Bound:
     kind = OPS[term.name].signature
     exact = all(a.relation is Relation.EXACT for a in args)
@@ -168,6 +175,8 @@ _RULES: Mapping[str, Callable[[Apply, tuple[Bound, ...]], Bound]] = {
     "min": lambda _, args: worst(*args),
     "cast": lambda term, args: converted(args[0], term.args[0].dtype, term.dtype),
     "pow": _power,
+    "atan2": _of_two,
+    "fmod": _of_two,
 }
 
 

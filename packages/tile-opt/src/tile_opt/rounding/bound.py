@@ -13,6 +13,7 @@ from enum import Enum
 
 from tile_ir.accuracy import eps, ulp_bound
 from tile_ir.dtype import DType
+from tile_ir.ops import ROUNDINGS
 
 
 class Relation(Enum):
@@ -129,20 +130,19 @@ _LARGEST_EXPONENT = {DType.FLOAT64: 746.0, DType.FLOAT16: 18.0}
 """Beyond this the exponential is infinite or zero; other dtypes 104."""
 
 _AMPLIFIED: Mapping[str, Callable[[DType], float]] = {
-    "sqrt": lambda _: 0.5, "tanh": lambda _: 1.0, "atan": lambda _: 1.0,
+    "sqrt": lambda _: 0.5, **dict.fromkeys(("tanh", "atan", "asinh", "erf"), lambda _: 1.0),
     "exp": lambda dtype: _LARGEST_EXPONENT.get(dtype, 104.0),
-    "sinh": lambda dtype: _LARGEST_EXPONENT.get(dtype, 104.0) + 1, "cosh": lambda dtype: _LARGEST_EXPONENT.get(dtype, 104.0) + 1,
+    **dict.fromkeys(("sinh", "cosh", "expm1"), lambda dtype: _LARGEST_EXPONENT.get(dtype, 104.0) + 1),
 }  # fmt: skip
 """How many times larger the relative error of a result is than that of the operand, at most."""
-_POSITIVE = ("exp", "sqrt", "cosh", "abs")
-_EXACT = ("ceil", "floor", "round")
+_POSITIVE = ("exp", "sqrt", "cosh", "acosh", "erfc", "abs")
 
 
 def applied(name: str, arg: Bound, dtype: DType) -> Bound:
     """A function of one operand."""
     positive = name in _POSITIVE or (arg.positive and name not in ("log", "sin", "cos", "tan"))
     if arg.relation is Relation.EXACT:
-        return replace(rounded(arg, 0.0 if name in _EXACT else _function(name, dtype)), positive=positive)
+        return replace(rounded(arg, 0.0 if name in ROUNDINGS else _function(name, dtype)), positive=positive)
     if arg.relation is Relation.NONE:
         return arg
     amplified = _AMPLIFIED.get(name)

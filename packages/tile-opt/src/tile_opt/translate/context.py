@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
-from tile_ir.names import fresh
+from tile_ir.names import fresh, plain
 from tile_ir.program.nodes import ConstantTensor, Literal, Operand, Prng, Program
 from tile_ir.program.nodes import TensorType as ProgramType
 from tile_ir.stripe.nodes import Block, TensorType
@@ -32,7 +32,7 @@ class Context:
 
     @staticmethod
     def of(program: Program) -> Context:
-        """Name the buffers: inputs and outputs keep their public names, other values yield to them."""
+        """Name the buffers: inputs and outputs keep their public names where those are plain, other values yield to them."""
         context = Context(program, types=program.types())
         for param in program.inputs:
             context._declare(param.name, param.name, align=1)
@@ -57,7 +57,7 @@ class Context:
         return self.buffers[value]
 
     def _buffer(self, wanted: str, type_: ProgramType, align: int = ALIGN) -> str:
-        name = fresh(wanted, self.tensors)
+        name = fresh(plain(wanted), self.tensors)
         self.tensors[name] = TensorType.row_major(type_.dtype, type_.shape, align)
         return name
 

@@ -44,8 +44,8 @@ _TRANSLATE: dict[type, Callable[[Context, Any], None]] = {
 def to_stripe(program: TileProgram) -> Program:
     """The unscheduled Stripe program of a bound program.
 
-    `outputs` of the result correspond to the program's by position; an output called like an input gets
-    another name. Raises TileTypeError for an unbounded index or a repeated ``=``, TileLimitError when a
+    `inputs` and `outputs` of the result correspond to the program's by position; an output called like an input,
+    and what is no plain name, gets another. Raises TileTypeError for an unbounded index or a repeated ``=``, TileLimitError when a
     domain is too complicated to analyse; type errors of all operations are collected.
     """
     context = Context.of(program)
@@ -63,14 +63,14 @@ def to_stripe(program: TileProgram) -> Program:
 
 
 def _assemble(context: Context) -> Program:
-    inputs = tuple(p.name for p in context.program.inputs)
+    inputs = tuple(context.buffers[p.name] for p in context.program.inputs)
     constants = tuple(
         ConstantBuffer(context.buffers[op.name], context.tensors[context.buffers[op.name]], op.data)
         for op in context.program.ops
         if isinstance(op, ConstantTensor)
     )
     fixed = {c.name for c in constants}
-    bound = {p.name for p in context.program.inputs if p.bound}
+    bound = {context.buffers[p.name] for p in context.program.inputs if p.bound}
     outer: list[Refinement] = []
     inner: list[Refinement] = []
     for name, type_ in context.tensors.items():
