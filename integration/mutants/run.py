@@ -33,6 +33,8 @@ DEFAULT: dict[str, tuple[str, ...]] = {
         "packages/tile-opt/tests/test_to_stripe_programs.py",
     ),
     "packages/tile-opt/src/tile_opt/passes/kernels/scan": ("packages/tile-opt/tests/test_scan.py", *QUICK),
+    "packages/tile-opt/src/tile_opt/kernel/segments": ("packages/tile-opt/tests/test_segments.py", *QUICK),
+    "packages/tile-opt/src/tile_opt/kernel/prefix": ("packages/tile-opt/tests/test_scan.py", *QUICK),
     "packages/tile-opt/src/tile_opt/kernel/": (
         *QUICK,
         "packages/tile-opt/tests/test_scan.py",
@@ -40,6 +42,7 @@ DEFAULT: dict[str, tuple[str, ...]] = {
         "integration/tests/test_stack_random.py",
     ),
     "packages/tile-opt/src/tile_opt/passes/": (
+        "packages/tile-opt/tests/test_pass_conditions.py",
         *QUICK,
         "packages/tile-opt/tests/test_fusion.py",
         "packages/tile-opt/tests/test_passes.py",

@@ -18,6 +18,7 @@ from tile_opt.lowering import endless
 PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text("utf-8")
 VARIABLES = {
     "analysis_seconds": "TILE_ANALYSIS_SECONDS",
+    "compile_seconds": "TILE_COMPILE_SECONDS",
     "long_kernels": "TILE_LONG_KERNELS",
     "memory": "TILE_MEMORY",
     "num_threads": "TILE_NUM_THREADS",

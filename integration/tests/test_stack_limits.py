@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tile_runtime as tile
-from tile_ir.diagnostics import TileLimitError
+from tile_ir.diagnostics import Diagnostic, TileLimitError
 
 ROW = np.ones(1000, np.float32)
 
@@ -57,6 +58,56 @@ def test_large_products_are_none_of_them() -> None:
     product = tile.Function("function (A[M, K], B[K, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
     square = tile.placeholder("float32", (32_768, 32_768), name="X")
     assert product.lower(square, square, device="llvm").kernels.kernels
+
+
+# --- the time of a whole program ---------------------------------------------------------------------
+
+LONG = (
+    "function (A[N, K], B[K, M]) -> (E) { C[i, j : N, M] = +(A[i, k] * B[k, j]); D = tanh(C); E[i : N] = +(D[i, j]); }"
+)
+DOING = (
+    "binding",
+    "rewriting",
+    "translating",
+    "pass",
+    "inline",
+    "fuse",
+    "a plan of",
+    "lowering",
+    "simplifying",
+    "machine code of",
+)
+
+
+def stopped_after(looks: int, monkeypatch: pytest.MonkeyPatch) -> Diagnostic | None:
+    """What is said when time is up at so many looks at the clock; None when compiling has come to its end before."""
+    clock = itertools.count()
+    monkeypatch.setattr("tile_ir.deadline.monotonic", lambda: float(next(clock)))
+    monkeypatch.setenv("TILE_COMPILE_SECONDS", str(looks))
+    monkeypatch.setenv("TILE_CACHE", "off")
+    square = np.ones((8, 8), np.float32)
+    try:
+        found = tile.Evaluator("llvm")(tile.vjp(tile.Function(LONG), "A"), square, square, d_E=square[0])
+    except TileLimitError as problem:
+        (diagnostic,) = problem.diagnostics
+        return diagnostic
+    assert found.shape == (8, 8)
+    return None
+
+
+def test_time_is_up_at_whatever_was_being_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Diagnostic] = []
+    while (diagnostic := stopped_after(len(said) + 1, monkeypatch)) is not None:
+        said.append(diagnostic)
+    assert all(d.code == "TILE-E305" and "TILE_COMPILE_SECONDS" in d.hint for d in said)
+    reached = [d.message.partition("has come to ")[2] for d in said]
+    for doing in (*DOING, "the gradient of"):
+        assert any(r.startswith(f"{doing} ") for r in reached), doing
+    assert any(r == "translating C" and d.span is not None for r, d in zip(reached, said, strict=True))
+
+
+def test_compiling_may_take_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stopped_after(0, monkeypatch) is None
 
 
 INTERRUPTED = """

@@ -124,6 +124,19 @@ def test_what_is_no_prefix_stays(name: str) -> None:
     assert optimize(stripe, target(), passes=[Scan()]) is stripe
 
 
+@pytest.mark.parametrize("block", [1 << 20, 2], ids=["whole", "in_twos"])
+@pytest.mark.parametrize("agg", "+>")
+@pytest.mark.parametrize("rows", ["O[r, s, i : 4, 5, 7] = +(I[r, s, k]), i - k < 7, r + s < 5;",
+                                  "O[r + s, i : 8, 7] = +(I[r, s, k]), i - k < 7;",
+                                  "O[r + s, i : 5, 7] = +(I[r, s, k]), i - k < 7;"],
+                         ids=["limited", "shared", "cut"])  # fmt: skip
+def test_rows_of_two_loops(rows: str, agg: str, block: int) -> None:
+    """Of which constraints leave some out, or several of which have the same cells."""
+    text = f"function (I) -> (O) {{ {rows.replace('= +(', f'= {agg}(')} }}"
+    program = bind(parse(Source(text, "scan.tile")), {"I": TensorType(F, (4, 5, 7))}, name="scan")
+    agree(program, scanned(program, block), {"I": random_array(TensorType(F, (4, 5, 7)), np.random.default_rng(5))})
+
+
 @given(st.data())
 @settings(max_examples=150)
 def test_random_accesses_keep_the_meaning(data: st.DataObject) -> None:

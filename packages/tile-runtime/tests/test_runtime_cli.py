@@ -6,14 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tile_autodiff
+import tile_hal
 from tile_hal import Device
 from tile_hal.disk_cache import DiskCache
+from tile_ir.diagnostics import TileFallbackWarning
+from tile_ir.dtype import DType
 from tile_runtime.cli.app import app
 from typer.testing import CliRunner
 
@@ -255,11 +259,40 @@ def test_run(file: Path, tmp_path: Path, device: str) -> None:
     assert row["max"] == float((a @ b).max()) and row["shape"] == [4, 5]
 
 
-def test_run_takes_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "scale.tile"
+@pytest.fixture
+def product(tmp_path: Path) -> Path:
+    path = tmp_path / "product.tile"
     path.write_text("function (A, B) -> (C) { C = A * B; }", encoding="utf-8")
-    (row,) = Result("run", path, "-i", "A=3", "-i", "B=2.5", "--json").json
+    return path
+
+
+NUMBERS = ["-i", "A=3", "-i", "B=2.5"]
+
+
+def test_run_takes_numbers(product: Path) -> None:
+    (row,) = Result("run", product, *NUMBERS, "--json").json
     assert row["max"] == 7.5 and row["dtype"] == "float32"
+
+
+def test_drivers_in_worker_processes(product: Path) -> None:
+    (row,) = Result("run", product, *NUMBERS, "--isolate", "-d", "interp", "--json").json
+    assert row["max"] == 7.5
+    shapes = ["-s", "A=float32", "-s", "B=float32", "--seconds", "0"]
+    assert Result("bench", product, *shapes, "--isolate", "-d", "interp", "--json").json["calls"] == 1
+
+
+def test_what_a_device_lacks_runs_on_the_fallback(product: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that is said once; without a fallback the program is refused."""
+    interp = tile_hal.device("interp")
+    monkeypatch.setattr(interp, "capabilities", replace(interp.capabilities, dtypes=frozenset({DType.INT32})))
+    assert Result("run", product, *NUMBERS, "-d", "interp").code == 1
+    with pytest.warns(TileFallbackWarning, match="these steps run on llvm") as said:
+        (row,) = Result("run", product, *NUMBERS, "-d", "interp", "--fallback", "llvm", "--json").json
+    assert row["max"] == 7.5 and len(said) == 1
+    shapes = ["-s", "A=float32", "-s", "B=float32"]
+    with pytest.warns(TileFallbackWarning):
+        assert "llvm" in Result("explain", product, *shapes, "-d", "interp", "--fallback", "llvm").out
+    assert Result("run", product, *NUMBERS, "--fallback", "nonesuch").code == 1
 
 
 @pytest.mark.skipif(not hasattr(tile_autodiff, "gradient"), reason="tile_autodiff has no gradient yet")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
 from tile_ir.collector import uncollected
-from tile_ir.diagnostics import TileInternalError
-from tile_ir.kernels import KernelList
+from tile_ir.deadline import check
+from tile_ir.diagnostics import TileInternalError, shown
+from tile_ir.kernels import Kernel, KernelList
 from tile_ir.outline import is_outline
 from tile_ir.settings import Settings
 
@@ -82,11 +83,17 @@ class LlvmLibrary(Library):
             return ""
         from hal_llvm.emit.module import emit_module
 
-        return emit_module(self.kernels.kernels, machine_for(self._processor)).text
+        heads = [_head(number, kernel) for number, kernel in enumerate(self.kernels.kernels)]
+        return "\n".join([*heads, emit_module(self.kernels.kernels, machine_for(self._processor)).text])
 
     def assembly(self) -> str:
         ir = self.source()
         return assembly(ir, self._processor) if ir else ""
+
+
+def _head(number: int, kernel: Kernel) -> str:
+    """A line of IR that says what people call a kernel."""
+    return f"; @kernel{number} is {shown(kernel.title)}"
 
 
 def assembly(ir: str, processor: binding.Processor) -> str:
@@ -139,6 +146,7 @@ class LlvmCompiler(Compiler):
     def _sources(self, kernels: KernelList, emitted: list[Emitted]) -> Iterator[str]:
         """IR of each module, which goes into `emitted` too."""
         for module in self._emit(kernels):
+            check("machine code of", kernels.kernels[sum(len(m.scratch) for m in emitted)].name)
             emitted.append(module)
             yield module.text
 

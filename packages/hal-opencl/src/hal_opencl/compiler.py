@@ -15,7 +15,7 @@ from tile_hal.interfaces import Compiler, Library
 from tile_ir import forking
 from tile_ir.diagnostics import TileError, TileInternalError
 from tile_ir.dtype import DType
-from tile_ir.kernels import KernelList
+from tile_ir.kernels import KernelList, listed
 from tile_ir.semtree.verify import verify
 from tile_ir.settings import Settings
 
@@ -23,6 +23,7 @@ from hal_opencl import binding
 from hal_opencl.context import DeviceContext
 from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.source import Source, dtypes, emit_kernel
+from hal_opencl.emit.types import comment_text
 from hal_opencl.endings import owner
 
 _MAGIC = b"tile-opencl 2\n"
@@ -56,10 +57,9 @@ class OpenCLLibrary(Library):
         try:
             return self._programs[self.sources[index].text].result()
         except binding.BuildError as problem:
-            name = self.kernels.kernels[index].name
-            raise device_error(
-                Code.BUILD, f"{self.context.info.name} does not compile kernel {name!r}:\n{problem}"
-            ) from problem
+            kernel = self.kernels.kernels[index].title
+            message = f"{self.context.info.name} does not compile {kernel}:\n{problem}"
+            raise device_error(Code.BUILD, message) from problem
 
     def serialize(self) -> bytes | None:
         try:
@@ -76,8 +76,12 @@ class OpenCLLibrary(Library):
         return _MAGIC + json.dumps(header).encode() + b"\n" + body
 
     def source(self) -> str:
-        """The OpenCL C as the device's compiler gets it."""
-        return "\n".join(self._programs)
+        """The OpenCL C as the device's compiler gets it, each kernel behind a line that says what it is part of."""
+        labels: dict[str, dict[str, None]] = {}
+        for kernel, source in zip(self.kernels.kernels, self.sources, strict=True):
+            labels.setdefault(source.text, {}).update(dict.fromkeys(kernel.labels))
+        parts = ((_remark(tuple(labels[text])), text) for text in self._programs)
+        return "\n".join(line for pair in parts for line in pair if line)
 
     def assembly(self) -> str:
         """What the driver gives as binary, where it is text (PTX on NVIDIA)."""
@@ -87,6 +91,10 @@ class OpenCLLibrary(Library):
             if data.isascii() and b"\0" not in data:
                 texts.append(data.decode())
         return "\n".join(texts)
+
+
+def _remark(labels: Sequence[str]) -> str:
+    return "".join(f"// part of {line}" for line in comment_text(listed(labels)))
 
 
 class OpenCLCompiler(Compiler):
@@ -136,7 +144,7 @@ class OpenCLCompiler(Compiler):
                 verify(kernel.function, kernels.target.nodes)
             try:
                 if DType.FLOAT64 in dtypes(kernel.function) and not self._context.info.fp64:
-                    raise device_error(Code.BUILD, f"{self._context.info.name} has no float64 (kernel {kernel.name!r})")
+                    raise device_error(Code.BUILD, f"{self._context.info.name} has no float64 ({kernel.title})")
                 sources.append(emit_kernel(kernel, dialect))
             except (TileError, TileInternalError):
                 raise

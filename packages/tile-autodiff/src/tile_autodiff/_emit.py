@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.names import fresh
 from tile_ir.ops import OPS, Aggregation
@@ -135,6 +136,8 @@ class Graph(Emitter):
     def __init__(self, program: Program) -> None:
         self.types = program.types()
         self.ops: list[Op] = []
+        self.origin: Span | None = None
+        """Where operations come from that are appended without a place of their own."""
         self._shared: dict[Key, str] = {}
         self._counts: dict[str, int] = {}
         """Numbers below which a hint's names are all taken: searching from 1 each time would be quadratic."""
@@ -168,6 +171,8 @@ class Graph(Emitter):
         return defined_by(op)[0]
 
     def _keep(self, op: Op) -> None:
+        if op.origin is None and self.origin is not None:
+            op = replace(op, origin=self.origin)
         self.ops.append(op)
         for name in defined_by(op):
             self.types.setdefault(name, op.type)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.deadline import check
+from tile_ir.diagnostics import NOWHERE, Diagnostic, Span, TileTypeError
 from tile_ir.program.liveness import defined_by, live_ops, used_by
 from tile_ir.program.nodes import (
     Contraction,
@@ -177,19 +178,27 @@ def _walk(program: Program, tape: _Tape, rules: Sequence[CustomGradient]) -> lis
     ends = _rule_ends(program, rules)
     inliner = Inliner(tape.graph)
     for position in range(len(program.ops) - 1, -1, -1):
+        tape.graph.origin = _gradient_of(program.ops[position].origin)
         for rule in ends.get(position, ()):
             arrived = {name: tape.take(name) for name in rule.outputs}
             if any(arrived.values()):
                 for name, derivative in inliner.apply(rule, arrived, tape.active):
                     tape.give(name, derivative)
         op = program.ops[position]
+        check("the gradient of", defined_by(op)[0], op.origin)
         backward = _BACKWARD.get(type(op))
         derivative = tape.take(defined_by(op)[0])
         if backward is None or derivative is None:
             continue
         for name, share in backward(tape.graph, op, derivative, tape.active):
             tape.give(name, share)
+    tape.graph.origin = None
     return inliner.nested
+
+
+def _gradient_of(origin: Span | None) -> Span | None:
+    """Where the derivative of what comes from `origin` comes from, if that has a label; its text says something else."""
+    return Span(NOWHERE, 0, 0, f"gradient of {origin.label}") if origin is not None and origin.label else None
 
 
 # --- one function per kind of operation ------------------------------------------------------------------------------

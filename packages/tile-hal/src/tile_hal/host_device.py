@@ -117,7 +117,7 @@ def verify_kernels(kernels: ir.KernelList, nodes: frozenset[str]) -> None:
             else:
                 verify(kernel.function, nodes=nodes)
         except (TileInternalError, TileDeviceError) as problem:
-            raise device_error(Code.BUILD, f"kernel {kernel.name!r} does not verify: {problem}") from problem
+            raise device_error(Code.BUILD, f"{kernel.title} does not verify: {problem}") from problem
 
 
 class HostKernel(Kernel):

@@ -135,7 +135,7 @@ def _try(report: PluginReport, stage: Stage) -> Verdict:
     from tile_hal.isolation.process import run
 
     seconds = Settings.from_environment().plugin_seconds
-    outcome = run("tile_hal.trial", stage.name, report.entry_point, report.module, seconds=seconds, apart=True)
+    outcome = run("tile_hal.plugin_process", stage.name, report.entry_point, report.module, seconds=seconds, apart=True)
     if outcome.problem or not outcome.output:
         return Verdict(f"{stage.value}, the process {outcome.problem or 'ended without an answer'}")
     found: dict[str, Any] = json.loads(outcome.output)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import accumulate
 
@@ -44,6 +44,15 @@ class Span:
     source: Source = field(repr=False)
     start: int
     end: int
+    label: str = field(default="", compare=False, repr=False)
+    """What a user calls the application of a function that it belongs to (a node of a network, say); "" for nothing."""
+    op: int = field(default=-1, compare=False, repr=False)
+    """Number of the operation of a program that it belongs to, while that is compiled."""
+
+    @property
+    def is_place(self) -> bool:
+        """Whether it points into a text; what came from none may have a label still."""
+        return self.source != NOWHERE
 
     @property
     def text(self) -> str:
@@ -63,6 +72,16 @@ class Span:
     def to(self, other: Span) -> Span:
         """The span from this one's start to the other's end."""
         return Span(self.source, self.start, other.end)
+
+
+NOWHERE = Source("", "")
+"""The source of spans that point into no text."""
+
+
+def labelled(span: Span | None, label: str) -> Span:
+    """The span with a label in front of its own: that of an application inside another one comes last."""
+    known = span or Span(NOWHERE, 0, 0)
+    return replace(known, label=f"{label} > {known.label}" if known.label else label)
 
 
 class Severity(Enum):
@@ -92,9 +111,10 @@ class Diagnostic:
     def render(self) -> str:
         """``file:line:col: error TILE-E012: sentence``, the line, carets, notes and the hint."""
         head = f"{self.severity.value} {self.code}: {self.message}"
-        lines = [f"{self.span}: {head}" if self.span else head]
-        if self.span:
-            lines += _excerpt(self.span)
+        place = self.span if self.span and self.span.is_place else None
+        lines = [f"{place}: {head}", *_excerpt(place)] if place else [head]
+        if self.span and self.span.label:
+            lines.append(f"  in: {shown(self.span.label)}")
         for note in self.notes:
             lines.append(f"{note.span}: note: {note.message}" if note.span else f"note: {note.message}")
             if note.span:
@@ -111,13 +131,15 @@ def _excerpt(span: Span) -> list[str]:
     number, column = span.source.position(span.start)
     text = span.source.line(number).rstrip("\r")
     shift = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0
-    # One cell a character, or the carets stand elsewhere; control characters must not reach a terminal.
-    shown = "".join(
-        c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text[shift : shift + _EXCERPT_WIDTH]
-    )
-    width = max(1, min(span.end - span.start, shift + len(shown) - column + 1))
+    part = shown(text[shift : shift + _EXCERPT_WIDTH])
+    width = max(1, min(span.end - span.start, shift + len(part) - column + 1))
     gutter = f"{number:>5} | "
-    return [gutter + shown, " " * (len(gutter) - 2) + "| " + " " * (column - 1 - shift) + "^" * width]
+    return [gutter + part, " " * (len(gutter) - 2) + "| " + " " * (column - 1 - shift) + "^" * width]
+
+
+def shown(text: str) -> str:
+    """The text for a terminal: one cell a character, or carets stand elsewhere; no control characters."""
+    return "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text)
 
 
 class TileError(Exception):
@@ -129,6 +151,13 @@ class TileError(Exception):
         items = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
         self.diagnostics: tuple[Diagnostic, ...] = items
         super().__init__("\n".join(item.render() for item in items))
+
+    def name_application(self, label: str) -> None:
+        """Let findings that do not say what application of a function they are about say that it is this one."""
+        self.diagnostics = tuple(
+            d if d.span and d.span.label else replace(d, span=labelled(d.span, label)) for d in self.diagnostics
+        )
+        self.args = ("\n".join(item.render() for item in self.diagnostics),)
 
     def __reduce__(self) -> tuple[type[TileError], tuple[tuple[Diagnostic, ...]]]:
         return (type(self), (self.diagnostics,))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from tile_ir.diagnostics import Span, shown
 from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import Function
 from tile_ir.stripe.nodes import Block, ConstantBuffer
@@ -30,6 +32,22 @@ class Kernel:
     """Arithmetic operations of one launch, without those that constraints exclude."""
     bytes: int = 0
     """Compulsory traffic of one launch: each distinct input and output byte once."""
+    labels: tuple[str, ...] = field(default=(), compare=False)
+    """What users call the applications that its launches compute; for people, code does not depend on them."""
+
+    @property
+    def title(self) -> str:
+        """The name in quotes, and what it is part of, for messages."""
+        return f"kernel {self.name!r} ({listed(self.labels)})" if self.labels else f"kernel {self.name!r}"
+
+
+MOST_LISTED = 4
+
+
+def listed(labels: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Labels in one line: the first `most`, and how many there are besides."""
+    shorter = ", ".join(map(shown, labels[:most]))
+    return f"{shorter} and {len(labels) - most} more" if len(labels) > most else shorter
 
 
 class BufferKind(Enum):
@@ -76,6 +94,8 @@ class Step:
     bound: bool = False
     """It depends on bound inputs and constants alone, and on one input at least: its results, in buffers that no other step
     writes, stay right until such an input is written to. Running it again is right."""
+    ops: tuple[int, ...] = field(default=(), compare=False)
+    """Numbers of the operations of the program, as it was given to the compiler, that it computes, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +109,19 @@ class KernelList:
     constants: tuple[ConstantBuffer, ...] = ()
     arenas: tuple[int, ...] = field(default=())
     """Bytes of each arena of temporaries."""
+
+    def described(self, origins: Mapping[int, Span]) -> KernelList:
+        """The same, with the labels of its kernels: `origins` says where operations of the program come from, by number."""
+        labels: dict[int, dict[str, None]] = {}
+        for step in self.steps:
+            labels.setdefault(step.kernel, {}).update(dict.fromkeys(labels_of(step, origins)))
+        if not any(labels.values()):
+            return self
+        kernels = (replace(k, labels=tuple(labels.get(n, ()))) for n, k in enumerate(self.kernels))
+        return replace(self, kernels=tuple(kernels))
+
+
+def labels_of(step: Step, origins: Mapping[int, Span]) -> tuple[str, ...]:
+    """The labels of the operations that a step computes, each once."""
+    found = (origins[op].label for op in step.ops if op in origins)
+    return tuple(dict.fromkeys(label for label in found if label))

@@ -18,7 +18,7 @@ from tile_ir.target import Target
 
 @dataclass(frozen=True, slots=True)
 class KernelOutline:
-    """One kernel without its body."""
+    """One kernel without its body, and without labels, which are not what it is stored for."""
 
     name: str
     block: str

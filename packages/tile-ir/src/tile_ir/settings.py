@@ -36,6 +36,8 @@ class Settings:
     """TILE_NUM_THREADS: worker threads of CPU devices; affinity and cgroup decide when unset."""
     analysis_seconds: float = 10.0
     """TILE_ANALYSIS_SECONDS: how long the sets of one contraction may be analysed; 0 for what is answered at once."""
+    compile_seconds: float = 600.0
+    """TILE_COMPILE_SECONDS: how long compiling one program may take; 0 for as long as it takes."""
     isolate: tuple[str, ...] = ()
     """TILE_ISOLATE: drivers that run in worker processes, such as "opencl" or "opencl,llvm"; "all" for every one."""
     isolate_seconds: float = 300.0
@@ -71,6 +73,7 @@ class Settings:
             num_threads=int(threads) if threads else None,
             long_kernels=env.get("TILE_LONG_KERNELS", "0") not in ("", "0"),
             analysis_seconds=_seconds(env, "TILE_ANALYSIS_SECONDS", 10.0),
+            compile_seconds=_seconds(env, "TILE_COMPILE_SECONDS", 600.0),
             memory=_bytes(env, "TILE_MEMORY"),
             plugins=_plugins(env.get("TILE_PLUGINS", "")),
             plugin_seconds=_seconds(env, "TILE_PLUGIN_SECONDS", 30.0),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tile_ir.collector import uncollected
+from tile_ir.deadline import check, within_time
 from tile_ir.diagnostics import Diagnostic, Note, Span, TileError, TileLimitError, TileTypeError
 from tile_ir.program.liveness import live_ops
 from tile_ir.program.nodes import (
@@ -33,7 +34,7 @@ def bind(
 
     Raises TileTypeError with all diagnostics found (TileLimitError when all of them concern limits).
     """
-    with uncollected():
+    with uncollected(), within_time():
         return _bound(function, types, limits, name)
 
 
@@ -41,6 +42,7 @@ def _bound(function: ast.Function, types: Mapping[str, TensorType], limits: Limi
     scope = Scope(limits)
     _attempt(scope, lambda: _bind_header(scope, function, types))
     for statement in function.statements:
+        check("binding", _target(statement).id, _target(statement).span)
         _bind_statement(scope, statement)
     first = {o.id: o for o in reversed(function.outputs)}
     outputs = [_output(scope, o, first[o.id]) for o in function.outputs]

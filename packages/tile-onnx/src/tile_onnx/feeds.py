@@ -58,7 +58,7 @@ def _unwrapped(type: TypeProto) -> tuple[str, TypeProto]:
 
 def _dimension(dim: Any) -> Dimension:
     if dim.HasField("dim_value"):
-        return int(dim.dim_value)
+        return int(dim.dim_value) if dim.dim_value >= 0 else None  # -1 is how some exporters write any size
     return str(dim.dim_param) or None
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, helper, numpy_helper
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, helper
 
+from tile_onnx.tensors import dense, malformed, tensor_array
 from tile_onnx.values import Array
 
 
@@ -70,29 +72,45 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
-def of_graph(proto: GraphProto) -> Graph:
-    """The graph of a checked message."""
-    constants = {t.name: numpy_helper.to_array(t) for t in proto.initializer}
-    constants |= {t.values.name: dense(t) for t in proto.sparse_initializer}
+def of_graph(proto: GraphProto, folder: Path | None = None) -> Graph:
+    """The graph of a message; Malformed when it is none. `folder` is where its model lies."""
+    constants = {t.name: tensor_array(t, folder) for t in proto.initializer}
+    constants |= {t.values.name: dense(t, folder) for t in proto.sparse_initializer}
     infos = {i.name: i for i in proto.input}
     inputs = tuple(name for name in infos if name not in constants)
-    return Graph(proto.name, inputs, tuple(o.name for o in proto.output), tuple(proto.node), constants, infos)
+    where = f"graph {proto.name!r}"
+    nodes = in_order(proto.node, {*constants, *infos}, where)
+    return Graph(proto.name, inputs, tuple(o.name for o in proto.output), nodes, constants, infos)
 
 
 def of_function(proto: FunctionProto) -> Graph:
-    """The body of a function."""
-    return Graph(proto.name, tuple(proto.input), tuple(proto.output), tuple(proto.node), {}, {})
+    """The body of a function; Malformed when it is none."""
+    nodes = in_order(proto.node, set(proto.input), f"function {proto.name!r}")
+    return Graph(proto.name, tuple(proto.input), tuple(proto.output), nodes, {}, {})
 
 
-def dense(tensor: Any) -> Array:
-    """The array of a sparse tensor."""
-    values, indices = numpy_helper.to_array(tensor.values), numpy_helper.to_array(tensor.indices)
-    whole = np.zeros(tuple(tensor.dims), values.dtype)
-    if indices.ndim == 1:
-        whole.reshape(-1)[indices] = values
-    else:
-        whole[tuple(indices.T)] = values
-    return whole
+def in_order(nodes: Sequence[NodeProto], given: set[str], where: str) -> tuple[NodeProto, ...]:
+    """Nodes such that each stands behind those whose outputs it needs; Malformed for cycles and names made twice."""
+    made: dict[str, int] = {}
+    for k, node in enumerate(nodes):
+        for name in filter(None, node.output):
+            if name in made or name in given:
+                raise malformed(f"{where} makes {name!r} twice; a second time by node {label(node)}")
+            made[name] = k
+    needed = [{made[n] for n in needs(node) if n in made} for node in nodes]
+    if all(k > max(before, default=-1) for k, before in enumerate(needed)):
+        return tuple(nodes)
+    try:
+        return tuple(nodes[k] for k in TopologicalSorter(dict(enumerate(needed))).static_order())
+    except CycleError as problem:
+        cycle = ", ".join(label(nodes[k]) for k in problem.args[1][:6])
+        raise malformed(f"{where} has a cycle: {cycle}") from None
+
+
+def label(node: NodeProto) -> str:
+    """How errors call a node."""
+    name = node.name or next(filter(None, node.output), "")
+    return f"{name!r} ({node.op_type})"
 
 
 def with_attributes(node: NodeProto, given: Mapping[str, AttributeProto]) -> NodeProto:
@@ -138,7 +156,7 @@ def attribute_value(attribute: AttributeProto) -> Any:
         case AttributeProto.GRAPH:
             return of_graph(attribute.g)
         case AttributeProto.TENSOR:
-            return numpy_helper.to_array(attribute.t)
+            return tensor_array(attribute.t)
         case AttributeProto.SPARSE_TENSOR:
             return dense(attribute.sparse_tensor)
         case AttributeProto.STRING:

@@ -1,4 +1,4 @@
-"""Reading models: checked before anything is made of them."""
+"""Reading models: whatever is in a file, what comes out is checked, or an error of ours."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx
+from google.protobuf.message import DecodeError
 from onnx import FunctionProto, ModelProto
+from tile_ir.diagnostics import Diagnostic, TileTypeError
 
+from tile_onnx.checking import check
 from tile_onnx.feeds import Argument, argument
 from tile_onnx.graph import Graph, of_graph
+from tile_onnx.tensors import Malformed, malformed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,25 +29,57 @@ class Imported:
     """Inputs that have a value of their own."""
 
 
-def read(model: str | Path | bytes | ModelProto) -> Imported:
-    """The model of a file, of its bytes, or of a message."""
-    if isinstance(model, bytes):
-        proto = ModelProto.FromString(model)
-    elif isinstance(model, ModelProto):
-        proto = model
-    else:
-        proto = onnx.load(str(model))
-    return imported(proto)
+def read(model: object) -> Imported:
+    """The model of a file, of a file's bytes, or of a message.
+
+    Malformed for what is no model; TileTypeError for what is none of the three; OSError for files that cannot be read.
+    """
+    if isinstance(model, ModelProto):
+        return imported(model)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return imported(_parsed(bytes(model), f"{len(model)} bytes"))
+    if isinstance(model, (str, Path)):
+        path = Path(model)
+        return imported(_parsed(_content(path), str(path)), path.parent)
+    hint = "give the path of a file, the bytes of one, or an onnx.ModelProto"
+    raise TileTypeError(Diagnostic("TILE-E900", f"a model is wanted, not {type(model).__name__}", hint=hint))
 
 
-def imported(proto: ModelProto) -> Imported:
-    """What a checked message holds."""
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except ValueError as problem:  # a zero byte in the path
+        raise Malformed(Diagnostic("TILE-E900", f"{str(path)!r}: {problem}")) from None
+
+
+def _parsed(content: bytes, where: str) -> ModelProto:
+    hint = "a model is a file that onnx.save writes, or an exporter such as torch.onnx.export"
+    try:
+        proto = ModelProto.FromString(content)
+    except (DecodeError, ValueError) as problem:
+        raise Malformed(Diagnostic("TILE-E900", f"{where}: this is no ONNX model: {problem}", hint=hint)) from None
+    if not proto.HasField("graph"):
+        raise Malformed(Diagnostic("TILE-E900", f"{where}: this is no ONNX model: it has no graph", hint=hint))
+    return proto
+
+
+def imported(proto: ModelProto, folder: Path | None = None) -> Imported:
+    """What a message holds; Malformed with everything that is wrong with it."""
+    try:
+        return _imported(proto, folder)
+    except RecursionError:
+        raise malformed("graphs are nested too deeply in this model") from None
+
+
+def _imported(proto: ModelProto, folder: Path | None) -> Imported:
     opsets = {_domain(i.domain): i.version for i in proto.opset_import}
     functions = {(_domain(f.domain), f.name): f for f in proto.functions}
-    graph = of_graph(proto.graph)
+    graph = of_graph(proto.graph, folder)
+    found = check(proto, opsets, functions)
+    if found:
+        raise Malformed(found)
     inputs = tuple(argument(i) for i in proto.graph.input)
     defaults = tuple(a.name for a in inputs if a.name in graph.constants)
-    # Inputs that a call has to give come first.
     ordered = tuple(sorted(inputs, key=lambda a: a.name in defaults))
     outputs = tuple(argument(o) for o in proto.graph.output)
     return Imported(graph, opsets, functions, ordered, outputs, defaults)

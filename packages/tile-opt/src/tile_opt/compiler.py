@@ -9,7 +9,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from tile_ir.collector import uncollected
+from tile_ir.deadline import check, within_time
 from tile_ir.kernels import Kernel, KernelList
+from tile_ir.program.provenance import numbered
 from tile_ir.semtree.nodes import Function
 from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program as StripeProgram
@@ -73,11 +75,12 @@ def compile(
 
     TilePlanError for plans of kernels that the program does not have, too. With TILE_VERIFY=prove, ProofError for a
     schedule that does not mean what the program says, and a ProofWarning for one that could not be decided.
+    TileLimitError when it takes longer than TILE_COMPILE_SECONDS.
     """
-    check = Settings.from_environment().verify if verify is None else verify
+    checked = Settings.from_environment().verify if verify is None else verify
     steps = tuple(target.passes if passes is None else passes)
-    with uncollected():
-        return _compiled(program, target, steps, plans, callback, check)
+    with uncollected(), within_time():
+        return _compiled(program, target, steps, plans, callback, checked)
 
 
 def _compiled(
@@ -86,22 +89,22 @@ def _compiled(
     steps: tuple[PassConfig | Pass, ...],
     plans: Mapping[str, Plan] | None,
     callback: Callback | None,
-    check: bool,
+    verify: bool,
 ) -> Compiled:
     timings: dict[str, float] = {}
     written = program
     with _timed(timings, "rewrite"):
-        program = _rewritten(program, target)
+        program = _rewritten(numbered(program), target)
     with _timed(timings, "stripe"):
         initial = _to_stripe(program)
     each: dict[str, float] = {}
-    scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=check, timings=each)
+    scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=verify, timings=each)
     if plans:
         refuse_unused(plans, scheduled.decisions)
     proof = _proof(initial, scheduled.program)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
     with lowering(plans or {}):
-        kernels = lower_kernels(scheduled.program, target, check, timings)
+        kernels = lower_kernels(scheduled.program, target, verify, timings)
     if not Settings.from_environment().long_kernels:
         from tile_opt.lowering.endless import refuse_endless
 
@@ -172,6 +175,7 @@ def _to_stripe(program: Program) -> StripeProgram:
 
 def _each_function(kernels: KernelList, work: Callable[[Function], Function]) -> KernelList:
     def apply(kernel: Kernel) -> Kernel:
+        check("simplifying", kernel.name)
         return kernel if kernel.function is None else replace(kernel, function=work(kernel.function))
 
     return replace(kernels, kernels=tuple(apply(k) for k in kernels.kernels))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
 
+from tile_ir.deadline import check as check_time
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.settings import Settings, malformed
 from tile_ir.stripe.nodes import Program
@@ -65,6 +66,7 @@ def schedule(
     _observe(0, "initial", program, watch, check)
     with kept_open():
         for number, (label, stripe_pass) in enumerate(steps, 1):
+            check_time("pass", label)
             start = perf_counter()
             if isinstance(stripe_pass, SchedulingPass):
                 scheduled = stripe_pass.schedule(program, target, given)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tile_runtime.function import Function, eval_shape
     from tile_runtime.invoker import Invoker
     from tile_runtime.lowered import Lowered
+    from tile_runtime.provenance import provenance
     from tile_runtime.symbols import Symbol, constant, placeholder
     from tile_runtime.tensor import Tensor, asarray
 
@@ -57,6 +58,7 @@ _HOME = {
     "Invoker": "invoker",
     "Lowered": "lowered",
     "Symbol": "symbols",
+    "provenance": "provenance",
     "compose": "compose",
     "constant": "symbols",
     "placeholder": "symbols",
@@ -92,6 +94,7 @@ __all__ = [
     "hessian_vector_product",
     "jvp",
     "placeholder",
+    "provenance",
     "vjp",
 ]
 

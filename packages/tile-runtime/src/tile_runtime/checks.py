@@ -36,6 +36,13 @@ def checked_flag(name: str, value: object) -> bool:
     raise wrong_kind(f"{name} is True or False", value, f"such as {name}=True")
 
 
+def checked_count(name: str, value: object) -> int:
+    """`value` as an integer of at least 1."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise wrong_kind(f"{name} is an integer of at least 1", value, f"such as {name}=4")
+
+
 def checked_names(what: str, value: object) -> tuple[str, ...]:
     """`value`, a name or several, as a tuple."""
     if isinstance(value, str):

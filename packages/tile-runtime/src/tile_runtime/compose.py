@@ -12,7 +12,8 @@ from tile_ir.names import claim
 from tile_runtime.arrays import readable
 from tile_runtime.checks import described, wrong_kind
 from tile_runtime.function import BaseFunction
-from tile_runtime.symbols import Application, Symbol, checked_name, composition_error
+from tile_runtime.names import checked_name
+from tile_runtime.symbols import Application, Symbol, composition_error
 from tile_runtime.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ class _Linker:
         return self._applied[id(application)][public]
 
     def _link(self, application: Application) -> dict[str, str]:
+        from tile_ir.program.provenance import with_label
         from tile_ir.program.rename import renamed, renamed_gradient
 
         program = application.program
@@ -193,7 +195,8 @@ class _Linker:
         for name in program.types():
             if name not in names:
                 names[name] = claim(name, self._taken)
-        self._ops += [renamed(op, names) for op in program.ops]
+        ops = (renamed(op, names) for op in program.ops)
+        self._ops += [with_label(op, application.label) for op in ops] if application.label else ops
         self._gradients += [renamed_gradient(g, names) for g in program.gradients]
         return {public: names[value] for public, value in program.outputs}
 

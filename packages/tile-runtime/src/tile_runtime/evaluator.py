@@ -14,7 +14,7 @@ from tile_ir.target import Options
 
 from tile_runtime.arguments import collect, input_type
 from tile_runtime.arrays import readable
-from tile_runtime.checks import check_function, checked_flag
+from tile_runtime.checks import check_function, checked_count, checked_flag
 from tile_runtime.devices import checked_fallback, isolated
 from tile_runtime.devices import device as find_device
 from tile_runtime.executable import Executable
@@ -71,14 +71,10 @@ class Evaluator:
         kernel language; values go there and back through the host, results are on `device`, and a TileFallbackWarning
         names the steps. Without it such a program is refused.
         """
-        if not isinstance(tile_trials, int) or tile_trials < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TileTypeError(
-                Diagnostic("TILE-E512", f"tile_trials is an integer of at least 1, not {tile_trials!r:.40}")
-            )
         self.device = isolated(find_device(device)) if checked_flag("isolate", isolate) else find_device(device)
         self.fallback = checked_fallback(fallback, self.device)
         self.fast_math = fast_math
-        self.tile_trials = tile_trials
+        self.tile_trials = checked_count("tile_trials", tile_trials)
         self.programs = ProgramCache(PROGRAMS)
         self.plans = read_plans(plans)
         self._updating = forking.lock()

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tile_hal.interfaces import Device, Library
+from tile_ir.deadline import within_time
 from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
 from tile_ir.kernels import KernelList
 from tile_ir.program.nodes import Program
@@ -85,8 +86,9 @@ class Lowered:
         """The optimizer's result."""
         import tile_opt
 
-        check_dtypes(self.program, self.device, self._typed.spans)
-        return tile_opt.compile(self.program, self.target, plans=self.given)
+        with within_time():
+            check_dtypes(self.program, self.device, self._typed.spans)
+            return tile_opt.compile(self.program, self.target, plans=self.given)
 
     @property
     def plans(self) -> Plans:
@@ -121,7 +123,8 @@ class Lowered:
 
     @cached_property
     def _library(self) -> Library:
-        return library_of(self._place, self.compiled)
+        with within_time():
+            return library_of(self._place, self.compiled)
 
     @property
     def source(self) -> str:
@@ -136,12 +139,13 @@ class Lowered:
     @cached_property
     def executable(self) -> Executable:
         """The function, ready to run on buffers; from the disk cache without any of the other stages."""
-        found = find(self._place)
-        if found is not None:
-            check_memory(found[0].kernels, self.device, lambda: self.program)
-            return Executable(self.device, *found)
-        check_memory(self.compiled.kernels, self.device, lambda: self.program)
-        return Executable(self.device, Runnable.of(self.compiled), self.library)
+        with within_time():
+            found = find(self._place)
+            if found is not None:
+                check_memory(found[0].kernels, self.device, lambda: self.program)
+                return Executable(self.device, *found)
+            check_memory(self.compiled.kernels, self.device, lambda: self.program)
+            return Executable(self.device, Runnable.of(self.compiled), self.library)
 
     @cached_property
     def _place(self) -> Place:

@@ -140,7 +140,7 @@ class Place:
         """What an entry holds, its code loaded without the kernels' bodies."""
         code = rest.take(head.code)
         constants = [self._constant(place, rest) for place in head.constants]
-        kernels = head.outline.kernel_list(self._target, constants)
+        kernels = head.outline.kernel_list(self._target, constants).described(self._typed.labelled)
         return Runnable(head.inputs, head.outputs, kernels), self.device.compiler.load(kernels, code)
 
     def _constant(self, place: Constant, rest: _Rest) -> bytes:

@@ -12,7 +12,8 @@ from tile_ir.dtype import DType, from_numpy
 
 from tile_runtime.arguments import input_type
 from tile_runtime.arrays import Array, dtype_of, kept
-from tile_runtime.checks import wrong_kind
+from tile_runtime.names import checked_name
+from tile_runtime.provenance import current_label
 from tile_runtime.signature import Signature
 from tile_runtime.tensor import checked_shape
 
@@ -26,6 +27,7 @@ class Application:
     def __init__(self, function: Signature, arguments: Mapping[str, Any]) -> None:
         self.function = function
         self.arguments = dict(arguments)
+        self.label = current_label()
         self.program: Program = function.bind({n: input_type(n, v) for n, v in self.arguments.items()})
 
 
@@ -76,23 +78,6 @@ def constant(array: npt.ArrayLike, name: str = "Const") -> Symbol:
     """
     known = kept(checked_name("a constant", name), array)
     return Symbol(known.shape, from_numpy(known.dtype), name, known=known)
-
-
-def checked_name(what: str, name: object) -> str:
-    """`name`, any text; TileTypeError for what is none, or what no text in UTF-8 has (half of a surrogate pair)."""
-    if not isinstance(name, str):
-        raise wrong_kind(f"the name of {what} is text", name, "such as 'A'")
-    if not is_utf8(name):
-        raise wrong_kind(f"the name of {what} is text that UTF-8 can hold", name, "it has half of a surrogate pair")
-    return name
-
-
-def is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def apply(function: Signature, arguments: Mapping[str, Any]) -> Symbol | tuple[Symbol, ...]:

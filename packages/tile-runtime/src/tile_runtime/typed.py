@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tile_ir.diagnostics import Source, Span
 from tile_ir.program.nodes import ConstantTensor, Contraction, Program
+from tile_ir.program.provenance import bare, origins
 
 from tile_runtime.signature import Signature
 
@@ -38,6 +39,11 @@ class Typed:
         """Where inputs are declared, for error messages."""
         return self._function.spans
 
+    @property
+    def labelled(self) -> Mapping[int, Span]:
+        """Where operations of the program that have labels come from, by number; without making the program for it."""
+        return origins(self.program) if self._function.written is None else {}
+
     @cached_property
     def identity(self) -> tuple[tuple[str, str], ...]:
         """Named texts that decide what `program` is; they are there without it where the function says what it is made from."""
@@ -51,8 +57,8 @@ class Typed:
 def program_digest(program: Program) -> str:
     """SHA-256 (hex) of everything that a program says, the texts it comes from and its constants included."""
     digest = hashlib.sha256()
-    bare = tuple(replace(op, data=b"") if isinstance(op, ConstantTensor) else op for op in program.ops)
-    digest.update(repr(replace(program, ops=bare)).encode())
+    ops = tuple(replace(op, data=b"") if isinstance(op, ConstantTensor) else op for op in program.ops)
+    digest.update(repr(bare(replace(program, ops=ops))).encode())
     for source in dict.fromkeys(_sources(program)):
         digest.update(repr((source.name, source.text)).encode())
     for op in program.ops:
@@ -64,7 +70,7 @@ def program_digest(program: Program) -> str:
 def _sources(program: Program) -> Iterator[Source]:
     """The texts that spans of the program point into."""
     for op in program.ops:
-        if op.origin is not None:
+        if op.origin is not None and op.origin.is_place:
             yield op.origin.source
         if isinstance(op, Contraction):
             yield from (c.origin.source for c in op.constraints if c.origin is not None)

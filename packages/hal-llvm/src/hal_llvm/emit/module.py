@@ -77,10 +77,10 @@ def _kernel(module: Module, number: int, kernel: Kernel) -> tuple[int, bool]:
     """Adds a kernel to the module; gives its scratch bytes, and whether it may be stopped."""
     function = kernel.function
     if function is None:
-        raise TileDeviceError(f"kernel {kernel.name} has no semtree, which the llvm device needs", code="TILE-E709")
+        raise TileDeviceError(f"{kernel.title} has no semtree, which the llvm device needs", code="TILE-E709")
     if function.group_size != (1, 1, 1):
         raise TileDeviceError(
-            f"kernel {kernel.name} wants groups of {function.group_size}; the llvm device runs (1, 1, 1)",
+            f"{kernel.title} wants groups of {function.group_size}; the llvm device runs (1, 1, 1)",
             code="TILE-E709",
         )
     arena = _Arena()

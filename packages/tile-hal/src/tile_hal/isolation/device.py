@@ -147,7 +147,7 @@ class IsolatedKernel(Kernel):
         self._parameters = parameters(self._info)
         self._held: Held | None = None
         self._lock = forking.lock()
-        self._what = f"running kernel {self._info.name!r}"
+        self._what = f"running {self._info.title}"
         self.held(library.link.worker())
 
     def held(self, worker: Worker) -> int:
@@ -164,7 +164,7 @@ class IsolatedKernel(Kernel):
                     "kernel": number,
                     "written": written,
                 }
-                self._library.link.call(f"preparing kernel {self._info.name!r}", request, worker=worker)
+                self._library.link.call(f"preparing {self._info.title}", request, worker=worker)
                 self._held = Held(worker, number)
                 weakref.finalize(self, self._library.link.gone.append, (worker, "kernel", number)).atexit = False
             return self._held.number

@@ -26,7 +26,7 @@ from tile_hal.host import ALIGNMENT
 from tile_hal.interfaces import Buffer, Device, Event, Kernel, Library, Result
 from tile_hal.isolation.description import described
 from tile_hal.isolation.documents import from_document
-from tile_hal.isolation.reports import report
+from tile_hal.isolation.problems import report
 from tile_hal.isolation.shared import PAGE
 from tile_hal.isolation.wire import Blob, Channel, Ended, Message
 

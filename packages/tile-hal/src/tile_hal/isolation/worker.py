@@ -19,7 +19,7 @@ from tile_hal.errors import Code, device_error
 from tile_hal.host_queue import HostEvent
 from tile_hal.interfaces import Result
 from tile_hal.isolation import process
-from tile_hal.isolation.reports import reported
+from tile_hal.isolation.problems import reported
 from tile_hal.isolation.wire import Blob, Channel, Ended, Message
 
 START = 60.0

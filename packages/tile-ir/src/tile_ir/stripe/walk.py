@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import assert_never
 
+from tile_ir.diagnostics import Span
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
     Block,
@@ -35,6 +36,14 @@ def blocks_in(block: Block) -> Iterator[Block]:
         block = stack.pop()
         yield block
         stack += [s for s in reversed(block.body) if isinstance(s, Block)]
+
+
+def spans_in(block: Block) -> Iterator[Span]:
+    """Where the block and everything in it comes from, as far as that is known."""
+    for inner in blocks_in(block):
+        for origin in (inner.origin, *(s.origin for s in inner.body)):
+            if origin is not None:
+                yield origin
 
 
 # --- scalars -------------------------------------------------------------------------------------

@@ -138,6 +138,8 @@ class KernelReport:
     schedule: ScheduleReport
     roofline: Roofline | None
     """None when the kernel does no arithmetic or moves nothing."""
+    labels: tuple[str, ...] = ()
+    """What users call the applications of functions that its launches compute."""
     seldom: str = ""
     """When it runs, where that is not in every run."""
     parts: tuple[tuple[str, PlanReport], ...] = ()

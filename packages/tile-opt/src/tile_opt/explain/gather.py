@@ -144,6 +144,7 @@ def _kernel(
         plan=plan,
         schedule=schedule_of(kernel.stripe),
         roofline=_roofline(kernel, settings),
+        labels=kernel.labels,
     )
 
 

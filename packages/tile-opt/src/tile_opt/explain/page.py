@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from tile_ir.kernels import Kernel
+from tile_ir.kernels import Kernel, listed
 from tile_ir.semtree.printer import print_function
 from tile_ir.stripe.printer import print_block
 
@@ -26,7 +26,7 @@ from tile_opt.explain.sections import (
     time_bars,
 )
 from tile_opt.explain.style import SCRIPT, STYLE
-from tile_opt.explain.text import roofline_lines
+from tile_opt.explain.text import MOST_LABELS, roofline_lines
 
 MOST_TEXT = 300_000
 """Characters of one kernel's Stripe or semtree; what is longer is cut, with a hint."""
@@ -62,6 +62,8 @@ def _kernel(place: int, kernel: Kernel, report: KernelReport) -> str:
     parts = [f"<h2>{escape(report.name)}</h2>"]
     if statements:
         parts.append(f"<pre>{statements}</pre>")
+    if report.labels:
+        parts.append(f"<p>Part of: {printable(listed(report.labels, MOST_LABELS))}</p>")
     parts += [f"<p><em>{escape(line)}</em></p>" for line in roofline_lines(report)]
     parts += ["<h3>Plan</h3>", plan_html(report), "<h3>Loop nest</h3>", legend(kernel.stripe), nest(kernel.stripe)]
     if tables:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from tile_ir.kernels import listed
+
 from tile_opt.explain.data import FlattenTable, KernelReport, PlanReport, ProgramReport
 from tile_opt.explain.text import (
     candidate_text,
@@ -66,9 +68,9 @@ def _overview_row(place: int, kernel: KernelReport) -> str:
         "–" if kernel.plan.prediction is None else duration(kernel.plan.prediction.seconds),
         "–" if kernel.plan.measured is None else duration(kernel.plan.measured),
     ]  # fmt: skip
-    name = (
-        f'<td class="t"><a href="#k{place}">{escape(kernel.name)}</a></td><td class="t">{escape(kernel.plan.kind)}</td>'
-    )
+    part = f"<br/><small>{printable(listed(kernel.labels, 2))}</small>" if kernel.labels else ""
+    name = f'<td class="t"><a href="#k{place}">{escape(kernel.name)}</a>{part}</td>'
+    name += f'<td class="t">{escape(kernel.plan.kind)}</td>'
     return f'<tr data-k="{place}">{name}{"".join(f"<td>{escape(c)}</td>" for c in cells)}</tr>'
 
 

@@ -6,7 +6,7 @@ from math import prod
 
 from tile_ir.diagnostics import Span
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Reduce, Scope, Sync
-from tile_ir.stripe.walk import blocks_in
+from tile_ir.stripe.walk import blocks_in, spans_in
 
 from tile_opt.explain.data import LoopReport, ScheduleReport
 
@@ -55,8 +55,7 @@ def _grid(indexes: list[Index]) -> tuple[LoopReport, ...]:
 def origins(kernel: Block) -> tuple[Span, ...]:
     """Where in the sources the kernel's statements come from, each place once."""
     found: dict[tuple[str, int], Span] = {}
-    for block in blocks_in(kernel):
-        for origin in (block.origin, *(s.origin for s in block.body)):
-            if origin is not None:
-                found.setdefault((origin.source.name, origin.line), origin)
+    for origin in spans_in(kernel):
+        if origin.is_place:
+            found.setdefault((origin.source.name, origin.line), origin)
     return tuple(found[key] for key in sorted(found))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tile_ir.kernels import listed
+
 from tile_opt.explain.data import (
     ChoiceReport,
     FlattenTable,
@@ -17,6 +19,8 @@ from tile_opt.explain.data import (
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 MOST_CHOICES = 100
+MOST_LABELS = 12
+"""Names of applications printed for one kernel."""
 SHOWN = 2000
 """Candidates printed at most."""
 
@@ -41,6 +45,7 @@ def kernel_text(kernel: KernelReport) -> str:
     often = f", launched {kernel.launches} times" if kernel.launches != 1 else ""
     lines = [f"Kernel {kernel.name}: {groups} groups, {kernel.operations} operations, {kernel.bytes} bytes{often}"]
     lines += [f"  // {line}" for line in kernel.statements]
+    lines += [f"  Part of: {listed(kernel.labels, MOST_LABELS)}"] if kernel.labels else []
     lines += [f"  Runs {kernel.seldom}"] if kernel.seldom else []
     for table in kernel.tables:
         lines += ["", f"  Stage {table.stage}", *(f"  {row}" for row in table_lines(table))]

@@ -10,6 +10,7 @@ from math import prod
 
 from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
 from tile_ir.stripe.nodes import Block, Direction, Program, Refinement
+from tile_ir.stripe.walk import spans_in
 from tile_ir.target import Target
 
 from tile_opt.lowering.body import LoweringError
@@ -34,8 +35,10 @@ def lower_whole(program: Program, target: Target) -> KernelList:
     kernel = Kernel(
         program.entry.comment or "program", main, None, (1, 1, 1), flops(main), sum(b.bytes for b in buffers)
     )
-    steps = (Step(StepKind.KERNEL, 0, tuple(numbers[r.source] for r in ordered)),) if main.body else ()
-    return KernelList((kernel,), buffers, steps, target, program.constants)
+    computed = {span.op: span for span in spans_in(main) if span.op >= 0}
+    step = Step(StepKind.KERNEL, 0, tuple(numbers[r.source] for r in ordered), ops=tuple(sorted(computed)))
+    steps = (step,) if main.body else ()
+    return KernelList((kernel,), buffers, steps, target, program.constants).described(computed)
 
 
 def _kind(name: str, program: Program) -> BufferKind:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tile_ir.deadline import check
+from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.emit.names import NameAllocator
 from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.hashing import structural_hash
+from tile_ir.stripe.walk import spans_in
 from tile_ir.target import Target
 
 from tile_opt.lowering.arena import Lifetime, Touch, dependencies, overlapping, place
@@ -35,6 +38,7 @@ def lower(program: stripe.Program, target: Target) -> KernelList:
     for number, statement in enumerate(run.main.body):
         if not isinstance(statement, stripe.Block):
             raise LoweringError(f"statement {number} of main is a {type(statement).__name__}, not a kernel block")
+        check("lowering", statement.name)
         run.statement(statement)
     return run.finish()
 
@@ -59,6 +63,8 @@ class _Launch:
     """The first `written` buffers are written."""
     read: frozenset[int] = frozenset()
     """Positions of written buffers whose old contents matter, and of all inputs."""
+    ops: tuple[int, ...] = ()
+    """See `Step`."""
 
 
 @dataclass(slots=True)
@@ -76,6 +82,8 @@ class _Lowering:
     launches: list[_Launch] = field(default_factory=list[_Launch])
     known: dict[object, tuple[int, LoweredKernel]] = field(default_factory=dict[object, tuple[int, LoweredKernel]])
     names: NameAllocator = field(default_factory=NameAllocator)
+    origins: dict[int, Span] = field(default_factory=dict[int, Span])
+    """Where the operations of the program come from, by number."""
     directions: dict[str, bool] = field(default_factory=dict[str, bool])
     """Whether the last kernel on a buffer began at its end."""
 
@@ -125,7 +133,7 @@ class _Lowering:
         accesses = [p.access.value for p in lowered.function.params]
         written = sum("write" in a for a in accesses)
         read = frozenset(i for i, a in enumerate(accesses) if "read" in a)
-        self.launches.append(_Launch(StepKind.KERNEL, number, buffers, written, read))
+        self.launches.append(_Launch(StepKind.KERNEL, number, buffers, written, read, self._ops(kernel)))
 
     def _moved(self, kernel: stripe.Block) -> bool:
         """True when the kernel became a fill or copy step."""
@@ -137,8 +145,15 @@ class _Lowering:
         if any(v[1].const or v[2].extent != self.storage[v[0]].type.extent for v in whole):
             return False
         kind = StepKind.COPY if move.source is not None else StepKind.FILL
-        self.launches.append(_Launch(kind, -1, tuple(v[0] for v in whole), 1, frozenset({1} if len(whole) > 1 else ())))
+        read = frozenset({1} if len(whole) > 1 else ())
+        self.launches.append(_Launch(kind, -1, tuple(v[0] for v in whole), 1, read, self._ops(kernel)))
         return True
+
+    def _ops(self, kernel: stripe.Block) -> tuple[int, ...]:
+        """The operations that a kernel computes, and where they come from."""
+        found = {span.op: span for span in spans_in(kernel) if span.op >= 0}
+        self.origins |= found
+        return tuple(sorted(found))
 
     def _sources(self, kernel: stripe.Block) -> tuple[list[Slot], dict[str, Source]]:
         slots: list[Slot] = []
@@ -214,10 +229,12 @@ class _Lowering:
                 waits,
                 n in once,
                 n in bound,
+                launch.ops,
             )
             for n, (launch, waits) in enumerate(zip(self.launches, deps, strict=True))
         )
-        return KernelList(tuple(self.kernels), infos, steps, self.target, self.program.constants, arenas)
+        listed = KernelList(tuple(self.kernels), infos, steps, self.target, self.program.constants, arenas)
+        return listed.described(self.origins)
 
     def _once(self, touches: Sequence[Touch]) -> tuple[frozenset[int], frozenset[int]]:
         """The launches that depend on constants alone, and on bound inputs too; their results are in memory of their own."""

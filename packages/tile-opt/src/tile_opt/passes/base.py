@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, cast
 
+from tile_ir.deadline import check
 from tile_ir.stripe.nodes import Block, Program, Statement
 from tile_ir.target import Target
 
@@ -50,6 +51,7 @@ class KernelPass(Pass):
                 result.append(kernel)
                 continue
             if id(kernel) not in done:
+                check(self.name, kernel.name)
                 done[id(kernel)] = self._rewritten(kernel, target)
             result.append(done[id(kernel)])
         if all(a is b for a, b in zip(kernels, result, strict=True)):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from tile_ir.deadline import check
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.names import claim
 from tile_ir.stripe.hashing import structural_hash
@@ -121,13 +122,17 @@ class SchedulingPass(Pass):
 
         The first candidate, or the one of the first `worth` that the cost model takes for the fastest.
         """
-        candidates = ((plan, self.build(view, plan, target)) for plan in self.candidates(view, target))
+        candidates = ((plan, self._timely(view, plan, target)) for plan in self.candidates(view, target))
         first = next(candidates, None)
         count = self.worth(view, target)
         if first is None or count < 2 or not first[1].alone:
             return first
         others = (pair for pair in islice(candidates, count - 1) if pair[1].alone)
         return choose(target, first, others, lambda pair: pair[1].kernel)
+
+    def _timely(self, view: KernelView, plan: Plan, target: Target) -> Built:
+        check("a plan of", view.name)
+        return self.build(view, plan, target)
 
     def worth(self, view: KernelView, target: Target) -> int:
         """How many candidates to build and estimate before one is taken; 1 trusts their order."""

@@ -12,7 +12,9 @@ from tile_ir.stripe.walk import blocks_in
 
 from tile_opt.kernel.view import KernelView
 
+K = TypeVar("K")
 T = TypeVar("T")
+Place = tuple[Span | None, int]
 
 
 def again(built: Block, old: KernelView, new: KernelView) -> Block | None:
@@ -23,7 +25,7 @@ def again(built: Block, old: KernelView, new: KernelView) -> Block | None:
     buffers = _table((r.into for r in _refs(old)), (r.into for r in _refs(new)))
     sources = _table((r.source for r in _refs(old)), (r.source for r in _refs(new)))
     words = _table(_words(old), _words(new))
-    places = _table(_places(old), _places(new))
+    places = _table(map(_place, _places(old)), _places(new))
     if buffers is None or sources is None or words is None or places is None or _loops(old) != _loops(new):
         return None
     own = {r.into for block in blocks_in(built) for r in block.refs} - buffers.keys()
@@ -58,9 +60,14 @@ def _places(view: KernelView) -> Iterator[Span | None]:
         yield from (s.origin for s in stage.body)
 
 
-def _table(old: Iterable[T], new: Iterable[T]) -> Mapping[T, T] | None:
+def _place(origin: Span | None) -> Place:
+    """Spans of one text are equal, whatever application of it they belong to."""
+    return origin, -1 if origin is None else origin.op
+
+
+def _table(old: Iterable[K], new: Iterable[T]) -> Mapping[K, T] | None:
     """What stands for what; None where one would have to become two."""
-    table: dict[T, T] = {}
+    table: dict[K, T] = {}
     if any(table.setdefault(a, b) != b for a, b in zip(old, new, strict=True)):
         return None
     return table
@@ -70,7 +77,10 @@ def _table(old: Iterable[T], new: Iterable[T]) -> Mapping[T, T] | None:
 class _Renaming:
     buffers: Mapping[str, str]
     words: Mapping[str, str]
-    places: Mapping[Span | None, Span | None]
+    places: Mapping[Place, Span | None]
+
+    def place(self, origin: Span | None) -> Span | None:
+        return self.places.get(_place(origin), origin)
 
     def buffer(self, name: str) -> str:
         return self.buffers.get(name, name)
@@ -80,13 +90,13 @@ class _Renaming:
             block,
             name=self.words.get(block.name, block.name),
             comment=self.words.get(block.comment, block.comment),
-            origin=self.places.get(block.origin, block.origin),
+            origin=self.place(block.origin),
             refs=tuple(replace(r, into=self.buffer(r.into), source=self.buffer(r.source)) for r in block.refs),
             body=tuple(map(self.statement, block.body)),
         )
 
     def statement(self, statement: Statement) -> Statement:
-        origin = self.places.get(statement.origin, statement.origin)
+        origin = self.place(statement.origin)
         match statement:
             case Block():
                 return self.block(statement)
@@ -100,4 +110,4 @@ class _Renaming:
                 outs, ins = tuple(map(self.buffer, outs)), tuple(map(self.buffer, ins))
                 return replace(statement, outs=outs, ins=ins, origin=origin)
             case _:
-                return statement if origin == statement.origin else replace(statement, origin=origin)
+                return statement if origin is statement.origin else replace(statement, origin=origin)

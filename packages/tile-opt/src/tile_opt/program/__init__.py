@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tile_ir.deadline import check
 from tile_ir.program.nodes import Program
 from tile_ir.target import HardwareSettings
 
@@ -26,5 +27,6 @@ def rewrites_for(settings: HardwareSettings) -> tuple[Rewrite, ...]:
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:
     """`program` after each rewrite in turn: the same inputs, outputs and results."""
     for each in rewrites:
+        check("rewriting", program.name)
         program = each.apply(program)
     return program

@@ -60,7 +60,7 @@ def copy(context: Context, target: str, value: str) -> None:
 
 
 def _text(op: Elementwise) -> str:
-    if op.origin is not None:
+    if op.origin is not None and op.origin.is_place:
         text = op.origin.text
         return text if text.endswith(";") else f"{op.name} = {text}"
     args = ", ".join(str(a.value) if isinstance(a, Literal) else a for a in op.args)

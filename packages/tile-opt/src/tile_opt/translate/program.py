@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tile_ir.deadline import check
 from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import (
     ConstantTensor,
     Contraction,
@@ -51,6 +53,7 @@ def to_stripe(program: TileProgram) -> Program:
     context = Context.of(program)
     problems: list[Diagnostic] = []
     for op in program.ops:
+        check("translating", defined_by(op)[0], op.origin)
         try:
             _TRANSLATE[type(op)](context, op)
         except TileTypeError as error:

@@ -11,6 +11,7 @@ import typer
 from tile_runtime.cli.common import (
     Device,
     File,
+    Isolate,
     Json,
     Plan,
     Reduced,
@@ -33,6 +34,7 @@ def bench(
     seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="How long to measure.")] = 1.0,
     plan: Plan = None,
     reduced: Reduced = False,
+    isolate: Isolate = False,
     json: Json = False,
 ) -> None:
     """Time a function on random inputs that stay on the device: median of many calls, FLOP/s and bytes per second."""
@@ -40,7 +42,7 @@ def bench(
 
     function = read_function(file)
     start = time.perf_counter()
-    low = lowered(function, shape, device, reduced, plan)
+    low = lowered(function, shape, device, reduced, plan, isolate=isolate)
     executable = low.executable
     compiled = time.perf_counter() - start
     tensors = [asarray(array, low.device) for array in random_inputs(low.program)]

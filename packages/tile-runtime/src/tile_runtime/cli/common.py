@@ -15,6 +15,7 @@ from tile_runtime.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program, TensorType
+    from tile_opt.plan.text import Plans
 
     from tile_runtime.evaluator import Evaluator
     from tile_runtime.function import BaseFunction, Function
@@ -28,6 +29,15 @@ Shapes = Annotated[list[str], typer.Option("--shape", "-s", metavar="NAME=DTYPE[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Reduced = Annotated[
     bool, typer.Option("--reduced-precision", help="Allow matrix instructions: TF32, bfloat16 products.")
+]
+Fallback = Annotated[
+    str | None,
+    typer.Option(
+        "--fallback", metavar="DEVICE", help="Device that runs the steps which the other one lacks something for."
+    ),
+]
+Isolate = Annotated[
+    bool, typer.Option("--isolate", help="Run the device's driver in a worker process: a crash is an error message.")
 ]
 Plan = Annotated[
     Path | None,
@@ -96,23 +106,35 @@ def lowered(
     device: str | None,
     reduced: bool = False,
     plan: Path | None = None,
+    fallback: str | None = None,
+    isolate: bool = False,
 ) -> Lowered:
-    """The stages of compiling `function` for inputs of these shapes, with reduced precision where that is allowed."""
+    """The stages of compiling `function` for inputs of these shapes, by `evaluator` with these options."""
     symbols = placeholders(function, shapes)
-    return evaluator(device, reduced, plan).lower(function, **symbols)
+    return evaluator(device, reduced, plan, fallback, isolate).lower(function, **symbols)
 
 
-def evaluator(device: str | None, reduced: bool = False, plan: Path | None = None) -> Evaluator:
-    """An evaluator that uses the plans of a file, or of standard input."""
-    from tile_ir.diagnostics import Source
-
+def evaluator(
+    device: str | None,
+    reduced: bool = False,
+    plan: Path | None = None,
+    fallback: str | None = None,
+    isolate: bool = False,
+) -> Evaluator:
+    """An evaluator with these options; the plans are those of a file, or of standard input."""
     from tile_runtime.evaluator import Evaluator
 
-    if plan is None or str(plan) != "-":
-        return Evaluator(device, reduced_precision=reduced, plans=plan)
+    return Evaluator(device, reduced_precision=reduced, plans=_plans(plan), fallback=fallback, isolate=isolate)
+
+
+def _plans(file: Path | None) -> Path | Plans | None:
+    from tile_ir.diagnostics import Source
+
+    if file is None or str(file) != "-":
+        return file
     from tile_opt.plan.text import parse_plans
 
-    return Evaluator(device, reduced_precision=reduced, plans=parse_plans(Source(_standard_input(), "<stdin>")))
+    return parse_plans(Source(_standard_input(), "<stdin>"))
 
 
 def random_inputs(program: Program) -> list[Any]:

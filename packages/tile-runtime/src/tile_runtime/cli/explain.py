@@ -9,6 +9,7 @@ import typer
 
 from tile_runtime.cli.common import (
     Device,
+    Fallback,
     File,
     Json,
     Plan,
@@ -37,10 +38,11 @@ def explain(
     ] = False,
     plan: Plan = None,
     reduced: Reduced = False,
+    fallback: Fallback = None,
     json: Json = False,
 ) -> None:
     """Say what each kernel does, how it was planned, what it costs, and where compile time went."""
-    low = lowered(read_function(file), shape, device, reduced, plan)
+    low = lowered(read_function(file), shape, device, reduced, plan, fallback)
     if measure and not low.device.capabilities.executes:
         raise CommandError(f"device {low.device.id} runs nothing, so nothing can be measured")
     if html is not None:

@@ -9,7 +9,19 @@ from zipfile import BadZipFile
 import numpy as np
 import typer
 
-from tile_runtime.cli.common import Device, File, Json, Plan, Reduced, evaluator, print_json, print_table, read_function
+from tile_runtime.cli.common import (
+    Device,
+    Fallback,
+    File,
+    Isolate,
+    Json,
+    Plan,
+    Reduced,
+    evaluator,
+    print_json,
+    print_table,
+    read_function,
+)
 from tile_runtime.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -27,13 +39,15 @@ def run(
     device: Device = None,
     plan: Plan = None,
     reduced: Reduced = False,
+    fallback: Fallback = None,
+    isolate: Isolate = False,
     json: Json = False,
 ) -> None:
     """Run a function on arrays from files; outputs are saved where --output says, and summarised."""
     function = read_function(file)
     files = _pairs(function, "output", function.outputs, outputs)
     values = {n: _load(n, text) for n, text in _pairs(function, "input", function.inputs, inputs).items()}
-    found = evaluator(device, reduced, plan)(function, **values)
+    found = evaluator(device, reduced, plan, fallback, isolate)(function, **values)
     arrays = (found,) if len(function.outputs) == 1 else found
     results: dict[str, Any] = dict(zip(function.outputs, arrays, strict=True))
     for name, path in files.items():

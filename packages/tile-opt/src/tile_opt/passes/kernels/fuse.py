@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from tile_ir.deadline import check
 from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Scope, Statement, TensorType
 from tile_ir.target import Target
@@ -71,6 +72,7 @@ class Fuse(ChoosingPass):
     def choose(self, program: Program, target: Target) -> Choices:
         group = _Groups(program, self, target.machine)
         for number, kernel in enumerate(main_of(program).body):
+            check(self.name, f"kernel {number}")
             group.add(number, kernel)
         return Choices(group.finish(), tuple(group.choices.values()))
 

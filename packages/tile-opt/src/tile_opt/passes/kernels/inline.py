@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tile_ir.deadline import check
 from tile_ir.machine import Machine
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
@@ -48,6 +49,7 @@ class Inline(ChoosingPass):
         temps, fixed = temporaries(program), fixed_kernels(program)
         choices: list[Choice] = []
         for k, view in enumerate(work.views):
+            check(self.name, view.name if view else "a kernel")
             producer = _producer(view, temps) if view else None
             if view is None or producer is None or self._is_long(view.stages[0]):
                 continue

@@ -1,4 +1,4 @@
-"""``python -m tile_hal.trial STAGE NAME MODULE``: one plugin, in a process that it may take with it.
+"""``python -m tile_hal.plugin_process STAGE NAME MODULE``: one plugin, in a process that it may take with it.
 
 It writes one JSON document to what was standard output, while the plugin writes to a file.
 """

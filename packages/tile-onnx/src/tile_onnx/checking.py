@@ -1,0 +1,147 @@
+"""What must hold of a model before it is walked: names, functions, attributes, shapes; all findings at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, checker
+from tile_ir.diagnostics import Diagnostic
+
+from tile_onnx.graph import label, of_function, of_graph, subgraphs
+from tile_onnx.tensors import Malformed, dense, tensor_array
+
+Functions = Mapping[tuple[str, str], FunctionProto]
+
+
+def check(proto: ModelProto, opsets: Mapping[str, int], functions: Functions) -> list[Diagnostic]:
+    """What is wrong with a model whose tensors of the outermost graph were read."""
+    found = [*_versions(proto, opsets), *_inputs(proto.graph), *_recursion(functions)]
+    if not proto.graph.output:
+        found.append(_wrong("the graph has no outputs"))
+    found += _graph(proto.graph, frozenset(), opsets, functions)
+    for function in functions.values():
+        found += _function(function, functions)
+    return found
+
+
+def _wrong(message: str, hint: str | None = None) -> Diagnostic:
+    return Diagnostic("TILE-E901", message, hint=hint)
+
+
+def _versions(proto: ModelProto, opsets: Mapping[str, int]) -> Iterator[Diagnostic]:
+    newest = onnx.defs.onnx_opset_version()
+    if not opsets:
+        yield _wrong("the model does not say which operator sets it is written in (opset_import is empty)")
+    elif not 1 <= opsets.get("", 1) <= newest:
+        hint = "a newer onnx may know it; onnx.version_converter writes models in an older opset"
+        yield _wrong(
+            f"the model is written in opset {opsets['']} of ai.onnx; the onnx installed knows 1 to {newest}", hint
+        )
+
+
+def _inputs(graph: GraphProto) -> Iterator[Diagnostic]:
+    names: set[str] = set()
+    for info in graph.input:
+        if not info.name or info.name in names:
+            yield _wrong(
+                f"the graph has two inputs {info.name!r}" if info.name else "an input of the graph has no name"
+            )
+        names.add(info.name)
+
+
+def _recursion(functions: Functions) -> Iterator[Diagnostic]:
+    """Functions that call themselves would never end."""
+    calls = {k: {(n.domain, n.op_type) for n in _all_nodes(f.node)} & functions.keys() for k, f in functions.items()}
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as problem:
+        yield _wrong(f"function {problem.args[1][0][1]!r} of the model calls itself")
+
+
+def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from _all_nodes(graph.node)
+
+
+def _function(function: FunctionProto, functions: Functions) -> Iterator[Diagnostic]:
+    opsets = {"" if i.domain == "ai.onnx" else i.domain: i.version for i in function.opset_import}
+    try:
+        ordered = of_function(function).nodes
+    except Malformed as problem:
+        yield from problem.diagnostics
+        return
+    where = f"function {function.name!r}"
+    yield from _names(ordered, set(function.input), frozenset(), function.output, where)
+    for node in ordered:
+        yield from _node(node, frozenset(function.input).union(*(n.output for n in ordered)), opsets, functions)
+
+
+def _graph(
+    graph: GraphProto, outer: frozenset[str], opsets: Mapping[str, int], functions: Functions
+) -> Iterator[Diagnostic]:
+    given = {
+        *(i.name for i in graph.input),
+        *(t.name for t in graph.initializer),
+        *(t.values.name for t in graph.sparse_initializer),
+    }
+    try:
+        nodes = of_graph(graph).nodes if outer else graph.node
+    except Malformed as problem:
+        yield from problem.diagnostics
+        return
+    yield from _names(nodes, given, outer, [o.name for o in graph.output], f"graph {graph.name!r}")
+    visible = outer.union(given, *(n.output for n in nodes))
+    for node in nodes:
+        yield from _node(node, visible, opsets, functions)
+
+
+def _names(
+    nodes: Iterable[NodeProto], given: set[str], outer: frozenset[str], outputs: Iterable[str], where: str
+) -> Iterator[Diagnostic]:
+    made = given.union(*(n.output for n in nodes))
+    for node in nodes:
+        for name in filter(None, node.input):
+            if name not in made and name not in outer:
+                yield _wrong(f"node {label(node)} of {where} uses {name!r}, which nothing makes")
+    for name in outputs:
+        if name not in made and name not in outer:
+            yield _wrong(f"output {name!r} of {where} is made by nothing")
+
+
+def _node(
+    node: NodeProto, visible: frozenset[str], opsets: Mapping[str, int], functions: Functions
+) -> Iterator[Diagnostic]:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    for attribute in node.attribute:
+        yield from _attribute(node, attribute)
+    for graph in subgraphs(node):
+        yield from _graph(graph, visible | {""}, opsets, functions)
+    if (domain, node.op_type) not in functions and not any(True for _ in subgraphs(node)):
+        yield from _schema(node, domain, opsets)
+
+
+def _attribute(node: NodeProto, attribute: AttributeProto) -> Iterator[Diagnostic]:
+    try:
+        for tensor in (attribute.t, *attribute.tensors) if attribute.type in (4, 9) else ():
+            tensor_array(tensor)
+        if attribute.type == AttributeProto.SPARSE_TENSOR:
+            dense(attribute.sparse_tensor)
+    except Malformed as problem:
+        yield _wrong(f"attribute {attribute.name!r} of node {label(node)}: {problem.diagnostics[0].message}")
+
+
+def _schema(node: NodeProto, domain: str, opsets: Mapping[str, int]) -> Iterator[Diagnostic]:
+    """Whether a node has the inputs, outputs and attributes that its operator says."""
+    if not onnx.defs.has(node.op_type, domain):
+        return
+    context = checker.C.CheckerContext()
+    context.ir_version = onnx.IR_VERSION
+    context.opset_imports = {"": onnx.defs.onnx_opset_version(), **opsets}
+    try:
+        checker.check_node(node, context)
+    except checker.ValidationError as problem:
+        yield _wrong(f"node {label(node)}: {' '.join(str(problem).split('==>')[0].split())}")
