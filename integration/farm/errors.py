@@ -33,12 +33,16 @@ from tile_ir.program.nodes import (
     Reshape,
     ScalarStatement,
     Scatter,
+    Subscript,
+    lookups,
 )
 from tile_lang.domain import evaluate_form, tuples
 
 MANTISSA = {DType.FLOAT16: 11, DType.BFLOAT16: 8, DType.FLOAT32: 24, DType.FLOAT64: 53}
 GREATEST = {DType.FLOAT16: 65504.0, DType.BFLOAT16: 3.38e38, DType.FLOAT32: 3.4e38, DType.FLOAT64: 1.79e308}
 OPEN = math.inf
+FALLING = 4096
+"""Values that may fall on one cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,15 +339,18 @@ def _constant(op: ConstantTensor, known: Ranges) -> None:
 
 
 def _gather(op: Gather, known: Ranges) -> None:
-    found = known[op.data].joined(ZERO)
-    known[op.name] = replace(found, error=OPEN) if known[op.indices].error else found
+    known[op.name] = _chosen(known[op.data].joined(ZERO), op.subscripts, known)
 
 
 def _scatter(op: Scatter, known: Ranges) -> None:
-    acc = op.type.dtype.accumulator
-    most = max(op.type.size, 1) if not op.type.shape else 4096
-    found = _sum(known[op.updates], 1, most, acc).joined(ZERO)
-    known[op.name] = _settled(replace(found, error=OPEN) if known[op.indices].error else found, op.type.dtype)
+    found = _AGGREGATED[op.agg](known[op.updates], 1, FALLING, op.acc).joined(ZERO)
+    found = found if op.default is None else found.joined(known[op.default])
+    known[op.name] = _settled(_chosen(found, op.subscripts, known), op.type.dtype)
+
+
+def _chosen(found: Range, subscripts: tuple[Subscript, ...], known: Ranges) -> Range:
+    """What is found at data: anything, where the data may differ."""
+    return replace(found, error=OPEN) if any(known[name].error for name in lookups(subscripts)) else found
 
 
 def _prng(op: Prng, known: Ranges) -> None:

@@ -315,27 +315,55 @@ def reshape(draft: Draft) -> None:
     draft.define(f"{{0}} = reshape({a}, {', '.join(map(str, new))});", draft.dtype, new)
 
 
+INDICES = (DType.INT32, DType.INT64, DType.UINT8)
+
+
 def gather(draft: Draft) -> None:
-    """Rows by an index tensor, some of it out of range."""
+    """Lines by an index tensor, some of it out of range."""
     random = draft.random
-    a = draft.any(random.choice((1, 2)))
-    indices = draft.input(
-        draft.shape(random.choice((0, 1, 1, 2))), random.choice((DType.INT32, DType.INT64, DType.UINT8))
-    )
-    shape = (*draft.values[indices].shape, *draft.values[a].shape[1:])
+    a = draft.any(random.choice((1, 2, 3)))
+    data = draft.values[a].shape
+    axis = random.randrange(len(data))
+    indices = draft.input(draft.shape(random.choice((0, 1, 1, 2))), random.choice(INDICES))
+    shape = (*data[:axis], *draft.values[indices].shape, *data[axis + 1 :])
     if product(shape) <= MOST:
-        draft.define(f"{{0}} = gather({a}, {indices});", draft.dtype, shape)
+        draft.define(f"{{0}} = gather({a}, {indices}, {axis});", draft.dtype, shape)
+
+
+def elements(draft: Draft) -> None:
+    """Each element by its own index, copied or summed along an axis."""
+    random = draft.random
+    a = draft.any(random.choice((1, 2, 3)))
+    data = draft.values[a].shape
+    axis = random.randrange(len(data))
+    names = INDEXES[: len(data)]
+    shape = (*data[:axis], random.choice((1, 2, 5)), *data[axis + 1 :])
+    indices = draft.input(shape, random.choice(INDICES))
+    subscripts = [*names]
+    subscripts[axis] = f"{indices}[{', '.join(names)}]"
+    kept = [k for k in range(len(shape)) if k != axis] if random.random() < 0.4 else [*range(len(shape))]
+    sizes = tuple(shape[k] for k in kept)
+    agg = "=" if len(kept) == len(shape) else random.choice("+><")
+    text = f"{', '.join(names[k] for k in kept)} : {', '.join(map(str, sizes))}" if kept else ""
+    draft.define(f"{{0}}[{text}] = {agg}({a}[{', '.join(subscripts)}]);", draft.dtype, sizes)
 
 
 def scatter(draft: Draft) -> None:
-    """Rows added where an index tensor says, some of them to the same place."""
-    a = draft.any(draft.random.choice((1, 2)))
+    """Lines that fall where an index tensor says, some of them on the same place."""
+    random = draft.random
+    a = draft.any(random.choice((1, 2)))
     shape = draft.values[a].shape
-    indices = draft.input(shape[:1], draft.random.choice((DType.INT32, DType.INT64)))
-    like = draft.any(draft.random.choice((1, 2)))
-    sizes = (draft.values[like].shape[0], *shape[1:])
-    if product(sizes) <= MOST:
-        draft.define(f"{{0}} = scatter({a}, {indices}, {like});", draft.dtype, sizes)
+    axis, size = random.randrange(len(shape)), random.choice((1, 3, 8))
+    names = INDEXES[: len(shape)]
+    own = random.random() < 0.3
+    indices = draft.input(shape if own else shape[axis : axis + 1], random.choice(INDICES))
+    subscripts = [*names]
+    subscripts[axis] = f"{indices}[{', '.join(names) if own else names[axis]}]"
+    sizes = (*shape[:axis], size, *shape[axis + 1 :])
+    default = f" default {draft.beside(sizes)}" if random.random() < 0.4 else ""
+    target = f"{', '.join(subscripts)} : {', '.join(map(str, sizes))}"
+    text = f"{random.choice('++*><==')}({a}[{', '.join(names)}]){default};"
+    draft.define(f"{{0}}[{target}] = {text}", draft.dtype, sizes)
 
 
 def coordinates(draft: Draft) -> None:
@@ -356,7 +384,7 @@ def random_numbers(draft: Draft) -> None:
 
 
 KINDS: Mapping[Callable[[Draft], None], int] = {
-    elementwise: 80, contraction: 80, matmul: 25, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, gather: 10,
-    scatter: 8, coordinates: 6, conditional: 8, random_numbers: 1,
+    elementwise: 80, contraction: 80, matmul: 25, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, gather: 8,
+    elements: 6, scatter: 10, coordinates: 6, conditional: 8, random_numbers: 1,
 }  # fmt: skip
 """What may be drawn, and how often."""

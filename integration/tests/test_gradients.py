@@ -63,6 +63,20 @@ OTHERS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "reshape": ("function (A, B) -> (O) { O = reshape(A, 2, 6) * B; }", {"A": (3, 4), "B": (6,)}),
     "gather": ("function (A, B) -> (O) { G = gather(A, as_int(B, 32)); O = G * G; }", {"A": (4, 3), "B": (5,)}),
     "scatter": ("function (A, B, C) -> (O) { S = scatter(A, as_int(B, 32), C); O = S * S; }", {"A": (5, 3), "B": (5,), "C": (4,)}),
+    "gather along an axis": ("function (A, B) -> (O) { G = gather(A, as_int(abs(B) * 2, 32), 1); O = G * G; }", {"A": (4, 3), "B": (5,)}),
+    "gather by two indices": (
+        "function (A[N, M, L], B[K]) -> (O) "
+        "{ I = as_int(abs(B) * 2, 32); O[k, l : K, L] = +(A[I[k], I[k], l] * A[I[k], 1, l]); }",
+        {"A": (4, 3, 2), "B": (5,)},
+    ),
+    **{
+        f"scatter by {agg}": (
+            "function (A[K, M], B[K], C[N, M]) -> (O) "
+            f"{{ I = as_int(abs(B) * 2, 32); S[I[k], m : N, M] = {agg}(A[k, m]) default C; O = S * S; }}",
+            {"A": (5, 3), "B": (5,), "C": (4, 3)},
+        )
+        for agg in "+*><="
+    },
     "softmax": ("function (A[N, M]) -> (O) { O = builtin_softmax(A, N, M); }", {"A": (4, 7)}),
     "strided": (
         "function (I[N, H, W, CI], K[KH, KW, CI, CO]) -> (O) "
@@ -138,6 +152,18 @@ def test_ties_zeros_and_nan(device: Any) -> None:
     a = np.array([[2, 0, 5], [0, 7, 0], [2, 4, 8]], np.float32)
     got = product(a, np.ones(3, np.float32), device=device)
     np.testing.assert_array_equal(got, [[0, 10, 0], [0, 0, 0], [32, 16, 8]])
+
+
+@pytest.mark.parametrize("agg", "+*><=")
+def test_second_derivatives_of_scatters(device: Any, agg: str) -> None:
+    text = f"{{ I = as_int(abs(B) * 2, 32); S[I[k], m : N, M] = {agg}(A[k, m]) default C; O = S * S * S; }}"
+    function = tile.Function(f"function (A[K, M], B[K], C[N, M]) -> (O) {text}")
+    inputs = random_inputs({"A": (5, 3), "B": (5,), "C": (4, 3)})
+    first = tile.vjp(function, ("A", "C"))
+    values = with_cotangents(first, with_cotangents(function, inputs))
+    second = tile.vjp(first, ("A", "C"))(device=device, **values)
+    for got, want in zip(second, on_evaluator(function, ("A", "C"), values, 2), strict=True):
+        close(got, want)
 
 
 def test_gradient_of_gradient(device: Any) -> None:

@@ -32,13 +32,18 @@ def _formulas(inner: st.SearchStrategy[ast.Poly]) -> st.SearchStrategy[ast.Poly]
 EXPRESSIONS = st.recursive(st.one_of(NAMES, INTS, FLOATS), _expressions, max_leaves=8)
 FORMULAS = st.recursive(st.one_of(NAMES, INTS, st.builds(ast.IndexName, LOWER)), _formulas, max_leaves=5)
 FORMULA_LISTS = st.lists(FORMULAS, max_size=3).map(tuple)
-REFS = st.builds(ast.Ref, NAMES, FORMULA_LISTS)
+REFS = st.recursive(
+    st.builds(ast.Ref, NAMES, FORMULA_LISTS),
+    lambda inner: st.builds(ast.Ref, NAMES, st.lists(FORMULAS | inner, max_size=3).map(tuple)),
+    max_leaves=3,
+)
+SUBSCRIPTS = st.lists(FORMULAS | REFS, max_size=3).map(tuple)
 ATTRIBUTES = st.lists(st.builds(ast.Attribute, LOWER, st.lists(WORDS, max_size=2).map(tuple)), max_size=2).map(tuple)
 
 
 @st.composite
 def targets(draw: st.DrawFn) -> ast.Target:
-    indexes = draw(FORMULA_LISTS)
+    indexes = draw(SUBSCRIPTS)
     sizes = st.lists(EXPRESSIONS, min_size=1, max_size=2).map(tuple) if indexes else st.just(())
     return ast.Target(draw(NAMES), indexes, draw(st.none() | sizes))
 

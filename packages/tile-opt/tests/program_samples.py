@@ -19,13 +19,16 @@ from tile_ir.program.nodes import (
     Gather,
     IndexOf,
     Literal,
+    Lookup,
     Op,
     Param,
     Program,
     Reshape,
     ScalarStatement,
     Scatter,
+    Subscript,
     TensorType,
+    coordinates,
 )
 from tile_lang.domain import undetermined
 
@@ -157,17 +160,31 @@ def _rows(d: _Draft) -> tuple[DType, tuple[int, ...], tuple[int, ...]]:
     return d.draw(st.sampled_from(DTYPES)), rows, tuple(d.draw(st.lists(st.integers(1, 3), max_size=1)))
 
 
+def _by_rows(d: _Draft, rows: tuple[int, ...], rest: tuple[int, ...]) -> tuple[Subscript, ...]:
+    """One dimension by data, between or beside those of `rest`, for cells of ``rows + rest`` in any order."""
+    cell = coordinates(len(rows) + len(rest))
+    data = Lookup(d.tensor(DType.INT32, rows), cell[: len(rows)])
+    return tuple(d.draw(st.permutations((data, *cell[len(rows) :]))))
+
+
+def _sizes(subscripts: tuple[Subscript, ...], shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    return tuple(size if isinstance(s, Lookup) else shape[int(s.names[0][1:])] for s in subscripts)
+
+
 def _gather(d: _Draft) -> None:
     dtype, rows, rest = _rows(d)
-    data = d.tensor(dtype, (d.draw(st.integers(0, 4)), *rest))
-    d.add(Gather(d.fresh(), TensorType(dtype, rows + rest), data, d.tensor(DType.INT32, rows)))
+    subscripts = _by_rows(d, rows, rest)
+    data = d.tensor(dtype, _sizes(subscripts, rows + rest, d.draw(st.integers(0, 4))))
+    d.add(Gather(d.fresh(), TensorType(dtype, rows + rest), data, subscripts))
 
 
 def _scatter(d: _Draft) -> None:
     dtype, rows, rest = _rows(d)
-    shape = (d.draw(st.integers(1, 4)), *rest)
-    updates, indices = d.tensor(dtype, rows + rest), d.tensor(DType.INT32, rows)
-    d.add(Scatter(d.fresh(), TensorType(dtype, shape), updates, indices))
+    subscripts = _by_rows(d, rows, rest)
+    shape = _sizes(subscripts, rows + rest, d.draw(st.integers(1, 4)))
+    default = d.tensor(dtype, shape) if d.draw(st.booleans()) else None
+    agg = d.draw(st.sampled_from(Aggregation))
+    d.add(Scatter(d.fresh(), TensorType(dtype, shape), d.tensor(dtype, rows + rest), subscripts, agg, default))
 
 
 def _constant(d: _Draft) -> None:

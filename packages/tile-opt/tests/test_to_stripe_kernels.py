@@ -19,14 +19,17 @@ from tile_ir.program.nodes import (
     Contraction,
     Elementwise,
     Gather,
+    Lookup,
     Op,
     Param,
+    Poly,
     Prng,
     Program,
     Reshape,
     ScalarStatement,
     Scatter,
     TensorType,
+    coordinates,
 )
 from tile_ir.stripe.interpret import run
 from tile_ir.stripe.nodes import Block, Direction, Order, Store
@@ -177,12 +180,13 @@ def test_generator_steps_are_ordered_and_streams_free() -> None:
 
 def rows(updates: tuple[int, ...], result: tuple[int, ...]) -> Program:
     params = (Param("A", TensorType(F32, updates)), Param("R", TensorType(I32, updates[:1])))
-    return Program("rows", params, (Scatter("O", TensorType(F32, result), "A", "R"),), (("O", "O"),))
+    subscripts = (Lookup("R", coordinates(1)), Poly.of({"i1": 1}))
+    return Program("rows", params, (Scatter("O", TensorType(F32, result), "A", subscripts),), (("O", "O"),))
 
 
 def test_scatter_adds_rows_in_order_and_clamps() -> None:
     made = rows((6, 2), (3, 2))
-    stage = stages(to_stripe(made))[1]
+    (stage,) = stages(to_stripe(made), 1)
     assert [index.order for index in stage.indexes] == [Order.ORDERED, Order.FREE]
     assert any(isinstance(s, Store) and s.clamp for s in stage.body)
     check(made)
@@ -190,7 +194,8 @@ def test_scatter_adds_rows_in_order_and_clamps() -> None:
 
 def test_gather_from_nothing_is_zero() -> None:
     params = (Param("A", TensorType(F32, (0, 2))), Param("R", TensorType(I32, (3,))))
-    check(Program("nothing", params, (Gather("O", TensorType(F32, (3, 2)), "A", "R"),), (("O", "O"),)))
+    subscripts = (Lookup("R", coordinates(1)), Poly.of({"i1": 1}))
+    check(Program("nothing", params, (Gather("O", TensorType(F32, (3, 2)), "A", subscripts),), (("O", "O"),)))
 
 
 def test_outputs_that_need_copies() -> None:

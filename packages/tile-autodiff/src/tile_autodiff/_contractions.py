@@ -15,6 +15,7 @@ from tile_ir.program.macros import literal
 from tile_ir.program.nodes import Contraction, Operand, Poly, TensorLoad, TensorType
 
 from tile_autodiff._emit import Body, Graph
+from tile_autodiff._seeds import SEEDS
 from tile_autodiff.rules import RULES, Site
 
 Target = tuple[str, tuple[Poly, ...]]
@@ -31,7 +32,7 @@ def contraction_gradients(graph: Graph, op: Contraction, dout: str, active: Call
     targets = _targets(op, active)
     if not targets or not body.dtype(op.result).is_float:
         return found
-    seed = _SEEDS[op.agg](body, op, dout)
+    seed = SEEDS[op.agg](body, dout)
     for (tensor, formulas), loads in targets.items():
         fork = body.fork()
         result = _reverse(fork, op, seed, loads)
@@ -112,77 +113,6 @@ def _unrounded(body: Body, value: Operand, dtype: DType) -> Operand:
         if s.dst == value and s.fn == "cast" and body.dtype(s.args[0]) is dtype.accumulator:
             return s.args[0]
     return value
-
-
-# --- what each aggregation passes to the aggregated value ----------------------------------------------------------
-
-
-def _sum_seed(body: Body, op: Contraction, dout: str) -> Operand:
-    return body.cast(body.load(dout, op.output), body.dtype(op.result))
-
-
-def _select_seed(body: Body, op: Contraction, dout: str) -> Operand:
-    """max, min: ``dout / count`` where the value equals the result; count and selection over one domain."""
-    dtype = op.type.dtype
-    value = body.cast(op.result, dtype)
-    hit = body.emit("cmp_eq", (value, body.load(op.name, op.output)), DType.BOOL)
-    counting = body.fork()
-    graph, one = body.graph, literal(1, dtype)
-    chosen = counting.emit("cond", (hit, one, literal(0, dtype)), dtype)
-    count = counting.contraction(op, chosen, op.output, op.type, Aggregation.SUM)
-    # Cells that nothing equals (NaN, or no valid tuple) must stay finite for derivatives of higher order.
-    share = graph.emit("div", (dout, graph.emit("max", (count, one), dtype)), dtype)
-    assert isinstance(share, str)
-    seed = body.emit("cond", (hit, body.load(share, op.output), literal(0, dtype)), dtype)
-    return body.cast(seed, body.dtype(op.result))
-
-
-def _product_seed(body: Body, op: Contraction, dout: str) -> Operand:
-    """The product of the other factors, also where factors are 0.
-
-    Per cell: Z zeros among the factors, P the product of those that are not 0, S the sum of those that are: 0, but
-    its derivative is 1, so that second derivatives at zeros are right as well. A factor f that is not 0 gets ``P / f``
-    if Z = 0 and ``S * P / f`` if Z = 1; one that is 0 gets P if Z = 1 and ``(S - f) * P`` if Z = 2; else nothing.
-    """
-    graph, dtype = body.graph, body.dtype(op.result).accumulator
-    zero, one = literal(0, dtype), literal(1, dtype)
-    factor = body.cast(op.result, dtype)
-    vanishes = body.emit("cmp_eq", (factor, zero), DType.BOOL)
-    safe = body.emit("cond", (vanishes, one, factor), dtype)
-    cell = TensorType(dtype, op.type.shape)
-
-    def reduced(agg: Aggregation, then: Operand, otherwise: Operand) -> str:
-        fork = body.fork()
-        return fork.contraction(op, fork.emit("cond", (vanishes, then, otherwise), dtype), op.output, cell, agg)
-
-    zeros = reduced(Aggregation.SUM, one, zero)
-    others = reduced(Aggregation.PROD, one, factor)
-    small = reduced(Aggregation.SUM, factor, zero)
-    scaled = graph.emit("mul", (graph.cast(dout, dtype), others), dtype)
-
-    def where(count: int, value: Operand, otherwise: Operand) -> Operand:
-        test = graph.emit("cmp_eq", (zeros, literal(count, dtype)), DType.BOOL)
-        return graph.emit("cond", (test, value, otherwise), dtype)
-
-    def here(name: Operand) -> str:
-        assert isinstance(name, str)
-        return body.load(name, op.output)
-
-    regular = here(where(0, scaled, where(1, graph.emit("mul", (scaled, small), dtype), zero)))
-    single, double = here(where(1, scaled, zero)), here(where(2, scaled, zero))
-    rest = body.emit("sub", (here(small), factor), dtype)
-    at_zero = body.emit("add", (single, body.emit("mul", (double, rest), dtype)), dtype)
-    seed = body.emit("cond", (vanishes, at_zero, body.emit("div", (regular, safe), dtype)), dtype)
-    return body.cast(seed, body.dtype(op.result))
-
-
-_SEEDS: dict[Aggregation, Callable[[Body, Contraction, str], Operand]] = {
-    Aggregation.SUM: _sum_seed,
-    Aggregation.ASSIGN: _sum_seed,
-    Aggregation.MAX: _select_seed,
-    Aggregation.MIN: _select_seed,
-    Aggregation.PROD: _product_seed,
-}
 
 
 # --- default -------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from tile_ir.program.nodes import (
     Constraint,
     Contraction,
     Elementwise,
+    Gather,
     Literal,
     Op,
     Operand,
@@ -27,6 +28,7 @@ from tile_ir.program.nodes import (
     Program,
     Reshape,
     ScalarStatement,
+    Scatter,
     TensorLoad,
     TensorType,
 )
@@ -242,6 +244,7 @@ class Body(Emitter):
     """The loads and scalar statements of one contraction, growing at the end."""
 
     def __init__(self, op: Contraction, graph: Graph) -> None:
+        self.op = op
         self.graph = graph
         self.loads = list(op.loads)
         self.statements = list(op.body)
@@ -254,10 +257,33 @@ class Body(Emitter):
     def fork(self) -> Body:
         """A copy that grows by itself."""
         copy = Body.__new__(Body)
-        copy.graph = self.graph
+        copy.op, copy.graph = self.op, self.graph
         copy.loads, copy.statements = list(self.loads), list(self.statements)
         copy._dtypes, copy._shared = dict(self._dtypes), dict(self._shared)
         return copy
+
+    @property
+    def name(self) -> str:
+        """The tensor that the contraction makes."""
+        return self.op.name
+
+    @property
+    def type(self) -> TensorType:
+        """The type of that tensor."""
+        return self.op.type
+
+    @property
+    def value(self) -> Operand:
+        """What is aggregated."""
+        return self.op.result
+
+    def here(self, tensor: str) -> Operand:
+        """The element of a tensor like the result in the cell that this point contributes to."""
+        return self.load(tensor, self.op.output)
+
+    def reduced(self, value: Operand, type_: TensorType, agg: Aggregation) -> str:
+        """`value` aggregated into the cells of the result."""
+        return self.contraction(self.op, value, self.op.output, type_, agg)
 
     def dtype(self, operand: Operand) -> DType:
         return operand.dtype if isinstance(operand, Literal) else self._dtypes[operand]
@@ -313,6 +339,35 @@ class Body(Emitter):
                 like.no_defract,
             )
         )
+
+
+class Updates(Emitter):
+    """The values that a scatter aggregates, as tensors of the shape of its updates; what `Body` is to a contraction."""
+
+    def __init__(self, op: Scatter, graph: Graph) -> None:
+        self.op = op
+        self.graph = graph
+        self.name, self.type = op.name, op.type
+        self.value: Operand = op.updates
+
+    def dtype(self, operand: Operand) -> DType:
+        return self.graph.dtype(operand)
+
+    def _append(self, fn: str, args: tuple[Operand, ...], dtype: DType) -> Operand:
+        return self.graph.emit(fn, args, dtype)
+
+    def here(self, tensor: str) -> Operand:
+        """For each of the values, the element of a tensor like the result in the cell that the value falls on."""
+        type_ = TensorType(self.graph.dtype(tensor), self.graph.shape(self.op.updates))
+        return self.graph.add(Gather(self.graph.fresh("G"), type_, tensor, self.op.subscripts))
+
+    def reduced(self, value: Operand, type_: TensorType, agg: Aggregation) -> str:
+        """Such values aggregated into the cells of the result."""
+        source = self.graph.stretched(self._named(value), self.graph.shape(self.op.updates))
+        return self.graph.add(Scatter(self.graph.fresh("G"), type_, source, self.op.subscripts, agg))
+
+    def _named(self, value: Operand) -> str:
+        return value if isinstance(value, str) else str(self.graph.emit("ident", (value,), value.dtype))
 
 
 def _pruned(

@@ -24,6 +24,7 @@ from tile_ir.program.nodes import (
 from tile_autodiff._contractions import Gradients, contraction_gradients
 from tile_autodiff._custom import Inliner
 from tile_autodiff._emit import Graph, merged
+from tile_autodiff._scatters import scatter_gradients
 from tile_autodiff.rules import RULES, Site
 
 Active = Callable[[str], bool]
@@ -222,13 +223,7 @@ def _reshape(graph: Graph, op: Reshape, dout: str, active: Active) -> Gradients:
 def _gather(graph: Graph, op: Gather, dout: str, active: Active) -> Gradients:
     if not active(op.data):
         return []
-    return [(op.data, graph.add(Scatter(graph.fresh("G"), graph.types[op.data], dout, op.indices)))]
-
-
-def _scatter(graph: Graph, op: Scatter, dout: str, active: Active) -> Gradients:
-    if not active(op.updates):
-        return []
-    return [(op.updates, graph.add(Gather(graph.fresh("G"), graph.types[op.updates], dout, op.indices)))]
+    return [(op.data, graph.add(Scatter(graph.fresh("G"), graph.types[op.data], dout, op.subscripts)))]
 
 
 _BACKWARD: dict[type, Callable[[Graph, Any, str, Active], Gradients]] = {
@@ -236,6 +231,6 @@ _BACKWARD: dict[type, Callable[[Graph, Any, str, Active], Gradients]] = {
     Elementwise: _elementwise,
     Reshape: _reshape,
     Gather: _gather,
-    Scatter: _scatter,
+    Scatter: scatter_gradients,
 }
 """IndexOf, ConstantTensor and Prng are constants."""

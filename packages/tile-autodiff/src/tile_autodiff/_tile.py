@@ -22,7 +22,10 @@ from tile_ir.program.nodes import (
     Program,
     Reshape,
     ScalarStatement,
+    Scatter,
+    Subscript,
     TensorType,
+    coordinates,
 )
 from tile_lang.printer import print_index, print_name
 
@@ -92,11 +95,37 @@ class _Printer:
                 sizes = "".join(f", {n}" for n in op.type.shape)
                 return [f"{self.name(op.name)} = reshape({self.name(op.arg)}{sizes});"]
             case Gather():
-                return [f"{self.name(op.name)} = gather({self.name(op.data)}, {self.name(op.indices)});"]
+                return [self._gather(op)]
+            case Scatter():
+                return [self._scatter(op)]
             case Contraction():
                 return self._contraction(op)
             case _:
                 _fail(f"Tile has no statement for {type(op).__name__}")
+
+    # --- gather and scatter ---
+
+    def _gather(self, op: Gather) -> str:
+        source = f"{self.name(op.data)}[{self._subscripts(op.subscripts)}]"
+        return f"{self._target(op.name, coordinates(len(op.type.shape)), op.type.shape)} = =({source});"
+
+    def _scatter(self, op: Scatter) -> str:
+        cell = coordinates(len(self.types[op.updates].shape))
+        text = f"{self._target(op.name, op.subscripts, op.type.shape)} = {op.agg.symbol}"
+        text += f"({self.name(op.updates)}[{self._subscripts(cell)}])"
+        return text + (f" default {self.name(op.default)};" if op.default is not None else ";")
+
+    def _target(self, name: str, subscripts: tuple[Subscript, ...], shape: tuple[int, ...]) -> str:
+        sizes = ", ".join(map(str, shape))
+        return f"{self.name(name)}[{self._subscripts(subscripts)} : {sizes}]" if shape else f"{self.name(name)}[]"
+
+    def _subscripts(self, subscripts: tuple[Subscript, ...]) -> str:
+        return ", ".join(map(self._subscript, subscripts))
+
+    def _subscript(self, subscript: Subscript) -> str:
+        if isinstance(subscript, Poly):
+            return _formula(subscript)
+        return f"{self.name(subscript.tensor)}[{self._subscripts(subscript.formulas)}]"
 
     # --- elementwise ---
 
@@ -117,9 +146,7 @@ class _Printer:
 
     def _contraction(self, op: Contraction) -> list[str]:
         body = _Shape(op).text(self._access(op))
-        formulas, sizes = ", ".join(map(_formula, op.output)), ", ".join(map(str, op.type.shape))
-        target = f"{self.name(op.name)}[{formulas} : {sizes}]" if formulas else f"{self.name(op.name)}[]"
-        text = f"{target} = {op.agg.symbol}({body})"
+        text = f"{self._target(op.name, op.output, op.type.shape)} = {op.agg.symbol}({body})"
         text += "".join(f", {_formula(c.formula)} < {c.size}" for c in self._explicit(op))
         text += " no_defract" if op.no_defract else ""
         text += f" default {self.name(op.default)}" if op.default is not None else ""

@@ -7,7 +7,7 @@ count. An operator chain such as ``A + B + …`` nests as deep as it is long, so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -159,11 +159,15 @@ Whether it is affine is the binder's question.
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Ref(Node):
-    """``X[formulas…]`` in a contraction body; no formulas for a scalar."""
+    """``X[subscripts…]`` in a contraction body, or as a subscript itself; no subscripts for a scalar."""
 
     name: Name
-    indexes: tuple[Poly, ...]
+    indexes: tuple[Subscript, ...]
     span: Span = NO_SPAN
+
+
+Subscript = Poly | Ref
+"""An index formula, or data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -171,7 +175,7 @@ class Target(Node):
     """``O[indexes… : sizes…]``; `sizes` is None when the text has no colon (legal for ``O[]`` alone: binder's rule)."""
 
     name: Name
-    indexes: tuple[Poly, ...]
+    indexes: tuple[Subscript, ...]
     sizes: tuple[Expr, ...] | None
     span: Span = NO_SPAN
 
@@ -285,3 +289,14 @@ def postorder(root: Expr) -> list[Expr]:
         stack.extend(children(node))
     order.reverse()
     return order
+
+
+def formulas(subscripts: Iterable[Subscript]) -> Iterator[Poly]:
+    """The index formulas among subscripts, and among the subscripts of those that are data."""
+    stack = list(subscripts)[::-1]
+    while stack:
+        subscript = stack.pop()
+        if isinstance(subscript, Ref):
+            stack += reversed(subscript.indexes)
+        else:
+            yield subscript

@@ -11,7 +11,19 @@ from tile_ir import numerics
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
-from tile_ir.program.nodes import Elementwise, Gather, IndexOf, Prng, Reshape, Scatter, TensorType
+from tile_ir.program.nodes import (
+    Elementwise,
+    Gather,
+    IndexOf,
+    Literal,
+    Lookup,
+    Prng,
+    Reshape,
+    Scatter,
+    Subscript,
+    TensorType,
+    coordinates,
+)
 
 from tile_lang import ast
 from tile_lang.dims import as_integer, fold
@@ -232,16 +244,23 @@ def _converted(c: Call, dtype: DType) -> Tensor:
 
 
 def _index(c: Call) -> Value:
-    x, axis = c.tensor(0), c.integer(1)
-    rank = len(x.type.shape)
-    if not 0 <= axis < rank:
-        message = f"axis {axis} is out of range: {c.name} is given {x.type}, of rank {rank}"
-        fail("TILE-E117", message, c.spans[1], "axes are counted from 0" if axis >= rank else None)
+    x = c.tensor(0)
+    axis = _axis(c, 1, x)
     return c.scope.emit(IndexOf(c.scope.fresh(), TensorType(DType.INT32, x.type.shape), axis, c.span))
 
 
 def _shape(c: Call) -> Value:
     return c.scope.constant_array(np.asarray(c.tensor(0).type.shape, np.int32), DType.INT32, c.span)
+
+
+def _extreme(agg: Aggregation) -> Callable[[Call], Value]:
+    """The value that leaves the largest or smallest of any values of the argument's dtype as it is."""
+
+    def bind(c: Call) -> Value:
+        dtype = c.real_tensor(0).type.dtype
+        return c.scope.constant(Literal(agg.identity(dtype), dtype), c.span)
+
+    return bind
 
 
 def _reshape(c: Call) -> Value:
@@ -299,27 +318,45 @@ def _indices(c: Call, k: int) -> Tensor:
     return indices
 
 
+def _axis(c: Call, k: int, x: Tensor) -> int:
+    """Argument k as an axis of `x`; 0 where it is left out."""
+    axis, rank = c.integer(k) if k < len(c.args) else 0, len(x.type.shape)
+    if not 0 <= axis < rank:
+        message = f"axis {axis} is out of range: {c.name} is given {x.type}, of rank {rank}"
+        span = c.spans[k] if k < len(c.args) else c.span
+        fail("TILE-E117", message, span, "axes are counted from 0" if axis >= rank else None)
+    return axis
+
+
+def _by_data(indices: Tensor, axis: int, rank: int) -> tuple[Subscript, ...]:
+    """The subscripts of a table whose `axis` has the elements of `indices` as subscripts, for cells of `rank` dimensions."""
+    cell, count = coordinates(rank), len(indices.type.shape)
+    return (*cell[:axis], Lookup(indices.name, cell[axis : axis + count]), *cell[axis + count :])
+
+
 def _gather(c: Call) -> Value:
     data, indices = c.real_tensor(0), _indices(c, 1)
     if not data.type.shape:
         fail("TILE-E126", "gather needs data with at least one dimension", c.spans[0])
-    type_ = TensorType(data.type.dtype, indices.type.shape + data.type.shape[1:])
-    return c.scope.emit(Gather(c.scope.fresh(), type_, data.name, indices.name, c.span))
+    axis, given = _axis(c, 2, data), data.type.shape
+    type_ = TensorType(data.type.dtype, (*given[:axis], *indices.type.shape, *given[axis + 1 :]))
+    subscripts = _by_data(indices, axis, len(type_.shape))
+    return c.scope.emit(Gather(c.scope.fresh(), type_, data.name, subscripts, c.span))
 
 
 def _scatter(c: Call) -> Value:
     updates, indices, like = c.real_tensor(0), _indices(c, 1), c.real_tensor(2)
-    rank = len(indices.type.shape)
-    if updates.type.shape[:rank] != indices.type.shape:
-        message = (
-            f"scatter needs updates whose first dimensions are those of the indices, {show(indices.type.shape)}, "
-            f"not {show(updates.type.shape)}"
-        )
-        fail("TILE-E127", message, c.spans[0])
     if not like.type.shape:
-        fail("TILE-E127", "the third argument of scatter gives the first size, so it needs a dimension", c.spans[2])
-    type_ = TensorType(updates.type.dtype, (like.type.shape[0], *updates.type.shape[rank:]))
-    return c.scope.emit(Scatter(c.scope.fresh(), type_, updates.name, indices.name, c.span))
+        fail("TILE-E127", "the third argument of scatter gives a size, so it needs a dimension", c.spans[2])
+    axis, given = _axis(c, 3, like), updates.type.shape
+    end = axis + len(indices.type.shape)
+    if given[axis:end] != indices.type.shape:
+        which = "first dimensions" if axis == 0 else f"dimensions from axis {axis} on"
+        wanted = f"scatter needs updates whose {which} are those of the indices, {show(indices.type.shape)}"
+        fail("TILE-E127", f"{wanted}, not {show(given)}", c.spans[0])
+    type_ = TensorType(updates.type.dtype, (*given[:axis], like.type.shape[axis], *given[end:]))
+    subscripts = _by_data(indices, axis, len(given))
+    return c.scope.emit(Scatter(c.scope.fresh(), type_, updates.name, subscripts, origin=c.span))
 
 
 # --- random numbers, tuples ----------------------------------------------------------------------
@@ -445,13 +482,15 @@ BUILTINS: dict[str, Builtin] = {
     "as_bool": Builtin(1, 2, _cast({1: DType.BOOL})),
     "index": Builtin(2, 2, _index),
     "shape": Builtin(1, 1, _shape),
+    "lowest": Builtin(1, 1, _extreme(Aggregation.MAX)),
+    "highest": Builtin(1, 1, _extreme(Aggregation.MIN)),
     "reshape": Builtin(1, None, _reshape),
     "broadcast": Builtin(2, 2, _broadcast_dims),
     "match": Builtin(2, 2, _match),
     "simple_reduce": Builtin(1, None, _simple_reduce),
     "assert_": Builtin(1, 1, _assert),
-    "gather": Builtin(2, 2, _gather),
-    "scatter": Builtin(3, 3, _scatter),
+    "gather": Builtin(2, 3, _gather),
+    "scatter": Builtin(3, 4, _scatter),
     "prng_step": Builtin(1, None, _prng_step),
     "prng_value": Builtin(1, 1, _prng_value),
     "prng_state": Builtin(1, 1, _prng_state),

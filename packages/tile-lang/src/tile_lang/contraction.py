@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from math import lcm
 
 from tile_ir.diagnostics import Span
@@ -15,116 +14,64 @@ from tile_ir.program.nodes import (
     Contraction,
     Literal,
     Operand,
-    Poly,
     ScalarStatement,
     TensorLoad,
     TensorType,
 )
 
 from tile_lang import ast
-from tile_lang.dims import as_integer
 from tile_lang.domain import undetermined
 from tile_lang.expressions import bind_integer
 from tile_lang.scope import Scope, join_shapes, origin, plural, show
+from tile_lang.subscripts import Place, append, bind_access, bind_formula, bind_place
 from tile_lang.types import exact_comparison, literal, unify
-from tile_lang.values import Const, Tensor, describe, fail
+from tile_lang.values import Const, Tensor, fail
 
 
 def bind_contraction(scope: Scope, node: ast.Contraction) -> Tensor:
     """Append the contraction that a statement means; its result has the statement's name."""
-    output, shape = _target(scope, node.target)
-    loads = [_ref(scope, ref, k) for k, ref in enumerate(node.body.refs)]
-    constraints = [Constraint(f, s, origin(p.span)) for f, s, p in zip(output, shape, node.target.indexes, strict=True)]
-    for load in loads:
-        constraints += load.constraints
+    since = len(scope.ops)
+    place = _place(scope, node.target)
+    loads = [bind_access(scope, ref, place.formulas) for ref in node.body.refs]
+    constraints = [*place.constraints, *(c for load in loads for c in load.constraints)]
     constraints += [_user_constraint(scope, c) for c in node.constraints]
     indexes = tuple(sorted({n for c in constraints for n in c.formula.names}))
     _check_indexes(scope, node, indexes, constraints)
     body = _Body(scope, node.agg, node.body.span)
     result, acc, dtype = body.bind(node.body, [load.value for load in loads])
-    type_ = TensorType(dtype, shape)
-    name = node.target.name.id
-    return scope.emit(
-        Contraction(
-            name,
-            type_,
-            node.agg,
-            indexes,
-            output,
-            tuple(constraints),
-            tuple(TensorLoad(f"${k}", body.sources[k], load.formulas) for k, load in enumerate(loads)),
-            tuple(body.statements),
-            result,
-            acc,
-            _default(scope, node, type_),
-            node.no_defract,
-            " ".join(node.span.text.split()),
-            origin(node.span),
-        )
+    op = Contraction(
+        node.target.name.id,
+        TensorType(dtype, place.extents),
+        node.agg,
+        indexes,
+        place.formulas,
+        tuple(constraints),
+        tuple(TensorLoad(f"${k}", body.sources[k], load.formulas) for k, load in enumerate(loads)),
+        tuple(body.statements),
+        result,
+        acc,
+        _default(scope, node, TensorType(dtype, place.shape)),
+        node.no_defract,
+        " ".join(node.span.text.split()),
+        origin(node.span),
     )
+    return append(scope, op, place, loads, since)
 
 
 # --- index formulas ------------------------------------------------------------------------------
 
 
-def bind_formula(scope: Scope, root: ast.Poly) -> Poly:
-    """The affine form that an index formula denotes; coefficients are exact fractions."""
-    values: list[Poly] = []
-    for node in ast.postorder(root):
-        match node:
-            case ast.IntLiteral():
-                values.append(Poly(const=Fraction(node.value)))
-            case ast.IndexName(name):
-                values.append(Poly.of({name: 1}))
-            case ast.Name(name, span):
-                values.append(Poly(const=Fraction(_dimension(scope, name, span))))
-            case ast.Unary():
-                values.append(values.pop().scaled(-1))
-            case ast.Binary(op, _, _, span):
-                right, left = values.pop(), values.pop()
-                values.append(_combine(op, left, right, node.right.span, span))
-            case _:
-                fail("TILE-E110", "an index formula is made of integers, dimensions and indexes", node.span)
-    return values[0]
-
-
-def _dimension(scope: Scope, name: str, span: Span) -> int:
-    value = scope.lookup(name, span)
-    number = as_integer(value.value) if isinstance(value, Const) else None
-    if number is None:
-        message = f"{name} in an index formula must be an integer constant, not {describe(value)}"
-        hint = f"index variables are written in lower case: {name.lower()}" if len(name) == 1 else None
-        fail("TILE-E124", message, span, hint)
-    return number
-
-
-def _combine(op: str, left: Poly, right: Poly, right_span: Span, span: Span) -> Poly:
-    if op in "+-":
-        return left + right.scaled(1 if op == "+" else -1)
-    if op == "*":
-        if left.terms and right.terms:
-            hint = "every index may only be multiplied by constants"
-            fail("TILE-E110", f"the product of {left} and {right} is not linear", span, hint)
-        return left.scaled(right.const) if not right.terms else right.scaled(left.const)
-    if right.terms:
-        fail("TILE-E111", f"division by {right}, which contains an index", right_span, "divide by constants only")
-    if not right.const:
-        fail("TILE-E133", "division by zero in an index formula", right_span)
-    return left.scaled(1 / right.const)
-
-
-def _target(scope: Scope, target: ast.Target) -> tuple[tuple[Poly, ...], tuple[int, ...]]:
+def _place(scope: Scope, target: ast.Target) -> Place:
     indexes, sizes = target.indexes, target.sizes or ()
     if len(indexes) != len(sizes):
         message = f"{target.name.id} has {plural(len(indexes), 'index formula')} but {plural(len(sizes), 'size')}"
         hint = "write the sizes after a colon: O[i, j : N, M]" if target.sizes is None else None
         fail("TILE-E109", message, target.span, hint)
-    formulas = tuple(bind_formula(scope, p) for p in indexes)
     shape = tuple(bind_integer(scope, s, "a size") for s in sizes)
     for node, size in zip(sizes, shape, strict=True):
         if size < 0:
             fail("TILE-E113", f"the size {size} is negative", node.span)
-    return formulas, shape
+    return bind_place(scope, target, shape)
 
 
 def _user_constraint(scope: Scope, node: ast.Constraint) -> Constraint:
@@ -151,9 +98,8 @@ def _check_indexes(
 
 
 def _first_use(node: ast.Contraction, name: str) -> Span:
-    formulas = [*node.target.indexes, *(p for r in node.body.refs for p in r.indexes)]
-    formulas += [c.formula for c in node.constraints]
-    for formula in formulas:
+    subscripts = [*node.target.indexes, *node.body.refs, *(c.formula for c in node.constraints)]
+    for formula in ast.formulas(subscripts):
         for part in ast.postorder(formula):
             if isinstance(part, ast.IndexName) and part.id == name:
                 return part.span
@@ -161,27 +107,6 @@ def _first_use(node: ast.Contraction, name: str) -> Span:
 
 
 # --- operands ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """One tensor of the body with its subscripts."""
-
-    value: Tensor | Const
-    formulas: tuple[Poly, ...]
-    constraints: tuple[Constraint, ...]
-
-
-def _ref(scope: Scope, ref: ast.Ref, number: int) -> _Access:
-    value = scope.scalar(scope.lookup(ref.name.id, ref.name.span), ref.name.span, ref.name.id)
-    shape = value.type.shape if isinstance(value, Tensor) else ()
-    if len(shape) != len(ref.indexes):
-        message = f"{ref.name.id} has {plural(len(shape), 'dimension')} but {plural(len(ref.indexes), 'index formula')}"
-        hint = "a constant is written with empty brackets" if isinstance(value, Const) else None
-        fail("TILE-E108", message, ref.span, hint)
-    formulas = tuple(bind_formula(scope, p) for p in ref.indexes)
-    ranges = zip(formulas, shape, ref.indexes, strict=True)
-    return _Access(value, formulas, tuple(Constraint(f, s, origin(p.span)) for f, s, p in ranges))
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from tile_ir.program.nodes import (
     Reshape,
     ScalarStatement,
     Scatter,
+    Subscript,
     TensorLoad,
     TensorType,
 )
@@ -135,7 +136,11 @@ def _contraction(op: Contraction, values: Values) -> None:
     contributions = np.broadcast_to(contributions, (len(table),))
     if op.agg is Aggregation.ASSIGN:
         _check_written_once(op, cells)
-    total = _merge(op.agg, op.acc, contributions, cells, op.type.size)
+    _settle(op, _merge(op.agg, op.acc, contributions, cells, op.type.size), cells, values)
+
+
+def _settle(op: Contraction | Scatter, total: Array, cells: Array, values: Values) -> None:
+    """Round the totals; cells without a contribution get the default, or 0."""
     hit = np.zeros(op.type.size, bool)
     hit[cells] = True
     result = numerics.cast_array(total, op.type.dtype).reshape(op.type.shape)
@@ -192,29 +197,42 @@ def _check_written_once(op: Contraction, cells: Array) -> None:
 # --- gather, scatter, random numbers -------------------------------------------------------------
 
 
-def _rows(indices: Array, extent: int) -> Array:
-    """Indices clamped into [0, extent)."""
-    return np.asarray(np.clip(indices.astype(object), 0, extent - 1), np.int64)
+def _cells(
+    subscripts: tuple[Subscript, ...], shape: tuple[int, ...], extents: tuple[int, ...], values: Values
+) -> tuple[Array, ...]:
+    """The cell of a tensor of `extents` that each cell of `shape` stands for, one array of `shape` per dimension."""
+    table = np.stack([c.reshape(-1) for c in np.indices(shape)], axis=-1) if shape else np.zeros((1, 0), np.int64)
+    names = [f"i{k}" for k in range(len(shape))]
+
+    def place(formula: Poly) -> Array:
+        return evaluate_form(formula, names, table)[0].astype(np.int64).reshape(shape)
+
+    def subscript(given: Subscript, extent: int) -> Array:
+        if isinstance(given, Poly):
+            return place(given)
+        found = np.asarray(values[given.tensor][tuple(map(place, given.formulas))])
+        return np.asarray(np.clip(found.astype(object), 0, extent - 1), np.int64)
+
+    return tuple(subscript(s, n) for s, n in zip(subscripts, extents, strict=True))
 
 
 def _gather(op: Gather, values: Values) -> None:
     data = values[op.data]
-    if not data.shape[0]:
+    if not data.size:
         values[op.name] = np.zeros(op.type.shape, op.type.dtype.numpy)
         return
-    values[op.name] = data[_rows(values[op.indices], data.shape[0])]
+    values[op.name] = np.asarray(data[_cells(op.subscripts, op.type.shape, data.shape, values)])
 
 
 def _scatter(op: Scatter, values: Values) -> None:
-    indices, updates = values[op.indices], values[op.updates]
-    acc = op.type.dtype.accumulator
-    total = np.zeros(op.type.shape, acc.numpy)
-    if total.size and indices.size:
-        rows = _rows(indices.reshape(-1), op.type.shape[0])
-        flat = numerics.cast_array(updates, acc).reshape(len(rows), *op.type.shape[1:])
-        with np.errstate(all="ignore"):
-            np.add.at(total, rows, flat)
-    values[op.name] = numerics.cast_array(total, op.type.dtype)
+    updates = values[op.updates]
+    shape = op.type.shape if updates.size else ()
+    cells = _cells(op.subscripts, updates.shape, shape, values) if op.type.size and updates.size else ()
+    flat = np.ravel_multi_index(cells, shape).reshape(-1) if cells else np.zeros(updates.size, np.int64)
+    if not op.type.size:
+        values[op.name] = np.zeros(op.type.shape, op.type.dtype.numpy)
+        return
+    _settle(op, _merge(op.agg, op.acc, updates.reshape(-1), flat, op.type.size), flat, values)
 
 
 def prng_draw(state: Array, count: int) -> tuple[Array, Array]:

@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 from tile_ir.diagnostics import Diagnostic
 
-from tile_lang.faults import COMPARISONS, OPERATORS, Context, in_words, last_clause
+from tile_lang.faults import ARITHMETIC, COMPARISONS, OPERATORS, Context, in_words, last_clause
 
 _AGGREGATIONS = {
     "sum": "+", "add": "+", "max": ">", "maximum": ">", "min": "<", "minimum": "<", "prod": "*", "product": "*", "mul": "*", "assign": "=",
 }  # fmt: skip
 _SYMBOLS = "the aggregations are + (sum), * (product), > (max), < (min) and = (assign)"
 
+
+_OWN_SUBSCRIPT = "compute it before, as in J = I + 1, and write A[J[i]]"
 
 # --- index formulas --------------------------------------------------------------------------------------------
 
@@ -22,7 +24,9 @@ def _formula(c: Context) -> Diagnostic | None:
         return None
     kind, previous = c.token.kind, c.at(-1)
     if kind == "LSQB" and previous.kind == "ID":
-        return c.report("TILE-E022", "a tensor cannot index a tensor", "use gather(Data, Indices)", previous)
+        return c.report("TILE-E022", "a subscript that is data stands alone", _OWN_SUBSCRIPT, previous)
+    if kind in ARITHMETIC and previous.kind == "RSQB":
+        return c.report("TILE-E022", "a subscript that is data stands alone", _OWN_SUBSCRIPT)
     if kind == "LPAR" and previous.kind in ("ID", "IDX"):
         return c.report(
             "TILE-E022", "index formulas call no functions", "they are sums of indices with constant factors", previous

@@ -97,12 +97,15 @@ class Lexed:
 def lex(source: Source) -> Lexed:
     """Split a text into tokens; never raises."""
     lexed = Lexed(source, [], [], [])
-    tokens = lexed.tokens
+    tokens, attribute = lexed.tokens, False
     for match in _MASTER.finditer(source.text):
         kind = match.lastgroup or ""
         text, (start, end) = match[kind], match.span(kind)
-        if kind == "punct":
+        if text == "]]" and not attribute:
+            tokens += [Token("RSQB", "]", start, start + 1), Token("RSQB", "]", start + 1, end)]
+        elif kind == "punct":
             tokens.append(Token(PUNCTUATION[text], text, start, end))
+            attribute = text == "[[" or (attribute and text != "]]")
         elif kind == "name":
             tokens.append(Token(KEYWORDS.get(text) or _name_kind(text), text, start, end))
         elif kind in ("INT", "FLOAT"):

@@ -50,6 +50,7 @@ CALLS = """function (A[N, M], I[K], S) -> (O, P, Q, R, U) {
     Q = (index(A, 0) ^ ~J << 3 >> N & 255 | J) / reshape(J + match(2, K), 1, K);
     T = prng_step(as_uint(S, 32), N, M + 1);
     R[i, j : N, floor(M * 1.5)] = *(T[2 * i + 1, j / 3]), i - j < mod(N, 3) no_defract;
+    W[J[k], m : N, M] = >(A[J[k], m] * A[0, J[k]]) default A;
     [[pid(a, b)]] U = assert_fits(broadcast(1, M)) ? round(recip(exp(A))) + prng_value(T) : as_bool(A, 1);
 }
 """

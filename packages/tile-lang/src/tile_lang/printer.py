@@ -19,7 +19,7 @@ _BOUND = LEVEL["+"]
 _UPPER = re.compile(r"[A-Z][A-Za-z0-9_]*'?")
 _LOWER = re.compile(r"[a-z][A-Za-z0-9_]*'?")
 
-_Part = str | tuple[ast.Expr, int]
+_Part = str | tuple[ast.Expr | ast.Ref, int]
 
 
 def print_function(function: ast.Function) -> str:
@@ -39,7 +39,7 @@ def print_statement(statement: ast.Statement) -> str:
             return attributes + _contraction(statement) + ";"
 
 
-def print_expression(expr: ast.Expr, level: int = 0) -> str:
+def print_expression(expr: ast.Expr | ast.Ref, level: int = 0) -> str:
     """An expression or index formula; in parentheses when it binds weaker than `level`."""
     out: list[str] = []
     stack: list[_Part] = [(expr, level)]
@@ -52,12 +52,12 @@ def print_expression(expr: ast.Expr, level: int = 0) -> str:
     return "".join(out)
 
 
-def _parts(expr: ast.Expr, level: int) -> list[_Part]:
+def _parts(expr: ast.Expr | ast.Ref, level: int) -> list[_Part]:
     own, parts = _pieces(expr)
     return ["(", *parts, ")"] if own < level else parts
 
 
-def _pieces(expr: ast.Expr) -> tuple[int, list[_Part]]:
+def _pieces(expr: ast.Expr | ast.Ref) -> tuple[int, list[_Part]]:
     """Binding strength and parts of a node."""
     match expr:
         case ast.IntLiteral(text) | ast.FloatLiteral(text):
@@ -68,6 +68,8 @@ def _pieces(expr: ast.Expr) -> tuple[int, list[_Part]]:
             return _ATOM, [print_index(id)]
         case ast.Call(function, args):
             return _ATOM, [print_word(function), "(", *_joined(args), ")"]
+        case ast.Ref(name, indexes):
+            return _ATOM, [print_name(name.id), "[", *_joined(indexes), "]"]
         case ast.Unary(op, operand):
             return PREFIX, [op, (operand, PREFIX)]
         case ast.Conditional(test, then, otherwise):
@@ -77,7 +79,7 @@ def _pieces(expr: ast.Expr) -> tuple[int, list[_Part]]:
             return level, [(left, level + (op in _NOT_CHAINED)), f" {op} ", (right, level + 1)]
 
 
-def _joined(exprs: Iterable[ast.Expr]) -> list[_Part]:
+def _joined(exprs: Iterable[ast.Expr | ast.Ref]) -> list[_Part]:
     parts: list[_Part] = []
     for expr in exprs:
         parts += [", ", (expr, 0)]
@@ -122,7 +124,7 @@ def _contraction(c: ast.Contraction) -> str:
     return text + (f" default {print_name(c.default.id)}" if c.default else "")
 
 
-def _list(exprs: Iterable[ast.Expr]) -> str:
+def _list(exprs: Iterable[ast.Expr | ast.Ref]) -> str:
     return ", ".join(print_expression(e) for e in exprs)
 
 
@@ -134,12 +136,8 @@ def _target(target: ast.Target) -> str:
 
 
 def _body(body: ast.Body) -> str:
-    text = f" {body.comb} ".join(_ref(r) for r in body.refs[:2])
-    return text + (f" ? {_ref(body.refs[2])}" if body.conditional else "")
-
-
-def _ref(ref: ast.Ref) -> str:
-    return f"{print_name(ref.name.id)}[{_list(ref.indexes)}]"
+    text = f" {body.comb} ".join(map(print_expression, body.refs[:2]))
+    return text + (f" ? {print_expression(body.refs[2])}" if body.conditional else "")
 
 
 def _constraint(constraint: ast.Constraint) -> str:
@@ -161,11 +159,9 @@ def print_node(node: ast.Node) -> str:
             return _target(node)
         case ast.Body():
             return _body(node)
-        case ast.Ref():
-            return _ref(node)
         case ast.Constraint():
             return _constraint(node)
-        case ast.IntLiteral() | ast.FloatLiteral() | ast.Name() | ast.IndexName() | ast.Call():
+        case ast.IntLiteral() | ast.FloatLiteral() | ast.Name() | ast.IndexName() | ast.Call() | ast.Ref():
             return print_expression(node)
         case ast.Unary() | ast.Binary() | ast.Conditional():
             return print_expression(node)

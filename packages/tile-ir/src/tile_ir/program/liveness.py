@@ -14,6 +14,7 @@ from tile_ir.program.nodes import (
     Prng,
     Reshape,
     Scatter,
+    lookups,
 )
 
 
@@ -45,9 +46,10 @@ def used_by(op: Op) -> tuple[str, ...]:
         case Reshape():
             return (op.arg,)
         case Gather():
-            return (op.data, op.indices)
+            return (op.data, *lookups(op.subscripts))
         case Scatter():
-            return (op.updates, op.indices)
+            names = (op.updates, *lookups(op.subscripts))
+            return (*names, op.default) if op.default is not None else names
         case Prng():
             return (op.seed,)
         case IndexOf() | ConstantTensor():

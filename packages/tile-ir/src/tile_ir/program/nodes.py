@@ -195,25 +195,59 @@ class Reshape:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """A subscript that is data: the integer ``tensor[formulas…]``, clamped into its dimension."""
+
+    tensor: str
+    formulas: tuple[Poly, ...]
+
+
+Subscript = Poly | Lookup
+"""Of a gather or scatter: a formula of the coordinates ``i0, i1, …`` of a cell, whole and in range, or data."""
+
+
+def coordinates(rank: int) -> tuple[Poly, ...]:
+    """The subscripts ``i0, i1, …`` of a cell itself."""
+    return tuple(Poly.of({f"i{k}": 1}) for k in range(rank))
+
+
+@dataclass(frozen=True, slots=True)
 class Gather:
-    """``out[i…, r…] = data[clamp(indices[i…]), r…]``."""
+    """``name[i0, i1, …] = data[subscripts…]`` for every cell; zeros when `data` has no cells."""
 
     name: str
     type: TensorType
     data: str
-    indices: str
+    subscripts: tuple[Subscript, ...]
     origin: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Zeros, then ``out[clamp(indices[i…]), r…] += updates[i…, r…]``."""
+    """``name[subscripts…] = agg(updates[i0, i1, …])`` over all cells of `updates`, in row-major order.
+
+    Of several values that ``=`` gives one cell the last one stays. Cells that nothing falls on hold the `default`
+    tensor's value, or 0. Sums and products accumulate in the dtype's accumulator and round once.
+    """
 
     name: str
     type: TensorType
     updates: str
-    indices: str
+    subscripts: tuple[Subscript, ...]
+    agg: Aggregation = Aggregation.SUM
+    default: str | None = None
     origin: Span | None = field(default=None, compare=False)
+
+    @property
+    def acc(self) -> DType:
+        """The dtype of partial results."""
+        dtype = self.type.dtype
+        return dtype.accumulator if self.agg in (Aggregation.SUM, Aggregation.PROD) else dtype
+
+
+def lookups(subscripts: tuple[Subscript, ...]) -> tuple[str, ...]:
+    """The tensors that subscripts read."""
+    return tuple(s.tensor for s in subscripts if isinstance(s, Lookup))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,13 @@ from tile_ir.program.nodes import (
     Elementwise,
     Gather,
     IndexOf,
+    Lookup,
     Op,
     Operand,
     Prng,
     Reshape,
     Scatter,
+    Subscript,
 )
 
 
@@ -29,6 +31,9 @@ def renamed(op: Op, names: Mapping[str, str]) -> Op:
     def operand(value: Operand) -> Operand:
         return new(value) if isinstance(value, str) else value
 
+    def subscripts(given: tuple[Subscript, ...]) -> tuple[Subscript, ...]:
+        return tuple(replace(s, tensor=new(s.tensor)) if isinstance(s, Lookup) else s for s in given)
+
     match op:
         case Contraction():
             loads = tuple(replace(load, tensor=operand(load.tensor)) for load in op.loads)
@@ -39,9 +44,11 @@ def renamed(op: Op, names: Mapping[str, str]) -> Op:
         case Reshape():
             return replace(op, name=new(op.name), arg=new(op.arg))
         case Gather():
-            return replace(op, name=new(op.name), data=new(op.data), indices=new(op.indices))
+            return replace(op, name=new(op.name), data=new(op.data), subscripts=subscripts(op.subscripts))
         case Scatter():
-            return replace(op, name=new(op.name), updates=new(op.updates), indices=new(op.indices))
+            default = None if op.default is None else new(op.default)
+            known = subscripts(op.subscripts)
+            return replace(op, name=new(op.name), updates=new(op.updates), subscripts=known, default=default)
         case Prng():
             return replace(op, value=new(op.value), state=new(op.state), seed=new(op.seed))
         case IndexOf() | ConstantTensor():

@@ -36,6 +36,7 @@ from tile_ir.program.nodes import (
     Gather,
     IndexOf,
     Literal,
+    Lookup,
     Op,
     Operand,
     Param,
@@ -45,6 +46,7 @@ from tile_ir.program.nodes import (
     Reshape,
     ScalarStatement,
     Scatter,
+    Subscript,
     TensorLoad,
     TensorType,
 )
@@ -85,10 +87,11 @@ def print_op(op: Op) -> str:
             return f"{_name(name)}: {type_} = index({axis})"
         case Reshape(name, type_, arg):
             return f"{_name(name)}: {type_} = reshape({_name(arg)})"
-        case Gather(name, type_, data, indices):
-            return f"{_name(name)}: {type_} = gather({_name(data)}, {_name(indices)})"
-        case Scatter(name, type_, updates, indices):
-            return f"{_name(name)}: {type_} = scatter({_name(updates)}, {_name(indices)})"
+        case Gather(name, type_, data, subscripts):
+            return f"{_name(name)}: {type_} = gather({_name(data)}[{_subscripts(subscripts)}])"
+        case Scatter(name, type_, updates, subscripts, agg, default):
+            tail = f" default {_name(default)}" if default is not None else ""
+            return f"{_name(name)}: {type_} = scatter({agg.symbol} {_name(updates)}, [{_subscripts(subscripts)}]{tail})"
         case Prng(value, state, type_, seed):
             return f"{_name(value)}, {_name(state)}: {type_} = prng_step({_name(seed)})"
         case ConstantTensor(name, type_, data):
@@ -108,6 +111,16 @@ def _contraction(op: Contraction) -> str:
     tail += " no_defract" if op.no_defract else ""
     tail += f" {json.dumps(op.text)}" if op.text else ""
     return "\n".join([*lines, tail])
+
+
+def _subscripts(subscripts: tuple[Subscript, ...]) -> str:
+    return ", ".join(map(_subscript, subscripts))
+
+
+def _subscript(subscript: Subscript) -> str:
+    if isinstance(subscript, Poly):
+        return str(subscript)
+    return f"{_name(subscript.tensor)}[{', '.join(map(str, subscript.formulas))}]"
 
 
 def _name(name: str) -> str:
@@ -341,15 +354,30 @@ class _Reader:
         return {
             "index": lambda name, type_: IndexOf(name, type_, self.integer()),
             "reshape": lambda name, type_: Reshape(name, type_, self.name()),
-            "gather": lambda name, type_: Gather(name, type_, *self._pair()),
-            "scatter": lambda name, type_: Scatter(name, type_, *self._pair()),
+            "gather": self._gather,
+            "scatter": self._scatter,
             "constant": lambda name, type_: ConstantTensor(name, type_, self._bytes()),
         }
 
-    def _pair(self) -> tuple[str, str]:
-        first = self.name()
+    def _gather(self, name: str, type_: TensorType) -> Gather:
+        data = self.name()
+        self.take("[")
+        return Gather(name, type_, data, self.sequence(self._subscript, "]"))
+
+    def _scatter(self, name: str, type_: TensorType) -> Scatter:
+        agg, updates = self._aggregation(), self.name()
         self.take(",")
-        return first, self.name()
+        self.take("[")
+        subscripts = self.sequence(self._subscript, "]")
+        return Scatter(name, type_, updates, subscripts, agg, self.name() if self.skip("default") else None)
+
+    def _subscript(self) -> Subscript:
+        """A formula, or the name of a tensor with formulas in brackets."""
+        if self.next.kind not in ("name", "string") or self.tokens[self.at + 1].text != "[":
+            return self.poly()
+        tensor = self.name()
+        self.take("[")
+        return Lookup(tensor, self.sequence(self.poly, "]"))
 
     def _bytes(self) -> bytes:
         start = self.at

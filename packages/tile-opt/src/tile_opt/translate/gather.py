@@ -1,35 +1,28 @@
-"""Gather: a load whose first subscript is a value, clamped into the tensor."""
+"""Gather: a load with subscripts that are values, clamped into the tensor."""
 
 from __future__ import annotations
 
 from tile_ir.program.nodes import Gather
-from tile_ir.stripe.affine import Affine
+from tile_ir.program.text import print_op
 
 from tile_opt.translate.build import cell_of, loops_over
 from tile_opt.translate.context import Context, fill
+from tile_opt.translate.subscripts import window
 
 
 def gather(context: Context, op: Gather) -> None:
-    """``out[i…, r…] = data[clamp(indices[i…]), r…]``; zeros when `data` has no rows."""
+    """``out[i0, i1, …] = data[subscripts…]``; zeros when `data` has no cells."""
     shape, data = op.type.shape, context.shape(op.data)
     if 0 in shape:
         return
-    kernel = context.kernel(f"{op.name} = gather({op.data}, {op.indices})", ("gather",), op.origin)
+    kernel = context.kernel(print_op(op), ("gather",), op.origin)
     target = context.buffers[op.name]
-    if data[0] == 0:
+    if 0 in data:
         fill(kernel, "zero", target, shape, 0.0 if op.type.dtype.is_float else 0)
         context.add(kernel)
         return
-    cell = cell_of(shape)
-    count = len(context.shape(op.indices))
     stage = kernel.stage("gather", loops_over(shape))
-    row = stage.load(context.buffers[op.indices], cell[:count])
-    value = stage.load(
-        context.buffers[op.data],
-        (Affine(), *cell[count:]),
-        sizes=(data[0], *(1 for _ in data[1:])),
-        at=(row, *(Affine() for _ in data[1:])),
-        clamp=True,
-    )
-    stage.store(target, cell, value)
+    where = window(context, stage, op.subscripts, data, shape)
+    value = stage.load(context.buffers[op.data], where.access, sizes=where.sizes, at=where.at, clamp=True)
+    stage.store(target, cell_of(shape), value)
     context.add(kernel)

@@ -1,54 +1,144 @@
-"""Scatter: zeros, then an aggregating store whose first subscript is a value.
+"""Scatter: initial values, then an aggregating store with subscripts that are values, then what nothing fell on.
 
-The loops over rows are ordered, since two rows may meet in one cell; trailing dimensions are free.
+Loops are ordered where two cells of the updates may meet in one of the result: sums round as in row-major order, and
+the last value that ``=`` gives stays. A loop is free where its coordinate is itself a subscript.
 """
 
 from __future__ import annotations
 
+from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Scatter
+from tile_ir.program.nodes import Lookup, Poly, Scatter, coordinates
+from tile_ir.program.text import print_op
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
-from tile_opt.translate.build import Kernel, Loop, cell_of, loops_over
+from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context, cast_to, fill
+from tile_opt.translate.subscripts import window
 
 
 def scatter(context: Context, op: Scatter) -> None:
-    """``out[clamp(indices[i…]), r…] += updates[i…, r…]`` over zeros; 16-bit floats accumulate in float32."""
-    shape, updates = op.type.shape, context.shape(op.updates)
-    if 0 in shape:
+    """``out[subscripts…] = agg(updates[i0, i1, …])`` over the default or zeros: kernels for each step, as wide as it is."""
+    if 0 in op.type.shape:
         return
-    kernel = context.kernel(f"{op.name} = scatter({op.updates}, {op.indices})", ("scatter",), op.origin)
-    target, dtype = context.buffers[op.name], op.type.dtype
-    acc = dtype.accumulator
-    accumulator = target if acc is dtype else kernel.alloc(f"{target}_acc", acc, shape)
-    fill(kernel, "zero", accumulator, shape, 0.0 if dtype.is_float else 0)
-    if 0 not in updates:
-        _add_rows(context, op, kernel, accumulator)
-    if accumulator != target:
-        stage = kernel.stage("cast", loops_over(shape))
-        value = cast_to(stage, stage.load(accumulator, cell_of(shape)), acc, dtype)
-        stage.store(target, cell_of(shape), value)
+    target = context.buffers[op.name]
+    nothing = 0 in context.shape(op.updates)
+    if nothing or op.agg is Aggregation.ASSIGN:
+        _prefill(context, op, target)
+        if not nothing:
+            _place(context, op, target)
+    elif op.agg is Aggregation.SUM and op.default is None:
+        _sum(context, op, target)
+    else:
+        _aggregate(context, op, target)
+
+
+def _kernel(context: Context, op: Scatter) -> Kernel:
+    return context.kernel(print_op(op), ("scatter",), op.origin)
+
+
+def _prefill(context: Context, op: Scatter, target: str) -> None:
+    """Every cell gets the default, or 0."""
+    if op.default is None:
+        _fill(context, op, target, op.type.shape, _number(0, op.type.dtype))
+        return
+    kernel = _kernel(context, op)
+    stage = kernel.stage("default", loops_over(op.type.shape))
+    cell = cell_of(op.type.shape)
+    stage.store(target, cell, stage.load(context.buffers[op.default], cell))
     context.add(kernel)
 
 
-def _add_rows(context: Context, op: Scatter, kernel: Kernel, accumulator: str) -> None:
-    shape, updates = op.type.shape, context.shape(op.updates)
-    count = len(context.shape(op.indices))
-    loops = loops_over(updates)
-    rows = {f"i{d}" for d in range(count)}
-    ordered: list[Loop] = [(n, r, Order.ORDERED) if n in rows else (n, r) for n, r, *_ in loops]
-    stage = kernel.stage("scatter", ordered)
-    cell = cell_of(updates)
-    row = stage.load(context.buffers[op.indices], cell[:count])
-    value = cast_to(stage, stage.load(context.buffers[op.updates], cell), op.type.dtype, op.type.dtype.accumulator)
-    stage.store(
-        accumulator,
-        (Affine(), *cell[count:]),
-        value,
-        agg=Aggregation.SUM,
-        sizes=(shape[0], *(1 for _ in shape[1:])),
-        at=(row, *(Affine() for _ in shape[1:])),
-        clamp=True,
+def _fill(context: Context, op: Scatter, buffer: str, shape: tuple[int, ...], value: int | float | bool) -> None:
+    kernel = _kernel(context, op)
+    fill(kernel, "init", buffer, shape, value)
+    context.add(kernel)
+
+
+def _sum(context: Context, op: Scatter, target: str) -> None:
+    """A sum starts at 0, which is what cells without a value hold."""
+    shape, dtype = op.type.shape, op.type.dtype
+    accumulator = target if op.acc is dtype else context.temporary(f"{target}_acc", op.acc, shape)
+    _fill(context, op, accumulator, shape, _number(0, op.acc))
+    _place(context, op, accumulator)
+    if accumulator != target:
+        kernel = _kernel(context, op)
+        stage = kernel.stage("cast", loops_over(shape))
+        stage.store(target, cell_of(shape), cast_to(stage, stage.load(accumulator, cell_of(shape)), op.acc, dtype))
+        context.add(kernel)
+
+
+def _aggregate(context: Context, op: Scatter, target: str) -> None:
+    """Partial results from the identity on, with flags for the cells that got a value."""
+    shape, flags = op.type.shape, _flagged(op, context.shape(op.updates))
+    accumulator = context.temporary(f"{target}_acc", op.acc, shape)
+    hit = context.temporary(f"{target}_hit", DType.BOOL, flags)
+    _fill(context, op, accumulator, shape, _number(op.agg.identity(op.acc), op.acc))
+    _fill(context, op, hit, flags, False)
+    _place(context, op, accumulator)
+    _flag(context, op, hit, flags)
+    _select(context, op, target, accumulator, hit, flags)
+
+
+def _select(context: Context, op: Scatter, target: str, accumulator: str, hit: str, flags: tuple[int, ...]) -> None:
+    """The accumulator where something fell, elsewhere 0 or the default."""
+    shape, dtype = op.type.shape, op.type.dtype
+    kernel = _kernel(context, op)
+    stage = kernel.stage("select", loops_over(shape))
+    cell = cell_of(shape)
+    flag = stage.load(hit, tuple(f if n == m else Affine() for f, n, m in zip(cell, shape, flags, strict=True)))
+    value = cast_to(stage, stage.load(accumulator, cell), op.acc, dtype)
+    stage.store(target, cell, stage.op("cond", (flag, value, _otherwise(context, op, stage)), dtype))
+    context.add(kernel)
+
+
+def _otherwise(context: Context, op: Scatter, stage: Stage) -> str:
+    if op.default is None:
+        return stage.const(_number(0, op.type.dtype), op.type.dtype)
+    return stage.load(context.buffers[op.default], cell_of(op.type.shape))
+
+
+def _place(context: Context, op: Scatter, buffer: str) -> None:
+    """Each value to its cell of `buffer`."""
+    cells, kernel = context.shape(op.updates), _kernel(context, op)
+    stage = kernel.stage("scatter", _loops(op, cells))
+    where = window(context, stage, op.subscripts, op.type.shape, cells)
+    value = stage.load(context.buffers[op.updates], cell_of(cells))
+    value = cast_to(stage, value, op.type.dtype, kernel.dtype(buffer))
+    agg = None if op.agg is Aggregation.ASSIGN else op.agg
+    stage.store(buffer, where.access, value, agg=agg, sizes=where.sizes, at=where.at, clamp=True)
+    context.add(kernel)
+
+
+def _flag(context: Context, op: Scatter, hit: str, flags: tuple[int, ...]) -> None:
+    """True for each cell that a value falls on; one flag where a whole line is written together."""
+    cells, kernel = context.shape(op.updates), _kernel(context, op)
+    lines = {k for k, n in enumerate(flags) if n != op.type.shape[k]}
+    kept = tuple(Poly() if k in lines else s for k, s in enumerate(op.subscripts))
+    named = {n for s in kept for f in (s.formulas if isinstance(s, Lookup) else (s,)) for n in f.names}
+    loops = [loop for loop in _loops(op, cells) if loop[0] in named]
+    stage = kernel.stage("hit", [(n, r, Order.ORDERED) for n, r, *_ in loops])
+    where = window(context, stage, kept, flags, cells)
+    flag = stage.const(True, DType.BOOL)
+    stage.store(hit, where.access, flag, sizes=where.sizes, at=where.at, clamp=True)
+    context.add(kernel)
+
+
+def _flagged(op: Scatter, cells: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the flags: 1 where all cells of a dimension get values together."""
+    data = {n for s in op.subscripts if isinstance(s, Lookup) for f in s.formulas for n in f.names}
+    bare = {f: k for k, f in enumerate(coordinates(len(cells))) if f.names[0] not in data}
+    return tuple(
+        1 if isinstance(s, Poly) and s in bare and cells[bare[s]] == n else n
+        for s, n in zip(op.subscripts, op.type.shape, strict=True)
     )
+
+
+def _loops(op: Scatter, cells: tuple[int, ...]) -> list[Loop]:
+    free = {s.names[0] for s in op.subscripts if isinstance(s, Poly) and s in coordinates(len(cells))}
+    return [(n, r) if n in free else (n, r, Order.ORDERED) for n, r, *_ in loops_over(cells)]
+
+
+def _number(value: int | float | bool, dtype: DType) -> int | float | bool:
+    return float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else value

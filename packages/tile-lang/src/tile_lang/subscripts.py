@@ -1,0 +1,256 @@
+"""Subscripts of a contraction: index formulas, and tensors whose elements are subscripts.
+
+``O[i, j : N, K] = =(D[i, I[j]])`` reads where data says, ``O[I[k] : N] = +(U[k])`` writes there. The contraction itself
+stays affine: what it reads is gathered before it, what it writes is scattered behind it, by the coordinates of a
+tensor with one dimension for each distinct index formula among the subscripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from tile_ir.diagnostics import Span
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import (
+    Constraint,
+    Contraction,
+    Gather,
+    Lookup,
+    Poly,
+    Scatter,
+    Subscript,
+    TensorType,
+    coordinates,
+)
+
+from tile_lang import ast
+from tile_lang.dims import as_integer
+from tile_lang.scope import Scope, origin, plural
+from tile_lang.values import Const, Tensor, describe, fail
+
+
+def bind_formula(scope: Scope, root: ast.Poly) -> Poly:
+    """The affine form that an index formula denotes; coefficients are exact fractions."""
+    values: list[Poly] = []
+    for node in ast.postorder(root):
+        match node:
+            case ast.IntLiteral():
+                values.append(Poly(const=Fraction(node.value)))
+            case ast.IndexName(name):
+                values.append(Poly.of({name: 1}))
+            case ast.Name(name, span):
+                values.append(Poly(const=Fraction(_dimension(scope, name, span))))
+            case ast.Unary():
+                values.append(values.pop().scaled(-1))
+            case ast.Binary(op, _, _, span):
+                right, left = values.pop(), values.pop()
+                values.append(_combine(op, left, right, node.right.span, span))
+            case _:
+                fail("TILE-E110", "an index formula is made of integers, dimensions and indexes", node.span)
+    return values[0]
+
+
+def _dimension(scope: Scope, name: str, span: Span) -> int:
+    value = scope.lookup(name, span)
+    number = as_integer(value.value) if isinstance(value, Const) else None
+    if number is None:
+        message = f"{name} in an index formula must be an integer constant, not {describe(value)}"
+        hint = f"index variables are written in lower case: {name.lower()}" if len(name) == 1 else None
+        if isinstance(value, Tensor) and value.type.dtype.is_integer:
+            hint = f"a tensor of subscripts stands alone, with its own subscripts: {name}[{'i' if value.type.shape else ''}]"
+        fail("TILE-E124", message, span, hint)
+    return number
+
+
+def _combine(op: str, left: Poly, right: Poly, right_span: Span, span: Span) -> Poly:
+    if op in "+-":
+        return left + right.scaled(1 if op == "+" else -1)
+    if op == "*":
+        if left.terms and right.terms:
+            hint = "every index may only be multiplied by constants"
+            fail("TILE-E110", f"the product of {left} and {right} is not linear", span, hint)
+        return left.scaled(right.const) if not right.terms else right.scaled(left.const)
+    if right.terms:
+        fail("TILE-E111", f"division by {right}, which contains an index", right_span, "divide by constants only")
+    if not right.const:
+        fail("TILE-E133", "division by zero in an index formula", right_span)
+    return left.scaled(1 / right.const)
+
+
+# --- accesses ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A tensor with affine subscripts, and the constraints of all subscripts that the text has there."""
+
+    value: Tensor | Const
+    formulas: tuple[Poly, ...]
+    constraints: tuple[Constraint, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.type.shape if isinstance(self.value, Tensor) else ()
+
+
+def bind_access(scope: Scope, ref: ast.Ref, order: Sequence[Poly] = ()) -> Access:
+    """What ``X[subscripts…]`` reads; dimensions of what is gathered follow `order` where they can."""
+    value = scope.scalar(scope.lookup(ref.name.id, ref.name.span), ref.name.span, ref.name.id)
+    shape = value.type.shape if isinstance(value, Tensor) else ()
+    if len(shape) != len(ref.indexes):
+        message = f"{ref.name.id} has {plural(len(shape), 'dimension')} but {plural(len(ref.indexes), 'index formula')}"
+        hint = "a constant is written with empty brackets" if isinstance(value, Const) else None
+        fail("TILE-E108", message, ref.span, hint)
+    parts = _bind_parts(scope, ref.indexes)
+    formulas = tuple(p for p in parts if isinstance(p, Poly))
+    found = _constraints(parts, shape, ref.indexes)
+    if len(formulas) == len(parts) or isinstance(value, Const):
+        return Access(value, formulas, found)
+    places = _Places.of(parts, shape, order)
+    type_ = TensorType(value.type.dtype, places.extents)
+    subscripts = places.subscripts(parts, shape)
+    gathered = scope.emit(Gather(scope.fresh(), type_, value.name, subscripts, origin(ref.span)))
+    return Access(gathered, places.formulas, found)
+
+
+def _bind_parts(scope: Scope, indexes: Sequence[ast.Subscript]) -> list[Poly | Access]:
+    return [_data(scope, p) if isinstance(p, ast.Ref) else bind_formula(scope, p) for p in indexes]
+
+
+def _data(scope: Scope, ref: ast.Ref) -> Access:
+    """A subscript that is data: integers."""
+    access = bind_access(scope, ref)
+    if isinstance(access.value, Const):
+        hint = f"write {ref.name.id} without brackets"
+        fail("TILE-E126", f"the subscript {ref.name.id} is a constant, not a tensor of subscripts", ref.span, hint)
+    dtype = access.value.type.dtype
+    if not dtype.is_integer:
+        hint = f"convert them before: J = as_int({ref.name.id}, 32)"
+        fail("TILE-E126", f"subscripts must be integers; {ref.name.id} holds {dtype}", ref.span, hint)
+    return access
+
+
+def _constraints(
+    parts: Sequence[Poly | Access], shape: Sequence[int], nodes: Sequence[ast.Subscript]
+) -> tuple[Constraint, ...]:
+    """Formulas must lie inside their dimensions; data is clamped, but its own subscripts must as well."""
+    found: list[Constraint] = []
+    for part, size, node in zip(parts, shape, nodes, strict=True):
+        found += part.constraints if isinstance(part, Access) else (Constraint(part, size, origin(node.span)),)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The dimensions of what is gathered or scattered: distinct formulas with their extents."""
+
+    formulas: tuple[Poly, ...]
+    extents: tuple[int, ...]
+
+    @staticmethod
+    def of(parts: Sequence[Poly | Access], shape: Sequence[int], order: Sequence[Poly] = ()) -> _Places:
+        extents: dict[Poly, int] = {}
+        for part, size in zip(parts, shape, strict=True):
+            inner = zip(part.formulas, part.shape, strict=True) if isinstance(part, Access) else ((part, size),)
+            for formula, extent in inner:
+                if not _fixed(formula, extent):
+                    extents[formula] = min(extent, extents.get(formula, extent))
+        rank = {formula: k for k, formula in enumerate(order)}
+        if extents.keys() <= rank.keys():
+            extents = {f: extents[f] for f in sorted(extents, key=rank.__getitem__)}
+        return _Places(tuple(extents), tuple(extents.values()))
+
+    def subscripts(self, parts: Sequence[Poly | Access], shape: Sequence[int]) -> tuple[Subscript, ...]:
+        """The subscripts of the table that is gathered from or scattered to."""
+        return tuple(self._subscript(part, size) for part, size in zip(parts, shape, strict=True))
+
+    def _subscript(self, part: Poly | Access, size: int) -> Subscript:
+        if isinstance(part, Poly):
+            return self._coordinate(part, size)
+        assert isinstance(part.value, Tensor)
+        cell = (self._coordinate(f, n) for f, n in zip(part.formulas, part.shape, strict=True))
+        return Lookup(part.value.name, tuple(cell))
+
+    def _coordinate(self, formula: Poly, extent: int) -> Poly:
+        if _fixed(formula, extent):
+            return formula
+        return coordinates(len(self.formulas))[self.formulas.index(formula)]
+
+
+def _fixed(formula: Poly, extent: int) -> bool:
+    """One number inside the dimension: it needs no coordinate."""
+    return not formula.terms and formula.const.denominator == 1 and 0 <= formula.const < extent
+
+
+# --- targets -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a contraction writes: to ``[formulas… : extents…]``, and from there to the subscripts of `shape`."""
+
+    formulas: tuple[Poly, ...]
+    extents: tuple[int, ...]
+    constraints: tuple[Constraint, ...]
+    shape: tuple[int, ...]
+    subscripts: tuple[Subscript, ...] = ()
+    """Empty when all subscripts are formulas."""
+
+
+def bind_place(scope: Scope, target: ast.Target, shape: tuple[int, ...]) -> Place:
+    """The subscripts of a contraction's target of this shape."""
+    parts = _bind_parts(scope, target.indexes)
+    found = _constraints(parts, shape, target.indexes)
+    formulas = tuple(p for p in parts if isinstance(p, Poly))
+    if len(formulas) == len(parts):
+        return Place(formulas, shape, found, shape)
+    places = _Places.of(parts, shape)
+    return Place(places.formulas, places.extents, found, shape, places.subscripts(parts, shape))
+
+
+def append(scope: Scope, op: Contraction, place: Place, loads: Sequence[Access], since: int) -> Tensor:
+    """Append a contraction to `place`, with its scatter; `since` operations stood before its statement.
+
+    Where it only copies what was gathered for it, or what is to be scattered, it is left out itself.
+    """
+    copied = _copied(op, loads)
+    if not place.subscripts:
+        plain = op.agg is Aggregation.ASSIGN and op.default is None and len(scope.ops) > since
+        if copied and plain and isinstance(scope.ops[-1], Gather) and scope.rename_last(copied.name, op.name, since):
+            return Tensor(op.name, copied.type)
+        return scope.emit(op)
+    source = copied or scope.emit(_values(scope, op))
+    type_ = TensorType(op.type.dtype, place.shape)
+    return scope.emit(Scatter(op.name, type_, source.name, place.subscripts, op.agg, op.default, op.origin))
+
+
+def _values(scope: Scope, op: Contraction) -> Contraction:
+    """The contraction of the values that are scattered; each cell must have one."""
+    if (op.agg is not Aggregation.SUM or op.default is not None) and not _covers(op):
+        message = f"some of the values that are scattered to {op.name} may have no index tuple"
+        hint = "compute the values in a statement of their own, and scatter them with the next"
+        fail("TILE-E139", message, op.origin, hint)
+    return replace(op, name=scope.fresh(), default=None)
+
+
+def _copied(op: Contraction, loads: Sequence[Access]) -> Tensor | None:
+    """The tensor each of whose cells is the same cell of the output."""
+    source = loads[0].value if len(loads) == 1 else None
+    if not isinstance(source, Tensor) or op.type != source.type or op.output != loads[0].formulas:
+        return None
+    return source if all(s.fn == "cast" for s in op.body) and _covers(op) else None
+
+
+def _covers(op: Contraction) -> bool:
+    """Whether it is plain that every cell of the output has an index tuple: all indexes run freely."""
+    axes = {f.names[0]: n for f, n in zip(op.output, op.type.shape, strict=True) if _is_index(f)}
+    return len(axes) == len(op.output) and all(
+        (_is_index(c.formula) and c.size >= axes.get(c.formula.names[0], 1)) or _fixed(c.formula, c.size)
+        for c in op.constraints
+    )
+
+
+def _is_index(formula: Poly) -> bool:
+    return len(formula.terms) == 1 and formula == Poly.of({formula.names[0]: 1})

@@ -1,0 +1,43 @@
+"""Subscripts that are formulas or data: views whose element is chosen by clamped integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tile_ir.program.nodes import Lookup, Poly, Subscript
+from tile_ir.stripe.affine import Affine, Quasi
+
+from tile_opt.translate.build import Stage
+from tile_opt.translate.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A view of a tensor and the element in it: all of a dimension that data chooses from, else one cell."""
+
+    access: tuple[Affine, ...]
+    sizes: tuple[int, ...]
+    at: tuple[Quasi | str, ...]
+
+
+def window(
+    context: Context, stage: Stage, subscripts: Sequence[Subscript], shape: Sequence[int], cells: Sequence[int]
+) -> Window:
+    """Where the subscripts of a tensor of this shape lead, for the cell of `cells` that the stage visits."""
+    at = tuple(_element(context, stage, s, cells) for s in subscripts)
+    access = tuple(Affine() if isinstance(s, Lookup) else affine(s, cells) for s in subscripts)
+    sizes = tuple(n if isinstance(s, Lookup) else 1 for s, n in zip(subscripts, shape, strict=True))
+    return Window(access, sizes, at)
+
+
+def _element(context: Context, stage: Stage, subscript: Subscript, cells: Sequence[int]) -> Quasi | str:
+    if isinstance(subscript, Poly):
+        return Affine()
+    return stage.load(context.buffers[subscript.tensor], [affine(f, cells) for f in subscript.formulas])
+
+
+def affine(formula: Poly, cells: Sequence[int]) -> Affine:
+    """A formula of coordinates as loops visit them: dimensions of size 1 have none."""
+    terms = {n: int(c) for n, c in formula.terms if cells[int(n[1:])] != 1}
+    return Affine.of(terms, int(formula.const))
