@@ -13,8 +13,26 @@ from tile_ir.program.nodes import Contraction, Elementwise, Op, Prng, Program, T
 
 from farm.sample import Array, Arrays, Sample
 
-SMOOTH = ("add", "sub", "mul", "neg", "ident", "exp", "sin", "cos", "tanh", "atan", "sigmoid", "cast", "erf", "erfc",
-          "asinh", "gelu", "silu", "softplus")
+SMOOTH = (
+    "add",
+    "sub",
+    "mul",
+    "neg",
+    "ident",
+    "exp",
+    "sin",
+    "cos",
+    "tanh",
+    "atan",
+    "sigmoid",
+    "cast",
+    "erf",
+    "erfc",
+    "asinh",
+    "gelu",
+    "silu",
+    "softplus",
+)
 """Elementwise functions that have every derivative everywhere."""
 AGGREGATIONS = (Aggregation.SUM, Aggregation.PROD, Aggregation.ASSIGN)
 STEP, TOLERANCE = 1e-5, 2e-5

@@ -28,7 +28,14 @@ ANY = (
 SIGNED = ("-{a}", "abs({a})", "sign({a})", "-{a} * {b} - {a}")
 INTEGER = (
     *("{a} & {b}", "{a} | {b}", "{a} ^ {c}", "~{a}", "{a} << {c}", "{a} >> {b}", "{a} / {b}", "{a} / {c}"),
-    *("({a} & {c}) << 3 | {b}", "({a} >> 1) + {b}", "mod({a}, {b})", "fmod({a}, {b})", "mod({a}, {c})", "fmod({a}, {c})"),
+    *(
+        "({a} & {c}) << 3 | {b}",
+        "({a} >> 1) + {b}",
+        "mod({a}, {b})",
+        "fmod({a}, {b})",
+        "mod({a}, {c})",
+        "fmod({a}, {c})",
+    ),
 )
 FLOAT = (
     *("floor({a})", "ceil({a} + {b})", "{a} * 0.5", "round({a} * 0.25)", "{a} / 4", "tanh({a})", "exp(-abs({a}))"),
@@ -40,7 +47,14 @@ FLOAT = (
         "log(abs({a}) + 1)",
         "cos({b})",
     ),
-    *("expm1(-abs({a}))", "log1p(abs({a}))", "erf({a} * 0.25)", "erfc({a})", "round_even({a} * 0.5)", "trunc({a} + {b})"),
+    *(
+        "expm1(-abs({a}))",
+        "log1p(abs({a}))",
+        "erf({a} * 0.25)",
+        "erfc({a})",
+        "round_even({a} * 0.5)",
+        "trunc({a} + {b})",
+    ),
     *("fmod({a}, {c})", "mod({a}, {b})", "atan2({a}, {b})", "asinh({a})", "gelu({a})", "silu({a})", "softplus({a})"),
     *("({a} > {b} ? {a} : -inf)", "where(isfinite({a}), {a}, {c})", "clamp({a}, -1, {b})"),
     *("pow({a}, 2)", "recip({a} * {a} + 2)", "stop_gradient({a}) * {b}", "atan({a})", "pow(abs({a}) + 1, 0.5)"),

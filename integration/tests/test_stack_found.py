@@ -142,6 +142,12 @@ case(
     *everywhere("rows"), Way("llvm", form="called"),
     A="int32[1, 2]", B="int32[]",
 )  # fmt: skip
+case(
+    "a program without kernels",
+    "function (A[]) -> (O) { O[0 : 0] = +(A[]); }",
+    Way("llvm", "own"),
+    A="float32[]",
+)
 
 
 @pytest.mark.parametrize("what", CASES)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING
 
 from tile_hal.errors import Code, device_error
@@ -145,8 +145,10 @@ class LlvmCompiler(Compiler):
 
     def _sources(self, kernels: KernelList, emitted: list[Emitted]) -> Iterator[str]:
         """IR of each module, which goes into `emitted` too."""
+        rest = iter(kernels.kernels)
         for module in self._emit(kernels):
-            check("machine code of", kernels.kernels[sum(len(m.scratch) for m in emitted)].name)
+            for kernel in islice(rest, len(module.scratch)):
+                check("machine code of", kernel.name)
             emitted.append(module)
             yield module.text
 

@@ -278,14 +278,14 @@ RULES: dict[str, Rule] = {
     "erf": Rule((_bell(2 / sqrt(pi)),)),
     "erfc": Rule((_bell(-2 / sqrt(pi)),)),
     "atan2": Rule((lambda s: _angle(s, 1), lambda s: s.op("neg", _angle(s, 0))), "away from the origin; 0 there"),
-    **{name: Rule((_pass, _whole_part), "away from multiples of the divisor, which is not 0") for name in ("fmod", "mod")},
+    **{
+        name: Rule((_pass, _whole_part), "away from multiples of the divisor, which is not 0")
+        for name in ("fmod", "mod")
+    },
     "silu": Rule((_silu,)),
     "softplus": Rule((_one_argument(lambda s: s.op("sigmoid", s.args[0])),)),
     "gelu": Rule((_gelu,)),
-    **{
-        name: Rule((_zero,), "away from the steps", "piecewise constant")
-        for name in (*sorted(ROUNDINGS), "sign")
-    },
+    **{name: Rule((_zero,), "away from the steps", "piecewise constant") for name in (*sorted(ROUNDINGS), "sign")},
     **{
         name: Rule((_zero,) * op.arity, "away from equality", "result is not a float")
         for name, op in OPS.items()

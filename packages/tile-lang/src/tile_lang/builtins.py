@@ -197,8 +197,6 @@ def _clamp(c: Call) -> Value:
     return x
 
 
-
-
 def _ident(c: Call) -> Value:
     return c.scalar(0)
 

@@ -7,10 +7,8 @@ output, as JSON; it ends with its input.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import pickle
 import queue
 import subprocess
 import sys
@@ -87,16 +85,6 @@ def _read(process: subprocess.Popen[str], answers: queue.SimpleQueue[str]) -> No
     for line in process.stdout:
         answers.put(line)
     answers.put("")
-
-
-def packed(value: object) -> str:
-    """A value of many classes as text, for a question to this very program's own child."""
-    return base64.b64encode(pickle.dumps(value)).decode("ascii")
-
-
-def unpacked(text: str) -> Any:
-    """What `packed` packed."""
-    return pickle.loads(base64.b64decode(text))
 
 
 def encoded(value: Any) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +31,8 @@ def prove(initial: Program, scheduled: Program, *, seconds: float | None = None)
 
     `seconds` is the deadline for each claim (TILE_ANALYSIS_SECONDS when None).
     """
+    from tile_ir.stripe.printer import print_program
+
     from tile_opt.analysis.answering import Answerer
     from tile_opt.proof.prover import Prover
 
@@ -37,7 +40,8 @@ def prove(initial: Program, scheduled: Program, *, seconds: float | None = None)
     limit = Settings.from_environment().analysis_seconds if seconds is None else seconds
     prover, answerer = Prover(initial, scheduled, OPERATIONS), Answerer()
     try:
-        findings = tuple(_decided(prover, claim, answerer, (initial, scheduled), limit) for claim in prover.claims())
+        texts = cache(lambda: tuple(print_program(program) for program in (initial, scheduled)))
+        findings = tuple(_decided(prover, claim, answerer, texts, limit) for claim in prover.claims())
     finally:
         answerer.close()
     return Report(findings, perf_counter() - start)
@@ -57,8 +61,8 @@ def check(initial: Program, scheduled: Program) -> Report:
     return report
 
 
-def _decided(prover: Any, claim: Any, answerer: Any, programs: tuple[Program, Program], seconds: float) -> Finding:
-    from tile_opt.analysis.answering import Unanswered, packed
+def _decided(prover: Any, claim: Any, answerer: Any, texts: Callable[[], tuple[str, ...]], seconds: float) -> Finding:
+    from tile_opt.analysis.answering import Unanswered
     from tile_opt.proof.spaces import Error
 
     try:
@@ -66,21 +70,22 @@ def _decided(prover: Any, claim: Any, answerer: Any, programs: tuple[Program, Pr
     except Error:
         pass
     try:
-        kernel, about, verdict, message = answerer.ask("prove", (packed(programs), *claim), seconds)
+        kernel, about, verdict, message = answerer.ask("prove", (*texts(), *claim), seconds)
         return Finding(kernel, about, Verdict(verdict), message)
     except Unanswered:
         return prover.too_hard(claim, seconds)
 
 
-def answer(programs: str, kind: str, about: int | str) -> tuple[str, str, str, str]:
-    """The finding on one claim about packed programs, as plain values."""
-    found = _prover(programs).decide((kind, about))
+def answer(initial: str, scheduled: str, kind: str, about: int | str) -> tuple[str, str, str, str]:
+    """The finding on one claim about programs in their text form, as plain values."""
+    found = _prover(initial, scheduled).decide((kind, about))
     return found.kernel, found.claim, found.verdict.value, found.message
 
 
 @lru_cache(maxsize=1)
-def _prover(programs: str) -> Any:
-    from tile_opt.analysis.answering import unpacked
+def _prover(initial: str, scheduled: str) -> Any:
+    from tile_ir.stripe.parser import parse_program
+
     from tile_opt.proof.prover import Prover
 
-    return Prover(*unpacked(programs))
+    return Prover(parse_program(initial), parse_program(scheduled))

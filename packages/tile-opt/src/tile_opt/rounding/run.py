@@ -77,11 +77,13 @@ def _arithmetic(program: Program) -> tuple[float, float]:
 
 
 def _asked(program: Program, arithmetic: tuple[float, float]) -> dict[str, Bound]:
-    from tile_opt.analysis.answering import Answerer, Unanswered, packed
+    from tile_ir.stripe.printer import print_program
+
+    from tile_opt.analysis.answering import Answerer, Unanswered
 
     seconds, answerer = Settings.from_environment().analysis_seconds, Answerer()
     try:
-        found = answerer.ask("rounding", (packed(program), arithmetic), seconds)
+        found = answerer.ask("rounding", (print_program(program), arithmetic), seconds)
     except Unanswered:
         return dict.fromkeys(program.outputs, _late(seconds))
     finally:
@@ -91,8 +93,8 @@ def _asked(program: Program, arithmetic: tuple[float, float]) -> dict[str, Bound
 
 
 def answer(program: str, arithmetic: Any) -> list[tuple[Any, ...]]:
-    """The bounds of a packed program's tensors, as plain values."""
-    from tile_opt.analysis.answering import unpacked
+    """The bounds of the tensors of a program in its text form, as plain values."""
+    from tile_ir.stripe.parser import parse_program
 
-    found = _found(unpacked(program), tuple(arithmetic), 0)
+    found = _found(parse_program(program), tuple(arithmetic), 0)
     return [(name, b.relation.value, b.roundoff, b.positive, b.reason) for name, b in found.items()]
