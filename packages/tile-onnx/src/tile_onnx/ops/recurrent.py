@@ -76,7 +76,7 @@ class Layer:
         """Statements that give the inputs' part ``Xname`` and the states' part ``Hname`` of gate `k`."""
         place, index = f"{k * self.hidden} + j", ("0", "d", "b", "j")
         return [
-            contraction(f"X{name}", self.state, index, "=", f"P[0, d, b, {place}]"),
+            contraction(f"X{name}", self.state, index, "=", f"P[T[0], d, b, {place}]"),
             contraction(f"H{name}", self.state, index, "+", f"{states}[0, d, b, k] * R[d, {place}, k]"),
         ]
 
@@ -217,16 +217,12 @@ def _steps(layer: Layer, cell: Cell, parts: Value, lengths: Value) -> tuple[list
     states = [_state(layer, 5), *([_state(layer, 6)] if node.op == "LSTM" else [])]
     names = ["H", "C"][: len(states)]
     extra = {"R": node.value(2), **_extra(layer)}
-    statements = [
-        "At = gather(Parts, T);",
-        f"P = reshape(At, 1, {layer.directions}, {layer.batch}, {len(cell.gates) * layer.hidden});",
-        *cell.step(layer),
-    ]
-    given, results = ["Parts", "T", *names, *extra], [f"New{n}" for n in names]
+    statements = cell.step(layer)
+    given, results = ["P", "T", *names, *extra], [f"New{n}" for n in names]
     output = "NewH"
     if lengths is not None:
         extra["L"] = reshaped(lengths, (1, 1, layer.batch, 1))
-        given, results, output = ["Parts", "T", *names, *extra], [f"Kept{n}" for n in names], "Out"
+        given, results, output = ["P", "T", *names, *extra], [f"Kept{n}" for n in names], "Out"
         statements += [f"Kept{n} = T < L ? New{n} : {n};" for n in names] + ["Out = T < L ? NewH : 0 * NewH;"]
     results = [*results, *([output] if output not in results else []), "Next"]
     text = function(given, results, *statements, "Next = T + 1;")
