@@ -50,9 +50,9 @@ def targets(draw: st.DrawFn) -> ast.Target:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> ast.Body:
-    count = draw(st.integers(1, 3))
-    comb = None if count == 1 else draw(st.sampled_from(["+", "*", "=="]))
-    return ast.Body(tuple(draw(REFS) for _ in range(count)), comb)
+    count = draw(st.integers(1, 4))
+    comb = None if count == 1 else draw(st.sampled_from(["+", "*", "=="] if count == 2 else ["+", "*"]))
+    return ast.Body(tuple(draw(REFS) for _ in range(count)), comb, draw(REFS) if count == 2 and draw(st.booleans()) else None)
 
 
 CONTRACTIONS = st.builds(

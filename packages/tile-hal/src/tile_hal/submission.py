@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
@@ -33,6 +34,7 @@ from tile_hal.interfaces import (
     Part,
     Result,
 )
+from tile_hal.recycling import LARGE
 
 MAX_WORKSPACES = 64
 """Sets of temporaries of one kernel list that may be in use by pending runs; the next run waits for the oldest."""
@@ -232,12 +234,16 @@ class Prepared:
         once = [step for step in self.kernel_list.steps if step.once]
         if not once:
             return
-        memory = self.device.memory
-        kept = {b.id: memory.allocate(b.bytes) for b in self.kernel_list.buffers if b.kind is BufferKind.KEPT}
-        buffers = {**self._constants, **kept}
-        for step in once:
-            self._launch(step, buffers, (), False).wait()
+        memory, sizes = self.device.memory, {b.id: b.bytes for b in self.kernel_list.buffers}
+        buffers = dict(self._constants)
         needed = {b for launch in self._steps for b in launch.step.buffers}
+        last = {b: number for number, step in enumerate(once) for b in step.buffers}
+        for number, step in enumerate(once):
+            buffers |= {b: memory.allocate(sizes[b]) for b in step.buffers if b not in buffers}
+            self._launch(step, buffers, (), False).wait()
+            for b in step.buffers:
+                if last[b] == number and b not in needed:
+                    buffers.pop(b, None)
         self._constants = {number: b for number, b in buffers.items() if number in needed}
 
     def _run_steps(self, bindings: Sequence[Buffer], dependencies: Sequence[Event], profile: bool) -> Event:
@@ -311,10 +317,22 @@ def _upload(memory: Memory, kernels: KernelList) -> dict[int, Buffer]:
             continue
         if len(data.get(info.name, b"")) != info.bytes:
             raise TileInternalError(f"constant buffer {info.name!r} of {info.bytes} bytes has no data of that size")
-        result[info.id] = buffer = memory.allocate(info.bytes)
-        buffer.map_discard()[:] = data[info.name]
-        buffer.unmap().wait()
+        result[info.id] = _in_place(memory, data[info.name], info.dtype.bytes) or _uploaded(memory, data[info.name])
     return result
+
+
+def _in_place(memory: Memory, data: memoryview, align: int) -> Buffer | None:
+    """A large constant's own memory, where the device can read that: its bytes are in a process once."""
+    if data.nbytes < LARGE or np.frombuffer(data, np.uint8).__array_interface__["data"][0] % align:
+        return None
+    return memory.wrap(data)
+
+
+def _uploaded(memory: Memory, data: memoryview) -> Buffer:
+    buffer = memory.allocate(data.nbytes)
+    buffer.map_discard()[:] = data
+    buffer.unmap().wait()
+    return buffer
 
 
 @dataclass(slots=True)

@@ -84,11 +84,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """How many arguments a function takes (`most` None: any number) and how a call is bound."""
+    """How many arguments a function takes (`most` None: any number), how a call is bound, and where its sizes begin."""
 
     least: int
     most: int | None
     bind: Callable[[Call], Value]
+    sizes: int | None = None
 
 
 def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Span]) -> Value:
@@ -100,6 +101,12 @@ def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Sp
         fail("TILE-E114", f"there is no function {name}", node.function_span, f"did you mean {near}?" if near else None)
     _check_arity(builtin, node)
     return builtin.bind(Call(scope, name, args, spans, node.span))
+
+
+def sizes_from(name: str) -> int | None:
+    """The first argument of a function that is a size, if any is."""
+    builtin = BUILTINS.get(name)
+    return builtin.sizes if builtin else None
 
 
 def _check_arity(builtin: Builtin, node: ast.Call) -> None:
@@ -482,20 +489,20 @@ BUILTINS: dict[str, Builtin] = {
     "shape": Builtin(1, 1, _shape),
     "lowest": Builtin(1, 1, _extreme(Aggregation.MAX)),
     "highest": Builtin(1, 1, _extreme(Aggregation.MIN)),
-    "reshape": Builtin(1, None, _reshape),
-    "broadcast": Builtin(2, 2, _broadcast_dims),
-    "match": Builtin(2, 2, _match),
-    "simple_reduce": Builtin(1, None, _simple_reduce),
+    "reshape": Builtin(1, None, _reshape, sizes=1),
+    "broadcast": Builtin(2, 2, _broadcast_dims, sizes=0),
+    "match": Builtin(2, 2, _match, sizes=0),
+    "simple_reduce": Builtin(1, None, _simple_reduce, sizes=1),
     "assert_": Builtin(1, 1, _assert),
     "gather": Builtin(2, 3, _gather),
     "scatter": Builtin(3, 4, _scatter),
-    "prng_step": Builtin(1, None, _prng_step),
+    "prng_step": Builtin(1, None, _prng_step, sizes=1),
     "prng_value": Builtin(1, 1, _prng_value),
     "prng_state": Builtin(1, 1, _prng_state),
     "tuple": Builtin(1, None, _tuple),
     "element": Builtin(2, 2, _element),
-    "builtin_softmax": Builtin(3, 3, _softmax),
-    "builtin_logsoftmax": Builtin(3, 3, _logsoftmax),
+    "builtin_softmax": Builtin(3, 3, _softmax, sizes=1),
+    "builtin_logsoftmax": Builtin(3, 3, _logsoftmax, sizes=1),
     "builtin_binary_crossentropy": Builtin(3, 3, _crossentropy),
 }
 """Every function that Tile source can call; ``assert_`` stands for all names that begin with it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import onnx
 from onnx import ModelProto, NodeProto, helper
@@ -23,8 +23,7 @@ class TileBackendRep(BackendRep):
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """Outputs in the model's order, for a list of inputs in the model's order or inputs by name."""
         names = [a.name for a in self.model.inputs]
-        feeds = inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=False))
-        found = self.model.run(feeds)  # pyright: ignore[reportUnknownArgumentType]
+        found = self.model.run(_by_name(names, inputs))
         return namedtupledict("Outputs", list(found))(*found.values())
 
 
@@ -41,8 +40,8 @@ class TileBackend(Backend):
         cls, node: NodeProto, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None, **more: Any
     ) -> tuple[Any, ...]:
         """The outputs of a single node of the newest operator set, or of `opset_version`."""
-        arrays = inputs if isinstance(inputs, Mapping) else dict(zip(filter(None, node.input), inputs, strict=False))
-        infos = [_info(str(n), v) for n, v in arrays.items()]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        arrays = _by_name([n for n in node.input if n], inputs)
+        infos = [_info(n, v) for n, v in arrays.items()]
         outputs = [onnx.ValueInfoProto(name=o) for o in node.output if o]
         version = int(more.get("opset_version", onnx.defs.onnx_opset_version()))
         graph = helper.make_graph([node], "node", infos, outputs)
@@ -60,6 +59,12 @@ class TileBackend(Backend):
         except TileError:
             return False
         return True
+
+
+def _by_name(names: Sequence[str], inputs: Any) -> Mapping[str, Any]:
+    if isinstance(inputs, Mapping):
+        return cast("Mapping[str, Any]", inputs)
+    return dict(zip(names, inputs, strict=False))
 
 
 def _info(name: str, value: Any) -> onnx.ValueInfoProto:

@@ -15,6 +15,7 @@ from tile_runtime.tensor import Tensor
 from tile_onnx import support
 from tile_onnx.graph import Graph
 from tile_onnx.segments import Ask, Name, Piece, Recorder, Store, Suspended, host_array, key_of, type_of
+from tile_onnx.values import is_array
 
 if TYPE_CHECKING:
     from tile_runtime.evaluator import Evaluator
@@ -52,6 +53,13 @@ class Engine:
             if run.finish():
                 return run.outputs()
 
+    def trace(self, feeds: Mapping[str, Any], wanted: tuple[str, ...]) -> list[Piece]:
+        """The pieces that a run with these inputs follows; it runs."""
+        while True:
+            run = _Run(self, feeds, wanted)
+            if run.finish():
+                return run.pieces
+
     def plan(self, types: Mapping[str, Any], numbers: Mapping[str, Any], wanted: tuple[str, ...]) -> list[Piece]:
         """The pieces for inputs of these types, as far as `numbers` of inputs tell; compiled by nobody yet."""
         key, answers = _start(types, {n: v for n, v in numbers.items() if n in self.values}, wanted)
@@ -86,7 +94,7 @@ class Engine:
         except Suspended as ending:
             asks = ending.asks
         if walk.problems:
-            raise support.unsupported(walk.problems)
+            raise support.unsupported(walk.problems) from walk.cause
         if not asks:
             recorder.end(results)
         return Piece(tuple(recorder.steps), asks, tuple(recorder.item(r) for r in results))
@@ -103,6 +111,7 @@ class _Run:
         numbers = {n: host_array(feeds[n]) for n in sorted(engine.values) if n in feeds}
         self._key, self._answers = _start(self._types, numbers, wanted)
         self._store: Store = {}
+        self.pieces: list[Piece] = []
         self._results: tuple[Any, ...] = ()
         for name, value in feeds.items():
             _put(self._store, name, value)
@@ -111,6 +120,7 @@ class _Run:
         """Runs to the end; False where an input turned out to be a value, so that it has to begin again."""
         while True:
             piece = self._engine.piece(self._key, self._types, self._answers, self._wanted)
+            self.pieces.append(piece)
             self._steps(piece)
             if not piece.asks:
                 self._results = piece.results
@@ -163,7 +173,7 @@ def _put(store: Store, name: str, value: Any) -> None:
 
 def specialised(graph: Graph, captured: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
     """A subgraph that stands alone: known values of the graphs around it are constants, the others further inputs."""
-    known = {n: v for n, v in captured.items() if isinstance(v, np.ndarray)}
+    known = {n: v for n, v in captured.items() if is_array(v)}
     others = {n: v for n, v in captured.items() if n not in known}
     alone = Graph(
         graph.name, (*graph.inputs, *others), graph.outputs, graph.nodes, {**graph.constants, **known}, graph.infos

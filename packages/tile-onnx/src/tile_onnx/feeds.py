@@ -141,10 +141,12 @@ def _array(wanted: Argument, value: Any) -> Any:
     """Arrays as they are; numbers and lists take the model's dtype."""
     try:
         if isinstance(value, (int, float, list, tuple)):
-            return np.asarray(value, wanted.dtype)
-        array = np.asarray(value)
+            return np.asarray(cast(Any, value), wanted.dtype)
+        array: np.ndarray[Any, Any] = np.asarray(value)
     except (TypeError, ValueError, OverflowError) as problem:
-        return _wrong(wanted, f"{type(value).__name__} was given: {problem}", "give an array, a Tensor or numbers")
+        return _wrong(
+            wanted, f"{type(cast(object, value)).__name__} was given: {problem}", "give an array, a Tensor or numbers"
+        )
     if array.dtype == object:
         return _wrong(wanted, f"{type(value).__name__} was given", "give an array, a Tensor or numbers")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, TypeProto, helper
@@ -29,11 +30,18 @@ def local(proto: FunctionProto) -> Body:
     return Body(of_function(proto), _opsets(proto), {a.name: a for a in proto.attribute_proto})
 
 
+def _schema(domain: str, op: str, opset: int) -> Any:
+    """ONNX's description of an operator, which its own types describe in part; None where there is none."""
+    try:
+        return onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
 def body(node: Node) -> Body | None:
     """ONNX's definition of the node's operator by other operators; None where it has none."""
-    try:
-        schema = onnx.defs.get_schema(node.op, node.opset, node.domain)
-    except onnx.defs.SchemaError:
+    schema = _schema(node.domain, node.op, node.opset)
+    if schema is None:
         return None
     if schema.has_function:
         return _plain(node.domain, node.op, node.opset)
@@ -44,22 +52,19 @@ def body(node: Node) -> Body | None:
 
 def is_defined(node: Node) -> bool:
     """Whether ONNX defines the operator by others."""
-    try:
-        schema = onnx.defs.get_schema(node.op, node.opset, node.domain)
-    except onnx.defs.SchemaError:
-        return False
-    return schema.has_function or schema.has_context_dependent_function
+    schema = _schema(node.domain, node.op, node.opset)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
 @lru_cache(512)
 def _plain(domain: str, op: str, opset: int) -> Body | None:
-    schema = onnx.defs.get_schema(op, opset, domain)
+    schema = _schema(domain, op, opset)
     versions = [v for v in schema.function_opset_versions if v <= opset]
     text = schema.get_function_with_opset_version(max(versions)) if versions else b""
     return _body(schema, text)
 
 
-def _in_context(node: Node, schema: onnx.defs.OpSchema) -> Body | None:
+def _in_context(node: Node, schema: Any) -> Body | None:
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
     if not versions:
         return None
@@ -70,7 +75,7 @@ def _in_context(node: Node, schema: onnx.defs.OpSchema) -> Body | None:
     return _body(schema, text)
 
 
-def _body(schema: onnx.defs.OpSchema, text: bytes) -> Body | None:
+def _body(schema: Any, text: bytes) -> Body | None:
     if not text:
         return None
     proto = FunctionProto.FromString(text)
@@ -96,9 +101,7 @@ def _type(value: Value) -> TypeProto:
 
 def absent(node: Node) -> tuple[str, str]:
     """Why an operator has no converter, and what would help."""
-    try:
-        onnx.defs.get_schema(node.op, node.opset, node.domain)
-    except onnx.defs.SchemaError:
+    if _schema(node.domain, node.op, node.opset) is None:
         domain = node.domain or "ai.onnx"
         return (
             f"opset {node.opset} of {domain} has no such operator",

@@ -12,7 +12,7 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, helper
 
 from tile_onnx.tensors import dense, malformed, tensor_array
-from tile_onnx.values import Array
+from tile_onnx.values import Array, is_list
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,8 @@ def in_order(nodes: Sequence[NodeProto], given: set[str], where: str) -> tuple[N
     try:
         return tuple(nodes[k] for k in TopologicalSorter(dict(enumerate(needed))).static_order())
     except CycleError as problem:
-        cycle = ", ".join(label(nodes[k]) for k in problem.args[1][:6])
+        found: list[int] = problem.args[1]
+        cycle = ", ".join(label(nodes[k]) for k in found[:6])
         raise malformed(f"{where} has a cycle: {cycle}") from None
 
 
@@ -165,4 +166,4 @@ def attribute_value(attribute: AttributeProto) -> Any:
             return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
         case _:
             value = helper.get_attribute_value(attribute)
-            return tuple(value) if isinstance(value, (list, tuple)) else value
+            return tuple(value) if is_list(value) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ class NotEvaluated(Exception):
     """The reference does not have this operator, or fails on it."""
 
 
-def evaluate(proto: NodeProto, domain: str, opset: int, values: Sequence[Array | None]) -> tuple[Any, ...]:
+def evaluate(proto: NodeProto, domain: str, opset: int, *values: Array | None) -> tuple[Any, ...]:
     """The outputs of a node, given its inputs; NotEvaluated where the reference cannot."""
     from onnx.reference.ops import load_op
 
@@ -58,7 +58,7 @@ def _result_size(node: Node) -> int:
     if size is None:
         return 0
     try:
-        return size(*node.values)
+        return size(list(node.values))
     except (ValueError, TypeError, IndexError, ZeroDivisionError, OverflowError):
         return SMALL + 1
 
@@ -70,23 +70,27 @@ def _product(numbers: Any) -> int:
     return found
 
 
-def _range_size(start: Array, limit: Array, delta: Array) -> int:
-    return int((limit.item() - start.item()) / delta.item()) + 1
+def _range_size(values: list[Any]) -> int:
+    start, limit, delta = (v.item() for v in values)
+    return int((limit - start) / delta) + 1
 
 
-_GROWING: dict[str, Callable[..., int]] = {
-    "ConstantOfShape": _product,
-    "Expand": lambda x, shape: x.size * _product(shape),
-    "Tile": lambda x, repeats, *_: x.size * _product(repeats),
+def _unknown(values: list[Any]) -> int:
+    return SMALL + 1
+
+
+def _number(values: list[Any]) -> int:
+    return int(values[0].item())
+
+
+_GROWING: dict[str, Callable[[list[Any]], int]] = {
+    "ConstantOfShape": lambda v: _product(v[0]),
+    "Expand": lambda v: v[0].size * _product(v[1]),
+    "Tile": lambda v: v[0].size * _product(v[1]),
+    "CenterCropPad": lambda v: v[0].size * _product(v[1]),
     "Range": _range_size,
-    "Pad": lambda x, pads=None, *_: SMALL + 1 if pads is None else _product(np.add(np.resize(x.shape, x.ndim), np.abs(pads).max(initial=0) * 2)),
-    "OneHot": lambda indices, depth, *_: indices.size * int(depth.reshape(-1)[0]),
-    "Resize": lambda x, *_: SMALL + 1,
-    "Upsample": lambda x, *_: SMALL + 1,
-    "CenterCropPad": lambda x, shape, *_: x.size * _product(shape),
-    "Col2Im": lambda x, *_: SMALL + 1,
-    "HannWindow": lambda n, *_: int(n.item()),
-    "HammingWindow": lambda n, *_: int(n.item()),
-    "BlackmanWindow": lambda n, *_: int(n.item()),
-    "MelWeightMatrix": lambda bins, length, *_: int(bins.item()) * int(length.item()),
-}  # fmt: skip
+    "OneHot": lambda v: v[0].size * int(v[1].reshape(-1)[0]),
+    "MelWeightMatrix": lambda v: int(v[0].item()) * int(v[1].item()),
+    **dict.fromkeys(("HannWindow", "HammingWindow", "BlackmanWindow"), _number),
+    **dict.fromkeys(("Pad", "Resize", "Upsample", "Col2Im"), _unknown),
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from onnx import ModelProto
@@ -16,10 +16,15 @@ from tile_onnx.engine import Engine, Language
 from tile_onnx.feeds import Argument, checked, checked_outputs, refused
 from tile_onnx.reading import Imported, read
 from tile_onnx.segments import Piece, Segment, type_of
+from tile_onnx.values import is_array
 
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
+    from tile_runtime.compose import Composition
     from tile_runtime.evaluator import Evaluator
+
+    from tile_onnx.explain import KernelTime
+    from tile_onnx.graph import Graph
 
 
 def load(model: str | Path | bytes | ModelProto, device: Device | str | None = None) -> Model:
@@ -101,10 +106,59 @@ class Model:
         for segment in _segments(self._plan(shapes, outputs)):
             self.evaluator.prepare(segment.program, *segment.placeholders)
 
+    def check(self, shapes: Mapping[str, Any] | None = None) -> None:
+        """TileTypeError with every node that cannot run on inputs of these shapes (see `prepare`); nothing is compiled."""
+        self._plan(shapes, None)
+
+    def random_feeds(self, shapes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Inputs of these shapes for trying a model: floats from [0, 1), integers 0 and 1; the same in every call."""
+        draw, given = np.random.default_rng(0), shapes or {}
+        made = {n: v for n, v in self._samples(given).items() if is_array(v)}
+        return {n: v if n in given and not _is_shape(given[n]) else _drawn(draw, v) for n, v in made.items()}
+
+    def explain(
+        self,
+        shapes: Mapping[str, Any] | None = None,
+        outputs: str | Sequence[str] | None = None,
+        *,
+        kernels: bool = False,
+    ) -> str:
+        """Inputs, outputs, and what runs where for inputs of these shapes (see `prepare`); with `kernels` each kernel."""
+        from tile_onnx.explain import explained, summary
+
+        pieces = self._plan(shapes, outputs)
+        return "\n".join([*summary(self), *explained(pieces, self._engine.values, self.evaluator, kernels=kernels)])
+
+    def profile(self, feeds: Mapping[str, Any], outputs: str | Sequence[str] | None = None) -> list[KernelTime]:
+        """The time of every kernel that a run with these inputs launches, with the nodes that it computes."""
+        from tile_onnx.explain import kernel_times
+
+        values = checked(self.inputs, feeds, self._imported.defaults)
+        return kernel_times(self._engine.trace(values, self._wanted(outputs)), self.evaluator)
+
+    def function(self, shapes: Mapping[str, Any] | None = None, parameters: Sequence[str] = ()) -> Composition:
+        """The model as one Tile function of its inputs and of `parameters`, initializers by name, in this order.
+
+        It can be differentiated (`tile.vjp`), composed and lowered as any other. `shapes` is as in `prepare`.
+        TileTypeError where a model is more than one device program, or has a sequence or nothing as an output.
+        """
+        from tile_onnx.differentiable import as_function
+
+        return as_function(self._engine, self._samples(shapes or {}), self._numbers(shapes or {}), parameters)
+
+    @property
+    def graph(self) -> Graph:
+        """The outermost graph: nodes in an order in which they can run, and the initializers as arrays by name."""
+        return self._imported.graph
+
+    def _numbers(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs that were given by value."""
+        samples = self._samples(shapes)
+        return {n: samples[n] for n, v in shapes.items() if not _is_shape(v)}
+
     def _plan(self, shapes: Mapping[str, Any] | None, outputs: str | Sequence[str] | None) -> list[Piece]:
-        samples = self._samples(shapes or {})
-        numbers = {n: v for n, v in samples.items() if not _is_shape((shapes or {}).get(n, ()))}
-        return self._engine.plan({n: type_of(v) for n, v in samples.items()}, numbers, self._wanted(outputs))
+        types = {n: type_of(v) for n, v in self._samples(shapes or {}).items()}
+        return self._engine.plan(types, self._numbers(shapes or {}), self._wanted(outputs))
 
     def _samples(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
         """An array of each input's shape, without memory of its own; the values given."""
@@ -140,8 +194,13 @@ def _segments(pieces: Sequence[Piece]) -> list[Segment]:
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and all(isinstance(d, (int, np.integer)) for d in value)
+    return isinstance(value, (tuple, list)) and all(isinstance(d, (int, np.integer)) for d in cast("list[Any]", value))
 
 
 def _blank(wanted: Argument, shape: Any) -> Any:
     return np.broadcast_to(np.zeros((), wanted.dtype), tuple(shape))
+
+
+def _drawn(draw: np.random.Generator, like: Any) -> Any:
+    floats = like.dtype.kind not in "iub"
+    return np.asarray(draw.random(like.shape) if floats else draw.integers(0, 2, like.shape), like.dtype)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from google.protobuf.message import DecodeError
 from onnx import FunctionProto, ModelProto
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 
@@ -37,7 +37,8 @@ def read(model: object) -> Imported:
     if isinstance(model, ModelProto):
         return imported(model)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return imported(_parsed(bytes(model), f"{len(model)} bytes"))
+        content = bytes(cast(bytes, model))
+        return imported(_parsed(content, f"{len(content)} bytes"))
     if isinstance(model, (str, Path)):
         path = Path(model)
         return imported(_parsed(_content(path), str(path)), path.parent)
@@ -56,7 +57,7 @@ def _parsed(content: bytes, where: str) -> ModelProto:
     hint = "a model is a file that onnx.save writes, or an exporter such as torch.onnx.export"
     try:
         proto = ModelProto.FromString(content)
-    except (DecodeError, ValueError) as problem:
+    except Exception as problem:  # protobuf's own, which onnx does not export
         raise Malformed(Diagnostic("TILE-E900", f"{where}: this is no ONNX model: {problem}", hint=hint)) from None
     if not proto.HasField("graph"):
         raise Malformed(Diagnostic("TILE-E900", f"{where}: this is no ONNX model: it has no graph", hint=hint))

@@ -16,7 +16,7 @@ from tile_runtime.symbols import Symbol
 from tile_runtime.tensor import asarray
 
 from tile_onnx.dtypes import tile_dtype
-from tile_onnx.values import Array, Held, Value, leaves
+from tile_onnx.values import Array, Held, Value, is_array, is_list, leaves
 
 if TYPE_CHECKING:
     from tile_runtime.evaluator import Evaluator
@@ -106,7 +106,7 @@ def resolved(item: Any, store: Store, as_arrays: bool) -> Any:
 
 def host_array(value: Any) -> Any:
     """The array of a Tensor; anything else as it is."""
-    return value if value is None or isinstance(value, (np.ndarray, list)) else value.numpy()
+    return value if value is None or is_array(value) or is_list(value) else value.numpy()
 
 
 def type_of(value: Any) -> Any:
@@ -115,8 +115,7 @@ def type_of(value: Any) -> Any:
         return tuple(type_of(v) for v in cast("list[Any]", value))
     if value is None:
         return None
-    dtype = value.dtype if isinstance(value, np.ndarray) else value.dtype.numpy
-    return (dtype, tuple(value.shape))
+    return (value.dtype if is_array(value) else value.dtype.numpy, tuple(value.shape))
 
 
 def key_of(answer: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -30,6 +30,16 @@ Array = np.ndarray[Any, Any]
 Leaf = Array | Symbol | Held | Poison | None
 Value = Any
 """An array (known now), a Symbol (on the device), a Held, a list of values (a sequence), or None (an absent optional)."""
+
+
+def is_array(value: object) -> TypeGuard[Array]:
+    """Whether the numbers are known."""
+    return isinstance(value, np.ndarray)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Whether it is a sequence."""
+    return isinstance(value, list)
 
 
 def leaves(value: Value) -> Iterator[Leaf]:

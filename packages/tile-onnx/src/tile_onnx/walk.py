@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from onnx import AttributeProto, NodeProto
 from tile_ir.diagnostics import TileError
+from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol
 
 from tile_onnx import functions, host, support
 from tile_onnx.engine import Engine, specialised
 from tile_onnx.graph import Graph, with_attributes
+from tile_onnx.memory import machine_memory
 from tile_onnx.node import Node, RunOnHost, Unsupported
 from tile_onnx.registry import Entry, find
 from tile_onnx.segments import Ask, Recorder, Suspended, roots
-from tile_onnx.values import Array, Held, Poison, Value, is_known, leaves
+from tile_onnx.values import Array, Held, Poison, Value, described, is_known, leaves
 
 VALUED = {"f": 16, "i": 64, "u": 64, "b": 64}
 """Elements up to which an input of one row is a value (by kind of dtype) where something known is computed from it."""
@@ -73,6 +77,8 @@ class Walk:
         self._recorder = recorder
         self._frame: Frame | None = None
         self.problems: list[support.Problem] = []
+        self.cause: Exception | None = None
+        """The first exception behind them, for whoever mends a converter."""
 
     def run(self, graph: Graph, values: dict[str, Value], path: str) -> list[Value]:
         """The outputs of the outermost graph."""
@@ -100,16 +106,18 @@ class Walk:
         if _poisoned(values):
             return [Poison()] * len(proto.output)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        label = frame.path + (proto.name or next(filter(None, proto.output), proto.op_type))
-        node = Node(proto, frame.opsets.get(domain, 0), values, self, label, frame)
+        own = proto.name or next(filter(None, proto.output), proto.op_type)
+        node = Node(proto, frame.opsets.get(domain, 0), values, self, frame.path + own, frame)
         try:
-            return self._checked(node, self._converted(node))
+            with provenance(own):
+                return self._checked(node, self._converted(node))
+        except Suspended:
+            raise
         except Poisoned:
             pass  # what is wrong stands among the problems
-        except Unsupported as reason:
-            self.problems.append(support.problem(node, reason.why, reason.hint))
-        except TileError as reason:
-            self.problems.append(support.problem(node, reason.diagnostics[0].message, reason.diagnostics[0].hint))
+        except Exception as reason:  # a malformed node may break a converter in any way
+            self.problems.append(support.problem(node, *_why(reason)))
+            self.cause = self.cause or reason
         return [Poison()] * len(proto.output)
 
     def _checked(self, node: Node, results: Value | tuple[Value, ...]) -> Sequence[Value]:
@@ -117,6 +125,9 @@ class Walk:
         missing = [o for k, o in enumerate(node.proto.output) if o and k >= len(several)]
         if missing:
             raise Unsupported(f"output {missing[0]!r} is not computed", "this version gives fewer outputs")
+        for leaf in leaves(list(several)):
+            if isinstance(leaf, Symbol) and math.prod(leaf.shape) * leaf.dtype.bytes > machine_memory():
+                raise Unsupported(f"it gives {described(leaf)}, more than the memory of this machine")
         return several
 
     # --- the ways to convert a node -------------------------------------------------------------------
@@ -135,10 +146,10 @@ class Walk:
 
     def _by_entry(self, node: Node, entry: Entry | None) -> Any:
         if entry is not None and entry.on_host:
-            return self._on_host(node, lambda *arrays: entry.function(node, *arrays))
+            return self._on_host(node, partial(entry.function, node))
         if host.folds(node):
             try:
-                return host.evaluate(node.proto, node.domain, node.opset, node.values)
+                return host.evaluate(node.proto, node.domain, node.opset, *node.values)
             except host.NotEvaluated:
                 pass  # the converter may know it
         if any(isinstance(leaf, Held) for v in node.values for leaf in leaves(v)) and not _passes(node):
@@ -152,8 +163,7 @@ class Walk:
 
     def _by_reference(self, node: Node) -> Any:
         """ONNX's reference, now or between device programs."""
-        proto, domain, opset = node.proto, node.domain, node.opset
-        return self._on_host(node, lambda *arrays: host.evaluate(proto, domain, opset, arrays))
+        return self._on_host(node, partial(host.evaluate, node.proto, node.domain, node.opset))
 
     def _on_host(self, node: Node, function: Any) -> Any:
         if all(is_known(v) for v in node.values):
@@ -236,6 +246,17 @@ def _poisoned(values: Iterable[Value]) -> bool:
     return any(isinstance(leaf, Poison) for value in values for leaf in leaves(value))
 
 
+def _why(reason: Exception) -> tuple[str, str | None]:
+    """What an exception of a converter says, and what would help."""
+    match reason:
+        case Unsupported():
+            return reason.why, reason.hint
+        case TileError():
+            return reason.diagnostics[0].message, reason.diagnostics[0].hint
+        case _:
+            return f"it does not fit its operator ({type(reason).__name__}: {reason})", None
+
+
 def _passes(node: Node) -> bool:
     """Operators that hand on their inputs, whatever they are."""
     return node.domain == "" and node.op in {"Identity", "Shape", "Size", "If", "Loop", "Optional", "OptionalGetElement",
@@ -249,7 +270,7 @@ def _may_be_value(symbol: Symbol) -> bool:
 
 def _several(function: Any) -> Any:
     def call(*arrays: Any) -> tuple[Any, ...]:
-        made = function(*arrays)
-        return made if isinstance(made, tuple) else (made,)
+        made: Any = function(*arrays)
+        return cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
 
     return call

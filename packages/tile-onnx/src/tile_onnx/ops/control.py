@@ -9,9 +9,10 @@ import numpy as np
 
 from tile_onnx.graph import Graph
 from tile_onnx.node import Array, Node, Value
-from tile_onnx.ops.joining import stack, take
+from tile_onnx.ops.steps import stack, take
 from tile_onnx.registry import operator
 from tile_onnx.segments import host_array
+from tile_onnx.values import is_array
 
 if TYPE_CHECKING:
     from tile_onnx.engine import Engine
@@ -63,7 +64,7 @@ def _inlined(node: Node, body: Graph, trips: int, go: bool) -> tuple[list[Value]
     step = 0
     while go and step < trips:
         condition, *made = node.enter(body, [_number(step), np.array(True), *carried], str(step))
-        if not isinstance(condition, np.ndarray):
+        if not is_array(condition):
             return None
         go, carried = _truth(condition), made[: len(carried)]
         for row, value in zip(rows, made[len(carried) :], strict=True):

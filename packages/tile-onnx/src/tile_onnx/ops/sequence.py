@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from tile_onnx.node import Array, Node, Value
-from tile_onnx.ops.joining import join, part, stack, take
+from tile_onnx.ops.moving import joined
+from tile_onnx.ops.slicing import parts
+from tile_onnx.ops.steps import stack, take
 from tile_onnx.registry import operator
 
 
@@ -52,8 +52,7 @@ def split(node: Node) -> Value:
     whole = node.shape(0)[axis]
     if not node.has(1) and not node.attribute("keepdims", 1):
         return [take(node.value(0), axis, k) for k in range(whole)]
-    starts = np.cumsum([0, *_sizes(node, whole)])
-    return [part(node.value(0), axis, int(a), int(b - a)) for a, b in pairwise(starts)]
+    return list(parts(node.value(0), axis, _sizes(node, whole)))
 
 
 def _sizes(node: Node, whole: int) -> list[int]:
@@ -77,7 +76,7 @@ def concatenate(node: Node) -> Value:
         raise node.unsupported("an empty sequence has no shape")
     new = bool(node.attribute("new_axis", 0))
     axis = node.axis(node.attribute("axis"), len(found[0].shape) + new)
-    return stack(found, axis) if new else join(found, axis)
+    return stack(found, axis) if new else joined(found, axis)
 
 
 @operator("Optional")

@@ -25,6 +25,7 @@ from tile_runtime.cli import (
     run,
     tune,
 )
+from tile_runtime.cli.brought import Commands
 from tile_runtime.cli.errors import reported
 
 EXIT_CODES = (
@@ -33,6 +34,7 @@ EXIT_CODES = (
 
 app = typer.Typer(
     name="tile",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

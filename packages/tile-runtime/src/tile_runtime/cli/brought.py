@@ -1,0 +1,48 @@
+"""Commands that other packages bring: entry points of the group `tile_commands`, each a `typer.Typer`."""
+
+from __future__ import annotations
+
+import sys
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+GROUP = "tile_commands"
+
+
+class Commands(TyperGroup):
+    """Our commands, then those of other packages, which are imported when they are asked for, or listed.
+
+    Ours win where names are the same. One that cannot be loaded is a sentence on stderr that names its distribution.
+    """
+
+    @cached_property
+    def brought(self) -> dict[str, EntryPoint]:
+        """Entry points by the command's name."""
+        return {point.name: point for point in entry_points(group=GROUP) if point.name not in self.commands}
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Names, in the order of the help."""
+        return [*super().list_commands(ctx), *sorted(self.brought)]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The command of a name; None where there is none that can be loaded."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None and cmd_name in self.brought:
+            found = _loaded(self.brought[cmd_name])
+        return found
+
+
+def _loaded(point: EntryPoint) -> Any:
+    try:
+        command = get_command(point.load())
+    except Exception as problem:  # it is somebody else's code
+        whose = point.dist.name if point.dist is not None else point.value
+        print(f"tile: the command {point.name!r} of {whose} cannot be loaded: {problem}", file=sys.stderr)
+        return None
+    command.name = point.name
+    return command
