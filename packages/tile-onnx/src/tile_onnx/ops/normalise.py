@@ -109,7 +109,7 @@ def group_normalization(node: Node) -> Value:
     return apply(function(("In", "S", "B"), ("Y",), *statements), *(node.value(k) for k in range(3)))
 
 
-@operator("LayerNormalization", since=17)
+@operator("LayerNormalization")
 def layer_normalization(node: Node) -> Value:
     """Over the dimensions from `axis` on; the mean and 1 over the deviation are outputs, too."""
     return layer(node, node.value(0), node.value(1), node.value(2), node.axis(node.attribute("axis", -1)))

@@ -9,7 +9,6 @@ import numpy as np
 
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.moving import reshaped, window
-from tile_onnx.ops.scatter import scattered
 from tile_onnx.ops.text import at, contraction, function, literal, names
 from tile_onnx.ops.windows import Window, sliding
 from tile_onnx.registry import operator
@@ -128,5 +127,7 @@ def max_unpool(node: Node) -> Value:
     strides, pads = node.attribute("strides", (1,) * rank), node.attribute("pads", (0,) * (2 * rank))
     every = zip(shape[2:], kernel, strides, pads[:rank], pads[rank:], strict=True)
     sizes = (*shape[:2], *((n - 1) * s + k - b - a for n, k, s, b, a in every))
-    flat = scattered(node.value(0), node.value(1), prod(sizes))
+    place, size = names(len(shape)), prod(sizes)
+    statement = contraction("Y", (size,), (at("I", place),), "=", at("X", place))
+    flat = apply(function("XI", "Y", statement), node.value(0), node.value(1))
     return window(reshaped(flat, sizes), (0,) * len(sizes), node.ints(2, sizes))

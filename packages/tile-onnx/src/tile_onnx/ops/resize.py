@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tile_ir.dtype import DType
 
 from tile_onnx.node import Node, RunOnHost, Value, apply
-from tile_onnx.ops.gather import chosen, gathering
+from tile_onnx.ops.gather import chosen
 from tile_onnx.ops.moving import expanded, reshaped
 from tile_onnx.ops.text import at, cast, contraction, expression, function, names
 from tile_onnx.registry import operator
@@ -166,7 +166,7 @@ def _few_taps(value: Value, axis: int, cells: Integers, weights: Floats) -> Valu
     for k in range(count):
         inputs += [f"I{k}", f"W{k}"]
         place = (*index[:axis], f"I{k}[{index[axis]}]", *index[axis + 1 :])
-        statements += gathering(f"G{k}", "A", shape, sizes, place)
+        statements.append(contraction(f"G{k}", sizes, index, "=", at("A", place)))
         terms.append(f"G{k} * W{k}")
     statements.append(f"Y = {_rounded(' + '.join(terms), value)};")
     columns = [

@@ -1,0 +1,197 @@
+"""Operators of ONNX Runtime's own domain that its optimiser and its exporters leave in models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tile_ir.dtype import DType
+
+from tile_onnx.node import Array, Node, Value, apply
+from tile_onnx.ops.activation import ACTIVATIONS, GELU
+from tile_onnx.ops.convolution import conv
+from tile_onnx.ops.matmul import gemm, product, scaled
+from tile_onnx.ops.normalise import layer, root_mean_square
+from tile_onnx.ops.quantise import dequantize, inputs, quantize
+from tile_onnx.ops.text import cast, contraction, expression, function, less, literal, reshaped, saturated, wide
+from tile_onnx.registry import operator
+
+DOMAIN = "com.microsoft"
+
+operator("QuantizeLinear", domain=DOMAIN)(quantize)
+operator("DequantizeLinear", domain=DOMAIN)(dequantize)
+
+
+# --- activations -----------------------------------------------------------------------------------
+
+
+@operator("Gelu", "BiasGelu", "FastGelu", "QuickGelu", domain=DOMAIN)
+def gelu(node: Node) -> Value:
+    """Of the input, with a bias added before where there is one."""
+    alpha = literal(float(node.attribute("alpha", 1.702)))
+    value = {"FastGelu": GELU["tanh"], "QuickGelu": f"X * sigmoid({alpha} * X)"}.get(node.op, GELU["none"])
+    dtype, taken = node.dtype(0), ("A", "B")[: 1 + node.has(1)]
+    total = " + ".join(wide(name, dtype) for name in taken)
+    text = function(taken, ("Y",), f"X = {total};", f"Y = {cast(f'({value})', dtype)};")
+    return apply(text, *(node.value(k) for k in range(len(taken))))
+
+
+def activated(node: Node, value: Value) -> Value:
+    """`value` after the activation that a fused node names, with its parameters in the order of its attributes."""
+    name = node.attribute("activation", "")
+    if not name:
+        return value
+    given = [literal(float(p)) for p in node.attribute("activation_params", ())]
+    if name == "Clip":
+        text = f"max({given[0]}, min({given[1]}, X))"
+    elif name == "Relu":
+        text = "relu(X)"
+    elif name in ACTIVATIONS:
+        kind = ACTIVATIONS[name]
+        settings = dict(zip(kind.defaults, given, strict=False))
+        text = kind.value.format(**{n: settings.get(n, literal(v)) for n, v in kind.defaults.items()})
+    else:
+        raise node.unsupported(f"the activation {name!r} is not known")
+    return apply(expression("X", text), value)
+
+
+# --- products --------------------------------------------------------------------------------------
+
+
+@operator("FusedMatMul", domain=DOMAIN)
+def fused_matmul(node: Node) -> Value:
+    """A scaled product of stacks of matrices, each transposed where an attribute says so."""
+    if node.attribute("transBatchA", 0) or node.attribute("transBatchB", 0):
+        raise node.unsupported("the first dimension of a stack stands behind the others (transBatchA, transBatchB)")
+    flips = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
+    multiply = product(node.shape(0), node.shape(1), flips).statement("P", "A", "B")
+    value = scaled("P", node.attribute("alpha", 1.0))
+    text = function(("A", "B"), ("Y",), multiply, f"Y = {cast(f'({value})', node.dtype(0))};")
+    return apply(text, node.value(0), node.value(1))
+
+
+@operator("FusedGemm", domain=DOMAIN)
+def fused_gemm(node: Node) -> Value:
+    """Gemm and an activation."""
+    return activated(node, gemm(node))
+
+
+@operator("FusedConv", domain=DOMAIN)
+def fused_conv(node: Node) -> Value:
+    """A convolution with a bias, the image of input 3 added, and an activation."""
+    total = conv(node)
+    if node.has(3):
+        total = apply(expression("A, B", "A + B"), total, node.value(3))
+    return activated(node, total)
+
+
+@operator("MatMulNBits", domain=DOMAIN)
+def narrow_matmul(node: Node) -> Value:
+    """A product with weights [N, K] of 2, 4 or 8 bits, packed in blocks with a scale and a zero point each."""
+    n, k, block, bits = (node.attribute(name) for name in ("N", "K", "block_size", "bits"))
+    if node.has(4):
+        raise node.unsupported("the groups of its weights are permuted (g_idx)")
+    blocks = -(-k // block)
+    weights = unpacked(node.host(1).reshape(n, -1), bits)[:, :k]
+    points = np.full((n, blocks), 1 << (bits - 1)) if not node.has(3) else node.host(3).reshape(n, -1)
+    if points.dtype == np.uint8:
+        points = unpacked(points, bits)[:, :blocks]
+    scales = apply(expression("S", reshaped("S", (n, blocks))), node.value(2))
+    dtype = node.dtype(0)
+    statements = [
+        *(
+            contraction(b, (n, k), ("n", f"{block} * q + r"), "=", f"{a}[n, q]", f"r < {block}")
+            for a, b in ("SU", "ZV")
+        ),
+        f"D = ({cast('W', DType.FLOAT32)} - V) * U;",
+        f"B = {cast('D', dtype)};",
+        product(node.shape(0), (n, k), (False, True)).statement("P", "A", "B"),
+        "Y = P + C;" if node.has(5) else "Y = P;",
+    ]
+    bias = [node.value(5)] if node.has(5) else []
+    text = function(("A", "W", "S", "Z", "C")[: 4 + len(bias)], ("Y",), *statements)
+    return apply(text, node.value(0), weights, scales, points.astype(np.float32), *bias)
+
+
+def unpacked(values: Array, bits: int) -> Array:
+    """Numbers of `bits` out of rows of bytes, the low bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return (values[:, :, None] >> shifts & np.uint8((1 << bits) - 1)).reshape(len(values), -1)
+
+
+# --- normalisations --------------------------------------------------------------------------------
+
+
+@operator("SkipLayerNormalization", domain=DOMAIN)
+def skip_layer(node: Node) -> Value:
+    """Of the sum of input, skip and bias; the sum is output 3."""
+    total = _sum(node, (0, 1, 4))
+    return _with_sum(node, layer(node, total, node.value(2), node.value(3), node.rank(0) - 1), total)
+
+
+@operator("SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def skip_root_mean_square(node: Node) -> Value:
+    """By the root mean square of the sum of input, skip and bias; the sum is output 3."""
+    total = _sum(node, (0, 1, 3))
+    return _with_sum(node, root_mean_square(node, total, node.value(2), node.rank(0) - 1), total)
+
+
+@operator("SimplifiedLayerNormalization")
+@operator("SimplifiedLayerNormalization", domain=DOMAIN)
+def simplified_layer(node: Node) -> Value:
+    """By the root mean square over the dimensions from `axis` on."""
+    return root_mean_square(node, node.value(0), node.value(1), node.axis(node.attribute("axis", -1)))
+
+
+def _sum(node: Node, which: Sequence[int]) -> Value:
+    present = [k for k in which if node.has(k)]
+    names = [f"X{k}" for k in present]
+    return apply(function(names, ("Y",), f"Y = {' + '.join(names)};"), *(node.value(k) for k in present))
+
+
+def _with_sum(node: Node, found: Value, total: Value) -> Value:
+    """The outputs that a skipping normalisation has: the result, mean, deviation, and the sum."""
+    results = found if isinstance(found, tuple) else (found,)
+    return (*results, *(None,) * (3 - len(results)), total)[: node.count] if node.count > 1 else results[0]
+
+
+# --- quantised arithmetic --------------------------------------------------------------------------
+
+_ARITHMETIC = {"QLinearAdd": "+", "QLinearMul": "*"}
+
+
+@operator(*_ARITHMETIC, domain=DOMAIN)
+def quantized_arithmetic(node: Node) -> Value:
+    """Two quantised operands, each with its scale and zero point, in the scale and zero point of the result."""
+    given = inputs(node, 8)
+    texts = given.texts
+    a, b = (f"({less(texts[k], texts.get(k + 2), DType.FLOAT32)} * {texts[k + 1]})" for k in (0, 3))
+    value = f"({a} {_ARITHMETIC[node.op]} {b}) / {texts[6]}"
+    return given.function(f"Q = {value};", f"Y = {saturated('Q', texts.get(7), node.dtype(0))};")
+
+
+@operator("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN)
+def quantized_activation(node: Node) -> Value:
+    """An activation of what is dequantised, quantised again."""
+    given = inputs(node, 5)
+    texts = given.texts
+    value = ACTIVATIONS[node.op.removeprefix("QLinear")].text(node)
+    return given.function(
+        f"X = {less(texts[0], texts.get(2), DType.FLOAT32)} * {texts[1]};",
+        f"Q = ({value}) / {texts[3]};",
+        f"Y = {saturated('Q', texts.get(4), node.dtype(0))};",
+    )
+
+
+@operator("MatMulIntegerToFloat", domain=DOMAIN)
+def integer_matmul_to_float(node: Node) -> Value:
+    """An integer product (A, B, their scales, zero points) in float32, with a bias."""
+    given = inputs(node, 7)
+    texts = given.texts
+    bias = f" + {texts[6]}" if 6 in texts else ""
+    return given.function(
+        f"A = {less(texts[0], texts.get(4), DType.INT32)};",
+        f"B = {less(texts[1], texts.get(5), DType.INT32)};",
+        product(node.shape(0), node.shape(1)).statement("P", "A", "B"),
+        f"Y = {cast('P', DType.FLOAT32)} * ({texts[2]} * {texts[3]}){bias};",
+    )
