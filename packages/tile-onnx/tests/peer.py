@@ -29,14 +29,14 @@ def numbers(dtype: str, shape: Sequence[int], seed: int, special: bool = False, 
     rng = np.random.default_rng(seed)
     kind = np.dtype(dtype)
     if kind.kind == "b":
-        return rng.integers(0, 2, shape).astype(np.bool_)
+        return np.asarray(rng.integers(0, 2, shape), np.bool_)
     if kind.kind in "iu":
         low = 0 if kind.kind == "u" else -20
-        return rng.integers(low, 21, shape).astype(kind)
-    values = (rng.standard_normal(shape) * scale).astype(kind)
+        return np.asarray(rng.integers(low, 21, shape), kind)
+    values = np.asarray(rng.standard_normal(shape) * scale, kind)
     if special:
         chosen = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0], kind)
-        values = np.where(rng.random(shape) < 0.3, rng.choice(chosen, shape), values)
+        values = np.asarray(np.where(rng.random(shape) < 0.3, rng.choice(chosen, shape), values))
     return values
 
 
@@ -77,6 +77,7 @@ def outputs_of(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array
 
 def check(op: str, inputs: Sequence[Array | None], *more: Any, constant: Sequence[int] = (), **settings: Any) -> None:
     """Tile and its peer agree, in dtypes and shapes, too. `rtol` and `atol` replace those of the dtype."""
+    inputs = [None if value is None else np.asarray(value) for value in inputs]
     limits = {name: settings.pop(name) for name in ("rtol", "atol") if name in settings}
     model = a_model(op, inputs, *more, constant=constant, **settings)
     feeds = {f"x{k}": v for k, v in enumerate(inputs) if v is not None and k not in constant}

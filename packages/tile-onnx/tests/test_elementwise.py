@@ -61,7 +61,7 @@ OF_TWO = ["Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Greater", "Greater
 @settings(max_examples=40)
 def test_functions_of_floats(op: str, dtype: str, shape: tuple[int, ...], seed: int) -> None:
     special = op not in ("Tan", "Softplus", "Mish", "HardSwish", "Celu", "Softsign")  # there ONNX Runtime loses NaN
-    values = numbers(dtype, shape, seed, special)
+    values = numbers("float32" if op == "Celu" else dtype, shape, seed, special)
     check(op, [values], rtol=1e-2 if dtype == "float16" else 1e-4, atol=1e-2 if dtype == "float16" else 1e-6)
 
 
@@ -119,12 +119,13 @@ def test_clip(dtype: str, shape: tuple[int, ...], seed: int, constant: bool) -> 
     low, high = np.array(2, dtype), np.array(7, dtype)
     bounds = [low if seed % 2 else None, high if seed % 3 else None]
     present = [k for k in (1, 2) if constant and bounds[k - 1] is not None]
-    check("Clip", [numbers(dtype, shape, seed, special=True), *bounds], constant=present, opset=13)
+    special = None not in bounds  # without a bound ONNX Runtime takes the largest float for it, and loses infinities
+    check("Clip", [numbers(dtype, shape, seed, special), *bounds], constant=present, opset=13)
 
 
 @pytest.mark.parametrize("bounds", [{}, {"min": -1.0}, {"max": 0.5}, {"min": -1.0, "max": 0.5}])
 def test_clip_between_attributes(bounds: dict[str, float]) -> None:
-    check("Clip", [numbers("float32", (4, 5), 0, special=True)], bounds, opset=10)
+    check("Clip", [numbers("float32", (4, 5), 0, special=len(bounds) == 2)], bounds, opset=10)
 
 
 @given(st.booleans(), st.sampled_from(INTEGERS), PAIRS, SEEDS)

@@ -96,3 +96,11 @@ def test_integer_products(sizes: tuple[int, int, int], dtype: str, zeros: int, s
     a, b = numbers("uint8", (2, m, k), seed), numbers(dtype, (k, n), seed + 1)
     points = [np.array(3, "uint8") if zeros & 1 else None, numbers(dtype, (n,), 5) if zeros & 2 else None]
     check("MatMulInteger", [a, b, *points], constant=[k + 2 for k, p in enumerate(points) if p is not None])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 20])
+def test_determinants(rows: int) -> None:
+    values = numbers("float64", (2, 2, rows, rows), rows, scale=1)
+    values[0, 0, 0] = values[0, 0, -1]  # with two rows alike there is none
+    found = tile_onnx.load(a_model("Det", [values])).run({"x0": values})["y0"]
+    np.testing.assert_allclose(found, np.linalg.det(values), rtol=1e-9, atol=1e-8)

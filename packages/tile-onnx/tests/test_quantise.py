@@ -67,3 +67,19 @@ def test_quantised_products(sizes: tuple[int, int, int], dtype: str, by_column: 
     a = [numbers(dtype, (m, k), seed), scales((), seed), numbers(dtype, (), seed)]
     b = [numbers(dtype, (k, n), seed + 1), scales(granularity, seed), numbers(dtype, granularity, seed)]
     check("QLinearMatMul", [*a, *b, scales((), seed + 2), numbers(dtype, (), seed + 2)], constant=range(3, 8))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("by_channel", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_convolutions(groups: int, by_channel: bool, dtype: str) -> None:
+    channels = 4
+    granularity = (channels,) if by_channel else ()
+    image = [numbers(dtype, (2, 4, 5, 6), 0), scales((), 0), numbers(dtype, (), 1)]
+    points = np.zeros(granularity, "int8")  # the only ones that ONNX Runtime takes for channels
+    weights = [numbers("int8", (channels, 4 // groups, 3, 3), 2), scales(granularity, 3), points]
+    result = [np.array(8, np.float32), numbers(dtype, (), 4), numbers("int32", (channels,), 5)]
+    attributes = {"group": groups, "pads": [1, 1, 1, 1], "strides": [1, 2]}
+    check("QLinearConv", [*image, *weights, *result], attributes, constant=(1, 2, 4, 5, 6, 7, 8))
+    if dtype == "uint8":
+        check("ConvInteger", [image[0], weights[0], image[2]], attributes, constant=(2,))

@@ -21,7 +21,8 @@ _EXACT = {
     "Round": "round_even(X)",
     "Not": "~X",
     "BitwiseNot": "~X",
-    "IsNaN": "X != X",
+    "IsNaN": "isnan(X)",
+    "Sign": "sign(X)",
 }
 
 _MATHEMATICS = {
@@ -115,24 +116,15 @@ def known(value: Value) -> Array | None:
 
 
 def number(value: Value) -> int | float | None:
-    """One number, known now, that has a literal: not a truth value, an infinity or NaN."""
+    """One number, known now; no truth value, which has no literal."""
     array = known(value)
-    if array is None or array.size != 1 or array.dtype == np.bool_ or not np.isfinite(array.astype(np.float64)).all():
-        return None
-    return array.item()
-
-
-@operator("Sign")
-def sign(node: Node) -> Value:
-    """-1, 0 or 1; NaN of NaN."""
-    negative = "X" if node.dtype(0).is_integer and not node.dtype(0).is_signed else "X < 0 ? -1 : X"
-    return apply(expression("X", f"X > 0 ? 1 : ({negative})"), node.value(0))
+    return None if array is None or array.size != 1 or array.dtype == np.bool_ else array.item()
 
 
 @operator("IsInf")
 def is_inf(node: Node) -> Value:
     """Infinities, of the signs that are asked for."""
-    signs = {(1, 1): "abs(X) == inf", (1, 0): "X == inf", (0, 1): "X == -inf", (0, 0): "(X != X) & (X == X)"}
+    signs = {(1, 1): "abs(X) == inf", (1, 0): "X == inf", (0, 1): "X == -inf", (0, 0): "X < -inf"}
     wanted = node.attribute("detect_positive", 1), node.attribute("detect_negative", 1)
     return apply(expression("X", signs[wanted]), node.value(0))
 
@@ -140,15 +132,7 @@ def is_inf(node: Node) -> Value:
 @operator("Mod")
 def mod(node: Node) -> Value:
     """The remainder with the divisor's sign, or with the dividend's (`fmod`); of floats, exactly."""
-    dtype, truncated = node.dtype(0), node.attribute("fmod", 0)
-    if dtype.is_float:
-        rest = "fmod(A, B)"
-        mended = "R == 0 ? (B < 0 ? -abs(R) : abs(R)) : cond((R < 0) != (B < 0), R + B, R)"
-    else:
-        rest = "A - A / B * B"
-        mended = "(R != 0) & ((R < 0) != (B < 0)) ? R + B : R"
-    value = "R" if truncated or (dtype.is_integer and not dtype.is_signed) else mended
-    return apply(function(("A", "B"), ("Y",), f"R = {rest};", f"Y = {value};"), node.value(0), node.value(1))
+    return _joined(node, lambda a, b: f"{'fmod' if node.attribute('fmod', 0) else 'mod'}({a}, {b})")
 
 
 @operator("Pow")
@@ -204,7 +188,7 @@ def clip_between_attributes(node: Node) -> Value:
     value = "X"
     for name, fn in (("min", "max"), ("max", "min")):
         bound = node.attribute(name, None)
-        value = f"{fn}({value}, {literal(bound)})" if bound is not None and np.isfinite(bound) else value
+        value = f"{fn}({value}, {literal(bound)})" if bound is not None else value
     return apply(expression("X", value), node.value(0))
 
 

@@ -133,7 +133,7 @@ def skip_layer(node: Node) -> Value:
 def skip_root_mean_square(node: Node) -> Value:
     """By the root mean square of the sum of input, skip and bias; the sum is output 3."""
     total = _sum(node, (0, 1, 3))
-    return _with_sum(node, root_mean_square(node, total, node.value(2), node.rank(0) - 1), total)
+    return _with_sum(node, (root_mean_square(node, total, node.value(2), node.rank(0) - 1),), total)
 
 
 @operator("SimplifiedLayerNormalization")
@@ -149,10 +149,9 @@ def _sum(node: Node, which: Sequence[int]) -> Value:
     return apply(function(names, ("Y",), f"Y = {' + '.join(names)};"), *(node.value(k) for k in present))
 
 
-def _with_sum(node: Node, found: Value, total: Value) -> Value:
-    """The outputs that a skipping normalisation has: the result, mean, deviation, and the sum."""
-    results = found if isinstance(found, tuple) else (found,)
-    return (*results, *(None,) * (3 - len(results)), total)[: node.count] if node.count > 1 else results[0]
+def _with_sum(node: Node, found: tuple[Value, ...], total: Value) -> tuple[Value, ...]:
+    """The outputs of a normalisation that skips: the result, mean, deviation, and the sum."""
+    return (*found, *(None,) * (3 - len(found)), total)[: node.count]
 
 
 # --- quantised arithmetic --------------------------------------------------------------------------
@@ -162,18 +161,18 @@ _ARITHMETIC = {"QLinearAdd": "+", "QLinearMul": "*"}
 
 @operator(*_ARITHMETIC, domain=DOMAIN)
 def quantized_arithmetic(node: Node) -> Value:
-    """Two quantised operands, each with its scale and zero point, in the scale and zero point of the result."""
-    given = inputs(node, 8)
+    """Two quantised operands, each with its scale and zero point; as ONNX Runtime does, the result's is added first."""
+    given = inputs(node, 8, (2, 5, 7))
     texts = given.texts
     a, b = (f"({less(texts[k], texts.get(k + 2), DType.FLOAT32)} * {texts[k + 1]})" for k in (0, 3))
-    value = f"({a} {_ARITHMETIC[node.op]} {b}) / {texts[6]}"
-    return given.function(f"Q = {value};", f"Y = {saturated('Q', texts.get(7), node.dtype(0))};")
+    value = f"({a} {_ARITHMETIC[node.op]} {b}) / {texts[6]} + {cast(texts.get(7, '0'), DType.FLOAT32)}"
+    return given.function(f"Q = {value};", f"Y = {saturated('Q', None, node.dtype(0))};")
 
 
 @operator("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN)
 def quantized_activation(node: Node) -> Value:
     """An activation of what is dequantised, quantised again."""
-    given = inputs(node, 5)
+    given = inputs(node, 5, (2, 4))
     texts = given.texts
     value = ACTIVATIONS[node.op.removeprefix("QLinear")].text(node)
     return given.function(
@@ -186,7 +185,7 @@ def quantized_activation(node: Node) -> Value:
 @operator("MatMulIntegerToFloat", domain=DOMAIN)
 def integer_matmul_to_float(node: Node) -> Value:
     """An integer product (A, B, their scales, zero points) in float32, with a bias."""
-    given = inputs(node, 7)
+    given = inputs(node, 7, (4, 5))
     texts = given.texts
     bias = f" + {texts[6]}" if 6 in texts else ""
     return given.function(

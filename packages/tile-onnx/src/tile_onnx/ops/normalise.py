@@ -115,8 +115,8 @@ def layer_normalization(node: Node) -> Value:
     return layer(node, node.value(0), node.value(1), node.value(2), node.axis(node.attribute("axis", -1)))
 
 
-def layer(node: Node, x: Value, scale: Value, bias: Value, axis: int) -> Value:
-    """Layer normalisation of any tensor, with the outputs that the node wants."""
+def layer(node: Node, x: Value, scale: Value, bias: Value, axis: int) -> tuple[Value, ...]:
+    """Layer normalisation of any tensor, with as many outputs as the node has: the result, mean, 1 / deviation."""
     shape, dtype = tuple(x.shape), node.dtype(0)
     value = f"D * R * {wide('S', dtype)}" + ("" if bias is None else f" + {wide('B', dtype)}")
     statements = [
@@ -127,7 +127,8 @@ def layer(node: Node, x: Value, scale: Value, bias: Value, axis: int) -> Value:
     ]
     inputs = ("In", "S") if bias is None else ("In", "S", "B")
     outputs = ("Y", "M", "R")[: max(node.count, 1)]
-    return apply(function(inputs, outputs, *statements), x, scale, *(() if bias is None else (bias,)))
+    found = apply(function(inputs, outputs, *statements), x, scale, *(() if bias is None else (bias,)))
+    return found if len(outputs) > 1 else (found,)
 
 
 @operator("RMSNormalization", since=23)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -45,13 +45,13 @@ class Inputs:
         return apply(function(self.named, outputs, *statements), *self.values)
 
 
-def inputs(node: Node, count: int) -> Inputs:
-    """The first inputs that are there: a zero point that is one number, known now, is a literal."""
+def inputs(node: Node, count: int, points: Collection[int]) -> Inputs:
+    """The first inputs that are there: a zero point (their numbers are `points`) that is known and one is a literal."""
     texts: Texts = {}
     values: dict[str, Value] = {}
     for k in filter(node.has, range(count)):
         value = plain(node.value(k))
-        constant = number(value)
+        constant = number(value) if k in points else None
         if isinstance(constant, int):
             texts[k] = literal(constant)
         else:
@@ -98,7 +98,7 @@ def quantize(node: Node) -> Value:
     target = _stated(node, "output_dtype") or (node.dtype(2) if node.has(2) else DType.UINT8)
     precision = _stated(node, "precision") or node.dtype(1)
     precision = precision if precision.is_float else DType.FLOAT32
-    given = inputs(node, 3)
+    given = inputs(node, 3, (2,))
     statements, zero = _spread(node, given.texts)
     quotient = f"Q = {cast(given.texts[0], precision)} / {cast('S', precision)};"
     return given.function(*statements, quotient, f"Y = {saturated(cast('Q', DType.FLOAT32), zero, target)};")
@@ -117,7 +117,7 @@ def _stated(node: Node, name: str) -> DType | None:
 def dequantize(node: Node) -> Value:
     """``(x - zero) * scale``, in float32, rounded to the dtype of the scale or to `output_dtype`."""
     target = _stated(node, "output_dtype") or node.dtype(1)
-    given = inputs(node, 3)
+    given = inputs(node, 3, (2,))
     statements, zero = _spread(node, given.texts)
     value = f"{less(given.texts[0], zero, DType.FLOAT32)} * {cast('S', DType.FLOAT32)}"
     return given.function(*statements, f"Y = {cast(f'({value})', target)};")
@@ -143,7 +143,7 @@ def dynamic_quantize(node: Node) -> Value:
 @operator("MatMulInteger", since=10)
 def integer_matmul(node: Node) -> Value:
     """Of 8-bit integers less their zero points, in int32; the left zero point may be one for each row."""
-    given = inputs(node, 4)
+    given = inputs(node, 4, (2, 3))
     left = less(given.texts[0], _of_rows(given.texts.get(2), node, 2), DType.INT32)
     right = less(given.texts[1], given.texts.get(3), DType.INT32)
     multiply = product(node.shape(0), node.shape(1)).statement("Y", "A", "B")
@@ -160,7 +160,7 @@ def _of_rows(text: str | None, node: Node, k: int) -> str | None:
 @operator("QLinearMatMul", since=10)
 def quantized_matmul(node: Node) -> Value:
     """A product in int32, scaled and quantised again; A's scale and zero point may be one for each row."""
-    given = inputs(node, 8)
+    given = inputs(node, 8, (2, 5, 7))
     texts = given.texts
     multiply = product(node.shape(0), node.shape(3)).statement("P", "A", "B")
     scale, into = cast(f"({_of_rows(texts[1], node, 1)} * {texts[4]})", DType.FLOAT32), cast(texts[6], DType.FLOAT32)

@@ -15,14 +15,14 @@ from tile_onnx.registry import operator
 @operator("ConvInteger", since=10)
 def integer_conv(node: Node) -> Value:
     """An int32 image; the weights' zero point may be one for each channel."""
-    given = inputs(node, 4)
+    given = inputs(node, 4, (2, 3))
     return given.function(*_product(node, given, "Y", (0, 2), (1, 3)))
 
 
 @operator("QLinearConv", since=10)
 def quantized_conv(node: Node) -> Value:
     """Scaled and quantised again; scale and zero point of the weights may be one for each channel; the bias is int32."""
-    given = inputs(node, 9)
+    given = inputs(node, 9, (2, 5, 7))
     texts = given.texts
     total = f"P + {_of_channels(texts[8], node, 8)}" if 8 in texts else "P"
     return given.function(

@@ -124,7 +124,7 @@ def arg_reduction(node: Node) -> Value:
     statements = [
         f"X = {reshaped('In', shape)};",
         reduced("M", "X", shape, (axis,), found),
-        "H = (X == M) | (X != X);" if node.dtype(0).is_float else "H = X == M;",
+        "H = (X == M) | isnan(X);",
         f"I = cond(H, index(X, {axis}), {-1 if last else shape[axis]});",
         reduced("P", "I", shape, (axis,), ">" if last else "<", _keeps(node)),
         f"Y = {cast('P', DType.INT64)};",

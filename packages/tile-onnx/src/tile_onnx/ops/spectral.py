@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 import numpy as np
 
+from tile_onnx.dtypes import numpy_dtype
 from tile_onnx.node import Array, Node, Value, apply
 from tile_onnx.ops.text import cast, contraction, function, reshaped, wide
 from tile_onnx.registry import operator
@@ -86,3 +88,26 @@ def stft(node: Node) -> Value:
     return apply(
         function(inputs, ("Y",), *statements), node.value(0), matrix, *([node.value(2)] if node.has(2) else [])
     )
+
+
+@operator("MelWeightMatrix", since=17)
+def mel_weights(node: Node) -> Value:
+    """Triangles over the frequencies, evenly spaced in mel; computed on the host."""
+    bins, length, rate, low, high = (float(node.host(k).reshape(())) for k in range(5))
+    edges = np.linspace(_mel(low), _mel(high), int(bins) + 2, endpoint=False)
+    points = np.floor((length + 1) * 700 * (np.power(10, edges / 2595) - 1) / rate)
+    weights = _triangles(np.arange(length // 2 + 1)[:, None], points)
+    return weights.astype(numpy_dtype(node.attribute("output_datatype", 1)))
+
+
+def _mel(hertz: float) -> float:
+    return 2595 * math.log10(1 + hertz / 700)
+
+
+def _triangles(frequency: Array, points: Array) -> Array:
+    """From 0 at each point to 1 at the next and 0 at the one after it: [frequencies, points - 2]."""
+    left, peak, right = points[:-2], points[1:-1], points[2:]
+    rising = np.where(left == peak, frequency == peak, (frequency - left) / np.maximum(peak - left, 1))
+    falling = (right - frequency) / np.maximum(right - peak, 1)
+    after = (frequency > peak) | ((frequency == peak) & (peak < right))
+    return np.where(after, falling, np.where(frequency <= peak, rising, 0)).clip(0)

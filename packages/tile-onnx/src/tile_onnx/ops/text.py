@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 
-from tile_ir.dtype import DType
+from tile_ir.dtype import DType, Kind
 
 Names = tuple[str, ...]
 Shape = tuple[int, ...]
@@ -81,8 +81,6 @@ def wide(name: str, dtype: DType) -> str:
 
 def literal(number: float) -> str:
     """`number` exactly, as an operand: negative ones stand in brackets."""
-    if math.isinf(number) or math.isnan(number):
-        raise ValueError(f"{number} has no literal")
     return f"({number!r})" if math.copysign(1, number) < 0 else repr(number)
 
 
@@ -98,12 +96,10 @@ def less(value: str, zero: str | None, dtype: DType) -> str:
     return f"({cast(value, dtype)}{point})"
 
 
-_CASTS = {"float": "as_float({}, {})", "int": "as_int({}, {})", "uint": "as_uint({}, {})"}
+_CASTS = {Kind.FLOAT: "as_float", Kind.SIGNED: "as_int", Kind.UNSIGNED: "as_uint", Kind.BOOL: "as_bool"}
 
 
 def cast(value: str, dtype: DType) -> str:
     """`value` converted to `dtype`, as text."""
-    if dtype is DType.BOOL:
-        return f"as_bool({value})"
-    kind = "float" if dtype.is_float else "int" if dtype.is_signed else "uint"
-    return _CASTS[kind].format(value, dtype.bits)
+    name = "as_bfloat" if dtype is DType.BFLOAT16 else _CASTS[dtype.kind]
+    return f"{name}({value}, {1 if dtype is DType.BOOL else dtype.bits})"
