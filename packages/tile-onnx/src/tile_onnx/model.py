@@ -201,7 +201,7 @@ def _blank(wanted: Argument, shape: Any) -> Any:
     return np.broadcast_to(np.zeros((), wanted.dtype), tuple(shape))
 
 
-def _drawn(draw: np.random.Generator, like: Array) -> Array:
-    floats = like.dtype.kind not in "iub"
-    made: Any = draw.random(like.shape) if floats else draw.integers(0, 2, like.shape)
-    return np.asarray(made, like.dtype)
+def _drawn(draw: Any, like: Array) -> Array:
+    if like.dtype.kind in "iub":
+        return draw.integers(0, 2, like.shape, np.int64).astype(like.dtype)
+    return draw.random(like.shape, np.float64).astype(like.dtype)
