@@ -177,11 +177,15 @@ class Node:
 
 def apply(source: str, *values: Value) -> Any:
     """A Tile function, given as text, on Symbols and arrays: a Symbol or a tuple of them; nothing is computed yet."""
-    for value in values:
-        if not isinstance(value, (np.ndarray, Symbol)) or dtype_of(value) is None:
+    # NumPy makes numbers, not arrays, of what it computes from arrays without dimensions.
+    arrays = [np.asarray(v) if isinstance(v, np.generic) else v for v in values]
+    for value in arrays:
+        if not isinstance(value, (np.ndarray, Symbol, Held)):
+            raise TypeError(f"a Tile function takes tensors, not {described(value)}")
+        if dtype_of(value) is None:
             raise RunOnHost
     function = parsed(source)
-    return apply_function(function, dict(zip(function.inputs, values, strict=True)))
+    return apply_function(function, dict(zip(function.inputs, arrays, strict=True)))
 
 
 @lru_cache(TEXTS)
