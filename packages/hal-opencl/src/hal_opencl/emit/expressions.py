@@ -433,7 +433,9 @@ class OpenCLExpressions(CLikePrinter):
             return call(self.helper(f"half_bits_{tag(t)}", helpers.half_bits, t), (value,))
         if t.dtype is DType.BFLOAT16:
             return ATOM, [f"convert_{ushort}(as_{register(DType.UINT32, t.lanes)}(", (value, 0), ") >> 16)"]
-        return (PREFIX, [f"({ushort})", (value, PREFIX)]) if t.lanes == 1 else (ATOM, [f"as_{ushort}(", (value, 0), ")"])
+        return (
+            (PREFIX, [f"({ushort})", (value, PREFIX)]) if t.lanes == 1 else (ATOM, [f"as_{ushort}(", (value, 0), ")"])
+        )
 
     def _of_half_bits(self, bits: Expansion, t: Type) -> Expansion:
         if t.dtype in HALVES:
