@@ -64,6 +64,7 @@ CONVERTED: Mapping[str, DType] = {
     "as_int({a}, 8)": DType.INT8, "as_bool({a}, 1)": DType.BOOL, "as_int({a}, 64)": DType.INT64,
     "as_float({a}, 64)": DType.FLOAT64, "as_float({a}, 16)": DType.FLOAT16, "as_uint({a}, 16)": DType.UINT16,
     "as_float(as_bfloat({a}, 16), 32)": DType.FLOAT32, "isnan({a})": DType.BOOL, "isinf({a})": DType.BOOL,
+    "bits_as_uint(as_int({a}, 16))": DType.UINT16, "bits_as_int(as_float({a}, 32))": DType.INT32,
     "{a} > {c}": DType.BOOL, "{a} == {b}": DType.BOOL, "{a} <= {b}": DType.BOOL,
 }  # fmt: skip
 

@@ -133,6 +133,8 @@ class _Printer:
         args = [self.operand(a) for a in op.args]
         if op.fn == "cast":
             return _cast(args[0], op.type.dtype)
+        if op.fn == "bitcast":
+            return f"bits_as_{op.type.dtype.value.rstrip('0123456789')}({args[0]})"
         if op.fn == "cond":
             return f"{args[0]} ? {args[1]} : {args[2]}"
         if op.fn == "ident":

@@ -228,6 +228,20 @@ def _cast(dtypes: Mapping[int, DType]) -> Callable[[Call], Value]:
     return bind
 
 
+def _bits_as(kind: str) -> Callable[[Call], Value]:
+    """The bits of a tensor as those of the kind's dtype of the same width."""
+
+    def bind(c: Call) -> Value:
+        x = c.real_tensor(0)
+        found = next((d for d in DType if d.value == f"{kind}{x.type.dtype.bits}"), None)
+        if found is None or x.type.dtype is DType.BOOL:
+            hint = "as_int, as_uint and as_float convert numbers, as_bool and the others truth values"
+            fail("TILE-E120", f"{c.name} has no dtype for the bits of {x.type.dtype}", c.spans[0], hint)
+        return x if found is x.type.dtype else c.scope.apply("bitcast", (x,), (x.type.dtype, found), c.span)
+
+    return bind
+
+
 def _widths(kind: str, *widths: int) -> dict[int, DType]:
     return {width: DType(f"{kind}{width}") for width in widths}
 
@@ -468,7 +482,7 @@ BUILTINS: dict[str, Builtin] = {
     **{
         name: Builtin(op.arity, op.arity, _operator)
         for name, op in OPS.items()
-        if op.signature is not Signature.MATH and name not in ("cast", "cond", "ident")
+        if op.signature is not Signature.MATH and name not in ("cast", "bitcast", "cond", "ident")
     },
     **dict.fromkeys(("sigmoid", "silu", "softplus", "gelu"), Builtin(1, 1, _function)),
     **dict.fromkeys(("relu", "sign"), Builtin(1, 1, _of_any)),
@@ -484,6 +498,7 @@ BUILTINS: dict[str, Builtin] = {
     "as_int": Builtin(2, 2, _cast(_widths("int", 8, 16, 32, 64))),
     "as_uint": Builtin(2, 2, _cast(_widths("uint", 8, 16, 32, 64))),
     "as_bfloat": Builtin(1, 2, _cast(_widths("bfloat", 16))),
+    **{f"bits_as_{kind}": Builtin(1, 1, _bits_as(kind)) for kind in ("float", "bfloat", "int", "uint")},
     "as_bool": Builtin(1, 2, _cast({1: DType.BOOL})),
     "index": Builtin(2, 2, _index),
     "shape": Builtin(1, 1, _shape),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -128,13 +129,18 @@ def _tensor(wanted: Argument, value: Any) -> Any:
         if isinstance(value, Diagnostic):
             return value
         dtype, shape = value.dtype, value.shape
-    if str(dtype) != wanted.dtype and wanted.dtype != "undefined":
+    if _spelled(dtype) != wanted.dtype and wanted.dtype != "undefined":
         return _wrong(
             wanted, f"{_described(dtype, shape)} was given", f"convert it, as in {wanted.name}.astype({wanted.dtype!r})"
         )
     if wanted.shape is not None and not _fits(wanted.shape, shape):
         return _wrong(wanted, f"{_described(dtype, shape)} was given", _shape_hint(wanted.shape, shape))
     return value
+
+
+@cache
+def _spelled(dtype: np.dtype[Any]) -> str:
+    return str(dtype)
 
 
 def _array(wanted: Argument, value: Any) -> Any:

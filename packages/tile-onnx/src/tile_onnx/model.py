@@ -16,7 +16,7 @@ from tile_onnx.engine import Engine, Language
 from tile_onnx.feeds import Argument, checked, checked_outputs, refused
 from tile_onnx.reading import Imported, read
 from tile_onnx.segments import Piece, Segment, type_of
-from tile_onnx.values import is_array
+from tile_onnx.values import Array, is_array
 
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
@@ -201,6 +201,7 @@ def _blank(wanted: Argument, shape: Any) -> Any:
     return np.broadcast_to(np.zeros((), wanted.dtype), tuple(shape))
 
 
-def _drawn(draw: np.random.Generator, like: Any) -> Any:
-    floats = like.dtype.kind not in "iub"
-    return np.asarray(draw.random(like.shape) if floats else draw.integers(0, 2, like.shape), like.dtype)
+def _drawn(draw: Any, like: Array) -> Array:
+    if like.dtype.kind in "iub":
+        return draw.integers(0, 2, like.shape, np.int64).astype(like.dtype)
+    return draw.random(like.shape, np.float64).astype(like.dtype)

@@ -35,7 +35,11 @@ class Unsupported(Exception):
 
 
 class RunOnHost(Exception):
-    """A node whose work the host does between device programs, by the reference implementation."""
+    """A node whose work the host does between device programs, by a function of arrays or ONNX's reference."""
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        super().__init__()
+        self.function = function
 
 
 class Walker(Protocol):
@@ -158,9 +162,9 @@ class Node:
         """The error to raise for a node that cannot be converted; all of them are reported together."""
         return Unsupported(why, hint)
 
-    def on_host(self) -> RunOnHost:
-        """The exception to raise for a node whose work only the host can do (ONNX's reference does it)."""
-        return RunOnHost()
+    def on_host(self, function: Callable[..., Any] | None = None) -> RunOnHost:
+        """The exception to raise for a node whose work is the host's: `function` of its arrays, or ONNX's reference."""
+        return RunOnHost(function)
 
     def enter(self, graph: Graph, inputs: Sequence[Value], step: str = "") -> list[Value]:
         """The outputs of a subgraph, walked in place; `step` tells the walks of one subgraph apart."""
@@ -173,11 +177,15 @@ class Node:
 
 def apply(source: str, *values: Value) -> Any:
     """A Tile function, given as text, on Symbols and arrays: a Symbol or a tuple of them; nothing is computed yet."""
-    for value in values:
-        if not isinstance(value, (np.ndarray, Symbol)) or dtype_of(value) is None:
+    # NumPy makes numbers, not arrays, of what it computes from arrays without dimensions.
+    arrays = [np.asarray(v) if isinstance(v, np.generic) else v for v in values]
+    for value in arrays:
+        if not isinstance(value, (np.ndarray, Symbol, Held)):
+            raise TypeError(f"a Tile function takes tensors, not {described(value)}")
+        if dtype_of(value) is None:
             raise RunOnHost
     function = parsed(source)
-    return apply_function(function, dict(zip(function.inputs, values, strict=True)))
+    return apply_function(function, dict(zip(function.inputs, arrays, strict=True)))
 
 
 @lru_cache(TEXTS)

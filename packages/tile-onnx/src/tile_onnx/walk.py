@@ -121,11 +121,12 @@ class Walk:
         return [Poison()] * len(proto.output)
 
     def _checked(self, node: Node, results: Value | tuple[Value, ...]) -> Sequence[Value]:
-        several = cast("tuple[Value, ...]", results) if isinstance(results, tuple) else (results,)
+        given = cast("tuple[Value, ...]", results) if isinstance(results, tuple) else (results,)
+        several = [np.asarray(v) if isinstance(v, np.generic) else v for v in given]
         missing = [o for k, o in enumerate(node.proto.output) if o and k >= len(several)]
         if missing:
             raise Unsupported(f"output {missing[0]!r} is not computed", "this version gives fewer outputs")
-        for leaf in leaves(list(several)):
+        for leaf in leaves(several):
             if isinstance(leaf, Symbol) and math.prod(leaf.shape) * leaf.dtype.bytes > machine_memory():
                 raise Unsupported(f"it gives {described(leaf)}, more than the memory of this machine")
         return several
@@ -141,8 +142,8 @@ class Walk:
         entry = find(node.domain, node.op, node.opset)
         try:
             return self._by_entry(node, entry)
-        except RunOnHost:
-            return self._by_reference(node)
+        except RunOnHost as chosen:
+            return self._on_host(node, chosen.function) if chosen.function else self._by_reference(node)
 
     def _by_entry(self, node: Node, entry: Entry | None) -> Any:
         if entry is not None and entry.on_host:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
-from tile_ir.dtype import DType
 
 from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.text import at, cast, contraction, expression, function, names
+from tile_onnx.ops.moving import window
+from tile_onnx.ops.text import at, contraction, expression, function, names
 from tile_onnx.registry import operator
 from tile_onnx.values import is_known
 
@@ -23,31 +22,9 @@ def wrapped(indices: Value, size: int) -> Value:
     return apply(expression("I", f"I < 0 ? I + {size} : I"), indices)
 
 
-def gathering(
-    target: str, data: str, shape: Sequence[int], sizes: Sequence[int], subscripts: Sequence[str]
-) -> list[str]:
-    """Statements ``target[i0, i1… : sizes] = data[subscripts]``.
-
-    A subscript is one of the indexes or an integer tensor at such, such as ``I[i1, 0]``; `shape` is that of `data`.
-    """
-    cell = linear(f"{target}K", shape, sizes, subscripts)
-    return [*cell, f"{target} = gather(reshape({data}, {prod(shape)}), {target}K);"]
-
-
-def linear(target: str, shape: Sequence[int], sizes: Sequence[int], subscripts: Sequence[str]) -> list[str]:
-    """Statements that give `target`, of `sizes`, the place in row-major order of cell `subscripts` of `shape`."""
-    index = names(len(sizes))
-    terms: list[str] = []
-    statements: list[str] = []
-    dtype = DType.INT32 if prod(shape) < 2**31 else DType.INT64
-    looked = [(axis, text) for axis, text in enumerate(subscripts) if "[" in text]
-    for axis, text in looked:
-        statements.append(contraction(f"{target}{axis}", sizes, index, "=", text))
-    like = f"{target}{looked[0][0]}"
-    for axis, text in enumerate(subscripts):
-        place = f"{target}{axis}" if "[" in text else f"index({like}, {index.index(text)})"
-        terms.append(f"{cast(place, dtype)} * {prod(shape[axis + 1 :])}")
-    return [*statements, f"{target} = {' + '.join(terms)};"]
+def taking(sizes: Sequence[int], subscripts: Sequence[str]) -> str:
+    """The function ``Y[i0, i1… : sizes] = X[subscripts]``, in which integers I may be among the subscripts."""
+    return function("XI", "Y", contraction("Y", sizes, names(len(sizes)), "=", at("X", subscripts)))
 
 
 def chosen(value: Value, indices: Value, axis: int) -> Value:
@@ -58,7 +35,7 @@ def chosen(value: Value, indices: Value, axis: int) -> Value:
     sizes = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
     index = names(len(sizes))
     subscripts = (*index[:axis], at("I", index[axis : axis + rank]), *index[axis + rank :])
-    return apply(function("XI", "Y", *gathering("Y", "X", shape, sizes, subscripts)), value, indices)
+    return apply(taking(sizes, subscripts), value, indices)
 
 
 @operator("Gather")
@@ -74,8 +51,7 @@ def gather_elements(node: Node) -> Value:
     axis = node.axis(node.attribute("axis", 0))
     index = names(len(sizes))
     subscripts = (*index[:axis], at("I", index), *index[axis + 1 :])
-    text = function("XI", "Y", *gathering("Y", "X", shape, sizes, subscripts))
-    return apply(text, node.value(0), wrapped(node.value(1), shape[axis]))
+    return apply(taking(sizes, subscripts), node.value(0), wrapped(node.value(1), shape[axis]))
 
 
 @operator("GatherND", since=11)
@@ -86,7 +62,7 @@ def gather_nd(node: Node) -> Value:
     index = names(len(sizes))
     own = len(places) - 1
     looked = [at("I", (*index[:own], k)) for k in range(depth)]
-    text = function("XI", "Y", *gathering("Y", "X", shape, sizes, (*index[:batch], *looked, *index[own:])))
+    text = taking(sizes, (*index[:batch], *looked, *index[own:]))
     return apply(text, node.value(0), wrapped_places(node.value(1), shape[batch : batch + depth]))
 
 
@@ -113,3 +89,25 @@ def one_hot(node: Node) -> Value:
         f"Y = ((P == C) | (P == C - {depth})) ? T : F;",
     )
     return apply(function("IV", "Y", *statements), node.value(0), node.value(2))
+
+
+@operator("ReverseSequence", since=10)
+def reverse_sequence(node: Node) -> Value:
+    time, batch = node.attribute("time_axis", 0), node.attribute("batch_axis", 1)
+    return reversed_sequences(node.value(0), node.value(1), *node.axes((time, batch)))
+
+
+def reversed_sequences(value: Value, lengths: Value, time: int, batch: int) -> Value:
+    """`value` with the first cells along axis `time` reversed: `lengths[b]` of them for each b of axis `batch`, or all."""
+    shape, index = tuple(value.shape), names(len(value.shape))
+    if lengths is None:
+        return window(
+            value,
+            [n - 1 if k == time else 0 for k, n in enumerate(shape)],
+            shape,
+            [-1 if k == time else 1 for k in range(len(shape))],
+        )
+    moments = np.arange(shape[time], dtype=np.int64).reshape(-1, 1)
+    places = apply(expression("T, L", "T < L ? L - 1 - T : T"), moments, lengths)
+    subscripts = tuple(f"I[{index[time]}, {index[batch]}]" if k == time else i for k, i in enumerate(index))
+    return apply(taking(shape, subscripts), value, places)

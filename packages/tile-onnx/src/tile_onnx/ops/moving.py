@@ -81,31 +81,38 @@ def affine(index: str, step: int, start: int) -> str:
     return scaled if not start else f"{scaled} {'+' if start > 0 else '-'} {abs(start)}"
 
 
+_AT_ONCE = 16
+"""How many tensors one kernel joins: each of its cells asks of every one whether it is there."""
+
+
 def joined(values: Sequence[Value], axis: int) -> Value:
     """As `np.concatenate(values, axis)`."""
-    if all(is_known(v) for v in values):
+    if all(map(is_known, values)):
         return np.concatenate(values, axis)
     values = [v for v in values if v.shape[axis]] or values[:1]
-    if len(values) == 1:
-        return values[0]
-    rank, ends = len(values[0].shape), np.cumsum([v.shape[axis] for v in values]).tolist()
-    sizes = (*values[0].shape[:axis], ends[-1], *values[0].shape[axis + 1 :])
-    inputs = [f"X{k}" for k in range(len(values))]
-    targets = [*(f"Y{k}" for k in range(len(values) - 1)), "Y"]
+    while len(values) > 1:
+        groups = [values[k : k + _AT_ONCE] for k in range(0, len(values), _AT_ONCE)]
+        values = [_joined(group, axis) if len(group) > 1 else group[0] for group in groups]
+    return values[0]
+
+
+def _joined(values: Sequence[Value], axis: int) -> Value:
+    shape, ends = values[0].shape, np.cumsum([0, *(v.shape[axis] for v in values)]).tolist()
+    sizes, index = (*shape[:axis], ends[-1], *shape[axis + 1 :]), names(len(shape))
+    inputs, targets = names(len(values), "X"), (*names(len(values) - 1, "Y"), "Y")
     statements: list[str] = []
     for k, (given, target) in enumerate(zip(inputs, targets, strict=True)):
-        index = names(rank)
-        place = [affine(i, 1, ends[k - 1] if k and a == axis else 0) for a, i in enumerate(index)]
+        place = [affine(i, 1, ends[k] if a == axis else 0) for a, i in enumerate(index)]
         default = [f"default {targets[k - 1]}"] if k else []
         statements.append(contraction(target, sizes, place, "=", at(given, index), *default))
     return apply(function(inputs, ["Y"], *statements), *values)
-
-
-def _reshape(value: str, shape: Sequence[int]) -> str:
-    return f"reshape({listed((value, *shape))})"
 
 
 def attribute_or_input(node: Node, name: str, k: int) -> tuple[int, ...] | None:
     """Integers that older opsets have as attribute `name` and newer ones as input `k`; None where there are none."""
     found = node.attribute(name)
     return node.ints(k) if found is None and node.has(k) else found
+
+
+def _reshape(value: str, shape: Sequence[int]) -> str:
+    return f"reshape({listed((value, *shape))})"

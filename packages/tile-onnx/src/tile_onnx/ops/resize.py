@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tile_ir.dtype import DType
 
 from tile_onnx.node import Node, RunOnHost, Value, apply
-from tile_onnx.ops.gather import chosen, gathering
+from tile_onnx.ops.gather import chosen
 from tile_onnx.ops.moving import expanded, reshaped
 from tile_onnx.ops.text import at, cast, contraction, expression, function, names
 from tile_onnx.registry import operator
@@ -137,7 +137,8 @@ def resized(value: Value, axis: int, cells: Integers, weights: Floats) -> Value:
 
 def repeated_cells(value: Value, axis: int, cells: Integers) -> Value:
     """`value` with an axis made of old cells."""
-    shape, times = value.shape, len(cells) // max(1, value.shape[axis])
+    shape: tuple[int, ...] = value.shape
+    times = len(cells) // max(1, shape[axis])
     if times and np.array_equal(cells, np.arange(times * shape[axis]) // times):
         head, size, tail = shape[:axis], shape[axis], shape[axis + 1 :]
         wide = expanded(reshaped(value, (*head, size, 1, *tail)), (*head, size, times, *tail))
@@ -166,7 +167,7 @@ def _few_taps(value: Value, axis: int, cells: Integers, weights: Floats) -> Valu
     for k in range(count):
         inputs += [f"I{k}", f"W{k}"]
         place = (*index[:axis], f"I{k}[{index[axis]}]", *index[axis + 1 :])
-        statements += gathering(f"G{k}", "A", shape, sizes, place)
+        statements.append(contraction(f"G{k}", sizes, index, "=", at("A", place)))
         terms.append(f"G{k} * W{k}")
     statements.append(f"Y = {_rounded(' + '.join(terms), value)};")
     columns = [

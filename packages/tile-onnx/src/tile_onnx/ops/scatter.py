@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
 from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.gather import linear, wrapped, wrapped_places
-from tile_onnx.ops.text import at, function, names
+from tile_onnx.ops.gather import wrapped, wrapped_places
+from tile_onnx.ops.moving import reshaped
+from tile_onnx.ops.text import at, contraction, expression, function, names
 from tile_onnx.registry import operator
 
-AGGREGATIONS = {"none": "=", "add": "+", "mul": "*", "max": ">", "min": "<"}
-
-
-def scattering(
-    target: str,
-    sizes: Sequence[int],
-    subscripts: Sequence[str],
-    aggregation: str,
-    updates: tuple[str, Sequence[int]],
-    default: str,
-) -> list[str]:
-    """Statements ``target[subscripts : sizes] = aggregation(updates[i0, i1…]) default default``."""
-    name, shape = updates
-    flat = f"reshape({name}, {prod(shape)})"
-    cell = linear("K", sizes, shape, subscripts)
-    statements = [*cell, f"L = reshape(K, {prod(shape)});", f"D = reshape({default}, {prod(sizes)});"]
-    size = ", ".join(map(str, sizes))
-    if aggregation == "+":
-        return [*statements, f"{target} = reshape(D + scatter({flat}, L, D), {size});"]
-    statements += [f"U1 = {flat};", "H = scatter(U1 == U1 ? 1 : 1, L, D);", "V = scatter(U1, L, D);"]
-    return [*statements, f"{target} = reshape(H == 0 ? D : V, {size});"]
-
-
-def scattered(updates: Value, indices: Value, size: int) -> Value:
-    """A vector of `size` zeros in which each of `updates` has been put where `indices`, of the same shape, says."""
-    count = prod(updates.shape)
-    text = f"function (U, I, Z) -> (Y) {{ V = reshape(U, {count}); K = reshape(I, {count}); Y = scatter(V, K, Z); }}"
-    return apply(text, updates, indices, np.zeros(size, np.float32))
+_REDUCTIONS: dict[str, tuple[str, str, str]] = {
+    "none": ("=", "X", "S"),
+    "add": ("+", "0", "X + S"),
+    "mul": ("*", "1", "X * S"),
+    "max": (">", "X", "max(X, S)"),
+    "min": ("<", "X", "min(X, S)"),
+}
+"""How updates of one cell are combined, what cells without any hold, and what the result is of X and both."""
 
 
 @operator("Scatter", since=9)
@@ -62,6 +42,23 @@ def scatter_nd(node: Node) -> Value:
 
 
 def _scatter(node: Node, subscripts: Sequence[str], indices: Value) -> Value:
-    aggregation = AGGREGATIONS[node.attribute("reduction", "none")]
-    statements = scattering("Y", node.shape(0), subscripts, aggregation, ("U", node.shape(2)), "X")
-    return apply(function("XIU", "Y", *statements), node.value(0), indices, node.value(2))
+    aggregation, default, result = _REDUCTIONS[node.attribute("reduction", "none")]
+    update = at("U", names(node.rank(2)))
+    statement = contraction("S", node.shape(0), subscripts, aggregation, update, "default D")
+    text = function("XIU", "Y", f"D = {default};", statement, f"Y = {result};")
+    return apply(text, node.value(0), indices, node.value(2))
+
+
+@operator("TensorScatter", since=24)
+def tensor_scatter(node: Node) -> Value:
+    """A cache of `size` cells along an axis, into which each batch's update goes from its own place on."""
+    shape, update = node.shape(0), node.shape(1)
+    axis, size = node.axis(node.attribute("axis", -2)), node.shape(0)[node.axis(node.attribute("axis", -2))]
+    starts = node.value(2) if node.has(2) else np.zeros(shape[0], np.int64)
+    places = apply(expression("S, T", "S + T"), reshaped(starts, (shape[0], 1)), np.arange(update[axis]))
+    if node.attribute("mode", "linear") == "circular":
+        places = apply(expression("P", f"P - P / {size} * {size}"), places)
+    index = names(len(shape))
+    subscripts = tuple(f"I[{index[0]}, {i}]" if k == axis else i for k, i in enumerate(index))
+    text = contraction("Y", shape, subscripts, "=", at("U", index), "default X")
+    return apply(function("XIU", "Y", text), node.value(0), places, node.value(1))

@@ -46,9 +46,7 @@ class Isl:
         points = self._set(names, constraints)
         if points.is_empty():
             return None
-        return {
-            name: (integer(points.dim_min_val(k)), integer(points.dim_max_val(k))) for k, name in enumerate(names)
-        }
+        return {name: (integer(points.dim_min_val(k)), integer(points.dim_max_val(k))) for k, name in enumerate(names)}
 
     def is_empty(self, names: Sequence[str], constraints: Iterable[Affine]) -> bool:
         return bool(self._set(names, constraints).is_empty())

@@ -1,0 +1,272 @@
+"""LSTM, GRU and RNN: one function for a step, applied once for each moment of the sequence.
+
+The inputs' part of all gates is one product before the first step. A step reads its moment by number, from a
+counter that goes through the steps as the state does, so that the kernels of all steps are the same ones. Two
+directions are computed side by side: the second one on the sequence reversed.
+
+Shapes: inputs [T, B, I], the inputs' part [T, D, B, gates * H], states [1, D, B, H].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.gather import reversed_sequences
+from tile_onnx.ops.moving import joined, permuted, reshaped
+from tile_onnx.ops.text import contraction, function, literal
+from tile_onnx.registry import operator
+
+_ACTIVATIONS: dict[str, str] = {
+    "relu": "max({x}, 0)",
+    "tanh": "tanh({x})",
+    "sigmoid": "sigmoid({x})",
+    "affine": "({x} * {alpha} + {beta})",
+    "leakyrelu": "({x} < 0 ? {x} * {alpha} : {x})",
+    "thresholdedrelu": "({x} >= {alpha} ? {x} : 0 * {x})",
+    "scaledtanh": "({alpha} * tanh({x} * {beta}))",
+    "hardsigmoid": "min(max({x} * {alpha} + {beta}, 0), 1)",
+    "elu": "({x} < 0 ? (exp({x}) - 1) * {alpha} : {x})",
+    "softsign": "({x} / (1 + abs({x})))",
+    "softplus": "(max({x}, 0) + log(1 + exp(-abs({x}))))",
+}
+_ALPHAS = {"affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0, "hardsigmoid": 0.2, "elu": 1.0}
+_BETAS = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
+"""What the functions that have parameters take where the node gives none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What an operator makes of a step: gates in the order of the weights, their activations."""
+
+    gates: str
+    activations: tuple[str, ...]
+    step: Callable[[Layer], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The sizes and settings of one node."""
+
+    node: Node
+    moments: int
+    batch: int
+    directions: int
+    hidden: int
+    activations: tuple[tuple[str, ...], ...]
+    """For each direction, the functions f, g, h as text with a hole ``{x}``."""
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        return (1, self.directions, self.batch, self.hidden)
+
+    def activated(self, target: str, k: int, value: str) -> list[str]:
+        """Statements ``target = activation k(value)``, of values that were clipped where the node says so."""
+        clip = self.node.attribute("clip")
+        before = f"{target}In = {value};" if clip is None else f"{target}In = min(max({value}, -{clip}), {clip});"
+        texts = [functions[k].format(x=f"{target}In") for functions in self.activations]
+        if len(set(texts)) == 1:
+            return [before, f"{target} = {texts[0]};"]
+        return [before, f"{target} = index({target}In, 1) == 0 ? {texts[0]} : {texts[1]};"]
+
+    def gate(self, name: str, k: int, states: str = "H") -> list[str]:
+        """Statements that give the inputs' part ``Xname`` and the states' part ``Hname`` of gate `k`."""
+        place, index = f"{k * self.hidden} + j", ("0", "d", "b", "j")
+        return [
+            contraction(f"X{name}", self.state, index, "=", f"P[T[0], d, b, {place}]"),
+            contraction(f"H{name}", self.state, index, "+", f"{states}[0, d, b, k] * R[d, {place}, k]"),
+        ]
+
+
+def _lstm(layer: Layer) -> list[str]:
+    """H and C become NewH and NewC; V holds the peepholes of i, o and f."""
+    peeps = layer.node.has(7)
+    size = layer.hidden
+    statements = [s for k, name in enumerate("iofc") for s in layer.gate(name, k)]
+    if peeps:
+        shape, index = (1, layer.directions, 1, size), ("0", "d", "0", "j")
+        statements += [contraction(f"V{n}", shape, index, "=", f"V[d, {k * size} + j]") for k, n in enumerate("iof")]
+    peep = {n: f" + V{n} * {c}" if peeps else "" for n, c in (("i", "C"), ("o", "NewC"), ("f", "C"))}
+    forget = (
+        ["F = 1 - I;"] if layer.node.attribute("input_forget", 0) else layer.activated("F", 0, f"Xf + Hf{peep['f']}")
+    )
+    return [
+        *statements,
+        *layer.activated("I", 0, f"Xi + Hi{peep['i']}"),
+        *forget,
+        *layer.activated("G", 1, "Xc + Hc"),
+        "NewC = F * C + I * G;",
+        *layer.activated("O", 0, f"Xo + Ho{peep['o']}"),
+        f"NewH = O * {_joined_activation(layer, 2, 'NewC')};",
+    ]
+
+
+def _joined_activation(layer: Layer, k: int, value: str) -> str:
+    texts = [functions[k].format(x=value) for functions in layer.activations]
+    return texts[0] if len(set(texts)) == 1 else f"(index({value}, 1) == 0 ? {texts[0]} : {texts[1]})"
+
+
+def _gru(layer: Layer) -> list[str]:
+    """H becomes NewH; V holds the bias of the states' part of the last gate."""
+    statements = [
+        *layer.gate("z", 0),
+        *layer.gate("r", 1),
+        *layer.activated("Z", 0, "Xz + Hz"),
+        *layer.activated("F", 0, "Xr + Hr"),
+    ]
+    if layer.node.attribute("linear_before_reset", 0):
+        inner = [*layer.gate("h", 2), *layer.activated("N", 1, "Xh + F * (Hh + V)")]
+    else:
+        inner = ["RH = F * H;", *layer.gate("h", 2, "RH"), *layer.activated("N", 1, "Xh + (Hh + V)")]
+    return [*statements, *inner, "NewH = (1 - Z) * N + Z * H;"]
+
+
+def _rnn(layer: Layer) -> list[str]:
+    return [*layer.gate("i", 0), *layer.activated("NewH", 0, "Xi + Hi")]
+
+
+_CELLS = {
+    "LSTM": Cell("iofc", ("Sigmoid", "Tanh", "Tanh"), _lstm),
+    "GRU": Cell("zrh", ("Sigmoid", "Tanh"), _gru),
+    "RNN": Cell("i", ("Tanh",), _rnn),
+}
+
+
+@operator("LSTM", "GRU", "RNN", since=7)
+def recurrent(node: Node) -> tuple[Value, ...]:
+    cell = _CELLS[node.op]
+    layer = _layer(node, cell)
+    lengths = node.value(4)
+    parts = _inputs_part(layer, cell, lengths)
+    outputs, states = _steps(layer, cell, parts, lengths)
+    swap = bool(node.attribute("layout", 0))
+    found: list[Value] = [None]
+    if node.wants(0):
+        found[0] = _in_order(layer, joined(outputs, 0), lengths)
+        found[0] = permuted(found[0], (2, 0, 1, 3)) if swap else found[0]
+    for state in states:
+        last = reshaped(state, layer.state[1:])
+        found.append(permuted(last, (1, 0, 2)) if swap else last)
+    return tuple(found[: node.count])
+
+
+def _layer(node: Node, cell: Cell) -> Layer:
+    moments, batch = node.shape(0)[:2]
+    if node.attribute("layout", 0):
+        moments, batch = batch, moments
+    directions, rows = node.shape(1)[:2]
+    return Layer(node, moments, batch, directions, rows // len(cell.gates), _activations(node, cell, directions))
+
+
+def _activations(node: Node, cell: Cell, directions: int) -> tuple[tuple[str, ...], ...]:
+    """The activation functions of each direction; parameters are consumed by those that have them."""
+    count = len(cell.activations)
+    given = node.attribute("activations") or cell.activations * directions
+    alphas, betas = iter(node.attribute("activation_alpha", ())), iter(node.attribute("activation_beta", ()))
+    texts: list[str] = []
+    for name in map(str.lower, given):
+        if name not in _ACTIVATIONS:
+            raise node.unsupported(f"there is no activation function {name!r}")
+        alpha = next(alphas, _ALPHAS[name]) if name in _ALPHAS else 0.0
+        beta = next(betas, _BETAS[name]) if name in _BETAS else 0.0
+        texts.append(_ACTIVATIONS[name].replace("{alpha}", literal(alpha)).replace("{beta}", literal(beta)))
+    return tuple(tuple(texts[d * count : (d + 1) * count]) for d in range(directions))
+
+
+def _is_reversed(layer: Layer) -> bool:
+    return layer.node.attribute("direction", "forward") == "reverse"
+
+
+def _inputs_part(layer: Layer, cell: Cell, lengths: Value) -> Value:
+    """The part of all gates that the inputs and biases make, [T, D, B, gates * H], in the order of the steps."""
+    node = layer.node
+    value = permuted(node.value(0), (1, 0, 2)) if node.attribute("layout", 0) else node.value(0)
+    moments, batch, features = (layer.moments, layer.batch, node.shape(0)[2])
+    rows, directions = len(cell.gates) * layer.hidden, layer.directions
+    turned = reversed_sequences(value, lengths, 0, 1) if _is_reversed(layer) or directions == 2 else value
+    first = turned if _is_reversed(layer) else value
+    sizes = (moments, directions, batch, features)
+    stack = [contraction("S" if directions == 1 else "A", sizes, ("t", "0", "b", "i"), "=", "X[t, b, i]")]
+    if directions == 2:
+        stack.append(contraction("S", sizes, ("t", "1", "b", "i"), "=", "Z[t, b, i]", "default A"))
+    product = contraction("Q", (*sizes[:3], rows), ("t", "d", "b", "j"), "+", "S[t, d, b, i] * W[d, j, i]")
+    if not node.has(3):
+        return apply(function("XZW", "Q", *stack, product), first, turned, node.value(1))
+    bias = [
+        contraction("U", (directions, 1, rows), ("d", "0", "j"), "=", "B[d, j]"),
+        contraction(
+            "V", (directions, 1, rows), ("d", "0", "j"), "=", f"B[d, {rows} + j]", f"j < {_joint_rows(layer, rows)}"
+        ),
+    ]
+    return apply(
+        function("XZWB", "P", *stack, product, *bias, "P = Q + (U + V);"), first, turned, node.value(1), node.value(3)
+    )
+
+
+def _joint_rows(layer: Layer, rows: int) -> int:
+    """How many rows of the states' bias are added to the inputs' part: a GRU's last gate has its own place."""
+    return rows - layer.hidden if layer.node.op == "GRU" else rows
+
+
+def _steps(layer: Layer, cell: Cell, parts: Value, lengths: Value) -> tuple[list[Value], list[Value]]:
+    """The output of every step, [1, D, B, H] each, and the states after the last one."""
+    node = layer.node
+    states = [_state(layer, 5), *([_state(layer, 6)] if node.op == "LSTM" else [])]
+    names = ["H", "C"][: len(states)]
+    extra = {"R": node.value(2), **_extra(layer)}
+    statements = cell.step(layer)
+    given, results = ["P", "T", *names, *extra], [f"New{n}" for n in names]
+    output = "NewH"
+    if lengths is not None:
+        extra["L"] = reshaped(lengths, (1, 1, layer.batch, 1))
+        given, results, output = ["P", "T", *names, *extra], [f"Kept{n}" for n in names], "Out"
+        statements += [f"Kept{n} = T < L ? New{n} : {n};" for n in names] + ["Out = T < L ? NewH : 0 * NewH;"]
+    results = [*results, *([output] if output not in results else []), "Next"]
+    text = function(given, results, *statements, "Next = T + 1;")
+    moment: Value = np.zeros(1, np.int32)
+    outputs: list[Value] = []
+    for _ in range(layer.moments):
+        found = apply(text, parts, moment, *states, *extra.values())
+        states, moment = list(found[: len(states)]), found[-1]
+        outputs.append(found[-2] if lengths is not None else states[0])
+    return outputs, states
+
+
+def _state(layer: Layer, k: int) -> Value:
+    """The state before the first step: input `k`, or zeros."""
+    node = layer.node
+    if not node.has(k):
+        return np.zeros(layer.state, node.dtype(0).numpy)
+    given = permuted(node.value(k), (1, 0, 2)) if node.attribute("layout", 0) else node.value(k)
+    return reshaped(given, layer.state)
+
+
+def _extra(layer: Layer) -> dict[str, Value]:
+    """What a step takes beside the weights: peepholes, or the bias of a GRU's last gate."""
+    node, size = layer.node, layer.hidden
+    if node.op == "LSTM":
+        return {"V": node.value(7)} if node.has(7) else {}
+    if node.op != "GRU":
+        return {}
+    if not node.has(3):
+        return {"V": np.zeros((1, 1, 1, 1), node.dtype(0).numpy)}
+    shape = (1, layer.directions, 1, size)
+    return {
+        "V": apply(
+            function("B", "V", contraction("V", shape, ("0", "d", "0", "j"), "=", f"B[d, {5 * size} + j]")),
+            node.value(3),
+        )
+    }
+
+
+def _in_order(layer: Layer, value: Value, lengths: Value) -> Value:
+    """The outputs [T, D, B, H] of all steps in the order of the sequence."""
+    if layer.directions == 1 and not _is_reversed(layer):
+        return value
+    turned = reversed_sequences(value, lengths, 0, 2)
+    if layer.directions == 1:
+        return turned
+    return apply("function (S, F) -> (Y) { Y = index(S, 1) == 0 ? S : F; }", value, turned)
