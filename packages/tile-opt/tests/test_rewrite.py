@@ -87,11 +87,12 @@ def test_products_of_several_factors_keep_their_sums(program: Program) -> None:
 def test_matrices_are_multiplied_in_the_cheapest_order() -> None:
     types = {n: TensorType(F, s) for n, s in {"A": (100, 90), "B": (90, 80), "C": (80, 2), "D": (100,)}.items()}
     source = (
-        "function (A[I, J], B[J, K], C[K, L], D[I]) -> (O) "
-        "{ O[i, l : I, L] = +(A[i, j] * B[j, k] * C[k, l] * D[i]); }"
+        "function (A[I, J], B[J, K], C[K, L], D[I]) -> (O) { O[i, l : I, L] = +(A[i, j] * B[j, k] * C[k, l] * D[i]); }"
     )
     program = rewrite(tile_lang.bind(tile_lang.parse(source), types))
-    visited = [{c.formula.names[0]: c.size for c in op.constraints} for op in program.ops if isinstance(op, Contraction)]
+    visited = [
+        {c.formula.names[0]: c.size for c in op.constraints} for op in program.ops if isinstance(op, Contraction)
+    ]
     assert [sorted(sizes.values()) for sizes in visited][:2] == [[2, 80, 90], [2, 90, 100]]
     assert sum(prod(sizes.values()) for sizes in visited) < 33_000
 

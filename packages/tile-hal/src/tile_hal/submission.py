@@ -19,7 +19,7 @@ from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
 
 from tile_hal.errors import Code, device_error
-from tile_hal.events import flatten, join
+from tile_hal.events import COMPLETED, flatten, join
 from tile_hal.interfaces import (
     Batch,
     BatchStep,
@@ -124,6 +124,17 @@ def _drain() -> None:
             submission.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """How long one step of a run took."""
+
+    step: Step
+    begin: float
+    """When it was started, on the host's clock (`time.perf_counter`)."""
+    seconds: float
+    """As the device measured it; as the host saw it, where the device does not measure."""
+
+
 class Prepared:
     """A kernel list made ready on a device: build it once, `run` it often, from any thread.
 
@@ -179,6 +190,28 @@ class Prepared:
             return event
         self.device.executor.flush()
         return _keep(event, params)
+
+    def run_timed(self, bindings: Sequence[Buffer], dependencies: Sequence[Event] = ()) -> list[StepTime]:
+        """The same as `run`, one step after the other, each of which is waited for; how long each of them took."""
+        if len(bindings) != len(self._sizes):
+            raise self._wrong_count(len(bindings))
+        if self._memory.losses != self._losses:
+            self._provide()
+        for event in dependencies:
+            event.wait()
+        workspace = self._workspaces.acquire()
+        buffers = {**self._constants, **workspace.buffers, **dict(zip(self.order, bindings, strict=True))}
+        try:
+            return [self._timed(launch.step, buffers) for launch in self._steps]
+        finally:
+            workspace.last = COMPLETED
+
+    def _timed(self, step: Step, buffers: Mapping[int, Buffer]) -> StepTime:
+        begin = time.perf_counter()
+        event = self._launch(step, buffers, (), True)
+        self.device.executor.flush()
+        measured = event.wait().seconds
+        return StepTime(step, begin, time.perf_counter() - begin if measured is None else measured)
 
     def direct(self, arrays: Sequence[DirectArray], buffers: Sequence[int | None]) -> Direct | None:
         """All steps as one function of NumPy arrays (see `Executor.direct`), or None.

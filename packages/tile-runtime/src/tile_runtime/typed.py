@@ -36,6 +36,10 @@ class Typed:
         return replace(program, inputs=tuple(replace(p, bound=p.name in bound) for p in program.inputs))
 
     @property
+    def name(self) -> str:
+        return self._function.name
+
+    @property
     def spans(self) -> Mapping[str, Span]:
         """Where inputs are declared, for error messages."""
         return self._function.spans

@@ -25,6 +25,7 @@ from tile_ir.semtree.nodes import (
     Type,
     Unary,
 )  # fmt: skip
+from tile_ir.semtree.verify import OPTIONAL_FUNCTIONS
 
 from tile_hal.conformance import subnormals, tolerance
 from tile_hal.conformance.kernels import (
@@ -168,7 +169,7 @@ def test_cast(tile_device: Device, source: DType, target: DType) -> None:
 
 @pytest.mark.parametrize(("op", "dtype"), MATH)
 def test_math(tile_device: Device, op: str, dtype: DType) -> None:
-    need(tile_device, dtype)
+    need(tile_device, dtype, *OPTIONAL_FUNCTIONS & {op})
     args = covering(op, [hard_values(dtype, COUNT)] if OPS[op].arity == 1 else [*pairs(dtype, COUNT)])
     close(tile_device, op, partial(call, op), dtype, args, tolerance.math_reference)
 

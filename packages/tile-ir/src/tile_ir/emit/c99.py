@@ -40,10 +40,11 @@ from tile_ir.semtree.nodes import (
     Unary,
     WorkId,
 )  # fmt: skip
+from tile_ir.semtree.verify import OPTIONAL_FUNCTIONS
 
 HEAD = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
-NODES = frozenset({"Fma", "Return", "While"})
-"""Optional nodes that C99 takes."""
+NODES = OPTIONAL_FUNCTIONS | {"Fma", "Return", "While"}
+"""Optional nodes and functions that C99 takes."""
 _RESERVED = "tile linux unix near far math_errhandling signgam"
 _FLOAT = Type(DType.FLOAT32)
 

@@ -67,8 +67,17 @@ from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_b
 _CORE = "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
 CORE_NODES: frozenset[str] = frozenset(_CORE.split())
 """Nodes that every backend takes."""
-OPTIONAL_NODES: frozenset[str] = frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES
-"""Nodes that a target lists in `Target.nodes`, or that are rewritten away."""
+_FUNCTIONS = "exp log sqrt sin cos tan asin acos atan sinh cosh tanh ceil floor round recip pow"
+CORE_FUNCTIONS: frozenset[str] = frozenset(_FUNCTIONS.split())
+"""Functions of a `Call` that every backend takes."""
+OPTIONAL_FUNCTIONS: frozenset[str] = (
+    frozenset(name for name, op in OPS.items() if op.signature is Signature.MATH) - CORE_FUNCTIONS
+)
+"""Functions that a target lists by name beside its nodes, or that are rewritten away."""
+OPTIONAL_NODES: frozenset[str] = (
+    frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES | OPTIONAL_FUNCTIONS
+)
+"""Nodes and functions that a target lists in `Target.nodes`, or that are rewritten away."""
 SUBGROUP_OPS: dict[str, int] = {
     "reduce_add": 1, "reduce_mul": 1, "reduce_max": 1, "reduce_min": 1,
     "broadcast": 2, "shuffle": 2, "shuffle_xor": 2, "shuffle_up": 2, "shuffle_down": 2,
@@ -160,7 +169,7 @@ class _Verifier:
         _STATEMENT_RULES[type(statement)](self, statement)
 
     def _allow(self, node: Expr | Statement) -> None:
-        name = type(node).__name__
+        name = node.name if isinstance(node, Call) and node.name in OPTIONAL_FUNCTIONS else type(node).__name__
         if self._allowed is not None and name not in self._allowed:
             fail(err.NodeNotAllowed, f"the target does not take {name}")
 
