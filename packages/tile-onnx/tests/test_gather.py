@@ -87,8 +87,8 @@ def test_scatter_elements(what: Any, reduction: str, dtype: str, kind: str, seed
 def test_scatter_nd(what: Any, reduction: str, dtype: str, seed: int) -> None:
     shape, _, sizes, depth = what
     if reduction == "none":
-        cells = random(seed).permutation(prod(shape[:depth]))[:3]
-        indices = np.stack(np.unravel_index(cells, shape[:depth]), -1)
+        cells: Any = random(seed).permutation(prod(shape[:depth]))[:3]
+        indices: Any = np.array(np.unravel_index(cells, shape[:depth])).T
     else:
         indices = np.stack([places(shape[k], sizes[:-1], seed + k) for k in range(depth)], -1)
     updates = numbers(dtype, (*indices.shape[:-1], *shape[depth:]), seed + 1)
