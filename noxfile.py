@@ -31,7 +31,13 @@ BACKENDS = ["interp", *(p.removeprefix("hal-") for p in PACKAGES if p.startswith
 SOURCES = {"sample": "tile-sample", "sim": "tile-sim", "oclgrind": "hal-opencl"}
 """The distributions of backends that are not called hal-NAME."""
 
-EXTRAS = {"tile-hal": "conformance", "hal-opencl": "pocl", "tile-sim": "sweep", "tile-sample": "test", "tile-onnx": "test"}
+EXTRAS = {
+    "tile-hal": "conformance",
+    "hal-opencl": "pocl",
+    "tile-sim": "sweep",
+    "tile-sample": "test",
+    "tile-onnx": "test",
+}
 """The extra that a package's own tests (and its conformance run) need."""
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
@@ -54,7 +60,19 @@ INTEGRATION = {"PYTHONPATH": str(ROOT / "integration")}
 """Where the farm and the tables of mutants are."""
 NO_TESTS = 5
 """Pytest's exit code where nothing was selected."""
-TYPED = ("numpy", "onnx", "lark", "islpy", "pluggy", "llvmlite", "pyopencl", "typer", "rich", "platformdirs", "ml_dtypes")
+TYPED = (
+    "numpy",
+    "onnx",
+    "lark",
+    "islpy",
+    "pluggy",
+    "llvmlite",
+    "pyopencl",
+    "typer",
+    "rich",
+    "platformdirs",
+    "ml_dtypes",
+)
 
 nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "virtualenv"

@@ -17,7 +17,7 @@ from tile_ir import numerics
 from tile_ir.dtype import DType, Kind
 from tile_ir.ops import OPS, ScalarOp, Signature
 from tile_ir.semtree import nodes, scalars
-from tile_ir.semtree.verify import CORE_NODES, OPTIONAL_NODES
+from tile_ir.semtree.verify import CORE_NODES, OPTIONAL_FUNCTIONS, OPTIONAL_NODES
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 KINDS = {Kind.BOOL: "bool", Kind.SIGNED: "int8 … int64", Kind.UNSIGNED: "uint8 … uint64", Kind.FLOAT: "floats"}
@@ -66,6 +66,7 @@ MEANINGS: Mapping[str, str | Mapping[Kind, str]] = {
     "max": _kinds("or", "the larger", float="the larger; NaN if either is; of 0 and −0 either"),
     "min": _kinds("and", "the smaller", float="the smaller; NaN if either is; of 0 and −0 either"),
     "ident": "the operand",
+    "bitcast": "the operand's bits as another dtype of the same width (never bool); which bits a NaN has is open",
     "cmp_eq": _kinds("equal", "equal", float="equal; false beside NaN; 0 equals −0"),
     "cmp_ne": _kinds("not equal", "not equal", float="not equal; true beside NaN"),
     "cmp_lt": _kinds("false < true", "less", float="less; false beside NaN"),
@@ -183,6 +184,7 @@ What emitters have to know of semtree beyond the operations (`tile_ir.semtree.no
 
 - **The core**, which all devices take: {core}.
 - **Optional**, taken by devices whose targets list them and else rewritten: {optional}.
+- **Functions** of a Call beyond the core's, listed beside the nodes by name and else rewritten as formulas: {functions}.
 
 - **mod** is a binary operator of kernels only, on int32 and int64: the remainder of floor division, with the divisor's sign
   ({mods}). By 0 it is 0.
@@ -282,7 +284,12 @@ def _nodes() -> str:
     t = nodes.Type(DType.INT32)
     mod = scalars.operation("mod", (t, t), t)
     shown = ", ".join(f"{a} mod {b} = {mod(a, b)}" for a, b in ((7, 3), (-7, 3), (7, -3), (7, 0)))
-    return NODES.format(core=", ".join(sorted(CORE_NODES)), optional=", ".join(sorted(OPTIONAL_NODES)), mods=shown)
+    return NODES.format(
+        core=", ".join(sorted(CORE_NODES)),
+        optional=", ".join(sorted(OPTIONAL_NODES - OPTIONAL_FUNCTIONS)),
+        functions=", ".join(sorted(OPTIONAL_FUNCTIONS)),
+        mods=shown,
+    )
 
 
 if __name__ == "__main__":

@@ -147,10 +147,12 @@ def _simpler_contraction(node: ast.Contraction) -> Iterator[ast.Contraction]:
         yield replace(node, no_defract=False, attributes=())
     for constraint in node.constraints:
         yield replace(node, constraints=tuple(c for c in node.constraints if c is not constraint))
-    if len(node.body.refs) > 1:
-        yield from (replace(node, body=ast.Body((ref,), None)) for ref in node.body.refs)
-    if len(node.body.refs) == 3:
-        yield replace(node, body=ast.Body(node.body.refs[:2], "*"))
+    if len(node.body.accesses) > 1:
+        yield from (replace(node, body=ast.Body((ref,), None)) for ref in node.body.accesses)
+    if node.body.then is not None:
+        yield replace(node, body=ast.Body(node.body.refs, "*"))
+    if len(node.body.refs) > 2:
+        yield replace(node, body=ast.Body(node.body.refs[1:], node.body.comb))
     if node.agg is not Aggregation.SUM:
         yield replace(node, agg=Aggregation.SUM)
     sizes = node.target.sizes or ()

@@ -64,6 +64,7 @@ CONVERTED: Mapping[str, DType] = {
     "as_int({a}, 8)": DType.INT8, "as_bool({a}, 1)": DType.BOOL, "as_int({a}, 64)": DType.INT64,
     "as_float({a}, 64)": DType.FLOAT64, "as_float({a}, 16)": DType.FLOAT16, "as_uint({a}, 16)": DType.UINT16,
     "as_float(as_bfloat({a}, 16), 32)": DType.FLOAT32, "isnan({a})": DType.BOOL, "isinf({a})": DType.BOOL,
+    "bits_as_uint(as_int({a}, 16))": DType.UINT16, "bits_as_int(as_float({a}, 32))": DType.INT32,
     "{a} > {c}": DType.BOOL, "{a} == {b}": DType.BOOL, "{a} <= {b}": DType.BOOL,
 }  # fmt: skip
 
@@ -329,6 +330,21 @@ def reshape(draft: Draft) -> None:
     draft.define(f"{{0}} = reshape({a}, {', '.join(map(str, new))});", draft.dtype, new)
 
 
+def factors(draft: Draft) -> None:
+    """A sum of products of three or four tensors that share indexes."""
+    random = draft.random
+    sizes = {n: random.choice((1, 2, 3, 5)) for n in INDEXES[:4]}
+    count = random.choice((3, 3, 4))
+    names = [random.sample([*sizes], random.choice((1, 2, 2, 3))) for _ in range(count)]
+    tensors = [draft.input(tuple(sizes[n] for n in each), draft.dtype) for each in names]
+    known = sorted({n for each in names for n in each})
+    output = random.sample(known, random.randrange(min(len(known), 3)))
+    body = " * ".join(f"{t}[{', '.join(each)}]" for t, each in zip(tensors, names, strict=True))
+    shape = tuple(sizes[n] for n in output)
+    text = f"{', '.join(output)} : {', '.join(map(str, shape))}" if output else ""
+    draft.define(f"{{0}}[{text}] = {random.choice('+++*>')}({body});", draft.dtype, shape)
+
+
 INDICES = (DType.INT32, DType.INT64, DType.UINT8)
 
 
@@ -398,7 +414,7 @@ def random_numbers(draft: Draft) -> None:
 
 
 KINDS: Mapping[Callable[[Draft], None], int] = {
-    elementwise: 80, contraction: 80, matmul: 25, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, gather: 8,
+    elementwise: 80, contraction: 80, matmul: 25, factors: 12, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, gather: 8,
     elements: 6, scatter: 10, coordinates: 6, conditional: 8, random_numbers: 1,
 }  # fmt: skip
 """What may be drawn, and how often."""

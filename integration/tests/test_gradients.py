@@ -54,6 +54,7 @@ BODIES = {
     "one": "A[2*i + j]",
     "product": "A[2*i + j] * B[j]",
     "sum": "A[2*i + j] + B[j]",
+    "three factors": "A[2*i + j] * B[j] * C[i]",
     "conditional": "A[2*i + j] == B[j] ? C[i]",
 }
 SIZES = {"A": (9,), "B": (3,), "C": (4,), "D": (5,)}
@@ -63,6 +64,10 @@ OTHERS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "reshape": ("function (A, B) -> (O) { O = reshape(A, 2, 6) * B; }", {"A": (3, 4), "B": (6,)}),
     "gather": ("function (A, B) -> (O) { G = gather(A, as_int(B, 32)); O = G * G; }", {"A": (4, 3), "B": (5,)}),
     "scatter": ("function (A, B, C) -> (O) { S = scatter(A, as_int(B, 32), C); O = S * S; }", {"A": (5, 3), "B": (5,), "C": (4,)}),
+    "products of three": (
+        "function (A[I, J], B[J, K], C[K, L]) -> (O) { O[i, l : I, L] = +(A[i, j] * B[j, k] * C[k, l]); }",
+        {"A": (9, 8), "B": (8, 10), "C": (10, 9)},
+    ),
     "gather along an axis": ("function (A, B) -> (O) { G = gather(A, as_int(abs(B) * 2, 32), 1); O = G * G; }", {"A": (4, 3), "B": (5,)}),
     "gather by two indices": (
         "function (A[N, M, L], B[K]) -> (O) "

@@ -148,6 +148,43 @@ case(
     Way("llvm", "own"),
     A="float32[]",
 )
+case(
+    "results that two stages store, staged by the first",
+    "function (A[N], B[M]) -> (P) { O[x : N] = +(A[x + i] * B[i]); P[i : N] = +(O[i]); }",
+    *everywhere("groups"),
+    A="float32[13]", B="float32[3]",
+)  # fmt: skip
+case(
+    "items that share no loop of two stages that store to the same cells",
+    "function (A[N], B[K, L, M, J]) -> (O) { O[n, k : J, 2] = +(A[0] * B[0, 0, m - 1, n]), 0 - n < 2; }",
+    *everywhere("rows"),
+    A="float32[8]", B="float32[1, 1, 8, 4]",
+)  # fmt: skip
+case(
+    "a prefix sum over what its own kernel makes",
+    """function (A[H, I, J, K], B[N, M], C[L]) -> (O) {
+        X[0, 0, 0 : K, M, 5] = +(C[0]); O[l, i, k + 1 : 10, K, 4] = >(X[i, j + 2 * k, l]), j < 31, k < 2; }""",
+    *everywhere("masked", "fuse", "scan"),
+    A="float32[5, 11, 5, 1]", B="float32[5, 31]", C="float32[1]",
+)  # fmt: skip
+case(
+    "a tile on the grid that is longer than its loop",
+    "function (A[N, M, L]) -> (O) { O[j, 0 : L, 3] = +(A[i, j, j + l]); }",
+    Way("stripe", "wide", plans="plan kernel_0 {\n  grid j:10\n  vector j:2 x2\n}\n"),
+    A="float32[2, 2, 2]",
+)
+case(
+    "what an item keeps of a row that its tiles do not divide",
+    "function (A[N], B[M], C[K]) -> (P, S, O, R) { O = A * 0; X[0 : 66] = +(O[i]); P = abs(X); R = reshape(O, 33); S[x : N] = +(B[x + i - 1] * C[i]); }",
+    Way("stripe", "groups", plans="plan kernel_0 {\n  group i0_3:27\n  unroll i0_3:18 i0_1:36\n}\n"),
+    A="float32[33]", B="float32[33]", C="float32[2]",
+)  # fmt: skip
+case(
+    "one lane of a vector that is made from a wider one",
+    "function (A[N]) -> (O) { X[x : N] = *(A[x - k]), k < 15; O = as_uint(X, 16); }",
+    Way("llvm", "masked", ("schedule_kernels", "fuse")),
+    A="int64[31]",
+)
 
 
 @pytest.mark.parametrize("what", CASES)
@@ -173,6 +210,10 @@ REFUSED = {
     "not all stages have 'i0'": (
         "function (A[N, N]) -> (O) { O[l, j, k, i : 2, N, N, N] = =(A[0, i + 2 * k] == A[k, i] ? A[2 * i + l, k]); }",
         "float32[1, 1]", "kernel_0", "grid i0:1",
+    ),
+    "two that run at once would write the same cells": (
+        "function (A[N, N]) -> (O) { O[x, w : N, N] = =(A[w, x]); }", "float32[7, 7]", "kernel_0",
+        "grid w:2\n  serial\n  vector x:2 w:1 x4\n  edge x pad\n  edge w overlap",
     ),
     "each would meet what another one stores": (
         "function (A[N, N]) -> (O) { O[2 * j, 2 - i : 6, N] = =(A[i, j] + A[i, i]); }", "float32[3, 3]", "kernel_0_0",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -53,6 +56,43 @@ def test_threads_that_ask_for_the_same_program_compile_it_once_and_right(device:
     with ThreadPoolExecutor(8) as pool:
         for answer in pool.map(lambda _: matmul(data, data, device=device), range(8)):
             np.testing.assert_array_equal(answer, data @ data)
+
+
+BITS = """
+import hashlib
+import numpy as np
+import tile_runtime as tile
+
+rng = np.random.default_rng(9)
+TEXTS = (
+    "function (A[N, M]) -> (O) { O[] = +(A[i, j]); }",
+    "function (A[N, M]) -> (O, P) { E = exp(A); S[i : N] = +(E[i, j]); O = log(S); P[j : M] = *(A[i, j]); }",
+    "function (A[N, M]) -> (O) { O[i, j : N, N] = +(A[i, k] * A[j, k]); }",
+    "function (A[N, M]) -> (O) { O[i, j : N, M] = +(A[i, j - k]), k < M; }",
+)
+found = hashlib.sha256()
+for text in TEXTS:
+    function = tile.Function(text)
+    for shape in ((7, 4099), (301, 67)):
+        values = rng.standard_normal(shape).astype(np.float32)
+        for _ in range(2):
+            results = function(values, device="llvm")
+            for array in results if isinstance(results, tuple) else (results,):
+                found.update(np.asarray(array).tobytes())
+print(found.hexdigest())
+"""
+
+
+def test_the_same_bits_with_any_number_of_threads_from_the_cache_and_without(tmp_path: Path) -> None:
+    """Each in a process of its own; the third finds what the first has kept."""
+    ways = ({"TILE_NUM_THREADS": "1"}, {"TILE_CACHE": "off", "TILE_NUM_THREADS": "3"}, {"TILE_NUM_THREADS": "2"})
+    assert len({printed(BITS, {"TILE_CACHE_DIR": str(tmp_path / "cache"), **way}) for way in ways}) == 1
+
+
+def printed(script: str, variables: dict[str, str]) -> str:
+    """By another process."""
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_wrong_call_changes_nothing(device: Device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tile_ir.semtree.nodes import (
     Binary,
     Block,
     CallFn,
+    Cast,
     Comment,
     Compare,
     Const,
@@ -145,6 +147,25 @@ def test_masks_suppress_lanes(launch: Any, dtype: DType, lanes: int) -> None:
     got = launch(body, np.full(2 * lanes, 5).astype(dtype.numpy), data, picks)[0].astype(np.float64)
     assert (got[:lanes] == np.where(picks, data, 0)).all()
     assert (got[lanes:] == np.where(picks, data, np.array(5).astype(dtype.numpy))).all()
+
+
+@pytest.mark.parametrize("dtype", DType, ids=str)
+def test_masks_that_are_known_suppress_lanes(launch_all: Any, dtype: DType) -> None:
+    """One lane of a vector that is made from a wider one: what the compiler knows of a mask, it may use."""
+    cases: list[Any] = []
+    expected: list[Any] = []
+    for source, lanes in itertools.product((DType.INT64, DType.INT32, DType.INT16), (2, 4, 8)):
+        wide, narrow, many = Type(source, lanes), Type(dtype, lanes), Type(DType.INT32, lanes)
+        data = np.full(lanes, -2, source.numpy)  # no byte of which is 0
+        values = Cast(Load(pointer(1, source), number(0), wide), narrow)
+        masks = [Compare("cmp_eq", Iota(many), Const(k, many), Type(DType.BOOL, lanes)) for k in range(lanes)]
+        body = [Store(pointer(0, dtype), number(2 * k * lanes), values, mask=m) for k, m in enumerate(masks)]
+        cases.append((body, [np.zeros(2 * lanes * lanes, dtype.numpy), data]))
+        rows = np.zeros((lanes, 2 * lanes), dtype.numpy)
+        rows[range(lanes), range(lanes)] = data.astype(dtype.numpy)
+        expected.append(rows.ravel())
+    for got, want in zip(launch_all(cases), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_scalar_condition_selects_vectors(launch: Any) -> None:

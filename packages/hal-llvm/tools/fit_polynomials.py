@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.longdouble]
+ROOT_PI = np.sqrt(4 * np.arctan(np.longdouble(1)))
 
 
 def series(x: Floats, terms: list[float]) -> Floats:
@@ -84,9 +85,9 @@ def scaled_erfc(x: Floats) -> Floats:
     tail = np.zeros_like(x)
     for n in range(200, 0, -1):
         tail = np.longdouble(n) / 2 / (x + tail)
-    far = 1 / (x + tail) / np.sqrt(np.longdouble(np.pi))
+    far = 1 / (x + tail) / ROOT_PI
     near = np.minimum(x, np.longdouble(2))
-    return np.where(x < 2, np.exp(near * near) - 2 / np.sqrt(np.longdouble(np.pi)) * kummer(near), far)
+    return np.where(x < 2, np.exp(near * near) - 2 / ROOT_PI * kummer(near), far)
 
 
 def kummer(x: Floats) -> Floats:
@@ -99,7 +100,7 @@ def kummer(x: Floats) -> Floats:
 
 
 def erf(x: Floats) -> Floats:
-    return 2 / np.sqrt(np.longdouble(np.pi)) * kummer(x) * np.exp(-x * x)
+    return 2 / ROOT_PI * kummer(x) * np.exp(-x * x)
 
 
 def erf_remainder(z: Floats) -> Floats:

@@ -13,6 +13,7 @@ from hal_opencl.batch import OpenCLBatch
 from hal_opencl.driver import OpenCLDevice
 from tile_hal.interfaces import Buffer
 from tile_hal.submission import Prepared
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
@@ -56,7 +57,7 @@ def prepared(device: OpenCLDevice) -> Prepared:
         Step(StepKind.KERNEL, 0, (4, 7)),
     )
     data = np.full(N, 0.5, np.float32).tobytes()
-    constant = ConstantBuffer("b7", TensorType.row_major(F32, (N,)), data)
+    constant = ConstantBuffer("b7", TensorType.row_major(F32, (N,)), Contents(data))
     kernel = Kernel("k", stripe.Block("f"), increment(), (1, 1, 1))
     listed = KernelList((kernel,), buffers, steps, device.target, (constant,))
     return Prepared(device, device.compiler.build(listed), listed)

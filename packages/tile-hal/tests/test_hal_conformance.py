@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from tile_hal.conformance import strategies, tolerance
 from tile_hal.conformance.programs import bind, fill
 from tile_hal.conformance.record import Record
-from tile_hal.conformance.report import Case, DeviceFacts, Report, RunFacts
-from tile_hal.conformance.session import matches
+from tile_hal.conformance.report import Case, DeviceFacts, Report, RunFacts, matches
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Contraction
@@ -215,6 +214,13 @@ def test_a_filtered_run_says_so(tmp_path):
 )
 def test_quirks_are_matched_letter_by_letter(quirk, name, fits):
     assert matches(quirk, name) == fits
+
+
+def test_a_quirk_that_is_of_no_test_says_so():
+    quirks = {"test_math[sin-*]": "coarse", "test_maths": "misspelt"}
+    text = report_of(Case("x:0", 3, "test_math[sin-float16]", "quirk"), quirks=quirks).to_markdown()
+    assert "- quirk `test_math[sin-*]`: coarse\n" in text
+    assert "- quirk `test_maths`: misspelt (no test that ran is called so)" in text
 
 
 def test_a_record_goes_on_where_a_process_ended(tmp_path):

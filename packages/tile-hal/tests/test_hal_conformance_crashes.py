@@ -27,10 +27,23 @@ class Never(tile_hal.Event):
     def wait(self):
         time.sleep(1000)
 
+class Compiler(InterpCompiler):
+    def build(self, kernels):
+        if HOW == "build" and kernels.kernels:
+            raise ValueError("vendor code 17")
+        return super().build(kernels)
+
 class Kernel(InterpKernel):
     def __init__(self, inner):
         self.inner = inner
     def run(self, params, dependencies=(), *, profile=False):
+        if HOW == "run":
+            raise ValueError("vendor code 18")
+        if HOW == "wrong":
+            event = self.inner.run(params, dependencies, profile=profile)
+            event.wait()
+            params[0].array.view("int8")[-1] ^= 1
+            return event
         if HOW == "crash" and not dependencies:
             ctypes.string_at(0)
         if HOW == "deaf":  # blocks with the interpreter lock held: no signal gets through
@@ -46,7 +59,7 @@ class Driver(InterpDriver):
     def device_sets(self):
         (group,) = super().device_sets()
         like = group.devices[0]
-        compiler = InterpCompiler(like.capabilities.nodes)
+        compiler = Compiler(like.capabilities.nodes)
         device = HostDevice("frail:0", "frail", like.target, like.capabilities, compiler, Executor())
         if HOW == "half":
             del device.capabilities
@@ -89,6 +102,21 @@ def test_what_hangs_is_ended(tmp_path, how):
     assert done.returncode == 1, done.stdout + done.stderr
     failed = failures(tmp_path)
     assert len(failed) == 3 and all("no end after 0.5 s" in reason for reason in failed.values()), failed
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [("build", "ValueError: vendor code 17"), ("run", "ValueError: vendor code 18"), ("wrong", "elements differ: ")],
+)
+def test_what_a_device_does_wrong_stands_in_the_report(tmp_path, how, says):
+    """With the test's name; of a wrong result, with the elements, what they are and what they should be."""
+    name = "test_unary[neg-int32]"
+    more = ("--level=3", "--json=r.json", "--markdown=r.md", "--", "-k", "unary and neg and int32 and not uint32")
+    done = run(tmp_path, how, *more)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert says in failures(tmp_path)[name]
+    (line,) = [line for line in (tmp_path / "r.md").read_text().splitlines() if line.startswith("- failed ")]
+    assert name in line and says in line
 
 
 def test_half_a_device_fails_level_0_with_what_is_missing(tmp_path):

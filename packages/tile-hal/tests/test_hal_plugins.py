@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -314,6 +315,15 @@ def test_plugins_are_chosen_by_name(tmp_path: Path) -> None:
         assert found["devices"] == ["interp:0", "null:0"] and found["status"]["tile-bad"] == "left out", chosen
         assert found["said"] == [] and site.imports == 0
     assert site.look(TILE_PLUGINS="null")["devices"] == ["null:0"]
+
+
+def test_an_uninstalled_plugin_is_gone(tmp_path: Path) -> None:
+    site = Site(tmp_path, tile_bad=FATAL[-1])
+    assert site.look()["devices"][0] == "bad:0"
+    shutil.rmtree(tmp_path / "site")
+    found = site.look("doctor")
+    assert found["devices"] == ["interp:0", "null:0"] and found["said"] == []
+    assert "tile-bad" not in found["status"] and "tile-bad" not in found["doctor"]
 
 
 def test_a_name_that_no_plugin_has_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

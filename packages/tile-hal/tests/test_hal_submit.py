@@ -11,9 +11,12 @@ import weakref
 import numpy as np
 import pytest
 import tile_hal
+from tile_hal import submission
 from tile_hal.events import COMPLETED, FailedEvent, JoinedEvent, flatten, join
 from tile_hal.host import ALIGNMENT, HostEvent, HostExecutor, HostMemory, HostQueue
+from tile_hal.recycling import LARGE
 from tile_hal.submission import Prepared
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferInfo, BufferKind, Kernel, KernelList, Step, StepKind
@@ -96,7 +99,7 @@ ONCE = KernelList(
     (info(0, BufferKind.INPUT), info(1, BufferKind.OUTPUT), info(2, BufferKind.CONST), info(3, BufferKind.KEPT)),
     (Step(StepKind.KERNEL, 0, (3, 2), once=True), Step(StepKind.KERNEL, 1, (1, 0, 3), (0,))),
     Target("py"),
-    (ConstantBuffer("b2", TensorType.row_major(DType.FLOAT32, (4,)), np.full(4, 2.5, np.float32).tobytes()),),
+    (ConstantBuffer("b2", TensorType.row_major(DType.FLOAT32, (4,)), Contents(np.full(4, 2.5, np.float32).tobytes())),),
 )
 
 TWO_FIVE = np.array([2.5] * 4, np.float32).tobytes()
@@ -120,7 +123,7 @@ MANY = KernelList(
         Step(StepKind.FILL, buffers=(6,)),
     ),
     Target("py"),
-    (ConstantBuffer("b4", TensorType.row_major(DType.FLOAT32, (4,)), TWO_FIVE),),
+    (ConstantBuffer("b4", TensorType.row_major(DType.FLOAT32, (4,)), Contents(TWO_FIVE)),),
     (128,),
 )
 
@@ -131,6 +134,20 @@ def device(request):
 
 
 # --- buffers -----------------------------------------------------------------------------------------
+
+
+def test_large_constants_are_read_where_they_are() -> None:
+    memory, size = HostMemory(), LARGE // 4
+    data = np.arange(size, dtype=np.float32)
+    data.flags.writeable = False
+    one = ConstantBuffer("c", TensorType.row_major(DType.FLOAT32, (size,)), Contents(data.data))
+    few = ConstantBuffer("d", TensorType.row_major(DType.FLOAT32, (4,)), Contents(data[:4].data))
+    buffers = (BufferInfo(0, "c", BufferKind.CONST, (size,), DType.FLOAT32, data.nbytes),
+               BufferInfo(1, "d", BufferKind.CONST, (4,), DType.FLOAT32, 16))  # fmt: skip
+    large, small = submission._upload(memory, KernelList((), buffers, (), Target("py"), (one, few))).values()
+    assert np.shares_memory(np.frombuffer(large.map_current(), np.float32), data)
+    assert not np.shares_memory(np.frombuffer(small.map_current(), np.float32), data)
+    np.testing.assert_array_equal(np.frombuffer(small.map_current(), np.float32), data[:4])
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 4096])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tile_ir import numerics
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -313,7 +314,7 @@ def test_constants_size_zero_and_rank_zero() -> None:
         inout E[i, j] int8(1:3, 1:1)
     ) { 0: $z = (int8)0 1: E = store($z) }""")  # fmt: skip
     data = np.asarray([3, 4], "<f4")
-    constant = nodes.ConstantBuffer("W", nodes.TensorType.row_major(DType.FLOAT32, (2,)), data.tobytes())
+    constant = nodes.ConstantBuffer("W", nodes.TensorType.row_major(DType.FLOAT32, (2,)), Contents(data.tobytes()))
     got = both(replace(base, constants=(constant,)), A=np.float32(2))
     assert got["B"].tolist() == [6, 8]
     assert got["E"].shape == (0, 3)

@@ -5,11 +5,11 @@ from tile_ir.ops import Aggregation
 from tile_lang import ast
 
 UPPER = st.sampled_from(["A", "B", "Conv_1", "X'", "N", "default", "lower", "X_T0"])
-LOWER = st.sampled_from(["i", "j", "x1", "k'", "Upper", "no_defract", "function"])
+LOWER = st.sampled_from(["i", "j", "x1", "k'", "Upper", "no_defract", "function", "inf"])
 WORDS = st.sampled_from(["exp", "max", "Foo", "default", "as_float"])
 NAMES = st.builds(ast.Name, UPPER)
 INTS = st.builds(ast.IntLiteral, st.sampled_from(["0", "1", "02", "1000000000000000000000"]))
-FLOATS = st.builds(ast.FloatLiteral, st.sampled_from(["0.5", "1e5", "2.50e-3", "1.e2", "3E+1"]))
+FLOATS = st.builds(ast.FloatLiteral, st.sampled_from(["0.5", "1e5", "2.50e-3", "1.e2", "3E+1", "inf", "nan"]))
 
 
 def _expressions(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
@@ -50,9 +50,11 @@ def targets(draw: st.DrawFn) -> ast.Target:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> ast.Body:
-    count = draw(st.integers(1, 3))
-    comb = None if count == 1 else draw(st.sampled_from(["+", "*", "=="]))
-    return ast.Body(tuple(draw(REFS) for _ in range(count)), comb)
+    count = draw(st.integers(1, 4))
+    comb = None if count == 1 else draw(st.sampled_from(["+", "*", "=="] if count == 2 else ["+", "*"]))
+    return ast.Body(
+        tuple(draw(REFS) for _ in range(count)), comb, draw(REFS) if count == 2 and draw(st.booleans()) else None
+    )
 
 
 CONTRACTIONS = st.builds(

@@ -52,6 +52,8 @@ def contractions(draw: st.DrawFn) -> Sample:
         types = {"A": types["A"]}
     comb = draw(st.sampled_from([" * ", " + ", " == "]))
     body = comb.join(refs[:2]) if count < 3 else f"{refs[0]} == {refs[1]} ? {refs[2]}"
+    if count == 3 and draw(st.booleans()):
+        body = draw(st.sampled_from([" * ", " * ", " + "])).join(refs)
     forms = draw(st.lists(formulas(), max_size=2))
     target = f"O[{', '.join(forms)} : {', '.join(str(draw(SIZES)) for _ in forms)}]" if forms else "O[]"
     bounds = [f"{n} + {draw(st.integers(-1, 2))} < {draw(st.integers(1, 5))}".replace("+ -", "- ") for n in INDEXES]
@@ -73,6 +75,16 @@ _EXPRESSIONS = (
     "exp({a})",
     "relu({a})",
     "sigmoid({a})",
+    "erf({a})",
+    "softplus({a})",
+    "round_even({a})",
+    "sign({a})",
+    "atan2({a}, {b})",
+    "mod({a}, {b})",
+    "fmod({a}, 3)",
+    "where(isnan({a}), {b}, -inf)",
+    "as_bfloat({a}, 16)",
+    "bits_as_int({a})",
     "as_int({a}, 16)",
     "as_float({a}, 32)",
     "abs(-{a})",

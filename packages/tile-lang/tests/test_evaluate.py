@@ -7,6 +7,8 @@ import pytest
 import tile_lang
 from bind_support import program, run
 from tile_ir.diagnostics import TileTypeError
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
 
 
 def floats(*values: float) -> np.ndarray:
@@ -126,6 +128,22 @@ def test_argmax_by_index() -> None:
     a = floats(1, 9, 3)
     source = "function (A[N]) -> (O) { M[] = >(A[i]); X = index(A, 0); W = A == M ? X : 0; O[] = >(W[i]); }"
     assert run(source, A=a) == 1
+
+
+def test_a_dimension_may_be_called_like_an_input() -> None:
+    source = """function (X[N, W], W[W]) -> (O, P, Q, R) {
+        O[n, i : N, W] = +(X[n, i] * W[W - 1 - i]), i < W;
+        P = X * W;
+        Q = reshape(X + W, W, N);
+        R[i : W + 1] = =(W[i]);
+    }"""
+    x, w = np.arange(6, dtype=np.float32).reshape(2, 3), floats(2, 3, 5)
+    types = {"X": TensorType(DType.FLOAT32, (2, 3)), "W": TensorType(DType.FLOAT32, (3,))}
+    found = tile_lang.evaluate(tile_lang.bind(tile_lang.parse(source), types), {"X": x, "W": w})
+    np.testing.assert_array_equal(found["O"], x * w[::-1])
+    np.testing.assert_array_equal(found["P"], x * w)
+    np.testing.assert_array_equal(found["Q"], (x + w).reshape(3, 2))
+    np.testing.assert_array_equal(found["R"], [2, 3, 5, 0])
 
 
 def test_gather_and_scatter_clamp() -> None:

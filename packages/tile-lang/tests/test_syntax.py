@@ -64,7 +64,7 @@ def test_a_whole_function() -> None:
     assert (conv.agg, conv.body.comb, conv.no_defract) == (Aggregation.SUM, "*", True)
     assert conv.default == ast.Name("Z") and len(conv.constraints) == 2
     assert relu.attributes == (ast.Attribute("pid", ("conv", "B")),)
-    assert largest.body.conditional and largest.target.sizes is None
+    assert largest.body.then and largest.target.sizes is None
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,10 @@ def test_top_k(shape: tuple[int, ...], k: int, largest: bool, seed: int) -> None
     count = np.array([min(k, shape[axis])], np.int64)
     values = np.round(numbers("float32", shape, seed))
     check("TopK", [values, count], {"axis": axis, "largest": int(largest)}, outputs=2, constant=(1,))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_top_k_of_many(dtype: str, largest: int) -> None:
+    values = (np.random.default_rng(0).integers(0, 200, (2, 2000, 2))).astype(dtype)
+    check("TopK", [values, np.array([7], np.int64)], {"axis": 1, "largest": largest}, outputs=2, constant=(1,))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from contraction_samples import contractions
 from hypothesis import strategies as st
+from tile_ir.contents import Contents
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
@@ -189,7 +190,7 @@ def _scatter(d: _Draft) -> None:
 
 def _constant(d: _Draft) -> None:
     t = TensorType(d.draw(st.sampled_from(DTYPES)), tuple(d.draw(st.lists(st.integers(0, 3), max_size=2))))
-    d.add(ConstantTensor(d.fresh(), t, random_array(t, np.random.default_rng(1)).tobytes()))
+    d.add(ConstantTensor(d.fresh(), t, Contents(random_array(t, np.random.default_rng(1)).tobytes())))
 
 
 _KINDS = (

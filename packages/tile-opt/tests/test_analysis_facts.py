@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction as F
 
@@ -16,6 +17,7 @@ from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
 from tile_opt.analysis import FlatDomain, Sets, analyze, check_assigned_once, uncovered
 from tile_opt.analysis.domain import find_bounds, leftover
+from tile_opt.analysis.integer_sets import Error, Isl
 from tile_opt.analysis.sets import Bounds
 
 i, j, k, n, x, y, ci, co = (p(**{name: 1}) for name in ("i", "j", "k", "n", "x", "y", "ci", "co"))
@@ -302,6 +304,21 @@ def test_coverage_beyond_the_limit_is_unknown() -> None:
     domain = flat(contraction(([x], [60]), ([p(x=3, i=5)], [60]), ([i], [40]), user=[(p(x=1, i=-2), 60)]))
     assert uncovered(domain, (60,), Sets(operations=3, seconds=0)) is None
     assert uncovered(domain, (60,), Sets()) is not None
+
+
+@pytest.mark.parametrize("question", ["bounds", "uncovered"])
+def test_any_number_of_operations_is_an_answer_or_the_one_error(question: str) -> None:
+    """Wherever in a question they end; every limit up to what it needs."""
+    i, j = Affine.var("i"), Affine.var("j")
+    box = [i, i * -1 + 6, j, j * -1 + 4, i + j * -2 + 3]
+    more = ((i + j * 2, j), (17, 9)) if question == "uncovered" else ()
+    expected = Isl(0).answer(question, (("i", "j"), box, *more))
+    limit, found = 1, None
+    while found is None:
+        with suppress(Error):
+            found = Isl(limit).answer(question, (("i", "j"), box, *more))
+        limit += 1
+    assert found == expected and limit > 200
 
 
 def powers(count: int) -> Contraction:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
+import tile_lang
 from contraction_samples import contraction, p
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from program_samples import programs, random_inputs
 from test_to_stripe_programs import assert_same
+from tile_ir.contents import Contents
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferKind
 from tile_ir.ops import Aggregation
@@ -20,12 +24,13 @@ from tile_lang.evaluate import evaluate
 from tile_opt.lowering import lower
 from tile_opt.lowering.arena import Touch
 from tile_opt.lowering.constant import fixed_steps
-from tile_opt.program import DropDead, Prepack, Rewrite, ShareCommon, SplitReduction, rewrite
+from tile_opt.program import DropDead, Factorise, Prepack, Rewrite, ShareCommon, SplitReduction, rewrite
 from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32
 i, j = p(i=1), p(j=1)
 TINY = SplitReduction(chunk_points=2, max_chunks=4)
+EAGER = Factorise(gain=0, worth=0, searched=3)
 
 
 def same_results(before: Program, after: Program) -> None:
@@ -39,18 +44,64 @@ def same_results(before: Program, after: Program) -> None:
 @given(programs())
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_rewrites_keep_the_meaning(program: Program) -> None:
-    same_results(program, rewrite(program, (ShareCommon(), DropDead(), Prepack(least=0), TINY)))
+    same_results(program, rewrite(program, (ShareCommon(), DropDead(), EAGER, Prepack(least=0), TINY)))
 
 
 @given(programs(most_ops=3))
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_rewritten_programs_translate(program: Program) -> None:
-    after = rewrite(program, (ShareCommon(), DropDead(), Prepack(least=0), TINY))
+    after = rewrite(program, (ShareCommon(), DropDead(), EAGER, Prepack(least=0), TINY))
     inputs = random_inputs(program)
     with np.errstate(all="ignore"):
         found, expected = run(to_stripe(after), inputs), evaluate(program, inputs)
     for name, array in expected.items():
         assert_same(found[name], array)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Program:
+    """A sum of products of several factors, with formulas, repeated and unread indexes."""
+    sizes = {n: draw(st.integers(1, 3)) for n in "ijkl"}
+    dtype = draw(st.sampled_from([F, DType.INT8, DType.INT32, DType.FLOAT16, DType.BOOL]))
+    names = st.lists(st.sampled_from("ijkl"), max_size=3)
+    factors = [draw(names) for _ in range(draw(st.integers(3, 5)))]
+    types = {f"A{k}": TensorType(dtype, tuple(sizes[n] for n in f)) for k, f in enumerate(factors)}
+    output = draw(st.lists(st.sampled_from("ijkl"), max_size=2, unique=True))
+    body = " * ".join(f"A{k}[{', '.join(f)}]" for k, f in enumerate(factors))
+    target = f"O[{', '.join(output)} : {', '.join(str(sizes[n]) for n in output)}]" if output else "O[]"
+    tied = draw(st.sampled_from(["", "", ", i + k < 3", ", j - l < 2"]))
+    bounds = ", ".join(f"{n} < {size}" for n, size in sizes.items())
+    text = f"function ({', '.join(types)}) -> (O) {{ {target} = +({body}), {bounds}{tied}; }}"
+    return tile_lang.bind(tile_lang.parse(text), types)
+
+
+@given(products())
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+def test_products_of_several_factors_keep_their_sums(program: Program) -> None:
+    after = rewrite(program, (EAGER,))
+    same_results(program, after)
+    inputs = random_inputs(program)
+    assert_same(run(to_stripe(after), inputs)["O"], evaluate(program, inputs)["O"])
+
+
+def test_matrices_are_multiplied_in_the_cheapest_order() -> None:
+    types = {n: TensorType(F, s) for n, s in {"A": (100, 90), "B": (90, 80), "C": (80, 2), "D": (100,)}.items()}
+    source = (
+        "function (A[I, J], B[J, K], C[K, L], D[I]) -> (O) { O[i, l : I, L] = +(A[i, j] * B[j, k] * C[k, l] * D[i]); }"
+    )
+    program = rewrite(tile_lang.bind(tile_lang.parse(source), types))
+    visited = [
+        {c.formula.names[0]: c.size for c in op.constraints} for op in program.ops if isinstance(op, Contraction)
+    ]
+    assert [sorted(sizes.values()) for sizes in visited][:2] == [[2, 80, 90], [2, 90, 100]]
+    assert sum(prod(sizes.values()) for sizes in visited) < 33_000
+
+
+def test_products_without_a_cheaper_order_stay() -> None:
+    types = {n: TensorType(F, (100, 90)) for n in "ABC"}
+    text = "function (A[I, J], B[I, J], C[I, J]) -> (O) { O[i : I] = +(A[i, j] * B[i, j] * C[i, j]); }"
+    program = tile_lang.bind(tile_lang.parse(text), types)
+    assert Factorise().apply(program) is program
 
 
 def elementwise(name: str, fn: str, *args: str | Literal) -> Elementwise:
@@ -151,7 +202,7 @@ def linear(last: str) -> Program:
     forms = ([p(k=1), j], (3, 4)) if last == "j" else ([j, p(k=1)], (4, 3))
     op = contraction(([i, j], (5, 4)), ([i, p(k=1)], (5, 3)), forms, inputs=("A", "W"))
     weights = np.arange(12, dtype=np.float32).reshape(forms[1])
-    constant = ConstantTensor("W", TensorType(F, weights.shape), weights.tobytes())
+    constant = ConstantTensor("W", TensorType(F, weights.shape), Contents(weights.tobytes()))
     return Program("linear", (Param("A", TensorType(F, (5, 3))),), (constant, op), (("O", "O"),))
 
 

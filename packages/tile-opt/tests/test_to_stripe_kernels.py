@@ -11,6 +11,7 @@ import pytest
 from contraction_samples import contraction, p
 from program_samples import random_inputs
 from test_to_stripe_programs import check
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import TileTypeError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -199,7 +200,7 @@ def test_gather_from_nothing_is_zero() -> None:
 
 
 def test_outputs_that_need_copies() -> None:
-    constant = ConstantTensor("C", TensorType(F32, (2,)), np.float32([1, 2]).tobytes())
+    constant = ConstantTensor("C", TensorType(F32, (2,)), Contents(np.float32([1, 2]).tobytes()))
     neg = Elementwise("N", TensorType(F32, (2,)), "neg", ("A",))
     made = Program(
         "copies",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,20 @@ def test_a_kernel_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_mistakes_are_sentences(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "deed", ["raise ValueError('no such chip')", "import sys; sys.exit('no such chip')", "chip = 'no such chip' +"]
+)
+def test_a_plugin_that_fails_at_its_import_is_a_sentence(
+    deed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken_chip.py").write_text(deed)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_chip", raising=False)
+    assert main(["--backend", "chip", "--plugin", "broken_chip"]) == 2
+    said = capsys.readouterr().err
+    assert "broken_chip" in said and "Traceback" not in said and len(said.splitlines()) <= 2
 
 
 def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

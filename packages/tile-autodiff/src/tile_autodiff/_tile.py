@@ -133,6 +133,8 @@ class _Printer:
         args = [self.operand(a) for a in op.args]
         if op.fn == "cast":
             return _cast(args[0], op.type.dtype)
+        if op.fn == "bitcast":
+            return f"bits_as_{op.type.dtype.value.rstrip('0123456789')}({args[0]})"
         if op.fn == "cond":
             return f"{args[0]} ? {args[1]} : {args[2]}"
         if op.fn == "ident":
@@ -211,7 +213,7 @@ def statement_text(op: Contraction, types: Mapping[str, TensorType]) -> str:
 
 
 class _Shape:
-    """Recognises the bodies that Tile has: A, A + B, A * B, A == B, A == B ? C; casts are implied."""
+    """Recognises the bodies that Tile has: A, A + B + …, A * B * …, A == B, A == B ? C; casts are implied."""
 
     def __init__(self, op: Contraction) -> None:
         self.op = op
@@ -228,12 +230,21 @@ class _Shape:
         if s is None:
             return access(self.plain(self.op.result))
         if s.fn in ("add", "mul", "cmp_eq"):
-            return f" {OPS[s.fn].symbol} ".join(self._leaves(s.args, access))
+            args = s.args if s.fn == "cmp_eq" else self._chain(s)
+            return f" {OPS[s.fn].symbol} ".join(self._leaves(args, access))
         test = self._statement(s.args[0]) if s.fn == "cond" else None
         if test is None or test.fn != "cmp_eq" or not _is_zero(s.args[2]):
             _fail(f"the body of {self.op.name} is none that Tile has")
         left, right, then = self._leaves((*test.args, s.args[1]), access)
         return f"{left} == {right} ? {then}"
+
+    def _chain(self, s: ScalarStatement) -> tuple[Operand, ...]:
+        """The operands of a chain of one operator, as the language evaluates it: from the left."""
+        first, *rest = s.args
+        while (inner := self._statement(first)) is not None and inner.fn == s.fn:
+            first, *more = inner.args
+            rest = [*more, *rest]
+        return (first, *rest)
 
     def _statement(self, operand: Operand) -> ScalarStatement | None:
         operand = self.plain(operand)

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
 
 from tile_hal.errors import Code, device_error
-from tile_hal.events import flatten, join
+from tile_hal.events import COMPLETED, flatten, join
 from tile_hal.interfaces import (
     Batch,
     BatchStep,
@@ -33,6 +34,7 @@ from tile_hal.interfaces import (
     Part,
     Result,
 )
+from tile_hal.recycling import LARGE
 
 MAX_WORKSPACES = 64
 """Sets of temporaries of one kernel list that may be in use by pending runs; the next run waits for the oldest."""
@@ -122,6 +124,17 @@ def _drain() -> None:
             submission.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """How long one step of a run took."""
+
+    step: Step
+    begin: float
+    """When it was started, on the host's clock (`time.perf_counter`)."""
+    seconds: float
+    """As the device measured it; as the host saw it, where the device does not measure."""
+
+
 class Prepared:
     """A kernel list made ready on a device: build it once, `run` it often, from any thread.
 
@@ -178,6 +191,28 @@ class Prepared:
         self.device.executor.flush()
         return _keep(event, params)
 
+    def run_timed(self, bindings: Sequence[Buffer], dependencies: Sequence[Event] = ()) -> list[StepTime]:
+        """The same as `run`, one step after the other, each of which is waited for; how long each of them took."""
+        if len(bindings) != len(self._sizes):
+            raise self._wrong_count(len(bindings))
+        if self._memory.losses != self._losses:
+            self._provide()
+        for event in dependencies:
+            event.wait()
+        workspace = self._workspaces.acquire()
+        buffers = {**self._constants, **workspace.buffers, **dict(zip(self.order, bindings, strict=True))}
+        try:
+            return [self._timed(launch.step, buffers) for launch in self._steps]
+        finally:
+            workspace.last = COMPLETED
+
+    def _timed(self, step: Step, buffers: Mapping[int, Buffer]) -> StepTime:
+        begin = time.perf_counter()
+        event = self._launch(step, buffers, (), True)
+        self.device.executor.flush()
+        measured = event.wait().seconds
+        return StepTime(step, begin, time.perf_counter() - begin if measured is None else measured)
+
     def direct(self, arrays: Sequence[DirectArray], buffers: Sequence[int | None]) -> Direct | None:
         """All steps as one function of NumPy arrays (see `Executor.direct`), or None.
 
@@ -232,12 +267,16 @@ class Prepared:
         once = [step for step in self.kernel_list.steps if step.once]
         if not once:
             return
-        memory = self.device.memory
-        kept = {b.id: memory.allocate(b.bytes) for b in self.kernel_list.buffers if b.kind is BufferKind.KEPT}
-        buffers = {**self._constants, **kept}
-        for step in once:
-            self._launch(step, buffers, (), False).wait()
+        memory, sizes = self.device.memory, {b.id: b.bytes for b in self.kernel_list.buffers}
+        buffers = dict(self._constants)
         needed = {b for launch in self._steps for b in launch.step.buffers}
+        last = {b: number for number, step in enumerate(once) for b in step.buffers}
+        for number, step in enumerate(once):
+            buffers |= {b: memory.allocate(sizes[b]) for b in step.buffers if b not in buffers}
+            self._launch(step, buffers, (), False).wait()
+            for b in step.buffers:
+                if last[b] == number and b not in needed:
+                    buffers.pop(b, None)
         self._constants = {number: b for number, b in buffers.items() if number in needed}
 
     def _run_steps(self, bindings: Sequence[Buffer], dependencies: Sequence[Event], profile: bool) -> Event:
@@ -311,10 +350,22 @@ def _upload(memory: Memory, kernels: KernelList) -> dict[int, Buffer]:
             continue
         if len(data.get(info.name, b"")) != info.bytes:
             raise TileInternalError(f"constant buffer {info.name!r} of {info.bytes} bytes has no data of that size")
-        result[info.id] = buffer = memory.allocate(info.bytes)
-        buffer.map_discard()[:] = data[info.name]
-        buffer.unmap().wait()
+        result[info.id] = _in_place(memory, data[info.name], info.dtype.bytes) or _uploaded(memory, data[info.name])
     return result
+
+
+def _in_place(memory: Memory, data: memoryview, align: int) -> Buffer | None:
+    """A large constant's own memory, where the device can read that: its bytes are in a process once."""
+    if data.nbytes < LARGE or np.frombuffer(data, np.uint8).__array_interface__["data"][0] % align:
+        return None
+    return memory.wrap(data)
+
+
+def _uploaded(memory: Memory, data: memoryview) -> Buffer:
+    buffer = memory.allocate(data.nbytes)
+    buffer.map_discard()[:] = data
+    buffer.unmap().wait()
+    return buffer
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tile_ir.contents import Contents
 from tile_ir.kernels import BufferInfo, Kernel, KernelList, Step
 from tile_ir.program.nodes import TensorType
 from tile_ir.semtree import nodes as semtree
@@ -71,7 +72,7 @@ class Outline:
         listed = tuple(map(KernelOutline.of, kernels.kernels))
         return Outline(listed, kernels.buffers, kernels.steps, constants, kernels.arenas)
 
-    def kernel_list(self, target: Target, constants: Sequence[bytes]) -> KernelList:
+    def kernel_list(self, target: Target, constants: Sequence[Contents]) -> KernelList:
         """The kernel list, with the bytes of each constant, for the target that it was made for."""
         data = tuple(
             stripe.ConstantBuffer(c.name, stripe.TensorType.row_major(c.type.dtype, c.type.shape), content)

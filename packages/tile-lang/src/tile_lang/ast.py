@@ -182,19 +182,20 @@ class Target(Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Body(Node):
-    """What is aggregated: one ref (`comb` None), two refs, or the conditional form with three.
+    """What is aggregated: one ref (`comb` None), or refs joined by `comb`: ``+`` or ``*``, or ``==`` between two.
 
-    `comb` is ``+``, ``*`` or ``==``. With three refs the meaning is ``refs[0] == refs[1] ? refs[2]`` whatever
-    symbol is written.
+    With `then` the body is conditional: ``refs[0] == refs[1] ? then``, whatever symbol joins the two.
     """
 
     refs: tuple[Ref, ...]
     comb: str | None
+    then: Ref | None = None
     span: Span = NO_SPAN
 
     @property
-    def conditional(self) -> bool:
-        return len(self.refs) == 3
+    def accesses(self) -> tuple[Ref, ...]:
+        """All tensors that the body reads, as the text has them."""
+        return self.refs if self.then is None else (*self.refs, self.then)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

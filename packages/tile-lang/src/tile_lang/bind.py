@@ -86,8 +86,8 @@ def _bind_header(scope: Scope, function: ast.Function, types: Mapping[str, Tenso
     for node in function.inputs:
         _attempt(scope, lambda node=node: _bind_input(scope, node, types))
     for node in function.inputs:
-        for dim, size in _dims(scope, node, types):
-            _attempt(scope, lambda dim=dim, size=size: _bind_dim(scope, dim, size))
+        for dim, size in _dims(scope, node, types, names):
+            _attempt(scope, lambda dim=dim, size=size: _bind_dim(scope, dim, size, dim.id in names))
 
 
 def _bind_input(scope: Scope, node: ast.Input, types: Mapping[str, TensorType]) -> None:
@@ -106,18 +106,25 @@ def _bind_input(scope: Scope, node: ast.Input, types: Mapping[str, TensorType]) 
     scope.values[name] = Tensor(name, type_)
 
 
-def _dims(scope: Scope, node: ast.Input, types: Mapping[str, TensorType]) -> list[tuple[ast.Name, int]]:
+def _dims(
+    scope: Scope, node: ast.Input, types: Mapping[str, TensorType], inputs: Sequence[str]
+) -> list[tuple[ast.Name, int]]:
     """Header dimensions with their sizes; with no fitting type the names fail silently."""
     dims, type_ = node.dims or (), types.get(node.name.id)
     if type_ is not None and len(type_.shape) == len(dims):
         return list(zip(dims, type_.shape, strict=True))
     for dim in dims:
-        if dim.id not in scope.values:
+        if dim.id in inputs:
+            scope.sizes.setdefault(dim.id, None)
+        elif dim.id not in scope.values:
             scope.define(dim.id, Failed(), dim.span)
     return []
 
 
-def _bind_dim(scope: Scope, dim: ast.Name, size: int) -> None:
+def _bind_dim(scope: Scope, dim: ast.Name, size: int, shadowed: bool) -> None:
+    if shadowed:
+        _bind_shadowed(scope, dim, size)
+        return
     known = scope.values.get(dim.id)
     match known:
         case None:
@@ -127,11 +134,16 @@ def _bind_dim(scope: Scope, dim: ast.Name, size: int) -> None:
         case Const(value) if value != size:
             note = Note(f"{dim.id} is {value} here", scope.spans[dim.id])
             fail("TILE-E107", f"dimension {dim.id} is {value} and {size}", dim.span, None, note)
-        case Const():
-            pass
         case _:
-            note = Note(f"{dim.id} is an input here", scope.spans[dim.id])
-            fail("TILE-E138", f"{dim.id} names a dimension and an input", dim.span, None, note)
+            pass
+
+
+def _bind_shadowed(scope: Scope, dim: ast.Name, size: int) -> None:
+    """A dimension that is called like an input: subscripts, sizes and bounds mean the dimension, all else the input."""
+    known = scope.sizes.setdefault(dim.id, (size, dim.span))
+    if known is not None and known[0] != size:
+        note = Note(f"{dim.id} is {known[0]} here", known[1])
+        fail("TILE-E107", f"dimension {dim.id} is {known[0]} and {size}", dim.span, None, note)
 
 
 # --- statements ----------------------------------------------------------------------------------

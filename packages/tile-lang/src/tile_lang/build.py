@@ -14,6 +14,7 @@ from tile_lang.lexer import Token
 
 Action = Callable[["Builder", list[Any]], Any]
 
+OWN_STATEMENT = "compute it in a statement of its own, before or after the contraction"
 AGGREGATIONS = {agg.symbol: agg for agg in Aggregation}
 
 
@@ -86,8 +87,26 @@ def _statement(b: Builder, p: list[Any]) -> ast.Statement:
     return replace(node, attributes=tuple(attributes), span=b.span([first, semi]))
 
 
-def _body(b: Builder, p: list[Any]) -> ast.Body:
-    return ast.Body(tuple(p[::2]), p[1] if len(p) > 1 else None, b.span(p))
+def _pair(b: Builder, p: list[Any]) -> ast.Body:
+    return ast.Body((p[0], p[2]), p[1], None, b.span(p))
+
+
+def _longer(b: Builder, p: list[Any]) -> ast.Body:
+    """One more factor or summand."""
+    chain, comb, ref = p
+    if comb != chain.comb or comb == "==":
+        message = "tensors in a body are joined by '*' alone, or by '+' alone"
+        b.diagnostics.append(Diagnostic("TILE-E013", message, b.span(p), OWN_STATEMENT))
+    return ast.Body((*chain.refs, ref), chain.comb, None, b.span(p))
+
+
+def _conditional_body(b: Builder, p: list[Any]) -> ast.Body:
+    chain, _, then = p
+    if len(chain.refs) > 2:
+        b.diagnostics.append(
+            Diagnostic("TILE-E013", "the condition of a body compares two tensors", chain.span, OWN_STATEMENT)
+        )
+    return ast.Body(chain.refs, chain.comb, then, b.span(p))
 
 
 # --- header ----------------------------------------------------------------------------------------------------
@@ -118,9 +137,11 @@ ACTIONS: dict[str, Action] = {
     "agg": lambda _, p: AGGREGATIONS[p[0].text],
     "ref_scalar": lambda b, p: ast.Ref(p[0], (), b.span(p)),
     "ref": lambda b, p: ast.Ref(p[0], tuple(p[2]), b.span(p)),
-    "body_one": _body,
-    "body_two": _body,
-    "body_three": _body,
+    "body_one": lambda b, p: ast.Body((p[0],), None, None, b.span(p)),
+    "body_chain": lambda _, p: p[0],
+    "body_conditional": _conditional_body,
+    "pair": _pair,
+    "longer": _longer,
     "target_scalar": lambda b, p: ast.Target(p[0], (), () if len(p) == 4 else None, b.span(p)),
     "target_unsized": lambda b, p: ast.Target(p[0], tuple(p[2]), None, b.span(p)),
     "target": lambda b, p: ast.Target(p[0], tuple(p[2]), tuple(p[4]), b.span(p)),

@@ -84,11 +84,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """How many arguments a function takes (`most` None: any number) and how a call is bound."""
+    """How many arguments a function takes (`most` None: any number), how a call is bound, and where its sizes begin."""
 
     least: int
     most: int | None
     bind: Callable[[Call], Value]
+    sizes: int | None = None
 
 
 def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Span]) -> Value:
@@ -100,6 +101,12 @@ def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Sp
         fail("TILE-E114", f"there is no function {name}", node.function_span, f"did you mean {near}?" if near else None)
     _check_arity(builtin, node)
     return builtin.bind(Call(scope, name, args, spans, node.span))
+
+
+def sizes_from(name: str) -> int | None:
+    """The first argument of a function that is a size, if any is."""
+    builtin = BUILTINS.get(name)
+    return builtin.sizes if builtin else None
 
 
 def _check_arity(builtin: Builtin, node: ast.Call) -> None:
@@ -217,6 +224,20 @@ def _cast(dtypes: Mapping[int, DType]) -> Callable[[Call], Value]:
             listed = " or ".join(", ".join(map(str, dtypes)).rsplit(", ", 1))
             fail("TILE-E116", f"the width of {c.name} must be {listed}, not {width}", c.spans[1])
         return _converted(c, dtypes[width])
+
+    return bind
+
+
+def _bits_as(kind: str) -> Callable[[Call], Value]:
+    """The bits of a tensor as those of the kind's dtype of the same width."""
+
+    def bind(c: Call) -> Value:
+        x = c.real_tensor(0)
+        found = next((d for d in DType if d.value == f"{kind}{x.type.dtype.bits}"), None)
+        if found is None or x.type.dtype is DType.BOOL:
+            hint = "as_int, as_uint and as_float convert numbers, as_bool and the others truth values"
+            fail("TILE-E120", f"{c.name} has no dtype for the bits of {x.type.dtype}", c.spans[0], hint)
+        return x if found is x.type.dtype else c.scope.apply("bitcast", (x,), (x.type.dtype, found), c.span)
 
     return bind
 
@@ -461,7 +482,7 @@ BUILTINS: dict[str, Builtin] = {
     **{
         name: Builtin(op.arity, op.arity, _operator)
         for name, op in OPS.items()
-        if op.signature is not Signature.MATH and name not in ("cast", "cond", "ident")
+        if op.signature is not Signature.MATH and name not in ("cast", "bitcast", "cond", "ident")
     },
     **dict.fromkeys(("sigmoid", "silu", "softplus", "gelu"), Builtin(1, 1, _function)),
     **dict.fromkeys(("relu", "sign"), Builtin(1, 1, _of_any)),
@@ -477,25 +498,26 @@ BUILTINS: dict[str, Builtin] = {
     "as_int": Builtin(2, 2, _cast(_widths("int", 8, 16, 32, 64))),
     "as_uint": Builtin(2, 2, _cast(_widths("uint", 8, 16, 32, 64))),
     "as_bfloat": Builtin(1, 2, _cast(_widths("bfloat", 16))),
+    **{f"bits_as_{kind}": Builtin(1, 1, _bits_as(kind)) for kind in ("float", "bfloat", "int", "uint")},
     "as_bool": Builtin(1, 2, _cast({1: DType.BOOL})),
     "index": Builtin(2, 2, _index),
     "shape": Builtin(1, 1, _shape),
     "lowest": Builtin(1, 1, _extreme(Aggregation.MAX)),
     "highest": Builtin(1, 1, _extreme(Aggregation.MIN)),
-    "reshape": Builtin(1, None, _reshape),
-    "broadcast": Builtin(2, 2, _broadcast_dims),
-    "match": Builtin(2, 2, _match),
-    "simple_reduce": Builtin(1, None, _simple_reduce),
+    "reshape": Builtin(1, None, _reshape, sizes=1),
+    "broadcast": Builtin(2, 2, _broadcast_dims, sizes=0),
+    "match": Builtin(2, 2, _match, sizes=0),
+    "simple_reduce": Builtin(1, None, _simple_reduce, sizes=1),
     "assert_": Builtin(1, 1, _assert),
     "gather": Builtin(2, 3, _gather),
     "scatter": Builtin(3, 4, _scatter),
-    "prng_step": Builtin(1, None, _prng_step),
+    "prng_step": Builtin(1, None, _prng_step, sizes=1),
     "prng_value": Builtin(1, 1, _prng_value),
     "prng_state": Builtin(1, 1, _prng_state),
     "tuple": Builtin(1, None, _tuple),
     "element": Builtin(2, 2, _element),
-    "builtin_softmax": Builtin(3, 3, _softmax),
-    "builtin_logsoftmax": Builtin(3, 3, _logsoftmax),
+    "builtin_softmax": Builtin(3, 3, _softmax, sizes=1),
+    "builtin_logsoftmax": Builtin(3, 3, _logsoftmax, sizes=1),
     "builtin_binary_crossentropy": Builtin(3, 3, _crossentropy),
 }
 """Every function that Tile source can call; ``assert_`` stands for all names that begin with it."""

@@ -14,7 +14,7 @@ CODES: dict[str, str] = {
     "TILE-E010": "comparisons are chained without parentheses",
     "TILE-E011": "an aggregation is spelled as a function or with an unknown symbol",
     "TILE-E012": "a constraint is not of the form formula < bound",
-    "TILE-E013": "a contraction body is not one, two or three tensor accesses",
+    "TILE-E013": "a contraction body is not a product, a sum or a comparison of tensor accesses",
     "TILE-E014": "a contraction's output access is malformed",
     "TILE-E015": "'=' and '==' are confused",
     "TILE-E016": "the function header is malformed",
@@ -66,7 +66,6 @@ CODES: dict[str, str] = {
     "TILE-E135": "a default tensor does not have the output's shape",
     "TILE-E136": "a constant stands where a tensor is needed",
     "TILE-E137": "the bound of a constraint is not an integer constant",
-    "TILE-E138": "one name is both an input and a dimension",
     "TILE-E139": "a statement scatters values that it may not have",
     "TILE-E150": "the text of a Program is not in its text form",
 }

@@ -32,7 +32,7 @@ def bind_contraction(scope: Scope, node: ast.Contraction) -> Tensor:
     """Append the contraction that a statement means; its result has the statement's name."""
     since = len(scope.ops)
     place = _place(scope, node.target)
-    loads = [bind_access(scope, ref, place.formulas) for ref in node.body.refs]
+    loads = [bind_access(scope, ref, place.formulas) for ref in node.body.accesses]
     constraints = [*place.constraints, *(c for load in loads for c in load.constraints)]
     constraints += [_user_constraint(scope, c) for c in node.constraints]
     indexes = tuple(sorted({n for c in constraints for n in c.formula.names}))
@@ -98,7 +98,7 @@ def _check_indexes(
 
 
 def _first_use(node: ast.Contraction, name: str) -> Span:
-    subscripts = [*node.target.indexes, *node.body.refs, *(c.formula for c in node.constraints)]
+    subscripts = [*node.target.indexes, *node.body.accesses, *(c.formula for c in node.constraints)]
     for formula in ast.formulas(subscripts):
         for part in ast.postorder(formula):
             if isinstance(part, ast.IndexName) and part.id == name:
@@ -125,7 +125,7 @@ class _Body:
 
     def bind(self, node: ast.Body, values: Sequence[Tensor | Const]) -> tuple[Operand, DType, DType]:
         """Result, accumulator dtype and output dtype; fills `statements` and `sources`."""
-        if node.conditional:
+        if node.then is not None:
             result, dtype = self._conditional(values)
         elif node.comb == "==":
             result, dtype = self._equal(values, (0, 1)), DType.BOOL
@@ -141,9 +141,10 @@ class _Body:
         dtype = unify(values)
         acc = self._acc(dtype)
         args = [self._cast(self._load(k, v, dtype), _dtype(v, dtype), acc) for k, v in enumerate(values)]
-        if comb is None:
-            return args[0], acc, dtype
-        return self._emit("add" if comb == "+" else "mul", tuple(args), acc), acc, dtype
+        total = args[0]
+        for arg in args[1:]:
+            total = self._emit("add" if comb == "+" else "mul", (total, arg), acc)
+        return total, acc, dtype
 
     def _conditional(self, values: Sequence[Tensor | Const]) -> tuple[Operand, DType]:
         """``A == B ? C``: C where they are equal, else 0."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tile_ir.diagnostics import Diagnostic
 
+from tile_lang.build import OWN_STATEMENT
 from tile_lang.faults import ARITHMETIC, COMPARISONS, OPERATORS, Context, in_words, last_clause
 
 _AGGREGATIONS = {
@@ -129,9 +130,6 @@ def _body(c: Context) -> Diagnostic | None:
     return _operand(c) if "ID" in c.expected else _between(c)
 
 
-_OWN_STATEMENT = "compute it in a statement of its own, before or after the contraction"
-
-
 def _operand(c: Context) -> Diagnostic | None:
     kind = c.token.kind
     if kind == "IDX" and c.at(1).kind == "LSQB":
@@ -139,7 +137,7 @@ def _operand(c: Context) -> Diagnostic | None:
         message = f"'{text}' cannot name a tensor: names of tensors and dimensions start with an upper-case letter"
         return c.report("TILE-E006", message, f"write '{text[0].upper()}{text[1:]}'")
     if kind in ("IDX", "INT", "FLOAT", "MINUS", "TILDE", "LPAR"):
-        return c.report("TILE-E013", "a contraction body holds indexed tensors only", _OWN_STATEMENT)
+        return c.report("TILE-E013", "a contraction body holds indexed tensors only", OWN_STATEMENT)
     if kind == "RPAR":
         return c.report("TILE-E013", "expected an indexed tensor in the body", "write '+(A[i])'")
     return None
@@ -149,19 +147,18 @@ def _between(c: Context) -> Diagnostic | None:
     kind, text, previous = c.token.kind, c.token.text, c.at(-1)
     if previous.kind == "ID" and c.only("LSQB"):
         if kind == "LPAR":
-            return c.report("TILE-E013", "a contraction body calls no functions", _OWN_STATEMENT, previous)
+            return c.report("TILE-E013", "a contraction body calls no functions", OWN_STATEMENT, previous)
         return c.report(
             "TILE-E013",
             f"'{previous.text}' needs its indices here",
             f"write '{previous.text}[i]', or '{previous.text}[]' for a scalar",
             previous,
         )
-    operands = _refs(c)
     if kind in ("LSQB", "LDSQB") and previous.kind == "RSQB":
         return c.report("TILE-E014", "all indices stand in one pair of brackets", "write A[i, j]")
     if kind == "EQUAL" and "EQEQ" in c.expected:
         return c.report("TILE-E015", "'=' assigns; a comparison is '=='", "write '=='")
-    if kind == "COLON" and operands == 3:
+    if kind == "COLON" and any(t.kind == "QUESTION" for t in c.before):
         return c.report(
             "TILE-E013", "the conditional body has no ':' part", "where the comparison fails, 0 is contributed"
         )
@@ -169,29 +166,11 @@ def _between(c: Context) -> Diagnostic | None:
         return c.report(
             "TILE-E013", "tensors in a body are combined by '*', '+' or '=='", "constraints stand behind ')'"
         )
-    if kind in OPERATORS | {"COLON"} and operands == 1:
+    if kind in OPERATORS | {"COLON"}:
         return c.report(
-            "TILE-E013", f"'{text}' cannot combine two tensors in a body: only '*', '+' and '==' can", _OWN_STATEMENT
-        )
-    if kind in OPERATORS and operands >= 2:
-        return c.report(
-            "TILE-E013",
-            "a contraction body combines at most two tensors",
-            "combine two of them in a contraction of their own",
+            "TILE-E013", f"'{text}' cannot combine two tensors in a body: only '*', '+' and '==' can", OWN_STATEMENT
         )
     return None
-
-
-def _refs(c: Context) -> int:
-    """Tensors accessed in the body so far."""
-    depth = refs = 0
-    for token in c.before[next(i for i, t in enumerate(c.before) if t.kind == "EQUAL") :]:
-        if token.kind == "LSQB":
-            refs += depth == 0
-            depth += 1
-        elif token.kind == "RSQB":
-            depth -= 1
-    return refs
 
 
 def _access(c: Context) -> Diagnostic | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite, isinf
 
 from tile_lang import ast
-from tile_lang.builtins import call
+from tile_lang.builtins import call, sizes_from
 from tile_lang.dims import as_integer
 from tile_lang.lexer import CONSTANTS
 from tile_lang.operators import operate, select
@@ -52,22 +52,33 @@ class _Finish:
         self.operands = operands
 
 
-def bind_expression(scope: Scope, root: ast.Expr) -> Value:
+class _Sizes:
+    """A step of the evaluation stack: from here on one more, or one less, argument around is a size."""
+
+    __slots__ = ("change",)
+
+    def __init__(self, change: int) -> None:
+        self.change = change
+
+
+def bind_expression(scope: Scope, root: ast.Expr, sizes: int = 0) -> Value:
     """The value of an expression; operations are emitted on the way. Uses a stack: no depth is too deep.
 
-    The branch that a constant condition does not take is not looked at.
+    The branch that a constant condition does not take is not looked at. With `sizes`, names mean dimensions first.
     """
-    todo: list[ast.Expr | _Choose | _Finish] = [root]
+    todo: list[ast.Expr | _Choose | _Finish | _Sizes] = [root]
     values: list[Value] = []
     while todo:
         step = todo.pop()
         match step:
             case ast.Name():  # the cases stand in the order of how often they come
-                values.append(scope.lookup(step.id, step.span))
+                values.append((scope.lookup_size if sizes else scope.lookup)(step.id, step.span))
             case ast.Binary() | ast.Unary() | ast.Call():
                 operands = ast.children(step)
                 todo.append(_Finish(step, operands))
-                todo.extend(reversed(operands))
+                todo.extend(_sized(step, operands) if scope.sizes else reversed(operands))
+            case _Sizes(change=change):
+                sizes += change
             case _Finish():
                 count = len(step.operands)
                 args = values[-count:]
@@ -84,6 +95,14 @@ def bind_expression(scope: Scope, root: ast.Expr) -> Value:
             case _:
                 values.append(_constant(step))
     return values[0]
+
+
+def _sized(node: ast.Expr, operands: tuple[ast.Expr, ...]) -> list[ast.Expr | _Sizes]:
+    """The operands, last first, with steps around those arguments of a call that are sizes."""
+    first = sizes_from(node.function) if isinstance(node, ast.Call) else None
+    if first is None:
+        return list(reversed(operands))
+    return [_Sizes(-1), *reversed(operands[first:]), _Sizes(1), *reversed(operands[:first])]
 
 
 def _constant(node: ast.Expr) -> Const:
@@ -122,7 +141,7 @@ def _apply(scope: Scope, node: ast.Expr, args: list[Value]) -> Value:
 def bind_integer(scope: Scope, node: ast.Expr, what: str, code: str = "TILE-E112") -> int:
     """The value of an expression that must be an integer constant, such as a size."""
     count = len(scope.ops)
-    value = bind_expression(scope, node)
+    value = bind_expression(scope, node, sizes=1)
     number = as_integer(value.value) if isinstance(value, Const) else None
     if number is None:
         del scope.ops[count:]

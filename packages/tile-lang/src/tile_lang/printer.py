@@ -136,8 +136,8 @@ def _target(target: ast.Target) -> str:
 
 
 def _body(body: ast.Body) -> str:
-    text = f" {body.comb} ".join(map(print_expression, body.refs[:2]))
-    return text + (f" ? {print_expression(body.refs[2])}" if body.conditional else "")
+    text = f" {body.comb} ".join(map(print_expression, body.refs))
+    return text + (f" ? {print_expression(body.then)}" if body.then else "")
 
 
 def _constraint(constraint: ast.Constraint) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 import numpy as np
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Diagnostic, Note, Span
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -41,6 +42,8 @@ class Scope:
     limits: Limits
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     spans: dict[str, Span] = field(default_factory=dict[str, Span])
+    sizes: dict[str, tuple[int, Span] | None] = field(default_factory=dict[str, "tuple[int, Span] | None"])
+    """Dimensions that are called like an input, where they were found; None where they could not be."""
     ops: list[Op] = field(default_factory=list[Op])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     taken: set[str] = field(default_factory=set[str])
@@ -69,6 +72,15 @@ class Scope:
         if isinstance(value, Failed):
             raise BindFailure
         return value
+
+    def lookup_size(self, name: str, span: Span) -> Value:
+        """What a name stands for where a size is wanted: a dimension rather than the input of its name."""
+        if name not in self.sizes:
+            return self.lookup(name, span)
+        found = self.sizes[name]
+        if found is None:
+            raise BindFailure
+        return Const(found[0])
 
     def near(self, name: str) -> str | None:
         """The defined name that was probably meant. A text of thousands of mistakes gets this for the first ones only."""
@@ -165,7 +177,7 @@ class Scope:
 
     def constant_array(self, array: np.ndarray, dtype: DType, span: Span | None) -> Tensor:
         """A constant tensor with these elements."""
-        data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+        data = Contents(array.astype(array.dtype.newbyteorder("<")).tobytes())
         return self.emit(ConstantTensor(self.fresh(), TensorType(dtype, array.shape), data, origin(span)))
 
     def broadcast(self, values: Sequence[Tensor | Const], span: Span | None) -> tuple[int, ...]:

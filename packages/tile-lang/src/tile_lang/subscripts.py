@@ -53,7 +53,7 @@ def bind_formula(scope: Scope, root: ast.Poly) -> Poly:
 
 
 def _dimension(scope: Scope, name: str, span: Span) -> int:
-    value = scope.lookup(name, span)
+    value = scope.lookup_size(name, span)
     number = as_integer(value.value) if isinstance(value, Const) else None
     if number is None:
         message = f"{name} in an index formula must be an integer constant, not {describe(value)}"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tile_runtime.function import Function, eval_shape
     from tile_runtime.invoker import Invoker
     from tile_runtime.lowered import Lowered
+    from tile_runtime.profiling import Profile, profile
     from tile_runtime.provenance import provenance
     from tile_runtime.symbols import Symbol, constant, placeholder
     from tile_runtime.tensor import Tensor, asarray
@@ -59,6 +60,8 @@ _HOME = {
     "Lowered": "lowered",
     "Symbol": "symbols",
     "provenance": "provenance",
+    "Profile": "profiling",
+    "profile": "profiling",
     "compose": "compose",
     "constant": "symbols",
     "placeholder": "symbols",
@@ -73,6 +76,7 @@ __all__ = [
     "Function",
     "Invoker",
     "Lowered",
+    "Profile",
     "Symbol",
     "Tensor",
     "TileDeviceError",
@@ -94,6 +98,7 @@ __all__ = [
     "hessian_vector_product",
     "jvp",
     "placeholder",
+    "profile",
     "provenance",
     "vjp",
 ]

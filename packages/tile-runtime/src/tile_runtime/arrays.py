@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
 from tile_ir.dtype import DType, from_numpy
 
@@ -41,6 +43,20 @@ def kept(name: str, value: npt.ArrayLike) -> Array:
     if array.flags.writeable:
         array.flags.writeable = False
     return array
+
+
+_known: WeakValueDictionary[tuple[int, int], Contents] = WeakValueDictionary()
+"""By address and number of bytes: the memory stays where and what it is as long as there are contents of it."""
+
+
+def contents(array: Array) -> Contents:
+    """The bytes of an array that is `kept`; the same object, which is hashed once, as long as somebody holds it."""
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    place = (little.__array_interface__["data"][0], little.nbytes)
+    found = _known.get(place)
+    if found is None:
+        found = _known[place] = Contents(raw_view(little).toreadonly())
+    return found
 
 
 def _unchanging(array: Array) -> bool:

@@ -9,7 +9,7 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import from_numpy
 from tile_ir.names import claim
 
-from tile_runtime.arrays import readable
+from tile_runtime.arrays import contents, kept
 from tile_runtime.checks import described, wrong_kind
 from tile_runtime.function import BaseFunction
 from tile_runtime.names import checked_name
@@ -211,9 +211,8 @@ class _Linker:
     def _constant(self, value: Any, wanted: str = "Const") -> str:
         from tile_ir.program.nodes import ConstantTensor, TensorType
 
-        array = readable("constant", value)
+        array = kept("constant", value)
         name = claim(wanted, self._taken)
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         type = TensorType(from_numpy(array.dtype), array.shape)
-        self._ops.append(ConstantTensor(name, type, little.tobytes()))
+        self._ops.append(ConstantTensor(name, type, contents(array)))
         return name

@@ -23,10 +23,12 @@ from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, KernelList
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
 from tile_runtime.packing import Packed, parted
+from tile_runtime.recording import RECORDERS, recorded
 from tile_runtime.tensor import Tensor, host_view, in_place, result
 
 if TYPE_CHECKING:
     from tile_runtime.runnable import Runnable
+    from tile_runtime.typed import Typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +92,14 @@ class Executable:
         "_single",
         "_types",
         "device",
+        "typed",
         "used",
     )
 
-    def __init__(self, device: Device, runnable: Runnable, library: Library) -> None:
+    def __init__(self, device: Device, runnable: Runnable, library: Library, typed: Typed) -> None:
+        """`typed` is what was compiled: recordings say what runs by it."""
         self.device = device
+        self.typed = typed
         self.used = 0
         """When it was last called, on the program cache's clock."""
         numbers = {p.name: n for n, p in enumerate(runnable.inputs)}
@@ -152,6 +157,8 @@ class Executable:
         `values` and `out` are arrays and Tensors. Results that are not given are Tensors when one is among `args`,
         the values that the caller passed, or all values are a composition's own Tensors.
         """
+        if RECORDERS:  # who measures needs one step after the other
+            return None
         direct = self._direct
         if direct is None:
             return self._launched(values, out)
@@ -238,7 +245,7 @@ class Executable:
         for n, wanted in enumerate(self._results):
             given = None if out is None else self._writable(out[n], arrays)
             bindings[wanted.place] = given or memory.allocate(wanted.info.bytes)
-        self._prepared.run(bindings).wait()
+        self._submit(bindings, ()).wait()
         given = out or self._nothing_given
         return [self._array(bindings[r.place], r, o) for r, o in zip(self._results, given, strict=True)]
 
@@ -312,14 +319,20 @@ class Executable:
         return result(self.device, dtype, shape, in_place(buffer, dtype, shape), buffer)
 
     def _start(self, tensors: Sequence[Tensor], results: Sequence[Tensor], waits: Sequence[Event]) -> Event:
-        if self._direct is not None and not waits and self._direct.run(*[t.host for t in (*tensors, *results)]):
+        direct = None if RECORDERS or waits else self._direct
+        if direct is not None and direct.run(*[t.host for t in (*tensors, *results)]):
             return COMPLETED
         bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
         for k, n in self._inputs:
             bindings[k] = tensors[n].buffer
         for wanted, tensor in zip(self._results, results, strict=True):
             bindings[wanted.place] = tensor.buffer
-        return self._prepared.run(bindings, waits)
+        return self._submit(bindings, waits)
+
+    def _submit(self, bindings: Sequence[Buffer], waits: Sequence[Event]) -> Event:
+        if not RECORDERS:
+            return self._prepared.run(bindings, waits)
+        return recorded(self.typed, self._prepared, bindings, waits)
 
 
 def _apart(values: Sequence[Tensor], results: Sequence[Tensor]) -> bool:

@@ -143,9 +143,9 @@ class Lowered:
             found = find(self._place)
             if found is not None:
                 check_memory(found[0].kernels, self.device, lambda: self.program)
-                return Executable(self.device, *found)
+                return Executable(self.device, *found, self._typed)
             check_memory(self.compiled.kernels, self.device, lambda: self.program)
-            return Executable(self.device, Runnable.of(self.compiled), self.library)
+            return Executable(self.device, Runnable.of(self.compiled), self.library, self._typed)
 
     @cached_property
     def _place(self) -> Place:

@@ -109,7 +109,7 @@ def _repeated(low: Loaded, step: Step, buffers: Mapping[int, Buffer]) -> Direct 
     return executor.direct([DirectStep(step.kind, used, used[0].nbytes, kernel)] * REPEATED, [])
 
 
-def _filled(low: Loaded, info: BufferInfo, constants: dict[str, bytes]) -> Buffer:
+def _filled(low: Loaded, info: BufferInfo, constants: dict[str, memoryview]) -> Buffer:
     buffer = low.device.memory.allocate(info.bytes)
     view = np.frombuffer(buffer.map_discard(), np.uint8, info.bytes)
     view[:] = np.frombuffer(constants[info.name], np.uint8) if info.kind is BufferKind.CONST else 0

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tile_hal.disk_cache import disk_cache, sources
 from tile_hal.interfaces import Device, Library
 from tile_ir.collector import uncollected
+from tile_ir.contents import Contents
 from tile_ir.outline import Outline
 from tile_ir.program.nodes import ConstantTensor, Param, Program
 from tile_ir.record import from_record, to_record
@@ -143,13 +144,13 @@ class Place:
         kernels = head.outline.kernel_list(self._target, constants).described(self._typed.labelled)
         return Runnable(head.inputs, head.outputs, kernels), self.device.compiler.load(kernels, code)
 
-    def _constant(self, place: Constant, rest: _Rest) -> bytes:
+    def _constant(self, place: Constant, rest: _Rest) -> Contents:
         if place.program < 0:
-            return rest.take(place.nbytes)
+            return Contents(rest.take(place.nbytes))
         op = self._typed.program.ops[place.program]
         if not isinstance(op, ConstantTensor) or len(op.data) != place.nbytes:
             raise ValueError("its constants are others")
-        return op.data
+        return op.contents
 
 
 def find(place: Place) -> tuple[Runnable, Library] | None:
@@ -192,8 +193,8 @@ class _Rest:
 
 def _places(constants: tuple[ConstantBuffer, ...], program: Program) -> tuple[Constant, ...]:
     """Where each constant is found again."""
-    held = {op.data: number for number, op in enumerate(program.ops) if isinstance(op, ConstantTensor)}
-    return tuple(Constant(held.get(c.data, -1), len(c.data)) for c in constants)
+    held = {op.contents: number for number, op in enumerate(program.ops) if isinstance(op, ConstantTensor)}
+    return tuple(Constant(held.get(c.contents, -1), len(c.data)) for c in constants)
 
 
 def _plans_text(given: Mapping[str, Plan]) -> str:

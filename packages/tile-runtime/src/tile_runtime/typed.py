@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Source, Span
 from tile_ir.program.nodes import ConstantTensor, Contraction, Program
 from tile_ir.program.provenance import bare, origins
@@ -35,6 +36,10 @@ class Typed:
         return replace(program, inputs=tuple(replace(p, bound=p.name in bound) for p in program.inputs))
 
     @property
+    def name(self) -> str:
+        return self._function.name
+
+    @property
     def spans(self) -> Mapping[str, Span]:
         """Where inputs are declared, for error messages."""
         return self._function.spans
@@ -54,16 +59,19 @@ class Typed:
         return (("function", written), ("types", types))
 
 
+_NOTHING = Contents(b"")
+
+
 def program_digest(program: Program) -> str:
     """SHA-256 (hex) of everything that a program says, the texts it comes from and its constants included."""
     digest = hashlib.sha256()
-    ops = tuple(replace(op, data=b"") if isinstance(op, ConstantTensor) else op for op in program.ops)
+    ops = tuple(replace(op, contents=_NOTHING) if isinstance(op, ConstantTensor) else op for op in program.ops)
     digest.update(repr(bare(replace(program, ops=ops))).encode())
     for source in dict.fromkeys(_sources(program)):
         digest.update(repr((source.name, source.text)).encode())
     for op in program.ops:
         if isinstance(op, ConstantTensor):
-            digest.update(hashlib.sha256(op.data).digest())
+            digest.update(op.contents.digest)
     return digest.hexdigest()
 
 

@@ -85,7 +85,7 @@ def simulate(kernels: KernelList, inputs: Mapping[str, npt.ArrayLike] | None = N
     }, report
 
 
-def _initial(info: BufferInfo, inputs: Mapping[str, npt.ArrayLike], constants: Mapping[str, bytes]) -> Array:
+def _initial(info: BufferInfo, inputs: Mapping[str, npt.ArrayLike], constants: Mapping[str, memoryview]) -> Array:
     if info.kind is BufferKind.CONST:
         return np.frombuffer(constants[info.name], info.dtype.numpy).reshape(info.shape).copy()
     if info.kind is BufferKind.INPUT:

@@ -71,10 +71,23 @@ def _masked_store(code: Code, pointer: str, value: str, dtype: DType, lanes: int
         value = code.let(f"bitcast {memory(dtype, lanes)} {value} to {spread(bits, lanes)}")
     if lanes == 1:
         value = code.let(f"insertelement {vector} poison, {bits} {value}, i64 0")
+    elif bits.startswith("i"):
+        mask = _unknown(code, lanes, mask)
     code.call(
         f"llvm.masked.store.{suffix(vector)}.p0", "void",
         (vector, value), ("ptr", pointer), ("i32", str(align)), (f"<{lanes} x i1>", mask),
     )  # fmt: skip
+
+
+def _unknown(code: Code, lanes: int, mask: str) -> str:
+    """The mask, as one that LLVM knows nothing of.
+
+    It makes a scalar store of a masked one of which it knows that one lane is on; where the lanes are the low halves of
+    wider ones, LLVM 22 forgets to take these, and writes beside the lane.
+    """
+    zero = code.let('call i32 asm "", "=r,0"(i32 0)')
+    on = code.splat("i1", lanes, code.let(f"icmp eq i32 {zero}, 0"))
+    return code.let(f"and <{lanes} x i1> {mask}, {on}")
 
 
 def _from_memory(code: Code, value: str, dtype: DType, lanes: int) -> str:

@@ -8,14 +8,18 @@ from tile_ir.dtype import DType
 _ANY = (
     "{a}", "{a} + {b}", "{a} - {b}", "{a} * {b}", "{a} + {c}", "{a} * {c}", "({a} + {b}) * {c} - {a}", "max({a}, {b})",
     "min({a}, {b})", "max({a}, {c})", "({a} > {b} ? {a} : {b})", "({a} == {b} ? {c} : {a})", "({a} <= {c} ? {b} : {a})",
-    "relu({a})", "{a} * {b} + {a}", "({a} != {b} & {a} >= {c} ? {a} : {b})", "cond({a} < {b}, {c}, {a})",
+    "relu({a})", "sign({a})", "{a} * {b} + {a}", "({a} != {b} & {a} >= {c} ? {a} : {b})", "cond({a} < {b}, {c}, {a})",
 )  # fmt: skip
 _SIGNED = ("-{a}", "abs({a})", "-{a} * {b}")
 _INTEGER = (
     "{a} & {b}", "{a} | {b}", "{a} ^ {c}", "~{a}", "{a} << {s}", "{a} >> {s}", "{a} / {b}", "{a} / {c}",
-    "({a} & {c}) << {s} | {b}",
+    "({a} & {c}) << {s} | {b}", "mod({a}, {b})", "fmod({a}, {b})", "mod({a}, {c})",
 )  # fmt: skip
-_FLOAT = ("floor({a})", "ceil({a} + {b})", "{a} * 0.5", "{a} - 0.25", "({a} > 0.5 ? {a} : {b})", "round({a})")
+_FLOAT = (
+    "floor({a})", "ceil({a} + {b})", "{a} * 0.5", "{a} - 0.25", "({a} > 0.5 ? {a} : {b})", "round({a})",
+    "round_even({a} * 0.5)", "trunc({a} * 0.5)", "fmod({a}, {c})", "mod({a}, {b})", "clamp({a}, -1, {c})",
+    "(isfinite({a}) ? {a} : {b})", "where(isnan({a}), {b}, {a})", "max({a}, -inf)",
+)  # fmt: skip
 _CONVERT = ("as_int({a}, 32)", "as_float({a}, 32)", "as_uint({a}, 8)", "as_int({a}, 8)", "as_bool({a})")
 
 

@@ -294,6 +294,16 @@ def _finfo(dtype: DType) -> Any:
     return np.finfo(dtype.numpy) if dtype is not DType.BFLOAT16 else import_module("ml_dtypes").finfo(dtype.numpy)
 
 
+NUMBERS = [d for d in DType if d is not DType.BOOL]
+BITCASTS = [(a, b) for a in NUMBERS for b in NUMBERS if a is not b and a.bits == b.bits]
+"""Dtypes whose bits may be read as the other's."""
+
+
+def without_nan(array: Array) -> Array:
+    """1 for NaN, whose bits are open."""
+    return np.where(array == array, array, array.dtype.type(1))
+
+
 def near_ties(source: DType, target: DType) -> list[Array]:
     """Floats of the wider `source` just beside the middle between two of `target`: what is rounded twice comes out wrong."""
     if not (source.is_float and target.is_float and source.bits > target.bits):

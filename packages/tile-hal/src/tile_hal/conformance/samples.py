@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from tile_ir.contents import Contents
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
 from tile_ir.semtree.nodes import Access, Alloc, Binary, Function, Load, Store, Type, Var
@@ -96,7 +97,7 @@ def chain(device: Device) -> KernelList:
         Step(StepKind.KERNEL, 0, (1, 3), (1,)),
     )
     three = np.full(N, 3, np.float32).tobytes()
-    constant = stripe.ConstantBuffer("b4", stripe.TensorType.row_major(F32, (N,)), three)
+    constant = stripe.ConstantBuffer("b4", stripe.TensorType.row_major(F32, (N,)), Contents(three))
     return KernelList(kernels, buffers, steps, device.target, (constant,), (2 * size,))
 
 

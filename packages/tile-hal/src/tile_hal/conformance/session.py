@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import re
 import signal
 import threading
 from collections.abc import Generator, Iterable, Sequence
@@ -18,7 +17,7 @@ from tile_ir.diagnostics import TileDeviceError
 import tile_hal
 from tile_hal import submission
 from tile_hal.conformance.record import HUNG, Record
-from tile_hal.conformance.report import LEVELS, Case, DeviceFacts, RunFacts, case_of
+from tile_hal.conformance.report import LEVELS, Case, DeviceFacts, RunFacts, case_of, matches
 from tile_hal.discovery import flawed, register_module
 from tile_hal.interfaces import HAL_API, Device
 
@@ -158,11 +157,6 @@ def key_of(item: pytest.Item) -> tuple[str, int, str] | None:
 def case_name(name: str, device: str) -> str:
     """The name that a quirk matches: the test and its parameters, without the device: ``test_math[sin-float16]``."""
     return name.replace(f"[{device}-", "[").replace(f"-{device}]", "]").replace(f"[{device}]", "")
-
-
-def matches(quirk: str, name: str) -> bool:
-    """Whether a quirk is about a case: letter by letter, but for ``*``, which stands for anything."""
-    return re.fullmatch(re.escape(quirk).replace(r"\*", ".*"), name) is not None
 
 
 def _level(path: Path) -> int:

@@ -13,6 +13,7 @@ from tile_ir.ops import OPS, Signature
 from tile_ir.semtree.nodes import (
     Access,
     Binary,
+    Bitcast,
     Call,
     Cast,
     Compare,
@@ -25,9 +26,11 @@ from tile_ir.semtree.nodes import (
     Type,
     Unary,
 )  # fmt: skip
+from tile_ir.semtree.verify import OPTIONAL_FUNCTIONS
 
 from tile_hal.conformance import subnormals, tolerance
 from tile_hal.conformance.kernels import (
+    BITCASTS,
     Array,
     Formula,
     assert_same,
@@ -46,6 +49,7 @@ from tile_hal.conformance.kernels import (
     shift_counts,
     store,
     values,
+    without_nan,
 )  # fmt: skip
 from tile_hal.interfaces import Device
 
@@ -166,9 +170,16 @@ def test_cast(tile_device: Device, source: DType, target: DType) -> None:
         exact(tile_device, "cast", lambda v: Cast(v, Type(target, v.type.lanes)), target, [args], [source])
 
 
+@pytest.mark.parametrize(("source", "target"), BITCASTS)
+def test_bitcast(tile_device: Device, source: DType, target: DType) -> None:
+    need(tile_device, source, target, "Bitcast")
+    args = without_nan(hard_values(source, COUNT))
+    exact(tile_device, "bitcast", lambda v: Bitcast(v, Type(target, v.type.lanes)), target, [args], [source])
+
+
 @pytest.mark.parametrize(("op", "dtype"), MATH)
 def test_math(tile_device: Device, op: str, dtype: DType) -> None:
-    need(tile_device, dtype)
+    need(tile_device, dtype, *OPTIONAL_FUNCTIONS & {op})
     args = covering(op, [hard_values(dtype, COUNT)] if OPS[op].arity == 1 else [*pairs(dtype, COUNT)])
     close(tile_device, op, partial(call, op), dtype, args, tolerance.math_reference)
 

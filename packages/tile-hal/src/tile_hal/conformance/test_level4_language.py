@@ -75,6 +75,8 @@ PROGRAMS: dict[str, tuple[str, dict[str, TensorType]]] = {
     "scatter_over_a_default": ("function (E[N, K], I[N, K], D[N, M]) -> (O)"
                                " { O[n, I[n, k] : N, M] = =(E[n, k]) default D; }",
                                {"E": t(F32, 3, 9), "I": t(I32, 3, 9), "D": t(F32, 3, 6)}),
+    "three_factors": ("function (A[I, J], B[J, K], C[K, L]) -> (O) { O[i, l : I, L] = +(A[i, j] * B[j, k] * C[k, l]); }",
+                      {"A": t(F32, 20, 16), "B": t(F32, 16, 16), "C": t(F32, 16, 20)}),
     "empty_maximum": ("function (A[N, M]) -> (O) { L = lowest(A); O[n : N] = >(A[n, m]) default L; }",
                       {"A": t(F32, 5, 0)}),
     "transposed_convolution": ("function (I[N], K[M]) -> (O) { O[x : 5] = +(I[(x - k + 1)/2] * K[k]); }",

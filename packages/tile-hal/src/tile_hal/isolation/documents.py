@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar, cast
 
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span, TileError
 from tile_ir.target import Target
 
@@ -65,7 +66,7 @@ def _made(kind: str, parts: list[Any], blobs: Sequence[bytes]) -> object:
         case "table":
             return dict(zip(parts[::2], parts[1::2], strict=True))
         case "bytes":
-            return blobs[int(parts[0])]
+            return Contents(blobs[int(parts[0])])
         case "target":
             return Target.from_json(parts[0])
         case _:
@@ -124,8 +125,8 @@ class _Writer:
         if isinstance(value, Mapping):
             pairs = cast("Mapping[object, object]", value).items()
             return _TABLE, [part for pair in pairs for part in pair]
-        if isinstance(value, bytes):
-            self.blobs.append(value)
+        if isinstance(value, Contents):
+            self.blobs.append(bytes(value.view))
             return _BYTES, (len(self.blobs) - 1,)
         if isinstance(value, Target):
             return _TARGET, (value.to_json(),)

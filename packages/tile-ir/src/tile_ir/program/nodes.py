@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -266,12 +267,17 @@ class Prng:
 
 @dataclass(frozen=True, slots=True)
 class ConstantTensor:
-    """A tensor whose elements are known: little-endian C-order bytes."""
+    """A tensor whose elements are known."""
 
     name: str
     type: TensorType
-    data: bytes
+    contents: Contents
     origin: Span | None = field(default=None, compare=False)
+
+    @property
+    def data(self) -> memoryview:
+        """Its bytes, little-endian in C order."""
+        return self.contents.view
 
 
 Op = Contraction | Elementwise | IndexOf | Reshape | Gather | Scatter | Prng | ConstantTensor

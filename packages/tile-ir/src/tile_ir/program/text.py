@@ -24,6 +24,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple, TypeVar
 
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -94,8 +95,8 @@ def print_op(op: Op) -> str:
             return f"{_name(name)}: {type_} = scatter({agg.symbol} {_name(updates)}, [{_subscripts(subscripts)}]{tail})"
         case Prng(value, state, type_, seed):
             return f"{_name(value)}, {_name(state)}: {type_} = prng_step({_name(seed)})"
-        case ConstantTensor(name, type_, data):
-            return f'{_name(name)}: {type_} = constant("{data.hex()}")'
+        case ConstantTensor(name, type_, contents):
+            return f'{_name(name)}: {type_} = constant("{contents.view.hex()}")'
 
 
 def _contraction(op: Contraction) -> str:
@@ -356,7 +357,7 @@ class _Reader:
             "reshape": lambda name, type_: Reshape(name, type_, self.name()),
             "gather": self._gather,
             "scatter": self._scatter,
-            "constant": lambda name, type_: ConstantTensor(name, type_, self._bytes()),
+            "constant": lambda name, type_: ConstantTensor(name, type_, Contents(self._bytes())),
         }
 
     def _gather(self, name: str, type_: TensorType) -> Gather:

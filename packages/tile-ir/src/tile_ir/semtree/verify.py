@@ -22,6 +22,7 @@ from tile_ir.semtree.nodes import (
     Atomic,
     Barrier,
     Binary,
+    Bitcast,
     Block,
     Call,
     CallFn,
@@ -67,8 +68,17 @@ from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_b
 _CORE = "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
 CORE_NODES: frozenset[str] = frozenset(_CORE.split())
 """Nodes that every backend takes."""
-OPTIONAL_NODES: frozenset[str] = frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES
-"""Nodes that a target lists in `Target.nodes`, or that are rewritten away."""
+_FUNCTIONS = "exp log sqrt sin cos tan asin acos atan sinh cosh tanh ceil floor round recip pow"
+CORE_FUNCTIONS: frozenset[str] = frozenset(_FUNCTIONS.split())
+"""Functions of a `Call` that every backend takes."""
+OPTIONAL_FUNCTIONS: frozenset[str] = (
+    frozenset(name for name, op in OPS.items() if op.signature is Signature.MATH) - CORE_FUNCTIONS
+)
+"""Functions that a target lists by name beside its nodes, or that are rewritten away."""
+OPTIONAL_NODES: frozenset[str] = (
+    frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES | OPTIONAL_FUNCTIONS
+)
+"""Nodes and functions that a target lists in `Target.nodes`, or that are rewritten away."""
 SUBGROUP_OPS: dict[str, int] = {
     "reduce_add": 1, "reduce_mul": 1, "reduce_max": 1, "reduce_min": 1,
     "broadcast": 2, "shuffle": 2, "shuffle_xor": 2, "shuffle_up": 2, "shuffle_down": 2,
@@ -160,7 +170,7 @@ class _Verifier:
         _STATEMENT_RULES[type(statement)](self, statement)
 
     def _allow(self, node: Expr | Statement) -> None:
-        name = type(node).__name__
+        name = node.name if isinstance(node, Call) and node.name in OPTIONAL_FUNCTIONS else type(node).__name__
         if self._allowed is not None and name not in self._allowed:
             fail(err.NodeNotAllowed, f"the target does not take {name}")
 
@@ -359,6 +369,14 @@ def _cast(e: Cast) -> None:
         fail(err.IllegalCast, f"{e.value.type} cannot become {e.type}", e)
 
 
+def _bitcast(e: Bitcast) -> None:
+    source, target = e.value.type, e.type
+    if is_memory(source) or source.lanes != target.lanes or source.dtype.bits != target.dtype.bits:
+        fail(err.IllegalCast, f"the bits of {source} cannot be those of {target}", e)
+    if DType.BOOL in (source.dtype, target.dtype):
+        fail(err.IllegalCast, "bool has no bits", e)
+
+
 def _call(e: Call) -> None:
     op = OPS.get(e.name)
     if op is None or op.signature is not Signature.MATH or op.arity != len(e.args):
@@ -421,7 +439,7 @@ def _subgroup(e: SubgroupOp) -> None:
 
 _EXPRESSION_RULES: dict[type, Callable[[Any], None]] = {
     Const: _const, Load: _load, Unary: _unary, Binary: _binary, Compare: _compare, Fma: _fma, Select: _select,
-    Cast: _cast, Call: _call, Splat: _splat, Extract: _extract, Insert: _extract, Shuffle: _shuffle, Iota: _iota,
+    Cast: _cast, Bitcast: _bitcast, Call: _call, Splat: _splat, Extract: _extract, Insert: _extract, Shuffle: _shuffle, Iota: _iota,
     ReduceLanes: _reduce, Limit: _limit, WorkId: _work_id, SubgroupOp: _subgroup, Round: round_bits,
     MatrixLoad: matrix_load, Mma: mma,
 }  # fmt: skip

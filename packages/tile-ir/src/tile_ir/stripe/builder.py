@@ -13,6 +13,7 @@ from lark import (
     v_args,  # pyright: ignore[reportUnknownVariableType]
 )
 
+from tile_ir.contents import Contents
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.assemble import (
@@ -194,7 +195,7 @@ class Builder(Transformer[Token, Any]):
         type_, rest = typed
         if rest:
             raise Fault(f"a constant has no option {str(next(iter(rest)))!r}", next(iter(rest)))
-        return Option("constant", ConstantBuffer(str(name), type_, content))
+        return Option("constant", ConstantBuffer(str(name), type_, Contents(content)))
 
     def program(self, *items: Any) -> Program:
         header = [item for item in items if isinstance(item, Option)]

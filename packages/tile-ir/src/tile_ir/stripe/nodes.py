@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -378,11 +379,16 @@ Statement = Load | Store | Const | LoadIndex | Op | Reduce | Transfer | Wait | S
 
 @dataclass(frozen=True, slots=True)
 class ConstantBuffer:
-    """A named constant tensor, little-endian C-order bytes."""
+    """A named constant tensor."""
 
     name: str
     type: TensorType
-    data: bytes
+    contents: Contents
+
+    @property
+    def data(self) -> memoryview:
+        """Its bytes, little-endian in C order."""
+        return self.contents.view
 
 
 @dataclass(frozen=True, slots=True)

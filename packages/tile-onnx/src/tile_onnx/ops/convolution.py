@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
 from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.moving import reshaped
 from tile_onnx.ops.text import at, contraction, function, listed
 from tile_onnx.ops.windows import Window, sliding
 from tile_onnx.registry import operator
@@ -39,15 +41,16 @@ def conv(node: Node) -> Value:
     window = sliding(node, image[2:], weights[2:])
     shape = (image[0], *weights[:2])
     product = convolution("P", "X", "W", window, shape, node.attribute("group", 1))
-    return _with_bias(node, product, weights[0], len(image))
+    given = {"X": node.value(0), "W": node.value(1)}
+    return with_bias(node.value(2), given, (*shape[:2], *window.sizes), product)
 
 
-def _with_bias(node: Node, product: str, channels: int, rank: int) -> Value:
-    """`product`, which gives P of X and W, and the bias of each channel where there is one."""
-    if node.value(2) is None:
-        return apply(function("XW", "P", product), node.value(0), node.value(1))
-    bias = f"Y = P + reshape(B, {listed((channels, *(1,) * (rank - 2)))});"
-    return apply(function("XWB", "Y", product, bias), node.value(0), node.value(1), node.value(2))
+def with_bias(bias: Value, given: Mapping[str, Value], shape: Sequence[int], *statements: str) -> Value:
+    """`statements`, which give P of `shape`, [N, O, …], from `given`; and the bias of each channel where there is one."""
+    if bias is None:
+        return apply(function(given, "P", *statements), *given.values())
+    added = f"Y = P + reshape(Bias, {listed((shape[1], *(1,) * (len(shape) - 2)))});"
+    return apply(function((*given, "Bias"), "Y", *statements, added), *given.values(), bias)
 
 
 @operator("ConvTranspose")
@@ -60,7 +63,7 @@ def conv_transpose(node: Node) -> Value:
     own = "o" if weights[1] > 1 or groups == 1 else "0"
     body = f"{at('X', ('n', c, *window.places))} * {at('W', (c, own, *window.cells))}"
     product = contraction("P", sizes, ("n", o, *window.subscripts()), "+", body, *more)
-    return _with_bias(node, product, sizes[1], len(image))
+    return with_bias(node.value(2), {"X": node.value(0), "W": node.value(1)}, sizes, product)
 
 
 def spreading(node: Node, shape: Sequence[int], kernel: Sequence[int]) -> Window:
@@ -90,3 +93,16 @@ def _cropping(
     totals = [f - w for f, w in zip(full, wanted, strict=True)]
     smaller, larger = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
     return (smaller, larger) if auto == "SAME_UPPER" else (larger, smaller)
+
+
+@operator("Col2Im", since=18)
+def col2im(node: Node) -> Value:
+    """The image whose windows are the columns: where they overlap, they are added."""
+    batch, rows, _ = node.shape(0)
+    image, kernel = node.ints(1), node.ints(2)
+    window = sliding(node, image, kernel)
+    channels = rows // prod(kernel)
+    split = reshaped(node.value(0), (batch, channels, *kernel, *window.sizes))
+    body = at("X", ("n", "c", *window.cells, *window.places))
+    total = contraction("Y", (batch, channels, *image), ("n", "c", *window.subscripts()), "+", body)
+    return apply(function("X", "Y", total), split)

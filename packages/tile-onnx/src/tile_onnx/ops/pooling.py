@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import reduce
-from math import prod
+from itertools import product
+from math import ceil, floor, prod
 
 import numpy as np
 
-from tile_onnx.node import Node, Value, apply
+from tile_onnx.node import Array, Node, Value, apply
 from tile_onnx.ops.moving import reshaped, window
 from tile_onnx.ops.text import at, contraction, function, literal, names
 from tile_onnx.ops.windows import Window, sliding
-from tile_onnx.registry import operator
+from tile_onnx.registry import host_operator, operator
 
 
 def _pooled(target: str, aggregation: str, body: str, shape: tuple[int, ...], over: Window) -> str:
@@ -131,3 +132,28 @@ def max_unpool(node: Node) -> Value:
     statement = contraction("Y", (size,), (at("I", place),), "=", at("X", place))
     flat = apply(function("XI", "Y", statement), node.value(0), node.value(1))
     return window(reshaped(flat, sizes), (0,) * len(sizes), node.ints(2, sizes))
+
+
+@host_operator("MaxRoiPool")
+def max_roi_pool(node: Node, image: Array, regions: Array) -> Array:
+    """The largest values of regions in equal bins; how large a bin is depends on the regions."""
+    rows, columns = node.attribute("pooled_shape")
+    scale = node.attribute("spatial_scale", 1.0)
+    found = np.zeros((len(regions), image.shape[1], rows, columns), image.dtype)
+    # Halves go away from zero.
+    corners = np.floor(regions[:, 1:] * scale + 0.5).astype(np.int64)
+    for r, (left, top, right, bottom) in enumerate(corners.tolist()):
+        own = image[int(regions[r, 0])]
+        down = _bins(top, bottom, rows, own.shape[1])
+        across = _bins(left, right, columns, own.shape[2])
+        for y, x in product(range(rows), range(columns)):
+            cells = own[:, down[y], across[x]]
+            found[r, :, y, x] = cells.max((1, 2)) if cells.size else 0
+    return found
+
+
+def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
+    """`count` equal parts of the cells from `first` to `last`, as far as they are among `size`."""
+    length = max(last - first + 1, 1) / count
+    ends = [(floor(k * length) + first, ceil((k + 1) * length) + first) for k in range(count)]
+    return [slice(min(max(low, 0), size), min(max(high, 0), size)) for low, high in ends]

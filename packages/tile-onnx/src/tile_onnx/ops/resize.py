@@ -137,7 +137,8 @@ def resized(value: Value, axis: int, cells: Integers, weights: Floats) -> Value:
 
 def repeated_cells(value: Value, axis: int, cells: Integers) -> Value:
     """`value` with an axis made of old cells."""
-    shape, times = value.shape, len(cells) // max(1, value.shape[axis])
+    shape: tuple[int, ...] = value.shape
+    times = len(cells) // max(1, shape[axis])
     if times and np.array_equal(cells, np.arange(times * shape[axis]) // times):
         head, size, tail = shape[:axis], shape[axis], shape[axis + 1 :]
         wide = expanded(reshaped(value, (*head, size, 1, *tail)), (*head, size, times, *tail))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.gather import wrapped, wrapped_places
-from tile_onnx.ops.text import at, contraction, function, names
+from tile_onnx.ops.moving import reshaped
+from tile_onnx.ops.text import at, contraction, expression, function, names
 from tile_onnx.registry import operator
 
 _REDUCTIONS: dict[str, tuple[str, str, str]] = {
@@ -44,3 +47,18 @@ def _scatter(node: Node, subscripts: Sequence[str], indices: Value) -> Value:
     statement = contraction("S", node.shape(0), subscripts, aggregation, update, "default D")
     text = function("XIU", "Y", f"D = {default};", statement, f"Y = {result};")
     return apply(text, node.value(0), indices, node.value(2))
+
+
+@operator("TensorScatter", since=24)
+def tensor_scatter(node: Node) -> Value:
+    """A cache of `size` cells along an axis, into which each batch's update goes from its own place on."""
+    shape, update = node.shape(0), node.shape(1)
+    axis, size = node.axis(node.attribute("axis", -2)), node.shape(0)[node.axis(node.attribute("axis", -2))]
+    starts = node.value(2) if node.has(2) else np.zeros(shape[0], np.int64)
+    places = apply(expression("S, T", "S + T"), reshaped(starts, (shape[0], 1)), np.arange(update[axis]))
+    if node.attribute("mode", "linear") == "circular":
+        places = apply(expression("P", f"P - P / {size} * {size}"), places)
+    index = names(len(shape))
+    subscripts = tuple(f"I[{index[0]}, {i}]" if k == axis else i for k, i in enumerate(index))
+    text = contraction("Y", shape, subscripts, "=", at("U", index), "default X")
+    return apply(function("XIU", "Y", text), node.value(0), places, node.value(1))

@@ -25,7 +25,8 @@ def reshape(node: Node) -> Value:
 @operator("Flatten")
 def flatten(node: Node) -> Value:
     shape = node.shape(0)
-    axis = node.axis(node.attribute("axis", 1), len(shape) + 1)
+    axis: int = node.attribute("axis", 1)
+    axis += len(shape) if axis < 0 else 0
     return reshaped(node.value(0), (prod(shape[:axis]), prod(shape[axis:])))
 
 

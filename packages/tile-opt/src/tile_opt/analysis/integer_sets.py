@@ -1,7 +1,7 @@
 """Questions about integer sets, answered exactly by ISL.
 
 Sets are built through the API (parsing text costs most of a millisecond each). An `isl.Context` is not thread-safe, so
-that every compilation has one. This module and `proof.spaces` are the only ones that import islpy.
+that every compilation has one. This module is the only one that imports islpy.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ class Isl:
         points = self._set(names, constraints)
         if points.is_empty():
             return None
-        return {
-            name: (points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()) for k, name in enumerate(names)
-        }
+        return {name: (integer(points.dim_min_val(k)), integer(points.dim_max_val(k))) for k, name in enumerate(names)}
 
     def is_empty(self, names: Sequence[str], constraints: Iterable[Affine]) -> bool:
         return bool(self._set(names, constraints).is_empty())
@@ -112,17 +110,25 @@ class Isl:
         return isl.Val.read_from_str(self._context, str(value))
 
 
+def integer(value: Any) -> int:
+    """A number of ISL's as Python's; Error when that takes the last of the operations, where islpy raises nothing of its own."""
+    try:
+        return int(value.to_python())
+    except TypeError:
+        raise Error("a number is beyond the limit of operations") from None
+
+
 def _between(name: str, size: int) -> tuple[Affine, Affine]:
     return Affine.var(name), Affine.var(name, -1) + (size - 1)
 
 
 def _part(piece: Any, cells: Sequence[str]) -> Part:
     points = isl.Set.from_basic_set(piece)
-    bounds = [(points.dim_min_val(k).to_python(), points.dim_max_val(k).to_python()) for k in range(len(cells))]
+    bounds = [(integer(points.dim_min_val(k)), integer(points.dim_max_val(k))) for k in range(len(cells))]
     table = dict(zip(cells, bounds, strict=True))
     forms: list[Affine] = []
     for c in piece.get_constraints():
-        terms = {name: c.get_coefficient_val(isl.dim_type.set, k).to_python() for k, name in enumerate(cells)}
-        form = Affine.of(terms, c.get_constant_val().to_python())
+        terms = {name: integer(c.get_coefficient_val(isl.dim_type.set, k)) for k, name in enumerate(cells)}
+        form = Affine.of(terms, integer(c.get_constant_val()))
         forms += [form, form * -1] if c.is_equality() else [form]
     return bounds, [f for f in forms if f.bounds(table)[0] < 0]

@@ -75,6 +75,12 @@ class Prefix:
         return self.scan.stride == 0 or (self.scan.stride == 1 and not self.reduced and not self.scan.constraints)
 
     @property
+    def is_ready(self) -> bool:
+        """What its elements are made from is there before the kernel begins: other kernels may read it."""
+        made = {u.buffer for s in self.front for u in s.uses if u.writes}
+        return made.isdisjoint(u.buffer for u in self.stage.uses if u is not self.out)
+
+    @property
     def steps(self) -> int:
         """Cells that take in an element of their own; those after them hold the same as the last of these."""
         return max(0, min(self.scan.cells, self.scan.elements - self.scan.ahead)) if self.scan.stride else 0

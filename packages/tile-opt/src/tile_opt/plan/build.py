@@ -81,6 +81,7 @@ class _Build:
         # A level that covers the whole loop has one point: only the last one is needed, to make a tile of it.
         levels = [entry for entry in levels[:-1] if entry[1] < extent] + levels[-1:]
         size = min(levels[-1][1], self._padded(name, extent, binding)) if levels else extent
+        levels = [*levels[:-1], *((number, size, made) for number, _, made in levels[-1:])]
         segments = segments_of(self.view, self.plan, name, size, binding)
         single = claim(f"{name}_s", self.taken) if any(s.part is Part.SINGLY for s in segments) else ""
         tiling = Tiling(name, segments, levels[-1][2] if levels else name, size=size, single=single)

@@ -265,14 +265,19 @@ def parallel_levels_are_safe(view: KernelView, plan: Plan, target: Target) -> It
 
 
 def overlaps_are_harmless(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
-    """Cells are computed twice only where that gives the same values."""
+    """Cells are computed twice only where that gives the same values, and by the same group."""
     merged = _merges(view)
+    covers = [c for bind in (Bind.GRID, *ITEMS) for level in plan.bound(bind) for c in level.covers]
+    apart = {c.loop for c in covers if c.size < view.ranges.get(c.loop, 1)}
     once = {Aggregation.SUM, Aggregation.PROD, None}
     in_place = view.reads() & view.writes()
     for n, (loop, edge) in enumerate(plan.edges):
         if edge is Edge.OVERLAP and (merged.get(loop, set()) & once or in_place):
             reason = f"{sorted(in_place)[0]!r} is read and written" if in_place else f"{loop!r} is a reduction"
             message = f"tiles of {loop!r} cannot overlap: {reason}, and iterations would count twice"
+            yield Finding("TILE-E645", message, "edge", n, Edge.OVERLAP.value, f"edge {loop} peel, or mask")
+        elif edge is Edge.OVERLAP and loop in apart:
+            message = f"tiles of {loop!r} cannot overlap: two that run at once would write the same cells"
             yield Finding("TILE-E645", message, "edge", n, Edge.OVERLAP.value, f"edge {loop} peel, or mask")
 
 

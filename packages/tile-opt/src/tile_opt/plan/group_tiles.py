@@ -18,6 +18,7 @@ Each part is a step from tree to tree of `plan.steps`; which of them are taken, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -408,12 +409,12 @@ class GroupTile:
 
     @cached_property
     def given(self) -> tuple[GroupCopy, ...]:
-        """The copies of results on their way out of local memory."""
+        """The copies of results on their way out of local memory; what several stages make, items store as they make it."""
         stages = [s for s in self.view.stages if not (s.constraints or s.loops or s.guard)]
-        uses = [
-            u for s in stages for u in s.uses if u.buffer in self._results and u.writes and not (u.reads or u.extent)
-        ]
-        copies = (self._given(u, self._results[u.buffer]) for u in uses if u.agg not in MERGING)
+        often = Counter(u.buffer for s in self.view.stages for u in s.uses)
+        uses = [u for s in stages for u in s.uses if u.buffer in self._results and often[u.buffer] == 1]
+        plain = (u for u in uses if u.writes and not (u.reads or u.extent) and u.agg not in MERGING)
+        copies = (self._given(u, self._results[u.buffer]) for u in plain)
         return tuple(c for c in copies if c.dense)
 
     def _given(self, use: Use, staging: Staging) -> GroupCopy:

@@ -8,12 +8,13 @@ from tile_ir.target import HardwareSettings
 
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.dead import DropDead as DropDead
+from tile_opt.program.factorise import Factorise as Factorise
 from tile_opt.program.online import Online as Online
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.share import ShareCommon as ShareCommon
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 
-STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), Prepack(), SplitReduction())
+STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), Factorise(), Prepack(), SplitReduction())
 """What a compilation for a CPU applies, in order."""
 
 
@@ -21,7 +22,8 @@ def rewrites_for(settings: HardwareSettings) -> tuple[Rewrite, ...]:
     """What a compilation for this hardware applies, in order."""
     if settings.threads == 1:
         return STANDARD
-    return (ShareCommon(), DropDead(), Prepack(), Online(units=settings.cores), SplitReduction(units=settings.cores))
+    units = settings.cores
+    return (ShareCommon(), DropDead(), Factorise(), Prepack(), Online(units=units), SplitReduction(units=units))
 
 
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:

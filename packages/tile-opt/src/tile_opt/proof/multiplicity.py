@@ -6,7 +6,7 @@ from typing import Any
 
 from tile_opt.proof.keys import Keyed
 from tile_opt.proof.sites import Unsupported
-from tile_opt.proof.spaces import Relation, Set, isl
+from tile_opt.proof.spaces import Relation, Set, integer, isl
 
 MOST_COUNTED = 1_000
 """Points whose contributions are counted one by one where their number varies."""
@@ -67,4 +67,4 @@ def _one_by_one(relation: Relation) -> Counts:
 
 
 def _size(points: Set) -> int:
-    return int(points.count_val().to_python())
+    return integer(points.count_val())

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-import islpy
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 
+from tile_opt.analysis.integer_sets import Error as Error
+from tile_opt.analysis.integer_sets import integer as integer
+from tile_opt.analysis.integer_sets import isl as isl
 from tile_opt.proof.sites import THREADS, Access, Form, Loop, Site
 
-isl = cast(Any, islpy)
-"""islpy's stubs leave most results unknown."""
 Set = Any
 Relation = Any
 """Of points or cells to points or cells."""
-Error = cast("type[Exception]", isl.Error)
 IN, OUT, DIM = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 
 
@@ -190,7 +189,7 @@ def sample(points: Set) -> tuple[int, ...]:
     """Some point of a set that is not empty, the smallest where that is quick."""
     point = points.sample_point()
     count = points.dim(DIM)
-    return tuple(int(point.get_coordinate_val(DIM, n).to_python()) for n in range(count))
+    return tuple(integer(point.get_coordinate_val(DIM, n)) for n in range(count))
 
 
 def projection(before: int, kept: int, after: int, context: Set) -> Relation:

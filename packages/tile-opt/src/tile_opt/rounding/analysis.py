@@ -10,7 +10,7 @@ from typing import assert_never
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
 
-from tile_opt.proof.spaces import OUT, Set
+from tile_opt.proof.spaces import OUT, Set, integer
 from tile_opt.proof.spaces import Relation as Reach
 from tile_opt.proof.terms import Aggregate, Apply, Constant, Leaf, Part, Term, Unwritten, Value
 from tile_opt.rounding.bound import (
@@ -224,4 +224,4 @@ def _most(reach: Reach) -> int:
     if reach.is_single_valued():
         return 1
     steps = reach.reverse().apply_range(reach).deltas()
-    return prod(int(steps.dim_max_val(n).to_python()) + 1 for n in range(reach.dim(OUT)))
+    return prod(integer(steps.dim_max_val(n)) + 1 for n in range(reach.dim(OUT)))

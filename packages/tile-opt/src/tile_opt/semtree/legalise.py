@@ -4,7 +4,7 @@
 Fma becomes a product and a sum (it is only ever a contraction); a target that lacks any vector node gets
 scalars, one per lane; barriers of a group of one vanish; an asynchronous copy becomes a loop; rounding to fewer
 bits becomes arithmetic, and a matrix product across lanes, where there are barriers, an exchange through local
-memory (`tile_opt.semtree.matrix`). What has no meaning in the core (barriers between threads, atomics, sub-groups)
+memory (`tile_opt.semtree.matrix`); a function beyond the core becomes a formula (`tile_opt.semtree.functions`). What has no meaning in the core (barriers between threads, atomics, sub-groups)
 is a LegaliseError. So is a `MatrixLoad`: schedules have it only for targets that do.
 """
 
@@ -23,6 +23,7 @@ from tile_ir.semtree.nodes import (
     Barrier,
     Binary,
     Block,
+    Call,
     Const,
     Expr,
     Fma,
@@ -36,8 +37,9 @@ from tile_ir.semtree.nodes import (
     Type,
     Var,
 )  # fmt: skip
-from tile_ir.semtree.verify import CORE_NODES
+from tile_ir.semtree.verify import CORE_NODES, OPTIONAL_FUNCTIONS
 
+from tile_opt.semtree.functions import expanded, remainder
 from tile_opt.semtree.matrix import rounded, through_local_memory
 from tile_opt.semtree.scalarise import scalarise
 
@@ -70,8 +72,9 @@ def legalise(function: Function, nodes: frozenset[str]) -> Function:
 
 
 def used_nodes(function: Function) -> frozenset[str]:
-    """Class names of all nodes in a function's body."""
+    """Class names of all nodes in a function's body, and the optional functions that it calls."""
     kinds: set[type] = set()
+    functions: set[str] = set()
     seen: set[int] = set()
     for statement in walk_statements(function.body):
         kinds.add(type(statement))
@@ -79,10 +82,12 @@ def used_nodes(function: Function) -> frozenset[str]:
         while stack:
             expr = stack.pop()
             kinds.add(type(expr))
+            if isinstance(expr, Call):
+                functions.add(expr.name)
             if id(expr) not in seen:
                 seen.add(id(expr))
                 stack += children(expr)
-    return frozenset(kind.__name__ for kind in kinds)
+    return frozenset(kind.__name__ for kind in kinds) | functions & OPTIONAL_FUNCTIONS
 
 
 def _has_vectors(function: Function) -> bool:
@@ -94,6 +99,8 @@ class _Rewriter:
         self.missing = missing
         self.alone = prod(function.group_size) == 1
         self.loops = 0
+        self.before: list[Statement] = []
+        """What the statement in hand needs in front of it."""
         self.prefix = sanitize(f"{function.name}_copy")
 
     def expression(self, expr: Expr) -> Expr:
@@ -101,11 +108,25 @@ class _Rewriter:
             return Binary("add", Binary("mul", expr.a, expr.b, expr.type), expr.c, expr.type)
         if isinstance(expr, Round) and "Round" in self.missing:
             return rounded(expr)
+        if isinstance(expr, Call) and expr.name in self.missing:
+            return self.function(expr)
         return expr
+
+    def function(self, call: Call) -> Expr:
+        if call.name != "fmod":
+            return expanded(call)
+        made, value = remainder(call, self.fresh())
+        self.before += made
+        return value
+
+    def fresh(self) -> str:
+        self.loops += 1
+        return f"{self.prefix}{self.loops - 1}"
 
     def statement(self, statement: Statement) -> Sequence[Statement]:
         rewrite = _STATEMENTS.get(type(statement).__name__) if type(statement).__name__ in self.missing else None
-        return (statement,) if rewrite is None else rewrite(self, statement)
+        before, self.before = self.before, []
+        return (*before, *((statement,) if rewrite is None else rewrite(self, statement)))
 
     def barrier(self, statement: Statement) -> Sequence[Statement]:
         """Nothing to wait for in a group of one."""
@@ -118,8 +139,7 @@ class _Rewriter:
     def copy(self, statement: Statement) -> Sequence[Statement]:
         """A loop over the elements."""
         assert isinstance(statement, AsyncCopy)
-        name = f"{self.prefix}{self.loops}"
-        self.loops += 1
+        name = self.fresh()
         type = statement.dst_index.type
         var = Var(name, type)
         element = Type(statement.src.type.dtype, statement.src.type.lanes)

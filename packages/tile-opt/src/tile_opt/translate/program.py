@@ -68,7 +68,7 @@ def to_stripe(program: TileProgram) -> Program:
 def _assemble(context: Context) -> Program:
     inputs = tuple(context.buffers[p.name] for p in context.program.inputs)
     constants = tuple(
-        ConstantBuffer(context.buffers[op.name], context.tensors[context.buffers[op.name]], op.data)
+        ConstantBuffer(context.buffers[op.name], context.tensors[context.buffers[op.name]], op.contents)
         for op in context.program.ops
         if isinstance(op, ConstantTensor)
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tile_runtime.cli.errors import USAGE, CommandError
+from tile_runtime.tables import print_table as print_table
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program, TensorType
@@ -163,19 +164,6 @@ def write_text(path: Path, text: str) -> None:
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     print(json.dumps(value, indent=2))
-
-
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A plain table; nothing is cut off when the output is no terminal."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 200)
-    console.print(table)
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+from tile_ir.contents import Contents
 from tile_ir.dtype import DType
 from tile_ir.names import claim
 from tile_ir.stripe.hashing import hash_without_constants
@@ -66,7 +67,7 @@ class _Pool:
         if key not in self.buffers:
             name = claim(f"constant_{len(self.buffers)}", self.taken)
             array = np.asarray(constant.value).astype(constant.dtype.numpy)
-            data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+            data = Contents(array.astype(array.dtype.newbyteorder("<")).tobytes())
             self.buffers[key] = ConstantBuffer(name, _cell(constant.dtype), data)
         return self.buffers[key]
 

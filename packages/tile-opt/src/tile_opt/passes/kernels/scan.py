@@ -86,7 +86,7 @@ class _Work:
         """The kernels that take the place of this one."""
         view = open_kernel(kernel) if isinstance(kernel, Block) else None
         prefix = None if view is None else find_prefix(view)
-        if prefix is None:
+        if prefix is None or not prefix.is_ready:
             return [kernel]
         self.changed = True
         elements, prefix = (None, prefix) if prefix.is_plain else self._elements(prefix)

@@ -14,7 +14,7 @@ from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use, points
 from tile_opt.plan.steps.digits import lanes_agree
-from tile_opt.plan.steps.homes import is_plain
+from tile_opt.plan.steps.homes import is_plain, keeps_apart
 
 
 def has_all_cells(use: Use, sizes: Sequence[int], ranges: Mapping[str, int]) -> bool:
@@ -114,7 +114,7 @@ class Facts:
         return (
             all(self.loops[n].order is Order.FREE and self.loops[n].bind is Bind.NONE for n in loops)
             and all(self._may_share(s, loops & set(s.loop_names)) for s in self.view.stages)
-            and all(self._keeps_apart(buffer, loops) for buffer in self.view.writes())
+            and all(keeps_apart([a for a in self.accesses if a[1].buffer == b], loops) for b in self.view.writes())
             and not any(self._is_mixed(s, loops) for s in self.view.stages)
         )
 
@@ -145,17 +145,6 @@ class Facts:
     def _has_all_cells(self, use: Use) -> bool:
         """No iteration of the loops, whatever constraints say of it, is at a cell that the buffer does not have."""
         return has_all_cells(use, self.view.type_of(use.buffer).sizes, self.view.ranges)
-
-    def _keeps_apart(self, buffer: str, loops: frozenset[str]) -> bool:
-        """What an item writes of memory, no other item of the group reads or writes: nothing makes it wait."""
-        users = [(s, u) for s, u in self.accesses if u.buffer == buffer]
-        divided = [loops & set(s.loop_names) for s, _ in users]
-        if not any(divided):
-            return len(users) == 1 or not any(u.reads for _, u in users)
-        first = users[0][1]
-        moved = {n for f in first.forms for n in f.names}
-        alike = all(u.forms == first.forms and not is_indirect(s, u) for s, u in users)
-        return len(users) == 1 or (alike and all(own <= moved and own == divided[0] for own in divided))
 
     def rows(self, loops: frozenset[str]) -> tuple[str, ...]:
         """The kernel's own buffers that have a cell per iteration of some of these loops."""

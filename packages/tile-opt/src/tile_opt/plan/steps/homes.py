@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Location, Refinement, TensorType
 
-from tile_opt.kernel.view import Use
+from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.steps.digits import Digit
 from tile_opt.plan.steps.parts import DEVICE_MEMORY, STATIC
 from tile_opt.plan.tree import ARRAY, GROUP_MEMORY, REGISTER
@@ -71,6 +72,25 @@ def is_plain(uses: list[Use]) -> bool:
     alike = all(u.forms == uses[0].forms and not u.extent for u in uses)
     plain = all(f.is_const or f in (Affine.var(n) for n in f.names) for f in uses[0].forms)
     return alike and plain and len(set(names)) == len(names)
+
+
+def keeps_apart(users: Sequence[tuple[Stage, Use]], loops: Set[str]) -> bool:
+    """What an item stores to memory, no other item of its group stores or reads: nothing makes it wait for that.
+
+    `users` are the accesses to one buffer; items share the iterations of the own loops `loops`. What is stored in a stage
+    without some of them, one item stores for all.
+    """
+    if len(users) == 1 or not loops:
+        return True
+    forms = users[0][1].forms
+    alike = all(u.forms == forms and not is_indirect(s, u) for s, u in users)
+    moved = {n for f in forms for n in f.names}
+    divided = [loops & {*s.loop_names} for s, _ in users]
+    if any(own != divided[0] for own in divided):
+        return False
+    if any(u.reads for _, u in users):
+        return alike and loops <= moved
+    return not divided[0] or (alike and divided[0] <= moved)
 
 
 def sized(alloc: Refinement, shape: tuple[int, ...], loc: Location) -> Refinement:

@@ -19,7 +19,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.combine import Total, identities
 from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
-from tile_opt.plan.steps.homes import Home, in_group, is_plain, private, row_part, sized
+from tile_opt.plan.steps.homes import Home, in_group, is_plain, keeps_apart, private, row_part, sized
 from tile_opt.plan.steps.parts import DEVICE_MEMORY, STATIC, inner_and_edges, item_kernel, synchronised
 from tile_opt.plan.steps.pieces import in_pieces, row_operands
 from tile_opt.plan.tree import ARRAY, REGISTER, Nest, Node, Straight
@@ -122,12 +122,9 @@ class Spread:
         return item_kernel(self.view, self.grid, self.items, versions, allocs)
 
     def _check_apart(self) -> None:
-        """What an item stores to memory no other item of its group reads or stores: nothing makes it wait for that."""
         spread = {n for n in self.own if self.spread(n)}
         for buffer in self.view.writes() - self.homes.keys():
-            uses = [u for s in self.view.stages for u in s.uses if u.buffer == buffer]
-            moved = {n for f in uses[0].forms for n in f.names}
-            if spread and len(uses) > 1 and (spread - moved or {u.forms for u in uses} != {uses[0].forms}):
+            if not keeps_apart([(s, u) for s in self.view.stages for u in s.uses if u.buffer == buffer], spread):
                 raise ValueError(
                     f"items share {sorted(spread)[0]!r}: each would meet what another one stores to {buffer!r}"
                 )
@@ -256,8 +253,13 @@ class Spread:
 
     def _starts(self, stage: Stage) -> bool:
         """It only starts what each item has for itself: items beyond the edges may do so, too, and then combine something."""
-        own = all(u.buffer in self.homes and not self.homes[u.buffer].shared for u in stage.uses)
+        own = all(self._is_kept(u) and self._has_all_cells(u) for u in stage.uses)
         return own and not stage.constraints and not any(u.reads for u in stage.uses)
+
+    def _has_all_cells(self, use: Use) -> bool:
+        """What an item keeps has a cell for each of its iterations, those beyond the ends of loops among them."""
+        ragged = any(self.splits[n].ragged for f in use.forms for n in f.names)
+        return self.homes[use.buffer].rows or not ragged
 
     def _gone(self, stage: Stage, digits: list[Digit]) -> dict[str, Affine]:
         """Digits that a tail does without: the cells of the first ones are used."""

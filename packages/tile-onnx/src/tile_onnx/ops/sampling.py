@@ -1,0 +1,251 @@
+"""Reading tensors between their cells, at places that data gives: GridSample, AffineGrid, DeformConv, RoiAlign.
+
+A place has one coordinate for each axis that is sampled. Coordinates lie in float tensors with as many dimensions as
+the result, broadcast to it: so the weights of two axes are computed apart, once for all channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from tile_onnx.node import Array, Node, Value, apply
+from tile_onnx.ops.convolution import grouped, with_bias
+from tile_onnx.ops.text import aligned, at, contraction, function, listed, names
+from tile_onnx.ops.windows import Window, sliding
+from tile_onnx.registry import operator
+
+_LINEAR = {0: "1 - {f}", 1: "{f}"}
+_CUBIC = {
+    -1: "((-0.75 * ({f} + 1) + 3.75) * ({f} + 1) - 6) * ({f} + 1) + 3",
+    0: "(1.25 * {f} - 2.25) * {f} * {f} + 1",
+    1: "(1.25 * (1 - {f}) - 2.25) * (1 - {f}) * (1 - {f}) + 1",
+    2: "((-0.75 * (2 - {f}) + 3.75) * (2 - {f}) - 6) * (2 - {f}) + 3",
+}
+_KERNELS: dict[str, dict[int, str]] = {"nearest": {0: "1"}, "linear": _LINEAR, "cubic": _CUBIC}
+"""The weights of cells around a place: offsets from the cell below it, and what they are of the fraction f."""
+
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+"""Names of older opsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """An axis that is sampled, of `size` cells: its coordinates are the tensor `place`, of shape `shape`."""
+
+    place: str
+    shape: tuple[int, ...]
+    size: int
+
+    def taps(self, kernel: str, padding: str, aligned_corners: bool) -> list[str]:
+        """Statements for tap k: the cell ``placeIk``, its weight ``placeWk``, whether it is inside ``placeMk``."""
+        p = self.place
+        statements = [f"{p}B = floor({p});", f"{p}F = {p} - {p}B;"]
+        for k, (offset, weight) in enumerate(_KERNELS[kernel].items()):
+            cell = f"{p}B + ({offset})"
+            inside = reflected(cell, self.size, aligned_corners) if padding == "reflection" else cell
+            statements += [
+                f"{p}I{k} = as_int({inside}, 32);",
+                f"{p}W{k} = {weight.format(f=f'{p}F')};",
+                f"{p}M{k} = ({cell} >= 0) & ({cell} <= {self.size - 1});",
+            ]
+        return statements
+
+
+def reflected(place: str, size: int, aligned_corners: bool) -> str:
+    """`place` mirrored at both ends of `size` cells until it lies between: their centres, or their outer edges."""
+    low, span = (0.0, size - 1.0) if aligned_corners else (-0.5, float(size))
+    if not span:
+        return f"0 * ({place})"
+    turn = f"(({place}) - {low} - {2 * span} * floor((({place}) - {low}) / {2 * span}))"
+    return f"({low + span} - abs({turn} - {span}))"
+
+
+def samples(
+    target: str, image: str, sizes: Sequence[int], axes: Sequence[Sampled], kernel: str, padding: str = "border"
+) -> tuple[list[str], list[str]]:
+    """Statements for all taps of all axes, and the weighted values that they give, to be added up.
+
+    `image` has a hole ``{}`` for the subscripts of the axes, such as ``X[i0, i1, {}]``.
+    """
+    index = names(len(sizes))
+    statements: list[str] = []
+    terms: list[str] = []
+    for taps in product(range(len(_KERNELS[kernel])), repeat=len(axes)):
+        pairs = [(axis, k) for axis, k in zip(axes, taps, strict=True)]
+        name = f"{target}V{''.join(map(str, taps))}"
+        cells = listed(at(f"{a.place}I{k}", aligned(a.shape, index)) for a, k in pairs)
+        statements.append(contraction(name, sizes, index, "=", image.format(cells)))
+        weighted = f"{name} * ({' * '.join(f'{a.place}W{k}' for a, k in pairs)})"
+        inside = " & ".join(f"{a.place}M{k}" for a, k in pairs)
+        terms.append(f"({inside} ? {weighted} : 0)" if padding == "zeros" else weighted)
+    return statements, terms
+
+
+@operator("GridSample", since=16)
+def grid_sample(node: Node) -> Value:
+    image, grid = node.shape(0), node.shape(1)
+    corners, padding = bool(node.attribute("align_corners", 0)), node.attribute("padding_mode", "zeros")
+    mode: str = node.attribute("mode", "linear")
+    kernel, rank = _MODES.get(mode, mode), len(image) - 2
+    sizes, points = (*image[:2], *grid[1:-1]), (grid[0], 1, *grid[1:-1])
+    index = names(len(sizes))
+    axes = [Sampled(f"P{k}", points, size) for k, size in enumerate(image[2:])]
+    statements: list[str] = []
+    for k, axis in enumerate(axes):
+        # The grid's coordinates begin with the last axis.
+        normal = at("G", (index[0], *index[2:], rank - 1 - k))
+        statements += [
+            contraction(f"N{k}", points, (index[0], "0", *index[2:]), "=", normal),
+            f"R{k} = {'round_even' if kernel == 'nearest' else 'ident'}({_unnormalised(f'N{k}', axis.size, corners)});",
+            f"P{k} = {_kept_inside(f'R{k}', axis.size, corners, padding)};",
+            *axis.taps(kernel, padding, corners),
+        ]
+    gathered, terms = samples("Y", f"X[{index[0]}, {index[1]}, {{}}]", sizes, axes, kernel, padding)
+    text = function("XG", "Y", *statements, *gathered, f"Y = {' + '.join(terms)};")
+    return apply(text, node.value(0), node.value(1))
+
+
+def _unnormalised(place: str, size: int, aligned_corners: bool) -> str:
+    """From -1 … 1 to cells."""
+    return f"({place} + 1) / 2 * {size - 1}" if aligned_corners else f"(({place} + 1) * {size} - 1) / 2"
+
+
+def _kept_inside(place: str, size: int, aligned_corners: bool, padding: str) -> str:
+    low, high = (0.0, size - 1.0) if aligned_corners else (-0.5, size - 0.5)
+    kept = {"border": f"min(max({place}, 0), {size - 1})", "reflection": reflected(place, size, aligned_corners)}
+    return f"({place} < {low}) | ({place} > {high}) ? {kept[padding]} : {place}" if padding in kept else place
+
+
+@operator("AffineGrid", since=20)
+def affine_grid(node: Node) -> Value:
+    """Places in an image of each cell of a grid, [N, *spatial, axes], that an affine map leads to."""
+    spatial, corners = node.ints(1)[2:], bool(node.attribute("align_corners", 0))
+    rank, batch = len(spatial), node.shape(0)[0]
+    base = _normal_grid(spatial, corners).astype(node.dtype(0).numpy)
+    index = names(rank)
+    sizes = (batch, *spatial, rank)
+    body = f"{at('B', (*index, 'k'))} * T[n, r, k]"
+    return apply(function("TB", "Y", contraction("Y", sizes, ("n", *index, "r"), "+", body)), node.value(0), base)
+
+
+def _normal_grid(spatial: Sequence[int], aligned_corners: bool) -> Array:
+    """Coordinates from -1 to 1, the last axis first, and a 1: [*spatial, axes + 1]."""
+    lines = [np.linspace(-1, 1, size) if aligned_corners else (2 * np.arange(size) + 1) / size - 1 for size in spatial]
+    grid = np.meshgrid(*lines, indexing="ij")
+    return np.stack([*reversed(grid), np.ones(tuple(spatial))], -1)
+
+
+@operator("DeformConv", since=19)
+def deform_conv(node: Node) -> Value:
+    """A convolution whose cells are moved by offsets, and weighed by a mask."""
+    image, weights, moved = node.shape(0), node.shape(1), node.attribute("offset_group", 1)
+    window = sliding(node, image[2:], weights[2:])
+    rank, channels = len(window.kernel), image[1] // moved
+    around = (*window.kernel, *window.sizes)
+    sizes, points = (image[0], moved, channels, *around), (image[0], moved, 1, *around)
+    index = names(len(sizes))
+    offsets = (image[0], moved, *window.kernel, rank, *window.sizes)
+    axes = [Sampled(f"P{k}", points, size) for k, size in enumerate(image[2:])]
+    statements = [
+        f"Z = reshape(X, {listed((image[0], moved, channels, *image[2:]))});",
+        f"O = reshape(Off, {listed(offsets)});",
+    ]
+    for k, axis in enumerate(axes):
+        own = (*index[:2], *index[3 : 3 + rank], k, *index[3 + rank :])
+        statements += [
+            contraction(f"D{k}", points, (*index[:2], "0", *index[3:]), "=", at("O", own)),
+            f"P{k} = D{k} + S{k};",
+            *axis.taps("linear", "zeros", True),
+        ]
+    gathered, terms = samples("V", f"Z[{listed(index[:3])}, {{}}]", sizes, axes, "linear", "zeros")
+    mask = f" * reshape(M, {listed(points)})" if node.has(4) else ""
+    value = f"V = reshape(({' + '.join(terms)}){mask}, {listed((*image[:2], *around))});"
+    o, c, more = grouped(weights[0] // node.attribute("group", 1), weights[1], node.attribute("group", 1))
+    body = f"{at('V', ('n', c, *window.cells, *window.places))} * {at('W', (o, 'c', *window.cells))}"
+    shape = (image[0], weights[0], *window.sizes)
+    given = {"X": node.value(0), "W": node.value(1), "Off": node.value(2)}
+    given |= {f"S{k}": base for k, base in enumerate(_bases(node, window))} | ({"M": node.value(4)} if mask else {})
+    total = contraction("P", shape, ("n", o, *window.places), "+", body, *more)
+    return with_bias(node.value(3), given, shape, *statements, *gathered, value, total)
+
+
+def _bases(node: Node, window: Window) -> list[Array]:
+    """Where the cells of a window that is not deformed lie on each axis, to be broadcast to [N, G, C, *kernel, *places]."""
+    rank = len(window.kernel)
+    found: list[Array] = []
+    for k in range(rank):
+        shape = [1] * (3 + 2 * rank)
+        shape[3 + k], shape[3 + rank + k] = window.kernel[k], window.sizes[k]
+        cell, place = np.arange(window.kernel[k]) * window.dilations[k], np.arange(window.sizes[k]) * window.strides[k]
+        found.append((np.add.outer(cell, place) - window.before[k]).reshape(shape).astype(node.dtype(0).numpy))
+    return found
+
+
+@operator("RoiAlign", since=10)
+def roi_align(node: Node) -> Value:
+    """Regions of images in equal bins, each the mean or the largest of some samples."""
+    count = node.attribute("sampling_ratio", 0)
+    if count <= 0:
+        # How many samples a bin has depends on the regions.
+        raise node.on_host()
+    image, regions = node.shape(0), node.shape(1)[0]
+    bins = (node.attribute("output_height", 1), node.attribute("output_width", 1))
+    sizes = (regions, image[1], *bins, count, count)
+    axes: list[Sampled] = []
+    statements: list[str] = []
+    for k, (size, parts) in enumerate(zip(image[2:], bins, strict=True)):
+        shape = (
+            regions,
+            1,
+            *(b if k == j else 1 for j, b in enumerate(bins)),
+            *(count if k == j else 1 for j in (0, 1)),
+        )
+        axes.append(Sampled(f"P{k}", shape, size))
+        statements += [*_bin_places(node, k, parts, shape), *axes[k].taps("linear", "border", True)]
+    index = names(len(sizes))
+    gathered, terms = samples("V", f"X[B[{index[0]}], {index[1]}, {{}}]", sizes, axes, "linear")
+    ends = _averaged(terms, sizes) if node.attribute("mode", "avg") == "avg" else _largest(terms, sizes)
+    return apply(function("XRB", "Y", *statements, *gathered, *ends), *(node.value(k) for k in range(3)))
+
+
+def _bin_places(node: Node, k: int, parts: int, shape: Sequence[int]) -> list[str]:
+    """Statements for the samples' coordinates on axis k, of `shape`: Pk, kept inside, and whether they count, Lk."""
+    half = 0.5 if _half_pixel(node) else 0.0
+    scale, count, size = node.attribute("spatial_scale", 1.0), shape[4 + k], node.shape(0)[2 + k]
+    edges = [
+        contraction(f"{name}{k}", (shape[0], *(1,) * 5), ("i0", *("0",) * 5), "=", f"R[i0, {place}]")
+        for name, place in (("Low", 1 - k), ("High", 3 - k))
+    ]
+    length = f"(High{k} - Low{k}) * {scale}"
+    length = length if _half_pixel(node) else f"max({length}, 1)"
+    return [
+        *edges,
+        contraction(f"Like{k}", shape, names(6), "=", "R[i0, 0]"),
+        f"Bin{k} = {length} / {parts};",
+        f"At{k} = Low{k} * {scale} - {half} + Bin{k} * (index(Like{k}, {2 + k}) + (index(Like{k}, {4 + k}) + 0.5) / {count});",
+        f"L{k} = (At{k} >= -1) & (At{k} <= {size});",
+        f"P{k} = min(max(At{k}, 0), {size - 1});",
+    ]
+
+
+def _half_pixel(node: Node) -> bool:
+    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    return node.attribute("coordinate_transformation_mode", default) == "half_pixel"
+
+
+def _averaged(terms: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    total = contraction("S", sizes[:4], names(4), "+", at("V", names(6)))
+    return [f"V = L0 & L1 ? {' + '.join(terms)} : 0;", total, f"Y = S / {float(prod(sizes[4:]))};"]
+
+
+def _largest(terms: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """The largest weighted corner of any sample, as ONNX defines it."""
+    largest = terms[0]
+    for term in terms[1:]:
+        largest = f"max({largest}, {term})"
+    return [f"V = L0 & L1 ? {largest} : 0;", contraction("Y", sizes[:4], names(4), ">", at("V", names(6)))]
