@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from tile_ir.outline import Outline
@@ -9,6 +11,9 @@ from tile_ir.outline import Outline
 from tile_hal.conformance.kernels import kernel_list
 from tile_hal.conformance.samples import N, increment
 from tile_hal.interfaces import Device, Library
+
+PIECES = 24
+"""Bytes of a library that are tried."""
 
 
 @pytest.mark.compile_only
@@ -52,6 +57,20 @@ def test_libraries_load_without_the_kernels_bodies(tile_device: Device) -> None:
     library = tile_device.compiler.load(outline, data)
     assert isinstance(library.source(), str) and isinstance(library.assembly(), str)
     _increments(tile_device, library)
+
+
+@pytest.mark.compile_only
+def test_a_library_with_a_byte_of_another_is_refused_or_right(tile_device: Device) -> None:
+    """Wherever the two differ, so that code is among it; who keeps files may meet damaged ones."""
+    kernels, others = (kernel_list(tile_device, f) for f in (increment(), increment(3.5)))
+    data, other = (tile_device.compiler.build(k).serialize() for k in (kernels, others))
+    if data is None or other is None:
+        pytest.skip("device does not serialize")
+    differing = [at for at, (a, b) in enumerate(zip(data, other, strict=False)) if a != b]
+    for at in differing[:: max(1, len(differing) // PIECES)]:
+        with suppress(ValueError):
+            spliced = data[:at] + other[at : at + 1] + data[at + 1 :]
+            _increments(tile_device, tile_device.compiler.deserialize(kernels, spliced))
 
 
 @pytest.mark.compile_only
