@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant("half of a digit's values are merged", OPT + "lowering/group_reduce.py", "                half //= 2\n", "                half //= 4\n"),
     Mutant("merging over any sizes stops one short", OPT + "lowering/group_reduce.py", "builder.literal(1), builder.literal(count), 1", "builder.literal(1), builder.literal(count - 1), 1"),
     # the processor's emitter
-    Mutant("-true is false", LLVM + "arith.py", "    if dtype is DType.BOOL:\n        return value\n    if dtype is DType.BFLOAT16:\n        return code.let(f\"xor", "    if dtype is DType.BFLOAT16:\n        return code.let(f\"xor"),
+    Mutant("the product of true and false is true", LLVM + "arith.py", '"mul": "and"', '"mul": "or"'),
     Mutant("the sum of two trues is false", LLVM + "arith.py", '"add": "or", "sub": "xor"', '"add": "xor", "sub": "xor"'),
     Mutant("max loses NaN", LLVM + "arith.py", 'nan = code.let(f"fcmp uno {t} {b}, {b}")', 'nan = code.let(f"fcmp ord {t} {b}, {b}")'),
     Mutant("min takes the greater", LLVM + "arith.py", '("llvm.minimum", "olt")', '("llvm.minimum", "ogt")'),
