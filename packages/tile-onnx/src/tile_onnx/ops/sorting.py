@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -30,8 +31,7 @@ def top_k(node: Node) -> Value:
     if kept > size:
         raise node.unsupported(f"k is {kept}, and axis {axis} has {size} elements")
     if before * size * size * after > COMPARISONS:
-        largest = bool(node.attribute("largest", 1))
-        raise node.on_host(lambda values, *_: _sorted(values, kept, axis, largest))
+        raise node.on_host(partial(_sorted, kept, axis, bool(node.attribute("largest", 1))))
     result = (*shape[:axis], kept, *shape[axis + 1 :])
     statements = [
         f"A = {reshaped('X', (before, size, 1, after))};",
@@ -50,8 +50,8 @@ def top_k(node: Node) -> Value:
     return apply(function(("X", "K"), ("Y", "Z"), *statements), node.value(0), np.arange(kept, dtype=np.int32))
 
 
-def _sorted(values: Array, kept: int, axis: int, largest: bool) -> tuple[Array, Array]:
-    """The same on the host, in linear time but for the sorting of what is kept."""
+def _sorted(kept: int, axis: int, largest: bool, values: Array, _: Array | None = None) -> tuple[Array, Array]:
+    """The same on the host, in linear time but for the sorting of what is kept; the count of them is an input, too."""
     rows = np.moveaxis(values, axis, -1)
     keys = _keys(rows, largest)
     places = _smallest(keys, kept)
