@@ -33,7 +33,9 @@ def test_places_and_order(dtype: Any, axis: int) -> None:
     np.testing.assert_array_equal(run(f"O = argsort(X, {axis}, 1);", X=x), down)
     places = down.take([0, 1], axis)
     np.testing.assert_array_equal(run(f"O = element(top_k(X, 2, {axis}), 1);", X=x), places)
-    np.testing.assert_array_equal(run(f"O = element(top_k(X, 2, {axis}), 0);", X=x), np.take_along_axis(x, places, axis))
+    np.testing.assert_array_equal(
+        run(f"O = element(top_k(X, 2, {axis}), 0);", X=x), np.take_along_axis(x, places, axis)
+    )
 
 
 @pytest.mark.parametrize("axis", range(3))

@@ -24,6 +24,11 @@ TOLERANCES = {"float16": (4e-3, 4e-3), "float32": (2e-5, 2e-6), "float64": (1e-9
 onnxruntime.set_default_logger_severity(4)
 
 
+def random(seed: int) -> Any:
+    """A generator of random numbers."""
+    return np.random.default_rng(seed)
+
+
 def numbers(dtype: str, shape: Sequence[int], seed: int, special: bool = False, scale: float = 3.0) -> Array:
     """Normal floats, small integers or truth values; `special` puts infinities, NaN and zeros among floats."""
     rng = np.random.default_rng(seed)
@@ -75,6 +80,12 @@ def outputs_of(model: onnx.ModelProto, feeds: Mapping[str, Array], reference: bo
             raise
     with np.errstate(all="ignore"):
         return ReferenceEvaluator(model).run(None, dict(feeds))
+
+
+def reference(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Array:
+    """The first output, by ONNX's reference."""
+    run: Any = ReferenceEvaluator(model).run
+    return run(None, dict(feeds))[0]
 
 
 def check(op: str, inputs: Sequence[Array | None], *more: Any, constant: Sequence[int] = (), **settings: Any) -> None:

@@ -14,7 +14,7 @@ from tile_runtime.symbols import apply as apply_function
 
 from tile_onnx.dtypes import element, tile_dtype
 from tile_onnx.graph import Graph, attribute_value
-from tile_onnx.values import Array, Held, Value, described, dtype_of
+from tile_onnx.values import Array, Held, Value, as_array, described, dtype_of
 
 if TYPE_CHECKING:
     from tile_runtime.function import Function
@@ -173,8 +173,7 @@ class Node:
 
 def apply(source: str, *values: Value) -> Any:
     """A Tile function, given as text, on Symbols and arrays: a Symbol or a tuple of them; nothing is computed yet."""
-    # NumPy makes numbers, not arrays, of what it computes from arrays without dimensions.
-    arrays = [np.asarray(v) if isinstance(v, np.generic) else v for v in values]
+    arrays = [as_array(v) for v in values]
     for value in arrays:
         if not isinstance(value, (np.ndarray, Symbol, Held)):
             raise TypeError(f"a Tile function takes tensors, not {described(value)}")

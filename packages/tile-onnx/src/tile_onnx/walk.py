@@ -21,7 +21,7 @@ from tile_onnx.memory import machine_memory
 from tile_onnx.node import Node, RunOnHost, Unsupported
 from tile_onnx.registry import Entry, find
 from tile_onnx.segments import Ask, Recorder, Suspended, roots
-from tile_onnx.values import Array, Held, Poison, Value, described, is_known, leaves
+from tile_onnx.values import Array, Held, Poison, Value, as_array, described, is_known, leaves
 
 VALUED = {"f": 16, "i": 64, "u": 64, "b": 64}
 """Elements up to which an input of one row is a value (by kind of dtype) where something known is computed from it."""
@@ -122,7 +122,7 @@ class Walk:
 
     def _checked(self, node: Node, results: Value | tuple[Value, ...]) -> Sequence[Value]:
         given = cast("tuple[Value, ...]", results) if isinstance(results, tuple) else (results,)
-        several = [np.asarray(v) if isinstance(v, np.generic) else v for v in given]
+        several = [as_array(v) for v in given]
         missing = [o for k, o in enumerate(node.proto.output) if o and k >= len(several)]
         if missing:
             raise Unsupported(f"output {missing[0]!r} is not computed", "this version gives fewer outputs")

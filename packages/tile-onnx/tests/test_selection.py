@@ -1,0 +1,57 @@
+"""Operators with results as large as the data says, beside ONNX Runtime."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+from peer import SEEDS, check, numbers, random
+
+SHAPES = arrays_of.array_shapes(min_dims=1, max_dims=3, max_side=5)
+
+
+@given(SHAPES, st.sampled_from(["float32", "int64", "bool"]), SEEDS)
+@settings(max_examples=8)
+def test_nonzero(shape: Any, dtype: str, seed: int) -> None:
+    values = numbers(dtype, shape, seed) * random(seed).integers(0, 2, shape).astype(dtype)
+    check("NonZero", [values.astype(dtype)], opset=13)
+
+
+@given(SHAPES, st.data(), SEEDS)
+@settings(max_examples=8)
+def test_compress(shape: Any, data: Any, seed: int) -> None:
+    axis = data.draw(st.one_of(st.none(), st.integers(-len(shape), len(shape) - 1)))
+    size = prod(shape) if axis is None else shape[axis]
+    condition = random(seed).integers(0, 2, data.draw(st.integers(1, size))).astype(bool)
+    check("Compress", [numbers("float32", shape, seed), condition], {} if axis is None else {"axis": axis}, opset=11)
+
+
+@given(SHAPES, st.data(), st.integers(0, 1), SEEDS)
+@settings(max_examples=12)
+def test_unique(shape: Any, data: Any, ordered: int, seed: int) -> None:
+    axis = data.draw(st.one_of(st.none(), st.integers(-len(shape), len(shape) - 1)))
+    values = random(seed).integers(0, 3, shape).astype(np.int64)
+    attributes = {"sorted": ordered} | ({} if axis is None else {"axis": axis})
+    check("Unique", [values], attributes, opset=11, outputs=4)
+
+
+@given(st.integers(1, 2), st.integers(1, 2), st.integers(1, 12), st.integers(0, 1), SEEDS)
+@settings(max_examples=12)
+def test_non_max_suppression(batch: int, classes: int, count: int, centred: int, seed: int) -> None:
+    rng = random(seed)
+    boxes, scores = rng.uniform(0.1, 1, (batch, count, 4)), rng.uniform(0, 1, (batch, classes, count))
+    limits = [np.array([k], dtype) for k, dtype in ((4, np.int64), (0.4, np.float32), (0.2, np.float32))]
+    inputs = [boxes.astype(np.float32), scores.astype(np.float32), *limits]
+    check("NonMaxSuppression", inputs, {"center_point_box": centred}, opset=11)
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_without_limits(kept: int) -> None:
+    boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3]]], np.float32)
+    scores = np.array([[[0.5, 0.6, 0.7]]], np.float32)
+    check("NonMaxSuppression", [boxes, scores, np.array([kept], np.int64)], opset=11)
