@@ -142,8 +142,8 @@ class Walk:
         entry = find(node.domain, node.op, node.opset)
         try:
             return self._by_entry(node, entry)
-        except RunOnHost as chosen:
-            return self._on_host(node, chosen.function) if chosen.function else self._by_reference(node)
+        except RunOnHost:
+            return self._by_reference(node)
 
     def _by_entry(self, node: Node, entry: Entry | None) -> Any:
         if entry is not None and entry.on_host:
