@@ -289,3 +289,18 @@ def test_large_read_only_constants_are_in_memory_once() -> None:
     buffers = lowered.executable._prepared._constants.values()  # pyright: ignore[reportPrivateUsage]
     held += [np.frombuffer(b.map_current(), np.float32) for b in buffers]
     assert len(held) == 3 and all(np.shares_memory(h, table) for h in held)
+
+
+def test_equal_applications_are_typed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tile_lang
+
+    calls: list[Any] = []
+    bind = tile_lang.bind
+    monkeypatch.setattr(tile_lang, "bind", lambda *a, **k: calls.append(a) or bind(*a, **k))
+    double = tile.Function("function (X) -> (Y) { Y = X + X; }")
+    y = x = tile.placeholder("float32", (3,), name="x")
+    for _ in range(5):
+        y = double(y)
+    z = double(tile.placeholder("float32", (4,), name="z"))
+    assert len(calls) == 2 and z.shape == (4,)
+    np.testing.assert_array_equal(tile.compose([x], [y])(np.ones(3, np.float32), device="interp"), 32)
