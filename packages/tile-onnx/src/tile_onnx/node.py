@@ -35,11 +35,7 @@ class Unsupported(Exception):
 
 
 class RunOnHost(Exception):
-    """A node whose work the host does between device programs, by a function of arrays or ONNX's reference."""
-
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
-        super().__init__()
-        self.function = function
+    """A node whose work the host does between device programs, by the reference implementation."""
 
 
 class Walker(Protocol):
@@ -162,9 +158,9 @@ class Node:
         """The error to raise for a node that cannot be converted; all of them are reported together."""
         return Unsupported(why, hint)
 
-    def on_host(self, function: Callable[..., Any] | None = None) -> RunOnHost:
-        """The exception to raise for a node whose work is the host's: `function` of its arrays, or ONNX's reference."""
-        return RunOnHost(function)
+    def on_host(self) -> RunOnHost:
+        """The exception to raise for a node whose work only the host can do (ONNX's reference does it)."""
+        return RunOnHost()
 
     def enter(self, graph: Graph, inputs: Sequence[Value], step: str = "") -> list[Value]:
         """The outputs of a subgraph, walked in place; `step` tells the walks of one subgraph apart."""

@@ -23,14 +23,12 @@ class Activation:
         return self.value.format(**given)
 
 
-_SOFTPLUS = "(max(X, 0) + log1p(exp(-abs(X))))"
-
 ACTIVATIONS = {
     "Sigmoid": Activation("sigmoid(X)"),
     "Tanh": Activation("tanh(X)"),
-    "Softplus": Activation(_SOFTPLUS),
+    "Softplus": Activation("softplus(X)"),
     "Softsign": Activation("X / (1 + abs(X))"),
-    "Mish": Activation(f"X * tanh({_SOFTPLUS})"),
+    "Mish": Activation("X * tanh(softplus(X))"),
     "HardSwish": Activation("X * max(0, min(1, X / 6 + 0.5))"),
     "LeakyRelu": Activation("X < 0 ? {alpha} * X : X", {"alpha": 0.01}),
     "Elu": Activation("X < 0 ? {alpha} * expm1(X) : X", {"alpha": 1.0}),
@@ -64,7 +62,7 @@ def gelu(node: Node) -> Value:
 
 
 GELU = {
-    "none": "0.5 * X * (1 + erf(X * 0.7071067811865476))",
+    "none": "gelu(X)",
     "tanh": "0.5 * X * (1 + tanh(0.7978845608028654 * (X + 0.044715 * X * X * X)))",
 }
 """By ONNX's attribute `approximate`."""

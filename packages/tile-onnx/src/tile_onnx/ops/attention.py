@@ -143,7 +143,7 @@ class _Text:
             *_masked(node, sizes),
             f"T = {cast('Biased', _precision(node))};",
             reduced("High", "T", sizes.scores, (3,), ">"),
-            "E = exp(T - (High == -inf ? 0 : High));",
+            "E = exp(T - stop_gradient(High == -inf ? 0 : High));",
             reduced("Sum", "E", sizes.scores, (3,)),
             f"W = {cast('(Sum == 0 ? 0 : E / Sum)', node.dtype(0))};",
         )

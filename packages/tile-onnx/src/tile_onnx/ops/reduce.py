@@ -91,7 +91,7 @@ def log_sum_exp(node: Node) -> Value:
     statements = [
         f"X = {wide('In', dtype)};",
         reduced("M", "X", shape, axes, ">"),
-        "L = abs(M) < inf ? M : 0;",
+        "L = stop_gradient(abs(M) < inf ? M : 0);",
         "B = exp(X - L);",
         reduced("R", "B", shape, axes),
         f"Y = {reshaped(cast('(log(R) + L)', dtype), kept)};",

@@ -28,10 +28,11 @@ def axis_softmax(node: Node) -> Value:
 def softmax(node: Node, axes: Shape) -> Value:
     """Exponentials less the largest, as shares of their sum; in float32 where the dtype is narrower."""
     shape, dtype = node.shape(0), node.dtype(0)
+    # The shift keeps the exponentials in range; any gives the same, so that no derivative flows through it.
     statements = [
         f"X = {wide('In', dtype)};",
         reduced("M", "X", shape, axes, ">"),
-        "D = X - M;",
+        "D = X - stop_gradient(M);",
         "E = exp(D);",
         reduced("S", "E", shape, axes),
         f"Y = {cast(f'({_VALUES[node.op]})', dtype)};",
