@@ -20,6 +20,7 @@ from tile_ir.dtype import DType
 from tile_ir.ops import ROUNDINGS, Aggregation
 from tile_ir.program.macros import expand
 from tile_ir.program.nodes import (
+    Argsort,
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -353,6 +354,11 @@ def _chosen(found: Range, subscripts: tuple[Subscript, ...], known: Ranges) -> R
     return replace(found, error=OPEN) if any(known[name].error for name in lookups(subscripts)) else found
 
 
+def _argsort(op: Argsort, known: Ranges) -> None:
+    found = Range(0, 1 << 20, 1.0)
+    known[op.name] = replace(found, error=OPEN) if known[op.arg].error else found
+
+
 def _prng(op: Prng, known: Ranges) -> None:
     known[op.value] = Range(0, 1)
     known[op.state] = Range(0, float(DType.UINT32.max_value), 1.0)
@@ -360,5 +366,5 @@ def _prng(op: Prng, known: Ranges) -> None:
 
 _RULES: Mapping[type[Op], Callable[[Any, Ranges], None]] = {
     Elementwise: _elementwise, Contraction: _contraction, IndexOf: _index_of, Reshape: _reshape, ConstantTensor: _constant,
-    Gather: _gather, Scatter: _scatter, Prng: _prng,
+    Gather: _gather, Scatter: _scatter, Argsort: _argsort, Prng: _prng,
 }  # fmt: skip

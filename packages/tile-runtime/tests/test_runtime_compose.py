@@ -262,3 +262,16 @@ def test_closed_over_tensors_decide_the_device_and_are_named() -> None:
     )
     with pytest.raises(tile.TileDeviceError, match=r"the composition's tensor 'W(_1)?' is on device"):
         mixed(np.ones(3, np.float32))
+
+
+def test_weights_take_up_scales_where_that_is_allowed() -> None:
+    scale = tile.Function("function (R, M, S, B) -> (Y) { Y = (R - M) * S + B; }")
+    x = tile.placeholder("float32", (4, 3), name="x")
+    f = tile.compose([x], [scale(MATMUL(x, _data(3, 5)), _data(5), _data(5) + 1, _data(5))])
+    fold = tile.Evaluator("llvm", fold_scales=True)
+    a = _data(4, 3)
+    np.testing.assert_allclose(fold(f, a), f(a, device="llvm"), rtol=1e-4, atol=1e-5)
+    assert "C_scaled" not in str(f.lower(a, device="llvm").stripe)
+    assert "C_scaled" in str(fold.lower(f, a).stripe)
+    with pytest.raises(tile.TileTypeError, match="fold_scales is True or False"):
+        tile.Evaluator("llvm", fold_scales="no")  # pyright: ignore[reportArgumentType]
