@@ -66,6 +66,7 @@ MEANINGS: Mapping[str, str | Mapping[Kind, str]] = {
     "max": _kinds("or", "the larger", float="the larger; NaN if either is; of 0 and −0 either"),
     "min": _kinds("and", "the smaller", float="the smaller; NaN if either is; of 0 and −0 either"),
     "ident": "the operand",
+    "bitcast": "the operand's bits as another dtype of the same width (never bool); which bits a NaN has is open",
     "cmp_eq": _kinds("equal", "equal", float="equal; false beside NaN; 0 equals −0"),
     "cmp_ne": _kinds("not equal", "not equal", float="not equal; true beside NaN"),
     "cmp_lt": _kinds("false < true", "less", float="less; false beside NaN"),

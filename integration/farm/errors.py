@@ -20,6 +20,7 @@ from tile_ir.dtype import DType
 from tile_ir.ops import ROUNDINGS, Aggregation
 from tile_ir.program.macros import expand
 from tile_ir.program.nodes import (
+    Argsort,
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -311,7 +312,8 @@ def _sum(each: Range, least: int, most: int, acc: DType) -> Range:
 def _product(each: Range, least: int, most: int, acc: DType) -> Range:
     size = max(each.largest, 1.0)
     high = size**most if most * math.log(size) < 80 else OPEN
-    low = min(each.low**least, each.low**most) if each.low > 0 else 0.0 if each.low >= 0 else -high
+    fewest = least if each.low >= 1 else most
+    low = 1.0 if fewest * math.log(max(each.low, 1.0)) > 80 else each.low**fewest if each.low >= 0 else -high
     if not each.error and (not acc.is_float or (each.step == 1 and high <= 2.0 ** MANTISSA[acc])):
         return Range(low, high, 1.0)
     return Range(low, high, 0.0, most * _times(high, each.error) + 2 * (most + 1) * eps(acc) * high)
@@ -353,6 +355,11 @@ def _chosen(found: Range, subscripts: tuple[Subscript, ...], known: Ranges) -> R
     return replace(found, error=OPEN) if any(known[name].error for name in lookups(subscripts)) else found
 
 
+def _argsort(op: Argsort, known: Ranges) -> None:
+    found = Range(0, 1 << 20, 1.0)
+    known[op.name] = replace(found, error=OPEN) if known[op.arg].error else found
+
+
 def _prng(op: Prng, known: Ranges) -> None:
     known[op.value] = Range(0, 1)
     known[op.state] = Range(0, float(DType.UINT32.max_value), 1.0)
@@ -360,5 +367,5 @@ def _prng(op: Prng, known: Ranges) -> None:
 
 _RULES: Mapping[type[Op], Callable[[Any, Ranges], None]] = {
     Elementwise: _elementwise, Contraction: _contraction, IndexOf: _index_of, Reshape: _reshape, ConstantTensor: _constant,
-    Gather: _gather, Scatter: _scatter, Prng: _prng,
+    Gather: _gather, Scatter: _scatter, Argsort: _argsort, Prng: _prng,
 }  # fmt: skip

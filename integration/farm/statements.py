@@ -64,6 +64,7 @@ CONVERTED: Mapping[str, DType] = {
     "as_int({a}, 8)": DType.INT8, "as_bool({a}, 1)": DType.BOOL, "as_int({a}, 64)": DType.INT64,
     "as_float({a}, 64)": DType.FLOAT64, "as_float({a}, 16)": DType.FLOAT16, "as_uint({a}, 16)": DType.UINT16,
     "as_float(as_bfloat({a}, 16), 32)": DType.FLOAT32, "isnan({a})": DType.BOOL, "isinf({a})": DType.BOOL,
+    "bits_as_uint(as_int({a}, 16))": DType.UINT16, "bits_as_int(as_float({a}, 32))": DType.INT32,
     "{a} > {c}": DType.BOOL, "{a} == {b}": DType.BOOL, "{a} <= {b}": DType.BOOL,
 }  # fmt: skip
 
@@ -395,6 +396,30 @@ def scatter(draft: Draft) -> None:
     draft.define(f"{{0}}[{target}] = {text}", draft.dtype, sizes)
 
 
+def along(draft: Draft) -> None:
+    """Places of extremes, running totals, and order along an axis."""
+    random = draft.random
+    a = draft.any(random.choice((1, 2, 3)))
+    shape = draft.values[a].shape
+    axis = random.randrange(len(shape))
+    name = random.choice(("argmax", "argmin", "cumsum", "cummax", "cummin", "sort", "argsort", "top_k", "one_hot"))
+    line = shape[axis]
+    if not line or (name == "one_hot" and product(shape) * 3 > MOST):
+        return
+    if name == "one_hot":
+        indices = draft.input(shape, random.choice(INDICES))
+        draft.define(f"{{0}} = one_hot({indices}, 3);", DType.BOOL, (*shape, 3))
+    elif name == "top_k":
+        kept = random.randrange(1, line + 1)
+        text = f"{{0}} = element(top_k({a}, {kept}, {axis}), 0);"
+        draft.define(text, draft.dtype, (*shape[:axis], kept, *shape[axis + 1 :]))
+    elif name in ("argmax", "argmin"):
+        draft.define(f"{{0}} = {name}({a}, {axis});", DType.INT32, shape[:axis] + shape[axis + 1 :])
+    else:
+        text = f"{{0}} = {name}({a}, {axis}{random.choice(('', ', 1')) if 'sort' in name else ''});"
+        draft.define(text, DType.INT32 if name == "argsort" else draft.dtype, shape)
+
+
 def coordinates(draft: Draft) -> None:
     """A tensor's own coordinates, compared with another."""
     a = draft.any(draft.random.choice((1, 2, 3)))
@@ -414,6 +439,6 @@ def random_numbers(draft: Draft) -> None:
 
 KINDS: Mapping[Callable[[Draft], None], int] = {
     elementwise: 80, contraction: 80, matmul: 25, factors: 12, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, gather: 8,
-    elements: 6, scatter: 10, coordinates: 6, conditional: 8, random_numbers: 1,
+    elements: 6, scatter: 10, along: 15, coordinates: 6, conditional: 8, random_numbers: 1,
 }  # fmt: skip
 """What may be drawn, and how often."""

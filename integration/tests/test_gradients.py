@@ -64,6 +64,9 @@ OTHERS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "reshape": ("function (A, B) -> (O) { O = reshape(A, 2, 6) * B; }", {"A": (3, 4), "B": (6,)}),
     "gather": ("function (A, B) -> (O) { G = gather(A, as_int(B, 32)); O = G * G; }", {"A": (4, 3), "B": (5,)}),
     "scatter": ("function (A, B, C) -> (O) { S = scatter(A, as_int(B, 32), C); O = S * S; }", {"A": (5, 3), "B": (5,), "C": (4,)}),
+    "sort": ("function (A) -> (O) { S = sort(A, 1); O = S * S * S; }", {"A": (4, 5)}),
+    "the largest few": ("function (A) -> (O) { T = element(top_k(A, 2, 0), 0); O = T * T; }", {"A": (5, 3)}),
+    "running totals": ("function (A) -> (O) { O = cumsum(A, 0) * cummax(A, 1) + cumprod(A, 1) + cummin(A, 0); }", {"A": (4, 5)}),
     "products of three": (
         "function (A[I, J], B[J, K], C[K, L]) -> (O) { O[i, l : I, L] = +(A[i, j] * B[j, k] * C[k, l]); }",
         {"A": (9, 8), "B": (8, 10), "C": (10, 9)},

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hal_llvm import compiler
+from hal_llvm.compiler import machine_for
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS
 from tile_ir.semtree.nodes import Block, Call, Const, For, Load, Statement, Store, Type, Var
@@ -80,6 +83,10 @@ def inputs(arity: int, kind: str) -> list[Any]:
     generator = np.random.default_rng(len(kind))
     if arity == 2 and kind == "special":
         return [np.resize(a, N) for a in np.meshgrid(*[np.array(SPECIAL, np.float32)] * 2)]
+    if kind == "exponents":
+        # 64 mantissas of every exponent and sign; a second operand in another order.
+        every = (np.arange(N, dtype=np.uint32) << 17 | generator.integers(0, 1 << 17, N, np.uint32)).view(np.float32)
+        return [every, generator.permutation(every)][:arity]
     ranges = {"wide": (-110, 110), "unit": (-1, 1), "one": (0.4, 2.5), "large": (1e5, 1e7)}
     if kind in ranges:
         return [generator.uniform(*ranges[kind], N).astype(np.float32) for _ in range(arity)]
@@ -88,11 +95,15 @@ def inputs(arity: int, kind: str) -> list[Any]:
     return bits
 
 
+@pytest.mark.parametrize("fused", [True, False], ids=["fma", "no fma"])
 @pytest.mark.parametrize("name", BOUNDS)
-def test_float32_within_bounds_and_equal_in_every_lane(launch_all: Any, name: str) -> None:
+def test_float32_within_bounds_and_equal_in_every_lane(
+    launch_all: Any, name: str, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "machine_for", lambda p: replace(machine_for(p), fma=machine_for(p).fma and fused))
     bound, reference = BOUNDS[name]
     arity = arity_of(name)
-    for kind in ("bits", "special", "wide", "unit", "one", "large"):
+    for kind in ("bits", "exponents", "special", "wide", "unit", "one", "large"):
         args = inputs(arity, kind)
         out = np.zeros(N, np.float32)
         cases = [(call(name, DType.FLOAT32, lanes, arity), [out, *args]) for lanes in (1, 4, 16)]

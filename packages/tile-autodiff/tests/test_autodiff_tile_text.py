@@ -77,3 +77,13 @@ def test_what_tile_cannot_say_is_an_error() -> None:
     inputs = {"A": spread(4)}
     with pytest.raises(TileTypeError, match="TILE-E805"):
         to_tile(gradient(bound("function (A[N]) -> (O) { O[] = *(A[i]); }", inputs), ["A"]))
+
+
+def test_infinities_casts_and_bits_are_written_as_the_language_has_them() -> None:
+    inputs = {"A": np.array([1.5, -np.inf, np.nan, 3.0], np.float32)}
+    source = "function (A) -> (O) { B = A > -inf ? as_bfloat(A, 16) : inf; O = bits_as_int(as_float(B, 32)) + 1; }"
+    program = bound(source, inputs)
+    again = bound(to_tile(program), inputs)
+    first, second = (tile_lang.evaluate(p, inputs)["O"] for p in (program, again))
+    np.testing.assert_array_equal(first, second)
+    assert "inf" in to_tile(program) and "as_bfloat" in to_tile(program)

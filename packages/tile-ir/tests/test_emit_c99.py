@@ -115,6 +115,9 @@ def operations() -> list[tuple[str, list[DType], DType]]:
                 found += [(name, [DType.BOOL, d, d], d) for d in DType]
             case Signature.CAST:
                 found += [(name, [a], b) for a in DType for b in DType if a is not b]
+            case Signature.BITCAST:
+                numbers = [d for d in DType if d is not DType.BOOL]
+                found += [(name, [a], b) for a in numbers for b in numbers if a is not b and a.bits == b.bits]
             case Signature.MATH:
                 found += [(name, [d] * op.arity, d) for d in FLOATS]
     return found
@@ -130,6 +133,8 @@ def node(name: str, out: DType):
             return lambda c, a, b: s.Select(c, a, b, t)
         case Signature.CAST, _:
             return lambda a: s.Cast(a, t)
+        case Signature.BITCAST, _:
+            return lambda a: s.Bitcast(a, t)
         case Signature.MATH, _:
             return lambda *args: s.Call(name, args, t)
         case _, 1:

@@ -351,6 +351,8 @@ def node_of(op, operands, t):
             return s.Select(*operands, t)
         case Signature.CAST:
             return s.Cast(*operands, t)
+        case Signature.BITCAST:
+            return s.Bitcast(*operands, t)
         case _ if op.arity == 1:
             return s.Unary(op.name, *operands, t)
         case _:
@@ -390,7 +392,21 @@ CASES = [
     if op.name != "ident"
     and (op.signature is not Signature.MATH or dtype.is_float)
     and (op.signature not in (Signature.BITS, Signature.SHIFT) or not dtype.is_float)
+    and (op.signature is not Signature.BITCAST or dtype is not DType.BOOL)
 ]
+
+
+def results(op, dtype):
+    """Dtypes that an operation on `dtype` may give."""
+    match op.signature:
+        case Signature.CAST:
+            return [*DType]
+        case Signature.BITCAST:
+            return [d for d in DType if d is not DType.BOOL and d.bits == dtype.bits]
+        case Signature.COMPARE:
+            return [DType.BOOL]
+        case _:
+            return [dtype]
 
 
 @pytest.mark.parametrize(("op", "dtype"), CASES, ids=[f"{op.name}-{dtype}" for op, dtype in CASES])
@@ -404,12 +420,9 @@ def test_every_operation_agrees_with_numerics_in_scalars_and_lanes(op, dtype):
         columns = [np.arange(lanes) % 2 == 0, left, right]
     if op.signature is Signature.SHIFT and dtype is DType.BOOL:
         columns[1] = columns[1].astype(np.int32)
-    targets = (
-        list(DType) if op.signature is Signature.CAST else [DType.BOOL if op.signature is Signature.COMPARE else dtype]
-    )
-    for target in targets:
+    for target in results(op, dtype):
         want = np.broadcast_to(numerics.apply(op.name, columns, target), lanes)
-        result = s.Type(dtype if op.signature is not Signature.CAST else target, lanes)
+        result = s.Type(target if op.signature in (Signature.CAST, Signature.BITCAST) else dtype, lanes)
         vectors = tuple(operand(i + 1, s.Type(DType(c.dtype.name), lanes)) for i, c in enumerate(columns))
         same_bits(evaluate(node_of(op, vectors, result), *columns), want)
         for at in range(0, lanes, 7):

@@ -168,6 +168,7 @@ function every(write global float32* out [align=64, elements=128], read global f
     let lane = local_id(0);
     let wide = in[0, align=64]:float32x8;
     var sum = fma(wide, wide, splat(-1.5, 8));
+    let bits = bitcast(int32x8, wide * 2f32x8) & 7i32x8;
     alloc local float32[64] tile;
     alloc local bfloat16[64] half;
     for (i = 0; i < 64; i += 8) unroll("full") {

@@ -84,6 +84,7 @@ _EXPRESSIONS = (
     "fmod({a}, 3)",
     "where(isnan({a}), {b}, -inf)",
     "as_bfloat({a}, 16)",
+    "bits_as_int({a})",
     "as_int({a}, 16)",
     "as_float({a}, 32)",
     "abs(-{a})",

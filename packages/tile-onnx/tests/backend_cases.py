@@ -21,6 +21,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
+from tile_ir.diagnostics import TileError
 
 KINDS = ("node", "real", "simple", "pytorch-converted", "pytorch-operator")
 
@@ -104,27 +105,72 @@ def compare(expected: Any, found: Any, case: Any) -> None:
             Runner.assert_similar_outputs([wanted], [value], case.rtol, case.atol)
 
 
+def failure(case: Any, device: str) -> str | None:
+    """In one line why a case does not pass; None where it does."""
+    try:
+        run_case(case, device)
+    except Exception as problem:
+        text = problem.diagnostics[0].message if isinstance(problem, TileError) else str(problem)
+        return f"{type(problem).__name__}: {' '.join(text.split())[:160]}"
+    return None
+
+
+def listed(device: str) -> dict[str, str]:
+    """The cases that are known not to pass on a device, with the reason."""
+    lines = list_of(device).read_text("utf-8").splitlines()
+    return {name: why for name, _, why in (line.partition(": ") for line in lines if not line.startswith("#"))}
+
+
+def list_of(device: str) -> Path:
+    return Path(__file__).parent / "backend" / f"{device}.txt"
+
+
+HEAD = """# Cases of ONNX's backend suite that do not pass on {device}, and why. A case that passes although it stands here fails
+# the tests, as does one that fails and is missing: `python backend_cases.py --device {device} --write` mends the list.
+"""
+
+
+def write(device: str, failures: dict[str, str], tried: set[str]) -> None:
+    """Rewrites the list for what was tried; reasons that stand there stay."""
+    old = listed(device) if list_of(device).exists() else {}
+    kept = {n: why for n, why in old.items() if n not in tried}
+    found = kept | {n: old.get(n, why) for n, why in failures.items()}
+    lines = [f"{name}: {found[name]}\n" for name in sorted(found)]
+    list_of(device).write_text(HEAD.format(device=device) + "".join(lines), "utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run cases of ONNX's backend suite on Tile.")
     parser.add_argument("patterns", nargs="*", help="regular expressions; a case that one of them finds is run")
     parser.add_argument("--device", default="llvm")
+    parser.add_argument("--every", type=int, default=1, help="only each so many-th case")
+    parser.add_argument("--write", action="store_true", help="rewrite the list of cases that do not pass")
     parser.add_argument("-v", "--verbose", action="store_true", help="tracebacks")
     options = parser.parse_args()
     chosen = [c for n, c in cases().items() if not options.patterns or any(re.search(p, n) for p in options.patterns)]
-    passed = 0
-    for case in chosen:
+    failures: dict[str, str] = {}
+    for case in chosen[:: options.every]:
         start = time.process_time()
-        try:
-            run_case(case, options.device)
-            passed += 1
-        except Exception as problem:
-            print(f"{case.name}: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}", flush=True)
+        why = failure(case, options.device)
+        if why is not None:
+            failures[case.name] = why
+            print(f"{case.name}: {why}", flush=True)
             if options.verbose:
-                traceback.print_exc()
+                show(case, options.device)
         if time.process_time() - start > 3:
             print(f"{case.name}: {time.process_time() - start:.1f} CPU seconds", flush=True)
-    print(f"{passed} of {len(chosen)} pass")
-    return passed != len(chosen)
+    tried = {c.name for c in chosen[:: options.every]}
+    print(f"{len(tried) - len(failures)} of {len(tried)} pass")
+    if options.write:
+        write(options.device, failures, tried)
+    return bool(failures)
+
+
+def show(case: Any, device: str) -> None:
+    try:
+        run_case(case, device)
+    except Exception:
+        traceback.print_exc()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from tile_ir.contents import Contents
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
+    Argsort,
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -188,6 +189,14 @@ def _scatter(d: _Draft) -> None:
     d.add(Scatter(d.fresh(), TensorType(dtype, shape), d.tensor(dtype, rows + rest), subscripts, agg, default))
 
 
+def _argsort(d: _Draft) -> None:
+    dtype = d.draw(st.sampled_from((DType.FLOAT32, DType.INT32, DType.UINT8)))
+    shape = d.draw(st.sampled_from([(1,), (5,), (70,), (3, 4), (4, 2, 3), (2, 0)]))
+    axis = d.draw(st.integers(0, len(shape) - 1))
+    kept = tuple(d.draw(st.integers(0, n)) if k == axis else n for k, n in enumerate(shape))
+    d.add(Argsort(d.fresh(), TensorType(DType.INT32, kept), d.tensor(dtype, shape), axis, d.draw(st.booleans())))
+
+
 def _constant(d: _Draft) -> None:
     t = TensorType(d.draw(st.sampled_from(DTYPES)), tuple(d.draw(st.lists(st.integers(0, 3), max_size=2))))
     d.add(ConstantTensor(d.fresh(), t, Contents(random_array(t, np.random.default_rng(1)).tobytes())))
@@ -205,6 +214,7 @@ _KINDS = (
     _index,
     _gather,
     _scatter,
+    _argsort,
     _constant,
 )
 

@@ -11,6 +11,7 @@ from tile_ir.dtype import DType
 from tile_ir.names import claim
 from tile_ir.ops import OPS
 from tile_ir.program.nodes import (
+    Argsort,
     Constraint,
     Contraction,
     Elementwise,
@@ -94,6 +95,8 @@ class _Printer:
             case Reshape():
                 sizes = "".join(f", {n}" for n in op.type.shape)
                 return [f"{self.name(op.name)} = reshape({self.name(op.arg)}{sizes});"]
+            case Argsort():
+                return [self._argsort(op)]
             case Gather():
                 return [self._gather(op)]
             case Scatter():
@@ -104,6 +107,14 @@ class _Printer:
                 _fail(f"Tile has no statement for {type(op).__name__}")
 
     # --- gather and scatter ---
+
+    def _argsort(self, op: Argsort) -> str:
+        count, arg = op.type.shape[op.axis], self.name(op.arg)
+        if count != self.types[op.arg].shape[op.axis]:
+            if not op.descending:
+                _fail(f"Tile has no statement for the first {count} places in order")
+            return f"{self.name(op.name)} = element(top_k({arg}, {count}, {op.axis}), 1);"
+        return f"{self.name(op.name)} = argsort({arg}, {op.axis}{', 1' if op.descending else ''});"
 
     def _gather(self, op: Gather) -> str:
         source = f"{self.name(op.data)}[{self._subscripts(op.subscripts)}]"
@@ -133,6 +144,8 @@ class _Printer:
         args = [self.operand(a) for a in op.args]
         if op.fn == "cast":
             return _cast(args[0], op.type.dtype)
+        if op.fn == "bitcast":
+            return f"bits_as_{op.type.dtype.value.rstrip('0123456789')}({args[0]})"
         if op.fn == "cond":
             return f"{args[0]} ? {args[1]} : {args[2]}"
         if op.fn == "ident":

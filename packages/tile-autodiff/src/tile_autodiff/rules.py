@@ -253,6 +253,7 @@ RULES: dict[str, Rule] = {
     ),
     "cond": Rule((_zero, _then, _otherwise), "away from jumps of the condition"),
     "cast": Rule((_cast,), "between floats; through integers and bool zero"),
+    "bitcast": Rule((_zero,), source="bits are no numbers"),
     "exp": Rule((_one_argument(lambda s: s.y),)),
     "log": Rule((lambda s: s.op("div", s.dy, s.args[0]),), "x > 0"),
     "sqrt": Rule((_root,), "x > 0; infinite at 0"),

@@ -190,6 +190,11 @@ def _convert(name: str, args: list[Array], dtype: DType) -> Array:
     return _cast(args[0], dtype)
 
 
+def _reinterpret(name: str, args: list[Array], dtype: DType) -> Array:
+    del name
+    return np.ascontiguousarray(args[0]).view(dtype.numpy).reshape(args[0].shape)
+
+
 def _bits(name: str, args: list[Array], dtype: DType) -> Array:
     return np.asarray(_BITWISE[name](*(_cast(arg, dtype) for arg in args)))
 
@@ -217,6 +222,7 @@ _BY_SIGNATURE: dict[Signature, Callable[[str, list[Array], DType], Array]] = {
     Signature.COMPARE: _compare,
     Signature.SELECT: _select,
     Signature.CAST: _convert,
+    Signature.BITCAST: _reinterpret,
     Signature.BITS: _bits,
     Signature.SHIFT: _shift,
 }

@@ -20,6 +20,7 @@ class Signature(Enum):
     SELECT = "bool, T, T -> T"
     SHIFT = "integer or bool T, any integer -> T"
     CAST = "any -> the stated dtype"
+    BITCAST = "any but bool -> the stated dtype, of the same width"
     MATH = "float T.. -> T"
     BITS = "integer or bool T.. -> T"
 
@@ -58,6 +59,7 @@ OPS: dict[str, ScalarOp] = _table(
     ScalarOp("cmp_ge", 2, Signature.COMPARE, ">="),
     ScalarOp("cond", 3, Signature.SELECT, "?:"),
     ScalarOp("cast", 1, Signature.CAST),
+    ScalarOp("bitcast", 1, Signature.BITCAST),
     ScalarOp("bit_and", 2, Signature.BITS, "&", True),
     ScalarOp("bit_or", 2, Signature.BITS, "|", True),
     ScalarOp("bit_xor", 2, Signature.BITS, "^", True),

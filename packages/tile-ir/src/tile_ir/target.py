@@ -118,10 +118,12 @@ class Options:
 
     - ``fast_math``: approximate math functions, and products fused with sums anywhere.
     - ``reduced_precision``: matrix instructions for float32 (its factors rounded to TF32) and for 16-bit floats.
+    - ``fold_scales``: constant factors of contractions take up the constants that scale the result (``fast_math`` does, too).
     """
 
     fast_math: bool = False
     reduced_precision: bool = False
+    fold_scales: bool = False
 
 
 @dataclass(frozen=True, slots=True)

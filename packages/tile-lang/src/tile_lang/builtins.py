@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, isfinite, isinf, isnan, prod
 
 import numpy as np
@@ -13,20 +12,17 @@ from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
 from tile_ir.program.nodes import (
     Elementwise,
-    Gather,
     IndexOf,
-    Literal,
-    Lookup,
     Prng,
     Reshape,
-    Scatter,
-    Subscript,
     TensorType,
-    coordinates,
 )
 
 from tile_lang import ast
-from tile_lang.dims import as_integer, fold
+from tile_lang.along import ALONG
+from tile_lang.calls import Builtin, Call
+from tile_lang.dims import fold
+from tile_lang.foreign import FOREIGN
 from tile_lang.operators import compare, operate, select
 from tile_lang.scope import Scope, join_shapes, plural, show, suggest, unified
 from tile_lang.types import math_dtype, unify
@@ -36,71 +32,22 @@ STATE = TensorType(DType.UINT32, (3, 2048))
 """The type of a random generator's state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call in hand: its arguments and where they stand."""
-
-    scope: Scope
-    name: str
-    args: Sequence[Value]
-    spans: Sequence[Span]
-    span: Span
-
-    def scalar(self, k: int) -> Tensor | Const:
-        """Argument k as a tensor or constant."""
-        return self.scope.scalar(self.args[k], self.spans[k], f"argument {k + 1} of {self.name}")
-
-    def scalars(self) -> list[Tensor | Const]:
-        return [self.scalar(k) for k in range(len(self.args))]
-
-    def tensor(self, k: int) -> Tensor:
-        """Argument k as a tensor; constants become rank-0 tensors."""
-        return self.scope.tensor(self.args[k], self.spans[k], f"argument {k + 1} of {self.name}")
-
-    def real_tensor(self, k: int) -> Tensor:
-        """Argument k, which must not be a constant."""
-        value = self.scalar(k)
-        if isinstance(value, Const):
-            fail("TILE-E136", f"argument {k + 1} of {self.name} must be a tensor, not {describe(value)}", self.spans[k])
-        return value
-
-    def integer(self, k: int) -> int:
-        """Argument k, which must be an integer constant."""
-        value = self.args[k]
-        number = as_integer(value.value) if isinstance(value, Const) else None
-        if number is None:
-            message = f"argument {k + 1} of {self.name} must be an integer constant, not {describe(value)}"
-            fail("TILE-E129", message, self.spans[k])
-        return number
-
-    def sizes(self, first: int) -> tuple[int, ...]:
-        """Arguments from `first` on as sizes."""
-        found = tuple(self.integer(k) for k in range(first, len(self.args)))
-        for k, size in enumerate(found):
-            if size < 0:
-                fail("TILE-E113", f"the size {size} is negative", self.spans[first + k])
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Builtin:
-    """How many arguments a function takes (`most` None: any number), how a call is bound, and where its sizes begin."""
-
-    least: int
-    most: int | None
-    bind: Callable[[Call], Value]
-    sizes: int | None = None
-
-
 def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Span]) -> Value:
     """Bind ``function(args…)``."""
     name = node.function
     builtin = BUILTINS.get("assert_" if name.startswith("assert_") else name)
     if builtin is None:
-        near = suggest(name, list(BUILTINS))
-        fail("TILE-E114", f"there is no function {name}", node.function_span, f"did you mean {near}?" if near else None)
+        fail("TILE-E114", f"there is no function {name}", node.function_span, _hint(name))
     _check_arity(builtin, node)
     return builtin.bind(Call(scope, name, args, spans, node.span))
+
+
+def _hint(name: str) -> str | None:
+    """What was probably meant by the name of a function that does not exist."""
+    if name in FOREIGN:
+        return f"write {FOREIGN[name]}"
+    near = suggest(name, list(BUILTINS))
+    return f"did you mean {near}?" if near else None
 
 
 def sizes_from(name: str) -> int | None:
@@ -228,6 +175,20 @@ def _cast(dtypes: Mapping[int, DType]) -> Callable[[Call], Value]:
     return bind
 
 
+def _bits_as(kind: str) -> Callable[[Call], Value]:
+    """The bits of a tensor as those of the kind's dtype of the same width."""
+
+    def bind(c: Call) -> Value:
+        x = c.real_tensor(0)
+        found = next((d for d in DType if d.value == f"{kind}{x.type.dtype.bits}"), None)
+        if found is None or x.type.dtype is DType.BOOL:
+            hint = "as_int, as_uint and as_float convert numbers, as_bool and the others truth values"
+            fail("TILE-E120", f"{c.name} has no dtype for the bits of {x.type.dtype}", c.spans[0], hint)
+        return x if found is x.type.dtype else c.scope.apply("bitcast", (x,), (x.type.dtype, found), c.span)
+
+    return bind
+
+
 def _widths(kind: str, *widths: int) -> dict[int, DType]:
     return {width: DType(f"{kind}{width}") for width in widths}
 
@@ -250,22 +211,12 @@ def _converted(c: Call, dtype: DType) -> Tensor:
 
 def _index(c: Call) -> Value:
     x = c.tensor(0)
-    axis = _axis(c, 1, x)
+    axis = c.axis(1, x)
     return c.scope.emit(IndexOf(c.scope.fresh(), TensorType(DType.INT32, x.type.shape), axis, c.span))
 
 
 def _shape(c: Call) -> Value:
     return c.scope.constant_array(np.asarray(c.tensor(0).type.shape, np.int32), DType.INT32, c.span)
-
-
-def _extreme(agg: Aggregation) -> Callable[[Call], Value]:
-    """The value that leaves the largest or smallest of any values of the argument's dtype as it is."""
-
-    def bind(c: Call) -> Value:
-        dtype = c.real_tensor(0).type.dtype
-        return c.scope.constant(Literal(agg.identity(dtype), dtype), c.span)
-
-    return bind
 
 
 def _reshape(c: Call) -> Value:
@@ -310,58 +261,6 @@ def _assert(c: Call) -> Value:
 
 def _is_bool(value: Value) -> bool:
     return isinstance(value, Const) and isinstance(value.value, bool)
-
-
-# --- gather and scatter --------------------------------------------------------------------------
-
-
-def _indices(c: Call, k: int) -> Tensor:
-    indices = c.real_tensor(k)
-    if not indices.type.dtype.is_integer:
-        message = f"the indices of {c.name} must be integers, not {indices.type.dtype}"
-        fail("TILE-E126", message, c.spans[k], "convert them with as_int(I, 32)")
-    return indices
-
-
-def _axis(c: Call, k: int, x: Tensor) -> int:
-    """Argument k as an axis of `x`; 0 where it is left out."""
-    axis, rank = c.integer(k) if k < len(c.args) else 0, len(x.type.shape)
-    if not 0 <= axis < rank:
-        message = f"axis {axis} is out of range: {c.name} is given {x.type}, of rank {rank}"
-        span = c.spans[k] if k < len(c.args) else c.span
-        fail("TILE-E117", message, span, "axes are counted from 0" if axis >= rank else None)
-    return axis
-
-
-def _by_data(indices: Tensor, axis: int, rank: int) -> tuple[Subscript, ...]:
-    """The subscripts of a table whose `axis` has the elements of `indices` as subscripts, for cells of `rank` dimensions."""
-    cell, count = coordinates(rank), len(indices.type.shape)
-    return (*cell[:axis], Lookup(indices.name, cell[axis : axis + count]), *cell[axis + count :])
-
-
-def _gather(c: Call) -> Value:
-    data, indices = c.real_tensor(0), _indices(c, 1)
-    if not data.type.shape:
-        fail("TILE-E126", "gather needs data with at least one dimension", c.spans[0])
-    axis, given = _axis(c, 2, data), data.type.shape
-    type_ = TensorType(data.type.dtype, (*given[:axis], *indices.type.shape, *given[axis + 1 :]))
-    subscripts = _by_data(indices, axis, len(type_.shape))
-    return c.scope.emit(Gather(c.scope.fresh(), type_, data.name, subscripts, c.span))
-
-
-def _scatter(c: Call) -> Value:
-    updates, indices, like = c.real_tensor(0), _indices(c, 1), c.real_tensor(2)
-    if not like.type.shape:
-        fail("TILE-E127", "the third argument of scatter gives a size, so it needs a dimension", c.spans[2])
-    axis, given = _axis(c, 3, like), updates.type.shape
-    end = axis + len(indices.type.shape)
-    if given[axis:end] != indices.type.shape:
-        which = "first dimensions" if axis == 0 else f"dimensions from axis {axis} on"
-        wanted = f"scatter needs updates whose {which} are those of the indices, {show(indices.type.shape)}"
-        fail("TILE-E127", f"{wanted}, not {show(given)}", c.spans[0])
-    type_ = TensorType(updates.type.dtype, (*given[:axis], like.type.shape[axis], *given[end:]))
-    subscripts = _by_data(indices, axis, len(given))
-    return c.scope.emit(Scatter(c.scope.fresh(), type_, updates.name, subscripts, origin=c.span))
 
 
 # --- random numbers, tuples ----------------------------------------------------------------------
@@ -464,11 +363,12 @@ def _crossentropy(c: Call) -> Value:
 
 
 BUILTINS: dict[str, Builtin] = {
+    **ALONG,
     **{name: Builtin(op.arity, op.arity, _math) for name, op in OPS.items() if op.signature is Signature.MATH},
     **{
         name: Builtin(op.arity, op.arity, _operator)
         for name, op in OPS.items()
-        if op.signature is not Signature.MATH and name not in ("cast", "cond", "ident")
+        if op.signature is not Signature.MATH and name not in ("cast", "bitcast", "cond", "ident")
     },
     **dict.fromkeys(("sigmoid", "silu", "softplus", "gelu"), Builtin(1, 1, _function)),
     **dict.fromkeys(("relu", "sign"), Builtin(1, 1, _of_any)),
@@ -484,18 +384,15 @@ BUILTINS: dict[str, Builtin] = {
     "as_int": Builtin(2, 2, _cast(_widths("int", 8, 16, 32, 64))),
     "as_uint": Builtin(2, 2, _cast(_widths("uint", 8, 16, 32, 64))),
     "as_bfloat": Builtin(1, 2, _cast(_widths("bfloat", 16))),
+    **{f"bits_as_{kind}": Builtin(1, 1, _bits_as(kind)) for kind in ("float", "bfloat", "int", "uint")},
     "as_bool": Builtin(1, 2, _cast({1: DType.BOOL})),
     "index": Builtin(2, 2, _index),
     "shape": Builtin(1, 1, _shape),
-    "lowest": Builtin(1, 1, _extreme(Aggregation.MAX)),
-    "highest": Builtin(1, 1, _extreme(Aggregation.MIN)),
     "reshape": Builtin(1, None, _reshape, sizes=1),
     "broadcast": Builtin(2, 2, _broadcast_dims, sizes=0),
     "match": Builtin(2, 2, _match, sizes=0),
     "simple_reduce": Builtin(1, None, _simple_reduce, sizes=1),
     "assert_": Builtin(1, 1, _assert),
-    "gather": Builtin(2, 3, _gather),
-    "scatter": Builtin(3, 4, _scatter),
     "prng_step": Builtin(1, None, _prng_step, sizes=1),
     "prng_value": Builtin(1, 1, _prng_value),
     "prng_state": Builtin(1, 1, _prng_state),

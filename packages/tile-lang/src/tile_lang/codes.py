@@ -67,5 +67,6 @@ CODES: dict[str, str] = {
     "TILE-E136": "a constant stands where a tensor is needed",
     "TILE-E137": "the bound of a constraint is not an integer constant",
     "TILE-E139": "a statement scatters values that it may not have",
+    "TILE-E140": "more elements are chosen than there are",
     "TILE-E150": "the text of a Program is not in its text form",
 }

@@ -19,6 +19,7 @@ from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation
 from tile_ir.program.macros import MACROS, expand
 from tile_ir.program.nodes import (
+    Argsort,
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -235,6 +236,16 @@ def _scatter(op: Scatter, values: Values) -> None:
     _settle(op, _merge(op.agg, op.acc, updates.reshape(-1), flat, op.type.size), flat, values)
 
 
+def _argsort(op: Argsort, values: Values) -> None:
+    """By rank among the distinct values, so that one stable sort serves both directions and every dtype."""
+    array = values[op.arg]
+    rank = (
+        np.unique(array, return_inverse=True)[1].reshape(array.shape) if array.size else np.zeros(array.shape, np.int64)
+    )
+    order = np.argsort(-rank if op.descending else rank, axis=op.axis, kind="stable")
+    values[op.name] = order.take(range(op.type.shape[op.axis]), op.axis).astype(op.type.dtype.numpy)
+
+
 def prng_draw(state: Array, count: int) -> tuple[Array, Array]:
     """`count` uniform float32 values and the next state, from a uint32 [3, 2048] state.
 
@@ -267,6 +278,7 @@ _EVALUATORS: dict[type, Callable[[Any, Values], None]] = {
     ConstantTensor: _constant,
     Contraction: _contraction,
     Gather: _gather,
+    Argsort: _argsort,
     Scatter: _scatter,
     Prng: _prng,
 }

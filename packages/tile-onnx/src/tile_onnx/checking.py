@@ -10,7 +10,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from tile_ir.diagnostics import Diagnostic
 
 from tile_onnx.graph import label, of_function, of_graph, subgraphs
-from tile_onnx.tensors import Malformed, dense, tensor_array
+from tile_onnx.tensors import Malformed, dense, malformed, tensor_array
 
 Functions = Mapping[tuple[str, str], FunctionProto]
 
@@ -24,6 +24,28 @@ def check(proto: ModelProto, opsets: Mapping[str, int], functions: Functions) ->
     for function in functions.values():
         found += _function(function, functions)
     return found
+
+
+def check_texts(proto: ModelProto) -> None:
+    """Malformed where a name is not UTF-8; protobuf hands such a name over as bytes."""
+    graphs = [proto.graph]
+    nodes = [n for f in proto.functions for n in f.node]
+    _texts(text for f in proto.functions for text in (f.name, f.domain, *f.input, *f.output))
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            _texts((*(i.name for i in (*graph.input, *graph.output)), *(t.name for t in graph.initializer)))
+            nodes += graph.node
+        else:
+            node = nodes.pop()
+            _texts((node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute)))
+            graphs += subgraphs(node)
+
+
+def _texts(names: Iterable[object]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise malformed(f"the name {name!r:.80} is not UTF-8 text")
 
 
 def _wrong(message: str, hint: str | None = None) -> Diagnostic:

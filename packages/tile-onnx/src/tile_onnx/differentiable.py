@@ -42,7 +42,8 @@ def as_function(
 
 
 def _unknown(name: str, constants: Mapping[str, Any]) -> TileTypeError:
-    close = get_close_matches(name, constants, n=3)
+    plain = {n.lower(): n for n in constants}
+    close = [plain[n] for n in get_close_matches(name.lower(), plain, n=3)]
     hint = f"did you mean {', '.join(map(repr, close))}?" if close else "model.graph.constants has their names"
     return _error(f"the model has no initializer {name!r}", hint)
 

@@ -210,6 +210,8 @@ def refused(arguments: Sequence[Argument]) -> list[Diagnostic]:
 def _why_refused(wanted: Argument) -> str | None:
     if wanted.dtype == "string":
         return "Tile has no strings"
+    if wanted.dtype == "undefined" and wanted.kind not in ("map", "opaque", "untyped"):
+        return "it states no element type that ONNX defines"
     if wanted.kind in ("map", "opaque", "untyped"):
         return f"Tile has no values of kind {wanted.kind}"
     return None

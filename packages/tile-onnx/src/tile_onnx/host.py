@@ -92,5 +92,10 @@ _GROWING: dict[str, Callable[[list[Any]], int]] = {
     "OneHot": lambda v: v[0].size * int(v[1].reshape(-1)[0]),
     "MelWeightMatrix": lambda v: int(v[0].item()) * int(v[1].item()),
     **dict.fromkeys(("HannWindow", "HammingWindow", "BlackmanWindow"), _number),
-    **dict.fromkeys(("Pad", "Resize", "Upsample", "Col2Im"), _unknown),
-}
+    **dict.fromkeys(
+        ("AffineGrid", "AveragePool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose", "DFT", "DeformConv", "GridSample",
+         "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool", "Pad", "QLinearConv", "Resize", "RoiAlign", "STFT", "Upsample"),
+        _unknown,
+    ),
+}  # fmt: skip
+"""What attributes or other inputs may make large; nothing of this belongs to the arithmetic of shapes."""

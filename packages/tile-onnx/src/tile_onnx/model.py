@@ -198,7 +198,11 @@ def _is_shape(value: Any) -> bool:
 
 
 def _blank(wanted: Argument, shape: Any) -> Any:
-    return np.broadcast_to(np.zeros((), wanted.dtype), tuple(shape))
+    try:
+        return np.broadcast_to(np.zeros((), wanted.dtype), tuple(shape))
+    except ValueError as problem:
+        message = f"input {wanted.name!r} is {wanted}; there is no shape {list(shape)}: {problem}"
+        raise TileTypeError(Diagnostic("TILE-E904", message)) from None
 
 
 def _drawn(draw: Any, like: Array) -> Array:

@@ -14,7 +14,7 @@ from tile_runtime.symbols import apply as apply_function
 
 from tile_onnx.dtypes import element, tile_dtype
 from tile_onnx.graph import Graph, attribute_value
-from tile_onnx.values import Array, Held, Value, described, dtype_of
+from tile_onnx.values import Array, Held, Value, as_array, described, dtype_of
 
 if TYPE_CHECKING:
     from tile_runtime.function import Function
@@ -35,11 +35,7 @@ class Unsupported(Exception):
 
 
 class RunOnHost(Exception):
-    """A node whose work the host does between device programs, by a function of arrays or ONNX's reference."""
-
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
-        super().__init__()
-        self.function = function
+    """A node whose work the host does between device programs, by the reference implementation."""
 
 
 class Walker(Protocol):
@@ -162,9 +158,9 @@ class Node:
         """The error to raise for a node that cannot be converted; all of them are reported together."""
         return Unsupported(why, hint)
 
-    def on_host(self, function: Callable[..., Any] | None = None) -> RunOnHost:
-        """The exception to raise for a node whose work is the host's: `function` of its arrays, or ONNX's reference."""
-        return RunOnHost(function)
+    def on_host(self) -> RunOnHost:
+        """The exception to raise for a node whose work only the host can do (ONNX's reference does it)."""
+        return RunOnHost()
 
     def enter(self, graph: Graph, inputs: Sequence[Value], step: str = "") -> list[Value]:
         """The outputs of a subgraph, walked in place; `step` tells the walks of one subgraph apart."""
@@ -177,8 +173,7 @@ class Node:
 
 def apply(source: str, *values: Value) -> Any:
     """A Tile function, given as text, on Symbols and arrays: a Symbol or a tuple of them; nothing is computed yet."""
-    # NumPy makes numbers, not arrays, of what it computes from arrays without dimensions.
-    arrays = [np.asarray(v) if isinstance(v, np.generic) else v for v in values]
+    arrays = [as_array(v) for v in values]
     for value in arrays:
         if not isinstance(value, (np.ndarray, Symbol, Held)):
             raise TypeError(f"a Tile function takes tensors, not {described(value)}")

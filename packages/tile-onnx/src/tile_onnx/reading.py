@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import cast
 
 from onnx import FunctionProto, ModelProto
-from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.diagnostics import Diagnostic, TileError, TileTypeError
 
-from tile_onnx.checking import check
+from tile_onnx.checking import check, check_texts
 from tile_onnx.feeds import Argument, argument
 from tile_onnx.graph import Graph, of_graph
 from tile_onnx.tensors import Malformed, malformed
@@ -67,9 +67,14 @@ def _parsed(content: bytes, where: str) -> ModelProto:
 def imported(proto: ModelProto, folder: Path | None = None) -> Imported:
     """What a message holds; Malformed with everything that is wrong with it."""
     try:
+        check_texts(proto)
         return _imported(proto, folder)
+    except TileError:
+        raise
     except RecursionError:
         raise malformed("graphs are nested too deeply in this model") from None
+    except Exception as problem:  # what onnx and protobuf raise for contents that nobody foresaw
+        raise malformed(f"this is no valid model: {type(problem).__name__}: {problem}") from problem
 
 
 def _imported(proto: ModelProto, folder: Path | None) -> Imported:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -35,6 +35,11 @@ Value = Any
 def is_array(value: object) -> TypeGuard[Array]:
     """Whether the numbers are known."""
     return isinstance(value, np.ndarray)
+
+
+def as_array(value: Value) -> Value:
+    """A number of NumPy's, which it makes of arrays without dimensions, as an array; anything else as it is."""
+    return np.asarray(cast(Any, value)) if isinstance(value, np.generic) else value
 
 
 def is_list(value: object) -> TypeGuard[list[Any]]:

@@ -9,7 +9,7 @@ from tile_hal.interfaces import Device
 from tile_ir.program.liveness import defined_by, live_ops, used_by
 from tile_ir.program.nodes import ConstantTensor, Op, Param, Program, TensorType
 
-from tile_runtime.requirements import op_needs
+from tile_runtime.requirements import bits_missing, op_needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ def lacking(program: Program, device: Device) -> dict[str, str]:
     for op in program.ops:
         read = [types[name].dtype for name in used_by(op)]
         missing = dict.fromkeys(d.value for d in (*(n[1] for n in op_needs(op)), *read) if d not in have)
+        if bits_missing(op, device):
+            missing["way to reinterpret bits"] = None
         if missing:
             found[defined_by(op)[0]] = f"no {' and '.join(missing)}"
     return found

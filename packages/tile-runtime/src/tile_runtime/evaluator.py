@@ -46,6 +46,7 @@ class Evaluator:
         fast_math: bool = False,
         tile_trials: int = 1,
         reduced_precision: bool = False,
+        fold_scales: bool = False,
         plans: Given = None,
         isolate: bool = False,
         fallback: Device | str | None = None,
@@ -55,6 +56,10 @@ class Evaluator:
         `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
         rounded to TF32 (10 mantissa bits), and products, those of bfloat16 and float16 too, are added up in the
         hardware's own order and rounding.
+
+        `fold_scales` lets constant weights take up what scales their products behind them: a convolution and its batch
+        normalisation ``(X*W - m)*s + b`` is computed as ``X*(W*s) + (b - m*s)``, as inference engines do. Sums are then
+        rounded in other places, and a factor beyond a float's range shows elsewhere. `fast_math` includes it.
 
         With `tile_trials` above 1, so many schedules of each program are compiled and timed when it is first
         called, and the fastest one is kept; sums may then be taken in another order from one process to the
@@ -80,7 +85,11 @@ class Evaluator:
         self._updating = forking.lock()
         """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
         self.reduced_precision = reduced_precision
-        options = Options(checked_flag("fast_math", fast_math), checked_flag("reduced_precision", reduced_precision))
+        options = Options(
+            checked_flag("fast_math", fast_math),
+            checked_flag("reduced_precision", reduced_precision),
+            checked_flag("fold_scales", fold_scales),
+        )
         self._target = replace(self.device.target, options=options)
 
     @property

@@ -8,7 +8,7 @@ from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError, TileLimitError
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferKind, KernelList
-from tile_ir.program.nodes import Contraction, Op, Prng, Program
+from tile_ir.program.nodes import Contraction, Elementwise, Op, Prng, Program
 from tile_ir.settings import Settings
 
 MISSING = "TILE-E506"
@@ -23,8 +23,23 @@ def check_dtypes(program: Program, device: Device, spans: Mapping[str, Span]) ->
         for name, dtype, span in _needs(program, spans)
         if dtype not in have
     ]
+    found += [
+        Diagnostic(MISSING, f"device {device.id} cannot reinterpret bits, which {name!r} needs", span, _ELSEWHERE)
+        for op in program.ops
+        if bits_missing(op, device)
+        for name, _, span in op_needs(op)
+    ]
     if found:
         raise TileDeviceError(found)
+
+
+_ELSEWHERE = "choose another device, or give one as fallback"
+
+
+def bits_missing(op: Op, device: Device) -> bool:
+    """The operation reinterprets bits, and `device` has no node for that."""
+    able = device.target.codegen == "stripe" or "Bitcast" in device.capabilities.nodes
+    return isinstance(op, Elementwise) and op.fn == "bitcast" and not able
 
 
 def check_memory(kernels: KernelList, device: Device, program: Callable[[], Program]) -> None:

@@ -11,6 +11,7 @@ from tile_ir.dtype import DType
 from tile_ir.emit.walker import children
 from tile_ir.semtree.nodes import (
     Binary,
+    Bitcast,
     Call,
     Cast,
     Compare,
@@ -133,6 +134,10 @@ class Expressions:
     def _cast(self, node: Cast, value: str) -> str:
         return arith.cast(self.code, value, node.value.type.dtype, node.type.dtype, node.type.lanes)
 
+    def _bitcast(self, node: Bitcast, value: str) -> str:
+        source, target = of(node.value.type), of(node.type)
+        return value if source == target else self.code.let(f"bitcast {source} {value} to {target}")
+
     def _call(self, node: Call, *args: str) -> str:
         dtype, lanes = node.type.dtype, node.type.lanes
         wide = [arith.widen(self.code, arg, dtype, lanes) for arg in args]
@@ -226,6 +231,7 @@ class Expressions:
         Fma: _fma,
         Select: _select,
         Cast: _cast,
+        Bitcast: _bitcast,
         Call: _call,
         Splat: _splat,
         Extract: _extract,

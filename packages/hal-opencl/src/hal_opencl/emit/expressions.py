@@ -14,6 +14,7 @@ from tile_ir.ops import ROUNDINGS
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Binary,
+    Bitcast,
     Call,
     Cast,
     Compare,
@@ -415,6 +416,32 @@ class OpenCLExpressions(CLikePrinter):
         plain: Expansion = (PREFIX, [f"({target})", (value, PREFIX)])
         return self._round(plain if t.lanes == 1 else call(f"convert_{target}", (value,)), t)
 
+    def _bitcast(self, node: Bitcast) -> Expansion:
+        """Floats of 16 bits are float32 in registers, and small integers may be int."""
+        source, t = node.value.type, node.type
+        if source.dtype in HALVES or t.dtype in HALVES:
+            return self._of_half_bits(self._half_bits(node.value), t)
+        if t.lanes == 1 and t.dtype.bits < 32:
+            return PREFIX, [f"({self.type_name(t)})", (node.value, PREFIX)]
+        return ATOM, [f"as_{self.type_name(t)}(", (node.value, 0), ")"]
+
+    def _half_bits(self, value: Expr) -> Expansion:
+        """The 16 bits of a value, unsigned."""
+        t = value.type
+        ushort = register(DType.UINT16, t.lanes)
+        if t.dtype is DType.FLOAT16:
+            return call(self.helper(f"half_bits_{tag(t)}", helpers.half_bits, t), (value,))
+        if t.dtype is DType.BFLOAT16:
+            return ATOM, [f"convert_{ushort}(as_{register(DType.UINT32, t.lanes)}(", (value, 0), ") >> 16)"]
+        return (
+            (PREFIX, [f"({ushort})", (value, PREFIX)]) if t.lanes == 1 else (ATOM, [f"as_{ushort}(", (value, 0), ")"])
+        )
+
+    def _of_half_bits(self, bits: Expansion, t: Type) -> Expansion:
+        if t.dtype in HALVES:
+            return self._from_memory(bits, t)
+        return PREFIX, [f"({self.type_name(t)})" if t.lanes == 1 else f"as_{self.type_name(t)}", "(", *bits[1], ")"]
+
     def _cast_to_bool(self, value: Expr, t: Type) -> Expansion:
         zero = Const(0, value.type)
         return self.expand(Compare("cmp_ne", value, zero, t))
@@ -427,7 +454,7 @@ class OpenCLExpressions(CLikePrinter):
 
     _handlers: ClassVar[dict[type, Callable[..., Expansion]]] = {
         Const: _const, Var: _var, Limit: _limit, WorkId: _work_id, Load: _load, Unary: _unary, Binary: _binary, Fma: _fma,
-        Call: _call, Compare: _compare, Select: _select, Cast: _cast,
+        Call: _call, Compare: _compare, Select: _select, Cast: _cast, Bitcast: _bitcast,
     }  # fmt: skip
 
 

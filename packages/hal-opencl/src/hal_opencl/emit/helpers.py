@@ -107,7 +107,7 @@ def half_of(name: str, t: Type) -> str:
 
 def half_bits(name: str, t: Type) -> str:
     """The bits of floats rounded to float16 (nearest even)."""
-    F, n = register(t.dtype, t.lanes), t.lanes
+    F, n = register(t.dtype, t.lanes), "" if t.lanes == 1 else str(t.lanes)
     return f"ushort{n} {name}({F} x) {{ ushort{n} bits; vstore_half{n}_rte(x, 0, (half*)&bits); return bits; }}"
 
 

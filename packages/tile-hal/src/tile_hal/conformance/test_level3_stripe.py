@@ -15,6 +15,7 @@ from tile_ir.program.nodes import Elementwise, Literal, Operand, Param, Program,
 
 from tile_hal.conformance import programs, subnormals, tolerance
 from tile_hal.conformance.kernels import (
+    BITCASTS,
     Array,
     assert_same,
     covering,
@@ -24,6 +25,7 @@ from tile_hal.conformance.kernels import (
     pairs,
     shift_counts,
     values,
+    without_nan,
 )
 from tile_hal.interfaces import Device
 
@@ -82,7 +84,8 @@ def agree(device: Device, op: str, out: DType, args: list[Array]) -> None:
         assert_same(*subnormals.results(device, got, numerics.apply(op, args, out)), op, args)
 
 
-OPERATIONS = [(op.name, d) for op in OPS.values() if op.signature is not Signature.CAST for d in defined_on(op)]
+CASTS = (Signature.CAST, Signature.BITCAST)
+OPERATIONS = [(op.name, d) for op in OPS.values() if op.signature not in CASTS for d in defined_on(op)]
 
 
 @pytest.mark.parametrize(("op", "dtype"), OPERATIONS)
@@ -92,7 +95,12 @@ def test_operation(tile_device: Device, op: str, dtype: DType) -> None:
     agree(tile_device, op, out, args)
 
 
-@pytest.mark.parametrize("dtype", [d for d in DType if d.is_integer and d is not DType.INT32])
+@pytest.mark.parametrize(("source", "target"), BITCASTS)
+def test_bitcast(tile_device: Device, source: DType, target: DType) -> None:
+    agree(tile_device, "bitcast", target, [without_nan(hard_values(source, COUNT))])
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d is DType.BOOL or (d.is_integer and d is not DType.INT32)])
 @pytest.mark.parametrize("op", ["bit_left", "bit_right"])
 def test_shifts_by_int32(tile_device: Device, op: str, dtype: DType) -> None:
     args = [hard_values(dtype, COUNT), shift_counts(dtype, DType.INT32, COUNT)]

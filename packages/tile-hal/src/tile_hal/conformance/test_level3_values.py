@@ -13,6 +13,7 @@ from tile_ir.ops import OPS, Signature
 from tile_ir.semtree.nodes import (
     Access,
     Binary,
+    Bitcast,
     Call,
     Cast,
     Compare,
@@ -29,6 +30,7 @@ from tile_ir.semtree.verify import OPTIONAL_FUNCTIONS
 
 from tile_hal.conformance import subnormals, tolerance
 from tile_hal.conformance.kernels import (
+    BITCASTS,
     Array,
     Formula,
     assert_same,
@@ -47,6 +49,7 @@ from tile_hal.conformance.kernels import (
     shift_counts,
     store,
     values,
+    without_nan,
 )  # fmt: skip
 from tile_hal.interfaces import Device
 
@@ -134,11 +137,11 @@ def test_index_modulus_is_floored(tile_device: Device, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("op", ["bit_left", "bit_right"])
-@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("dtype", WHOLE)
 def test_shifts_are_total(tile_device: Device, op: str, dtype: DType) -> None:
-    """Counts below zero and beyond the width give 0, or the sign."""
+    """Counts below zero and beyond the width give 0, or the sign; a bool has eight bits."""
     need(tile_device, dtype)
-    for counts in {dtype, DType.INT32}:
+    for counts in {DType.INT32 if dtype is DType.BOOL else dtype, DType.INT32}:
         args = [hard_values(dtype, COUNT), shift_counts(dtype, counts, COUNT)]
         exact(tile_device, op, partial(binary, op), dtype, args, [dtype, counts])
 
@@ -165,6 +168,13 @@ def test_cast(tile_device: Device, source: DType, target: DType) -> None:
     data = [hard_values(source, COUNT), values(source, COUNT), *near_ties(source, target)]
     for args in data:
         exact(tile_device, "cast", lambda v: Cast(v, Type(target, v.type.lanes)), target, [args], [source])
+
+
+@pytest.mark.parametrize(("source", "target"), BITCASTS)
+def test_bitcast(tile_device: Device, source: DType, target: DType) -> None:
+    need(tile_device, source, target, "Bitcast")
+    args = without_nan(hard_values(source, COUNT))
+    exact(tile_device, "bitcast", lambda v: Bitcast(v, Type(target, v.type.lanes)), target, [args], [source])
 
 
 @pytest.mark.parametrize(("op", "dtype"), MATH)

@@ -28,6 +28,7 @@ from tile_ir.kernels import Kernel
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Binary,
+    Bitcast,
     Call,
     Cast,
     Compare,
@@ -43,7 +44,7 @@ from tile_ir.semtree.nodes import (
 from tile_ir.semtree.verify import OPTIONAL_FUNCTIONS
 
 HEAD = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
-NODES = OPTIONAL_FUNCTIONS | {"Fma", "Return", "While"}
+NODES = OPTIONAL_FUNCTIONS | {"Bitcast", "Fma", "Return", "While"}
 """Optional nodes and functions that C99 takes."""
 _RESERVED = "tile linux unix near far math_errhandling signgam"
 _FLOAT = Type(DType.FLOAT32)
@@ -94,6 +95,8 @@ class C99Printer(CLikePrinter):
                 return (ATOM, [number]) if t.dtype is DType.INT32 else (PREFIX, [f"(int64_t){number}"])
             case Cast(value, t):
                 return self._cast(value, t.dtype)
+            case Bitcast(value, t):
+                return self._bitcast(value, t)
             case Compare(op, left, right, t) if left.type.dtype in HALVES:
                 return self.expand(Compare(op, Cast(left, _FLOAT), Cast(right, _FLOAT), t))
             case Unary() | Binary() | Call() | Fma() if expr.type.dtype in HALVES:
@@ -116,6 +119,14 @@ class C99Printer(CLikePrinter):
         if found is None and (source in HALVES or target in HALVES):
             return self.expand(Cast(Cast(value, _FLOAT), Type(target)))
         return self._prelude(found, value)
+
+    def _bitcast(self, value: Expr, t: Type) -> Expansion:
+        source = value.type.dtype
+        if t.dtype in HALVES or source in HALVES or source.is_float is t.dtype.is_float:
+            return PREFIX, [f"({self.type_name(t)})", (value, PREFIX)]
+        made = c99_prelude.bits(source, t.dtype)
+        self.preamble[made.name] = made.text
+        return call(made.name, (value,))
 
     def _prelude(self, found: Operation | None, *args: Expr) -> Expansion | None:
         """A call of a function of the prelude; None where C has an operator."""

@@ -125,6 +125,13 @@ def cast(source: DType, target: DType) -> Operation | None:
     return _function(name, NAMES[target], parameter, INTEGER_OF_FLOAT.format(T=NAMES[target], least=least, **limits))
 
 
+def bits(source: DType, target: DType) -> Operation:
+    """The function that reinterprets the bits of `source` as `target`."""
+    body = f"{NAMES[target]} y;\nmemcpy(&y, &x, {target.bytes});\nreturn y;"
+    name = f"tile_{target.value}_with_bits_of_{source.value}"
+    return _function(name, NAMES[target], f"{NAMES[source]} x", body.replace("\n", "\n    "))
+
+
 def _words(dtype: DType) -> dict[str, str]:
     unsigned = "uint64_t" if dtype.bits == 64 else "uint32_t"
     return {"T": NAMES[dtype], "U": unsigned, "W": str(dtype.bits), "f": "f" if dtype is DType.FLOAT32 else ""}

@@ -66,8 +66,8 @@ def _gathered(shape: _Shape, node: Any) -> tuple[Expr, ...]:
 
 def blocks(statement: Statement) -> tuple[Block, ...]:
     """The blocks directly inside a statement: both branches of an If, the body of a loop."""
-    found = (getattr(statement, name) for name in _shape(type(statement)).blocks)
-    return tuple(block for block in found if block is not None)
+    names = _shape(type(statement)).blocks
+    return tuple(block for name in names if (block := getattr(statement, name)) is not None) if names else ()
 
 
 def with_children(node: Node, new: Sequence[Expr]) -> Node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tile_ir.program.nodes import (
+    Argsort,
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -43,7 +44,7 @@ def used_by(op: Op) -> tuple[str, ...]:
         case Contraction():
             names = [load.tensor for load in op.loads if isinstance(load.tensor, str)]
             return (*names, op.default) if op.default is not None else tuple(names)
-        case Reshape():
+        case Reshape() | Argsort():
             return (op.arg,)
         case Gather():
             return (op.data, *lookups(op.subscripts))

@@ -252,6 +252,21 @@ def lookups(subscripts: tuple[Subscript, ...]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Argsort:
+    """``name[…, k, …]`` is the place, along `axis`, of the element of `arg` that comes k-th in order (int32).
+
+    The type says how many come first: all of them, or fewer. Equal elements keep the order they have. NaN counts as larger than every number; 0.0 and -0.0 are equal.
+    """
+
+    name: str
+    type: TensorType
+    arg: str
+    axis: int
+    descending: bool = False
+    origin: Span | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Prng:
     """One draw of the three-component Tausworthe generator: `value` uniform float32, `state` uint32 [3, 2048].
 
@@ -280,7 +295,7 @@ class ConstantTensor:
         return self.contents.view
 
 
-Op = Contraction | Elementwise | IndexOf | Reshape | Gather | Scatter | Prng | ConstantTensor
+Op = Contraction | Elementwise | IndexOf | Reshape | Gather | Scatter | Argsort | Prng | ConstantTensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tile_ir.program.nodes import (
+    Argsort,
     ConstantTensor,
     Contraction,
     CustomGradient,
@@ -41,7 +42,7 @@ def renamed(op: Op, names: Mapping[str, str]) -> Op:
             return replace(op, name=new(op.name), loads=loads, default=default)
         case Elementwise():
             return replace(op, name=new(op.name), args=tuple(operand(a) for a in op.args))
-        case Reshape():
+        case Reshape() | Argsort():
             return replace(op, name=new(op.name), arg=new(op.arg))
         case Gather():
             return replace(op, name=new(op.name), data=new(op.data), subscripts=subscripts(op.subscripts))

@@ -29,6 +29,7 @@ from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
+    Argsort,
     ConstantTensor,
     Constraint,
     Contraction,
@@ -88,6 +89,8 @@ def print_op(op: Op) -> str:
             return f"{_name(name)}: {type_} = index({axis})"
         case Reshape(name, type_, arg):
             return f"{_name(name)}: {type_} = reshape({_name(arg)})"
+        case Argsort(name, type_, arg, axis, descending):
+            return f"{_name(name)}: {type_} = argsort({_name(arg)}, {axis}{', descending' if descending else ''})"
         case Gather(name, type_, data, subscripts):
             return f"{_name(name)}: {type_} = gather({_name(data)}[{_subscripts(subscripts)}])"
         case Scatter(name, type_, updates, subscripts, agg, default):
@@ -355,10 +358,20 @@ class _Reader:
         return {
             "index": lambda name, type_: IndexOf(name, type_, self.integer()),
             "reshape": lambda name, type_: Reshape(name, type_, self.name()),
+            "argsort": self._argsort,
             "gather": self._gather,
             "scatter": self._scatter,
             "constant": lambda name, type_: ConstantTensor(name, type_, Contents(self._bytes())),
         }
+
+    def _argsort(self, name: str, type_: TensorType) -> Argsort:
+        arg = self.name()
+        self.take(",")
+        axis = self.integer()
+        descending = self.skip(",")
+        if descending:
+            self.take("descending")
+        return Argsort(name, type_, arg, axis, descending)
 
     def _gather(self, name: str, type_: TensorType) -> Gather:
         data = self.name()

@@ -31,6 +31,7 @@ from tile_ir.semtree.nodes import (
     Atomic,
     Barrier,
     Binary,
+    Bitcast,
     Block,
     Call,
     CallFn,
@@ -288,6 +289,8 @@ def _operation(node: Expr) -> Callable[..., Any]:
             return _choose if t.lanes == 1 else np.where
         case Cast(value, t):
             return scalars.cast(value.type, t)
+        case Bitcast(value, t):
+            return scalars.operation("bitcast", (value.type,), t)
         case Round():
             return matrix_closures.round_bits(node)
         case ReduceLanes(agg, value):

@@ -130,6 +130,14 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True)
+class Bitcast:
+    """The value's bits as another dtype of the same width; bool has none."""
+
+    value: Expr
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A math function of `tile_ir.ops` (exp, log, pow, floor …) on floats."""
 
@@ -260,7 +268,7 @@ class Mma:
 
 
 Expr = (
-    Const | Var | Load | Unary | Binary | Compare | Fma | Select | Cast | Call | Splat | Extract | Insert
+    Const | Var | Load | Unary | Binary | Compare | Fma | Select | Cast | Bitcast | Call | Splat | Extract | Insert
     | Shuffle | Iota | ReduceLanes | Limit | WorkId | SubgroupOp | Round | MatrixLoad | Mma
 )  # fmt: skip
 

@@ -41,6 +41,7 @@ from tile_ir.semtree.nodes import (
     Atomic,
     Barrier,
     Binary,
+    Bitcast,
     Block,
     Call,
     CallFn,
@@ -167,7 +168,7 @@ class _Printer:
         match expr:
             case Var(name, t):
                 return self._annotate and self._lookup(name) != t
-            case Const() | Cast() | Iota() | Limit():
+            case Const() | Cast() | Bitcast() | Iota() | Limit():
                 return False
             case Splat(value, t):
                 return t != Type(value.type.dtype, t.lanes)
@@ -384,6 +385,8 @@ def _call_pieces(expr: Expr) -> list[Piece]:
         case Call(name, args):
             text = f"`{escape(name, '`')}`" if name in FUNCTIONS else name_text(name)
             return [f"{text}(", *commas(args), ")"]
+        case Bitcast(value, t):
+            return [f"bitcast({type_text(t)}, ", (value, 0), ")"]
         case Splat(value, t):
             return ["splat(", (value, 0), f", {t.lanes})"]
         case Extract(vector, lane):

@@ -22,6 +22,7 @@ from tile_ir.semtree.nodes import (
     Atomic,
     Barrier,
     Binary,
+    Bitcast,
     Block,
     Call,
     CallFn,
@@ -368,6 +369,14 @@ def _cast(e: Cast) -> None:
         fail(err.IllegalCast, f"{e.value.type} cannot become {e.type}", e)
 
 
+def _bitcast(e: Bitcast) -> None:
+    source, target = e.value.type, e.type
+    if is_memory(source) or source.lanes != target.lanes or source.dtype.bits != target.dtype.bits:
+        fail(err.IllegalCast, f"the bits of {source} cannot be those of {target}", e)
+    if DType.BOOL in (source.dtype, target.dtype):
+        fail(err.IllegalCast, "bool has no bits", e)
+
+
 def _call(e: Call) -> None:
     op = OPS.get(e.name)
     if op is None or op.signature is not Signature.MATH or op.arity != len(e.args):
@@ -430,7 +439,7 @@ def _subgroup(e: SubgroupOp) -> None:
 
 _EXPRESSION_RULES: dict[type, Callable[[Any], None]] = {
     Const: _const, Load: _load, Unary: _unary, Binary: _binary, Compare: _compare, Fma: _fma, Select: _select,
-    Cast: _cast, Call: _call, Splat: _splat, Extract: _extract, Insert: _extract, Shuffle: _shuffle, Iota: _iota,
+    Cast: _cast, Bitcast: _bitcast, Call: _call, Splat: _splat, Extract: _extract, Insert: _extract, Shuffle: _shuffle, Iota: _iota,
     ReduceLanes: _reduce, Limit: _limit, WorkId: _work_id, SubgroupOp: _subgroup, Round: round_bits,
     MatrixLoad: matrix_load, Mma: mma,
 }  # fmt: skip

@@ -182,8 +182,8 @@ def _inferred(name: str, args: tuple[str, ...], scalars: dict[str, DType]) -> DT
 def _operation(dst: str, call: Call) -> Op | UntypedOp:
     name, args = str(call.name), tuple(to_scalar(a) for a in call.positional)
     call.options()
-    if call.dtype is None and name == "cast":
-        raise Fault("cast needs the dtype it casts to", call.name, "cast($x):float32")
+    if call.dtype is None and name in ("cast", "bitcast"):
+        raise Fault(f"{name} needs the dtype it casts to", call.name, f"{name}($x):float32")
     return UntypedOp(dst, name, args) if call.dtype is None else Op(dst, name, args, call.dtype)
 
 

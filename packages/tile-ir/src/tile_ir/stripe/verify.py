@@ -329,6 +329,7 @@ _SIGNATURES: dict[Signature, Callable[[tuple[DType, ...], DType], bool]] = {
     Signature.SELECT: lambda args, dtype: args[0] is DType.BOOL and _all(args[1:], dtype),
     Signature.SHIFT: lambda args, dtype: not dtype.is_float and args[0] is dtype and args[1].is_integer,
     Signature.CAST: lambda args, dtype: True,
+    Signature.BITCAST: lambda args, dtype: args[0].bits == dtype.bits and DType.BOOL not in (args[0], dtype),
 }
 
 

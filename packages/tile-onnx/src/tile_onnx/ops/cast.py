@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from tile_ir.dtype import DType
 
-from tile_onnx.dtypes import numpy_dtype, tile_dtype
+from tile_onnx.dtypes import element, numpy_dtype, tile_dtype
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.elementwise import known
+from tile_onnx.ops.text import bits_as, expression
 from tile_onnx.ops.text import cast as cast_text
-from tile_onnx.ops.text import expression
 from tile_onnx.registry import operator
 
 
@@ -35,5 +35,8 @@ def _converted(node: Node, to: np.dtype[np.generic]) -> Value:
 
 @operator("BitCast")
 def bit_cast(node: Node) -> Value:
-    """The same bytes as another dtype."""
-    raise node.on_host()
+    """The same bits as another dtype of that width."""
+    target = element(node.attribute("to"))
+    if target is None or DType.BOOL in (target, node.dtype(0)):
+        raise node.on_host()
+    return apply(expression("X", bits_as("X", target)), node.value(0))

@@ -115,13 +115,15 @@ def _number(value: int) -> Array:
 @operator("Scan", since=9)
 def scan(node: Node) -> tuple[Value, ...]:
     body: Graph = node.attribute("body")
-    count = node.attribute("num_scan_inputs")
+    count = _scanned_inputs(node, node.arity)
     states, inputs = list(node.values[: node.arity - count]), node.values[node.arity - count :]
-    axes = [
-        a % max(len(v.shape), 1) for a, v in zip(node.attribute("scan_input_axes", (0,) * count), inputs, strict=True)
-    ]
+    given = zip(node.attribute("scan_input_axes", (0,) * count), inputs, strict=True)
+    axes = [node.axis(a, len(v.shape)) for a, v in given]
     backwards = node.attribute("scan_input_directions", (0,) * count)
     length = inputs[0].shape[axes[0]]
+    if length * len(body.nodes) > INLINED:
+        raise node.unsupported(f"a scan of {length} steps becomes {length * len(body.nodes)} nodes, more than {INLINED}",
+                               "a Loop of as many runs step by step")  # fmt: skip
     rows: list[list[Value]] = [[] for _ in body.outputs[len(states) :]]
     for step in range(length):
         now = [take(v, a, length - 1 - step if b else step) for v, a, b in zip(inputs, axes, backwards, strict=True)]
@@ -130,6 +132,13 @@ def scan(node: Node) -> tuple[Value, ...]:
         for row, value in zip(rows, made[len(states) :], strict=True):
             row.append(value)
     return (*states, *_scanned(node, rows))
+
+
+def _scanned_inputs(node: Node, limit: int) -> int:
+    count = node.attribute("num_scan_inputs")
+    if not isinstance(count, int) or not 0 < count <= limit:
+        raise node.unsupported(f"num_scan_inputs is {count}; the node has {limit} inputs")
+    return count
 
 
 def _scanned(node: Node, rows: list[list[Value]]) -> list[Value]:
@@ -150,8 +159,8 @@ def batched_scan(node: Node) -> tuple[Value, ...]:
     if node.has(0):
         raise node.unsupported("a scan of rows of different lengths", "opset 9 has none")
     body: Graph = node.attribute("body")
-    count = node.attribute("num_scan_inputs")
     given = node.values[1:]
+    count = _scanned_inputs(node, len(given))
     batch = given[0].shape[0]
     made = [_one_scan(node, body, [take(v, 0, b) for v in given], count, b) for b in range(batch)]
     return tuple(stack(column, 0) for column in zip(*made, strict=True))

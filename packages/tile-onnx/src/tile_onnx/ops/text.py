@@ -101,5 +101,13 @@ _CASTS = {Kind.FLOAT: "as_float", Kind.SIGNED: "as_int", Kind.UNSIGNED: "as_uint
 
 def cast(value: str, dtype: DType) -> str:
     """`value` converted to `dtype`, as text."""
-    name = "as_bfloat" if dtype is DType.BFLOAT16 else _CASTS[dtype.kind]
-    return f"{name}({value}, {1 if dtype is DType.BOOL else dtype.bits})"
+    return f"{_conversion(dtype)}({value}, {1 if dtype is DType.BOOL else dtype.bits})"
+
+
+def bits_as(value: str, dtype: DType) -> str:
+    """The bits of `value` as another dtype of its width, as text."""
+    return f"bits_{_conversion(dtype)}({value})"
+
+
+def _conversion(dtype: DType) -> str:
+    return "as_bfloat" if dtype is DType.BFLOAT16 else _CASTS[dtype.kind]

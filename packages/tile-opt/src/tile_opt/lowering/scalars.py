@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Signature
-from tile_ir.semtree.nodes import Binary, Call, Compare, Const, Expr, Select, Type, Unary
+from tile_ir.semtree.nodes import Binary, Bitcast, Call, Compare, Const, Expr, Select, Type, Unary
 from tile_ir.stripe.nodes import Op
 
 from tile_opt.lowering.builder import Builder
@@ -20,6 +20,8 @@ def operation(builder: Builder, op: Op, args: tuple[Expr, ...]) -> Expr:
         return args[0]
     if op.name == "cast":
         return builder.cast(args[0], op.dtype)
+    if op.name == "bitcast":
+        return builder.pure("bitcast", args, Bitcast(args[0], Type(op.dtype, args[0].type.lanes)))
     signature = OPS[op.name].signature
     lanes = max(a.type.lanes for a in args)
     if signature is Signature.SHIFT and op.dtype is DType.BOOL:

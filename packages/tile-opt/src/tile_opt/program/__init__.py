@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from tile_ir.deadline import check
 from tile_ir.program.nodes import Program
-from tile_ir.target import HardwareSettings
+from tile_ir.target import HardwareSettings, Options
 
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.dead import DropDead as DropDead
 from tile_opt.program.factorise import Factorise as Factorise
+from tile_opt.program.fold_scales import FoldScales as FoldScales
 from tile_opt.program.online import Online as Online
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.share import ShareCommon as ShareCommon
@@ -18,12 +19,17 @@ STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), Factorise(), Prepack
 """What a compilation for a CPU applies, in order."""
 
 
-def rewrites_for(settings: HardwareSettings) -> tuple[Rewrite, ...]:
-    """What a compilation for this hardware applies, in order."""
+NONE = Options()
+
+
+def rewrites_for(settings: HardwareSettings, options: Options = NONE) -> tuple[Rewrite, ...]:
+    """What a compilation for this hardware applies, in order; `options` are what the user allows."""
+    fold = (FoldScales(),) if options.fold_scales or options.fast_math else ()
     if settings.threads == 1:
-        return STANDARD
+        return (*fold, *STANDARD)
     units = settings.cores
-    return (ShareCommon(), DropDead(), Factorise(), Prepack(), Online(units=units), SplitReduction(units=units))
+    last = (Online(units=units), SplitReduction(units=units))
+    return (*fold, ShareCommon(), DropDead(), Factorise(), Prepack(), *last)
 
 
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:

@@ -12,9 +12,10 @@ from typing import ClassVar
 
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import ConstantTensor, Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
 
 from tile_opt.program.base import Rewrite
+from tile_opt.program.fixed import fixed_values
 
 Order = tuple[int, ...]
 
@@ -27,12 +28,10 @@ class Prepack(Rewrite):
     least: int = 4096
 
     def apply(self, program: Program) -> Program:
-        types = program.types()
-        fixed = {op.name: types[op.name] for op in program.ops if isinstance(op, ConstantTensor)}
-        fixed |= {param.name: param.type for param in program.inputs if param.bound}
+        fixed = fixed_values(program)
         if not fixed:
             return program
-        work = _Copies(self.least, fixed, set(types))
+        work = _Copies(self.least, fixed, set(program.types()))
         ops = [made for op in program.ops for made in work.op(op)]
         return replace(program, ops=tuple(ops)) if len(ops) > len(program.ops) else program
 
@@ -41,12 +40,18 @@ class _Copies:
     """Contractions on copies of constants, and the copies in front of the first of them."""
 
     def __init__(self, least: int, fixed: Mapping[str, TensorType], taken: set[str]) -> None:
+        self.known = fixed.keys()
         self.fixed = {name: t for name, t in fixed.items() if t.size * t.dtype.bytes >= least}
         self.taken = taken
         self.made: dict[tuple[str, Order], str] = {}
 
     def op(self, op: Op) -> list[Op]:
-        if not isinstance(op, Contraction) or op.agg is Aggregation.ASSIGN or len(op.loads) < 2:
+        if (
+            not isinstance(op, Contraction)
+            or op.agg is Aggregation.ASSIGN
+            or len(op.loads) < 2
+            or op.name in self.known
+        ):
             return [op]
         copies: list[Op] = []
         loads = tuple(self._load(op, load, copies) for load in op.loads)

@@ -9,6 +9,7 @@ from tile_ir.deadline import check
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import (
+    Argsort,
     ConstantTensor,
     Contraction,
     Elementwise,
@@ -21,6 +22,7 @@ from tile_ir.program.nodes import (
 from tile_ir.program.nodes import Program as TileProgram
 from tile_ir.stripe.nodes import Block, ConstantBuffer, Direction, Program, Refinement
 
+from tile_opt.translate.argsort import argsort
 from tile_opt.translate.build import whole
 from tile_opt.translate.constant import constant
 from tile_opt.translate.context import Context
@@ -38,6 +40,7 @@ _TRANSLATE: dict[type, Callable[[Context, Any], None]] = {
     Reshape: reshape,
     Gather: gather,
     Scatter: scatter,
+    Argsort: argsort,
     Prng: prng,
     ConstantTensor: constant,
 }

@@ -118,7 +118,8 @@ def _flag(context: Context, op: Scatter, hit: str, flags: tuple[int, ...]) -> No
     kept = tuple(Poly() if k in lines else s for k, s in enumerate(op.subscripts))
     named = {n for s in kept for f in (s.formulas if isinstance(s, Lookup) else (s,)) for n in f.names}
     loops = [loop for loop in _loops(op, cells) if loop[0] in named]
-    stage = kernel.stage("hit", [(n, r, Order.ORDERED) for n, r, *_ in loops])
+    # All that fall on one flag store the same.
+    stage = kernel.stage("hit", [(n, r) for n, r, *_ in loops])
     where = window(context, stage, kept, flags, cells)
     flag = stage.const(True, DType.BOOL)
     stage.store(hit, where.access, flag, sizes=where.sizes, at=where.at, clamp=True)
@@ -137,7 +138,8 @@ def _flagged(op: Scatter, cells: tuple[int, ...]) -> tuple[int, ...]:
 
 def _loops(op: Scatter, cells: tuple[int, ...]) -> list[Loop]:
     free = {s.names[0] for s in op.subscripts if isinstance(s, Poly) and s in coordinates(len(cells))}
-    return [(n, r) if n in free else (n, r, Order.ORDERED) for n, r, *_ in loops_over(cells)]
+    loops: list[Loop] = [(n, r) if n in free else (n, r, Order.ORDERED) for n, r, *_ in loops_over(cells)]
+    return sorted(loops, key=len)
 
 
 def _number(value: int | float | bool, dtype: DType) -> int | float | bool:

@@ -1,0 +1,197 @@
+"""Scaled dot product attention: heads in groups, masks, causal and sliding windows, caches of keys and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from tile_ir.dtype import DType
+
+from tile_onnx.dtypes import element
+from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.reduce import reduced
+from tile_onnx.ops.text import Names, Shape, at, cast, contraction, function, literal, names, reshaped
+from tile_onnx.registry import operator
+
+_INPUTS = ("Q", "K", "V", "M", "PastK", "PastV", "N")
+_OUTPUTS = ("Y", "PresentK", "PresentV", "Scores")
+_SCORES = ("P", "Capped", "Biased", "W")
+"""By qk_matmul_output_mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of an attention, whose `groups` heads of keys and values serve `heads` heads of queries."""
+
+    flat: bool
+    """Whether heads stand beside one another: [batch, sequence, heads * cells]; else [batch, heads, sequence, cells]."""
+    batch: int
+    heads: int
+    groups: int
+    queries: int
+    past: int
+    keys: int
+    """With those of the past."""
+    cells: int
+    """Numbers of a query and of a key."""
+    values: int
+    """Numbers of a value."""
+
+    @property
+    def head(self) -> tuple[str, str, Names]:
+        """Subscripts of a query's head and of its key's, and what bounds them."""
+        each = self.heads // self.groups
+        return ("h", "h", ()) if each == 1 else (f"{each} * h + r", "h", (f"r < {each}", f"h < {self.groups}"))
+
+    @property
+    def scores(self) -> Shape:
+        """The shape of what a softmax is taken of."""
+        return (self.batch, self.heads, self.queries, self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Queries, keys or values in the text."""
+
+    name: str
+    flat: bool
+
+    def order(self, head: Any, place: Any, cell: Any) -> tuple[Any, ...]:
+        """Subscripts, or sizes, behind the batch's."""
+        return (place, head, cell) if self.flat else (head, place, cell)
+
+    def at(self, head: str, place: str, cell: str) -> str:
+        """One number of them."""
+        return at(self.name, ("b", *self.order(head, place, cell)))
+
+
+@operator("Attention", since=23)
+def attention(node: Node) -> Value:
+    """``softmax(scale Q Kᵀ + bias) V``; further outputs are keys and values with those of the past, and scores."""
+    sizes = _sizes(node)
+    text = _Text(node, sizes, [])
+    query = text.operand("Q", sizes.heads, sizes.queries, sizes.cells)
+    key = text.cached("K", 1, sizes.cells)
+    value = text.cached("V", 2, sizes.values)
+    text.softmax(query, key)
+    text.mixed(value)
+    present = [k for k in range(len(_INPUTS)) if node.has(k)]
+    wanted = [k for k in range(max(node.count, 1)) if k == 0 or node.wants(k)]
+    source = function([_INPUTS[k] for k in present], [_OUTPUTS[k] for k in wanted], *text.statements)
+    found = apply(source, *(node.value(k) for k in present))
+    results = dict(zip(wanted, found if len(wanted) > 1 else (found,), strict=True))
+    return tuple(results.get(k) for k in range(max(node.count, 1)))
+
+
+def _sizes(node: Node) -> Sizes:
+    q, k, v = (node.shape(i) for i in range(3))
+    past = node.shape(4)[2] if node.has(4) else 0
+    if len(q) == 4:
+        return Sizes(False, q[0], q[1], k[1], q[2], past, past + k[2], q[3], v[3])
+    heads, groups = node.attribute("q_num_heads"), node.attribute("kv_num_heads")
+    if not heads or not groups:
+        raise node.unsupported("q_num_heads and kv_num_heads are needed for inputs of three dimensions")
+    return Sizes(True, q[0], heads, groups, q[1], past, past + k[1], q[2] // heads, v[2] // groups)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The statements so far."""
+
+    node: Node
+    sizes: Sizes
+    statements: list[str]
+
+    def add(self, *statements: str) -> None:
+        self.statements.extend(statements)
+
+    def operand(self, name: str, heads: int, sequence: int, cells: int) -> Operand:
+        """An input with its heads apart."""
+        if not self.sizes.flat:
+            return Operand(name, False)
+        self.add(f"{name}4 = {reshaped(name, (self.sizes.batch, sequence, heads, cells))};")
+        return Operand(f"{name}4", True)
+
+    def cached(self, name: str, output: int, cells: int) -> Operand:
+        """Keys or values behind those of the past; all of them are an output."""
+        sizes = self.sizes
+        own = self.operand(name, sizes.groups, sizes.keys - sizes.past, cells)
+        if not sizes.past and not self.node.wants(output):
+            return own
+        shape = (sizes.batch, sizes.groups, sizes.keys, cells)
+        more: tuple[str, ...] = ()
+        if sizes.past:
+            before = at(f"Past{name}", ("b", "h", "t", "c"))
+            self.add(contraction(f"Old{name}", shape, ("b", "h", "t", "c"), "=", before))
+            more = (f"default Old{name}",)
+        place = ("b", "h", f"t + {sizes.past}", "c")
+        self.add(contraction(f"Present{name}", shape, place, "=", own.at("h", "t", "c"), *more))
+        return Operand(f"Present{name}", False) if sizes.past else own
+
+    def softmax(self, query: Operand, key: Operand) -> None:
+        """The weights W [batch, heads, queries, keys]: 0 for all keys of a query that may attend to none."""
+        node, sizes, (head, group, bounds) = self.node, self.sizes, self.sizes.head
+        scale = literal(float(node.attribute("scale", 0.0)) or 1 / sqrt(sizes.cells))
+        cap = float(node.attribute("softcap", 0.0))
+        scaled = Operand("Scaled", query.flat)
+        product = f"{scaled.at(head, 'q', 'd')} * {key.at(group, 'k', 'd')}"
+        self.add(
+            f"Scaled = {query.name} * {scale};",
+            contraction("P", sizes.scores, ("b", head, "q", "k"), "+", product, *bounds),
+            f"Capped = {f'{literal(cap)} * tanh(P / {literal(cap)})' if cap else 'P'};",
+            *_masked(node, sizes),
+            f"T = {cast('Biased', _precision(node))};",
+            reduced("High", "T", sizes.scores, (3,), ">"),
+            "E = exp(T - (High == -inf ? 0 : High));",
+            reduced("Sum", "E", sizes.scores, (3,)),
+            f"W = {cast('(Sum == 0 ? 0 : E / Sum)', node.dtype(0))};",
+        )
+        self.add(f"Scores = {_SCORES[node.attribute('qk_matmul_output_mode', 0)]};")
+
+    def mixed(self, value: Operand) -> None:
+        """The values, weighted: the result Y."""
+        sizes, (head, group, bounds) = self.sizes, self.sizes.head
+        result = Operand("R", sizes.flat)
+        shape = (sizes.batch, *result.order(sizes.heads, sizes.queries, sizes.values))
+        product = f"W[b, {head}, q, k] * {value.at(group, 'k', 'd')}"
+        self.add(contraction("R", shape, ("b", *result.order(head, "q", "d")), "+", product, *bounds))
+        flat = (sizes.batch, sizes.queries, sizes.heads * sizes.values)
+        self.add(f"Y = {reshaped('R', flat) if sizes.flat else 'R'};")
+
+
+def _precision(node: Node) -> DType:
+    """In what the softmax is computed: as stated, else at least float32."""
+    stated = node.attribute("softmax_precision", 0)
+    return (element(stated) if stated else None) or node.dtype(0).accumulator
+
+
+def _masked(node: Node, sizes: Sizes) -> list[str]:
+    """Statements: ``Biased``, the scores ``Capped`` with the mask added, and -inf where a key is out of bounds."""
+    conditions, statements, value = _window(node, sizes), ["I = index(Capped, 2);", "J = index(Capped, 3);"], "Capped"
+    if node.has(3):
+        shape = node.shape(3)
+        mask = "M"
+        if shape[-1] < sizes.keys:
+            places = names(len(shape))
+            statements.append(contraction("Mask", (*shape[:-1], sizes.keys), places, "=", at("M", places)))
+            mask = "Mask"
+            conditions.append(f"J < {shape[-1]}")
+        if node.dtype(3) is DType.BOOL:
+            conditions.append(mask)
+        else:
+            value = f"(Capped + {mask})"
+    if node.has(6):
+        statements.append(f"Valid = {reshaped('as_int(N, 32)', (sizes.batch, 1, 1, 1))};")
+        conditions.append("J < Valid")
+    allowed = " & ".join(f"({c})" for c in conditions)
+    return [*statements, f"Biased = {f'{allowed} ? {value} : -inf' if conditions else value};"]
+
+
+def _window(node: Node, sizes: Sizes) -> list[str]:
+    """Conditions on key J and query I of a causal attention, and of one that looks only so far to either side."""
+    own = f"(I + Valid - {sizes.queries})" if node.has(6) and not node.has(4) else f"(I + {sizes.past})"
+    left, right = node.attribute("left_window_size", -1), node.attribute("right_window_size", -1)
+    found = [f"J <= {own}"] if node.attribute("is_causal", 0) else []
+    found += [f"{own} - J <= {left}"] if left >= 0 else []
+    return found + ([f"J - {own} <= {right}"] if right >= 0 else [])
