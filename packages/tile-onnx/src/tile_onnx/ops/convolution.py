@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.moving import reshaped
+from tile_onnx.ops.moving import demand, reshaped
 from tile_onnx.ops.text import at, contraction, function, listed
 from tile_onnx.ops.windows import Window, sliding
 from tile_onnx.registry import operator
@@ -35,9 +35,21 @@ def grouped(out: int, own: int, groups: int) -> tuple[str, str, tuple[str, ...]]
     return o, c, (*((f"o < {out}",) if out > 1 else ()), f"c < {own}")
 
 
+def check_channels(node: Node, wanted: int, grouped_size: int) -> None:
+    """Refuses an image, input 0, that has not as many channels and axes as the weights, input 1, want."""
+    image, weights = node.shape(0), node.shape(1)
+    demand(node, len(image) == len(weights) > 2, f"an image of {len(image)} dimensions and weights of {len(weights)}")
+    demand(node, image[1] == wanted, f"the image has {image[1]} channels, the weights are for {wanted}")
+    groups = node.attribute("group", 1)
+    demand(
+        node, groups > 0 and grouped_size % groups == 0, f"{grouped_size} channels do not divide into {groups} groups"
+    )
+
+
 @operator("Conv")
 def conv(node: Node) -> Value:
     image, weights = node.shape(0), node.shape(1)
+    check_channels(node, weights[1] * node.attribute("group", 1), weights[0])
     window = sliding(node, image[2:], weights[2:])
     shape = (image[0], *weights[:2])
     product = convolution("P", "X", "W", window, shape, node.attribute("group", 1))
@@ -56,6 +68,7 @@ def with_bias(bias: Value, given: Mapping[str, Value], shape: Sequence[int], *st
 @operator("ConvTranspose")
 def conv_transpose(node: Node) -> Value:
     image, weights, groups = node.shape(0), node.shape(1), node.attribute("group", 1)
+    check_channels(node, weights[0], weights[0])
     window = spreading(node, image[2:], weights[2:])
     o, c, more = grouped(weights[1], weights[0] // groups, groups)
     sizes = (image[0], weights[1] * groups, *window.sizes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.moving import window
+from tile_onnx.ops.moving import demand, window
 from tile_onnx.ops.text import at, contraction, expression, function, names
 from tile_onnx.registry import operator
 from tile_onnx.values import is_known
@@ -51,6 +51,10 @@ def gather_elements(node: Node) -> Value:
     axis = node.axis(node.attribute("axis", 0))
     index = names(len(sizes))
     subscripts = (*index[:axis], at("I", index), *index[axis + 1 :])
+    fits = len(sizes) == len(shape) and all(
+        n <= m for k, (n, m) in enumerate(zip(sizes, shape, strict=True)) if k != axis
+    )
+    demand(node, fits, f"indices of shape {list(sizes)} into {list(shape)} along axis {axis}")
     return apply(taking(sizes, subscripts), node.value(0), wrapped(node.value(1), shape[axis]))
 
 
@@ -58,6 +62,10 @@ def gather_elements(node: Node) -> Value:
 def gather_nd(node: Node) -> Value:
     shape, places = node.shape(0), node.shape(1)
     depth, batch = places[-1], node.attribute("batch_dims", 0)
+    demand(node, batch + depth <= len(shape), f"{depth} indices and {batch} batch axes for {len(shape)} dimensions")
+    demand(
+        node, places[:batch] == shape[:batch], f"batches {list(places[:batch])} of indices for {list(shape[:batch])}"
+    )
     sizes = (*places[:-1], *shape[batch + depth :])
     index = names(len(sizes))
     own = len(places) - 1

@@ -116,3 +116,9 @@ def attribute_or_input(node: Node, name: str, k: int) -> tuple[int, ...] | None:
 
 def _reshape(value: str, shape: Sequence[int]) -> str:
     return f"reshape({listed((value, *shape))})"
+
+
+def demand(node: Node, holds: bool, otherwise: str) -> None:
+    """Refuses a node whose shapes contradict one another: an index that two tensors bound counts what both have."""
+    if not holds:
+        raise node.unsupported(otherwise, "the operator's definition relates these sizes; the model or a feed is wrong")

@@ -9,7 +9,7 @@ from math import ceil, floor, prod
 import numpy as np
 
 from tile_onnx.node import Array, Node, Value, apply
-from tile_onnx.ops.moving import reshaped, window
+from tile_onnx.ops.moving import demand, reshaped, window
 from tile_onnx.ops.text import at, contraction, function, literal, names
 from tile_onnx.ops.windows import Window, sliding
 from tile_onnx.registry import host_operator, operator
@@ -124,6 +124,7 @@ def global_lp_pool(node: Node) -> Value:
 def max_unpool(node: Node) -> Value:
     """The reverse of MaxPool: indices count cells of the image that the kernel, strides and pads imply."""
     shape, kernel = node.shape(0), node.attribute("kernel_shape")
+    demand(node, node.shape(1) == shape, f"indices of shape {list(node.shape(1))} for values of shape {list(shape)}")
     rank = len(kernel)
     strides, pads = node.attribute("strides", (1,) * rank), node.attribute("pads", (0,) * (2 * rank))
     every = zip(shape[2:], kernel, strides, pads[:rank], pads[rank:], strict=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.gather import reversed_sequences
-from tile_onnx.ops.moving import affine, joined, permuted, reshaped
+from tile_onnx.ops.moving import affine, demand, joined, permuted, reshaped
 from tile_onnx.ops.text import contraction, function, literal
 from tile_onnx.registry import operator
 
@@ -163,6 +163,16 @@ def _layer(node: Node, cell: Cell) -> Layer:
     if node.attribute("layout", 0):
         moments, batch = batch, moments
     directions, rows = node.shape(1)[:2]
+    size = rows // len(cell.gates)
+    wanted = {
+        1: (directions, rows, node.shape(0)[-1]), 2: (directions, len(cell.gates) * size, size), 3: (directions, 2 * rows),
+        4: (batch,), 7: (directions, 3 * size),
+    } | dict.fromkeys((5, 6), (batch, directions, size) if node.attribute("layout", 0) else (directions, batch, size))  # fmt: skip
+    for k, shape in wanted.items():
+        if node.has(k):
+            demand(
+                node, node.shape(k) == shape, f"input {k} is of shape {list(node.shape(k))} instead of {list(shape)}"
+            )
     return Layer(node, moments, batch, directions, rows // len(cell.gates), _activations(node, cell, directions))
 
 

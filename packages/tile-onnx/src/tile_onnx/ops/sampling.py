@@ -14,7 +14,8 @@ from math import prod
 import numpy as np
 
 from tile_onnx.node import Array, Node, Value, apply
-from tile_onnx.ops.convolution import grouped, with_bias
+from tile_onnx.ops.convolution import check_channels, grouped, with_bias
+from tile_onnx.ops.moving import demand
 from tile_onnx.ops.text import aligned, at, contraction, function, listed, names
 from tile_onnx.ops.windows import Window, sliding
 from tile_onnx.registry import operator
@@ -89,6 +90,8 @@ def samples(
 @operator("GridSample", since=16)
 def grid_sample(node: Node) -> Value:
     image, grid = node.shape(0), node.shape(1)
+    fits = len(image) == len(grid) and image[0] == grid[0] and grid[-1] == len(image) - 2
+    demand(node, fits, f"a grid of shape {list(grid)} for images of shape {list(image)}")
     corners, padding = bool(node.attribute("align_corners", 0)), node.attribute("padding_mode", "zeros")
     mode: str = node.attribute("mode", "linear")
     kernel, rank = _MODES.get(mode, mode), len(image) - 2
@@ -144,6 +147,7 @@ def _normal_grid(spatial: Sequence[int], aligned_corners: bool) -> Array:
 def deform_conv(node: Node) -> Value:
     """A convolution whose cells are moved by offsets, and weighed by a mask."""
     image, weights, moved = node.shape(0), node.shape(1), node.attribute("offset_group", 1)
+    check_channels(node, weights[1] * node.attribute("group", 1), weights[0])
     window = sliding(node, image[2:], weights[2:])
     rank, channels = len(window.kernel), image[1] // moved
     around = (*window.kernel, *window.sizes)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.gather import wrapped, wrapped_places
-from tile_onnx.ops.moving import reshaped
+from tile_onnx.ops.moving import demand, reshaped
 from tile_onnx.ops.text import at, contraction, expression, function, names
 from tile_onnx.registry import operator
 
@@ -28,6 +28,8 @@ def scatter_elements(node: Node) -> Value:
     shape, sizes = node.shape(0), node.shape(1)
     axis = node.axis(node.attribute("axis", 0))
     index = names(len(sizes))
+    fits = len(sizes) == len(shape) and node.shape(2) == sizes
+    demand(node, fits, f"updates of shape {list(node.shape(2))} for indices of shape {list(sizes)}")
     subscripts = (*index[:axis], at("I", index), *index[axis + 1 :])
     return _scatter(node, subscripts, wrapped(node.value(1), shape[axis]))
 
@@ -36,7 +38,8 @@ def scatter_elements(node: Node) -> Value:
 def scatter_nd(node: Node) -> Value:
     shape, places = node.shape(0), node.shape(1)
     own, depth = len(places) - 1, places[-1]
-    index = names(len(node.shape(2)))
+    index, wanted = names(len(node.shape(2))), (*places[:-1], *shape[depth:])
+    demand(node, node.shape(2) == wanted, f"updates of shape {list(node.shape(2))} instead of {list(wanted)}")
     subscripts = (*(at("I", (*index[:own], k)) for k in range(depth)), *index[own:])
     return _scatter(node, subscripts, wrapped_places(node.value(1), shape[:depth]))
 

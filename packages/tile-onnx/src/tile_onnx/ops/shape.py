@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from tile_onnx.node import Node, Value
-from tile_onnx.ops.moving import attribute_or_input, expanded, permuted, rearranged, repeated, reshaped, window
+from tile_onnx.ops.moving import attribute_or_input, demand, expanded, permuted, rearranged, repeated, reshaped, window
 from tile_onnx.registry import operator
 
 
@@ -47,8 +47,10 @@ def unsqueeze(node: Node) -> Value:
 
 @operator("Transpose")
 def transpose(node: Node) -> Value:
-    rank = len(node.shape(0))
-    return permuted(node.value(0), node.attribute("perm", tuple(reversed(range(rank)))))
+    every = range(node.rank(0))
+    order = node.attribute("perm", tuple(reversed(every)))
+    demand(node, sorted(order) == list(every), f"perm {list(order)} does not name each of {len(every)} axes once")
+    return permuted(node.value(0), order)
 
 
 @operator("Expand", since=8)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tile_onnx.node import Array, Node, Value
 from tile_onnx.ops.gather import chosen
-from tile_onnx.ops.moving import attribute_or_input, joined, window
+from tile_onnx.ops.moving import attribute_or_input, demand, joined, window
 from tile_onnx.registry import operator
 from tile_onnx.values import is_known
 
@@ -49,7 +49,10 @@ def slice_by_inputs(node: Node) -> Value:
 def split(node: Node) -> tuple[Value, ...]:
     shape = node.shape(0)
     axis, given = node.axis(node.attribute("axis", 0)), attribute_or_input(node, "split", 1)
-    return tuple(parts(node.value(0), axis, given or equal_sizes(shape[axis], node.count)))
+    sizes = given or equal_sizes(shape[axis], node.count)
+    fits = sum(sizes) == shape[axis] and len(sizes) == node.count and min(sizes) >= 0
+    demand(node, fits, f"{shape[axis]} cells in {node.count} parts of {list(sizes)}")
+    return tuple(parts(node.value(0), axis, sizes))
 
 
 def equal_sizes(size: int, count: int) -> list[int]:
@@ -71,6 +74,9 @@ def parts(value: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
 @operator("Concat", since=4)
 def concat(node: Node) -> Value:
     axis = node.axis(node.attribute("axis"))
+    shapes = [node.shape(k) for k in range(node.arity)]
+    others = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
+    demand(node, len(others) == 1, f"shapes that differ beside axis {axis}: {', '.join(str(list(s)) for s in shapes)}")
     return joined([node.value(k) for k in range(node.arity)], axis)
 
 

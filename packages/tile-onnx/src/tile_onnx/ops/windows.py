@@ -74,7 +74,7 @@ def _places(size: int, span: int, stride: int, before: int, after: int, upwards:
     room = size + before + after - span
     if not upwards:
         return max(0, room // stride + 1)
-    places = -(-room // stride) + 1
+    places = max(0, -(-room // stride) + 1)
     # The last window must begin inside the tensor or the padding in front of it.
     return places - 1 if (places - 1) * stride >= size + before else places
 
