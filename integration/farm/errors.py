@@ -312,7 +312,8 @@ def _sum(each: Range, least: int, most: int, acc: DType) -> Range:
 def _product(each: Range, least: int, most: int, acc: DType) -> Range:
     size = max(each.largest, 1.0)
     high = size**most if most * math.log(size) < 80 else OPEN
-    low = min(each.low**least, each.low**most) if each.low > 0 else 0.0 if each.low >= 0 else -high
+    fewest = least if each.low >= 1 else most
+    low = 1.0 if fewest * math.log(max(each.low, 1.0)) > 80 else each.low**fewest if each.low >= 0 else -high
     if not each.error and (not acc.is_float or (each.step == 1 and high <= 2.0 ** MANTISSA[acc])):
         return Range(low, high, 1.0)
     return Range(low, high, 0.0, most * _times(high, each.error) + 2 * (most + 1) * eps(acc) * high)

@@ -10,7 +10,7 @@ LLVM = "packages/hal-llvm/src/hal_llvm/emit/"
 
 MUTANTS = (
     # gradients
-    Mutant("ties of max give the whole gradient to each", AUTODIFF + "rules.py", "s.number(0.5)", "s.number(1)"),
+    Mutant("ties of max give the whole gradient to each", AUTODIFF + "rules.py", 's.op("mul", s.dy, s.number(0.5))', "s.dy"),
     Mutant("the derivative of a subtraction's second operand has the wrong sign", AUTODIFF + "rules.py", '"sub": Rule((_pass, _negated))', '"sub": Rule((_pass, _pass))'),
     Mutant("the derivative of a division by its divisor loses its sign", AUTODIFF + "rules.py", 's.op("neg", s.op("mul", _numerator(s), s.y))', 's.op("mul", _numerator(s), s.y)'),
     Mutant("factors of a product get their own derivative", AUTODIFF + "rules.py", '"mul": Rule((_times(1), _times(0)))', '"mul": Rule((_times(0), _times(1)))'),
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant("items that wait for nobody", OPT + "plan/steps/parts.py", "            made.append(barrier)\n", ""),
     Mutant("all items do what one has to do", OPT + "plan/steps/spread.py", "if not (seen and idle):", "if True:"),
     Mutant("what is left of shared loops is left out", OPT + "plan/steps/spread.py", "            parts += self._tails()\n", "            pass\n"),
-    Mutant("items take what others write", OPT + "plan/space/facts.py", "if not any(divided):\n            return len(users)", "if True:\n            return True or len(users)"),
+    Mutant("items take what others write", OPT + "plan/steps/homes.py", "return alike and loops <= moved", "return True"),
     # lowering
     Mutant("loops stop one short", OPT + "lowering/loops.py", "affine = affine + 1", "affine = affine + 0"),
     Mutant("a loop's start is not rounded up", OPT + "lowering/loops.py", "(other * -1) + (size - 1) if coefficient > 0", "(other * -1) if coefficient > 0"),

@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant("float16 loses its infinities", PRELUDE, "if (rest >= 0x7c00) bits = 0x7f800000", "if (rest > 0x7c00) bits = 0x7f800000"),
     Mutant("float16 loses the sign of what it reads", PRELUDE, "    bits |= (uint32_t)(x & 0x8000) << 16;\n", ""),
     Mutant("float16 rounds halves up", PRELUDE, "    bits += 0xfff + (bits >> 13 & 1);", "    bits += 0x1000;"),
-    Mutant("float16 overflows late", PRELUDE, "if (bits >= 0x477ff000) return", "if (bits >= 0x47800000) return"),
+    Mutant("float16 overflows early", PRELUDE, "if (bits >= 0x477ff000) return", "if (bits >= 0x477fe000) return"),
     Mutant("bfloat16 rounds halves up", PRELUDE, "((bits + 0x7fff + (bits >> 16 & 1)) >> 16);\"\"\"", "((bits + 0x8000) >> 16);\"\"\""),
     Mutant("NaN becomes infinite in bfloat16", PRELUDE, "    if (x != x) return (uint16_t)(bits >> 16 | 0x40);\n", ""),
     Mutant("abs of float64 by float32", PRELUDE, '"return fabs{f}(a);"', '"return fabsf(a);"'),

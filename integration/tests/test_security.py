@@ -1,4 +1,4 @@
-"""The claims of SECURITY.md: each has a test, and those that are about the whole stack are here."""
+"""The claims of SECURITY.md and of docs/trust.md: each has a test; those on security that are about the whole stack are here."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ from tile_runtime.cli.app import app
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]
-NAMED = re.findall(r"`((?:packages|integration)/[\w./-]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text("utf-8"))
+PAGES = ("SECURITY.md", "docs/trust.md")
+CLAIM = re.compile(r"`((?:packages|integration)/[\w./-]+\.py)(?:::(\w+))?` \|$", re.MULTILINE)
+NAMED = sorted({claim for page in PAGES for claim in CLAIM.findall((ROOT / page).read_text("utf-8"))})
 ONE = np.ones(3, np.float32)
 
 
-def test_there_are_claims() -> None:
-    assert len(NAMED) > 20
+@pytest.mark.parametrize("page", PAGES)
+def test_every_row_ends_with_its_test(page: str) -> None:
+    tables = re.findall(
+        r"^\|[^\n]*\| test \|\n\|[-|]+\n((?:\|[^\n]*\n)+)", (ROOT / page).read_text("utf-8"), re.MULTILINE
+    )
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) > 20
+    assert [row for row in rows if not CLAIM.search(row)] == []
 
 
 @pytest.mark.parametrize(("file", "test"), NAMED, ids=lambda part: part.rpartition("/")[2])

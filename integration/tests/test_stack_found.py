@@ -185,6 +185,18 @@ case(
     Way("llvm", "masked", ("schedule_kernels", "fuse")),
     A="int64[31]",
 )
+case(
+    "memory of the group and of the device behind one barrier",
+    "function (A[N]) -> (O) { O[i, 2 * j : N, 26] = >(A[i]), j < 13; }",
+    *everywhere("sixteen", "group_tile", "accumulate", "merge", "gpu_tile"),
+    A="float64[11]",
+)
+case(
+    "partial results of the rows of a last tile, in another group's rows",
+    "function (C[A, L, K], D[L, K, M]) -> (O) { O[l, i, j : L, A, M] = +(C[i, l, k] * D[l, k, j]); }",
+    *everywhere("small", "merge", "ungroup", "scan", "accumulate", "fuse", "schedule_kernels", "inline"),
+    C="float64[31, 3, 31]", D="float64[3, 31, 1]",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CASES)

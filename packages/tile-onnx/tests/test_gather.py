@@ -88,7 +88,7 @@ def test_scatter_nd(what: Any, reduction: str, dtype: str, seed: int) -> None:
     shape, _, sizes, depth = what
     if reduction == "none":
         cells: Any = random(seed).permutation(prod(shape[:depth]))[:3]
-        indices: Any = np.array(np.unravel_index(cells, shape[:depth])).T
+        indices: Any = np.stack([np.asarray(c) for c in np.unravel_index(cells, shape[:depth])], -1)  # pyright: ignore
     else:
         indices = np.stack([places(shape[k], sizes[:-1], seed + k) for k in range(depth)], -1)
     updates = numbers(dtype, (*indices.shape[:-1], *shape[depth:]), seed + 1)

@@ -187,3 +187,14 @@ def test_external_data(tmp_path: Path) -> None:
     proto = model("(float[3000] x) => (float[3000] y) { y = Mul(x, w) }", w=w)
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
     np.testing.assert_array_equal(tile_onnx.load(tmp_path / "m.onnx", "llvm")(np.ones(3000, np.float32))["y"], w)
+
+
+def test_nodes_of_one_name_are_told_apart() -> None:
+    proto = model("(float[N, 3] x) => (float[A] y, float[B] z) { y = local.Kept(x) m = Neg(x) z = local.Kept(m) }")
+    text = '<opset_import: ["" : 17], domain: "local"> Kept (a) => (b) { r = Relu(a) n = NonZero(r) t = Transpose<perm = [1, 0]>(n) b = GatherND(r, t) }'
+    proto.functions.append(onnx.parser.parse_function(text))
+    for node in proto.graph.node:
+        node.name = "same"
+    found = tile_onnx.load(proto, "llvm")(X)
+    np.testing.assert_array_equal(found["y"], X[X > 0])
+    np.testing.assert_array_equal(found["z"], -X[X < 0])

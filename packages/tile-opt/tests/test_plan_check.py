@@ -75,6 +75,7 @@ MISTAKES = {
     "reduce m across lanes": ("E643", "'m' is no reduction", "m", ""),
     "grid k:8": ("E644", "iterations of 'k' that run at once write the same cells", "k", "reduce k across groups"),
     "vector k:1 x8; reduce k across serial x8": ("E644", "write the same cells", "k", "reduce k across lanes"),
+    "grid n:32; vector n:4 x4; edge n overlap": ("E645", "two that run at once", "overlap", "peel"),
     "serial k:24; edge k overlap": ("E645", "'k' is a reduction, and iterations would count twice", "overlap", "peel"),
     "grid m:4; stage B in LOCAL to bfloat16": ("E646", "bfloat16 does not hold every float32", "bfloat16", "reduced"),
     "grid m:4; stage B in LOCAL to floot32": ("E646", "no element type is called 'floot32'", "floot32", "'float32'"),
@@ -130,7 +131,7 @@ FITTING = """plan C {
   vector n:1 x4
   reduce k across serial
   edge m mask
-  edge n overlap
+  edge n mask
 }
 """
 

@@ -408,3 +408,29 @@ def test_a_plugin_that_does_not_survive_its_import_is_one_sentence(tmp_path: Pat
         assert "died of SIGSEGV" in done.stderr or "gave no answer for 2 s" in done.stderr
         assert len(done.stderr.splitlines()) == 1
     assert (tmp_path / "log").read_text() == "tried tried ", "by the first command, and again by the doctor"
+
+
+def test_commands_that_others_bring(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import EntryPoint
+
+    from tile_runtime.cli import brought
+
+    points = [EntryPoint("mine", "tile_runtime.cli.app:cache_app", brought.GROUP), EntryPoint("torn", "nowhere:app", brought.GROUP),
+              EntryPoint("run", "nowhere:app", brought.GROUP)]  # fmt: skip
+    monkeypatch.setattr(brought, "entry_points", lambda group: points)
+    assert "verify" in CliRunner().invoke(app, ["mine", "--help"]).output
+    listed = CliRunner().invoke(app, ["--help"])
+    assert "mine" in listed.output
+    assert "the command 'torn' of nowhere:app cannot be loaded" in listed.stderr
+    assert "Run a function on arrays" in CliRunner().invoke(app, ["run", "--help"]).output
+
+
+def test_prepared_programs_are_found(product: Path) -> None:
+    import tile_runtime as tile
+
+    evaluator, function = tile.Evaluator("interp"), tile.Function.from_file(product)
+    arrays = [np.ones((2, 2), np.float32) for _ in function.inputs]
+    evaluator.prepare(function, *arrays)
+    assert len(evaluator.programs) == 1
+    evaluator(function, *arrays)
+    assert len(evaluator.programs) == 1

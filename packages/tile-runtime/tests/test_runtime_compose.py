@@ -275,3 +275,32 @@ def test_weights_take_up_scales_where_that_is_allowed() -> None:
     assert "C_scaled" in str(fold.lower(f, a).stripe)
     with pytest.raises(tile.TileTypeError, match="fold_scales is True or False"):
         tile.Evaluator("llvm", fold_scales="no")  # pyright: ignore[reportArgumentType]
+
+
+def test_large_read_only_constants_are_in_memory_once() -> None:
+    table = np.random.default_rng(0).random((256, 1024), dtype=np.float32)
+    table.flags.writeable = False
+    x = tile.placeholder("float32", (4, 256), name="x")
+    f = tile.compose([x], [MATMUL(x, table)])
+    a = _data(4, 256)
+    np.testing.assert_allclose(f(a, device="interp"), a @ table, rtol=1e-3, atol=1e-4)
+    lowered = f.lower(a, device="interp")
+    held = [np.frombuffer(c.data, np.float32) for c in (*lowered.kernels.constants, *f.program.ops[:1])]
+    buffers = lowered.executable._prepared._constants.values()  # pyright: ignore[reportPrivateUsage]
+    held += [np.frombuffer(b.map_current(), np.float32) for b in buffers]
+    assert len(held) == 3 and all(np.shares_memory(h, table) for h in held)
+
+
+def test_equal_applications_are_typed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tile_lang
+
+    calls: list[Any] = []
+    bind = tile_lang.bind
+    monkeypatch.setattr(tile_lang, "bind", lambda *a, **k: calls.append(a) or bind(*a, **k))
+    double = tile.Function("function (X) -> (Y) { Y = X + X; }")
+    y = x = tile.placeholder("float32", (3,), name="x")
+    for _ in range(5):
+        y = double(y)
+    z = double(tile.placeholder("float32", (4,), name="z"))
+    assert len(calls) == 2 and z.shape == (4,)
+    np.testing.assert_array_equal(tile.compose([x], [y])(np.ones(3, np.float32), device="interp"), 32)

@@ -76,6 +76,18 @@ def test_what_the_device_lacks_runs_elsewhere_with_one_warning(evaluator: tile.E
     assert one.filename == __file__
 
 
+def test_a_device_that_cannot_reinterpret_bits() -> None:
+    whole = poor()
+    able = replace(whole.capabilities, nodes=whole.capabilities.nodes - {"Bitcast"})
+    device = HostDevice("poor:0", "Poor", whole.target, able, InterpCompiler(able.nodes), InterpExecutor())
+    function = tile.Function("function (A) -> (O) { B = A + 1; O = bits_as_int(B); }")
+    with pytest.raises(TileDeviceError, match="device poor:0 cannot reinterpret bits, which 'O' needs"):
+        tile.Evaluator(device)(function, A)
+    with pytest.warns(TileFallbackWarning, match="no way to reinterpret bits"):
+        found = tile.Evaluator(device, fallback="interp")(function, A)
+    assert found.tolist() == (A + 1).view(np.int32).tolist()
+
+
 @pytest.mark.filterwarnings("ignore::tile_ir.diagnostics.TileFallbackWarning")
 class TestResults:
     def test_tensors_stay_on_the_device(self, evaluator: tile.Evaluator, device: Device) -> None:

@@ -169,11 +169,11 @@ class Functions:
     """sin, cos and tan."""
     inverse: float = 28
     """asin, acos, atan, atan2, sinh and cosh."""
-    inverse_hyperbolic: float = 50
+    inverse_hyperbolic: float = 42
     """asinh, acosh and atanh."""
-    erf: float = 32
-    erfc: float = 60
-    remainder: float = 40
+    erf: float = 34
+    erfc: float = 44
+    remainder: float = 44
     """fmod."""
     pow: float = 120
     minmax: float = 3

@@ -22,6 +22,7 @@ from tile_lang import ast
 from tile_lang.along import ALONG
 from tile_lang.calls import Builtin, Call
 from tile_lang.dims import fold
+from tile_lang.foreign import FOREIGN
 from tile_lang.operators import compare, operate, select
 from tile_lang.scope import Scope, join_shapes, plural, show, suggest, unified
 from tile_lang.types import math_dtype, unify
@@ -36,10 +37,17 @@ def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Sp
     name = node.function
     builtin = BUILTINS.get("assert_" if name.startswith("assert_") else name)
     if builtin is None:
-        near = suggest(name, list(BUILTINS))
-        fail("TILE-E114", f"there is no function {name}", node.function_span, f"did you mean {near}?" if near else None)
+        fail("TILE-E114", f"there is no function {name}", node.function_span, _hint(name))
     _check_arity(builtin, node)
     return builtin.bind(Call(scope, name, args, spans, node.span))
+
+
+def _hint(name: str) -> str | None:
+    """What was probably meant by the name of a function that does not exist."""
+    if name in FOREIGN:
+        return f"write {FOREIGN[name]}"
+    near = suggest(name, list(BUILTINS))
+    return f"did you mean {near}?" if near else None
 
 
 def sizes_from(name: str) -> int | None:

@@ -84,7 +84,7 @@ class Engine:
     def _walk(self, types: Mapping[str, Any], answers: Mapping[Ask, Any], wanted: tuple[str, ...]) -> Piece:
         from tile_onnx.walk import Walk
 
-        recorder = Recorder(answers)
+        recorder = Recorder(answers, frozenset(types))
         walk = Walk(self, recorder)
         asks: tuple[Ask, ...] = ()
         results: list[Any] = []

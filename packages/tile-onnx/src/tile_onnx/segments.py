@@ -134,6 +134,8 @@ class Recorder:
     """
 
     answers: Mapping[Ask, Any]
+    inputs: frozenset[str] = frozenset()
+    """Names of the graph's own inputs."""
     names: dict[int, str] = field(default_factory=dict[int, str])
     """Of symbols and held values, by identity."""
     known: dict[int, Array] = field(default_factory=dict[int, Array])

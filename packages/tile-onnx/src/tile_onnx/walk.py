@@ -186,7 +186,7 @@ class Walk:
         graph = body.graph.pruned(tuple(wanted.values()))
         values = dict.fromkeys(graph.inputs) | dict(zip(graph.inputs, node.values, strict=False))
         given = {**body.defaults, **{a.name: a for a in node.proto.attribute}}
-        frame = _Call(graph, f"{node.name}/", body.opsets, None, given, values, caller=self._frame)
+        frame = _Call(graph, _inside(node), body.opsets, None, given, values, caller=self._frame)
         made = dict(zip(wanted, self._walk(frame), strict=True))
         return tuple(made.get(k) for k in range(node.count))
 
@@ -194,7 +194,7 @@ class Walk:
         """The outputs of a subgraph; it sees the values around it."""
         outer = cast(Frame, node.frame)
         values = dict(zip(graph.inputs, inputs, strict=False))
-        path = f"{node.name}/{step}/" if step else f"{node.name}/"
+        path = _inside(node, step)
         for name, value in values.items():
             self._recorder.name(value, path + name)
         made = self._walk(Frame(graph, path, outer.opsets, outer, outer.attributes, values))
@@ -211,7 +211,7 @@ class Walk:
         captured = {n: self._recorder.current(outer.find(n)) for n in sorted(graph.captured)}
         alone, further = specialised(graph, captured)
         language = replace(self._engine.language, opsets=outer.opsets, attributes=outer.attributes)
-        engine = Engine(alone, language, self._engine.evaluator, f"{node.name}/")
+        engine = Engine(alone, language, self._engine.evaluator, _inside(node))
         names = tuple(further)
 
         def work(*values: Any) -> Any:
@@ -234,7 +234,7 @@ class Walk:
     def _ask_inputs(self, value: Symbol) -> None:
         """Asks for the numbers of the model's inputs instead, where few numbers are all that a value depends on."""
         needed = roots([value])
-        if needed and all(_may_be_value(s) and "/" not in self._recorder.names[id(s)] for s in needed):
+        if needed and all(_may_be_value(s) and self._recorder.names[id(s)] in self._recorder.inputs for s in needed):
             asks = [Ask(self._recorder.names[id(s)], True) for s in needed]
             if not any(ask in self._recorder.answers for ask in asks):
                 raise Suspended(asks)
@@ -245,6 +245,14 @@ class Walk:
 
 def _poisoned(values: Iterable[Value]) -> bool:
     return any(isinstance(leaf, Poison) for value in values for leaf in leaves(value))
+
+
+def _inside(node: Node, step: str = "") -> str:
+    """What stands before the names of values inside a node: its first output, for names of nodes may occur twice."""
+    output = next(filter(None, node.proto.output), node.op)
+    return (
+        f"{cast(Frame, node.frame).path}{output} > {step} > " if step else f"{cast(Frame, node.frame).path}{output} > "
+    )
 
 
 def _why(reason: Exception) -> tuple[str, str | None]:

@@ -105,6 +105,10 @@ def _compiled(
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
     with lowering(plans or {}):
         kernels = lower_kernels(scheduled.program, target, verify, timings)
+    if Settings.from_environment().prove:
+        from tile_opt.proof import check_steps
+
+        check_steps(kernels)
     if not Settings.from_environment().long_kernels:
         from tile_opt.lowering.endless import refuse_endless
 

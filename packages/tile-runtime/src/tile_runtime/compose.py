@@ -31,7 +31,8 @@ def compose(inputs: Sequence[Symbol], outputs: Outputs, updates: Sequence[tuple[
     constant, one that is an output already.
 
     Tensors used on the way are bound: each call reads their current contents. `updates` is pairs of a
-    bound Tensor and the symbol it holds after each call. Arrays used on the way become constants.
+    bound Tensor and the symbol it holds after each call. Arrays used on the way become constants: they are copied now,
+    unless they are read-only and nothing writable shares their memory.
     TileTypeError when an output depends on a placeholder that is not in `inputs`.
     """
     return Composition(inputs, outputs, updates)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
 
 
+PROGRAMS = 64
+"""Typed programs that a function keeps."""
+
+
 class ShapeDtype(NamedTuple):
     """What a result will be: `shape` and `dtype` (a `tile_ir` DType; `str(dtype)` is its name)."""
 
@@ -77,6 +81,8 @@ class Function(BaseFunction):
         self.inputs = tuple(p.name.id for p in self.syntax.inputs)
         self.outputs = tuple(o.id for o in self.syntax.outputs)
         self.key = (source, self._file)
+        self._programs: dict[tuple[tuple[str, TensorType], ...], Program] = {}
+        """Typed programs by the types of the inputs: compositions apply a function many times."""
 
     @staticmethod
     def from_file(path: str | Path) -> Function:
@@ -113,9 +119,16 @@ class Function(BaseFunction):
         return tile_lang.parse(Source(self.source, self._file))
 
     def bind(self, types: Mapping[str, TensorType]) -> Program:
-        import tile_lang
+        key = tuple(types.items())
+        found = self._programs.get(key)
+        if found is None:
+            import tile_lang
 
-        return tile_lang.bind(self.syntax, types, name=self.name)
+            found = tile_lang.bind(self.syntax, types, name=self.name)
+            if len(self._programs) >= PROGRAMS:
+                self._programs.clear()
+            self._programs[key] = found
+        return found
 
     def __str__(self) -> str:
         return self.source

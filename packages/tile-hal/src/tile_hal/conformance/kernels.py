@@ -286,7 +286,10 @@ def _integer_edges(dtype: DType) -> Array:
 def _float_edges(dtype: DType) -> Array:
     info = _finfo(dtype)
     positive = [0.0, float(info.tiny), float(info.tiny) / 4, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, float(info.max), np.inf]
-    return np.array([s * v for v in positive for s in (1, -1)] + [np.nan], np.float64).astype(dtype.numpy)
+    values = np.array([s * v for v in positive for s in (1, -1)] + [np.nan], np.float64).astype(dtype.numpy)
+    # Not-a-number with every bit of its payload: what rounds it like a number makes it a zero.
+    full = np.array([(1 << (dtype.bits - 1)) - 1], f"u{dtype.bytes}").view(dtype.numpy)
+    return np.concatenate([values, full])
 
 
 def _finfo(dtype: DType) -> Any:

@@ -100,7 +100,7 @@ def test_bitcast(tile_device: Device, source: DType, target: DType) -> None:
     agree(tile_device, "bitcast", target, [without_nan(hard_values(source, COUNT))])
 
 
-@pytest.mark.parametrize("dtype", [d for d in DType if d.is_integer and d is not DType.INT32])
+@pytest.mark.parametrize("dtype", [d for d in DType if d is DType.BOOL or (d.is_integer and d is not DType.INT32)])
 @pytest.mark.parametrize("op", ["bit_left", "bit_right"])
 def test_shifts_by_int32(tile_device: Device, op: str, dtype: DType) -> None:
     args = [hard_values(dtype, COUNT), shift_counts(dtype, DType.INT32, COUNT)]

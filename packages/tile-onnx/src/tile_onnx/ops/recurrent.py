@@ -16,7 +16,7 @@ import numpy as np
 
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.gather import reversed_sequences
-from tile_onnx.ops.moving import joined, permuted, reshaped
+from tile_onnx.ops.moving import affine, joined, permuted, reshaped
 from tile_onnx.ops.text import contraction, function, literal
 from tile_onnx.registry import operator
 
@@ -72,20 +72,29 @@ class Layer:
             return [before, f"{target} = {texts[0]};"]
         return [before, f"{target} = index({target}In, 1) == 0 ? {texts[0]} : {texts[1]};"]
 
-    def gate(self, name: str, k: int, states: str = "H") -> list[str]:
-        """Statements that give the inputs' part ``Xname`` and the states' part ``Hname`` of gate `k`."""
-        place, index = f"{k * self.hidden} + j", ("0", "d", "b", "j")
-        return [
-            contraction(f"X{name}", self.state, index, "=", f"P[T[0], d, b, {place}]"),
-            contraction(f"H{name}", self.state, index, "+", f"{states}[0, d, b, k] * R[d, {place}, k]"),
-        ]
+    def gates(self, names: str, first: int = 0, states: str = "H") -> list[str]:
+        """Statements that give each gate's inputs' part ``Xname`` and states' part ``Hname``, from number `first` on.
+
+        The states' parts of all of them are one product.
+        """
+        own = f"S{first}"
+        sizes, index = (len(names), *self.state[1:]), ("q", "d", "b", "j")
+        row = affine("q", self.hidden, first * self.hidden)
+        statements = [contraction(own, sizes, index, "+", f"{states}[0, d, b, k] * R[d, {row} + j, k]")]
+        for k, name in enumerate(names):
+            place = affine("j", 1, (first + k) * self.hidden)
+            statements += [
+                contraction(f"X{name}", self.state, ("0", *index[1:]), "=", f"P[T[0], d, b, {place}]"),
+                contraction(f"H{name}", self.state, ("0", *index[1:]), "=", f"{own}[{k}, d, b, j]"),
+            ]
+        return statements
 
 
 def _lstm(layer: Layer) -> list[str]:
     """H and C become NewH and NewC; V holds the peepholes of i, o and f."""
     peeps = layer.node.has(7)
     size = layer.hidden
-    statements = [s for k, name in enumerate("iofc") for s in layer.gate(name, k)]
+    statements = layer.gates("iofc")
     if peeps:
         shape, index = (1, layer.directions, 1, size), ("0", "d", "0", "j")
         statements += [contraction(f"V{n}", shape, index, "=", f"V[d, {k * size} + j]") for k, n in enumerate("iof")]
@@ -111,21 +120,17 @@ def _joined_activation(layer: Layer, k: int, value: str) -> str:
 
 def _gru(layer: Layer) -> list[str]:
     """H becomes NewH; V holds the bias of the states' part of the last gate."""
-    statements = [
-        *layer.gate("z", 0),
-        *layer.gate("r", 1),
-        *layer.activated("Z", 0, "Xz + Hz"),
-        *layer.activated("F", 0, "Xr + Hr"),
-    ]
+    reset = [*layer.activated("Z", 0, "Xz + Hz"), *layer.activated("F", 0, "Xr + Hr")]
     if layer.node.attribute("linear_before_reset", 0):
-        inner = [*layer.gate("h", 2), *layer.activated("N", 1, "Xh + F * (Hh + V)")]
+        inner = [*layer.gates("zrh"), *reset, *layer.activated("N", 1, "Xh + F * (Hh + V)")]
     else:
-        inner = ["RH = F * H;", *layer.gate("h", 2, "RH"), *layer.activated("N", 1, "Xh + (Hh + V)")]
-    return [*statements, *inner, "NewH = (1 - Z) * N + Z * H;"]
+        last = ["G = F * H;", *layer.gates("h", 2, "G"), *layer.activated("N", 1, "Xh + (Hh + V)")]
+        inner = [*layer.gates("zr"), *reset, *last]
+    return [*inner, "NewH = (1 - Z) * N + Z * H;"]
 
 
 def _rnn(layer: Layer) -> list[str]:
-    return [*layer.gate("i", 0), *layer.activated("NewH", 0, "Xi + Hi")]
+    return [*layer.gates("i"), *layer.activated("NewH", 0, "Xi + Hi")]
 
 
 _CELLS = {

@@ -38,7 +38,8 @@ class SharedLoop:
 def shared_loops(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> tuple[SharedLoop, ...]:
     """The loops that may be shared by all stages, in the order of the widest stage."""
     uses = _written_uses(stages)
-    if any(is_indirect(stages[k], use) for accesses in uses.values() for k, use in accesses):
+    # What one stage alone writes at data moves with the loops of its other dimensions.
+    if any(is_indirect(stages[k], use) for accesses in uses.values() if len(accesses) > 1 for k, use in accesses):
         return ()
     classes, poisoned = _classes(stages, types, uses)
     widest = max(range(len(stages)), key=lambda k: len(stages[k].loops))
@@ -155,7 +156,8 @@ def _private_to_each_iteration(
 def _moves_alone(use: Use, name: str, stage: Stage) -> bool:
     """Iterations of the loop touch cells of their own: a dimension that it subscripts has a form that never repeats."""
     ranges = {i.name: i.range for i in stage.loops}
-    return any(name in form.names and never_repeats(form, ranges) for form in use.forms)
+    direct = (f for d, f in enumerate(use.forms) if not use.extent or use.extent[d] == 1)
+    return any(name in form.names and never_repeats(form, ranges) for form in direct)
 
 
 def never_repeats(form: Affine, ranges: Mapping[str, int]) -> bool:

@@ -10,4 +10,6 @@ from tile_opt.proof.report import Verdict as Verdict
 from tile_opt.proof.run import ProofError as ProofError
 from tile_opt.proof.run import ProofWarning as ProofWarning
 from tile_opt.proof.run import check as check
+from tile_opt.proof.run import check_steps as check_steps
 from tile_opt.proof.run import prove as prove
+from tile_opt.proof.run import prove_steps as prove_steps

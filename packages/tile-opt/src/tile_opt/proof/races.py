@@ -43,10 +43,15 @@ def _between(spaces: Spaces, one: Access, other: Access, barriers: Sequence[Site
     for what, find in (("work groups", _groups), ("threads", _threads), ("lanes", _lanes)):
         found = find(spaces, one, other)
         if found is not None and what == "threads" and not found.is_empty():
-            found = _unfenced(spaces, one, other, barriers, found)
+            found = _unfenced(spaces, one, other, [b for b in barriers if _covers(b, one.buffer.scope)], found)
         if found is not None and not found.is_empty():
             cells = spaces.access(one).intersect_domain(found.domain()).range()
             yield Race(one, other, sample(cells), what)
+
+
+def _covers(barrier: Site, scope: Scope) -> bool:
+    """What was stored to such memory before the barrier is seen behind it."""
+    return barrier.fence == "all" or {Scope.GROUP: "local", Scope.DEVICE: "global"}.get(scope) in (None, barrier.fence)
 
 
 def _groups(spaces: Spaces, one: Access, other: Access) -> Relation | None:

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from tile_ir.diagnostics import TileInternalError
+from tile_ir.kernels import KernelList
 from tile_ir.settings import Settings
 from tile_ir.stripe.nodes import Program
 
@@ -49,7 +50,23 @@ def prove(initial: Program, scheduled: Program, *, seconds: float | None = None)
 
 def check(initial: Program, scheduled: Program) -> Report:
     """The report; ProofError for a claim that is refuted, one ProofWarning for those that stay open."""
-    report = prove(initial, scheduled)
+    return _checked(prove(initial, scheduled))
+
+
+def prove_steps(kernels: KernelList) -> Report:
+    """What can be shown of the steps' waits, where buffers share addresses."""
+    from tile_opt.proof.steps import findings
+
+    start = perf_counter()
+    return Report(findings(kernels), perf_counter() - start)
+
+
+def check_steps(kernels: KernelList) -> Report:
+    """The report; ProofError for a step that does not wait for what it has to."""
+    return _checked(prove_steps(kernels))
+
+
+def _checked(report: Report) -> Report:
     refuted, still = report.of(Verdict.REFUTED), report.of(Verdict.OPEN)
     if refuted:
         raise ProofError("the schedule is wrong: " + "; ".join(f"{f.kernel}: {f.message}" for f in refuted))

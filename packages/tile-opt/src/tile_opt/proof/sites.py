@@ -99,6 +99,8 @@ class Site:
     body: tuple[Statement, ...] = ()
     values: Mapping[str, Affine] = field(default_factory=dict[str, Affine])
     """The block's indexes as forms of the loops."""
+    fence: str = ""
+    """Of a barrier: the memory that it makes visible."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,9 +229,9 @@ def _statement(flat: Flat, frame: _Frame, site: Site, statement: Statement, numb
             flat.accesses.append(_store(frame, site, number, statement))
         case Transfer():
             _transfer(flat, frame, statement, number)
-        case Sync(scope):
+        case Sync(scope, fence):
             if scope in (Scope.GROUP, Scope.DEVICE):
-                flat.barriers.append(_at(frame, number))
+                flat.barriers.append(replace(_at(frame, number), fence=fence))
         case Special(name):
             raise Unsupported(f"foreign code {name!r}")
         case Const() | LoadIndex() | Op() | Reduce() | Wait() | Block():

@@ -89,7 +89,7 @@ def _windows(nest: Nest, buffer: str, ways: Mapping[str, Ways], around: Around) 
 def _window(met: Sequence[tuple[Affine, Ranges]], size: int, around: Around) -> _Window:
     """The whole dimension where the loops around the nest do not move all subscripts alike."""
     outer = {Affine.of([(n, c) for n, c in f.terms if n in around.ranges], 0) for f, _ in met}
-    if len(outer) > 1 or not any(f.terms for f in outer):
+    if len(outer) > 1:
         return _Window(Affine(), 1, size)
     (base,) = outer
     rests = [(f - base, r) for f, r in met]

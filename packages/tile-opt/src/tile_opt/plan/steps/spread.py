@@ -28,6 +28,10 @@ INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
 MOST_CELLS = 64
 """Partial results of an item, each with code of its own."""
 ITEMS = (Bind.GROUP, Bind.SUBGROUP, Bind.LANE)
+_FENCES = {
+    frozenset[bool](): "local", frozenset({False}): "local", frozenset({True}): "global", frozenset({False, True}): "all",
+}  # fmt: skip
+"""What barriers make visible, by whether what items share lies in the device's memory."""
 
 
 class Spread:
@@ -114,7 +118,7 @@ class Spread:
         parts, more = self._all_parts()
         allocs = (*(h.alloc for h in self.homes.values()), *more)
         shared = [h.alloc for h in self.homes.values() if h.shared]
-        fence = "global" if any(a.loc == DEVICE_MEMORY for a in shared) else "local"
+        fence = _FENCES[frozenset(a.loc == DEVICE_MEMORY for a in shared)]
         parts = synchronised(parts, {a.into for a in shared}, self.apart, Sync(Scope.GROUP, fence))
         if not any(isinstance(p, (Straight, Sync)) for p in parts):
             parts += self._tails()
