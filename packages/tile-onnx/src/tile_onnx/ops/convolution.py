@@ -35,12 +35,23 @@ def grouped(out: int, own: int, groups: int) -> tuple[str, str, tuple[str, ...]]
     return o, c, (*((f"o < {out}",) if out > 1 else ()), f"c < {own}")
 
 
+def groups_of(node: Node, image: Sequence[int], weights: Sequence[int]) -> int:
+    """The groups of a convolution, whose shapes must fit: a contraction would take the channels that both have."""
+    groups = node.attribute("group", 1)
+    if len(image) != len(weights) or image[1] != weights[1] * groups or weights[0] % groups:
+        raise node.unsupported(
+            f"an image of {image[1]} channels does not fit weights {list(weights)} in {groups} groups"
+        )
+    return groups
+
+
 @operator("Conv")
 def conv(node: Node) -> Value:
     image, weights = node.shape(0), node.shape(1)
+    groups = groups_of(node, image, weights)
     window = sliding(node, image[2:], weights[2:])
     shape = (image[0], *weights[:2])
-    product = convolution("P", "X", "W", window, shape, node.attribute("group", 1))
+    product = convolution("P", "X", "W", window, shape, groups)
     given = {"X": node.value(0), "W": node.value(1)}
     return with_bias(node.value(2), given, (*shape[:2], *window.sizes), product)
 
