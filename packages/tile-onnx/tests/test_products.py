@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from peer import SEEDS, a_model, check, numbers
+from tile_ir.diagnostics import TileError
 
 MATMUL = arrays_of.mutually_broadcastable_shapes(signature=np.matmul.signature, max_dims=3, max_side=4)
 LIMITS = {"rtol": 1e-4, "atol": 1e-4}
@@ -104,3 +105,24 @@ def test_determinants(rows: int) -> None:
     values[0, 0, 0] = values[0, 0, -1]  # with two rows alike there is none
     found = tile_onnx.load(a_model("Det", [values])).run({"x0": values})["y0"]
     np.testing.assert_allclose(found, np.linalg.det(values), rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes"),
+    [
+        ("MatMul", [(2, 3), (4, 5)]),
+        ("MatMul", [(), (4, 5)]),
+        ("MatMul", [(2, 2, 3), (3, 3, 5)]),
+        ("Gemm", [(3,), (3, 5)]),
+        ("Gemm", [(2, 3), (4, 5)]),
+        ("Conv", [(1, 3, 5, 5), (4, 2, 3, 3)]),
+        ("Attention", [(1, 2, 3, 4), (1, 3, 3, 4), (1, 3, 3, 4)]),
+        ("Attention", [(1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)]),
+        ("Attention", [(1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 5, 4)]),
+        ("Attention", [(1, 2, 8), (1, 2, 8), (1, 2, 8)]),
+    ],
+)
+def test_what_does_not_fit_is_refused(op: str, shapes: list[tuple[int, ...]]) -> None:
+    operands = [numbers("float32", shape, 0) for shape in shapes]
+    with pytest.raises(TileError, match=op):
+        tile_onnx.load(a_model(op, operands, opset=23)).run({f"x{k}": np.asarray(v) for k, v in enumerate(operands)})

@@ -85,14 +85,23 @@ def attention(node: Node) -> Value:
 
 
 def _sizes(node: Node) -> Sizes:
-    q, k, v = (node.shape(i) for i in range(3))
+    q, k, v = (_apart(node, i) for i in range(3))
     past = node.shape(4)[2] if node.has(4) else 0
-    if len(q) == 4:
-        return Sizes(False, q[0], q[1], k[1], q[2], past, past + k[2], q[3], v[3])
-    heads, groups = node.attribute("q_num_heads"), node.attribute("kv_num_heads")
-    if not heads or not groups:
-        raise node.unsupported("q_num_heads and kv_num_heads are needed for inputs of three dimensions")
-    return Sizes(True, q[0], heads, groups, q[1], past, past + k[1], q[2] // heads, v[2] // groups)
+    if (q[0], k[:3], q[3]) != (k[0], v[:3], k[3]) or q[1] % k[1]:
+        raise node.unsupported("queries, keys and values do not fit one another")
+    return Sizes(node.rank(0) == 3, *q[:2], k[1], q[2], past, past + k[2], q[3], v[3])
+
+
+def _apart(node: Node, k: int) -> tuple[int, int, int, int]:
+    """Batch, heads, sequence and cells of an input."""
+    if node.rank(k) == 4:
+        batch, heads, sequence, cells = node.shape(k)
+        return batch, heads, sequence, cells
+    batch, sequence, beside = node.shape(k)
+    heads = node.attribute("kv_num_heads" if k else "q_num_heads")
+    if not heads or beside % heads:
+        raise node.unsupported("q_num_heads and kv_num_heads, which divide them, are needed for three dimensions")
+    return batch, heads, sequence, beside // heads
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,24 +35,29 @@ def grouped(out: int, own: int, groups: int) -> tuple[str, str, tuple[str, ...]]
     return o, c, (*((f"o < {out}",) if out > 1 else ()), f"c < {own}")
 
 
-def check_channels(node: Node, wanted: int, grouped_size: int) -> None:
-    """Refuses an image, input 0, that has not as many channels and axes as the weights, input 1, want."""
-    image, weights = node.shape(0), node.shape(1)
+def groups_of(node: Node, image: Sequence[int], weights: Sequence[int]) -> int:
+    """The groups of a convolution of such shapes, which must fit: a contraction takes the channels that both have."""
+    groups = node.attribute("group", 1)
+    check_channels(node, image, weights, weights[1] * groups, weights[0])
+    return groups
+
+
+def check_channels(node: Node, image: Sequence[int], weights: Sequence[int], wanted: int, grouped_size: int) -> None:
+    """Refuses an image that has not as many channels and axes as the weights want, and groups that do not divide."""
     demand(node, len(image) == len(weights) > 2, f"an image of {len(image)} dimensions and weights of {len(weights)}")
     demand(node, image[1] == wanted, f"the image has {image[1]} channels, the weights are for {wanted}")
     groups = node.attribute("group", 1)
-    demand(
-        node, groups > 0 and grouped_size % groups == 0, f"{grouped_size} channels do not divide into {groups} groups"
-    )
+    divides = groups > 0 and grouped_size % groups == 0
+    demand(node, divides, f"{grouped_size} channels do not divide into {groups} groups")
 
 
 @operator("Conv")
 def conv(node: Node) -> Value:
     image, weights = node.shape(0), node.shape(1)
-    check_channels(node, weights[1] * node.attribute("group", 1), weights[0])
+    groups = groups_of(node, image, weights)
     window = sliding(node, image[2:], weights[2:])
     shape = (image[0], *weights[:2])
-    product = convolution("P", "X", "W", window, shape, node.attribute("group", 1))
+    product = convolution("P", "X", "W", window, shape, groups)
     given = {"X": node.value(0), "W": node.value(1)}
     return with_bias(node.value(2), given, (*shape[:2], *window.sizes), product)
 
@@ -68,7 +73,7 @@ def with_bias(bias: Value, given: Mapping[str, Value], shape: Sequence[int], *st
 @operator("ConvTranspose")
 def conv_transpose(node: Node) -> Value:
     image, weights, groups = node.shape(0), node.shape(1), node.attribute("group", 1)
-    check_channels(node, weights[0], weights[0])
+    check_channels(node, image, weights, weights[0], weights[0])
     window = spreading(node, image[2:], weights[2:])
     o, c, more = grouped(weights[1], weights[0] // groups, groups)
     sizes = (image[0], weights[1] * groups, *window.sizes)

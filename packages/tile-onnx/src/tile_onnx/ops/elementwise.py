@@ -170,7 +170,7 @@ def _integer_power(base: DType, exponent: DType) -> str:
 @operator("BitShift")
 def bit_shift(node: Node) -> Value:
     """Bits moved to the LEFT or RIGHT; counts from the width on leave none but the sign."""
-    arrow = "<<" if node.attribute("direction", "") == "LEFT" else ">>"
+    arrow = {"LEFT": "<<", "RIGHT": ">>"}[node.attribute("direction")]
     return apply(expression("X, K", f"X {arrow} K"), node.value(0), node.value(1))
 
 

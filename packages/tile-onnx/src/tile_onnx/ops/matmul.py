@@ -26,12 +26,18 @@ class Product:
 
 
 def product(left: Shape, right: Shape, transposed: tuple[bool, bool] = (False, False)) -> Product:
-    """As NumPy's ``matmul``: leading dimensions broadcast, a vector has no row or column of its own."""
+    """As NumPy's ``matmul``: leading dimensions broadcast, a vector has no row or column of its own.
+
+    ValueError where the shapes do not multiply.
+    """
     batch = np.broadcast_shapes(left[:-2], right[:-2])
     indexes = names(len(batch), "b")
     rows, columns = (("m",) if len(left) > 1 else ()), (("n",) if len(right) > 1 else ())
     inner = (*rows, "k")[:: -1 if transposed[0] else 1], ("k", *columns)[:: -1 if transposed[1] else 1]
-    sizes = dict(zip(inner[0], left[-2:], strict=True)) | dict(zip(inner[1], right[-2:], strict=True))
+    ours, theirs = (dict(zip(n, shape[-2:], strict=True)) for n, shape in zip(inner, (left, right), strict=True))
+    if ours["k"] != theirs["k"]:
+        raise ValueError(f"rows of {ours['k']} numbers cannot meet columns of {theirs['k']}")
+    sizes = ours | theirs
     return Product(
         (*aligned(left[:-2], indexes), *inner[0]),
         (*aligned(right[:-2], indexes), *inner[1]),
@@ -50,6 +56,8 @@ def matmul(node: Node) -> Value:
 @operator("Gemm")
 def gemm(node: Node) -> Value:
     """``alpha A B + beta C``, A and B transposed by attributes, C broadcast and optional."""
+    if (node.rank(0), node.rank(1)) != (2, 2):
+        raise node.unsupported("its operands are no matrices")
     flips = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
     shape = product(node.shape(0), node.shape(1), flips)
     value = scaled("P", node.attribute("alpha", 1.0))

@@ -77,6 +77,8 @@ def spread(out: str, name: str, given: Shape, node: Node) -> str:
     axis = node.axis(node.attribute("axis", 1))
     if not block:
         return f"{out} = {reshaped(name, (prod(given), *(1,) * (len(shape) - 1 - axis)))};"
+    if given != tuple(-(-size // block) if k == axis else size for k, size in enumerate(shape)):
+        raise node.unsupported(f"its scale or zero point has shape {list(given)}, which is not one for each block")
     indexes = names(len(shape))
     cells = at_axes(indexes, (axis,), f"{block} * q + r")
     return contraction(out, shape, cells, "=", at(name, at_axes(indexes, (axis,), "q")), f"r < {block}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tile_ir.dtype import DType
 
 from tile_onnx.node import Node, Value
-from tile_onnx.ops.convolution import convolution
+from tile_onnx.ops.convolution import convolution, groups_of
 from tile_onnx.ops.quantise import Inputs, inputs
 from tile_onnx.ops.text import cast, less, reshaped, saturated
 from tile_onnx.ops.windows import sliding
@@ -42,7 +42,7 @@ def _product(node: Node, given: Inputs, target: str, image: tuple[int, int], wei
     return [
         f"A = {less(texts[x], texts.get(x_zero), DType.INT32)};",
         f"B = {less(texts[w], points, DType.INT32)};",
-        convolution(target, "A", "B", window, (shape[0], *kernel[:2]), node.attribute("group", 1)),
+        convolution(target, "A", "B", window, (shape[0], *kernel[:2]), groups_of(node, shape, kernel)),
     ]
 
 

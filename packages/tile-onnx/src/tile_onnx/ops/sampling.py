@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from tile_onnx.node import Array, Node, Value, apply
-from tile_onnx.ops.convolution import check_channels, grouped, with_bias
+from tile_onnx.ops.convolution import grouped, groups_of, with_bias
 from tile_onnx.ops.moving import demand
 from tile_onnx.ops.text import aligned, at, contraction, function, listed, names
 from tile_onnx.ops.windows import Window, sliding
@@ -147,7 +147,7 @@ def _normal_grid(spatial: Sequence[int], aligned_corners: bool) -> Array:
 def deform_conv(node: Node) -> Value:
     """A convolution whose cells are moved by offsets, and weighed by a mask."""
     image, weights, moved = node.shape(0), node.shape(1), node.attribute("offset_group", 1)
-    check_channels(node, weights[1] * node.attribute("group", 1), weights[0])
+    groups = groups_of(node, image, weights)
     window = sliding(node, image[2:], weights[2:])
     rank, channels = len(window.kernel), image[1] // moved
     around = (*window.kernel, *window.sizes)
@@ -169,7 +169,7 @@ def deform_conv(node: Node) -> Value:
     gathered, terms = samples("V", f"Z[{listed(index[:3])}, {{}}]", sizes, axes, "linear", "zeros")
     mask = f" * reshape(M, {listed(points)})" if node.has(4) else ""
     value = f"V = reshape(({' + '.join(terms)}){mask}, {listed((*image[:2], *around))});"
-    o, c, more = grouped(weights[0] // node.attribute("group", 1), weights[1], node.attribute("group", 1))
+    o, c, more = grouped(weights[0] // groups, weights[1], groups)
     body = f"{at('V', ('n', c, *window.cells, *window.places))} * {at('W', (o, 'c', *window.cells))}"
     shape = (image[0], weights[0], *window.sizes)
     given = {"X": node.value(0), "W": node.value(1), "Off": node.value(2)}

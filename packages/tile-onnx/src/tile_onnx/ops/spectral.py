@@ -49,6 +49,8 @@ def _dft(node: Node, axis: int) -> Value:
 
 def _matrix(node: Node, length: int, present: int, parts: int, inverse: bool, half: bool) -> Array:
     """What part c of element t adds to part o of frequency f: [t, c, f, o], of the input's dtype, at least float32."""
+    if parts not in (1, 2):
+        raise node.unsupported(f"its last dimension is {parts}: 1 for real numbers, 2 for complex ones")
     taken = min(present, length // 2 + 1 if inverse and half else length)
     frequencies = length // 2 + 1 if half and not inverse else length
     if taken * parts * frequencies * 2 > LARGEST:
