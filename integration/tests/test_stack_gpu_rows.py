@@ -26,6 +26,7 @@ SHOWN = """function (X[M, N]) -> (R, U) {
 BESIDE = """function (X[M, N]) -> (R, U) {
     S[i, z : M, 1] = +(X[i, j]), z < 1; U = S * 2.0; W = sqrt(U * U + 1.0) / 3.0; R = X / W; }"""
 SUMS = "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[i, k]), j - k < N; }"
+DOWN = "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[k, j]), i - k < M; }"
 TURN = "function (X[M, N]) -> (R) { R[j, i : N, M] = =(X[i, j]); }"
 
 
@@ -53,6 +54,8 @@ CASES: dict[str, tuple[str, tuple[int, int], str, Callable[[Array], Array]]] = {
     "a row's result is shown": (SHOWN, (40, 1000), "float32", shown),
     "one result of two is shown": (BESIDE, (40, 1000), "float32", beside),
     "scan of scans": (SUMS, (2, 40000), "float32", lambda x: np.cumsum(x, 1)),
+    "scan of columns": (DOWN, (3000, 40), "float32", lambda x: np.cumsum(x, 0)),
+    "scan of short rows": (SUMS, (50, 333), "float32", lambda x: np.cumsum(x, 1)),
     "bytes turned": (TURN, (300, 260), "uint8", np.transpose),
 }
 

@@ -282,16 +282,44 @@ def test_scans_of_scans() -> None:
     on = replace(on, passes=(PassConfig("scan", options={"block": 6}), *on.passes[1:]))
     stripe = stripe_of(CUMULATIVE, X=(2, 300))
     names = [v.name.removeprefix("kernel_0_") for v in views(stripe, on)]
-    assert names[0] == "totals" and names[1] == "ends_totals" and names[-2:] == ["ends_blocks", "blocks"]
+    assert names[0] == "totals" and names[1] == "ends_totals" and names[-2:] == ["ends_blocks", "blocks"], names
     agree(stripe, on)
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT16], ids=str)
-def test_all_items_copy_what_a_few_of_them_scan(dtype: DType) -> None:
+def test_items_share_the_rows_of_a_scan(dtype: DType) -> None:
+    """Each has a run of its row; teams of as many items as a run has cells copy runs."""
     on = target(threads=64)
     plan = plan_of(CUMULATIVE, on, X=(64, 160))
-    assert [r.ways for r in plan.reductions] == [4]
+    assert [r.ways for r in plan.reductions] == [2] and [s.unit for s in plan.stagings] == ["LOCAL", "LOCAL"]
     agree(stripe_of(CUMULATIVE, dtype, X=(50, 150)), on)
+
+
+SCANS = {
+    "rows": CUMULATIVE,
+    "columns": "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[k, j]), i - k < M; }",
+    "exclusive": "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[i, j - k - 1]), k < N; }",
+    "from the end": "function (X[M, N]) -> (R) { R[i, j : M, N] = >(X[i, j + k]), k < N; }",
+    "with more to do": "function (X[M, N]) -> (R) { T[i, j : M, N] = +(X[i, j - k]), k < N; R = T * 2.0 + 1.0; }",
+    "both ways": "function (X[M, N]) -> (R) { R[i, k : M, N] = +(X[i - j, k - l]), j < M, l < N; }",
+    "a vector": "function (X[M, N]) -> (R) { V = reshape(X, M * N); R[i : M * N] = +(V[i - j]), j < M * N; }",
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize(("shape", "threads"), [((3, 200), 128), ((70, 65), 32)])
+def test_scans_whose_rows_items_share(name: str, shape: tuple[int, int], threads: int) -> None:
+    agree(stripe_of(SCANS[name], X=shape), target(threads=threads))
+
+
+def test_a_scan_of_shares_that_do_not_come_out_even_is_refused() -> None:
+    on = target(threads=64)
+    (view,) = views(stripe_of(CUMULATIVE, X=(64, 160)), on)
+    plan = next(GpuTile().candidates(view, on))
+    grid, group, serial = plan.levels[:3]
+    odd = replace(group, covers=tuple(replace(c, size=24) if c.size == 32 else c for c in group.covers))
+    with pytest.raises(ValueError, match="do not make teams of 24 items"):
+        GpuTile().build(view, replace(plan, levels=(grid, odd, serial)), on)
 
 
 SHOWN = """function (X[M, N]) -> (Y, U) {

@@ -44,8 +44,11 @@ from tile_opt.passes.base import Pass
 
 CHAINS = 16
 """Scans per core of a processor whose steps hide each other's latency."""
-COPIED = 4
-"""Scans whose rows are apart for one whose cells are neighbours, on a device with groups of items."""
+ALONG, ACROSS = 2, 8
+"""The same where the items of a group share each: scans of neighbouring cells, and neighbouring scans."""
+TILE = 1024
+"""Cells that a sub-group takes at once; a group takes `TILES` times as many."""
+TILES = 4
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,9 @@ class _Work:
 
     def __init__(self, options: Scan, settings: HardwareSettings, main: Block) -> None:
         self.serial = serial = settings.threads == 1
-        self.block = options.block
+        self.block = options.block if serial else options.block // TILE * TILE * TILES or options.block
         self.hand_off = options.hand_off if serial else 1
-        self.chains = (CHAINS if serial else settings.threads) * settings.cores
+        self.cores = settings.cores
         self.taken = {r.into for r in main.refs} | {r.into for k in main.body if isinstance(k, Block) for r in k.refs}
         self.names = {k.name for k in main.body if isinstance(k, Block)}
         self.buffers: list[Refinement] = []
@@ -101,12 +104,12 @@ class _Work:
         return self._blocked(prefix) if cut else [self._whole(prefix)]
 
     def _wanted(self, prefix: Prefix) -> int:
-        """Scans that keep the device busy; those along memory are copied by several items each."""
-        return self.chains if self.serial or not _is_along(prefix) else self.chains // COPIED
+        """Scans that keep the device busy."""
+        return self.cores * (CHAINS if self.serial else ALONG if _is_along(prefix) else ACROSS)
 
     def _block(self, prefix: Prefix) -> int:
-        """Elements of a block; an item by itself is better off with a short one."""
-        return max(2, self.block if self.serial or _is_along(prefix) else self.block // COPIED)
+        """Elements of a block; a group takes fewer of each of several scans side by side."""
+        return max(2, self.block if self.serial or _is_along(prefix) else self.block // TILES)
 
     def _kept(self, prefix: Prefix) -> Prefix:
         """The cells are in main: other kernels may have to finish them."""

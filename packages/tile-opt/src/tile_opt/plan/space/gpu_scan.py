@@ -1,8 +1,9 @@
-"""Plans for ordered loops along memory: an item per row, and tiles of rows through local memory."""
+"""Plans for ordered loops whose carried value takes in elements: the items of a group share the cells of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tile_ir.stripe.nodes import Bind, Order, Scope
 from tile_ir.target import Target
@@ -12,60 +13,129 @@ from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
+from tile_opt.plan.steps.group_scan import carry_of
 
-ROWS = 16
-"""Rows of a group, an item each."""
-ITEMS_EACH = 8
-"""Items for each row: all of them copy."""
-CELLS = (128, 64, 32)
-"""Cells of a row that a group takes at once."""
+LEAST = 64
+"""Cells of a row from which items share it."""
+RUN = 32
+"""Cells of a run that goes through local memory, and items that copy it side by side."""
+STRAIGHT_RUN = 16
+"""Cells of a run that an item reads from where they are."""
+GROUP = 128
+"""Items of a group whose rows go through local memory."""
+WIDEST_GROUP = 512
+"""Items of a group that reads few rows from where they are."""
+NEIGHBOURS = (32, 8)
+"""Rows of a group that are neighbours in memory: what is fetched at once of many, and at least."""
+BUSY = 1024
+"""Rows that keep a compute unit busy, an item each."""
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Legal plans, best first."""
     scan = _scan(view)
-    uses = () if scan is None else _along(view, scan)
-    if scan is None or not uses or target.settings.threads < ROWS:
+    if scan is None:
         return
-    row = max(view.loops, key=lambda i: i.range).name
-    width = sum(view.type_of(u.buffer).dtype.bytes for u in uses)
-    for cells in CELLS:
-        if ROWS * (cells + 4) * width <= target.settings.max_mem:
-            yield _plan(view, scan, uses, row, cells, min(ITEMS_EACH, target.settings.threads // ROWS))
+    moving = _moving(view, scan)
+    if all(flat_stride(view, u, scan.loops[0].name) == 1 for u in moving):
+        yield from _Along(view, scan, target).plans(moving)
+    else:
+        yield from _across(view, scan, target, moving)
 
 
 def _scan(view: KernelView) -> Stage | None:
-    """The one stage with a loop, when that is ordered and longer than a piece, and rows keep apart."""
+    """The one stage with a loop, when that is ordered and carries what runs of it can be summed up in."""
     own = [s for s in view.stages if s.loops]
-    if len(own) != 1 or len(own[0].loops) != 1 or not view.loops or max(i.range for i in view.loops) < ROWS:
+    if len(own) != 1 or len(own[0].loops) != 1:
         return None
     loop = own[0].loops[0]
     plain = not any(s.guard for s in view.stages) and all(
         not u.extent and not is_indirect(s, u) for s in view.stages for u in s.uses
     )
-    ordered = loop.order is Order.ORDERED and loop.bind is Bind.NONE and loop.range >= CELLS[-1]
+    ordered = loop.order is Order.ORDERED and loop.bind is Bind.NONE and loop.range >= LEAST
     cells = all(size == 1 for a in view.allocs for size in a.type.sizes)
-    return own[0] if ordered and plain and cells and merged_use(own[0]) is None else None
+    fits = ordered and plain and cells and merged_use(own[0]) is None
+    return own[0] if fits and carry_of(view, own[0]) is not None and _apart(view, own[0]) else None
 
 
-def _along(view: KernelView, scan: Stage) -> tuple[Use, ...]:
-    """What the scan reads and writes of memory, all of it along the loop; nothing where that is not so."""
-    loop = scan.loops[0].name
-    moving = [u for u in scan.uses if not view.is_local(u.buffer) and flat_stride(view, u, loop)]
+def _moving(view: KernelView, scan: Stage) -> tuple[Use, ...]:
+    """What the scan reads and writes of memory as it goes along."""
+    return tuple(u for u in scan.uses if not view.is_local(u.buffer) and flat_stride(view, u, scan.loops[0].name))
+
+
+def _apart(view: KernelView, scan: Stage) -> bool:
+    """Nothing else is at what the scan reads and writes as it goes along."""
+    moving = _moving(view, scan)
     once = len({u.buffer for u in moving}) == len(moving) and not any(u.reads and u.writes for u in moving)
     others = {u.buffer for s in view.stages if s is not scan for u in s.uses}
-    apart = not others & {u.buffer for u in moving}
-    return tuple(moving) if once and apart and all(flat_stride(view, u, loop) == 1 for u in moving) else ()
+    fixed = any(u.writes and not view.is_local(u.buffer) and u not in moving for u in scan.uses)
+    return bool(moving) and once and not fixed and not others & {u.buffer for u in moving}
 
 
-def _plan(view: KernelView, scan: Stage, uses: tuple[Use, ...], row: str, cells: int, each: int) -> Plan:
-    loop = scan.loops[0].name
-    grid = Level(Bind.GRID, tuple(Cover(i.name, ROWS if i.name == row else 1) for i in view.loops))
-    group = Level(Bind.GROUP, (Cover(row, 1),))
-    serial = Level(Bind.NONE, (Cover(loop, cells),), ordered=True)
-    stagings = tuple(
-        Staging(u.buffer, 2, "LOCAL", scope=Scope.GROUP, pad=max(1, 4 // view.type_of(u.buffer).dtype.bytes))
-        for u in uses
-    )
-    reason = f"{ROWS} rows side by side, {cells} cells at a time through local memory"
-    return Plan((grid, group, serial), stagings, (Reduction(loop, Across.SCAN, each),), reason=reason)
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """Rows of neighbours in memory."""
+
+    view: KernelView
+    scan: Stage
+    target: Target
+
+    def plans(self, moving: tuple[Use, ...]) -> Iterator[Plan]:
+        """Fewer items where the first have no room in local memory."""
+        width = sum(self.view.type_of(u.buffer).dtype.bytes for u in moving)
+        items = min(GROUP, self.target.settings.threads)
+        while items >= RUN:
+            if items * (RUN + 4) * width + 8 * items <= self.target.settings.max_mem:
+                yield self._plan(moving, items)
+            items //= 2
+
+    def _plan(self, moving: tuple[Use, ...], items: int) -> Plan:
+        loop = self.scan.loops[0]
+        runs = self._runs(items) if self.view.loops else max(RUN, self._runs(items))
+        rows = items // runs if self.view.loops else 1
+        row = max(self.view.loops, key=lambda i: i.range).name if self.view.loops else ""
+        stagings = tuple(
+            Staging(u.buffer, 2, "LOCAL", scope=Scope.GROUP, pad=max(1, 4 // self.view.type_of(u.buffer).dtype.bytes))
+            for u in moving
+        )
+        reason = f"{runs} items share a row, {runs * RUN} cells at a time through local memory"
+        return _made(self.view, loop.name, row, (rows, runs, RUN), stagings, reason)
+
+    def _runs(self, items: int) -> int:
+        """Runs of a row: as many as there are items, unless the last tile of a row would be half empty."""
+        extent = self.scan.loops[0].range
+        found = [n for n in (items >> k for k in range(items.bit_length())) if n * RUN < 2 * extent]
+        return max(found, key=lambda n: min(0.8, extent / (-(-extent // (n * RUN)) * n * RUN)))
+
+
+def _across(view: KernelView, scan: Stage, target: Target, moving: tuple[Use, ...]) -> Iterator[Plan]:
+    """Rows that lie side by side in memory, as long as they are too few for an item each."""
+    beside = [i for i in view.loops if all(abs(flat_stride(view, u, i.name)) == 1 for u in moving)]
+    count = 1
+    for i in view.loops:
+        count *= i.range
+    if not beside or count >= BUSY * target.settings.cores:
+        return
+    row = beside[0]
+    most = target.machine.occupancy.group_items if target.machine.occupancy else target.settings.threads
+    items = min(target.settings.threads, most)
+    wide, least = NEIGHBOURS
+    few = count < 2 * wide * target.settings.cores
+    rows = min(wide if not few else least, 1 << (row.range - 1).bit_length())
+    items = min(WIDEST_GROUP, most) if few else items
+    runs = items // rows
+    while runs > 1 and runs * STRAIGHT_RUN >= 2 * scan.loops[0].range:
+        runs //= 2
+    if runs > 1:
+        reason = f"{runs} items share each of {rows} rows side by side"
+        yield _made(view, scan.loops[0].name, row.name, (rows, runs, STRAIGHT_RUN), (), reason)
+
+
+def _made(
+    view: KernelView, cell: str, row: str, shares: tuple[int, int, int], stagings: tuple[Staging, ...], reason: str
+) -> Plan:
+    rows, runs, length = shares
+    grid = Level(Bind.GRID, tuple(Cover(i.name, rows if i.name == row else 1) for i in view.loops))
+    group = Level(Bind.GROUP, (*((Cover(row, 1),) if row else ()), Cover(cell, length)))
+    serial = Level(Bind.NONE, (Cover(cell, runs * length),), ordered=True)
+    return Plan((grid, group, serial), stagings, (Reduction(cell, Across.SCAN, runs),), reason=reason)
