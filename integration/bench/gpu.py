@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         session.walk(found, findings, options.budget)
         return session.finish(found, CLASSES, options)
     groups = device.target.settings.goal_groups
-    roofline = probed(Probe(device, 4 * groups, items=256, steps=4000), copied, FOOTPRINTS)
+    arithmetic, nothing = Probe(device, 4 * groups, items=256, steps=4000), Probe(device, 1, steps=1)
+    roofline = probed(arithmetic, copied, FOOTPRINTS, nothing.seconds)
     bench = Bench(lambda case: OnGpu(case, exact), lambda: 1.0, roofline, options.rounds, patience=60, pause=0)
     if options.only is None:
         session.measure(found, bench, CLASSES, options)

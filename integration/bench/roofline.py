@@ -17,23 +17,32 @@ class Roofline:
     """Float32 instructions a second, one an element: half of the operations of multiply-adds."""
     bandwidth: Mapping[int, float]
     """Footprint in bytes, rising -> bytes a second, read and written; the last one is memory's."""
+    launch: float = 0.0
+    """Seconds that the device's clock gives a kernel with next to nothing to do; the copies' rates have it in them."""
 
     def seconds(self, slots: float, moved: float) -> float:
         """The floor: the larger of what arithmetic and what memory need."""
         held = next((rate for size, rate in self.bandwidth.items() if moved <= size), min(self.bandwidth.values()))
-        return max(slots / self.slots, moved / held)
+        return max(self.launch + slots / self.slots, moved / held)
 
     def __str__(self) -> str:
         rates = ", ".join(f"{rate / 1e9:.0f} GB/s in {size >> 10} KiB" for size, rate in self.bandwidth.items())
-        return f"{2 * self.slots / 1e9:.0f} GFLOP/s; {rates}"
+        launch = f"; {self.launch * 1e6:.1f} µs a launch" if self.launch else ""
+        return f"{2 * self.slots / 1e9:.0f} GFLOP/s; {rates}{launch}"
 
 
-def probed(flops: Callable[[], float], copied: Callable[[int], float], sizes: Sequence[int] = FOOTPRINTS) -> Roofline:
-    """Of a probe of multiply-adds, in GFLOP/s, and one of copies: footprint -> bytes a second.
+def probed(
+    flops: Callable[[], float],
+    copied: Callable[[int], float],
+    sizes: Sequence[int] = FOOTPRINTS,
+    launched: Callable[[], float] = lambda: 0.0,
+) -> Roofline:
+    """Of probes: multiply-adds, in GFLOP/s; copies, footprint -> bytes a second; and seconds of an empty kernel.
 
     What a larger footprint reaches a smaller one does too.
     """
     best: dict[int, float] = {}
     for size in sorted(sizes, reverse=True):
         best[size] = max(copied(size), *best.values(), 0.0)
-    return Roofline(max(flops() for _ in range(50)) * 1e9 / 2, dict(sorted(best.items())))
+    slots = max(flops() for _ in range(50)) * 1e9 / 2
+    return Roofline(slots, dict(sorted(best.items())), min(launched() for _ in range(50)))

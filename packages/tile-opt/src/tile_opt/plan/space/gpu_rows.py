@@ -19,7 +19,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.widen import widen
-from tile_opt.kernel.work import merged_use
+from tile_opt.kernel.work import merged_use, op_cost
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.steps.alike import alike
@@ -131,6 +131,7 @@ class _Chooser:
         self.most = 4 * settings.vec_size
         """Bytes of an access."""
         self.wide = facts.lanes(self.along, self.most) if self.along else 1
+        self.machine = target.machine
 
     def plan(self) -> Plan:
         own = self._own()
@@ -303,9 +304,10 @@ class _Chooser:
         total = facts.iterations()
         along = self.along if self.along in facts.shared else None
         busy = settings.threads * settings.cores
-        wide = facts.lanes(along, self.most, ragged=True) if along else 1
+        most = min(self.most, settings.vec_size * self._widest()) if self._calculates() else self.most
+        wide = facts.lanes(along, most, ragged=True) if along else 1
         wide = wide if total >= wide * busy else 1
-        steps = max(1, min(FEW_STEPS // 2, self.most // (wide * self._widest()))) if along else 1
+        steps = max(1, min(FEW_STEPS // 2, most // (wide * self._widest()))) if along else 1
         steps = steps if total >= 4 * steps * wide * busy else 1
         threads = settings.threads if total >= busy else min(settings.threads, SMALL_GROUP)
         overlapped = facts.overlapped(along) if total >= 4 * FEW_STEPS * wide * busy else None
@@ -317,6 +319,15 @@ class _Chooser:
             shares.append(Share(loop, items, lanes, each))
             threads //= items
         return self._assembled([], shares, "an item per element")
+
+    def _calculates(self) -> bool:
+        """Arithmetic takes longer than memory: few elements an item are short code, and more groups end more evenly."""
+        machine, facts = self.machine, self.facts
+        lanes = machine.occupancy.subgroup if machine.occupancy else 1
+        adds = machine.cores * machine.ports.issue * lanes * machine.clock_ghz * 1e9
+        cost = sum(op_cost(s) for s in facts.view.stages)
+        moved = sum(facts.bytes(u) for _, u in facts.accesses)
+        return cost * machine.memory.all_cores.read * 1e9 > moved * adds
 
     # --- putting it together --------------------------------------------------------------------------
 
