@@ -37,6 +37,10 @@ FEW_STEPS = 8
 """Accesses of an item that are straight-line code."""
 WINDOW = 32
 """Points of small loops that are straight-line code together."""
+IDLE = 0.15
+"""Share of an item's steps that may lie beyond the end of its loop."""
+LONG = 64
+"""Times as many iterations as items, from which those that come out even do not matter."""
 SUB_GROUP = 32
 STRETCH = 256
 """Bytes of neighbours that a group takes together."""
@@ -230,7 +234,7 @@ class _Chooser:
         extent = -(-self.facts.extent(loop) // lanes)
         most = min(_power(most), _power(extent))
         found = [n for n in (most, most // 2, most // 4, most // 8) if n >= min(least, most)]
-        exact = next((n for n in found[:2] if extent % n == 0), 0)
+        exact = next((n for n in found[:2] if extent % n == 0 and extent <= LONG * most), 0)
         return exact or max(found, key=lambda n: min(FULL, extent / (n * -(-extent // n))))
 
     def _widest(self) -> int:
@@ -264,10 +268,12 @@ class _Chooser:
             self.wide //= 2
         columns = self.facts.iterations() // self.wide
         piece = self.wide * self._widest()
-        across = min(threads // 2, STRETCH // piece)
+        beside = _power(-(-self.facts.extent(along) // self.wide))
+        across = min(threads // 2, STRETCH // piece, beside)
         while across * piece > STRETCH // (4 if self.wide > 1 else 2) and columns < self.settings.cores * across:
             across //= 2
-        ways = min(_power(-(-self.busy // max(1, columns))), threads // across, _power(length) // 4)
+        most = threads * min(self._narrow, max(1, self.most_items // threads))
+        ways = min(_power(-(-self.busy // max(1, columns))), most // across, _power(length) // 4)
         if rows:
             ways = max(ways, min(_power(-(-length * self.wide // (KEPT // 2))), threads // (SUB_GROUP // 4)))
         if ways < 2:
@@ -278,17 +284,22 @@ class _Chooser:
             shares.append(self._steps(loop, self._items(loop, 1, left), 1))
             left //= shares[-1].items
         used = prod(s.items for s in shares)
-        across = min(max(1, threads // used), max(across, SUB_GROUP), _power(-(-self.facts.extent(along) // self.wide)))
+        across = min(max(1, most // used), max(across, SUB_GROUP), beside)
         columns = [Share(along, across, self.wide), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
         plan = self._assembled(shares, columns, f"{used} items share a column")
         return plan if plan.stagings or not rows else self._kept_columns(own, along) or plan
 
     def _kept_columns(self, own: tuple[str, ...], along: str) -> Plan | None:
         """As many items as a group may have, for as few columns as memory hands out: they keep what is read several times."""
-        across = min(self.most_items, max(1, SECTOR // self._narrowest()))
-        share = self._steps(own[0], self.most_items // across, 1)
-        enough = self.facts.iterations() >= across * self.settings.cores
-        if len(own) > 1 or not enough or share.steps * self._words() > KEPT:
+        least = min(self.most_items, max(1, SECTOR // self._narrowest()))
+        found = [
+            (across, self._steps(own[0], self.most_items // across, 1)) for across in (4 * least, 2 * least, least)
+        ]
+        held = [(a, s) for a, s in found if s.steps * self._words() <= (KEPT // 2 if a > least else KEPT)]
+        across, share = next(
+            ((a, s) for a, s in held if self.facts.iterations() >= a * self.settings.cores), (0, found[0][1])
+        )
+        if len(own) > 1 or not across:
             return None
         columns = [Share(along, across), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
         plan = self._assembled([share], columns, f"{share.items} items keep a column", KEPT)
@@ -308,7 +319,7 @@ class _Chooser:
         wide = facts.lanes(along, most, ragged=True) if along else 1
         wide = wide if total >= wide * busy else 1
         steps = max(1, min(FEW_STEPS // 2, most // (wide * self._widest()))) if along else 1
-        steps = steps if total >= 4 * steps * wide * busy else 1
+        steps = self._even(along, wide, steps) if along and total >= 4 * steps * wide * busy else 1
         threads = settings.threads if total >= busy else min(settings.threads, SMALL_GROUP)
         overlapped = facts.overlapped(along) if total >= 4 * FEW_STEPS * wide * busy else None
         count = {overlapped: FEW_STEPS // 2} if overlapped else {along: steps}
@@ -319,6 +330,18 @@ class _Chooser:
             shares.append(Share(loop, items, lanes, each))
             threads //= items
         return self._assembled([], shares, "an item per element")
+
+    def _even(self, loop: str, lanes: int, steps: int) -> int:
+        """About so many steps of an item: as many as leave the fewest items without any, where a few groups have the loop."""
+        extent, threads = -(-self.facts.extent(loop) // lanes), self.settings.threads
+
+        def idle(each: int) -> int:
+            span = each * min(threads, _power(-(-extent // each)))
+            return -(-extent // span) * span
+
+        if steps == 1 or idle(steps) <= extent * (1 + IDLE):
+            return steps
+        return min((n for n in range(steps - 1, 2 * steps) if n > 1), key=idle)
 
     def _calculates(self) -> bool:
         """Arithmetic takes longer than memory: few elements an item are short code, and more groups end more evenly."""
@@ -339,7 +362,19 @@ class _Chooser:
         return (*own, *(b for b in moved if shared_row(view, b) is not None))
 
     def _steps(self, loop: str, items: int, lanes: int) -> Share:
-        return Share(loop, items, lanes, -(-self.facts.extent(loop) // (items * lanes)))
+        """Many steps are whole pieces of straight-line code: those beyond the loop's end do nothing."""
+        steps = -(-self.facts.extent(loop) // (items * lanes))
+        few = FEW_STEPS * min(2, self._narrow)
+        kept = steps * lanes * self._words() <= KEPT and self._kept(frozenset((loop,)))
+        if steps <= few or kept:
+            return Share(loop, items, lanes, steps)
+        wholes = [-(-steps // n) * n for n in range(few, few // 2, -1)]
+        return Share(loop, items, lanes, next((n for n in wholes if n <= steps * (1 + IDLE)), min(wholes)))
+
+    @property
+    def _narrow(self) -> int:
+        """Accesses that are under way together where each takes so small a part of what it may."""
+        return max(1, self.most // (self.wide * self._widest()))
 
     def _assembled(self, own: list[Share], shared: list[Share], reason: str, keep: int = KEPT // 4) -> Plan:
         """The plan of all shares; `shared` and `own` each start with the loop whose items are neighbours.
@@ -386,7 +421,8 @@ class _Chooser:
             budget //= at_once
             serial += [Cover(loop, at_once)] if at_once < extent else []
             straight += [Cover(loop, 1)] if at_once > 1 else []
-        budget = KEPT if static else 1 if self.staged else FEW_STEPS if budget == WINDOW else FEW_STEPS // 2
+        few = FEW_STEPS * min(2, self._narrow)
+        budget = KEPT if static else 1 if self.staged else few if budget == WINDOW else few // 2
         for share in own:
             at_once = share.steps if share.steps <= budget else _divisor(share.steps, budget)
             budget = max(1, budget // at_once)
