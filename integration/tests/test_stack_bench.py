@@ -153,6 +153,8 @@ def test_the_roofline_is_the_larger_floor() -> None:
 
     roofline = probed(lambda: 2.0, {100: 50.0, 1000: 80.0, 10000: 10.0}.__getitem__, (100, 1000, 10000))
     assert roofline.bandwidth == {100: 80.0, 1000: 80.0, 10000: 10.0}
+    launched = probed(lambda: 2.0, {100: 50.0}.__getitem__, (100,), lambda: 1.0)
+    assert launched.seconds(5e9, 80) == 6 and launched.seconds(1, 500) == 10
     assert roofline.seconds(5e9, 80) == 5 and roofline.seconds(1, 500) == 6.25 and roofline.seconds(1, 1e6) == 1e5
 
 

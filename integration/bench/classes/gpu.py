@@ -8,8 +8,8 @@ from classes.draw import Draw
 from classes.table import Class, Drawn, Limits
 
 LIMITS = Limits(operations=1.2e12, elements=2e8)
-SEMIRING = Limits(operations=2.2e9, elements=1e8)
-"""The reference builds all pairs in memory."""
+SEMIRING = Limits(operations=1e10, elements=1e8)
+"""The reference builds all pairs of a row, one row after the other."""
 HALVES = ("float16", "bfloat16")
 
 

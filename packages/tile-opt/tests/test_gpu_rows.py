@@ -317,9 +317,12 @@ def test_a_scan_of_shares_that_do_not_come_out_even_is_refused() -> None:
     (view,) = views(stripe_of(CUMULATIVE, X=(64, 160)), on)
     plan = next(GpuTile().candidates(view, on))
     grid, group, serial = plan.levels[:3]
-    odd = replace(group, covers=tuple(replace(c, size=24) if c.size == 32 else c for c in group.covers))
-    with pytest.raises(ValueError, match="do not make teams of 24 items"):
-        GpuTile().build(view, replace(plan, levels=(grid, odd, serial)), on)
+    half = replace(group, covers=tuple(replace(c, size=16) if c.size == 32 else c for c in group.covers))
+    odd = replace(grid, covers=tuple(replace(c, size=6) for c in grid.covers))
+    with pytest.raises(ValueError, match="6 rows of 4 runs do not make teams of 16 items"):
+        GpuTile().build(view, replace(plan, levels=(odd, half, serial)), on)
+    with pytest.raises(ValueError, match="three levels"):
+        GpuTile().build(view, replace(plan, levels=(grid, half)), on)
 
 
 SHOWN = """function (X[M, N]) -> (Y, U) {

@@ -130,6 +130,11 @@ class Contraction:
         return [u for s in self.view.stages for u in s.uses if u.writes and not self.view.is_local(u.buffer)]
 
     @cached_property
+    def result_width(self) -> int:
+        """Bytes that it stores for each iteration of the shared loops."""
+        return sum(self.view.type_of(u.buffer).dtype.bytes for u in self.results)
+
+    @cached_property
     def contiguous(self) -> str | None:
         """The shared loop along which every result is stored side by side."""
         outs = self.results

@@ -163,9 +163,10 @@ class GroupCost:
         self.stored = min(4 * work.words, 4)
 
     def _memory_seconds(self) -> float:
-        """Every operand once through the device's memory."""
+        """Every operand and every result once through the device's memory."""
         everything = self.work.shared | self.own
         bytes = sum(o.box(everything) * o.width for o in self.work.operands)
+        bytes += prod(self.work.shared.values()) * self.work.result_width
         return bytes / (self.machine.memory.all_cores.read * 1e9)
 
     # --- parts of a tile --------------------------------------------------------------------------------
@@ -210,8 +211,7 @@ class GroupCost:
 
     def _given_bytes(self, tile: Tile) -> int:
         """Bytes of the results of a group."""
-        widths = (self.work.view.type_of(u.buffer).dtype.bytes for u in self.work.results)
-        return sum(widths) * tile.team * tile.cells
+        return self.work.result_width * tile.team * tile.cells
 
     def gathers(self, tile: Tile) -> bool:
         """Results meet in local memory before they are stored: those of an item would lie apart in memory."""
@@ -426,7 +426,12 @@ class GroupCost:
         near = self.work.contiguous
         cells = prod(tile.size(n) for n in self.work.shared)
         bytes = sectors(cells, tile.size(near) if near else 1, self.stored)
-        return bytes * (SCATTERED if self._apart(tile) and not self.gathers(tile) else 1)
+        return bytes * (SCATTERED if self._scatters(tile) or (self._apart(tile) and not self.gathers(tile)) else 1)
+
+    def _scatters(self, tile: Tile) -> bool:
+        """Items have runs along the results' own loop, and lanes along another: what a sub-group stores at once is apart."""
+        near = self.work.contiguous
+        return near is not None and tile.each.get(near, 1) > 1 and tile.vector != near
 
     def _even_results(self, lanes: int) -> bool:
         """Whole vectors of results are stored at once."""

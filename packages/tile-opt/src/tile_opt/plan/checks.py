@@ -255,6 +255,8 @@ def parallel_levels_are_safe(view: KernelView, plan: Plan, target: Target) -> It
             left = plan.tile(c.loop, around, view.ranges.get(c.loop, 1))
             if left <= alone and not (level.bind is Bind.VECTOR and c.loop in ordered):
                 continue
+            if c.loop in ordered and split.get(c.loop) is Across.SCAN and level.bind is Bind.GROUP:
+                continue
             if c.loop in ordered:
                 message = f"the iterations of {c.loop!r} have an order and cannot run at once"
                 yield Finding("TILE-E644", message, "level", n, c.loop)

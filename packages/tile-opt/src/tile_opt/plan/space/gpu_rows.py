@@ -346,8 +346,9 @@ class _Chooser:
     def _calculates(self) -> bool:
         """Arithmetic takes longer than memory: few elements an item are short code, and more groups end more evenly."""
         machine, facts = self.machine, self.facts
-        lanes = machine.occupancy.subgroup if machine.occupancy else 1
-        adds = machine.cores * machine.ports.issue * lanes * machine.clock_ghz * 1e9
+        if machine.occupancy is None:
+            return False
+        adds = machine.cores * machine.ports.issue * machine.occupancy.subgroup * machine.clock_ghz * 1e9
         cost = sum(op_cost(s) for s in facts.view.stages)
         moved = sum(facts.bytes(u) for _, u in facts.accesses)
         return cost * machine.memory.all_cores.read * 1e9 > moved * adds

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
-from tile_ir.stripe.nodes import Bind, Order, Scope
+from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
-from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
-from tile_opt.plan.steps.group_scan import carry_of
+from tile_opt.plan.steps.group_scan import moving_uses, shareable
 
 LEAST = 64
 """Cells of a row from which items share it."""
@@ -25,51 +24,22 @@ GROUP = 128
 """Items of a group whose rows go through local memory."""
 WIDEST_GROUP = 512
 """Items of a group that reads few rows from where they are."""
-NEIGHBOURS = (32, 8)
-"""Rows of a group that are neighbours in memory: what is fetched at once of many, and at least."""
+NEIGHBOURS = 32
+"""Rows of a group that are neighbours in memory: what is fetched at once."""
 BUSY = 1024
 """Rows that keep a compute unit busy, an item each."""
 
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Legal plans, best first."""
-    scan = _scan(view)
-    if scan is None:
+    scan = shareable(view)
+    if scan is None or scan.loops[0].range < LEAST:
         return
-    moving = _moving(view, scan)
+    moving = moving_uses(view, scan)
     if all(flat_stride(view, u, scan.loops[0].name) == 1 for u in moving):
         yield from _Along(view, scan, target).plans(moving)
     else:
         yield from _across(view, scan, target, moving)
-
-
-def _scan(view: KernelView) -> Stage | None:
-    """The one stage with a loop, when that is ordered and carries what runs of it can be summed up in."""
-    own = [s for s in view.stages if s.loops]
-    if len(own) != 1 or len(own[0].loops) != 1:
-        return None
-    loop = own[0].loops[0]
-    plain = not any(s.guard for s in view.stages) and all(
-        not u.extent and not is_indirect(s, u) for s in view.stages for u in s.uses
-    )
-    ordered = loop.order is Order.ORDERED and loop.bind is Bind.NONE and loop.range >= LEAST
-    cells = all(size == 1 for a in view.allocs for size in a.type.sizes)
-    fits = ordered and plain and cells and merged_use(own[0]) is None
-    return own[0] if fits and carry_of(view, own[0]) is not None and _apart(view, own[0]) else None
-
-
-def _moving(view: KernelView, scan: Stage) -> tuple[Use, ...]:
-    """What the scan reads and writes of memory as it goes along."""
-    return tuple(u for u in scan.uses if not view.is_local(u.buffer) and flat_stride(view, u, scan.loops[0].name))
-
-
-def _apart(view: KernelView, scan: Stage) -> bool:
-    """Nothing else is at what the scan reads and writes as it goes along."""
-    moving = _moving(view, scan)
-    once = len({u.buffer for u in moving}) == len(moving) and not any(u.reads and u.writes for u in moving)
-    others = {u.buffer for s in view.stages if s is not scan for u in s.uses}
-    fixed = any(u.writes and not view.is_local(u.buffer) and u not in moving for u in scan.uses)
-    return bool(moving) and once and not fixed and not others & {u.buffer for u in moving}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +81,15 @@ class _Along:
 def _across(view: KernelView, scan: Stage, target: Target, moving: tuple[Use, ...]) -> Iterator[Plan]:
     """Rows that lie side by side in memory, as long as they are too few for an item each."""
     beside = [i for i in view.loops if all(abs(flat_stride(view, u, i.name)) == 1 for u in moving)]
-    count = 1
-    for i in view.loops:
-        count *= i.range
+    count = prod(i.range for i in view.loops)
     if not beside or count >= BUSY * target.settings.cores:
         return
-    row = beside[0]
-    most = target.machine.occupancy.group_items if target.machine.occupancy else target.settings.threads
-    items = min(target.settings.threads, most)
-    wide, least = NEIGHBOURS
-    few = count < 2 * wide * target.settings.cores
-    rows = min(wide if not few else least, 1 << (row.range - 1).bit_length())
-    items = min(WIDEST_GROUP, most) if few else items
-    runs = items // rows
+    row, most = beside[0], target.settings.threads
+    few = 2 * target.settings.cores * NEIGHBOURS
+    if count < few and target.machine.occupancy:
+        most = min(WIDEST_GROUP, target.machine.occupancy.group_items)
+    rows = min(NEIGHBOURS, 1 << (row.range - 1).bit_length())
+    runs = max(1, most // rows)
     while runs > 1 and runs * STRAIGHT_RUN >= 2 * scan.loops[0].range:
         runs //= 2
     if runs > 1:

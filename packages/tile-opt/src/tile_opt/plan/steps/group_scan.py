@@ -35,7 +35,9 @@ from tile_ir.stripe.nodes import (
 )
 
 from tile_opt.kernel.strides import flat_stride
+from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.homes import private
 from tile_opt.plan.steps.parts import Version, item_kernel
@@ -74,6 +76,35 @@ def carry_of(view: KernelView, stage: Stage) -> Carry | None:
         if element and alone and op.dst in stored:
             return Carry(owners[name], aggregations[op.name], old, op.dst, element)
     return None
+
+
+def shareable(view: KernelView) -> Stage | None:
+    """The one stage with a loop, when that is ordered and carries what runs of it can be summed up in."""
+    own = [s for s in view.stages if s.loops]
+    if len(own) != 1 or len(own[0].loops) != 1:
+        return None
+    loop = own[0].loops[0]
+    plain = not any(s.guard for s in view.stages) and all(
+        not u.extent and not is_indirect(s, u) for s in view.stages for u in s.uses
+    )
+    ordered = loop.order is Order.ORDERED and loop.bind is Bind.NONE
+    cells = all(size == 1 for a in view.allocs for size in a.type.sizes)
+    fits = ordered and plain and cells and merged_use(own[0]) is None
+    return own[0] if fits and carry_of(view, own[0]) is not None and _is_apart(view, own[0]) else None
+
+
+def moving_uses(view: KernelView, scan: Stage) -> tuple[Use, ...]:
+    """What the scan reads and writes of memory as it goes along."""
+    return tuple(u for u in scan.uses if not view.is_local(u.buffer) and flat_stride(view, u, scan.loops[0].name))
+
+
+def _is_apart(view: KernelView, scan: Stage) -> bool:
+    """Nothing else is at what the scan reads and writes as it goes along."""
+    moving = moving_uses(view, scan)
+    once = len({u.buffer for u in moving}) == len(moving) and not any(u.reads and u.writes for u in moving)
+    others = {u.buffer for s in view.stages if s is not scan for u in s.uses}
+    fixed = any(u.writes and not view.is_local(u.buffer) and u not in moving for u in scan.uses)
+    return bool(moving) and once and not fixed and not others & {u.buffer for u in moving}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +159,45 @@ class Shares:
             )
 
 
+def _checked(view: KernelView, plan: Plan) -> Stage:
+    """The stage that the plan is about. Raises ValueError for plans of another form."""
+    scan = shareable(view)
+    if scan is None:
+        raise ValueError(f"the kernel {view.name!r} has no scan that items of a group could share")
+    loop = scan.loops[0].name
+    binds = [(level.bind, level.ordered) for level in plan.levels]
+    if binds != [(Bind.GRID, False), (Bind.GROUP, False), (Bind.NONE, True)]:
+        raise ValueError("a scan that items share has three levels: the grid, the group's items, and tiles in order")
+    grid, group, serial = plan.levels
+    rows = [c for c in group.covers if c.loop != loop]
+    beside = {c.loop for c in rows if c.size == 1}
+    whole = all(c.size == 1 or c.loop in beside for c in grid.covers) and loop not in {c.loop for c in grid.covers}
+    if len(rows) > 1 or len(beside) < len(rows) or not whole:
+        raise ValueError("items of a group that share scans lie along one loop of the grid, one beside the other")
+    if [c.loop for c in serial.covers] != [loop] or serial.covers[0].size % _length(plan, loop):
+        raise ValueError(f"a tile has whole runs of {loop!r}, and nothing else")
+    if any(s.unit != "LOCAL" for s in plan.stagings):
+        raise ValueError("what a scan stages goes to local memory")
+    return scan
+
+
+def _length(plan: Plan, loop: str) -> int:
+    """Cells of a run; of the whole tile where an item has a row for itself."""
+    return next((c.size for c in plan.levels[1].covers if c.loop == loop), plan.levels[2].covers[0].size)
+
+
 class GroupScan:
     """Builds the kernel of a view with one stage that has an ordered loop."""
 
     def __init__(self, view: KernelView, plan: Plan) -> None:
         self.view = view
-        self.scan = next(s for s in view.stages if s.loops)
+        self.scan = _checked(view, plan)
         self.cell = self.scan.loops[0]
-        grid, group, serial = plan.levels[:3]
+        grid, group, serial = plan.levels
         self.row = next((c.loop for c in group.covers if c.loop != self.cell.name), "")
         self.cells = serial.covers[0].size
         self.staged = {s.operand: s for s in plan.stagings}
-        length = next((c.size for c in group.covers if c.loop == self.cell.name), self.cells)
+        length = _length(plan, self.cell.name)
         rows = next((c.size for c in grid.covers if c.loop == self.row), 1)
         self.shares = Shares(rows, self.cells // length, length, bool(self.staged))
         self.shares.check()
@@ -153,7 +211,7 @@ class GroupScan:
     def build(self) -> Block:
         """The scheduled kernel."""
         homes = {a.into: private(a, ()).alloc for a in self.view.allocs}
-        moving = [u for u in self.scan.uses if u.buffer in self.staged and flat_stride(self.view, u, self.cell.name)]
+        moving = [u for u in moving_uses(self.view, self.scan) if u.buffer in self.staged]
         tiles = self._tiles(moving)
         shared = _Shared(self, tiles) if self.shares.runs > 1 else None
         copies = {u.name: self._copy(u, tiles[u.name]) for u in moving}
