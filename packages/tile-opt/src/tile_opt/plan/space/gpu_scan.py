@@ -65,7 +65,7 @@ class _Along:
         rows = items // runs if self.view.loops else 1
         row = max(self.view.loops, key=lambda i: i.range).name if self.view.loops else ""
         stagings = tuple(
-            Staging(u.buffer, 2, "LOCAL", scope=Scope.GROUP, pad=max(1, 4 // self.view.type_of(u.buffer).dtype.bytes))
+            Staging(u.buffer, 1, "LOCAL", scope=Scope.GROUP, pad=max(1, 4 // self.view.type_of(u.buffer).dtype.bytes))
             for u in moving
         )
         reason = f"{runs} items share a row, {runs * RUN} cells at a time through local memory"
@@ -104,4 +104,4 @@ def _made(
     grid = Level(Bind.GRID, tuple(Cover(i.name, rows if i.name == row else 1) for i in view.loops))
     group = Level(Bind.GROUP, (*((Cover(row, 1),) if row else ()), Cover(cell, length)))
     serial = Level(Bind.NONE, (Cover(cell, runs * length),), ordered=True)
-    return Plan((grid, group, serial), stagings, (Reduction(cell, Across.SCAN, runs),), reason=reason)
+    return Plan((grid, serial, group), stagings, (Reduction(cell, Across.SCAN, runs),), reason=reason)

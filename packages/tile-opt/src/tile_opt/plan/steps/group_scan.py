@@ -166,9 +166,9 @@ def _checked(view: KernelView, plan: Plan) -> Stage:
         raise ValueError(f"the kernel {view.name!r} has no scan that items of a group could share")
     loop = scan.loops[0].name
     binds = [(level.bind, level.ordered) for level in plan.levels]
-    if binds != [(Bind.GRID, False), (Bind.GROUP, False), (Bind.NONE, True)]:
-        raise ValueError("a scan that items share has three levels: the grid, the group's items, and tiles in order")
-    grid, group, serial = plan.levels
+    if binds != [(Bind.GRID, False), (Bind.NONE, True), (Bind.GROUP, False)]:
+        raise ValueError("a scan that items share has three levels: the grid, tiles in order, and the group's items")
+    grid, serial, group = plan.levels
     rows = [c for c in group.covers if c.loop != loop]
     beside = {c.loop for c in rows if c.size == 1}
     whole = all(c.size == 1 or c.loop in beside for c in grid.covers) and loop not in {c.loop for c in grid.covers}
@@ -183,7 +183,7 @@ def _checked(view: KernelView, plan: Plan) -> Stage:
 
 def _length(plan: Plan, loop: str) -> int:
     """Cells of a run; of the whole tile where an item has a row for itself."""
-    return next((c.size for c in plan.levels[1].covers if c.loop == loop), plan.levels[2].covers[0].size)
+    return next((c.size for c in plan.levels[2].covers if c.loop == loop), plan.levels[1].covers[0].size)
 
 
 class GroupScan:
@@ -193,7 +193,7 @@ class GroupScan:
         self.view = view
         self.scan = _checked(view, plan)
         self.cell = self.scan.loops[0]
-        grid, group, serial = plan.levels
+        grid, serial, group = plan.levels
         self.row = next((c.loop for c in group.covers if c.loop != self.cell.name), "")
         self.cells = serial.covers[0].size
         self.staged = {s.operand: s for s in plan.stagings}
