@@ -283,7 +283,7 @@ class GroupCost:
         slots = self.occupancy.slots
         issued = max(arithmetic * slots / self.rate, instructions * slots / self.issue) / SUSTAINED
         alone = instructions * ALONE + self._waiting(tile, inner, bodies)
-        delivered = subgroups * (words * bodies + stored) / self.delivered + self._lines(tile)
+        delivered = subgroups * (words * bodies + stored) / self.delivered
         return Step(registers, resident, subgroups, issued, alone, delivered, self._fetched(tile))
 
     def _cost(self, tile: Tile, step: Step) -> Cost:
@@ -420,13 +420,6 @@ class GroupCost:
         """Bytes that one group fetches in a step, by whole sectors."""
         group = self._group(tile)
         return sum(sectors(o.box(group), o.row(group, tile.stepped), o.width) for o in self.work.operands)
-
-    def _lines(self, tile: Tile) -> float:
-        """Cycles in which the lines of one group's fetches take the path to its copies, one after the other."""
-        if not tile.staged:
-            return 0.0
-        group, line = self._group(tile), self.machine.caches[0].line if self.machine.caches else SECTOR
-        return sum(o.box(group) * o.width / min(line, o.row(group) * o.width) for o in self.work.operands)
 
     def _stored(self, tile: Tile) -> float:
         """Bytes that the results of one group cost: by whole sectors, and more where lanes leave gaps between theirs."""

@@ -51,6 +51,8 @@ FULL = 0.85
 BUSY = 1024
 """Items that keep a compute unit busy."""
 SMALL_GROUP = 64
+ROUNDS = 32
+"""Rounds of groups beside which the last one does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +317,8 @@ class _Chooser:
         total = facts.iterations()
         along = self.along if self.along in facts.shared else None
         busy = settings.threads * settings.cores
-        most = min(self.most, settings.vec_size * self._widest()) if self._calculates() else self.most
+        short = self._calculates() and total < ROUNDS * settings.vec_size * settings.threads * settings.cores
+        most = min(self.most, settings.vec_size * self._widest()) if short else self.most
         wide = facts.lanes(along, most, ragged=True) if along else 1
         wide = wide if total >= wide * busy else 1
         steps = max(1, min(FEW_STEPS // 2, most // (wide * self._widest()))) if along else 1

@@ -22,7 +22,9 @@ STRAIGHT_RUN = 16
 """Cells of a run that an item reads from where they are."""
 GROUP = 128
 """Items of a group whose rows go through local memory."""
-WIDEST_GROUP = 512
+FULL = 0.6
+"""Share of a row's tiles that is cells of it, from which longer tiles are better."""
+WIDEST_GROUP = 1024
 """Items of a group that reads few rows from where they are."""
 NEIGHBOURS = 32
 """Rows of a group that are neighbours in memory: what is fetched at once."""
@@ -72,10 +74,12 @@ class _Along:
         return _made(self.view, loop.name, row, (rows, runs, RUN), stagings, reason)
 
     def _runs(self, items: int) -> int:
-        """Runs of a row: as many as there are items, unless the last tile of a row would be half empty."""
+        """Runs of a row: all of it where there are items enough, else as many as leave little of the last tile over."""
         extent = self.scan.loops[0].range
         found = [n for n in (items >> k for k in range(items.bit_length())) if n * RUN < 2 * extent]
-        return max(found, key=lambda n: min(0.8, extent / (-(-extent // (n * RUN)) * n * RUN)))
+        if found[0] * RUN >= extent:
+            return found[0]
+        return max(found, key=lambda n: min(FULL, extent / (-(-extent // (n * RUN)) * n * RUN)))
 
 
 def _across(view: KernelView, scan: Stage, target: Target, moving: tuple[Use, ...]) -> Iterator[Plan]:

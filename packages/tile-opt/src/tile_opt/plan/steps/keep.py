@@ -20,7 +20,9 @@ def shared_row(view: KernelView, buffer: str) -> Use | None:
     users = [(s, u) for s in view.stages for u in s.uses if u.buffer == buffer]
     first = users[0][1]
     own = {n for f in first.forms for n in f.names} & set(users[0][0].loop_names)
-    alone = len(users) > 1 and own and not any(s.constraints for s, _ in users)
+    known = own | {i.name for i in view.loops}
+    limits = {s.constraints for s, _ in users}
+    alone = len(users) > 1 and own and len(limits) == 1 and all(known >= set(c.names) for c in users[0][0].constraints)
     plain = not any(u.writes or u.extent or is_indirect(s, u) for s, u in users)
     same = all(u.forms == first.forms and own <= set(s.loop_names) for s, u in users)
     return first if alone and plain and same and not view.is_local(buffer) else None
@@ -39,7 +41,10 @@ def keep(view: KernelView, buffer: str) -> KernelView:
     alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(loops), type, loc=ARRAY)
     row = tuple(Affine.var(i.name) for i in loops)
     body = (Load("$x", "src"), Store("dst", "$x"))
-    load = Stage(f"load_{buffer}", loops, (), (replace(use, name="src"), Use("dst", name, row, Direction.OUT)), body)
+    limits = view.stages[number].constraints
+    load = Stage(
+        f"load_{buffer}", loops, limits, (replace(use, name="src"), Use("dst", name, row, Direction.OUT)), body
+    )
 
     def moved(u: Use) -> Use:
         return replace(u, buffer=name, forms=row) if u.buffer == buffer else u
