@@ -66,6 +66,10 @@ GPU_CURVES: Mapping[str, Curve] = {
     "row sums": Curve("reduce", lambda s: {"shape": f"{max(1, (1 << 26) // s)}x{s}", "over": "1"}, 64, 1 << 20),
     "column sums": Curve("reduce", lambda s: {"shape": f"{s}x{max(1, (1 << 26) // s)}", "over": "0"}, 64, 1 << 20),
     "softmax": Curve("softmax", lambda s: {"shape": f"{max(1, (1 << 26) // s)}x{s}", "over": "1"}, 64, 1 << 18),
+    "scan": Curve("cumulative-rows", lambda s: {"m": max(1, (1 << 25) // s), "n": s, "axis": 1}, 64, 1 << 18),
+    "scan of columns": Curve(
+        "cumulative-rows", lambda s: {"m": s, "n": max(1, (1 << 25) // s), "axis": 0}, 64, 1 << 16
+    ),
     "transpose": Curve("permute", lambda s: {"shape": f"{s}x{s}", "order": "10"}, 2048, 11585),
     "chain": Curve("chain", lambda s: {"shape": f"{s}x{s}"}, 2048, 11585),
 }

@@ -294,13 +294,11 @@ class _Chooser:
     def _kept_columns(self, own: tuple[str, ...], along: str) -> Plan | None:
         """As many items as a group may have, for as few columns as memory hands out: they keep what is read several times."""
         least = min(self.most_items, max(1, SECTOR // self._narrowest()))
-        found = [
-            (across, self._steps(own[0], self.most_items // across, 1)) for across in (4 * least, 2 * least, least)
-        ]
-        held = [(a, s) for a, s in found if s.steps * self._words() <= (KEPT // 2 if a > least else KEPT)]
-        across, share = next(
-            ((a, s) for a, s in held if self.facts.iterations() >= a * self.settings.cores), (0, found[0][1])
-        )
+        wide = [n for n in (4 * least, 2 * least, least) if n <= min(self.most_items, self.facts.iterations())]
+        found = [(n, self._steps(own[0], self.most_items // n, 1)) for n in wide]
+        held = [(n, s) for n, s in found if s.steps * self._words() <= (KEPT // 2 if n > least else KEPT)]
+        enough = ((n, s) for n, s in held if self.facts.iterations() >= n * self.settings.cores)
+        across, share = next(enough, (0, Share(own[0])))
         if len(own) > 1 or not across:
             return None
         columns = [Share(along, across), *(Share(n) for n in reversed(self.facts.shared) if n != along)]
