@@ -9,7 +9,7 @@ import numpy as np
 from onnx import NodeProto
 
 from tile_onnx.node import Node
-from tile_onnx.values import Array
+from tile_onnx.values import Array, frozen
 
 SMALL = 4096
 """Elements up to which values are computed on the host while a model is imported."""
@@ -32,7 +32,7 @@ def evaluate(proto: NodeProto, domain: str, opset: int, *values: Array | None) -
             "log": _silent, "opsets": {domain: opset}, "verbose": 0, "new_ops": None, "evaluator_cls": None,
         }  # fmt: skip
         with np.errstate(all="ignore"):
-            return tuple(kind(proto, settings).run(*trimmed))
+            return tuple(frozen(v) for v in kind(proto, settings).run(*trimmed))
     except Exception as problem:  # it is foreign code: any failure means that it cannot be used
         raise NotEvaluated(f"{type(problem).__name__}: {problem}") from problem
 

@@ -73,7 +73,7 @@ class Model:
 
         with self._lock:
             if self._made is None:
-                self._made = Evaluator(self._device)
+                self._made = Evaluator(self._device, fold_scales=True)
             return self._made
 
     def run(self, feeds: Mapping[str, Any], outputs: str | Sequence[str] | None = None) -> dict[str, Any]:

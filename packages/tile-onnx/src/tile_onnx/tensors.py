@@ -11,7 +11,7 @@ from onnx import TensorProto, numpy_helper
 from tile_ir.diagnostics import Diagnostic, TileError
 
 from tile_onnx.dtypes import numpy_dtype
-from tile_onnx.values import Array
+from tile_onnx.values import Array, frozen
 
 _PACKED = {
     TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4, TensorProto.INT2: 2, TensorProto.UINT2: 2,
@@ -42,7 +42,7 @@ def tensor_array(tensor: TensorProto, folder: Path | None = None) -> Array:
     if tensor.HasField("raw_data"):
         _check_bytes(where, tensor, dtype, len(tensor.raw_data))
     try:
-        return numpy_helper.to_array(tensor)
+        return frozen(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, MemoryError, OverflowError) as problem:
         raise malformed(
             f"{where} of dimensions {list(tensor.dims)} does not hold as many elements: {problem}"
@@ -79,7 +79,7 @@ def _external(tensor: TensorProto, dtype: np.dtype[Any], folder: Path | None) ->
         with path.open("rb") as file:
             file.seek(offset)
             copy.raw_data = file.read(length)
-        return numpy_helper.to_array(copy)
+        return frozen(numpy_helper.to_array(copy))
     return np.memmap(path, dtype.newbyteorder("<"), "r", offset, tuple(tensor.dims))
 
 

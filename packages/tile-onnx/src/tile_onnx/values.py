@@ -42,6 +42,13 @@ def as_array(value: Value) -> Value:
     return np.asarray(cast(Any, value)) if isinstance(value, np.generic) else value
 
 
+def frozen(value: Value) -> Value:
+    """The value, whose array nobody may write to from now on: constants are read in place, not copied."""
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
 def is_list(value: object) -> TypeGuard[list[Any]]:
     """Whether it is a sequence."""
     return isinstance(value, list)
