@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tile_ir.contents import Contents
 from tile_ir.diagnostics import Source, Span, TileLimitError, TileSyntaxError
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation
@@ -146,7 +147,7 @@ def blocks(draw: st.DrawFn, inner: st.SearchStrategy[Any]) -> nodes.Block:
 
 
 BLOCKS = blocks(st.recursive(LEAVES, blocks, max_leaves=6))
-CONSTANTS = st.builds(nodes.ConstantBuffer, NAMES, types(), st.binary(max_size=9))
+CONSTANTS = st.builds(nodes.ConstantBuffer, NAMES, types(), st.binary(max_size=9).map(Contents))
 PROGRAMS = st.builds(nodes.Program, BLOCKS, tuples(CONSTANTS, 2), tuples(NAMES), tuples(NAMES))
 
 
