@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import tile_autodiff
 import tile_lang
@@ -56,7 +58,10 @@ def derivatives_agree(sample: Sample) -> bool:
     direction: Arrays = {n: random.uniform(-1, 1, inputs[n].shape) for n in sample.wrt}
     slopes = tile_lang.evaluate(gradient, inputs)
     analytic = sum(float(np.sum(slopes[f"d_{n}"] * direction[n])) for n in sample.wrt)
-    ahead, behind = (_scalar(program, inputs, direction, sign * STEP) for sign in (1, -1))
+    beside = [_beside(program, inputs, direction, sign * STEP) for sign in (1, -1)]
+    if any(not np.array_equal(beside[0][name], beside[1][name]) for name in _chosen(program)):
+        return False
+    ahead, behind = (_scalar(program, inputs, results) for results in beside)
     numeric, scale = (ahead - behind) / (2 * STEP), max(1.0, abs(ahead), abs(behind))
     if not np.isfinite(numeric) or scale > 1e6:
         return False
@@ -89,8 +94,18 @@ def _filled(random: np.random.Generator, type_: TensorType) -> Array:
     return random.integers(0, 2, type_.shape).astype(type_.dtype.numpy)
 
 
-def _scalar(program: Program, inputs: Arrays, direction: Arrays, step: float) -> float:
-    """The outputs' inner product with the cotangents, a step away."""
+def _chosen(program: Program) -> tuple[str, ...]:
+    """Values of whole numbers: where elements come from. A function has no derivative where it begins to choose others."""
+    return tuple(name for name, type_ in program.types().items() if not type_.dtype.is_float)
+
+
+def _beside(program: Program, inputs: Arrays, direction: Arrays, step: float) -> Arrays:
+    """The outputs a step away, by their public names, and the chosen values, by their own."""
     moved = {p.name: inputs[p.name] + step * direction.get(p.name, 0) for p in program.inputs if p.name in direction}
-    results = tile_lang.evaluate(program, {p.name: moved.get(p.name, inputs[p.name]) for p in program.inputs})
+    given = {p.name: moved.get(p.name, inputs[p.name]) for p in program.inputs}
+    return tile_lang.evaluate(replace(program, outputs=(*((n, n) for n in _chosen(program)), *program.outputs)), given)
+
+
+def _scalar(program: Program, inputs: Arrays, results: Arrays) -> float:
+    """The outputs' inner product with the cotangents."""
     return sum(float(np.sum(results[public] * inputs[f"d_{public}"])) for public, _ in program.outputs)

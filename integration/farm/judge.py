@@ -29,6 +29,7 @@ from tile_opt.plan.check import lowering, refuse_unused
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.program import rewrite, rewrites_for
 from tile_opt.translate import to_stripe
+from tile_runtime.requirements import reinterprets_bits
 
 from farm import machines
 from farm.differences import derivatives_agree
@@ -47,7 +48,8 @@ Key = tuple[str, tuple[str, ...] | None, str, str]
 class Verdict(Enum):
     SAME = "same"
     REFUSED = "refused"
-    """By an error of ours, where one may be: plans that do not fit, mutated sources that nobody can run."""
+    """By an error of ours, where one may be: plans that do not fit, mutated sources that nobody can run, machines that lack
+    a node that the program asks for."""
     ALIKE = "alike"
     """Threads would change nothing: no kernel has several work groups."""
     OPEN = "open"
@@ -90,6 +92,8 @@ class Trial:
             return Verdict.OPEN
         if way.again and not self._shares_work(way):
             return Verdict.ALIKE
+        if self._lacks_node(way):
+            return Verdict.REFUSED
         try:
             actual = self._run(way)
         except TilePlanError:
@@ -123,14 +127,24 @@ class Trial:
         library = self._libraries.get(self._key(way, tile_hal.device(way.backend)))
         return library is not None and any(math.prod(k.groups) > 1 for k in library[1].kernels)
 
+    def _lacks_node(self, way: Way) -> bool:
+        """The machine cannot reinterpret bits, which the program does: callers hear of it before anything is compiled."""
+        if not any(reinterprets_bits(op) for op in self.sample.program.ops):
+            return False
+        return "Bitcast" not in machines.target(way.machine, way.passes, self._device(way)).nodes
+
     # --- running -------------------------------------------------------------------------------------
 
     def _run(self, way: Way) -> Arrays:
         if way.form != "compiled":
             return self._called(way)
-        device = tile_hal.device("interp" if way.backend == "stripe" else way.backend)
+        device = self._device(way)
         compiled = self.compiled(way, device)
         return self._on_stripe(compiled) if way.backend == "stripe" else self._on_device(way, device, compiled)
+
+    @staticmethod
+    def _device(way: Way) -> Device:
+        return tile_hal.device("interp" if way.backend == "stripe" else way.backend)
 
     def compiled(self, way: Way, device: Device) -> Lowered:
         """The program compiled for the machine, with the passes and plans that the way says."""

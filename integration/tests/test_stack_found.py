@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import tile_hal
 from farm.judge import Trial, Verdict
@@ -197,6 +200,19 @@ case(
     *everywhere("small", "merge", "ungroup", "scan", "accumulate", "fuse", "schedule_kernels", "inline"),
     C="float64[31, 3, 31]", D="float64[3, 31, 1]",
 )  # fmt: skip
+case(
+    "lanes of an ordered loop that a plan unrolls, where rows to merge lie apart",
+    "function (A[N]) -> (O) { O = argsort(A, 0, 1); }",
+    *(Way(b, "few", plans="plan kernel_3 {\n  unroll t:10\n  vector p_1:2 x2\n}\n") for b in ("interp", "llvm")),
+    A="float32[32]",
+)
+case(
+    "the largest element of all, by merges of one step",
+    "function (A[L, M, N]) -> (O, P) { T = top_k(A, 1, 0); O = element(T, 0); P = element(T, 1); }",
+    *everywhere("rows", "merge", "gpu_tile", "scan", "ungroup", "fuse", "accumulate", "stream"), *everywhere("rows"),
+    *everywhere("small"), Way("llvm", "small"),
+    A="float64[3, 2, 2]",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CASES)
@@ -206,6 +222,39 @@ def test_what_was_found_stays_mended(what: str) -> None:
         trial = Trial(Sample(source, types, data, order=1 if wrt else 0, wrt=wrt))
         for way in ways:
             assert trial.check(way) is Verdict.SAME, way
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("descending", [0, 1])
+def test_order_with_ties_zeros_of_both_signs_and_values_that_are_no_numbers(dtype: DType, descending: int) -> None:
+    source = f"function (A[M, N]) -> (O, P) {{ O = argsort(A, 1, {descending}); P = sort(A, 1, {descending}); }}"
+    sample = Sample(source, {"A": TensorType(dtype, (3, 13))}, special=True)
+    if dtype.is_float:
+        sample.inputs["A"][:, ::4] *= -1
+    wide = sample.inputs["A"].astype(np.float64 if dtype.is_float else object)
+    order = [_in_order(row.tolist(), bool(descending)) for row in wide]
+    assert sample.expected["O"].tolist() == order
+    trial = Trial(sample)
+    for way in (Way("interp", "rows"), Way("llvm", "wide")):
+        assert trial.check(way) is Verdict.SAME, way
+
+
+def _in_order(row: list[float], descending: bool) -> list[int]:
+    """Places in order: what is no number is larger than all numbers, and what is equal stays where it is."""
+    keys = [(math.isnan(x), 0 if math.isnan(x) else x) for x in row]
+    return sorted(range(len(row)), key=lambda k: keys[k], reverse=descending)
+
+
+def test_places_that_change_between_two_points_leave_the_derivative_open() -> None:
+    types = {"A": _type("float32[14, 31]")}
+    sample = Sample("function (A[M, N]) -> (O) { O = sort(A, 1); }", types, 54371274, order=2, wrt=("A",))
+    assert Trial(sample).check(Way("differences")) is Verdict.OPEN
+
+
+def test_a_machine_without_a_node_that_the_program_asks_for_refuses_it() -> None:
+    trial = Trial(Sample("function (A[N]) -> (O, P) { O = bits_as_uint(A); P = A + A; }", {"A": _type("int16[31]")}))
+    assert trial.check(Way("stripe", "rows")) is Verdict.REFUSED
+    assert trial.check(Way("stripe", "small")) is Verdict.SAME
 
 
 @pytest.mark.parametrize("levels", ["unroll x:1\n  vector x:1 x2", "vector x:11 x4"])

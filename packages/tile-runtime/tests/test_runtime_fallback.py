@@ -76,10 +76,13 @@ def test_what_the_device_lacks_runs_elsewhere_with_one_warning(evaluator: tile.E
     assert one.filename == __file__
 
 
-def test_a_device_that_cannot_reinterpret_bits() -> None:
+@pytest.mark.parametrize("lacks", ["capabilities", "target"])
+def test_a_device_that_cannot_reinterpret_bits(lacks: str) -> None:
     whole = poor()
-    able = replace(whole.capabilities, nodes=whole.capabilities.nodes - {"Bitcast"})
-    device = HostDevice("poor:0", "Poor", whole.target, able, InterpCompiler(able.nodes), InterpExecutor())
+    fewer = whole.target.nodes - {"Bitcast"}
+    target = replace(whole.target, nodes=fewer) if lacks == "target" else whole.target
+    able = replace(whole.capabilities, nodes=fewer) if lacks == "capabilities" else whole.capabilities
+    device = HostDevice("poor:0", "Poor", target, able, InterpCompiler(fewer), InterpExecutor())
     function = tile.Function("function (A) -> (O) { B = A + 1; O = bits_as_int(B); }")
     with pytest.raises(TileDeviceError, match="device poor:0 cannot reinterpret bits, which 'O' needs"):
         tile.Evaluator(device)(function, A)

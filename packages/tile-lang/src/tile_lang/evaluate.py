@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from tile_ir import numerics
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ir.dtype import DType
+from tile_ir.dtype import DType, from_numpy
 from tile_ir.ops import OPS, Aggregation
 from tile_ir.program.macros import MACROS, expand
 from tile_ir.program.nodes import (
@@ -239,6 +239,9 @@ def _scatter(op: Scatter, values: Values) -> None:
 def _argsort(op: Argsort, values: Values) -> None:
     """By rank among the distinct values, so that one stable sort serves both directions and every dtype."""
     array = values[op.arg]
+    if from_numpy(array.dtype).is_float:
+        # NumPy tells the NaNs of bfloat16 apart from one another.
+        array = array.astype(np.float64)
     rank = (
         np.unique(array, return_inverse=True)[1].reshape(array.shape) if array.size else np.zeros(array.shape, np.int64)
     )

@@ -37,9 +37,14 @@ _ELSEWHERE = "choose another device, or give one as fallback"
 
 
 def bits_missing(op: Op, device: Device) -> bool:
-    """The operation reinterprets bits, and `device` has no node for that."""
-    able = device.target.codegen == "stripe" or "Bitcast" in device.capabilities.nodes
-    return isinstance(op, Elementwise) and op.fn == "bitcast" and not able
+    """The operation reinterprets bits, and `device`, or what is generated for it, has no node for that."""
+    able = device.target.codegen == "stripe" or "Bitcast" in device.target.nodes & device.capabilities.nodes
+    return reinterprets_bits(op) and not able
+
+
+def reinterprets_bits(op: Op) -> bool:
+    """The operation needs a node that has no equal among those that every device has."""
+    return isinstance(op, Elementwise) and op.fn == "bitcast"
 
 
 def check_memory(kernels: KernelList, device: Device, program: Callable[[], Program]) -> None:

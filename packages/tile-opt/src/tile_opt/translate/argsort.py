@@ -131,11 +131,13 @@ class _Split:
 
     def merge(self, keys: str, places: str) -> None:
         """The smaller of the first elements left, again and again; `low` counts those of the first run."""
-        of, number = self.of, self.before + Affine.var("t")
+        of = self.of
+        steps = [("t", of.chunk, Order.ORDERED)] if of.chunk > 1 else []
+        number = self.before + Affine.of({name: 1 for name, *_ in steps})
         element = self._loop("p", of.longer) + number
         inside = [Affine((), of.left - 1) - element] if of.left % of.longer else []
         inside += [Affine((), of.longer - 1) - number] if of.longer % of.chunk else []
-        stage = _Merge(self, self.kernel.stage("merge", [*self.loops, ("t", of.chunk, Order.ORDERED)], inside))
+        stage = _Merge(self, self.kernel.stage("merge", [*self.loops, *steps], inside))
         left = self.load(stage, self.low)
         right = stage.op("sub", stage.index(number), left)
         rest = stage.test("cmp_lt", left, stage.first)

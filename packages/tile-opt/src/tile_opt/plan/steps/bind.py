@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tile_ir.stripe.nodes import Bind, Index
+from tile_ir.stripe.nodes import Bind, Index, Order
 
 from tile_opt.kernel.view import Stage
 from tile_opt.plan.tree import Around
@@ -32,9 +32,14 @@ def bind(stage: Stage, bindings: Mapping[str, Binding], order: Sequence[str]) ->
 
 
 def across(stage: Stage, bindings: Mapping[str, Binding], around: Around) -> Mapping[str, Binding]:
-    """The bindings with the vector loop and an unrolled one exchanged, where the stage's memory runs along the latter."""
-    vectors = [i for i in stage.loops if i.name in bindings and bindings[i.name].bind is Bind.VECTOR]
-    unrolled = [i for i in stage.loops if i.name in bindings and bindings[i.name].bind is Bind.UNROLL and i.range > 1]
+    """The bindings with the vector loop and an unrolled one exchanged, where the stage's memory runs along the latter.
+
+    Lanes have no order, so an ordered loop stays unrolled.
+    """
+    bound = [i for i in stage.loops if i.name in bindings]
+    vectors = [i for i in bound if bindings[i.name].bind is Bind.VECTOR]
+    free = [i for i in bound if i.order is not Order.ORDERED and i.range > 1]
+    unrolled = [i for i in free if bindings[i.name].bind is Bind.UNROLL]
     if len(vectors) != 1 or not unrolled:
         return bindings
     (vector,) = vectors

@@ -224,7 +224,7 @@ class Spread:
     def _forms(self, stage: Stage) -> dict[str, Affine]:
         """The loops of a stage, as forms of their digits."""
         names = (*(i.name for i in self.view.loops), *stage.loop_names)
-        return {n: self.splits[n].form for n in names if self.splits[n].digits}
+        return {n: self.splits[n].form for n in names}
 
     def _partial(self, stage: Stage, merged: Use, digits: tuple[Digit, ...]) -> Refinement:
         """Registers for an item's partial result of each of its shared iterations."""
@@ -249,7 +249,7 @@ class Spread:
         digits = [d for s in reversed(splits) for d in s.bound(*INSIDE)]
         uses = tuple(self.homes[u.buffer].use(u) if u.buffer in self.homes else u for u in stage.uses)
         moved = replace(stage, loops=_nested(digits), uses=uses, constraints=())
-        moved = moved.substitute({s.loop: s.form for s in splits if s.digits} | self._gone(stage, digits))
+        moved = moved.substitute({s.loop: s.form for s in splits} | self._gone(stage, digits))
         kept = tuple(_of_all_lanes(c, splits) for c in stage.constraints)
         limits = () if self._starts(stage) else tuple(c for s in splits if s is not tail for c in s.inside())
         alone = () if tail is None else self.splits[tail.loop].first()
@@ -304,7 +304,7 @@ def _of_all_lanes(constraint: Affine, splits: Sequence[Split]) -> Affine:
         for d in s.bound(Bind.VECTOR)
         if lanes_agree(constraint, s.loop, d.index.range)
     }
-    return constraint.substitute({s.loop: s.form for s in splits if s.digits}).substitute(lanes)
+    return constraint.substitute({s.loop: s.form for s in splits}).substitute(lanes)
 
 
 def _together(parts: Sequence[Node], steps: tuple[Index, ...]) -> Nest:
