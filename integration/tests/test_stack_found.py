@@ -197,6 +197,18 @@ case(
     *everywhere("small", "merge", "ungroup", "scan", "accumulate", "fuse", "schedule_kernels", "inline"),
     C="float64[31, 3, 31]", D="float64[3, 31, 1]",
 )  # fmt: skip
+case(
+    "what one item scatters for all, gathered at equal subscripts",
+    "function (B[N], C[N], D[M]) -> (O) { O[C[i] : 8] = =(B[i]) default D; }",
+    Way("interp", "rows"), Way("interp", "groups"), Way("interp", "sixteen"),
+    wrt="B", B="float16[2]", C="int64[2]", D="float16[8]",
+)  # fmt: skip
+case(
+    "partial results that tiles have beyond the end of a loop",
+    "function (B[N, M], C[K, K]) -> (O) { O[x, y : N, 17] = >(B[2 * x + i - 1, 2 * y + j - 1] * C[i, j]); }",
+    *everywhere("groups", "accumulate", "gpu_tile"),
+    B="float64[1, 33]", C="float64[3, 3]",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CASES)
