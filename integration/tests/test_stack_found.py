@@ -209,9 +209,23 @@ case(
 case(
     "the largest element of all, by merges of one step",
     "function (A[L, M, N]) -> (O, P) { T = top_k(A, 1, 0); O = element(T, 0); P = element(T, 1); }",
-    *everywhere("rows", "merge", "gpu_tile", "scan", "ungroup", "fuse", "accumulate", "stream"), *everywhere("rows"),
-    *everywhere("small"), Way("llvm", "small"),
+    *everywhere("rows", "merge", "gpu_tile", "scan", "ungroup", "fuse", "accumulate", "stream"),
+    *everywhere("rows"),
+    *everywhere("small"),
+    Way("llvm", "small"),
     A="float64[3, 2, 2]",
+)
+case(
+    "what one item scatters for all, gathered at equal subscripts",
+    "function (B[N], C[N], D[M]) -> (O) { O[C[i] : 8] = =(B[i]) default D; }",
+    Way("interp", "rows"), Way("interp", "groups"), Way("interp", "sixteen"),
+    wrt="B", B="float16[2]", C="int64[2]", D="float16[8]",
+)  # fmt: skip
+case(
+    "partial results that tiles have beyond the end of a loop",
+    "function (B[N, M], C[K, K]) -> (O) { O[x, y : N, 17] = >(B[2 * x + i - 1, 2 * y + j - 1] * C[i, j]); }",
+    *everywhere("groups", "accumulate", "gpu_tile"),
+    B="float64[1, 33]", C="float64[3, 3]",
 )  # fmt: skip
 
 

@@ -161,6 +161,18 @@ def test_scatter() -> None:
     check_source("function (E, I, V) -> (O) { S = scatter(E, I, V); O = S * S; }", inputs)
 
 
+@pytest.mark.parametrize("default", ["", " default D"])
+@pytest.mark.parametrize("target", ["I[i], j", "j, I[i]", "I[i], K[i, j]"])
+@pytest.mark.parametrize("agg", "=+*><")
+def test_values_that_fall_on_one_cell_share_what_the_aggregation_passes_on(agg: str, target: str, default: str) -> None:
+    """Of assigned values only the last one counts; subscripts beyond the ends are clamped."""
+    inputs = {
+        "V": spread(4, 4), "I": np.array([2, 0, 2, 77], np.int32), "K": np.array([[0, 1, 0, 3]] * 4, np.int64), "D": spread(4, 4),
+    }  # fmt: skip
+    inputs = {n: a for n, a in inputs.items() if n not in "KD" or f"{n}[" in target or n in default}
+    check_source(f"function ({', '.join(inputs)}) -> (O) {{ O[{target} : 4, 4] = {agg}(V[i, j]){default}; }}", inputs)
+
+
 def test_random_numbers_and_coordinates_are_constants() -> None:
     state = np.random.default_rng(0).integers(1 << 20, 1 << 31, (3, 2048)).astype(np.uint32)
     source = """function (A, S) -> (O, Next) {

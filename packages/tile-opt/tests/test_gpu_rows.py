@@ -60,6 +60,24 @@ def agree(stripe: Program, on: Target) -> None:
         check(scheduled, inputs, on, reference=stripe)
 
 
+@pytest.mark.parametrize("columns", [5, 32, 64])
+@pytest.mark.parametrize("cell", ["i, M - 1 - j", "i, j - 1", "i, 0"])
+def test_items_do_not_share_rows_of_results_that_others_read(cell: str, columns: int) -> None:
+    """Nothing makes an item wait for what another one stores to a kernel's result."""
+    source = f"function (A[N, M]) -> (X, O) {{ X = A + 1.0; O[i, j : N, M] = =(X[{cell}]); }}"
+    agree(stripe_of(source, A=(3, columns)), target())
+
+
+@pytest.mark.parametrize("threads", [2, 32])
+@pytest.mark.parametrize("agg", "=+>")
+def test_items_wait_for_what_one_of_them_scatters(agg: str, threads: int) -> None:
+    """All subscripts but the data are 0, of what is stored and of what is loaded."""
+    body = f"P = V + 1.0; S[I[i] : 8] = {agg}(P[i]); T[i : N] = =(S[I[i]]); O = T - P;"
+    front = tile_lang.parse(Source(f"function (V[N], I[N]) -> (O) {{ {body} }}", "sample.tile"))
+    types = {"V": TensorType(DType.FLOAT32, (2,)), "I": TensorType(DType.INT32, (2,))}
+    agree(to_stripe(tile_lang.bind(front, types)), target(threads))
+
+
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
     """Reductions over any axes, row operations along any axis, permutations, windows, chains with broadcasts."""

@@ -23,6 +23,8 @@ class Total:
     cell: str
     forms: tuple[Affine, ...]
     """The subscripts of the cell that a partial result belongs to, over `dims`."""
+    shape: tuple[int, ...]
+    """What the cells' buffer holds: tiles that do not divide a loop have partial results of no cell, too."""
     agg: Aggregation
     over: tuple[str, ...]
     """The items' indexes."""
@@ -32,7 +34,7 @@ class Total:
         return Straight(tuple(self._statements()), frozenset({self.partial.into, self.cell}), frozenset({self.cell}))
 
     def _statements(self) -> list[Statement]:
-        cells = list(enumerate(product(*map(range, self.partial.type.sizes))))
+        cells = list(enumerate(at for at in product(*map(range, self.partial.type.sizes)) if self._has_cell(at)))
         return [
             *(Load(self._name("own", k), self.partial.into, _at(at)) for k, at in cells),
             *(Reduce(self._name("all", k), self._name("own", k), self.agg, self.over) for k, _ in cells),
@@ -42,10 +44,18 @@ class Total:
     def _name(self, what: str, number: int) -> str:
         return f"${self.partial.into}_{what}{number or ''}"
 
+    def _cell(self, at: tuple[int, ...]) -> tuple[Affine, ...]:
+        values = {name: Affine((), n) for name, n in zip(self.dims, at, strict=False)}
+        return tuple(f.substitute(values) for f in self.forms)
+
+    def _has_cell(self, at: tuple[int, ...]) -> bool:
+        return not any(
+            f.is_const and not 0 <= f.const < size for f, size in zip(self._cell(at), self.shape, strict=True)
+        )
+
     def _merge(self, number: int, at: tuple[int, ...]) -> list[Statement]:
         old, new = self._name("old", number), self._name("new", number)
-        values = {name: Affine((), n) for name, n in zip(self.dims, at, strict=False)}
-        forms = tuple(f.substitute(values) for f in self.forms)
+        forms = self._cell(at)
         where = forms if any(f != Affine() for f in forms) else ()
         return [
             Load(old, self.cell, where),

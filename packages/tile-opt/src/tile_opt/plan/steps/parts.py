@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement, Scope, Sync
 
+from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.tree import GROUP_MEMORY, Nest, Node, close_tree, stages_of
 
@@ -16,6 +17,7 @@ MOST_EDGES = 4
 DEVICE_MEMORY = Location("DRAM", scope=Scope.DEVICE)
 SHARED = (GROUP_MEMORY, DEVICE_MEMORY)
 STATIC = (Bind.UNROLL, Bind.VECTOR)
+Access = tuple[Stage, Use]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +88,32 @@ def _least(constraint: Affine, stage: Stage, around: tuple[Index, ...], grid: se
 def synchronised(parts: list[Node], shared: set[str], apart: set[str], barrier: Sync) -> list[Node]:
     """Barriers between what items store to the group's memory and what others read or store there after them.
 
-    Equal subscripts mean one item's own cell, but for the buffers `apart`, which one item makes for all.
+    Equal subscripts mean one item's own cell, but for the buffers `apart`, which one item makes for all, and where data
+    are subscripts, too.
     """
     made: list[Node] = []
-    open_: dict[str, list[Use]] = {}
+    open_: dict[str, list[Access]] = {}
     for part in parts:
-        uses = [u for s in stages_of(part) for u in s.uses if u.buffer in shared]
-        if any(_waits(use, open_.get(use.buffer, []), use.buffer in apart) for use in uses):
+        accesses = [(s, u) for s in stages_of(part) for u in s.uses if u.buffer in shared]
+        if any(_waits(a, open_.get(a[1].buffer, []), a[1].buffer in apart) for a in accesses):
             made.append(barrier)
             open_ = {}
         made.append(part)
-        for use in uses:
-            open_.setdefault(use.buffer, []).append(use)
+        for access in accesses:
+            open_.setdefault(access[1].buffer, []).append(access)
     return made
 
 
-def _waits(use: Use, earlier: list[Use], apart: bool) -> bool:
+def _waits(access: Access, earlier: list[Access], apart: bool) -> bool:
     """Another item may have to be done with the cell first."""
-    return any((use.writes or e.writes) and (apart or e.forms != use.forms) for e in earlier)
+    return any((access[1].writes or e[1].writes) and (apart or not same_cell(access, e)) for e in earlier)
+
+
+def same_cell(access: Access, other: Access) -> bool:
+    """Equal loops lead both to the same single element, whatever the data."""
+    (stage, use), (other_stage, other_use) = access, other
+    alike = use.forms == other_use.forms and not (use.extent or other_use.extent)
+    return alike and not is_indirect(stage, use) and not is_indirect(other_stage, other_use)
 
 
 def _without(constraints: tuple[Affine, ...], known: tuple[Affine, ...]) -> tuple[Affine, ...]:

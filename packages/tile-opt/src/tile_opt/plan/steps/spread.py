@@ -20,7 +20,7 @@ from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.combine import Total, identities
 from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
 from tile_opt.plan.steps.homes import Home, in_group, is_plain, keeps_apart, private, row_part, sized
-from tile_opt.plan.steps.parts import DEVICE_MEMORY, STATIC, inner_and_edges, item_kernel, synchronised
+from tile_opt.plan.steps.parts import DEVICE_MEMORY, STATIC, inner_and_edges, item_kernel, same_cell, synchronised
 from tile_opt.plan.steps.pieces import in_pieces, row_operands
 from tile_opt.plan.tree import ARRAY, REGISTER, Nest, Node, Straight
 
@@ -119,7 +119,8 @@ class Spread:
         allocs = (*(h.alloc for h in self.homes.values()), *more)
         shared = [h.alloc for h in self.homes.values() if h.shared]
         fence = _FENCES[frozenset(a.loc == DEVICE_MEMORY for a in shared)]
-        parts = synchronised(parts, {a.into for a in shared}, self.apart, Sync(Scope.GROUP, fence))
+        names = {a.into for a in shared}
+        parts = synchronised(parts, names, {n for n in names if self._is_apart(n)}, Sync(Scope.GROUP, fence))
         if not any(isinstance(p, (Straight, Sync)) for p in parts):
             parts += self._tails()
         versions = inner_and_edges(parts, (*self.grid, *self.items), {i.name for i in self.grid})
@@ -193,8 +194,10 @@ class Spread:
         start = identities(f"{stage.name}_start", partial, whole.agg, tuple(d.index for d in digits))
         merging = [replace(p, uses=tuple(into if u.name == into.name else u for u in p.uses)) for p in pieces]
         dims = tuple(d.index.name for d in digits)
-        cell = tuple(f.substitute(self._forms(stage)) for f in self.homes[whole.buffer].use(whole).forms)
-        total = Total(partial, dims, whole.buffer, cell, whole.agg, tuple(i.name for i in over)).straight()
+        home = self.homes[whole.buffer]
+        cell = tuple(f.substitute(self._forms(stage)) for f in home.use(whole).forms)
+        names = tuple(i.name for i in over)
+        total = Total(partial, dims, whole.buffer, cell, home.alloc.type.sizes, whole.agg, names).straight()
         operands = frozenset(u.name for u in row_operands(self.view, stage, self.own) if u.buffer in self.staged)
         if not operands:
             return [start, *merging, total], [partial]
@@ -340,7 +343,7 @@ def _belongs(view: KernelView, run: tuple[int, ...], stage: Stage) -> bool:
 def _follows(view: KernelView, run: tuple[int, ...], stage: Stage) -> bool:
     """What passes between the stages, passes within a step."""
     for use in stage.uses:
-        others = [u for k in run for u in view.stages[k].uses if u.buffer == use.buffer]
-        if any((u.writes or use.writes) and u.forms != use.forms for u in others):
+        others = [(s, u) for s in (view.stages[k] for k in run) for u in s.uses if u.buffer == use.buffer]
+        if any((u.writes or use.writes) and not same_cell((s, u), (stage, use)) for s, u in others):
             return False
     return True
