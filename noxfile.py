@@ -164,7 +164,8 @@ def _with_extra(package: str) -> str:
 
 def _install_everything(session: nox.Session, *tools: str) -> None:
     backends = [_with_extra(p) for p in PACKAGES if p.startswith("hal-")]
-    install(session, "tile-runtime", "tile-hal[conformance]", BFLOAT16, *backends, tools=(*TOOLS, *tools))
+    needed = ("tile-runtime", "tile-onnx", "tile-hal[conformance]", BFLOAT16, *backends)
+    install(session, *needed, tools=(*TOOLS, *tools))
 
 
 # --- default sessions --------------------------------------------------------------------------------

@@ -364,11 +364,11 @@ class _Chooser:
         return (*own, *(b for b in moved if shared_row(view, b) is not None))
 
     def _steps(self, loop: str, items: int, lanes: int) -> Share:
-        """Many steps are whole pieces of straight-line code: those beyond the loop's end do nothing."""
+        """Many steps are whole pieces of straight-line code, beyond the loop's end too, unless barriers stand between them."""
         steps = -(-self.facts.extent(loop) // (items * lanes))
         few = FEW_STEPS * min(2, self._narrow)
         kept = steps * lanes * self._words() <= KEPT and self._kept(frozenset((loop,)))
-        if steps <= few or kept:
+        if steps <= few or kept or self.staged:
             return Share(loop, items, lanes, steps)
         wholes = [-(-steps // n) * n for n in range(few, few // 2, -1)]
         return Share(loop, items, lanes, next((n for n in wholes if n <= steps * (1 + IDLE)), min(wholes)))
