@@ -44,6 +44,7 @@ class Walker(Protocol):
     def host_array(self, value: Symbol | Held, name: str) -> Array: ...
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]: ...
     def later(self, node: Node, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]: ...
+    def defined(self, node: Node, text: str) -> tuple[Value, ...]: ...
 
 
 class Node:
@@ -165,6 +166,13 @@ class Node:
     def enter(self, graph: Graph, inputs: Sequence[Value], step: str = "") -> list[Value]:
         """The outputs of a subgraph, walked in place; `step` tells the walks of one subgraph apart."""
         return self._walker.enter(self, graph, inputs, step)
+
+    def defined(self, text: str) -> tuple[Value, ...]:
+        """Its outputs as other operators make them: a function in ONNX's text form, ``(X, S) => (Y) { Y = Mul(X, S) }``.
+
+        Inputs that the node lacks are absent in the text, too; ``<axis: int = @axis>`` hands an attribute on.
+        """
+        return self._walker.defined(self, text)
 
     def later(self, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]:
         """The outputs of `function(engine, captured, *inputs)`, called when the model runs; `engine` runs the subgraph."""
