@@ -128,7 +128,9 @@ def _refuse_bits(program: Program, target: Target) -> None:
         return
     hint = "choose another target, or list Bitcast among its nodes where the device has it"
     found = [
-        Diagnostic("TILE-E524", f"target {target.name} cannot reinterpret bits, which {op.name!r} needs", op.origin, hint)
+        Diagnostic(
+            "TILE-E524", f"target {target.name} cannot reinterpret bits, which {op.name!r} needs", op.origin, hint
+        )
         for op in program.ops
         if reinterprets_bits(op)
     ]
