@@ -67,8 +67,8 @@ def to_stripe(program: TileProgram, target: Target = ANY) -> Program:
             problems += error.diagnostics
     if problems:
         raise TileTypeError(problems)
-    for target, value in context.copies:
-        copy(context, target, value)
+    for output, value in context.copies:
+        copy(context, output, value)
     return _assemble(context)
 
 
