@@ -170,7 +170,7 @@ class Trial:
 
     def _stripe(self, target: Target) -> Stripe:
         """The unscheduled program, as it is rewritten for a machine."""
-        machine = target.settings, target.nodes & DOTS.keys()
+        machine = target.settings, target.nodes.intersection(DOTS)
         if machine not in self._initial:
             self._initial[machine] = to_stripe(rewrite(self.sample.program, rewrites_for(target)))
         return self._initial[machine]

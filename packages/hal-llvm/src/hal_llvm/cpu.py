@@ -107,5 +107,5 @@ def host_target(
     base = family_target(family(triple, features))
     machine = probed(known_machine(base.machine, features), available_cpus() if cpus is None else cpus, root)
     sizes = {f"l{c.level}_bytes": c.bytes for c in machine.caches if c.level <= 3}
-    nodes = base.nodes | forms(present(features)).keys()
+    nodes = base.nodes.union(forms(present(features)))
     return replace(base, machine=machine, nodes=nodes).resolved(cores=cores, max_mem=sizes["l1_bytes"], **sizes)

@@ -78,7 +78,7 @@ OPTIONAL_FUNCTIONS: frozenset[str] = (
     frozenset(name for name, op in OPS.items() if op.signature is Signature.MATH) - CORE_FUNCTIONS
 )
 """Functions of floats that a target lists by name beside its nodes, or that are rewritten away."""
-LISTED_FUNCTIONS: frozenset[str] = OPTIONAL_FUNCTIONS | DOTS.keys()
+LISTED_FUNCTIONS: frozenset[str] = OPTIONAL_FUNCTIONS.union(DOTS)
 """These and the dot products of words, which are listed likewise."""
 OPTIONAL_NODES: frozenset[str] = (
     frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES | LISTED_FUNCTIONS
