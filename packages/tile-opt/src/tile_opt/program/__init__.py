@@ -4,12 +4,13 @@ from collections.abc import Iterable
 
 from tile_ir.deadline import check
 from tile_ir.program.nodes import Program
-from tile_ir.target import HardwareSettings, Options
+from tile_ir.target import HardwareSettings, Options, PassConfig
 
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.dead import DropDead as DropDead
 from tile_opt.program.factorise import Factorise as Factorise
 from tile_opt.program.fold_scales import FoldScales as FoldScales
+from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.online import Online as Online
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.share import ShareCommon as ShareCommon
@@ -22,14 +23,21 @@ STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), Factorise(), Prepack
 NONE = Options()
 
 
-def rewrites_for(settings: HardwareSettings, options: Options = NONE) -> tuple[Rewrite, ...]:
-    """What a compilation for this hardware applies, in order; `options` are what the user allows."""
-    fold = (FoldScales(),) if options.fold_scales or options.fast_math else ()
+def rewrites_for(
+    settings: HardwareSettings, options: Options = NONE, passes: Iterable[PassConfig] = ()
+) -> tuple[Rewrite, ...]:
+    """What a compilation for this hardware applies, in order; `options` are what the user allows, `passes` follow."""
+    fold = (*([FoldScales()] if options.fold_scales or options.fast_math else []), *_before(passes))
     if settings.threads == 1:
         return (*fold, *STANDARD)
     units = settings.cores
     last = (Online(units=units), SplitReduction(units=units))
     return (*fold, ShareCommon(), DropDead(), Factorise(), Prepack(), *last)
+
+
+def _before(passes: Iterable[PassConfig]) -> tuple[Rewrite, ...]:
+    """What makes programs such that a pass finds something to do."""
+    return tuple(IntegerScatters(**entry.options) for entry in passes if entry.name == "atomics")
 
 
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:
