@@ -15,7 +15,7 @@ from tile_ir.program.nodes import Program, Scatter, TensorType
 from tile_ir.target import HardwareSettings, PassConfig
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
-from tile_opt.program import IntegerScatters, rewrites_for
+from tile_opt.program import IntegerScatters, integer_scatters, rewrites_for
 
 Array = npt.NDArray[Any]
 SUBSCRIPTS = {
@@ -56,7 +56,9 @@ def program(kind: str, agg: Aggregation, default: str, given: Mapping[str, Array
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", SUBSCRIPTS)
-def test_values_are_those_of_the_scatter(kind: str, dtype: str) -> None:
+@pytest.mark.parametrize("sparse", [False, True])
+def test_values_are_those_of_the_scatter(kind: str, dtype: str, sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integer_scatters, "SPARE", -(1 << 30) if sparse else 1 << 30)
     for seed, agg in enumerate(Aggregation):
         for default in ("", " default D"):
             given = inputs(kind, dtype, seed)

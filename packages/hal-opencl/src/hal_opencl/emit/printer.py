@@ -227,7 +227,12 @@ class OpenCLPrinter(MatrixExpressions):
         t, space = node.value.type, node.ptr.type.space
         where = self.pieces(self._address(node.ptr, node.index))
         value = self.expression(node.value)
-        builtin = _ATOMICS.get((node.agg, t.dtype.bits)) if t.dtype.is_integer else None
+        integer = t.dtype.is_integer and t.dtype.bits >= 32
+        if self._dialect.ptx and space is Space.GLOBAL and integer and (node.agg, 32) in _ATOMICS:
+            name = self.helper(f"merge_{node.agg.value}_{tag(t)}", ptx.merge, node.agg, t.dtype)
+            self.line(f"{name}({where}, {value});")
+            return
+        builtin = _ATOMICS.get((node.agg, t.dtype.bits)) if integer else None
         if builtin is not None:
             self.line(f"{builtin}({where}, {value});")
             return

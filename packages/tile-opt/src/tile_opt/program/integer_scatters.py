@@ -9,33 +9,25 @@ A device whose integers in memory can be changed by many items at once then need
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar
 
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.program.macros import literal
-from tile_ir.program.nodes import (
-    Gather,
-    IndexOf,
-    Lookup,
-    Op,
-    Poly,
-    Program,
-    Scatter,
-    Subscript,
-    TensorType,
-    coordinates,
-)
+from tile_ir.program.nodes import Gather, Op, Program, Scatter, TensorType
 
 from tile_opt.program.base import Rewrite
 from tile_opt.program.float_bits import FORMATS, WORD, FixedPoint, Format, Ordered
+from tile_opt.program.scatter_rows import ScatterRows
 from tile_opt.program.steps import Cells, Steps
 
 MOST = 1 << 31
 """Values that may fall on a cell, so that 32 bits count them."""
+SUMMED, MERGED = 24, 8
+"""Bytes that are written and read for a cell beside the result, of sums and of others."""
+SPARE = 1 << 26
+"""Bytes whose traffic takes longer than the kernels that find the rows of cells."""
 EXTREMES = (Aggregation.MAX, Aggregation.MIN)
 
 
@@ -60,10 +52,12 @@ class IntegerScatters(Rewrite):
         """The operations in place of a scatter; None where it stays."""
         if not (0 < steps.type(op.updates).size < MOST and op.type.size and self._has(op)):
             return None
+        rows = ScatterRows.of(op, steps.type(op.updates).shape)
         if op.agg is Aggregation.ASSIGN:
-            result = _last(op, steps)
+            result = _last(op, steps, rows) if rows.numbered else None
         elif op.type.dtype.is_float:
-            result = _floats(op, steps, _format(op.type.dtype))
+            sparse = rows.numbered and _is_sparse(op, steps)
+            result = _among_rows(op, steps, rows) if sparse else _floats(op, steps)
         else:
             result = _narrow(op, steps)
         # The last operation gets the name that all others know.
@@ -80,11 +74,18 @@ class IntegerScatters(Rewrite):
         return self.widest >= max(words, dtype.bits)
 
 
+def _is_sparse(op: Scatter, steps: Steps) -> bool:
+    """So many cells get nothing that a pass over all of them takes longer than finding those that do."""
+    nothing = op.type.size - steps.type(op.updates).size
+    return nothing * (SUMMED if op.agg is Aggregation.SUM else MERGED) >= SPARE
+
+
 def _format(dtype: DType) -> Format:
     return FORMATS[DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32]
 
 
-def _floats(op: Scatter, steps: Steps, format: Format) -> str:
+def _floats(op: Scatter, steps: Steps) -> str:
+    format = _format(op.type.dtype)
     if op.agg is Aggregation.SUM:
         return _sum(op, steps, format)
     smallest = op.agg is Aggregation.MIN
@@ -153,97 +154,24 @@ def _settled(op: Scatter, cells: Cells, found: str, value: str) -> str:
     return cells.store(cells.where(cells.do("cmp_ne", found, 0), cells.cast(value, op.type.dtype), otherwise))
 
 
-# --- the last value --------------------------------------------------------------------------------
+# --- by the last row -------------------------------------------------------------------------------
 
 
-def _last(op: Scatter, steps: Steps) -> str | None:
-    """The number of the last row that falls on a cell, from 1 on, and then the value of that row."""
-    places = _Places.of(op, steps.type(op.updates).shape)
-    if not places.rows:
-        return None
-    last = places.last(op, steps)
-    value = steps.add(Gather(steps.name(), op.type, op.updates, places.found(steps, last), op.origin))
+def _last(op: Scatter, steps: Steps, rows: ScatterRows) -> str:
+    """The number of the last row that falls on a cell, and then the value of that row."""
+    return _looked_up(op, steps, rows, rows.last(op, steps), op.updates)
+
+
+def _among_rows(op: Scatter, steps: Steps, rows: ScatterRows) -> str:
+    """Values merge with those of the last row that falls on the same cell, of whom there are fewer than cells."""
+    last = rows.last(op, steps)
+    type = TensorType(op.type.dtype, steps.type(op.updates).shape)
+    inner = Scatter("", type, op.updates, rows.meeting(op, steps, last), op.agg, None, op.origin)
+    return _looked_up(op, steps, rows, last, _floats(inner, steps))
+
+
+def _looked_up(op: Scatter, steps: Steps, rows: ScatterRows, last: str, values: str) -> str:
+    """For each cell the value of the last row, where there is one."""
+    value = steps.add(Gather(steps.name(), op.type, values, rows.found(steps, last), op.origin))
     cells = steps.cells(op.type.shape)
     return _settled(op, cells, cells.load(last), cells.load(value))
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Coordinates of the updates: those that a coordinate of the result shows as they are, and all others, the rows."""
-
-    cells: tuple[int, ...]
-    shown: dict[int, int]
-    """Coordinate of the updates -> that of the result."""
-    beside: frozenset[int]
-    """Of the shown ones those that nothing else depends on: one row is written along all of them."""
-
-    @staticmethod
-    def of(op: Scatter, cells: tuple[int, ...]) -> _Places:
-        data = [n for s in op.subscripts for f in (s.formulas if isinstance(s, Lookup) else (s,)) for n in f.names]
-        plain = {f: k for k, f in enumerate(coordinates(len(cells)))}
-        shown = {
-            plain[s]: k
-            for k, (s, n) in enumerate(zip(op.subscripts, op.type.shape, strict=True))
-            if isinstance(s, Poly) and s in plain and cells[plain[s]] == n
-        }
-        return _Places(cells, shown, frozenset(d for d in shown if data.count(f"i{d}") == 1))
-
-    @property
-    def rows(self) -> list[int]:
-        """Coordinates that number the rows."""
-        return [d for d in range(len(self.cells)) if d not in self.shown]
-
-    @property
-    def kept(self) -> list[int]:
-        """Coordinates that rows are found by."""
-        return [d for d in range(len(self.cells)) if d not in self.beside]
-
-    def last(self, op: Scatter, steps: Steps) -> str:
-        """For each cell the number of the last row, of those that agree in all shown coordinates; 1 along the others."""
-        numbers = self._numbers(steps)
-        along = {self.shown[d] for d in self.beside}
-        subscripts = tuple(Poly() if k in along else self._renamed(s) for k, s in enumerate(op.subscripts))
-        cells = tuple(1 if k in along else n for k, n in enumerate(op.type.shape))
-        type = TensorType(DType.UINT32, cells)
-        return steps.add(Scatter(steps.name(), type, numbers, subscripts, Aggregation.MAX, None, op.origin))
-
-    def _numbers(self, steps: Steps) -> str:
-        """The number of each row among those that agree in all shown coordinates, from 1 on."""
-        type = TensorType(DType.INT32, tuple(self.cells[d] for d in self.kept))
-        indexes = [steps.add(IndexOf(steps.name(), type, self.kept.index(d), steps.origin)) for d in self.rows]
-        cells = steps.cells(type.shape)
-        total = literal(1, DType.INT32)
-        for d, index in zip(self.rows, indexes, strict=True):
-            total = cells.do("add", cells.do("mul", cells.load(index), self._step(d)), total)
-        return cells.store(cells.do("cast", total, dtype=DType.UINT32))
-
-    def found(self, steps: Steps, last: str) -> tuple[Subscript, ...]:
-        """Where in the updates the rows of these numbers are."""
-        sizes = steps.type(last).shape
-        cell = tuple(f if n > 1 else Poly() for f, n in zip(coordinates(len(sizes)), sizes, strict=True))
-        rows = {d: Lookup(self._coordinate(steps, last, d), cell) for d in self.rows}
-        return tuple(rows[d] if d in rows else coordinates(len(sizes))[self.shown[d]] for d in range(len(self.cells)))
-
-    def _coordinate(self, steps: Steps, last: str, row: int) -> str:
-        """The coordinate of the rows of these numbers."""
-        cells, step, size = steps.cells(steps.type(last).shape), self._step(row), self.cells[row]
-        # Where no row is, 0 becomes the largest number, and the gather takes what it likes.
-        number = cells.do("sub", cells.load(last), 1)
-        above = cells.do("div", number, step) if step > 1 else number
-        if row != self.rows[0]:
-            above = cells.do("sub", above, cells.do("mul", cells.do("div", above, size), size))
-        return cells.store(above)
-
-    def _step(self, row: int) -> int:
-        return prod(self.cells[d] for d in self.rows if d > row)
-
-    def _renamed(self, subscript: Subscript) -> Subscript:
-        """In the coordinates of the kept ones alone."""
-        names = {f"i{d}": f"i{k}" for k, d in enumerate(self.kept)}
-        if isinstance(subscript, Lookup):
-            return replace(subscript, formulas=tuple(_with_names(f, names) for f in subscript.formulas))
-        return _with_names(subscript, names)
-
-
-def _with_names(formula: Poly, names: Mapping[str, str]) -> Poly:
-    return Poly.of({names[n]: c for n, c in formula.terms}, formula.const)
