@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import fsum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tile_ir.dtype import DType, from_numpy
+from tile_ir.dtype import from_numpy
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Program, Scatter, TensorType
-from tile_ir.target import HardwareSettings, PassConfig
+from tile_ir.target import PassConfig, Target
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
 from tile_opt.program import IntegerScatters, integer_scatters, rewrites_for
@@ -121,8 +122,8 @@ def test_products_of_floats_and_what_is_too_wide_stay() -> None:
 
 
 def test_only_targets_with_atomics_want_it() -> None:
-    settings = HardwareSettings(threads=256)
-    assert IntegerScatters() not in rewrites_for(settings)
-    found = rewrites_for(settings, passes=(PassConfig("scan"), PassConfig("atomics", options={"widest": 32})))
-    assert IntegerScatters(widest=32) in found
-    assert DType.FLOAT32.bits == 32
+    target = Target("made", nodes=frozenset({"Atomic", "Bitcast"}))
+    narrow = replace(target, passes=(PassConfig("scan"), PassConfig("atomics", options={"widest": 32})))
+    assert not any(isinstance(r, IntegerScatters) for r in rewrites_for(target))
+    assert IntegerScatters(widest=32) in rewrites_for(narrow)
+    assert IntegerScatters(widest=32) not in rewrites_for(replace(narrow, nodes=frozenset({"Atomic"})))
