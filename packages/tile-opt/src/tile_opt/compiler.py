@@ -188,7 +188,7 @@ def lower_kernels(
 def _rewritten(program: Program, target: Target) -> Program:
     from tile_opt.program import rewrite, rewrites_for
 
-    return rewrite(program, rewrites_for(target.settings, target.options))
+    return rewrite(program, rewrites_for(target))
 
 
 def _to_stripe(program: Program) -> StripeProgram:
