@@ -151,7 +151,8 @@ def _private_to_each_iteration(
     """Each written buffer is subscripted by the class, the same way wherever it is used."""
     for buffer, uses in written.items():
         if len(uses) == 1:
-            if not _moves_alone(uses[0][1], members[uses[0][0]], stages[uses[0][0]]):
+            ((k, use),) = uses
+            if not is_atomic(stages[k], use) and not _moves_alone(use, members[k], stages[k]):
                 return False
             continue
         dims = {_dims(use, members[k], stages[k], types[buffer]) for k, use in uses}
@@ -187,3 +188,8 @@ def _dims(use: Use, name: str, stage: Stage, whole: TensorType) -> tuple[tuple[i
 def is_indirect(stage: Stage, use: Use) -> bool:
     """The body adds subscripts of its own to this access."""
     return use.name in facts(stage.body).indirect
+
+
+def is_atomic(stage: Stage, use: Use) -> bool:
+    """Any iterations may merge into the same cell of it at once."""
+    return use.name in facts(stage.body).atomic
