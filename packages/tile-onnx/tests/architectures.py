@@ -195,9 +195,9 @@ NETWORKS = {
         e = Gather({words: 20 6}, ids) t = Transpose<perm = [1, 0, 2]>(e) s = Shape<start = 0, end = 1>(ids)
         hs = Concat<axis = 0>({two = 2}, s, {size = 4}) h = ConstantOfShape<value = float[1] {0}>(hs)
         a, ah, ac = LSTM<hidden_size = 4, direction = "bidirectional">(t, {w: 2 16 6}, {r: 2 16 4}, {bias: 2 32}, , h, h)
-        b = Transpose<perm = [2, 0, 1, 3]>(a) f = Reshape(b, {flat = 0 0 -1})
-        g, gh = GRU<hidden_size = 4, linear_before_reset = 1, layout = 1>(f, {v: 1 12 8}, {q: 1 12 4}, {c: 1 24})
-        gs = Squeeze(g, {dim = 2}) d = MatMul(gs, {o: 4 5}) y = LogSoftmax<axis = -1>(d) }""",
+        b = Transpose<perm = [0, 2, 1, 3]>(a) f = Reshape(b, {flat = 0 0 -1})
+        g, gh = GRU<hidden_size = 4, linear_before_reset = 1>(f, {v: 1 12 8}, {q: 1 12 4}, {c: 1 24})
+        gt = Squeeze(g, {dim = 1}) gs = Transpose<perm = [1, 0, 2]>(gt) d = MatMul(gs, {o: 4 5}) y = LogSoftmax<axis = -1>(d) }""",
         WORDS,
     ),
     "gated dilated convolutions": Network(
