@@ -151,7 +151,7 @@ def _private_to_each_iteration(
     """Each written buffer is subscripted by the class, the same way wherever it is used."""
     for buffer, uses in written.items():
         if len(uses) == 1:
-            (k, use), = uses
+            ((k, use),) = uses
             if not is_atomic(stages[k], use) and not _moves_alone(use, members[k], stages[k]):
                 return False
             continue
