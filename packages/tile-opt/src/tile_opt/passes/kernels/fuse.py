@@ -116,11 +116,12 @@ class _Groups:
         """By the view's identity, too."""
         self.choices: dict[tuple[str, str], Choice] = {}
         self.temps = temporaries(program)
-        self.divided = {name for name, count in writer_counts(program).items() if count > 1}
-        """Buffers of which several kernels write a part."""
         self.types = {r.into: r.type for r in main_of(program).refs}
         self.wholes = {r.into: r.source for r in main_of(program).refs if r.source and r.source != r.into}
         """What views are views of."""
+        several = {name for name, count in writer_counts(program).items() if count > 1}
+        self.divided = several.union(self.wholes, self.wholes.values())
+        """Buffers of which several kernels write a part."""
 
     def add(self, number: int, kernel: Statement) -> None:
         """Kernel `number` of the program."""
@@ -268,14 +269,16 @@ class _Groups:
         return {self.wholes.get(name, name) for name in names} if self.wholes else names
 
     def _latest_producer(self, view: KernelView) -> int | None:
-        """The last item that touches what the view does, if the view reads a result of it.
+        """The last item that touches what the view does; nothing after it may.
 
-        Those that write other parts of the same buffer have nothing for each other.
+        Those that do no more than write other parts of the same buffer have nothing for each other.
         """
         written, read = self._memory(view.writes()), self._memory(view.reads())
         last = {self.writer.get(b, -1) for b in read | written} | {self.reader.get(b, -1) for b in written}
         home = max(last, default=-1)
-        return home if home >= 0 and self.writes[home] & read else None
+        both = self.writes[home] & written if home >= 0 else set[str]()
+        apart = bool(both) and both <= self.divided and not self.writes[home] & read
+        return None if home < 0 or apart else home
 
     def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
         known = self.shared.get(id(view))
