@@ -8,7 +8,7 @@ from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError, TileLimitError
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferKind, KernelList
-from tile_ir.program.nodes import Contraction, Elementwise, Op, Prng, Program
+from tile_ir.program.nodes import Contraction, Op, Prng, Program, reinterprets_bits
 from tile_ir.settings import Settings
 
 MISSING = "TILE-E506"
@@ -40,11 +40,6 @@ def bits_missing(op: Op, device: Device) -> bool:
     """The operation reinterprets bits, and `device`, or what is generated for it, has no node for that."""
     able = device.target.codegen == "stripe" or "Bitcast" in device.target.nodes & device.capabilities.nodes
     return reinterprets_bits(op) and not able
-
-
-def reinterprets_bits(op: Op) -> bool:
-    """The operation needs a node that has no equal among those that every device has."""
-    return isinstance(op, Elementwise) and op.fn == "bitcast"
 
 
 def check_memory(kernels: KernelList, device: Device, program: Callable[[], Program]) -> None:

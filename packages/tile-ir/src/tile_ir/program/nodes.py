@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TypeGuard
 
 from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span
@@ -296,6 +297,11 @@ class ConstantTensor:
 
 
 Op = Contraction | Elementwise | IndexOf | Reshape | Gather | Scatter | Argsort | Prng | ConstantTensor
+
+
+def reinterprets_bits(op: Op) -> TypeGuard[Elementwise]:
+    """The operation needs a semtree node that no other nodes express: a device may lack it."""
+    return isinstance(op, Elementwise) and op.fn == "bitcast"
 
 
 @dataclass(frozen=True, slots=True)

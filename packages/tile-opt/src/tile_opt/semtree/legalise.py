@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from tile_ir.diagnostics import TileInternalError
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.dots import DOTS
 from tile_ir.emit.names import sanitize
 from tile_ir.emit.walker import children, map_block, walk_all, walk_statements
 from tile_ir.semtree.nodes import (
@@ -37,8 +38,9 @@ from tile_ir.semtree.nodes import (
     Type,
     Var,
 )  # fmt: skip
-from tile_ir.semtree.verify import CORE_NODES, OPTIONAL_FUNCTIONS
+from tile_ir.semtree.verify import CORE_NODES, LISTED_FUNCTIONS
 
+from tile_opt.semtree.dots import summed
 from tile_opt.semtree.functions import expanded, remainder
 from tile_opt.semtree.matrix import rounded, through_local_memory
 from tile_opt.semtree.scalarise import scalarise
@@ -47,8 +49,15 @@ VECTOR_NODES = frozenset({"Splat", "Extract", "Insert", "Shuffle", "Iota", "Redu
 """A target that takes vectors takes all of these."""
 
 
-class LegaliseError(TileInternalError):
+LACKING = "TILE-E524"
+"""The code of a `LegaliseError`."""
+
+
+class LegaliseError(TileDeviceError):
     """A kernel needs a node that the target lacks and that the core cannot express."""
+
+
+_HINT = "leave out the passes that make such kernels, or list the nodes where the device has them"
 
 
 def legalise(function: Function, nodes: frozenset[str]) -> Function:
@@ -67,7 +76,8 @@ def legalise(function: Function, nodes: frozenset[str]) -> Function:
         result = scalarise(result)
     left = used_nodes(result) - nodes - CORE_NODES
     if left:
-        raise LegaliseError(f"kernel {function.name!r} needs {', '.join(sorted(left))}, which the target lacks")
+        message = f"kernel {function.name!r} needs {', '.join(sorted(left))}, which the target lacks"
+        raise LegaliseError(Diagnostic(LACKING, message, hint=_HINT))
     return result
 
 
@@ -87,7 +97,7 @@ def used_nodes(function: Function) -> frozenset[str]:
             if id(expr) not in seen:
                 seen.add(id(expr))
                 stack += children(expr)
-    return frozenset(kind.__name__ for kind in kinds) | functions & OPTIONAL_FUNCTIONS
+    return frozenset(kind.__name__ for kind in kinds) | functions & LISTED_FUNCTIONS
 
 
 def _has_vectors(function: Function) -> bool:
@@ -113,6 +123,8 @@ class _Rewriter:
         return expr
 
     def function(self, call: Call) -> Expr:
+        if call.name in DOTS:
+            return summed(call)
         if call.name != "fmod":
             return expanded(call)
         made, value = remainder(call, self.fresh())
