@@ -161,7 +161,9 @@ class _Groups:
     def _is_awaited(self, view: KernelView, members: frozenset[int]) -> bool:
         """It computes nothing, and later kernels read its result: each of them can take it from where it comes."""
         moves = _reduces_nothing(view) and not any(op_cost(s) for s in view.stages)
-        return moves and view.writes() <= self.temps - self.divided and any(self.users[b] - members for b in view.writes())
+        return (
+            moves and view.writes() <= self.temps - self.divided and any(self.users[b] - members for b in view.writes())
+        )
 
     def _put(self, home: int, fused: KernelView, members: frozenset[int]) -> None:
         """Item `home` is `fused` now; its other producers join it where they can."""

@@ -186,7 +186,9 @@ class _Work:
             return False
         read = next(u for u in part.stage.uses if u.reads)
         whole = _walked(part.view, part.stage, read) == _everything(self.types[old])
-        early = all(p < part.place for p in self.touching[old] if p in self.kernels and old in _written(self.kernels[p]))
+        early = all(
+            p < part.place for p in self.touching[old] if p in self.kernels and old in _written(self.kernels[p])
+        )
         same = self.types[old].dtype is self.types[buffer].dtype
         if not (whole and early and same and self._is_dense(part.box, self.types[buffer])):
             return False
