@@ -1,4 +1,4 @@
-"""Sorting: by counting, or keeping the first few, where cores run scalar steps well; by merging runs elsewhere."""
+"""Sorting: on cores by comparing pairs of short lines, keeping the first few or counting digits; elsewhere by merging runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tile_opt.translate.context import Context, fill
 from tile_opt.translate.counting import counted
 from tile_opt.translate.keeping import FEW, kept
 from tile_opt.translate.merging import merged
+from tile_opt.translate.pairs import SHORT, compared
 
 
 def argsort(context: Context, op: Argsort) -> None:
@@ -23,8 +24,10 @@ def argsort(context: Context, op: Argsort) -> None:
         context.add(kernel)
     elif not _has_cores(context.target):
         merged(context, op)
-    elif op.type.shape[op.axis] <= FEW:
+    elif op.type.shape[op.axis] <= FEW and op.type.shape != context.shape(op.arg):
         kept(context, op)
+    elif context.shape(op.arg)[op.axis] <= SHORT:
+        compared(context, op)
     else:
         counted(context, op)
 
