@@ -1,9 +1,5 @@
-<<<<<<< HEAD
-"""Sorting: by counting, or keeping the first few, where cores run scalar steps well; where many items run, each element
-finds its own place. Runs merge where keys cannot be taken for integers."""
-=======
-"""Sorting: on cores by comparing pairs of short lines, keeping the first few or counting digits; elsewhere by merging runs."""
->>>>>>> 77ca8f5
+"""Sorting: on cores by comparing pairs of short lines, keeping the first few or counting digits; where many items run,
+each element finds its own place. Runs merge where keys cannot be taken for integers."""
 
 from __future__ import annotations
 
@@ -15,11 +11,8 @@ from tile_opt.translate.context import Context, fill
 from tile_opt.translate.counting import counted
 from tile_opt.translate.keeping import FEW, kept
 from tile_opt.translate.merging import merged
-<<<<<<< HEAD
-from tile_opt.translate.ranking import ranked
-=======
 from tile_opt.translate.pairs import SHORT, compared
->>>>>>> 77ca8f5
+from tile_opt.translate.ranking import ranked
 
 
 def argsort(context: Context, op: Argsort) -> None:
@@ -32,13 +25,9 @@ def argsort(context: Context, op: Argsort) -> None:
         context.add(kernel)
     elif Bitcast.__name__ not in context.target.nodes:
         merged(context, op)
-<<<<<<< HEAD
     elif context.target.settings.threads > 1:
         ranked(context, op)
-    elif op.type.shape[op.axis] <= FEW:
-=======
     elif op.type.shape[op.axis] <= FEW and op.type.shape != context.shape(op.arg):
->>>>>>> 77ca8f5
         kept(context, op)
     elif context.shape(op.arg)[op.axis] <= SHORT:
         compared(context, op)
