@@ -215,9 +215,7 @@ def test_optional_nodes_must_be_listed():
     with pytest.raises(err.NodeNotAllowed, match="Splat"):
         verify(fused, nodes=frozenset({"Fma"}))
     assert "Fma" in OPTIONAL_NODES and not OPTIONAL_NODES & CORE_NODES
-    assert len(OPTIONAL_NODES | CORE_NODES) == len(s.Expr.__args__) + len(s.Statement.__args__) + len(
-        LISTED_FUNCTIONS
-    )
+    assert len(OPTIONAL_NODES | CORE_NODES) == len(s.Expr.__args__) + len(s.Statement.__args__) + len(LISTED_FUNCTIONS)
 
 
 def test_deep_and_shared_expressions():

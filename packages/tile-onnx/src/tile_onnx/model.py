@@ -52,6 +52,7 @@ class Model:
         self._imported = imported
         self._device = device
         self._made: Evaluator | None = None
+        self._settled = 0
         self._lock = forking.lock()
         _check(imported)
         language = Language(imported.opsets, imported.functions)
@@ -94,7 +95,9 @@ class Model:
         optional that is absent. The first call with new shapes compiles. TileTypeError names inputs that do not fit.
         """
         values = checked(self.inputs, feeds, self._imported.defaults)
-        return (self._buckets or self._engine).run(values, self._wanted(outputs))
+        found = (self._buckets or self._engine).run(values, self._wanted(outputs))
+        self._settle()
+        return found
 
     def __call__(self, *inputs: Any, **named: Any) -> dict[str, Any]:
         """The same for inputs by position, in the order of `inputs`, and by name."""
@@ -113,12 +116,21 @@ class Model:
         `shapes` has a shape for each input, or the value itself where shapes inside the model depend on it; inputs
         whose shape is fixed may be left out. What comes after a value that only a run knows is compiled by the run.
         """
-        if self._buckets is not None:
-            samples, numbers = self._samples(shapes or {}), self._numbers(shapes or {})
-            if self._buckets.prepare(samples, numbers, self._wanted(outputs)):
-                return
-        for segment in _segments(self._plan(shapes, outputs)):
-            self.evaluator.prepare(segment.program, *segment.placeholders)
+        if not self._prepared_in_buckets(shapes or {}, outputs):
+            for segment in _segments(self._plan(shapes, outputs)):
+                self.evaluator.prepare(segment.program, *segment.placeholders)
+        self._settle()
+
+    def _prepared_in_buckets(self, shapes: Mapping[str, Any], outputs: str | Sequence[str] | None) -> bool:
+        if self._buckets is None:
+            return False
+        return self._buckets.prepare(self._samples(shapes), self._numbers(shapes), self._wanted(outputs))
+
+    def _settle(self) -> None:
+        """Gives back the memory of the file after each compilation: programs hold what they need of it."""
+        if self._imported.file is not None and self._settled != self._engine.walks:
+            self._settled = self._engine.walks
+            self._imported.file.release()
 
     def check(self, shapes: Mapping[str, Any] | None = None) -> None:
         """TileTypeError with every node that cannot run on inputs of these shapes (see `prepare`); nothing is compiled."""

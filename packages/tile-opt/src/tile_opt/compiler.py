@@ -98,7 +98,7 @@ def _compiled(
     with _timed(timings, "rewrite"):
         program = _rewritten(numbered(program), target)
     with _timed(timings, "stripe"):
-        initial = _to_stripe(program)
+        initial = _to_stripe(program, target)
     each: dict[str, float] = {}
     scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=verify, timings=each)
     if plans:
@@ -156,7 +156,7 @@ def stripe_after(
         raise KeyError(label)
     number = max(n for n, found in enumerate(labels) if found == label)
     with uncollected():
-        initial = _to_stripe(_rewritten(program, target))
+        initial = _to_stripe(_rewritten(program, target), target)
         return schedule(initial, target, passes=target.passes[:number], plans=plans).program
 
 
@@ -191,10 +191,10 @@ def _rewritten(program: Program, target: Target) -> Program:
     return rewrite(program, rewrites_for(target))
 
 
-def _to_stripe(program: Program) -> StripeProgram:
+def _to_stripe(program: Program, target: Target) -> StripeProgram:
     from tile_opt.translate import to_stripe
 
-    return to_stripe(program)
+    return to_stripe(program, target)
 
 
 def _each_function(kernels: KernelList, work: Callable[[Function], Function]) -> KernelList:
