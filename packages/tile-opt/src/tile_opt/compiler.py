@@ -52,6 +52,8 @@ class Compiled:
     """What was fused, tiled together, computed again or stored, and why."""
     proof: Report | None = None
     """What was proved of the schedule, where that was asked for (TILE_VERIFY=prove)."""
+    parts: tuple[Compiled, ...] = ()
+    """Of a program with loops the parts without, and the loops' bodies, in the order of the kernels."""
 
     @property
     def plans(self) -> Plans:
@@ -91,28 +93,47 @@ def _compiled(
     callback: Callback | None,
     verify: bool,
 ) -> Compiled:
+    def part(program: Program, first: int = 0) -> Compiled:
+        return _part(program, target, steps, plans, callback, verify, first)
+
+    from tile_opt.loops import compile_parts, has_loops
+
+    written = numbered(program)
+    compiled = compile_parts(written, target, part) if has_loops(program) else part(written)
+    if plans:
+        refuse_unused(plans, compiled.decisions)
+    if Settings.from_environment().prove:
+        from tile_opt.proof import check_steps
+
+        check_steps(compiled.kernels)
+    if not Settings.from_environment().long_kernels:
+        from tile_opt.lowering.endless import refuse_endless
+
+        refuse_endless(compiled.kernels, program)
+    return compiled
+
+
+def _part(
+    program: Program,
+    target: Target,
+    steps: tuple[PassConfig | Pass, ...],
+    plans: Mapping[str, Plan] | None,
+    callback: Callback | None,
+    verify: bool,
+    first: int,
+) -> Compiled:
+    """A program without loops; its kernels are numbered from `first` on."""
     timings: dict[str, float] = {}
-    written = program
     with _timed(timings, "rewrite"):
-        program = _rewritten(numbered(program), target)
+        program = _rewritten(program, target)
     with _timed(timings, "stripe"):
-        initial = _to_stripe(program)
+        initial = _to_stripe(program, first)
     each: dict[str, float] = {}
     scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=verify, timings=each)
-    if plans:
-        refuse_unused(plans, scheduled.decisions)
     proof = _proof(initial, scheduled.program)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
     with lowering(plans or {}):
         kernels = lower_kernels(scheduled.program, target, verify, timings)
-    if Settings.from_environment().prove:
-        from tile_opt.proof import check_steps
-
-        check_steps(kernels)
-    if not Settings.from_environment().long_kernels:
-        from tile_opt.lowering.endless import refuse_endless
-
-        refuse_endless(kernels, written)
     return Compiled(
         program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions, scheduled.choices, proof
     )
@@ -171,10 +192,10 @@ def _rewritten(program: Program, target: Target) -> Program:
     return rewrite(program, rewrites_for(target.settings, target.options))
 
 
-def _to_stripe(program: Program) -> StripeProgram:
+def _to_stripe(program: Program, first: int = 0) -> StripeProgram:
     from tile_opt.translate import to_stripe
 
-    return to_stripe(program)
+    return to_stripe(program, first)
 
 
 def _each_function(kernels: KernelList, work: Callable[[Function], Function]) -> KernelList:
