@@ -208,8 +208,8 @@ class DirectStep:
 class Turning:
     """A buffer of a step in a loop that is other memory in each round (see `tile_ir.kernels.Window`).
 
-    In round t it is `nbytes` bytes from the beginning of ``first[t]``, and once those are used up, from byte
-    ``start + t * stride`` of ``cycle[t % len(cycle)]``. These are what a step outside may have as a buffer.
+    In round t it is ``first[t]``, and once those are used up, ``cycle[t % len(cycle)]``: all of it, or with a `stride` the
+    `nbytes` bytes from byte ``start + t * stride`` on. These are what a step outside may have as a buffer.
     """
 
     first: tuple[Any, ...]

@@ -115,8 +115,8 @@ class Step:
 class Window:
     """A buffer that is other memory in each round of a loop.
 
-    In round t it is `bytes` bytes of ``first[t]``, and once those are used up, of ``cycle[t % len(cycle)]``. In one of
-    `cycle` they begin at byte ``start + t * stride``, in one of `first` at its own.
+    In round t it is ``first[t]``, and once those are used up, ``cycle[t % len(cycle)]``: all of it, or with a `stride`
+    the `bytes` bytes from byte ``start + t * stride`` on.
     """
 
     id: int
@@ -127,6 +127,7 @@ class Window:
     start: int = 0
     stride: int = 0
     written: bool = False
+    """The loop's steps write it; no window is both written and read before."""
 
     def at(self, round: int) -> tuple[int, int]:
         """The buffer, or window of an outer loop, that it is in a round, and the byte where it begins there."""

@@ -188,7 +188,7 @@ class Linker:
         if nbytes == self.storages[source].bytes:
             self.launch(Step(StepKind.COPY, -1, (target, source)))
         else:
-            part = Window(next(self.windows), (), (source,), nbytes, start)
+            part = Window(next(self.windows), (), (source,), nbytes, start, nbytes)
             self.loop(Loop(1, (part,), (Step(StepKind.COPY, -1, (target, part.id)),)))
 
     def _touch(self, step: Step) -> Touch:
