@@ -201,11 +201,25 @@ class Prepared:
         workspace = self._workspaces.acquire()
         buffers = {**self._constants, **workspace.buffers, **dict(zip(self.order, bindings, strict=True))}
         try:
-            return [self._timed(launch.step, buffers) for launch in self._steps]
+            return [time for launch in self._steps for time in self._timed(launch.step, buffers)]
         finally:
             workspace.last = COMPLETED
 
-    def _timed(self, step: Step, buffers: Mapping[int, Buffer]) -> StepTime:
+    def _timed(self, step: Step, buffers: Mapping[int, Buffer]) -> list[StepTime]:
+        """How long a step takes, or each start of each step of a loop."""
+        if step.loop is None:
+            return [self._time(step, buffers)]
+        found: list[StepTime] = []
+
+        def launch(inner: Step, here: Mapping[int, Buffer], after: Sequence[Event]) -> Event:
+            del after  # each is waited for
+            found.append(self._time(inner, here))
+            return COMPLETED
+
+        run_rounds(step.loop, buffers, (), self._memory, launch)
+        return found
+
+    def _time(self, step: Step, buffers: Mapping[int, Buffer]) -> StepTime:
         begin = time.perf_counter()
         event = self._launch(step, buffers, (), True)
         self.device.executor.flush()

@@ -41,13 +41,26 @@ class Kernel:
         return f"kernel {self.name!r} ({listed(self.labels)})" if self.labels else f"kernel {self.name!r}"
 
 
-def flat_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """The steps that are no loops, those inside of loops included, each once."""
+def counted_steps(steps: Sequence[Step], times: int = 1) -> Iterator[tuple[Step, int]]:
+    """The steps that are no loops, those inside of loops included, and how often a run starts each."""
     for step in steps:
         if step.loop is None:
-            yield step
+            yield step, times
         else:
-            yield from flat_steps(step.loop.steps)
+            yield from counted_steps(step.loop.steps, times * step.loop.count)
+
+
+def flat_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """The same, without the counts."""
+    return (step for step, _ in counted_steps(steps))
+
+
+def windows_in(steps: Sequence[Step]) -> Iterator[Window]:
+    """The windows of all loops among the steps, and in these."""
+    for step in steps:
+        if step.loop is not None:
+            yield from step.loop.windows
+            yield from windows_in(step.loop.steps)
 
 
 MOST_LISTED = 4

@@ -150,15 +150,24 @@ def _proof(initial: StripeProgram, scheduled: StripeProgram) -> Report | None:
 
 def stripe_after(
     program: Program, target: Target, label: str, plans: Mapping[str, Plan] | None = None
-) -> StripeProgram:
-    """Stripe right after the pass called `label` ("initial": before all), the last of that name; KeyError for none."""
+) -> tuple[StripeProgram, ...]:
+    """Stripe right after the pass called `label` ("initial": before all), the last of that name; KeyError for none.
+
+    One program, or those of the parts of a program with loops.
+    """
+    from tile_opt.loops import has_loops
+
     labels = ("initial", *pass_labels(target))
     if label not in labels:
         raise KeyError(label)
     number = max(n for n, found in enumerate(labels) if found == label)
+    if has_loops(program):
+        found: list[StripeProgram] = []
+        compile(program, target, plans=plans, callback=lambda n, _, stripe: found.append(stripe) if n == number else None)
+        return tuple(found)
     with uncollected():
         initial = _to_stripe(_rewritten(program, target))
-        return schedule(initial, target, passes=target.passes[:number], plans=plans).program
+        return (schedule(initial, target, passes=target.passes[:number], plans=plans).program,)
 
 
 def pass_labels(target: Target) -> tuple[str, ...]:
