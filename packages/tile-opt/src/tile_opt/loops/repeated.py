@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tile_ir.kernels import KernelList, Step, Window
 from tile_ir.kernels import Loop as Rounds
 from tile_ir.program.liveness import defined_by, used_by
-from tile_ir.program.nodes import ConstantTensor, Loop, Op, Param, Program, TensorType
+from tile_ir.program.nodes import ConstantTensor, Loop, Op, Program, TensorType
 
 from tile_opt.loops.link import Linker, ports
 from tile_opt.loops.rotation import Reading, readings
