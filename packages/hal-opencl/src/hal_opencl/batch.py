@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from tile_hal.interfaces import Batch, BatchStep, Buffer, Event, LoopStep, Part, Turning
+from tile_ir.diagnostics import TileInternalError
 from tile_ir.kernels import StepKind
 
 from hal_opencl import binding
@@ -135,7 +136,7 @@ def _now(turning: Turning, rounds: tuple[int, ...]) -> Place:
     """Where something is in a round."""
     number = rounds[turning.depth]
     base, offset = turning.at(number)
-    place = base if isinstance(base, tuple) else _now(base, rounds)
+    place: Place = _now(base, rounds) if isinstance(base, Turning) else base
     if number < len(turning.first) or not turning.stride:
         return place
     return place[0], place[1] + offset, turning.nbytes
@@ -149,8 +150,10 @@ def _command(step: BatchStep) -> Command:
             return fill
         case StepKind.COPY:
             return copy
+        case StepKind.LOOP:
+            raise TileInternalError("a loop is no command")
 
 
-def _order(step: BatchStep) -> Sequence[Buffer | int | Part]:
+def _order(step: BatchStep) -> Sequence[Buffer | int | Part | Turning]:
     """The buffers as the command takes them."""
     return step.buffers[::-1] if step.kind is StepKind.COPY else step.buffers

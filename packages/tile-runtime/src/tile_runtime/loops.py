@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 from tile_ir.diagnostics import Diagnostic, TileTypeError
@@ -82,7 +82,7 @@ def _loop_error(message: str, hint: str | None = None) -> TileTypeError:
 # --- how many rounds -------------------------------------------------------------------------------------
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(name: str, value: object) -> int:
     if isinstance(value, (Symbol, Tensor)):
         hint = "the program is compiled for a number of rounds: pass an integer, int(t.numpy()) of a Tensor"
         raise _loop_error(f"{name} is {described(value)}: how often a loop goes round is known before it runs", hint)
@@ -169,7 +169,9 @@ class _Rounds:
             both = self.step(carry, unflatten(xs_form, rows))
             if not isinstance(both, tuple) or len(both) != 2:  # pyright: ignore[reportUnknownArgumentType]
                 hint = "return carry, None where a round gives nothing to stack"
-                raise _loop_error(f"the step of a scan returns a pair (carry, y), not {described(both)}", hint)
+                raise _loop_error(
+                    f"the step of a scan returns a pair (carry, y), not {described(cast(object, both))}", hint
+                )
             after, made = both  # pyright: ignore[reportUnknownVariableType]
         leaves, found = flatten(after)
         if found != form:
@@ -289,7 +291,7 @@ def _called(function: LoopFunction, given: list[Any], device: Device | str | Non
         return []
     else:
         found = function(*given, device=device)
-    return list(found) if isinstance(found, tuple) else [found]
+    return list(cast("tuple[Any, ...]", found)) if isinstance(found, tuple) else [found]
 
 
 def _refuse_device() -> NoReturn:
