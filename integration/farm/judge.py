@@ -20,6 +20,7 @@ from tile_hal.conformance.tolerance import assert_close
 from tile_hal.interfaces import Device, Library
 from tile_ir.diagnostics import TileError, TilePlanError
 from tile_ir.kernels import BufferKind, KernelList
+from tile_ir.program.nodes import reinterprets_bits
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Program as Stripe
 from tile_ir.target import HardwareSettings, Target
@@ -29,7 +30,6 @@ from tile_opt.plan.check import lowering, refuse_unused
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.program import rewrite, rewrites_for
 from tile_opt.translate import to_stripe
-from tile_runtime.requirements import reinterprets_bits
 
 from farm import machines
 from farm.differences import derivatives_agree

@@ -153,6 +153,14 @@ def test_compile_gives_every_stage() -> None:
     assert out.tolist() == [2, 3, 4, 5]
 
 
+def test_a_target_that_cannot_reinterpret_bits_refuses_programs_that_do() -> None:
+    x, y = TensorType(DType.FLOAT32, (4,)), TensorType(DType.UINT32, (4,))
+    program = TileProgram("p", (Param("A", x),), (Elementwise("B", y, "bitcast", ("A",)),), (("R", "B"),))
+    with pytest.raises(TileDeviceError, match="target plain cannot reinterpret bits, which 'B' needs"):
+        compile(program, TARGET)
+    assert compile(program, replace(TARGET, nodes=frozenset({"Bitcast"}))).kernels.kernels
+
+
 def test_importing_the_compiler_loads_neither_islpy_nor_lark() -> None:
     code = (
         "import sys, tile_opt.compiler, tile_opt.pipeline, tile_opt.lowering, tile_opt.semtree\n"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tile_ir.collector import uncollected
 from tile_ir.deadline import check, within_time
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.kernels import Kernel, KernelList
 from tile_ir.program.provenance import numbered
 from tile_ir.semtree.nodes import Function
@@ -124,6 +125,7 @@ def _part(
 ) -> Compiled:
     """A program without loops; its kernels are numbered from `first` on."""
     timings: dict[str, float] = {}
+    _refuse_bits(program, target)
     with _timed(timings, "rewrite"):
         program = _rewritten(program, target)
     with _timed(timings, "stripe"):
@@ -137,6 +139,25 @@ def _part(
     return Compiled(
         program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions, scheduled.choices, proof
     )
+
+
+def _refuse_bits(program: Program, target: Target) -> None:
+    """TileDeviceError naming what reinterprets bits, for a target whose kernels cannot."""
+    from tile_ir.program.liveness import defined_by
+    from tile_ir.program.nodes import reinterprets_bits
+
+    if target.codegen == "stripe" or "Bitcast" in target.nodes:
+        return
+    hint = "choose another target, or list Bitcast among its nodes where the device has it"
+    found = [
+        Diagnostic(
+            "TILE-E524", f"target {target.name} cannot reinterpret bits, which {defined_by(op)[0]!r} needs", op.origin, hint
+        )
+        for op in program.ops
+        if reinterprets_bits(op)
+    ]
+    if found:
+        raise TileDeviceError(found)
 
 
 def _proof(initial: StripeProgram, scheduled: StripeProgram) -> Report | None:

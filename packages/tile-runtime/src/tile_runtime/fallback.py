@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 Tune = Callable[[Lowered], Lowered]
 """What is done to a program before it is compiled."""
 
-_LACKS = (MISSING, Code.BUILD.value, Code.WORKER.value)
-"""Codes of errors that say that a device cannot have a program: a type, a compiler that refuses it, one that it ends."""
+_NODES = "TILE-E524"
+_LACKS = (MISSING, _NODES, Code.BUILD.value, Code.WORKER.value)
+"""Codes of errors that say that a device cannot have a program: a type, a node, a compiler that refuses it, one that it ends."""
 _SHOWN = 5
 """Steps that a warning names."""
 
@@ -41,7 +42,7 @@ def with_fallback(first: Lowered, fallback: Device, tune: Tune) -> Lowered:
     if isinstance(found, Lowered):
         return found
     problem = found
-    types = isinstance(problem, TileDeviceError) and problem.diagnostics[0].code == MISSING
+    types = problem.diagnostics[0].code == MISSING
     away = lacking(first.program, first.device) if types else _tried(first, problem)
     if first.given:
         message = f"the program runs in parts on {first.device.id} and {fallback.id}, so plans cannot be given for it"
@@ -52,7 +53,7 @@ def with_fallback(first: Lowered, fallback: Device, tune: Tune) -> Lowered:
     return made
 
 
-def _compiled(make: Callable[[], Lowered]) -> Lowered | Exception:
+def _compiled(make: Callable[[], Lowered]) -> Lowered | TileDeviceError:
     """A program, compiled, or why its device cannot run it."""
     try:
         made = make()
@@ -61,14 +62,10 @@ def _compiled(make: Callable[[], Lowered]) -> Lowered | Exception:
         if not any(d.code in _LACKS for d in problem.diagnostics):
             raise
         return problem
-    except Exception as problem:
-        if type(problem).__name__ != "LegaliseError":  # of the optimizer, which may not be imported yet
-            raise
-        return problem
     return made
 
 
-def _tried(first: Lowered, problem: Exception) -> dict[str, str]:
+def _tried(first: Lowered, problem: TileDeviceError) -> dict[str, str]:
     """The operations that a device cannot run alone, and why; all of them when it can run each but not all together."""
     program = first.program
     everything = divide(program, ())
@@ -78,14 +75,13 @@ def _tried(first: Lowered, problem: Exception) -> dict[str, str]:
         others = [n for p in everything for o in p.program.ops if o is not op for n in defined_by(o)]
         for part in divide(program, others):
             alone = None if part.away else _compiled(partial(_lowered, first, part, first.device))
-            if isinstance(alone, Exception):
+            if isinstance(alone, TileDeviceError):
                 found[name] = _sentence(alone)
     return found or {defined_by(op)[0]: _sentence(problem) for part in everything for op in part.program.ops}
 
 
-def _sentence(problem: Exception) -> str:
-    text = problem.diagnostics[0].message if isinstance(problem, TileDeviceError) else str(problem)
-    return " ".join(text.split())[:200]
+def _sentence(problem: TileDeviceError) -> str:
+    return " ".join(problem.diagnostics[0].message.split())[:200]
 
 
 class _Fragment(Signature):

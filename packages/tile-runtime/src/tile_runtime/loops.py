@@ -86,11 +86,12 @@ def _whole(name: str, value: object) -> int:
     if isinstance(value, (Symbol, Tensor)):
         hint = "the program is compiled for a number of rounds: pass an integer, int(t.numpy()) of a Tensor"
         raise _loop_error(f"{name} is {described(value)}: how often a loop goes round is known before it runs", hint)
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise wrong_kind(f"{name} is a number of rounds", value, f"such as {name}=100")
-    if not 0 <= value <= MOST_ROUNDS:
-        raise _loop_error(f"{name} is {value}", f"a loop has from 0 to {MOST_ROUNDS} rounds")
-    return int(value)
+    number = int(cast("int", value))
+    if not 0 <= number <= MOST_ROUNDS:
+        raise _loop_error(f"{name} is {number}", f"a loop has from 0 to {MOST_ROUNDS} rounds")
+    return number
 
 
 def _checkpoint(value: Any) -> int:

@@ -9,7 +9,7 @@ from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError, TileLimitErro
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.program.liveness import defined_by
-from tile_ir.program.nodes import Contraction, Elementwise, Loop, Op, Program, results_of
+from tile_ir.program.nodes import Contraction, Loop, Op, Program, reinterprets_bits, results_of
 from tile_ir.settings import Settings
 
 MISSING = "TILE-E506"
@@ -41,13 +41,6 @@ def bits_missing(op: Op, device: Device) -> bool:
     """The operation reinterprets bits, and `device`, or what is generated for it, has no node for that."""
     able = device.target.codegen == "stripe" or "Bitcast" in device.target.nodes & device.capabilities.nodes
     return reinterprets_bits(op) and not able
-
-
-def reinterprets_bits(op: Op) -> bool:
-    """The operation needs a node that has no equal among those that every device has."""
-    if isinstance(op, Loop):
-        return any(map(reinterprets_bits, op.body.ops))
-    return isinstance(op, Elementwise) and op.fn == "bitcast"
 
 
 def check_memory(kernels: KernelList, device: Device, program: Callable[[], Program]) -> None:

@@ -335,6 +335,13 @@ def results_of(op: Op) -> tuple[tuple[str, TensorType], ...]:
             return ((op.name, op.type),)
 
 
+def reinterprets_bits(op: Op) -> bool:
+    """The operation needs a semtree node that no other nodes express: a device may lack it."""
+    if isinstance(op, Loop):
+        return any(map(reinterprets_bits, op.body.ops))
+    return isinstance(op, Elementwise) and op.fn == "bitcast"
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """A program input."""

@@ -15,6 +15,7 @@ from tile_ir.diagnostics import (
     Severity,
     Source,
     Span,
+    TileDeviceError,
     TileError,
     TileInternalError,
     TilePlanError,
@@ -99,11 +100,14 @@ def lowering(given: Mapping[str, Plan]) -> Generator[None]:
     """What lowering trips over in a program with given plans is told as theirs."""
     try:
         yield
-    except TileInternalError as problem:
+    except (TileInternalError, TileDeviceError) as problem:
         if not given:
             raise
         name, plan = next(iter(given.items()))
-        finding = Finding("TILE-E649", f"with these plans the program cannot be lowered: {problem}".partition("\n")[0])
+        why = (
+            problem.diagnostics[0].message if isinstance(problem, TileDeviceError) else str(problem).partition("\n")[0]
+        )
+        finding = Finding("TILE-E649", f"with these plans the program cannot be lowered: {why}")
         raise TilePlanError(_placed(finding, name, _places(name, plan, given))) from problem
 
 

@@ -2,78 +2,91 @@
 
 Sites run in one order that their loops and barriers allow: threads of a group advance together, statement by
 statement. When no two unordered points touch a cell of which one writes (`races`), every allowed order gives the same.
+
+ISL's own dataflow is not asked: it rests on the points for which a partial maximum has no answer, and loses some of
+these where subscripts have quotients, as those of a view under another shape do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from tile_opt.proof.sites import Access, Buffer
-from tile_opt.proof.spaces import Relation, Set, Spaces, isl, named, pieces, simple, unnamed
+from tile_opt.proof.order import before
+from tile_opt.proof.sites import Access, Unsupported
+from tile_opt.proof.spaces import Relation, Set, Spaces, simple
+
+Ways = tuple[tuple[Access, Relation], ...]
+"""Stores, each with the relation from a load's points to its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a load sees."""
 
-    stores: tuple[tuple[Access, Relation], ...]
+    stores: Ways
     """The last stores that replace, from the load's points to theirs."""
-    merges: tuple[tuple[Access, Relation], ...]
+    merges: Ways
     """Those that merged into the cell since."""
     unwritten: Set
     """The points that read a cell before any store."""
 
 
-def flows(spaces: Spaces, buffer: Buffer, loads: Sequence[Access], stores: Sequence[Access]) -> dict[Access, Seen]:
-    """What each of `loads` of the buffer sees of `stores` into it."""
-    length = 2 + max(len(a.site.time) + 1 for a in (*loads, *stores))
-    sinks, order = _union(spaces, loads, "r"), _times(spaces, loads, "r", length)
-    if not stores:
-        return {load: Seen((), (), spaces.access(load).domain()) for load in loads}
-    order = order.union(_times(spaces, stores, "w", length))
-    problem = isl.UnionAccessInfo.from_sink(sinks)
-    for agg, given in ((False, problem.set_must_source), (True, None)):
-        of_kind = [(n, s) for n, s in enumerate(stores) if (s.agg is not None) is agg]
-        if of_kind:
-            given = given or problem.set_may_source
-            problem = given(_numbered(spaces, of_kind, "w"))
-    flow = problem.set_schedule_map(order).compute_flow()
-    return _sorted(spaces, flow, loads, stores)
+def flow(spaces: Spaces, load: Access, stores: Sequence[Access]) -> Seen:
+    """What `load` sees of `stores` into its buffer."""
+    length = 1 + max(len(a.site.time) + 1 for a in (load, *stores))
+    earlier = _earlier(spaces, load, stores)
+    last = _last(spaces, tuple((s, r) for s, r in earlier if s.agg is None), length)
+    merges = _since(spaces, tuple((s, r) for s, r in earlier if s.agg is not None), last)
+    unwritten = spaces.access(load).domain()
+    for _, relation in (*last, *merges):
+        unwritten = unwritten.subtract(relation.domain())
+    return Seen(_simple(last), _simple(merges), unwritten)
 
 
-def _sorted(spaces: Spaces, flow: Relation, loads: Sequence[Access], stores: Sequence[Access]) -> dict[Access, Seen]:
-    found: list[list[tuple[Access, Relation]]] = [[] for _ in loads]
-    for relation in pieces(flow.get_may_dependence()):
-        store = stores[int(relation.get_tuple_name(isl.dim_type.in_)[1:])]
-        load = int(relation.get_tuple_name(isl.dim_type.out)[1:])
-        found[load].append((store, simple(unnamed(relation.reverse()))))
-    result: dict[Access, Seen] = {}
-    for load, each in zip(loads, found, strict=True):
-        seen = spaces.access(load).domain()
-        for _, relation in each:
-            seen = seen.subtract(relation.domain())
-        stored = tuple((s, r) for s, r in each if s.agg is None)
-        result[load] = Seen(stored, tuple((s, r) for s, r in each if s.agg is not None), seen)
-    return result
+def _simple(ways: Ways) -> Ways:
+    return tuple((store, simple(relation)) for store, relation in ways)
 
 
-def _union(spaces: Spaces, accesses: Iterable[Access], letter: str) -> Relation:
-    return _numbered(spaces, enumerate(accesses), letter)
+def _earlier(spaces: Spaces, load: Access, stores: Sequence[Access]) -> Ways:
+    """The points of stores that touch a load's cell before it."""
+    cells = spaces.access(load)
+    found: list[tuple[Access, Relation]] = []
+    for store in stores:
+        order = before(spaces, store.site, (store.position,), load.site, (load.position,))
+        if order is not None:
+            relation = cells.apply_range(spaces.access(store).reverse()).intersect(order.reverse())
+            if not relation.is_empty():
+                found.append((store, relation))
+    return tuple(found)
 
 
-def _numbered(spaces: Spaces, accesses: Iterable[tuple[int, Access]], letter: str) -> Relation:
-    return _joined(named(spaces.access(access), f"{letter}{n}", "cell") for n, access in accesses)
+def _last(spaces: Spaces, ways: Ways, length: int) -> Ways:
+    """Of each point's stores the last one."""
+    apart = all(a.domain().is_disjoint(b.domain()) for (_, a), (_, b) in combinations(ways, 2))
+    if apart and all(relation.is_single_valued() for _, relation in ways):
+        return ways
+    times = [spaces.time(store.site, (store.position,), length) for store, _ in ways]
+    each = [relation.apply_range(time) for (_, relation), time in zip(ways, times, strict=True)]
+    every = each[0]
+    for other in each[1:]:
+        every = every.union(other)
+    latest = every.lexmax()
+    if not every.domain().is_subset(latest.domain()):
+        raise Unsupported("stores whose order has no answer")
+    found = ((s, latest.apply_range(time.reverse())) for (s, _), time in zip(ways, times, strict=True))
+    return tuple((store, relation) for store, relation in found if not relation.is_empty())
 
 
-def _times(spaces: Spaces, accesses: Iterable[Access], letter: str, length: int) -> Relation:
-    each = enumerate(accesses)
-    return _joined(named(spaces.time(a.site, (a.position,), length), f"{letter}{n}", "time") for n, a in each)
-
-
-def _joined(relations: Iterable[Relation]) -> Relation:
-    first, *rest = relations
-    union = isl.UnionMap.from_map(first)
-    for relation in rest:
-        union = union.union(isl.UnionMap.from_map(relation))
-    return union
+def _since(spaces: Spaces, merges: Ways, last: Ways) -> Ways:
+    """What merged into a cell after the last store that replaced it."""
+    found: list[tuple[Access, Relation]] = []
+    for merge, relation in merges:
+        for store, replaced in last:
+            order = before(spaces, merge.site, (merge.position,), store.site, (store.position,))
+            if order is not None:
+                relation = relation.subtract(replaced.apply_range(order.reverse()))
+        if not relation.is_empty():
+            found.append((merge, relation))
+    return tuple(found)

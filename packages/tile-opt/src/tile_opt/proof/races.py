@@ -12,6 +12,7 @@ from itertools import combinations_with_replacement
 
 from tile_ir.stripe.nodes import Bind, Scope
 
+from tile_opt.proof.order import before
 from tile_opt.proof.sites import GRIDS, THREADS, Access, Flat, Loop, Site
 from tile_opt.proof.spaces import DIM, IN, OUT, Relation, Set, Spaces, isl, sample
 
@@ -120,31 +121,24 @@ def _unfenced(spaces: Spaces, one: Access, other: Access, barriers: Sequence[Sit
     """Meetings with no barrier between."""
     for barrier in barriers:
         for a, b, turned in ((one, other, False), (other, one, True)):
-            ordered = _before(spaces, a.site, (a.position,), barrier, ()).apply_range(
-                _before(spaces, barrier, (), b.site, (b.position,))
-            )
+            there = _before(spaces, a.site, (a.position,), barrier, ())
+            back = _before(spaces, barrier, (), b.site, (b.position,))
+            if there is None or back is None:
+                continue
+            ordered = there.apply_range(back)
             meeting = meeting.subtract(ordered.reverse() if turned else ordered)
             if meeting.is_empty():
                 return meeting
     return meeting
 
 
-def _before(spaces: Spaces, one: Site, at: Sequence[int], other: Site, then: Sequence[int]) -> Relation:
-    """From points of one site to those of another that run later in the same group, threads aside."""
-    length = 2 + max(len(one.time) + len(at), len(other.time) + len(then))
-    first, second = (_time(spaces, site, after, length) for site, after in ((one, at), (other, then)))
-    later = first.lex_lt_map(second)
+def _before(spaces: Spaces, one: Site, at: Sequence[int], other: Site, then: Sequence[int]) -> Relation | None:
+    """From points of one site to those of another that run later in the same group; None where none do."""
+    later = before(spaces, one, at, other, then)
     for n, loop in enumerate(one.loops):
-        if loop.bind in GRIDS and loop in other.loops:
+        if later is not None and loop.bind in GRIDS and loop in other.loops:
             later = later.equate(IN, n, OUT, other.loops.index(loop))
     return later
-
-
-def _time(spaces: Spaces, site: Site, after: Sequence[int], length: int) -> Relation:
-    """When a site runs, without its threads' numbers, which come last."""
-    threads = sum(loop.bind in THREADS for loop in site.loops)
-    whole = spaces.time(site, after, length + threads)
-    return whole.project_out(OUT, length, threads)
 
 
 def divergent(spaces: Spaces, flat: Flat, kernel: int) -> Iterator[tuple[Site, tuple[int, ...]]]:

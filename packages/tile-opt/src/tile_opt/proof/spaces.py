@@ -165,21 +165,6 @@ class Spaces:
         return part.scale_val(self.number(form.scale)).add(self._quasi(local, form.plus, place))
 
 
-def pieces(relation: Relation) -> list[Relation]:
-    """The relations of a union, one for each pair of named spaces."""
-    found: list[Relation] = []
-    relation.foreach_map(found.append)
-    return found
-
-
-def named(relation: Relation, source: str, target: str) -> Relation:
-    return relation.set_tuple_name(IN, source).set_tuple_name(OUT, target)
-
-
-def unnamed(relation: Relation) -> Relation:
-    return relation.reset_tuple_id(IN).reset_tuple_id(OUT)
-
-
 def paired(reach: Relation) -> Set:
     """The pairs of a relation as points: those of the one side before those of the other."""
     return reach.wrap().flatten()

@@ -8,7 +8,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Reduce, Statement
 from tile_ir.stripe.walk import defined, scalars_used
 
-from tile_opt.proof.flow import Seen, flows
+from tile_opt.proof.flow import Seen, flow
 from tile_opt.proof.sites import Access, Buffer, Flat, Loop, Site, Unsupported
 from tile_opt.proof.spaces import Relation, Set, Spaces, isl, simple
 from tile_opt.proof.terms import Aggregate, Constant, Leaf, Part, Term, Unwritten, Value, applied, pulled
@@ -24,13 +24,13 @@ class Values:
     def __init__(self, spaces: Spaces, flat: Flat, taken: frozenset[str], given: frozenset[str]) -> None:
         self._spaces, self._flat, self._taken, self._given = spaces, flat, taken, given
         self._stores: dict[Buffer, list[Access]] = {}
-        self._loads: dict[Buffer, list[Access]] = {}
         self._at: dict[tuple[Site, int], Access] = {}
         self._seen: dict[Access, Seen] = {}
         self._stored: dict[Access, Value] = {}
         self._open: list[Access] = []
         for access in flat.accesses:
-            (self._stores if access.writes else self._loads).setdefault(access.buffer, []).append(access)
+            if access.writes:
+                self._stores.setdefault(access.buffer, []).append(access)
             self._at[access.site, access.position] = access
 
     def result(self, name: str) -> Value:
@@ -41,7 +41,7 @@ class Values:
         loops = tuple(Loop(f"c{n}", size) for n, size in enumerate(buffer.shape))
         site = Site(-1, len(self._flat.kernels), ("the end",), loops, (), (1 << 30, *(x.name for x in loops)))
         end = Access(site, 0, buffer, tuple((Affine.var(loop.name),) for loop in loops))
-        self._seen |= flows(self._spaces, buffer, [end], self._stores.get(buffer, []))
+        self._seen[end] = flow(self._spaces, end, self._stores.get(buffer, ()))
         return self._read(end, self._spaces.domain(site))
 
     def stored(self, store: Access, points: Set | None = None) -> Value:
@@ -133,8 +133,7 @@ class Values:
 
     def _seen_by(self, load: Access) -> Seen:
         if load not in self._seen:
-            buffer = load.buffer
-            self._seen |= flows(self._spaces, buffer, self._loads[buffer], self._stores.get(buffer, []))
+            self._seen[load] = flow(self._spaces, load, self._stores.get(load.buffer, ()))
         return self._seen[load]
 
     def _before(self, load: Access, points: Set) -> Term:

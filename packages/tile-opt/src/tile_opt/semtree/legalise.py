@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from tile_ir.diagnostics import TileInternalError
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
 from tile_ir.emit.names import sanitize
 from tile_ir.emit.walker import children, map_block, walk_all, walk_statements
 from tile_ir.semtree.nodes import (
@@ -47,8 +47,15 @@ VECTOR_NODES = frozenset({"Splat", "Extract", "Insert", "Shuffle", "Iota", "Redu
 """A target that takes vectors takes all of these."""
 
 
-class LegaliseError(TileInternalError):
+LACKING = "TILE-E524"
+"""The code of a `LegaliseError`."""
+
+
+class LegaliseError(TileDeviceError):
     """A kernel needs a node that the target lacks and that the core cannot express."""
+
+
+_HINT = "leave out the passes that make such kernels, or list the nodes where the device has them"
 
 
 def legalise(function: Function, nodes: frozenset[str]) -> Function:
@@ -67,7 +74,8 @@ def legalise(function: Function, nodes: frozenset[str]) -> Function:
         result = scalarise(result)
     left = used_nodes(result) - nodes - CORE_NODES
     if left:
-        raise LegaliseError(f"kernel {function.name!r} needs {', '.join(sorted(left))}, which the target lacks")
+        message = f"kernel {function.name!r} needs {', '.join(sorted(left))}, which the target lacks"
+        raise LegaliseError(Diagnostic(LACKING, message, hint=_HINT))
     return result
 
 

@@ -364,14 +364,18 @@ class _Chooser:
         return (*own, *(b for b in moved if shared_row(view, b) is not None))
 
     def _steps(self, loop: str, items: int, lanes: int) -> Share:
-        """Many steps are whole pieces of straight-line code, beyond the loop's end too, unless barriers stand between them."""
-        steps = -(-self.facts.extent(loop) // (items * lanes))
-        few = FEW_STEPS * min(2, self._narrow)
+        """Many steps are whole pieces of straight-line code: those beyond the loop's end do nothing."""
+        steps, few = -(-self.facts.extent(loop) // (items * lanes)), self._straight
         kept = steps * lanes * self._words() <= KEPT and self._kept(frozenset((loop,)))
-        if steps <= few or kept or self.staged:
+        if steps <= few or kept:
             return Share(loop, items, lanes, steps)
         wholes = [-(-steps // n) * n for n in range(few, few // 2, -1)]
         return Share(loop, items, lanes, next((n for n in wholes if n <= steps * (1 + IDLE)), min(wholes)))
+
+    @property
+    def _straight(self) -> int:
+        """Accesses of an item that are straight-line code: one where they wait for a staged piece each."""
+        return 1 if self.staged else FEW_STEPS * min(2, self._narrow)
 
     @property
     def _narrow(self) -> int:
@@ -423,8 +427,7 @@ class _Chooser:
             budget //= at_once
             serial += [Cover(loop, at_once)] if at_once < extent else []
             straight += [Cover(loop, 1)] if at_once > 1 else []
-        few = FEW_STEPS * min(2, self._narrow)
-        budget = KEPT if static else 1 if self.staged else few if budget == WINDOW else few // 2
+        budget = KEPT if static else self._straight if budget == WINDOW else max(1, self._straight // 2)
         for share in own:
             at_once = share.steps if share.steps <= budget else _divisor(share.steps, budget)
             budget = max(1, budget // at_once)
