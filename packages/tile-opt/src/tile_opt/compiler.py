@@ -129,7 +129,7 @@ def _part(
     with _timed(timings, "rewrite"):
         program = _rewritten(program, target)
     with _timed(timings, "stripe"):
-        initial = _to_stripe(program, first)
+        initial = _to_stripe(program, target, first)
     each: dict[str, float] = {}
     scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=verify, timings=each)
     proof = _proof(initial, scheduled.program)
@@ -187,7 +187,7 @@ def stripe_after(
         compile(program, target, plans=plans, callback=lambda n, _, stripe: found.append(stripe) if n == number else None)
         return tuple(found)
     with uncollected():
-        initial = _to_stripe(_rewritten(program, target))
+        initial = _to_stripe(_rewritten(program, target), target)
         return (schedule(initial, target, passes=target.passes[:number], plans=plans).program,)
 
 
@@ -219,13 +219,13 @@ def lower_kernels(
 def _rewritten(program: Program, target: Target) -> Program:
     from tile_opt.program import rewrite, rewrites_for
 
-    return rewrite(program, rewrites_for(target.settings, target.options))
+    return rewrite(program, rewrites_for(target))
 
 
-def _to_stripe(program: Program, first: int = 0) -> StripeProgram:
+def _to_stripe(program: Program, target: Target, first: int = 0) -> StripeProgram:
     from tile_opt.translate import to_stripe
 
-    return to_stripe(program, first)
+    return to_stripe(program, target, first)
 
 
 def _each_function(kernels: KernelList, work: Callable[[Function], Function]) -> KernelList:
