@@ -78,3 +78,41 @@ def test_integer_products_with_scales() -> None:
     a, b = numbers("uint8", (3, 4), 0), numbers("int8", (4, 5), 1)
     inputs = [a, b, np.array(0.5, np.float32), floats(5), np.array(3, np.uint8), numbers("int8", (5,), 2), floats(5)]
     check("MatMulIntegerToFloat", inputs, constant=range(1, 7), **LIMITS)
+
+
+def scalar(value: float, dtype: str = "float32") -> np.ndarray[tuple[()], np.dtype[np.generic]]:
+    return np.array(value, dtype)
+
+
+@pytest.mark.parametrize("flips", range(4))
+@pytest.mark.parametrize("form", ["quantised", "bare", "float"])
+def test_quantised_gemm(flips: int, form: str) -> None:
+    a, b = numbers("uint8", (3, 8), 0), numbers("int8", (8, 5), 1)
+    left = [a.T.copy() if flips & 1 else a, scalar(0.5), scalar(3, "uint8")]
+    right = [b.T.copy() if flips & 2 else b, scalar(0.25), scalar(-2, "int8")]
+    bias = [None] if form == "bare" else [numbers("int32", (5,), 2)]
+    after = [] if form == "float" else [scalar(2.0), scalar(100, "uint8")]
+    inputs = [*left, *right, *bias, *after]
+    constant = [k for k in range(1, len(inputs)) if inputs[k] is not None]
+    check("QGemm", inputs, {"transA": flips & 1, "transB": flips >> 1, "alpha": 0.5}, constant=constant)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_quantised_means_of_channels(last: int, dtype: str) -> None:
+    shape = (2, 5, 7, 3) if last else (2, 3, 5, 7)
+    inputs = [numbers(dtype, shape, 0), scalar(0.5), scalar(2, dtype), scalar(0.125), scalar(4, dtype)]
+    check("QLinearGlobalAveragePool", inputs, {"channels_last": last}, constant=range(1, 5))
+
+
+def test_quantised_parts_are_joined() -> None:
+    parts = [(numbers("uint8", (2, n, 3), n), scalar(0.25 * n), scalar(n, "uint8")) for n in (1, 2, 4)]
+    inputs = [scalar(0.5), scalar(7, "uint8"), *(value for part in parts for value in part)]
+    check("QLinearConcat", inputs, {"axis": 1}, constant=[k for k in range(len(inputs)) if k < 2 or k % 3 != 2])
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_products_of_what_is_quantised_by_its_range(columns: bool) -> None:
+    scale, zero = (floats(6, seed=3) ** 2, numbers("int8", (6,), 4)) if columns else (scalar(0.5), scalar(3, "int8"))
+    inputs = [floats(4, 9), numbers("int8", (9, 6), 1), scale, zero, floats(6, seed=2)]
+    check("DynamicQuantizeMatMul", inputs, constant=range(1, 5), **LIMITS)

@@ -1,0 +1,128 @@
+"""Quantised operators of ONNX Runtime's own domain, which its quantiser makes of a network.
+
+Each operand has a scale and a zero point behind it; what is computed is quantised again.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tile_ir.dtype import DType
+
+from tile_onnx.node import Node, Value, apply
+from tile_onnx.ops.activation import ACTIVATIONS
+from tile_onnx.ops.matmul import product, scaled
+from tile_onnx.ops.microsoft import DOMAIN
+from tile_onnx.ops.moving import joined
+from tile_onnx.ops.quantise import dynamic_quantize, inputs
+from tile_onnx.ops.text import at, cast, contraction, function, less, literal, names, saturated
+from tile_onnx.registry import operator
+
+_ARITHMETIC = {"QLinearAdd": "+", "QLinearMul": "*"}
+
+
+@operator(*_ARITHMETIC, domain=DOMAIN)
+def quantized_arithmetic(node: Node) -> Value:
+    """Two quantised operands, each with its scale and zero point; as ONNX Runtime does, the result's is added first."""
+    given = inputs(node, 8, (2, 5, 7))
+    texts = given.texts
+    a, b = (f"({less(texts[k], texts.get(k + 2), DType.FLOAT32)} * {texts[k + 1]})" for k in (0, 3))
+    value = f"({a} {_ARITHMETIC[node.op]} {b}) / {texts[6]} + {cast(texts.get(7, '0'), DType.FLOAT32)}"
+    return given.function(f"Q = {value};", f"Y = {saturated('Q', None, node.dtype(0))};")
+
+
+@operator("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN)
+def quantized_activation(node: Node) -> Value:
+    """An activation of what is dequantised, quantised again."""
+    given = inputs(node, 5, (2, 4))
+    texts = given.texts
+    value = ACTIVATIONS[node.op.removeprefix("QLinear")].text(node)
+    return given.function(
+        f"X = {less(texts[0], texts.get(2), DType.FLOAT32)} * {texts[1]};",
+        f"Q = ({value}) / {texts[3]};",
+        f"Y = {saturated('Q', texts.get(4), node.dtype(0))};",
+    )
+
+
+@operator("MatMulIntegerToFloat", domain=DOMAIN)
+def integer_matmul_to_float(node: Node) -> Value:
+    """An integer product (A, B, their scales, zero points) in float32, with a bias."""
+    given = inputs(node, 7, (4, 5))
+    texts = given.texts
+    bias = f" + {texts[6]}" if 6 in texts else ""
+    return given.function(
+        f"A = {less(texts[0], texts.get(4), DType.INT32)};",
+        f"B = {less(texts[1], texts.get(5), DType.INT32)};",
+        product(node.shape(0), node.shape(1)).statement("P", "A", "B"),
+        f"Y = {cast('P', DType.FLOAT32)} * ({texts[2]} * {texts[3]}){bias};",
+    )
+
+
+@operator("QGemm", domain=DOMAIN)
+def quantized_gemm(node: Node) -> Value:
+    """Gemm of quantised matrices and an int32 bias, which is as large as a product; float32 where no scale is given for it."""
+    given = inputs(node, 9, (2, 5, 8))
+    texts = given.texts
+    flips = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
+    statements = [
+        f"A = {less(texts[0], texts.get(2), DType.INT32)};",
+        f"B = {less(texts[3], texts.get(5), DType.INT32)};",
+        product(node.shape(0), node.shape(3), flips).statement("P", "A", "B"),
+        f"S = {scaled(f'({texts[1]} * {texts[4]})', node.attribute('alpha', 1.0))};",
+        f"T = P + {texts[6]};" if 6 in texts else "T = P;",
+    ]
+    total = cast("T", DType.FLOAT32)
+    if 7 not in texts:
+        return given.function(*statements, f"Y = {total} * S;")
+    dtype = node.dtype(8) if node.has(8) else node.dtype(0)
+    return given.function(
+        *statements, f"Q = {total} * (S / {texts[7]});", f"Y = {saturated('Q', texts.get(8), dtype)};"
+    )
+
+
+@operator("QLinearGlobalAveragePool", domain=DOMAIN)
+def quantized_average(node: Node) -> Value:
+    """The mean of each channel, which stands last on request; numbers are added up as integers."""
+    shape, given = node.shape(0), inputs(node, 5, (2, 4))
+    last, texts = bool(node.attribute("channels_last", 0)), given.texts
+    indexes = names(len(shape))
+    kept = (0, len(shape) - 1) if last else (0, 1)
+    cells = tuple(n if k in kept else "0" for k, n in enumerate(indexes))
+    sizes = tuple(n if k in kept else 1 for k, n in enumerate(shape))
+    count = prod(n for k, n in enumerate(shape) if k not in kept)
+    return given.function(
+        f"X = {less(texts[0], texts.get(2), DType.INT32)};",
+        contraction("S", sizes, cells, "+", at("X", indexes)),
+        f"Q = {cast('S', DType.FLOAT32)} * ({texts[1]} / ({texts[3]} * {literal(float(count))}));",
+        f"Y = {saturated('Q', texts.get(4), node.dtype(0))};",
+    )
+
+
+@operator("QLinearConcat", domain=DOMAIN)
+def quantized_concat(node: Node) -> Value:
+    """Operands one behind the other, each quantised anew by the scale and zero point that stand first."""
+    parts: list[Value] = []
+    for k in range(2, node.arity, 3):
+        value = f"({less('X', 'Z', DType.FLOAT32)} * S) / U"
+        text = function(
+            ("U", "V", "X", "S", "Z"), ("Y",), f"Q = {value};", f"Y = {saturated('Q', 'V', node.dtype(1))};"
+        )
+        parts.append(apply(text, *(node.value(n) for n in (0, 1, k, k + 1, k + 2))))
+    axis = node.attribute("axis")
+    return joined(parts, axis + node.rank(2) if axis < 0 else axis)
+
+
+@operator("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_matmul(node: Node) -> Value:
+    """Of floats, quantised by their range, and 8-bit weights with a scale and zero point for all or each column; with a bias."""
+    quantised, scale, zero = dynamic_quantize(node)
+    taken = [k for k in (1, 2, 3, 4) if node.has(k)]
+    bias = " + X4" if 4 in taken else ""
+    statements = [
+        f"A = {less('X', 'Z', DType.INT32)};",
+        f"B = {less('X1', 'X3' if 3 in taken else None, DType.INT32)};",
+        product(node.shape(0), node.shape(1)).statement("P", "A", "B"),
+        f"Y = {cast('P', DType.FLOAT32)} * (S * X2){bias};",
+    ]
+    text = function(("X", "S", "Z", *(f"X{k}" for k in taken)), ("Y",), *statements)
+    return apply(text, quantised, scale, zero, *(node.value(k) for k in taken))
