@@ -12,10 +12,14 @@ from tile_onnx.ops.activation import ACTIVATIONS, GELU
 from tile_onnx.ops.convolution import conv
 from tile_onnx.ops.matmul import gemm, product, scaled
 from tile_onnx.ops.normalise import layer, root_mean_square
+from tile_onnx.ops.quantise import dequantize, quantize
 from tile_onnx.ops.text import cast, contraction, expression, function, literal, reshaped, wide
 from tile_onnx.registry import operator
 
 DOMAIN = "com.microsoft"
+
+operator("QuantizeLinear", domain=DOMAIN)(quantize)
+operator("DequantizeLinear", domain=DOMAIN)(dequantize)
 
 
 # --- activations -----------------------------------------------------------------------------------
