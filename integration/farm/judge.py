@@ -170,9 +170,9 @@ class Trial:
 
     def _stripe(self, target: Target) -> Stripe:
         """The unscheduled program, as it is rewritten for a machine."""
-        machine = target.settings, target.nodes.intersection(DOTS)
+        machine = target.settings, target.nodes.intersection((*DOTS, "Bitcast"))
         if machine not in self._initial:
-            self._initial[machine] = to_stripe(rewrite(self.sample.program, rewrites_for(target)))
+            self._initial[machine] = to_stripe(rewrite(self.sample.program, rewrites_for(target)), target)
         return self._initial[machine]
 
     def plans(self, way: Way, target: Target) -> str:
@@ -180,7 +180,7 @@ class Trial:
         if not way.plans.startswith("drawn "):
             return way.plans
         random = Random(way.plans)
-        scheduled = schedule(self._stripe(target.settings), target)
+        scheduled = schedule(self._stripe(target), target)
         free = {name: d for name, d in scheduled.decisions.items() if not d.parent and not d.within}
         some = random.sample(sorted(free), random.randrange(1, len(free) + 1)) if free else []
         return str(print_plans({name: drawn(free[name], target, random) for name in some}))
