@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -216,7 +217,7 @@ def expand_dims(node: Node) -> Value:
 def by_its_name(node: Node) -> Value:
     """As the operator of ai.onnx that has the name."""
     modes = {"bilinear": "linear", "bicubic": "cubic"} if node.op == "GridSample" else {}
-    settings = {n: modes.get(v, v) if isinstance(v, str) else v for n, v in node.attributes.items()}
+    settings: dict[str, Any] = {n: modes.get(v, v) if isinstance(v, str) else v for n, v in node.attributes.items()}
     return standard(node, node.op, *node.values, **settings)
 
 

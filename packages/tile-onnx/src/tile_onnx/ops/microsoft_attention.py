@@ -84,9 +84,10 @@ def _mask(node: Node, k: int, batch: int, keys: int) -> Value:
         ends = reshaped(node.value(k), (batch, 1, 1, 1))
         places = np.arange(keys, dtype=np.int32).reshape(1, 1, 1, keys)
         return apply(expression("P, E", f"P < as_int(E, 32) ? as_float(0, 32) : {low}"), places, ends)
-    if shape not in {(batch, keys), (batch, shape[1] if len(shape) > 1 else 0, keys)}:
+    rows = shape[1:-1]
+    if (shape[0], shape[-1]) != (batch, keys) or len(rows) > 1:
         raise node.unsupported(f"a mask of shape {list(shape)}", "masks of keys, [batch, keys], or how many there are")
-    whole = reshaped(node.value(k), (batch, 1, *((1,) if len(shape) == 2 else (shape[1],)), keys))
+    whole = reshaped(node.value(k), (batch, 1, *(rows or (1,)), keys))
     return apply(expression("M", f"M == 0 ? {low} : as_float(0, 32)"), whole)
 
 

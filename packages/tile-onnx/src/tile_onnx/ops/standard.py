@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from onnx import helper
 
@@ -20,4 +20,5 @@ def standard(node: Node, op: str, *values: Value, outputs: int = 1, **attributes
     names = ["" if v is None else f"x{k}" for k, v in enumerate(values)]
     made = [f"{node.name} > {op} {k}" for k in range(outputs)]
     found = node.convert(helper.make_node(op, names, made, **given), OPSET, values)
-    return found[0] if outputs == 1 and isinstance(found, tuple) else found
+    several = cast("tuple[Value, ...]", found) if isinstance(found, tuple) else (found,)
+    return several[0] if outputs == 1 else several
