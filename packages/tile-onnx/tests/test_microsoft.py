@@ -118,25 +118,43 @@ def test_products_of_what_is_quantised_by_its_range(columns: bool) -> None:
     check("DynamicQuantizeMatMul", inputs, constant=range(1, 5), **LIMITS)
 
 
-ONE_TENSOR = {
-    "QLinearAveragePool": ((1, 2, 5, 6), {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}, (0.25, 120)),
-    "QLinearSoftmax": ((3, 7), {"axis": -1, "opset": 13}, (1 / 256, 0)),
-}
-"""Shape, attributes, scale and zero point of the result."""
+def quantity(dtype: str, scale: float, point: int) -> list[np.ndarray[tuple[()], np.dtype[np.generic]]]:
+    return [np.array(scale, np.float32), np.array(point, dtype)]
 
 
-@pytest.mark.parametrize("op", ONE_TENSOR)
-def test_quantised_operators_by_floats(op: str) -> None:
-    """Half-way cases may be rounded either way: sums are made in another order."""
-    shape, attributes, (unit, zero) = ONE_TENSOR[op]
-    inputs = [numbers("uint8", shape, 0), scalar(0.125), scalar(3, "uint8"), scalar(unit), scalar(zero, "uint8")]
-    check(op, inputs, attributes, constant=(1, 2, 3, 4), atol=1)
+@pytest.mark.parametrize("last", [0, 1])
+def test_quantised_pools(last: int) -> None:
+    image, scales = numbers("uint8", (2, 4, 6, 5), 0), [*quantity("uint8", 0.25, 3), *quantity("uint8", 0.125, 9)]
+    check("QLinearGlobalAveragePool", [image, *scales], {"channels_last": last}, constant=range(1, 5), atol=1)
+    window = {"kernel_shape": [3, 2], "channels_last": last, "strides": [2, 1]}
+    check("QLinearAveragePool", [image, *scales], window, constant=range(1, 5), atol=1)
 
 
-def test_quantised_choices() -> None:
-    choice = np.random.default_rng(0).integers(0, 2, (2, 3)).astype(bool)
-    parts = [v for k in range(2) for v in (numbers("int8", (2, 3), k), scalar(0.125 * (k + 1)), scalar(k, "int8"))]
-    check("QLinearWhere", [choice, *parts, scalar(0.5), scalar(2, "int8")], constant=(2, 3, 5, 6, 7, 8), atol=1)
+def test_channels_last_max_pool() -> None:
+    check("NhwcMaxPool", [numbers("uint8", (1, 7, 6, 3), 0)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]})
+
+
+def test_quantised_concat_and_where() -> None:
+    one, two = (
+        [numbers("uint8", (2, 3), 0), *quantity("uint8", 0.25, 3)],
+        [numbers("uint8", (2, 3), 1), *quantity("uint8", 0.5, 7)],
+    )
+    out = quantity("uint8", 0.25, 5)
+    check("QLinearConcat", [*out, *one, *two], {"axis": 1}, constant=(0, 1, 3, 4, 6, 7), atol=1)
+    condition = numbers("bool", (2, 3), 2)
+    check("QLinearWhere", [condition, *one, *two, *out], constant=(2, 3, 5, 6, 7, 8), atol=1)
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(13, 1), (12, 1)])
+def test_quantised_softmax(opset: int, axis: int) -> None:
+    scales = [*quantity("uint8", 0.125, 3), *quantity("uint8", 1 / 256, 0)]
+    check(
+        "QLinearSoftmax",
+        [numbers("uint8", (2, 4, 3), 0), *scales],
+        {"opset": opset, "axis": axis},
+        constant=range(1, 5),
+        atol=1,
+    )
 
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
@@ -150,3 +168,13 @@ def test_quantised_lstm(direction: str, by_rows: bool) -> None:
     inputs = [floats(7, 3, 4), *weights, floats(count, 8 * size), None, None, None, None, *scales, *scales]
     settings = {"hidden_size": size, "direction": direction}
     check("DynamicQuantizeLSTM", inputs, settings, outputs=3, constant=(1, 2, 3, 8, 9, 10, 11), rtol=1e-2, atol=1e-2)
+
+
+def test_distances() -> None:
+    for metric in ("sqeuclidean", "euclidean"):
+        check("CDist", [floats(4, 3), floats(5, 3, seed=1)], {"metric": metric}, **LIMITS)
+
+
+def test_other_names() -> None:
+    check("Trilu", [floats(4, 4)], {"upper": 0}, **LIMITS)
+    check("ExpandDims", [floats(3, 2), np.array(1, np.int32)], constant=(1,))

@@ -5,16 +5,21 @@ Each operand has a scale and a zero point behind it; what is computed is quantis
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
+import numpy as np
+from onnx import TensorProto
 from tile_ir.dtype import DType
 
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.activation import ACTIVATIONS
 from tile_onnx.ops.matmul import product, scaled
 from tile_onnx.ops.microsoft import DOMAIN
-from tile_onnx.ops.moving import joined
+from tile_onnx.ops.moving import joined, permuted
 from tile_onnx.ops.quantise import dynamic_quantize, inputs
+from tile_onnx.ops.standard import standard
 from tile_onnx.ops.text import at, cast, contraction, function, less, listed, literal, names, saturated
 from tile_onnx.registry import operator
 
@@ -130,38 +135,63 @@ def dynamic_matmul(node: Node) -> Value:
 
 # --- by ONNX's operators on floats ------------------------------------------------------------------
 
-_WINDOW = listed(
-    f"{name}: {kind} = @{name}"
-    for name, kind in {
-        "kernel_shape": "ints", "strides": "ints", "pads": "ints", "ceil_mode": "int", "count_include_pad": "int",
-        "auto_pad": "string",
-    }.items()
-)  # fmt: skip
-_ON_FLOATS = {
-    "QLinearAveragePool": f"AveragePool<{_WINDOW}>(x)",
-    "QLinearSoftmax": "Softmax<axis: int = @axis>(x)",
-}
-"""Operators of one quantised tensor: what happens to it meanwhile."""
+
+def _real(node: Node, k: int) -> Value:
+    """Input `k` with its scale and zero point, which follow it, as float32."""
+    return standard(node, "DequantizeLinear", node.value(k), node.value(k + 1), node.value(k + 2))
 
 
-@operator(*_ON_FLOATS, domain=DOMAIN)
-def quantized_by_floats(node: Node) -> tuple[Value, ...]:
-    """Dequantised, an operator, quantised again."""
-    if node.attribute("channels_last", 0):
-        raise node.unsupported("channels stand last", "quantise for the CPU provider, which keeps them second")
-    return node.defined(
-        f"(X, S, Z, T, V) => (Y) {{ x = DequantizeLinear(X, S, Z) y = {_ON_FLOATS[node.op]} "
-        f"Y = QuantizeLinear(y, T, V) }}"
-    )
+def _quantised(node: Node, value: Value, k: int) -> Value:
+    """A value by the scale and zero point that are inputs `k` and `k + 1`; uint8 where there is no zero point."""
+    dtype = None if node.has(k + 1) else TensorProto.UINT8
+    return standard(node, "QuantizeLinear", value, node.value(k), node.value(k + 1), output_dtype=dtype)
+
+
+def _channels_first(value: Value) -> Value:
+    rank = len(value.shape)
+    return permuted(value, (0, rank - 1, *range(1, rank - 1)))
+
+
+def _channels_last(value: Value) -> Value:
+    rank = len(value.shape)
+    return permuted(value, (0, *range(2, rank), 1))
+
+
+@operator("QLinearAveragePool", domain=DOMAIN)
+def quantised_pool(node: Node) -> Value:
+    """An average of windows; channels may stand last."""
+    last = bool(node.attribute("channels_last", 0))
+    image = _channels_first(_real(node, 0)) if last else _real(node, 0)
+    settings: dict[str, Any] = {n: v for n, v in node.attributes.items() if n not in ("channels_last", "channels")}
+    pooled = standard(node, node.op.removeprefix("QLinear"), image, **settings)
+    return _quantised(node, _channels_last(pooled) if last else pooled, 3)
+
+
+@operator("NhwcMaxPool", domain=DOMAIN)
+def channels_last_max_pool(node: Node) -> Value:
+    """MaxPool of an image whose channels stand last."""
+    return _channels_last(standard(node, "MaxPool", _channels_first(node.value(0)), **node.attributes))
+
+
+@operator("QLinearSoftmax", domain=DOMAIN)
+def quantised_softmax(node: Node) -> Value:
+    """Along an axis, or before opset 13, which `opset` states, over all dimensions from it on."""
+    axis = node.axis(node.attribute("axis", -1))
+    value = _real(node, 0)
+    if node.attribute("opset", 13) >= 13:
+        return _quantised(node, standard(node, "Softmax", value, axis=axis), 3)
+    flat = standard(node, "Softmax", standard(node, "Flatten", value, axis=axis), axis=1)
+    return _quantised(node, standard(node, "Reshape", flat, _shape(value.shape)), 3)
 
 
 @operator("QLinearWhere", domain=DOMAIN)
-def quantized_where(node: Node) -> tuple[Value, ...]:
-    """One of two quantised tensors, cell by cell."""
-    return node.defined(
-        "(C, A, SA, ZA, B, SB, ZB, T, V) => (Y) { a = DequantizeLinear(A, SA, ZA) b = DequantizeLinear(B, SB, ZB) "
-        "y = Where(C, a, b) Y = QuantizeLinear(y, T, V) }"
-    )
+def quantised_where(node: Node) -> Value:
+    """One of two tensors with scales of their own, by a condition."""
+    return _quantised(node, standard(node, "Where", node.value(0), _real(node, 1), _real(node, 4)), 7)
+
+
+def _shape(sizes: Sequence[int]) -> Value:
+    return np.asarray(sizes, np.int64)
 
 
 @operator("DynamicQuantizeLSTM", domain=DOMAIN)

@@ -95,7 +95,9 @@ class Layer:
     def _narrowed(self, states: str) -> list[str]:
         """Statements: the states rounded to 8 bits over the range of each direction's numbers and 0."""
         low, high = (
-            contraction(f"{states}{name}", (1, self.directions, 1, 1), ("0", "d", "0", "0"), kind, f"{states}[0, d, b, j]")
+            contraction(
+                f"{states}{name}", (1, self.directions, 1, 1), ("0", "d", "0", "0"), kind, f"{states}[0, d, b, j]"
+            )
             for name, kind in (("Low", "<"), ("High", ">"))
         )
         return [
