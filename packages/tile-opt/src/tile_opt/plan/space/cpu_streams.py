@@ -28,6 +28,10 @@ MAX_ROWS = 4
 """Results per column up to which an operand counts as used once."""
 ROWS = 8
 """Rows that are reduced together where they read something in common."""
+WINDOW = 64
+"""Steps of a result, such as a pooling's, that are few."""
+FEW_VECTORS = 2
+"""Vectors along the output that are too few to hide the latency of a step."""
 STEP = 3
 """Instructions that a loop takes for itself."""
 GATHERED = 64
@@ -145,7 +149,10 @@ def _unroll_loop(facts: Facts, vector: str) -> str | None:
     for name in reversed(facts.shared):
         if name != vector and facts.extents[name] >= 2 and any(name not in found for found in wide):
             return name
-    return None
+    if prod(i.range for i in facts.main.loops) > WINDOW or facts.extents[vector] > FEW_VECTORS * facts.lanes:
+        return None
+    # Results of few steps each: several at a time hide the latency of a step.
+    return next((n for n in reversed(facts.shared) if n != vector and facts.is_free(n) and facts.extents[n] >= 2), None)
 
 
 def _register_tile(facts: Facts, vector: str, unroll: str | None) -> tuple[int, int]:
