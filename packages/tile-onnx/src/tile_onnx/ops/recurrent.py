@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from tile_runtime.loops import scan
@@ -243,7 +244,7 @@ def _steps(layer: Layer, cell: Cell, parts: Value, lengths: Value) -> tuple[Valu
 
     def step(carry: tuple[Value, ...], row: tuple[Value, ...]) -> tuple[tuple[Value, ...], Value]:
         found = apply(text, *carry, *row, *extra.values())
-        made = found if isinstance(found, tuple) else (found,)
+        made = cast("tuple[Value, ...]", found if isinstance(found, tuple) else (found,))
         return made[: len(states)], made[0] if lengths is None else made[-1]
 
     last, outputs = scan(step, tuple(states), tuple(rows.values()))
