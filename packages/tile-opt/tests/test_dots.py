@@ -246,6 +246,22 @@ def test_only_where_it_is_faster_and_there_is_an_instruction() -> None:
         assert rewritten(small, *DOTS, gain=0.8) is small
 
 
+@pytest.mark.parametrize(("a", "b"), [(np.int16, np.int16), (np.int16, np.uint8), (np.int8, np.int16)])
+@pytest.mark.parametrize("zeros", [("", ""), (" - 3", " - 200")])
+def test_factors_of_16_bits(a: Any, b: Any, zeros: tuple[str, str]) -> None:
+    """Their sums wrap as int32 does."""
+    za, zb = zeros
+    source = f"function (A[M, K], B[K, N]) -> (O) {{ Ai = as_int(A, 32){za}; Bi = as_int(B, 32){zb}; {MATMUL} }}"
+    assert words(agree(source, {"A": drawn(a, (5, 11), 0), "B": drawn(b, (11, 6), 1)}, *DOTS)) == {"dot2_s16s16"}
+
+
+@pytest.mark.parametrize("zero", [" - 100", " + 32700", " - 32767"])
+def test_differences_that_wrap_stay(zero: str) -> None:
+    source = f"function (A[M, K], B[K, N]) -> (O) {{ D = as_int(A, 16){zero}; Ai = as_int(D, 32); Bi = as_int(B, 32); {MATMUL} }}"
+    made = agree(source, {"A": drawn(np.uint8, (5, 8), 0), "B": drawn(np.int8, (8, 6), 1)}, "dot4_u8s8")
+    assert bool(words(made)) == (zero != " + 32700")
+
+
 def test_nothing_is_added_outside_where_signs_fit() -> None:
     def extra(a: Any, b: Any, *dots: str) -> int:
         return len(rewritten(plain(a, b, 64, 64, 64), *dots).ops) - len(plain(a, b, 64, 64, 64).ops)
