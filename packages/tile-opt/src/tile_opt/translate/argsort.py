@@ -1,5 +1,5 @@
-"""Sorting: by counting, or keeping the first few, where cores run scalar steps well; where many items run, each element
-finds its own place. Runs merge where keys cannot be taken for integers."""
+"""Sorting: on cores by comparing pairs of short lines, keeping the first few or counting digits; where many items run,
+each element finds its own place. Runs merge where keys cannot be taken for integers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tile_opt.translate.context import Context, fill
 from tile_opt.translate.counting import counted
 from tile_opt.translate.keeping import FEW, kept
 from tile_opt.translate.merging import merged
+from tile_opt.translate.pairs import SHORT, compared
 from tile_opt.translate.ranking import ranked
 
 
@@ -26,7 +27,9 @@ def argsort(context: Context, op: Argsort) -> None:
         merged(context, op)
     elif context.target.settings.threads > 1:
         ranked(context, op)
-    elif op.type.shape[op.axis] <= FEW:
+    elif op.type.shape[op.axis] <= FEW and op.type.shape != context.shape(op.arg):
         kept(context, op)
+    elif context.shape(op.arg)[op.axis] <= SHORT:
+        compared(context, op)
     else:
         counted(context, op)

@@ -203,11 +203,14 @@ def walking_plan(facts: Facts, vector: str) -> Plan | None:
         return None
     outer = [n for n in facts.shared if n not in (vector, *rows)]
     room = max(strip, facts.cache(1).bytes // 2 // (used * facts.bytes) // strip * strip)
-    even = -(-facts.extents[vector] // facts.settings.cores)
+    wanted = wanted_groups(facts)
+    even = -(-facts.extents[vector] // facts.settings.cores) if wanted > 1 else facts.extents[vector]
     piece = max(strip, min(room, -(-even // strip) * strip))
-    groups = cut(facts, outer, {}, wanted_groups(facts)) | ({vector: piece} if piece < facts.extents[vector] else {})
+    pieces = {vector: piece} if piece < facts.extents[vector] else {}
+    groups = cut(facts, outer, {}, wanted) | (pieces if wanted > 1 else {})
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
     levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
+    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in pieces.items() if n not in groups]
     around = tuple(Cover(n, 1) for n in own if n != depth)
     levels += [Level(Bind.NONE, around)] if around else []
     levels += [Level(Bind.NONE, (Cover(depth, DEPTH),)), Level(Bind.NONE, (Cover(vector, strip),))]
