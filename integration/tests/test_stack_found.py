@@ -34,6 +34,13 @@ def everywhere(machine: str, *passes: str) -> tuple[Way, ...]:
 
 
 case(
+    "data chooses nothing in a dimension of size 1, and a kept row of it grows one",
+    "function (A[N, M], E[I, J]) -> (O) { X[x, w : 1, N] = =(A[w, x]); O[j : 8] = >(X[E[i, j], j]); }",
+    *everywhere("rows"),
+    A="int32[8, 1]",
+    E="uint8[2, 8]",
+)
+case(
     "stages whose loops have one name and different ranges",
     "function (A[N], B[M]) -> (O) { O[i / 2, k, j / 2 : 16, 3, 16] = >(A[i] * B[j + 2 * k]), j < 31; }",
     *everywhere("masked", "schedule_kernels"), *everywhere("small", "schedule_kernels"), Way("llvm", "small", ("schedule_kernels",)),
