@@ -35,6 +35,13 @@ def test_calls_by_name_and_position() -> None:
         np.testing.assert_array_equal(found["y"], np.maximum(X, 0))
 
 
+def test_an_evaluator_brings_its_own_options() -> None:
+    evaluator = tile.Evaluator("llvm", fast_math=True)
+    made = tile_onnx.load(model(RELU), evaluator)
+    np.testing.assert_array_equal(made(X)["y"], np.maximum(X, 0))
+    assert made.evaluator is evaluator
+
+
 def test_tensors_stay_on_the_device() -> None:
     device = tile.device("llvm")
     found = tile_onnx.load(model(RELU), device)(tile.asarray(X, device))["y"]

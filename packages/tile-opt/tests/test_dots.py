@@ -150,6 +150,7 @@ def test_convolutions(
         ("O[m, n : 3, 5] = +(Ai[k, m] * Bi[n, k]);", ((7, 3), (5, 7))),
         ("O[m, n : 3, 5] = +(Ai[m, k, j] * Bi[j, k, n]);", ((3, 4, 2), (2, 4, 5))),
         ("O[g, m, n : 2, 3, 5] = +(Ai[m, 4*g + k] * Bi[g, k, n]), k < 4;", ((3, 8), (2, 4, 5))),
+        ("O[m, 3*g + n : 3, 6] = +(Ai[m, 4*g + k] * Bi[3*g + n, k]), k < 4, n < 3;", ((3, 8), (6, 4))),
         ("O[m, n : 3, 5] = +(Ai[m, k + 4] * Bi[k, n]);", ((3, 12), (8, 5))),
         ("O[m, n : 3, 5] = +(Ai[m, k] * Bi[k, n]), k < 6;", ((3, 12), (8, 5))),
         ("O[m, n : 3, 5] = +(Ai[m, k] * Bi[k, n]), m - n < 2;", ((3, 8), (8, 5))),
@@ -194,6 +195,23 @@ def test_scaled_integers_are_added_up_exactly() -> None:
     want = exact * (np.float32(0.37) * arrays["S"].astype(np.float64))
     (got,) = evaluate(made, {"A": arrays["A"]}).values()
     assert (np.abs(got - want) <= 4e-7 * np.abs(want)).all()
+
+
+def test_quantised_layers_in_a_row() -> None:
+    """What makes the small integers, and what becomes of the sum, has no part in it."""
+    layer = (
+        "Q{n} = as_uint(clamp(round_even({x} / 0.05) + 128, 0, 255), 8); F{n} = (as_float(Q{n}, 32) - 128.0) * 0.05;"
+    )
+    source = f"""function (A[M, K], B[K, N], C[N, L]) -> (R) {{
+        {layer.format(n=1, x="A")} G = (as_float(B, 32) - 0.0) * 0.02; O[m, n : M, N] = +(F1[m, k] * G[k, n]);
+        {layer.format(n=2, x="O")} H = as_float(C, 32) * 0.01; R[m, n : M, L] = +(F2[m, k] * H[k, n]); }}"""
+    arrays = {"A": np.random.default_rng(0).standard_normal((7, 30)).astype(np.float32)}
+    arrays |= {"B": drawn(np.int8, (30, 12), 1), "C": drawn(np.int8, (12, 5), 2)}
+    program = bound(source, arrays, ("B", "C"))
+    made = rewritten(program, "dot4_u8s8")
+    assert sum(s.fn in DOTS for op in made.ops if isinstance(op, Contraction) for s in op.body) == 4
+    (want,), (got,) = (evaluate(p, {"A": arrays["A"]}).values() for p in (program, made))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_scales_that_are_unknown_or_extreme_stay() -> None:

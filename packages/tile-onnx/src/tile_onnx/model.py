@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 def load(
     model: str | Path | bytes | ModelProto,
-    device: Device | str | None = None,
+    device: Device | Evaluator | str | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """The model of a file, of a file's bytes, or of a message, to run on `device` (None: the default one).
 
+    An Evaluator instead of a device brings options of its own, such as reduced precision.
     `buckets` has sizes for named dimensions: an input is padded to the next of them, and outputs are cut, so that a few
     programs serve every size up to the largest; beyond it each size has a program of its own.
     TileError for what is no valid model, for operators that cannot run, all of them at once, and for buckets where
@@ -47,11 +48,15 @@ class Model:
     """An imported model. Programs are compiled for the shapes that calls bring; safe to use from any thread."""
 
     def __init__(
-        self, imported: Imported, device: Device | str | None, buckets: Mapping[str, Sequence[int]] | None = None
+        self,
+        imported: Imported,
+        device: Device | Evaluator | str | None,
+        buckets: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self._imported = imported
         self._device = device
         self._made: Evaluator | None = None
+        self._settled = 0
         self._lock = forking.lock()
         _check(imported)
         language = Language(imported.opsets, imported.functions)
@@ -83,7 +88,8 @@ class Model:
 
         with self._lock:
             if self._made is None:
-                self._made = Evaluator(self._device, fold_scales=True)
+                given = self._device
+                self._made = given if isinstance(given, Evaluator) else Evaluator(given, fold_scales=True)
             return self._made
 
     def run(self, feeds: Mapping[str, Any], outputs: str | Sequence[str] | None = None) -> dict[str, Any]:
@@ -94,7 +100,9 @@ class Model:
         optional that is absent. The first call with new shapes compiles. TileTypeError names inputs that do not fit.
         """
         values = checked(self.inputs, feeds, self._imported.defaults)
-        return (self._buckets or self._engine).run(values, self._wanted(outputs))
+        found = (self._buckets or self._engine).run(values, self._wanted(outputs))
+        self._settle()
+        return found
 
     def __call__(self, *inputs: Any, **named: Any) -> dict[str, Any]:
         """The same for inputs by position, in the order of `inputs`, and by name."""
@@ -113,12 +121,21 @@ class Model:
         `shapes` has a shape for each input, or the value itself where shapes inside the model depend on it; inputs
         whose shape is fixed may be left out. What comes after a value that only a run knows is compiled by the run.
         """
-        if self._buckets is not None:
-            samples, numbers = self._samples(shapes or {}), self._numbers(shapes or {})
-            if self._buckets.prepare(samples, numbers, self._wanted(outputs)):
-                return
-        for segment in _segments(self._plan(shapes, outputs)):
-            self.evaluator.prepare(segment.program, *segment.placeholders)
+        if not self._prepared_in_buckets(shapes or {}, outputs):
+            for segment in _segments(self._plan(shapes, outputs)):
+                self.evaluator.prepare(segment.program, *segment.placeholders)
+        self._settle()
+
+    def _prepared_in_buckets(self, shapes: Mapping[str, Any], outputs: str | Sequence[str] | None) -> bool:
+        if self._buckets is None:
+            return False
+        return self._buckets.prepare(self._samples(shapes), self._numbers(shapes), self._wanted(outputs))
+
+    def _settle(self) -> None:
+        """Gives back the memory of the file after each compilation: programs hold what they need of it."""
+        if self._imported.file is not None and self._settled != self._engine.walks:
+            self._settled = self._engine.walks
+            self._imported.file.release()
 
     def check(self, shapes: Mapping[str, Any] | None = None) -> None:
         """TileTypeError with every node that cannot run on inputs of these shapes (see `prepare`); nothing is compiled."""

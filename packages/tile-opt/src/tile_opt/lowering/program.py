@@ -230,7 +230,7 @@ class _Lowering:
         temps = [s for s in order if s.kind is BufferKind.TEMP]
         where, arenas = _placed(temps, self._lifetimes(temps, touches))
         infos = tuple(_info(s, where.get(s.number, 0)) for s in order)
-        deps = dependencies(touches, _overlaps(infos))
+        deps = dependencies(touches, overlaps(infos))
         steps = tuple(
             Step(
                 launch.kind,
@@ -321,7 +321,7 @@ def _info(storage: _Storage, offset: int) -> BufferInfo:
     return BufferInfo(storage.number, storage.name, storage.kind, type.sizes, type.dtype, size, storage.arena, offset)
 
 
-def _overlaps(infos: Sequence[BufferInfo]) -> list[frozenset[int]]:
+def overlaps(infos: Sequence[BufferInfo]) -> list[frozenset[int]]:
     """For each buffer the buffers that share bytes with it, itself included."""
     shared: dict[int, set[int]] = {}
     for arena in {i.arena for i in infos}:

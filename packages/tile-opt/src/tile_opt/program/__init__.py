@@ -11,6 +11,7 @@ from tile_opt.program.dead import DropDead as DropDead
 from tile_opt.program.dots import DotProducts as DotProducts
 from tile_opt.program.factorise import Factorise as Factorise
 from tile_opt.program.fold_scales import FoldScales as FoldScales
+from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.online import Online as Online
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.share import ShareCommon as ShareCommon
@@ -24,10 +25,17 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     """What a compilation for this target, and what its user allows, applies, in order."""
     options, units = target.options, target.settings.cores
     fold: tuple[Rewrite, ...] = (FoldScales(),) if options.fold_scales or options.fast_math else ()
+    fold += _scatters(target)
     if target.settings.threads == 1:
         return (*fold, DotProducts(target=target), *STANDARD)
     last = (Online(units=units), SplitReduction(units=units))
     return (*fold, ShareCommon(), DropDead(), Factorise(), Prepack(), *last)
+
+
+def _scatters(target: Target) -> tuple[Rewrite, ...]:
+    """Where the pass `atomics` will let rows that meet run in any order, what makes that so for more of them."""
+    found = [entry for entry in target.passes if entry.name == "atomics"]
+    return tuple(IntegerScatters(**entry.options) for entry in found) if "Bitcast" in target.nodes else ()
 
 
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:

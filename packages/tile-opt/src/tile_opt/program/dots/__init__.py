@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tile_ir.dots import DOTS
-from tile_ir.program.nodes import Contraction, Op, Program
+from tile_ir.program.nodes import Contraction, Loop, Op, Program
 from tile_ir.target import Target
 
 from tile_opt.program.base import Rewrite
 from tile_opt.program.dots.build import Builder
 from tile_opt.program.dots.choose import Chooser
 from tile_opt.program.dots.known import Known
-from tile_opt.program.dots.match import Matcher
+from tile_opt.program.dots.match import SMALL, Matcher
 from tile_opt.program.dots.words import Packing
 from tile_opt.program.fixed import fixed_values
 from tile_opt.program.trees import Trees
@@ -39,7 +39,9 @@ class DotProducts(Rewrite):
         if self.target.nodes.isdisjoint(DOTS):
             return program
         types, fixed = program.types(), fixed_values(program)
-        matcher = Matcher(Trees(program.ops, types), Known.of(program.ops))
+        # What makes an 8-bit integer is none of a sum's business.
+        seen = (op for op in program.ops if not isinstance(op, Loop) and op.type.dtype not in SMALL)
+        matcher = Matcher(Trees(seen, types), Known.of(program.ops))
         chooser, packing = Chooser(self.target, types, fixed, self.gain), Packing(types, set(types))
         ops: list[Op] = []
         for op in program.ops:
