@@ -73,14 +73,9 @@ def _vector_loop(facts: Facts) -> str | None:
         rows = row_loop(facts, facts.main)
         if rows is None and facts.extents[name] >= facts.lanes:
             return name
-        if all(abs(stride) <= SPREAD for _, stride in strides) and _row_is_short(facts, rows, name):
-            return name
+        if _is_spread(facts, name) and (rows is None or facts.extents[rows] < WIDE):
+            return name  # what `rows` walks fills few lanes, such as a window of a pooling
     return None
-
-
-def _row_is_short(facts: Facts, rows: str | None, loop: str) -> bool:
-    """What `rows` walks fills few lanes, such as a window of a pooling: shuffles spread a row of the operand along `loop`."""
-    return _spread_lanes(facts, loop) >= WIDE and (rows is None or facts.extents[rows] < WIDE)
 
 
 def _spread_lanes(facts: Facts, loop: str) -> int:
@@ -90,7 +85,9 @@ def _spread_lanes(facts: Facts, loop: str) -> int:
 
 
 def _is_spread(facts: Facts, loop: str) -> bool:
-    return any(facts.stride(u, loop) not in (0, 1) for u in facts.memory_uses())
+    """Shuffles spread rows of operands over lanes: neighbours along the loop are some elements apart."""
+    strides = {abs(facts.stride(u, loop)) for u in facts.memory_uses()}
+    return not strides <= {0, 1} and max(strides) <= SPREAD and _spread_lanes(facts, loop) >= WIDE
 
 
 # --- along the output ----------------------------------------------------------------------------------
