@@ -19,6 +19,7 @@ from tile_hal.conformance.kernels import assert_same
 from tile_hal.conformance.tolerance import assert_close
 from tile_hal.interfaces import Device, Library
 from tile_ir.diagnostics import TileError, TilePlanError
+from tile_ir.dots import DOTS
 from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.program.nodes import reinterprets_bits
 from tile_ir.stripe import interpret
@@ -75,7 +76,7 @@ class Trial:
     sample: Sample
 
     def __post_init__(self) -> None:
-        self._initial: dict[HardwareSettings, Stripe] = {}
+        self._initial: dict[tuple[HardwareSettings, frozenset[str]], Stripe] = {}
         self._compiled: dict[Key, Lowered] = {}
         self._libraries: dict[Key, tuple[Library, KernelList]] = {}
 
@@ -161,17 +162,18 @@ class Trial:
         """What `tile_opt.compile` does, but for translating the program once however many targets it is for."""
         text = self.plans(way, target)
         plans = parse_plans(text) if text else None
-        scheduled = schedule(self._stripe(target.settings), target, plans=plans, verify=True)
+        scheduled = schedule(self._stripe(target), target, plans=plans, verify=True)
         if plans:
             refuse_unused(plans, scheduled.decisions)
         with lowering(plans or {}):
             return Lowered(scheduled.program, lower_kernels(scheduled.program, target, verify=True))
 
-    def _stripe(self, settings: HardwareSettings) -> Stripe:
+    def _stripe(self, target: Target) -> Stripe:
         """The unscheduled program, as it is rewritten for a machine."""
-        if settings not in self._initial:
-            self._initial[settings] = to_stripe(rewrite(self.sample.program, rewrites_for(settings)))
-        return self._initial[settings]
+        machine = target.settings, target.nodes.intersection(DOTS)
+        if machine not in self._initial:
+            self._initial[machine] = to_stripe(rewrite(self.sample.program, rewrites_for(target)))
+        return self._initial[machine]
 
     def plans(self, way: Way, target: Target) -> str:
         """The plans as text: those that are to be drawn are drawn for the kernels that the passes make."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hal_llvm.compiler import machine_for
+from hal_llvm.emit.module import emit_modules
 from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel, KernelList
 from tile_ir.semtree.nodes import (
@@ -63,3 +65,9 @@ def ready(device: Any, kernel: Kernel, seed: int = 0) -> tuple[Any, list[Any], A
 
 BIG = 10**9
 """Estimated operations that make a kernel go to the pool, and not a long one."""
+
+
+def modules(device: Any, count: int) -> list[str]:
+    """IR of `count` modules of one kernel each."""
+    machine = machine_for(device.compiler.processor)
+    return [m.text for m in emit_modules([doubling(64 * n, 4, 1) for n in range(1, count + 1)], machine, longest=1)]

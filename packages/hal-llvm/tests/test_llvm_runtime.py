@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 from hal_llvm import pool
-from hal_llvm.compiler import LlvmLibrary, machine_for
+from hal_llvm.compiler import LlvmLibrary
 from hal_llvm.cpu import cgroup_quota, thread_count
-from hal_llvm.emit.module import emit_modules
 from hal_llvm.objects import object_files
 from hal_llvm.pool import ThreadPool
-from pool_kernels import BIG, doubling, ready
+from pool_kernels import BIG, doubling, modules, ready
 from tile_hal.host_queue import HostEvent
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import KernelList
@@ -188,12 +187,6 @@ def test_eight_threads_compile(device: Any) -> None:
     assert not wrong
 
 
-def modules(device: Any, count: int) -> list[str]:
-    """IR of `count` modules of one kernel each."""
-    machine = machine_for(device.compiler.processor)
-    return [m.text for m in emit_modules([doubling(64 * n, 4, 1) for n in range(1, count + 1)], machine, longest=1)]
-
-
 @pytest.mark.parametrize("threads", [2, 5])
 def test_object_files_are_the_same_on_any_number_of_threads(device: Any, threads: int) -> None:
     sources, processor = modules(device, 9), device.compiler.processor
@@ -250,6 +243,7 @@ def run_script(text: str, **env: str) -> subprocess.CompletedProcess[str]:
         import numpy as np
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         import pool_kernels as t
+        from hal_llvm.objects import object_files
         from hal_llvm.driver import LlvmDevice
         device = LlvmDevice()
         kernel, buffers, y, x = t.ready(device, t.doubling(6400, 64, t.BIG))
@@ -288,7 +282,7 @@ def test_fork_while_modules_compile_at_once() -> None:
     done = run_script("""
         stop = []
         sources = t.modules(device, 8)
-        make = lambda: t.object_files(sources, device.compiler.processor, 3)
+        make = lambda: object_files(sources, device.compiler.processor, 3)
         wanted = make()
         def busy():
             while not stop:

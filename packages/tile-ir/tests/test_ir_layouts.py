@@ -19,6 +19,7 @@ FLOATS = (0.0, -0.0, 0.5, -0.5, 1, 2, 3, np.inf, -np.inf, np.nan, 1e-40, 65504, 
 INTEGERS = (0, 1, 2, 3, 7, 31, 255, -1, -128, 2**31 - 1, -(2**31))
 WHOLE = [d for d in DType if not d.is_float]
 KINDS = {Signature.MATH: [d for d in DType if d.is_float], Signature.BITS: WHOLE, Signature.SHIFT: WHOLE}
+KINDS[Signature.DOT] = [DType.INT32]
 CASES = [(op, dtype) for op in OPS.values() for dtype in KINDS.get(op.signature, [*DType])]
 
 

@@ -142,6 +142,8 @@ def takes(name: str, dtype: DType) -> bool:
     signature = OPS[name].signature
     if signature is Signature.MATH:
         return dtype.is_float
+    if signature is Signature.DOT:
+        return dtype is DType.INT32
     return not (signature in (Signature.BITS, Signature.SHIFT) and dtype.is_float)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tile_ir import numerics
+from tile_ir.dots import WORD
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
 from tile_ir.semtree import SemtreeError, launch
@@ -27,7 +28,7 @@ def literal_pool(dtype):
 
 def node_of(op, operands, t):
     match op.signature:
-        case Signature.MATH:
+        case Signature.MATH | Signature.DOT:
             return s.Call(op.name, operands, t)
         case Signature.COMPARE:
             return s.Compare(op.name, *operands, s.Type(DType.BOOL, t.lanes))
@@ -77,6 +78,7 @@ CASES = [
     and (op.signature is not Signature.MATH or dtype.is_float)
     and (op.signature not in (Signature.BITS, Signature.SHIFT) or not dtype.is_float)
     and (op.signature is not Signature.BITCAST or dtype is not DType.BOOL)
+    and (op.signature is not Signature.DOT or dtype is WORD)
 ]
 
 
@@ -102,6 +104,8 @@ def test_every_operation_agrees_with_numerics_in_scalars_and_lanes(op, dtype):
     columns = [left, right][: op.arity]
     if op.signature is Signature.SELECT:
         columns = [np.arange(lanes) % 2 == 0, left, right]
+    if op.signature is Signature.DOT:
+        columns = [left, right, left ^ right]
     if op.signature is Signature.SHIFT and dtype is DType.BOOL:
         columns[1] = columns[1].astype(np.int32)
     for target in results(op, dtype):

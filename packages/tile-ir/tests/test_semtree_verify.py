@@ -6,7 +6,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.semtree import errors as err
 from tile_ir.semtree import nodes as s
 from tile_ir.semtree import parse_function
-from tile_ir.semtree.verify import CORE_NODES, OPTIONAL_FUNCTIONS, OPTIONAL_NODES, verify
+from tile_ir.semtree.verify import CORE_NODES, LISTED_FUNCTIONS, OPTIONAL_NODES, verify
 
 HEAD = (
     "function f(write global float32* out, read global float32* in, readwrite global int32* n) group(%s, 1, 1) {\n"
@@ -215,9 +215,7 @@ def test_optional_nodes_must_be_listed():
     with pytest.raises(err.NodeNotAllowed, match="Splat"):
         verify(fused, nodes=frozenset({"Fma"}))
     assert "Fma" in OPTIONAL_NODES and not OPTIONAL_NODES & CORE_NODES
-    assert len(OPTIONAL_NODES | CORE_NODES) == len(s.Expr.__args__) + len(s.Statement.__args__) + len(
-        OPTIONAL_FUNCTIONS
-    )
+    assert len(OPTIONAL_NODES | CORE_NODES) == len(s.Expr.__args__) + len(s.Statement.__args__) + len(LISTED_FUNCTIONS)
 
 
 def test_deep_and_shared_expressions():

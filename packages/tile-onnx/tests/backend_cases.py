@@ -125,6 +125,9 @@ def list_of(device: str) -> Path:
     return Path(__file__).parent / "backend" / f"{device}.txt"
 
 
+SLOW = "slow: "
+"""How the reason of a case begins that no run tries on a device, for an interpreter would take minutes."""
+
 HEAD = """# Cases of ONNX's backend suite that do not pass on {device}, and why. A case that passes although it stands here fails
 # the tests, as does one that fails and is missing: `python backend_cases.py --device {device} --write` mends the list.
 """
@@ -149,7 +152,10 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [c for n, c in cases().items() if not options.patterns or any(re.search(p, n) for p in options.patterns)]
     failures: dict[str, str] = {}
+    slow = {n for n, why in listed(options.device).items() if why.startswith(SLOW)}
     for case in chosen[:: options.every]:
+        if case.name in slow:
+            continue
         start = time.process_time()
         why = failure(case, options.device)
         if why is not None:
@@ -159,7 +165,7 @@ def main() -> int:
                 show(case, options.device)
         if time.process_time() - start > 3:
             print(f"{case.name}: {time.process_time() - start:.1f} CPU seconds", flush=True)
-    tried = {c.name for c in chosen[:: options.every]}
+    tried = {c.name for c in chosen[:: options.every]} - slow
     print(f"{len(tried) - len(failures)} of {len(tried)} pass")
     if options.write:
         write(options.device, failures, tried)

@@ -15,11 +15,12 @@ from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
 from tile_ir.machine import Bandwidths, Cache, Machine, Memory
 from tile_ir.program.nodes import TensorType
-from tile_ir.stripe.nodes import Block, Direction, Program
+from tile_ir.stripe.nodes import Bind, Block, Direction, Program
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.passes.choosing import Chosen
 from tile_opt.pipeline import optimize, schedule
+from tile_opt.plan.space.cpu import plans
 from tile_opt.translate import to_stripe
 
 SLOW = Machine(
@@ -65,6 +66,22 @@ def test_parts_have_plans_of_their_own() -> None:
         ("kernel_0", "kernel_1"), "kernel_0_to_kernel_1"
     )
     assert not any("grid" in str(level.bind) for d in decisions.values() for level in d.plan.levels)
+
+
+POOLED = """function (H[N, T, K], V[K], X[N, T, C]) -> (Y) {
+    Z[n, t : N, T] = +(H[n, t, k] * V[k]); M[n, i : N, 1] = >(Z[n, t]); E = exp(Z - M);
+    S[n, i : N, 1] = +(E[n, t]); W = X * reshape(E / S, N, T, 1); Y[n, c : N, C] = +(W[n, t, c]);
+}"""
+
+
+def test_no_plan_of_a_part_has_work_groups() -> None:
+    """The tiles of the pipeline are the groups: a part's outermost loop is bound to the grid already."""
+    target = replace(TINY, settings=replace(TINY.settings, cores=2))
+    decisions = schedule(stripe(POOLED, H=(2, 32, 8), V=(8,), X=(2, 32, 136)), target).decisions
+    assert "rows of the operand in sequence" in {d.plan.reason for d in decisions.values()}
+    for view in (d.view for d in decisions.values() if d.view.loops):
+        part = replace(view, loops=(replace(view.loops[0], bind=Bind.GRID), *view.loops[1:]))
+        assert not any(level.bind is Bind.GRID for plan in plans(part, target) for level in plan.levels)
 
 
 KEPT = {

@@ -23,7 +23,8 @@ from tile_ir.outline import is_outline
 from tile_ir.settings import Settings
 
 from hal_llvm import binding
-from hal_llvm.cpu import family, family_target
+from hal_llvm.cpu import family, family_target, present
+from hal_llvm.dots import forms
 
 if TYPE_CHECKING:
     from hal_llvm.emit.code import Machine
@@ -38,7 +39,8 @@ def machine_for(processor: binding.Processor) -> Machine:
 
     settings = family_target(family(processor.triple, processor.features)).settings
     arm = processor.triple.startswith(("aarch64", "arm64"))
-    return Machine(settings.vector_bytes, settings.fma, native_minmax=arm, native_saturation=arm)
+    known = forms(present(processor.features))
+    return Machine(settings.vector_bytes, settings.fma, native_minmax=arm, native_saturation=arm, dots=known)
 
 
 class LlvmLibrary(Library):

@@ -18,6 +18,7 @@ from tile_ir.machine import Machine
 from tile_ir.target import Target
 
 from hal_llvm.caches import probed, read
+from hal_llvm.dots import forms
 
 
 def available_cpus() -> list[int]:
@@ -80,6 +81,11 @@ def family_target(name: str) -> Target:
     return Target.from_json(files("hal_llvm").joinpath("targets", f"{name}.json").read_text(encoding="utf-8"))
 
 
+def present(features: str) -> frozenset[str]:
+    """The features that LLVM's list of them (``+avx2,-avx512f``) says are there."""
+    return frozenset(f[1:] for f in features.split(",") if f.startswith("+"))
+
+
 @cache
 def _rules() -> tuple[Mapping[str, Any], ...]:
     return tuple(json.loads(files("hal_llvm").joinpath("targets", "machines.json").read_text(encoding="utf-8")))
@@ -87,9 +93,9 @@ def _rules() -> tuple[Mapping[str, Any], ...]:
 
 def known_machine(machine: Machine, features: str) -> Machine:
     """`machine` with the numbers of the first rule of `machines.json` whose features fit; names of processors may lie."""
-    present = {f[1:] for f in features.split(",") if f.startswith("+")}
+    found = present(features)
     for rule in _rules():
-        if present.issuperset(rule["features"]) and present.isdisjoint(rule.get("without", ())):
+        if found.issuperset(rule["features"]) and found.isdisjoint(rule.get("without", ())):
             return from_document(machine, rule["machine"], "machine")
     return machine
 
@@ -101,4 +107,5 @@ def host_target(
     base = family_target(family(triple, features))
     machine = probed(known_machine(base.machine, features), available_cpus() if cpus is None else cpus, root)
     sizes = {f"l{c.level}_bytes": c.bytes for c in machine.caches if c.level <= 3}
-    return replace(base, machine=machine).resolved(cores=cores, max_mem=sizes["l1_bytes"], **sizes)
+    nodes = base.nodes.union(forms(present(features)))
+    return replace(base, machine=machine, nodes=nodes).resolved(cores=cores, max_mem=sizes["l1_bytes"], **sizes)

@@ -81,6 +81,11 @@ class DeviceInfo:
         return "cl_khr_fp16" in self.extensions
 
     @property
+    def wide_atomics(self) -> bool:
+        """Items may change one integer of 64 bits at once."""
+        return "cl_khr_int64_base_atomics" in self.extensions
+
+    @property
     def subgroups(self) -> bool:
         return "cl_khr_subgroups" in self.extensions
 

@@ -13,7 +13,7 @@ from typing import Any
 from tile_ir.document import from_document, to_document
 from tile_ir.machine import Bandwidths, Machine
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
-from tile_ir.target import Target
+from tile_ir.target import PassConfig, Target
 
 from hal_opencl.binding import DeviceInfo
 from hal_opencl.emit.ptx import MNEMONICS
@@ -61,8 +61,15 @@ def target_of(info: DeviceInfo) -> Target:
         probed["threads"] = min(target.settings.threads, info.max_group)
         probed["l2_bytes"] = info.cache_bytes or target.settings.l2_bytes
     resolved = target.resolved(**{**probed, **rule.get("settings", {})})
-    resolved = replace(resolved, machine=_machine(rule, resolved, info))
+    resolved = replace(resolved, machine=_machine(rule, resolved, info), passes=_passes(resolved, info))
     return _with_matrices(resolved, info) if info.ptx else resolved
+
+
+def _passes(target: Target, info: DeviceInfo) -> tuple[PassConfig, ...]:
+    """The family's passes, without integers of 64 bits in memory where the device cannot change them at once."""
+    if info.wide_atomics:
+        return target.passes
+    return tuple(replace(p, options={**p.options, "widest": 32}) if p.name == "atomics" else p for p in target.passes)
 
 
 def _machine(rule: Mapping[str, Any], target: Target, info: DeviceInfo) -> Machine:

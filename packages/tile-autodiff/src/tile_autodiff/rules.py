@@ -290,7 +290,7 @@ RULES: dict[str, Rule] = {
     **{
         name: Rule((_zero,) * op.arity, "away from equality", "result is not a float")
         for name, op in OPS.items()
-        if op.signature in (Signature.COMPARE, Signature.BITS, Signature.SHIFT)
+        if op.signature in (Signature.COMPARE, Signature.BITS, Signature.SHIFT, Signature.DOT)
     },
 }
 """Rule by function; `tests` prove that none of ``tile_ir.ops.OPS`` and ``tile_ir.program.macros.MACROS`` is missing."""

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType, from_numpy
 from tile_ir.ops import OPS, ROUNDINGS, Aggregation, Signature
 
@@ -216,6 +217,14 @@ def _shift(name: str, args: list[Array], dtype: DType) -> Array:
     return _cast(np.where(valid, moved, sign), dtype)
 
 
+def _dot(name: str, args: list[Array], dtype: DType) -> Array:
+    """``c`` and the products of factors of equal place in two words, in wrapping integers."""
+    dot = DOTS[name]
+    words = [np.ascontiguousarray(_cast(x, WORD))[..., None] for x in args[:2]]
+    a, b = (x.view(kind.numpy).astype(np.int64) for x, kind in zip(words, (dot.a, dot.b), strict=True))
+    return _cast((a * b).sum(axis=-1) + args[2].astype(np.int64), dtype)
+
+
 _BY_SIGNATURE: dict[Signature, Callable[[str, list[Array], DType], Array]] = {
     Signature.SAME: _same,
     Signature.MATH: _math,
@@ -225,6 +234,7 @@ _BY_SIGNATURE: dict[Signature, Callable[[str, list[Array], DType], Array]] = {
     Signature.BITCAST: _reinterpret,
     Signature.BITS: _bits,
     Signature.SHIFT: _shift,
+    Signature.DOT: _dot,
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 
 
@@ -23,6 +24,7 @@ class Signature(Enum):
     BITCAST = "any but bool -> the stated dtype, of the same width"
     MATH = "float T.. -> T"
     BITS = "integer or bool T.. -> T"
+    DOT = "word, word, T -> T"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ OPS: dict[str, ScalarOp] = _table(
         )
     ),
     *(ScalarOp(name, 2, Signature.MATH) for name in ("pow", "atan2", "fmod")),
+    *(ScalarOp(name, 3, Signature.DOT) for name in DOTS),
 )
 """Every scalar operation by name. `div` and shifts are total: see `docs/language.md`."""
 

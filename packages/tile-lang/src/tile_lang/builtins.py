@@ -368,7 +368,7 @@ BUILTINS: dict[str, Builtin] = {
     **{
         name: Builtin(op.arity, op.arity, _operator)
         for name, op in OPS.items()
-        if op.signature is not Signature.MATH and name not in ("cast", "bitcast", "cond", "ident")
+        if op.signature not in (Signature.MATH, Signature.DOT) and name not in ("cast", "bitcast", "cond", "ident")
     },
     **dict.fromkeys(("sigmoid", "silu", "softplus", "gelu"), Builtin(1, 1, _function)),
     **dict.fromkeys(("relu", "sign"), Builtin(1, 1, _of_any)),

@@ -43,6 +43,8 @@ class Engine:
         self._path = path
         self._pieces: OrderedDict[Any, Piece] = OrderedDict()
         self._lock = forking.lock()
+        self.walks = 0
+        """How often it was walked, each time for another program."""
         self.values: frozenset[str] = frozenset()
         """Inputs whose numbers the programs depend on; found while walking."""
 
@@ -84,6 +86,7 @@ class Engine:
     def _walk(self, types: Mapping[str, Any], answers: Mapping[Ask, Any], wanted: tuple[str, ...]) -> Piece:
         from tile_onnx.walk import Walk
 
+        self.walks += 1
         recorder = Recorder(answers, frozenset(types))
         walk = Walk(self, recorder)
         asks: tuple[Ask, ...] = ()

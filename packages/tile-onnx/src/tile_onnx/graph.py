@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, helper
@@ -72,9 +73,14 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
-def of_graph(proto: GraphProto, folder: Path | None = None) -> Graph:
-    """The graph of a message; Malformed when it is none. `folder` is where its model lies."""
-    constants = {t.name: tensor_array(t, folder) for t in proto.initializer}
+def of_graph(
+    proto: GraphProto, folder: Path | None = None, data: Mapping[int, memoryview] = MappingProxyType({})
+) -> Graph:
+    """The graph of a message; Malformed when it is none.
+
+    `folder` is where its model lies, `data` are raw data that are apart, by the number of the initializer.
+    """
+    constants = {t.name: tensor_array(t, folder, data.get(k)) for k, t in enumerate(proto.initializer)}
     constants |= {t.values.name: dense(t, folder) for t in proto.sparse_initializer}
     infos = {i.name: i for i in proto.input}
     inputs = tuple(name for name in infos if name not in constants)

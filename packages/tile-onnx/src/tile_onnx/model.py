@@ -23,30 +23,41 @@ if TYPE_CHECKING:
     from tile_runtime.compose import Composition
     from tile_runtime.evaluator import Evaluator
 
+    from tile_onnx.buckets import Buckets
     from tile_onnx.explain import KernelTime
     from tile_onnx.graph import Graph
 
 
-def load(model: str | Path | bytes | ModelProto, device: Device | str | None = None) -> Model:
+def load(
+    model: str | Path | bytes | ModelProto,
+    device: Device | str | None = None,
+    buckets: Mapping[str, Sequence[int]] | None = None,
+) -> Model:
     """The model of a file, of a file's bytes, or of a message, to run on `device` (None: the default one).
 
-    TileError for what is no valid model, and for operators that cannot run: all of them at once. Nothing is compiled
-    yet, and no device opened.
+    `buckets` has sizes for named dimensions: an input is padded to the next of them, and outputs are cut, so that a few
+    programs serve every size up to the largest; beyond it each size has a program of its own.
+    TileError for what is no valid model, for operators that cannot run, all of them at once, and for buckets where
+    padding is not known to leave results as they are. Nothing is compiled yet, and no device opened.
     """
-    return Model(read(model), device)
+    return Model(read(model), device, buckets)
 
 
 class Model:
     """An imported model. Programs are compiled for the shapes that calls bring; safe to use from any thread."""
 
-    def __init__(self, imported: Imported, device: Device | str | None) -> None:
+    def __init__(
+        self, imported: Imported, device: Device | str | None, buckets: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
         self._imported = imported
         self._device = device
         self._made: Evaluator | None = None
+        self._settled = 0
         self._lock = forking.lock()
         _check(imported)
         language = Language(imported.opsets, imported.functions)
         self._engine = Engine(imported.graph, language, lambda: self.evaluator)
+        self._buckets = self._padding(buckets) if buckets is not None else None
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -84,7 +95,9 @@ class Model:
         optional that is absent. The first call with new shapes compiles. TileTypeError names inputs that do not fit.
         """
         values = checked(self.inputs, feeds, self._imported.defaults)
-        return self._engine.run(values, self._wanted(outputs))
+        found = (self._buckets or self._engine).run(values, self._wanted(outputs))
+        self._settle()
+        return found
 
     def __call__(self, *inputs: Any, **named: Any) -> dict[str, Any]:
         """The same for inputs by position, in the order of `inputs`, and by name."""
@@ -103,8 +116,21 @@ class Model:
         `shapes` has a shape for each input, or the value itself where shapes inside the model depend on it; inputs
         whose shape is fixed may be left out. What comes after a value that only a run knows is compiled by the run.
         """
-        for segment in _segments(self._plan(shapes, outputs)):
-            self.evaluator.prepare(segment.program, *segment.placeholders)
+        if not self._prepared_in_buckets(shapes or {}, outputs):
+            for segment in _segments(self._plan(shapes, outputs)):
+                self.evaluator.prepare(segment.program, *segment.placeholders)
+        self._settle()
+
+    def _prepared_in_buckets(self, shapes: Mapping[str, Any], outputs: str | Sequence[str] | None) -> bool:
+        if self._buckets is None:
+            return False
+        return self._buckets.prepare(self._samples(shapes), self._numbers(shapes), self._wanted(outputs))
+
+    def _settle(self) -> None:
+        """Gives back the memory of the file after each compilation: programs hold what they need of it."""
+        if self._imported.file is not None and self._settled != self._engine.walks:
+            self._settled = self._engine.walks
+            self._imported.file.release()
 
     def check(self, shapes: Mapping[str, Any] | None = None) -> None:
         """TileTypeError with every node that cannot run on inputs of these shapes (see `prepare`); nothing is compiled."""
@@ -150,6 +176,13 @@ class Model:
     def graph(self) -> Graph:
         """The outermost graph: nodes in an order in which they can run, and the initializers as arrays by name."""
         return self._imported.graph
+
+    def _padding(self, buckets: Mapping[str, Sequence[int]]) -> Buckets:
+        from tile_onnx.buckets import Buckets, checked_buckets
+
+        found = Buckets(self._engine, self.inputs, self._imported.defaults, checked_buckets(buckets, self.inputs))
+        found.check()
+        return found
 
     def _numbers(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs that were given by value."""

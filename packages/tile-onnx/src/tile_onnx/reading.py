@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from onnx import FunctionProto, ModelProto
@@ -14,6 +15,9 @@ from tile_onnx.checking import check, check_texts
 from tile_onnx.feeds import Argument, argument
 from tile_onnx.graph import Graph, of_graph
 from tile_onnx.tensors import Malformed, malformed
+from tile_onnx.weights import Mapped, lifted
+
+_NOTHING: Mapping[int, memoryview] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +31,8 @@ class Imported:
     outputs: tuple[Argument, ...]
     defaults: tuple[str, ...]
     """Inputs that have a value of their own."""
+    file: Mapped | None = None
+    """The file that weights are views of."""
 
 
 def read(model: object) -> Imported:
@@ -37,20 +43,29 @@ def read(model: object) -> Imported:
     if isinstance(model, ModelProto):
         return imported(model)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        content = bytes(cast(bytes, model))
-        return imported(_parsed(content, f"{len(content)} bytes"))
+        content = memoryview(bytes(cast(bytes, model)))  # a copy of what may be written to
+        return _taken(content, f"{len(content)} bytes")
     if isinstance(model, (str, Path)):
         path = Path(model)
-        return imported(_parsed(_content(path), str(path)), path.parent)
+        file = _mapped(path)
+        found = _taken(file.view if file is not None else memoryview(b""), str(path), path.parent)
+        return replace(found, file=file)
     hint = "give the path of a file, the bytes of one, or an onnx.ModelProto"
     raise TileTypeError(Diagnostic("TILE-E900", f"a model is wanted, not {type(model).__name__}", hint=hint))
 
 
-def _content(path: Path) -> bytes:
+def _mapped(path: Path) -> Mapped | None:
+    """The file's bytes; None of an empty one."""
     try:
-        return path.read_bytes()
+        return Mapped(path) if path.stat().st_size else None
     except ValueError as problem:  # a zero byte in the path
         raise Malformed(Diagnostic("TILE-E900", f"{str(path)!r}: {problem}")) from None
+
+
+def _taken(content: memoryview, where: str, folder: Path | None = None) -> Imported:
+    """What serialised bytes hold; large weights are views of them."""
+    parts = lifted(content)
+    return imported(_parsed(parts.message, where), folder, parts.data)
 
 
 def _parsed(content: bytes, where: str) -> ModelProto:
@@ -64,11 +79,11 @@ def _parsed(content: bytes, where: str) -> ModelProto:
     return proto
 
 
-def imported(proto: ModelProto, folder: Path | None = None) -> Imported:
-    """What a message holds; Malformed with everything that is wrong with it."""
+def imported(proto: ModelProto, folder: Path | None = None, data: Mapping[int, memoryview] = _NOTHING) -> Imported:
+    """What a message holds, with `data` of its initializers; Malformed with everything that is wrong with it."""
     try:
         check_texts(proto)
-        return _imported(proto, folder)
+        return _imported(proto, folder, data)
     except TileError:
         raise
     except RecursionError:
@@ -77,10 +92,10 @@ def imported(proto: ModelProto, folder: Path | None = None) -> Imported:
         raise malformed(f"this is no valid model: {type(problem).__name__}: {problem}") from problem
 
 
-def _imported(proto: ModelProto, folder: Path | None) -> Imported:
+def _imported(proto: ModelProto, folder: Path | None, data: Mapping[int, memoryview]) -> Imported:
     opsets = {_domain(i.domain): i.version for i in proto.opset_import}
     functions = {(_domain(f.domain), f.name): f for f in proto.functions}
-    graph = of_graph(proto.graph, folder)
+    graph = of_graph(proto.graph, folder, data)
     found = check(proto, opsets, functions)
     if found:
         raise Malformed(found)

@@ -28,8 +28,8 @@ def malformed(message: str, hint: str | None = None) -> Malformed:
     return Malformed(Diagnostic("TILE-E901", message, hint=hint))
 
 
-def tensor_array(tensor: TensorProto, folder: Path | None = None) -> Array:
-    """The array of a tensor; `folder` is where its model lies, for data in other files."""
+def tensor_array(tensor: TensorProto, folder: Path | None = None, data: memoryview | None = None) -> Array:
+    """The array of a tensor; `folder` is where its model lies, for data in other files, `data` are its raw data if apart."""
     where = f"tensor {tensor.name!r}"
     if any(d < 0 for d in tensor.dims):
         raise malformed(f"{where} has dimensions {list(tensor.dims)}")
@@ -39,6 +39,9 @@ def tensor_array(tensor: TensorProto, folder: Path | None = None) -> Array:
         raise malformed(f"{where} has element type {tensor.data_type}, which ONNX does not define") from None
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, dtype, folder)
+    if data is not None:
+        _check_bytes(where, tensor, dtype, len(data))
+        return _viewed(tensor, dtype, data)
     if tensor.HasField("raw_data"):
         _check_bytes(where, tensor, dtype, len(tensor.raw_data))
     try:
@@ -47,6 +50,14 @@ def tensor_array(tensor: TensorProto, folder: Path | None = None) -> Array:
         raise malformed(
             f"{where} of dimensions {list(tensor.dims)} does not hold as many elements: {problem}"
         ) from None
+
+
+def _viewed(tensor: TensorProto, dtype: np.dtype[Any], data: memoryview) -> Array:
+    """The array of raw data, in place where its elements need no unpacking."""
+    if tensor.data_type not in _PACKED:
+        return frozen(np.frombuffer(data, dtype.newbyteorder("<")).reshape(tuple(tensor.dims)))
+    copy = TensorProto(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name, raw_data=bytes(data))
+    return frozen(numpy_helper.to_array(copy))
 
 
 def stored_bytes(tensor: TensorProto, dtype: np.dtype[Any]) -> int:
@@ -75,12 +86,10 @@ def _external(tensor: TensorProto, dtype: np.dtype[Any], folder: Path | None) ->
     if not needed:
         return np.zeros(tuple(tensor.dims), dtype)
     if tensor.data_type in _PACKED:
-        copy = TensorProto(dims=tensor.dims, data_type=tensor.data_type, name=tensor.name)
         with path.open("rb") as file:
             file.seek(offset)
-            copy.raw_data = file.read(length)
-        return frozen(numpy_helper.to_array(copy))
-    return np.memmap(path, dtype.newbyteorder("<"), "r", offset, tuple(tensor.dims))
+            return _viewed(tensor, dtype, memoryview(file.read(length)))
+    return np.asarray(np.memmap(path, dtype.newbyteorder("<"), "r", offset, tuple(tensor.dims)))
 
 
 def _place(tensor: TensorProto, folder: Path | None) -> tuple[Path, int, int | None]:

@@ -98,7 +98,7 @@ def _compiled(
     with _timed(timings, "rewrite"):
         program = _rewritten(numbered(program), target)
     with _timed(timings, "stripe"):
-        initial = _to_stripe(program)
+        initial = _to_stripe(program, target)
     each: dict[str, float] = {}
     scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=verify, timings=each)
     if plans:
@@ -128,7 +128,9 @@ def _refuse_bits(program: Program, target: Target) -> None:
         return
     hint = "choose another target, or list Bitcast among its nodes where the device has it"
     found = [
-        Diagnostic("TILE-E524", f"target {target.name} cannot reinterpret bits, which {op.name!r} needs", op.origin, hint)
+        Diagnostic(
+            "TILE-E524", f"target {target.name} cannot reinterpret bits, which {op.name!r} needs", op.origin, hint
+        )
         for op in program.ops
         if reinterprets_bits(op)
     ]
@@ -154,7 +156,7 @@ def stripe_after(
         raise KeyError(label)
     number = max(n for n, found in enumerate(labels) if found == label)
     with uncollected():
-        initial = _to_stripe(_rewritten(program, target))
+        initial = _to_stripe(_rewritten(program, target), target)
         return schedule(initial, target, passes=target.passes[:number], plans=plans).program
 
 
@@ -186,13 +188,13 @@ def lower_kernels(
 def _rewritten(program: Program, target: Target) -> Program:
     from tile_opt.program import rewrite, rewrites_for
 
-    return rewrite(program, rewrites_for(target.settings, target.options))
+    return rewrite(program, rewrites_for(target))
 
 
-def _to_stripe(program: Program) -> StripeProgram:
+def _to_stripe(program: Program, target: Target) -> StripeProgram:
     from tile_opt.translate import to_stripe
 
-    return to_stripe(program)
+    return to_stripe(program, target)
 
 
 def _each_function(kernels: KernelList, work: Callable[[Function], Function]) -> KernelList:

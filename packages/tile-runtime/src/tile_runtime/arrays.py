@@ -35,7 +35,13 @@ def readable(name: str, value: npt.ArrayLike) -> Array:
 
 
 def kept(name: str, value: npt.ArrayLike) -> Array:
-    """`value` as a read-only array as `readable` gives it, which nobody changes from now on: a copy where somebody could."""
+    """`value` as a read-only array as `readable` gives it, which nobody changes from now on: a copy where somebody could.
+
+    One that nobody can change need not be aligned (a view of a file): what a device needs so is copied there.
+    """
+    if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isnative and _unchanging(value):
+        _check_dtype(name, value.dtype)
+        return value
     array = readable(name, value)
     fresh = array is not value and array.flags.owndata
     if not (fresh or _unchanging(array)):

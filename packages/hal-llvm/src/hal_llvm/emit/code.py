@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hal_llvm.emit.types import suffix
+
+if TYPE_CHECKING:
+    from hal_llvm.dots import Form
 
 Operand = tuple[str, str]
 """An LLVM type and a value of it."""
@@ -22,6 +26,8 @@ class Machine:
     """llvm.maximum is one instruction (AArch64)."""
     native_saturation: bool = False
     """Conversions of float vectors to integers saturate (AArch64)."""
+    dots: Mapping[str, tuple[Form, ...]] = field(default_factory=dict[str, "tuple[Form, ...]"])
+    """By operation, the instructions for dot products of words, narrow ones first."""
 
 
 @dataclass(slots=True)

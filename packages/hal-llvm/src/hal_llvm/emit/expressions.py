@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tile_ir.diagnostics import TileInternalError
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import children
 from tile_ir.semtree.nodes import (
@@ -35,6 +36,7 @@ from tile_ir.semtree.nodes import (
 
 from hal_llvm.emit import arith, memory
 from hal_llvm.emit.code import Code
+from hal_llvm.emit.dots import dot
 from hal_llvm.emit.types import literal, of, register
 from hal_llvm.math import call as math_call
 
@@ -140,6 +142,8 @@ class Expressions:
 
     def _call(self, node: Call, *args: str) -> str:
         dtype, lanes = node.type.dtype, node.type.lanes
+        if node.name in DOTS:
+            return dot(self.code, node.name, args, lanes)
         wide = [arith.widen(self.code, arg, dtype, lanes) for arg in args]
         compute = DType.FLOAT32 if dtype in arith.HALVES else dtype
         return arith.narrow(self.code, math_call(self.code, node.name, wide, compute, lanes), dtype, lanes)

@@ -38,7 +38,13 @@ from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint,
 from hal_opencl.emit.waiting import waiting
 
 _FENCES = {"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE", "none": "0"}
-_ATOMICS = {Aggregation.SUM: "atomic_add", Aggregation.MAX: "atomic_max", Aggregation.MIN: "atomic_min"}
+_ATOMICS = {
+    (Aggregation.SUM, 32): "atomic_add",
+    (Aggregation.MAX, 32): "atomic_max",
+    (Aggregation.MIN, 32): "atomic_min",
+    (Aggregation.SUM, 64): "atom_add",
+}
+"""OpenCL's own, by aggregation and bits of an integer."""
 
 
 class OpenCLPrinter(MatrixExpressions):
@@ -221,8 +227,14 @@ class OpenCLPrinter(MatrixExpressions):
         t, space = node.value.type, node.ptr.type.space
         where = self.pieces(self._address(node.ptr, node.index))
         value = self.expression(node.value)
-        if node.agg in _ATOMICS and t.dtype in (DType.INT32, DType.UINT32):
-            self.line(f"{_ATOMICS[node.agg]}({where}, {value});")
+        integer = t.dtype.is_integer and t.dtype.bits >= 32
+        if self._dialect.ptx and space is Space.GLOBAL and integer and (node.agg, 32) in _ATOMICS:
+            name = self.helper(f"merge_{node.agg.value}_{tag(t)}", ptx.merge, node.agg, t.dtype)
+            self.line(f"{name}({where}, {value});")
+            return
+        builtin = _ATOMICS.get((node.agg, t.dtype.bits)) if integer else None
+        if builtin is not None:
+            self.line(f"{builtin}({where}, {value});")
             return
         if t.dtype is DType.FLOAT16:
             self.preamble.setdefault("half bits", helpers.HALF_BITS)

@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 
 from tile_ir.dtype import DType
 from tile_ir.matrix import MatrixInstruction
+from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import Type
 
 from hal_opencl.emit.types import register, unsigned
@@ -40,6 +41,17 @@ def copy_async(name: str, nbytes: int) -> str:
     return (
         f"void {name}(local void* to, global const void* from) {{\n"
         f'    asm volatile("{COPIES[nbytes]}" :: "r"((uint)(size_t)to), "l"((ulong)(size_t)from) : "memory");\n}}'
+    )
+
+
+def merge(name: str, agg: Aggregation, dtype: DType) -> str:
+    """Merge an integer into global memory indivisibly; nothing waits for what was there."""
+    kind = f"{'s' if dtype.is_signed and agg is not Aggregation.SUM else 'u'}{dtype.bits}"
+    constraint = "l" if dtype.bits == 64 else "r"
+    return (
+        f"void {name}(volatile global {register(dtype)}* p, {register(dtype)} x) {{\n"
+        f'    asm volatile("red.global.{agg.op}.{kind} [%0], %1;"'
+        f' :: "l"((ulong)(size_t)p), "{constraint}"(x) : "memory");\n}}'
     )
 
 

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from tile_ir import numerics
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Signature
 from tile_ir.semtree.nodes import (
@@ -182,6 +183,17 @@ def test_math(tile_device: Device, op: str, dtype: DType) -> None:
     need(tile_device, dtype, *OPTIONAL_FUNCTIONS & {op})
     args = covering(op, [hard_values(dtype, COUNT)] if OPS[op].arity == 1 else [*pairs(dtype, COUNT)])
     close(tile_device, op, partial(call, op), dtype, args, tolerance.math_reference)
+
+
+@pytest.mark.parametrize("op", DOTS)
+def test_dot_products_of_words(tile_device: Device, op: str) -> None:
+    """Nothing saturates, and the total wraps."""
+    need(tile_device, DType.INT32, op)
+    extremes = np.array([0, -1, 0x7F7F7F7F, -0x7F7F7F80, 0x01010101, -0x80000000, 0x7FFF7FFF], np.int32)
+    args = [*pairs(DType.INT32, COUNT), hard_values(DType.INT32, COUNT)]
+    for n, factor in enumerate(args[:2]):
+        factor[: extremes.size**2] = np.meshgrid(extremes, extremes)[n].reshape(-1)
+    exact(tile_device, op, partial(call, op), DType.INT32, args, [DType.INT32] * 3)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

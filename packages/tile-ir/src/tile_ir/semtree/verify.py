@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import blocks, children, walk_expr
 from tile_ir.ops import OPS, Aggregation, Signature
@@ -66,6 +67,8 @@ from tile_ir.semtree.verify_common import check_access, check_align, check_equal
 from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_bits
 
 _CORE = "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
+CALLED = (Signature.MATH, Signature.DOT)
+"""Operations that are functions of a `Call`."""
 CORE_NODES: frozenset[str] = frozenset(_CORE.split())
 """Nodes that every backend takes."""
 _FUNCTIONS = "exp log sqrt sin cos tan asin acos atan sinh cosh tanh ceil floor round recip pow"
@@ -74,9 +77,11 @@ CORE_FUNCTIONS: frozenset[str] = frozenset(_FUNCTIONS.split())
 OPTIONAL_FUNCTIONS: frozenset[str] = (
     frozenset(name for name, op in OPS.items() if op.signature is Signature.MATH) - CORE_FUNCTIONS
 )
-"""Functions that a target lists by name beside its nodes, or that are rewritten away."""
+"""Functions of floats that a target lists by name beside its nodes, or that are rewritten away."""
+LISTED_FUNCTIONS: frozenset[str] = OPTIONAL_FUNCTIONS.union(DOTS)
+"""These and the dot products of words, which are listed likewise."""
 OPTIONAL_NODES: frozenset[str] = (
-    frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES | OPTIONAL_FUNCTIONS
+    frozenset(cls.__name__ for cls in (*Expr.__args__, *Statement.__args__)) - CORE_NODES | LISTED_FUNCTIONS
 )
 """Nodes and functions that a target lists in `Target.nodes`, or that are rewritten away."""
 SUBGROUP_OPS: dict[str, int] = {
@@ -170,7 +175,7 @@ class _Verifier:
         _STATEMENT_RULES[type(statement)](self, statement)
 
     def _allow(self, node: Expr | Statement) -> None:
-        name = node.name if isinstance(node, Call) and node.name in OPTIONAL_FUNCTIONS else type(node).__name__
+        name = node.name if isinstance(node, Call) and node.name in LISTED_FUNCTIONS else type(node).__name__
         if self._allowed is not None and name not in self._allowed:
             fail(err.NodeNotAllowed, f"the target does not take {name}")
 
@@ -379,10 +384,10 @@ def _bitcast(e: Bitcast) -> None:
 
 def _call(e: Call) -> None:
     op = OPS.get(e.name)
-    if op is None or op.signature is not Signature.MATH or op.arity != len(e.args):
+    if op is None or op.signature not in CALLED or op.arity != len(e.args):
         fail(err.UnknownOperation, f"no function {e.name!r} of {len(e.args)} arguments")
     check_equal(e.args, e)
-    if not e.type.dtype.is_float:
+    if e.type.dtype is not WORD if op.signature is Signature.DOT else not e.type.dtype.is_float:
         fail(err.IllegalDtype, f"{e.name} of {e.type}", e)
 
 

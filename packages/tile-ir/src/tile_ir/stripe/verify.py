@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tile_ir.diagnostics import TileInternalError
+from tile_ir.dots import WORD
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Signature
 from tile_ir.stripe.affine import Affine, DivMod, Quasi
@@ -330,6 +331,7 @@ _SIGNATURES: dict[Signature, Callable[[tuple[DType, ...], DType], bool]] = {
     Signature.SHIFT: lambda args, dtype: not dtype.is_float and args[0] is dtype and args[1].is_integer,
     Signature.CAST: lambda args, dtype: True,
     Signature.BITCAST: lambda args, dtype: args[0].bits == dtype.bits and DType.BOOL not in (args[0], dtype),
+    Signature.DOT: lambda args, dtype: args[:2] == (WORD, WORD) and args[2] is dtype is DType.INT32,
 }
 
 

@@ -26,6 +26,8 @@ class BodyFacts:
     """The loops that statements name."""
     indirect: frozenset[str]
     """Accesses that the body subscripts further."""
+    atomic: frozenset[str]
+    """Accesses that merge indivisibly."""
 
 
 _KEPT = 1 << 10
@@ -54,6 +56,7 @@ def _summary(body: Body) -> BodyFacts:
     dtypes: set[DType] = set()
     indexes: set[str] = set()
     indirect: set[str] = set()
+    atomic = frozenset(s.dst for s in body if isinstance(s, Store) and s.atomic)
     for statement in body:
         match statement:
             case Op(name=name, dtype=dtype):
@@ -70,7 +73,7 @@ def _summary(body: Body) -> BodyFacts:
             case _:
                 pass
         indexes |= index_names(statement)
-    return BodyFacts(cost, frozenset(dtypes), frozenset(indexes), frozenset(indirect))
+    return BodyFacts(cost, frozenset(dtypes), frozenset(indexes), frozenset(indirect), atomic)
 
 
 _CHEAP = {"ident": 0, "div": 4, "sqrt": 4, "recip": 4, **dict.fromkeys(ROUNDINGS, 1)}

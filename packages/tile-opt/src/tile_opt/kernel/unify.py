@@ -39,7 +39,8 @@ def shared_loops(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> 
     """The loops that may be shared by all stages, in the order of the widest stage."""
     uses = _written_uses(stages)
     # What one stage alone writes at data moves with the loops of its other dimensions.
-    if any(is_indirect(stages[k], use) for accesses in uses.values() if len(accesses) > 1 for k, use in accesses):
+    several = (access for accesses in uses.values() if len(accesses) > 1 for access in accesses)
+    if any(is_indirect(stages[k], use) and not _within_lines(use, types[use.buffer]) for k, use in several):
         return ()
     classes, poisoned = _classes(stages, types, uses)
     widest = max(range(len(stages)), key=lambda k: len(stages[k].loops))
@@ -52,6 +53,12 @@ def shared_loops(stages: tuple[Stage, ...], types: Mapping[str, TensorType]) -> 
         if _private_to_each_iteration(members, stages, types, uses):
             found.append(SharedLoop(loop, members))
     return _whole_numbers(tuple(found), uses)
+
+
+def _within_lines(use: Use, whole: TensorType) -> bool:
+    """Data chooses within lines of the buffer: the dimensions before are loops' own, and may go around."""
+    last = max((d for d, n in enumerate(use.extent) if n == 1 < whole.sizes[d]), default=-1)
+    return use.extent != () and all(n == 1 for n in use.extent[:last])
 
 
 def _whole_numbers(found: tuple[SharedLoop, ...], written: Uses) -> tuple[SharedLoop, ...]:
@@ -144,7 +151,8 @@ def _private_to_each_iteration(
     """Each written buffer is subscripted by the class, the same way wherever it is used."""
     for buffer, uses in written.items():
         if len(uses) == 1:
-            if not _moves_alone(uses[0][1], members[uses[0][0]], stages[uses[0][0]]):
+            ((k, use),) = uses
+            if not is_atomic(stages[k], use) and not _moves_alone(use, members[k], stages[k]):
                 return False
             continue
         dims = {_dims(use, members[k], stages[k], types[buffer]) for k, use in uses}
@@ -180,3 +188,8 @@ def _dims(use: Use, name: str, stage: Stage, whole: TensorType) -> tuple[tuple[i
 def is_indirect(stage: Stage, use: Use) -> bool:
     """The body adds subscripts of its own to this access."""
     return use.name in facts(stage.body).indirect
+
+
+def is_atomic(stage: Stage, use: Use) -> bool:
+    """Any iterations may merge into the same cell of it at once."""
+    return use.name in facts(stage.body).atomic

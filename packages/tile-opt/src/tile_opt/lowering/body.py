@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import gcd
 
 from tile_ir.diagnostics import TileInternalError
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import Binary, Const, Expr, Round, Type
@@ -27,7 +28,7 @@ from tile_opt.lowering.forms import (
     resolve_divmod,
     resolve_quasi,
 )  # fmt: skip
-from tile_opt.lowering.memory import SCALAR, Lanes, Memory, Position, Root
+from tile_opt.lowering.memory import SCALAR, Lanes, Memory, Position, Product, Root
 from tile_opt.lowering.scalars import clamped, operation
 
 
@@ -61,14 +62,14 @@ class Instance:
     lanes: Lanes = SCALAR
     values: dict[str, Expr] = field(default_factory=dict[str, Expr])
     """Scalars of the block computed so far."""
-    products: dict[str, tuple[Expr, Expr]] = field(default_factory=dict[str, tuple[Expr, Expr]])
+    products: dict[str, Product] = field(default_factory=dict[str, Product])
     """Products left for the sum that is their only user."""
     rounding: int = 0
     """Mantissa bits that loaded values are rounded to; 0 leaves them as they are."""
 
 
 def products_of(body: Sequence[stripe.Statement], refs: Sequence[stripe.Refinement]) -> frozenset[str]:
-    """Scalars that are float products whose one use is a store that adds: they become fused multiply-adds."""
+    """Scalars that are float products, or dot products, whose one use is a store that adds: they are fused with the sum."""
     sums = {r.into for r in refs if r.agg is Aggregation.SUM}
     if not sums:
         return frozenset()
@@ -79,10 +80,12 @@ def products_of(body: Sequence[stripe.Statement], refs: Sequence[stripe.Refineme
         if isinstance(statement, stripe.Store) and statement.dst in sums and not statement.atomic:
             added.add(statement.src)
     wide = (DType.FLOAT32, DType.FLOAT64)
+    zeros = {s.dst for s in body if isinstance(s, stripe.Const) and s.value == 0}
     return frozenset(
         s.dst
         for s in body
-        if isinstance(s, stripe.Op) and s.name == "mul" and s.dtype in wide and s.dst in added and uses[s.dst] == 1
+        if isinstance(s, stripe.Op) and s.dst in added and uses[s.dst] == 1
+        if (s.name == "mul" and s.dtype in wide) or (s.name in DOTS and s.args[2] in zeros)
     )
 
 
@@ -100,8 +103,8 @@ class Body:
                 self._load(statement, at)
             case stripe.Store():
                 self._store(statement, at)
-            case stripe.Op(dst, _, args) if dst in products:
-                at.products[dst] = (at.values[args[0]], at.values[args[1]])
+            case stripe.Op(dst, name, args) if dst in products:
+                at.products[dst] = Product(name, (at.values[args[0]], at.values[args[1]]))
             case stripe.Op():
                 at.values[statement.dst] = operation(
                     self.builder, statement, tuple(at.values[a] for a in statement.args)
@@ -131,7 +134,7 @@ class Body:
         elif statement.atomic:
             self.memory.atomic(view.root, position, at.values[statement.src], agg, at.lanes)
         else:
-            value = product[0] if product else at.values[statement.src]
+            value = product.factors[0] if product else at.values[statement.src]
             self.memory.aggregate(view.root, position, agg, value, product, at.lanes, view.hint)
 
     def _position(self, view: View, subscripts: Sequence[Quasi | str], clamp: bool, at: Instance) -> Position:

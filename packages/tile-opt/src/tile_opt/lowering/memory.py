@@ -8,11 +8,13 @@ from enum import Enum
 from math import gcd
 
 from tile_ir.diagnostics import TileInternalError
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import (
     Atomic,
     Binary,
+    Call,
     Const,
     Expr,
     Extract,
@@ -112,6 +114,26 @@ class Lanes:
 
 
 SCALAR = Lanes()
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product that is added to a sum at once: ``mul`` of floats, or a dot product of words."""
+
+    op: str
+    factors: tuple[Expr, Expr]
+
+    def added(self, left: Expr, right: Expr, total: Expr) -> Expr:
+        """The sum with the product of `left` and `right` in it, rounded once."""
+        if self.op in DOTS:
+            return Call(self.op, (left, right, total), total.type)
+        return Fma(left, right, total, total.type)
+
+    def alone(self, left: Expr, right: Expr) -> Expr:
+        """The product by itself."""
+        if self.op in DOTS:
+            return Call(self.op, (left, right, Const(0, left.type)), left.type)
+        return Binary(self.op, left, right, left.type)
 
 
 class Memory:
@@ -282,7 +304,7 @@ class Memory:
         position: Position,
         agg: Aggregation,
         value: Expr,
-        product: tuple[Expr, Expr] | None,
+        product: Product | None,
         lanes: Lanes,
         hint: str = "",
     ) -> None:
@@ -299,12 +321,12 @@ class Memory:
             return
         self._merge(root, position, agg, value, product, lanes, hint)
 
-    def _value(self, value: Expr, product: tuple[Expr, Expr] | None) -> Expr:
+    def _value(self, value: Expr, product: Product | None) -> Expr:
         if product is None:
             return value
-        lanes = max(f.type.lanes for f in product)
-        left, right = (self.builder.splat(f, lanes) for f in product)
-        return self.builder.pure("mul", (left, right), Binary("mul", left, right, left.type))
+        lanes = max(f.type.lanes for f in product.factors)
+        left, right = (self.builder.splat(f, lanes) for f in product.factors)
+        return self.builder.pure(product.op, (left, right), product.alone(left, right))
 
     def _fold(self, root: Root, position: Position, agg: Aggregation, value: Expr, lanes: Lanes, hint: str) -> None:
         """All lanes go to one cell: combine them first, those that take no part as the identity."""
@@ -338,7 +360,7 @@ class Memory:
         position: Position,
         agg: Aggregation,
         value: Expr,
-        product: tuple[Expr, Expr] | None,
+        product: Product | None,
         lanes: Lanes,
         hint: str,
     ) -> None:
@@ -346,8 +368,8 @@ class Memory:
         old = variable if variable is not None else self.load(root, position, lanes, "old")
         count = old.type.lanes
         if product is not None:
-            left, right = (self.builder.splat(f, count) for f in product)
-            new: Expr = Fma(left, right, old, old.type)
+            left, right = (self.builder.splat(f, count) for f in product.factors)
+            new = product.added(left, right, old)
         else:
             # The identity instead of a choice afterwards: that would lengthen the chain from step to step.
             none = Const(agg.identity(root.dtype), old.type)

@@ -41,7 +41,7 @@ def _node(name: str, signature: Signature, args: tuple[Expr, ...], type: Type) -
             return Select(args[0], args[1], args[2], type)
         case Signature.COMPARE:
             return Compare(name, args[0], args[1], type)
-        case Signature.MATH:
+        case Signature.MATH | Signature.DOT:
             return Call(name, args, type)
         case _ if name in _UNARY:
             return Unary(name, args[0], type)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log2, prod
 
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, Kind
 from tile_ir.machine import Functions, Machine, Ports
 from tile_ir.ops import Aggregation
@@ -315,7 +316,9 @@ class _Counter:
         for s in body:
             for name in _read_by(s):
                 used[name] = used.get(name, 0) + 1
-        made = {s.dst for s in body if isinstance(s, Op) and s.name == "mul" and s.dtype.is_float}
+        made = {
+            s.dst for s in body if isinstance(s, Op) and (s.name in DOTS or (s.name == "mul" and s.dtype.is_float))
+        }  # fmt: skip
         sums = {
             s.src for s in body if isinstance(s, Store) and self.tree.accesses[s.dst].agg is Aggregation.SUM
         }  # fmt: skip
@@ -343,6 +346,8 @@ def _width(dtype: DType) -> int:
 
 def _cost(name: str, dtype: DType, functions: Functions) -> tuple[str, float]:
     """(port, instructions of one vector)."""
+    if name in DOTS:
+        return "fma", 1
     if name == "mul":
         return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
     if name in ("max", "min") and dtype.is_float:

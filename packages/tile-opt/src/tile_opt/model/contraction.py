@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
 
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, ROUNDINGS, Aggregation, Signature
 from tile_ir.stripe.nodes import Load, Op, Store
@@ -147,7 +148,9 @@ class Contraction:
         copies = {s.dst for s in self.main.body if isinstance(s, Load)}
         ops = [s for s in self.main.body if isinstance(s, Op)]
         last = next((s.src for s in self.main.body if isinstance(s, Store)), "")
-        fused = self.out.agg is Aggregation.SUM and any(s.dst == last and s.name == "mul" for s in ops)
+        fused = self.out.agg is Aggregation.SUM and any(
+            s.dst == last and (s.name == "mul" or s.name in DOTS) for s in ops
+        )
         merged = EXTREME if self.out.agg in (Aggregation.MAX, Aggregation.MIN) else 1
         return max(1.0, sum(_slots(s, copies) for s in ops) + (0 if fused else merged))
 

@@ -16,6 +16,7 @@ from tile_ir.target import PassConfig
 from tile_opt.passes.base import KernelPass, Pass
 
 PASSES: dict[str, str] = {
+    "atomics": "tile_opt.passes.kernels.atomics:Atomics",
     "scan": "tile_opt.passes.kernels.scan:Scan",
     "inline": "tile_opt.passes.kernels.inline:Inline",
     "fuse": "tile_opt.passes.kernels.fuse:Fuse",

@@ -104,7 +104,9 @@ def lowering(given: Mapping[str, Plan]) -> Generator[None]:
         if not given:
             raise
         name, plan = next(iter(given.items()))
-        why = problem.diagnostics[0].message if isinstance(problem, TileDeviceError) else str(problem).partition("\n")[0]
+        why = (
+            problem.diagnostics[0].message if isinstance(problem, TileDeviceError) else str(problem).partition("\n")[0]
+        )
         finding = Finding("TILE-E649", f"with these plans the program cannot be lowered: {why}")
         raise TilePlanError(_placed(finding, name, _places(name, plan, given))) from problem
 

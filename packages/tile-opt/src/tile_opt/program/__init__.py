@@ -4,12 +4,14 @@ from collections.abc import Iterable
 
 from tile_ir.deadline import check
 from tile_ir.program.nodes import Program
-from tile_ir.target import HardwareSettings, Options
+from tile_ir.target import Target
 
 from tile_opt.program.base import Rewrite as Rewrite
 from tile_opt.program.dead import DropDead as DropDead
+from tile_opt.program.dots import DotProducts as DotProducts
 from tile_opt.program.factorise import Factorise as Factorise
 from tile_opt.program.fold_scales import FoldScales as FoldScales
+from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.online import Online as Online
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.share import ShareCommon as ShareCommon
@@ -19,17 +21,21 @@ STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), Factorise(), Prepack
 """What a compilation for a CPU applies, in order."""
 
 
-NONE = Options()
-
-
-def rewrites_for(settings: HardwareSettings, options: Options = NONE) -> tuple[Rewrite, ...]:
-    """What a compilation for this hardware applies, in order; `options` are what the user allows."""
-    fold = (FoldScales(),) if options.fold_scales or options.fast_math else ()
-    if settings.threads == 1:
-        return (*fold, *STANDARD)
-    units = settings.cores
+def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
+    """What a compilation for this target, and what its user allows, applies, in order."""
+    options, units = target.options, target.settings.cores
+    fold: tuple[Rewrite, ...] = (FoldScales(),) if options.fold_scales or options.fast_math else ()
+    fold += _scatters(target)
+    if target.settings.threads == 1:
+        return (*fold, DotProducts(target=target), *STANDARD)
     last = (Online(units=units), SplitReduction(units=units))
     return (*fold, ShareCommon(), DropDead(), Factorise(), Prepack(), *last)
+
+
+def _scatters(target: Target) -> tuple[Rewrite, ...]:
+    """Where the pass `atomics` will let rows that meet run in any order, what makes that so for more of them."""
+    found = [entry for entry in target.passes if entry.name == "atomics"]
+    return tuple(IntegerScatters(**entry.options) for entry in found) if "Bitcast" in target.nodes else ()
 
 
 def rewrite(program: Program, rewrites: Iterable[Rewrite] = STANDARD) -> Program:

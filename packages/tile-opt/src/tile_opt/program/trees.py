@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tile_ir.dtype import DType
@@ -66,8 +66,12 @@ class Trees:
 
     def summand(self, op: Contraction, domain: FlatDomain) -> Tree:
         """What a contraction aggregates, by the indexes of its domain."""
+        return self.summed(op, domain.accesses)
+
+    def summed(self, op: Contraction, accesses: Sequence[tuple[Affine, ...]]) -> Tree:
+        """What a contraction aggregates, with the subscripts of its loads as forms."""
         scalars: dict[str, Tree] = {}
-        for load, forms in zip(op.loads, domain.accesses, strict=True):
+        for load, forms in zip(op.loads, accesses, strict=True):
             scalars[load.dst] = self.element(load.tensor, forms) if isinstance(load.tensor, str) else load.tensor
         for s in op.body:
             scalars[s.dst] = call(s.fn, (scalars[a] if isinstance(a, str) else a for a in s.args), s.dtype)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from math import prod
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.dots import DOTS
 from tile_ir.emit.names import sanitize
 from tile_ir.emit.walker import children, map_block, walk_all, walk_statements
 from tile_ir.semtree.nodes import (
@@ -37,8 +38,9 @@ from tile_ir.semtree.nodes import (
     Type,
     Var,
 )  # fmt: skip
-from tile_ir.semtree.verify import CORE_NODES, OPTIONAL_FUNCTIONS
+from tile_ir.semtree.verify import CORE_NODES, LISTED_FUNCTIONS
 
+from tile_opt.semtree.dots import summed
 from tile_opt.semtree.functions import expanded, remainder
 from tile_opt.semtree.matrix import rounded, through_local_memory
 from tile_opt.semtree.scalarise import scalarise
@@ -95,7 +97,7 @@ def used_nodes(function: Function) -> frozenset[str]:
             if id(expr) not in seen:
                 seen.add(id(expr))
                 stack += children(expr)
-    return frozenset(kind.__name__ for kind in kinds) | functions & OPTIONAL_FUNCTIONS
+    return frozenset(kind.__name__ for kind in kinds) | functions & LISTED_FUNCTIONS
 
 
 def _has_vectors(function: Function) -> bool:
@@ -121,6 +123,8 @@ class _Rewriter:
         return expr
 
     def function(self, call: Call) -> Expr:
+        if call.name in DOTS:
+            return summed(call)
         if call.name != "fmod":
             return expanded(call)
         made, value = remainder(call, self.fresh())

@@ -1,236 +1,34 @@
-"""Sorting: runs are merged pair by pair, each pass as many small merges that know nothing of one another.
-
-A pass turns runs of `width` elements into runs of twice as many. Its result is cut into chunks. How many of a chunk's
-predecessors come from the first of two runs is found by bisection, then the chunk is merged element by element: every
-chunk, and every line, runs by itself. What is equal stays in order: the first run goes first. Where only the first few
-elements are wanted, runs grow no longer than that, and each pass leaves half as many.
-"""
+"""Sorting: by counting, or keeping the first few, where cores run scalar steps well; by merging runs elsewhere."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tile_ir.dtype import DType
 from tile_ir.program.nodes import Argsort
 from tile_ir.program.text import print_op
-from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Order
+from tile_ir.semtree.nodes import Bitcast
+from tile_ir.target import Target
 
-from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context, fill
-
-CHUNK = 64
-"""Elements of a merge: their number against the steps of a bisection."""
-PLACE = DType.INT32
+from tile_opt.translate.counting import counted
+from tile_opt.translate.keeping import FEW, kept
+from tile_opt.translate.merging import merged
 
 
 def argsort(context: Context, op: Argsort) -> None:
-    """The places of the elements in order, by passes from keys and places to others."""
+    """The places of the elements in order."""
     if 0 in op.type.shape:
         return
-    count, wanted, target = context.shape(op.arg)[op.axis], op.type.shape[op.axis], context.buffers[op.name]
-    if count == 1:
+    if context.shape(op.arg)[op.axis] == 1:
         kernel = context.kernel(print_op(op), ("argsort",), op.origin)
-        fill(kernel, "first", target, op.type.shape, 0)
+        fill(kernel, "first", context.buffers[op.name], op.type.shape, 0)
         context.add(kernel)
-        return
-    keys, places, width = context.buffers[op.arg], "", 1
-    while width < count:
-        step = _Pass(context, op, count, width, min(2 * width, wanted), keys, places)
-        keys, places = step.build(last=step.pairs == 1)
-        count, width = step.left, step.longer
+    elif not _has_cores(context.target):
+        merged(context, op)
+    elif op.type.shape[op.axis] <= FEW:
+        kept(context, op)
+    else:
+        counted(context, op)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """Runs of `width` become runs of `longer`; `places` "" are those before the first pass."""
-
-    context: Context
-    op: Argsort
-    count: int
-    width: int
-    longer: int
-    keys: str
-    places: str
-
-    @property
-    def pairs(self) -> int:
-        return -(-self.count // (2 * self.width))
-
-    @property
-    def left(self) -> int:
-        """Elements after the pass."""
-        before = self.pairs - 1
-        return before * self.longer + min(self.longer, self.count - before * 2 * self.width)
-
-    @property
-    def chunk(self) -> int:
-        return min(CHUNK, self.longer)
-
-    @property
-    def dtype(self) -> DType:
-        return self.context.dtype(self.op.arg)
-
-    @property
-    def lines(self) -> tuple[int, ...]:
-        """The shape across the axis, where the axis has size 1."""
-        return tuple(1 if d == self.op.axis else n for d, n in enumerate(self.op.type.shape))
-
-    def along(self, count: int) -> tuple[int, ...]:
-        """The shape with `count` elements on the axis."""
-        return tuple(count if d == self.op.axis else n for d, n in enumerate(self.op.type.shape))
-
-    def build(self, last: bool) -> tuple[str, str]:
-        """Append the kernel; gives the new keys, "" after the last pass, and the new places."""
-        target, shape = self.context.buffers[self.op.name], self.along(self.left)
-        keys = "" if last else self.context.temporary(f"{target}_keys", self.dtype, shape)
-        places = target if last else self.context.temporary(f"{target}_places", PLACE, shape)
-        kernel = self.context.kernel(print_op(self.op), ("argsort",), self.op.origin)
-        chunks = -(-self.longer // self.chunk)
-        loops = [*loops_over(self.lines), *(loop for loop in (("p", self.pairs), ("c", chunks)) if loop[1] != 1)]
-        state = (*(n for d, n in enumerate(self.lines) if d != self.op.axis), self.pairs, chunks)
-        split = _Split(self, kernel, loops, kernel.alloc("low", PLACE, state), kernel.alloc("high", PLACE, state))
-        split.begin()
-        if chunks > 1:
-            split.bisect()
-        split.merge(keys, places)
-        self.context.add(kernel)
-        return keys, places
-
-
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """The stages of a pass; `low` and `high` bound how many elements before a chunk come from the first run."""
-
-    of: _Pass
-    kernel: Kernel
-    loops: list[Loop]
-    low: str
-    high: str
-
-    def begin(self) -> None:
-        """All that may be: between what the second run cannot give and what the first run has."""
-        stage = _Merge(self, self.kernel.stage("bounds", self.loops))
-        least = stage.op("max", stage.op("sub", stage.index(self.before), stage.second), stage.const(0))
-        self.store(stage, self.low, least)
-        self.store(stage, self.high, stage.op("min", stage.index(self.before), stage.first))
-
-    def bisect(self) -> None:
-        """Halve the interval until it is a number: all elements taken come before all that are left."""
-        steps = self.of.width.bit_length() + 1
-        stage = _Merge(self, self.kernel.stage("bisect", [*self.loops, ("s", steps, Order.ORDERED)]))
-        low, high = self.load(stage, self.low), self.load(stage, self.high)
-        half = stage.op("bit_right", stage.op("add", low, high), stage.const(1))
-        other = stage.op("sub", stage.index(self.before + -1), half)
-        taken = stage.goes_first(half, other)
-        open_ = stage.test("cmp_lt", low, high)
-        more = stage.select(stage.test("bit_and", open_, taken), stage.op("add", half, stage.const(1)), low)
-        less = stage.select(stage.test("bit_and", open_, stage.test("bit_not", taken)), half, high)
-        self.store(stage, self.low, more)
-        self.store(stage, self.high, less)
-
-    def merge(self, keys: str, places: str) -> None:
-        """The smaller of the first elements left, again and again; `low` counts those of the first run."""
-        of = self.of
-        steps = [("t", of.chunk, Order.ORDERED)] if of.chunk > 1 else []
-        number = self.before + Affine.of({name: 1 for name, *_ in steps})
-        element = self._loop("p", of.longer) + number
-        inside = [Affine((), of.left - 1) - element] if of.left % of.longer else []
-        inside += [Affine((), of.longer - 1) - number] if of.longer % of.chunk else []
-        stage = _Merge(self, self.kernel.stage("merge", [*self.loops, *steps], inside))
-        left = self.load(stage, self.low)
-        right = stage.op("sub", stage.index(number), left)
-        rest = stage.test("cmp_lt", left, stage.first)
-        none = stage.test("cmp_ge", right, stage.second)
-        taken = stage.test("bit_and", rest, stage.test("bit_or", none, stage.goes_first(left, right)))
-        place = stage.select(taken, stage.place(left, 0), stage.place(right, of.width))
-        stage.stage.store(places, self.cell(element), place)
-        if keys:
-            key = stage.select(taken, stage.key(left, 0), stage.key(right, of.width), of.dtype)
-            stage.stage.store(keys, self.cell(element), key)
-        self.store(stage, self.low, stage.select(taken, stage.op("add", left, stage.const(1)), left))
-
-    # --- where ---
-
-    def _loop(self, name: str, factor: int) -> Affine:
-        return Affine.of({name: factor}) if any(loop[0] == name for loop in self.loops) else Affine()
-
-    @property
-    def start(self) -> Affine:
-        """Where the pair of runs begins."""
-        return self._loop("p", 2 * self.of.width)
-
-    @property
-    def before(self) -> Affine:
-        """Elements of the pair before this chunk."""
-        return self._loop("c", self.of.chunk)
-
-    def cell(self, element: Affine) -> tuple[Affine, ...]:
-        line = cell_of(self.of.lines)
-        return tuple(element if d == self.of.op.axis else f for d, f in enumerate(line))
-
-    def _state(self) -> tuple[Affine, ...]:
-        line = tuple(f for d, f in enumerate(cell_of(self.of.lines)) if d != self.of.op.axis)
-        return (*line, self._loop("p", 1), self._loop("c", 1))
-
-    def load(self, stage: _Merge, buffer: str) -> str:
-        return stage.stage.load(buffer, self._state())
-
-    def store(self, stage: _Merge, buffer: str, value: str) -> None:
-        stage.stage.store(buffer, self._state(), value)
-
-
-class _Merge:
-    """Scalars of a stage: sizes of the two runs, and elements of them."""
-
-    def __init__(self, split: _Split, stage: Stage) -> None:
-        self.of, self.start, self.cell, self.stage = split.of, split.start, split.cell, stage
-        left = self.op("sub", self.const(self.of.count), self.index(self.start))
-        self.first = self.op("min", left, self.const(self.of.width))
-        self.second = self.op("min", self.op("sub", left, self.first), self.const(self.of.width))
-
-    def const(self, value: int) -> str:
-        return self.stage.const(value, PLACE)
-
-    def index(self, form: Affine) -> str:
-        return self.stage.index(form, PLACE)
-
-    def op(self, name: str, *args: str) -> str:
-        return self.stage.op(name, args, PLACE)
-
-    def test(self, name: str, *args: str) -> str:
-        return self.stage.op(name, args, DType.BOOL)
-
-    def select(self, test: str, a: str, b: str, dtype: DType = PLACE) -> str:
-        return self.stage.op("cond", (test, a, b), dtype)
-
-    def goes_first(self, left: str, right: str) -> str:
-        """Whether the element of the first run is not behind that of the second."""
-        return self.test("bit_not", self._before(self.key(right, self.of.width), self.key(left, 0)))
-
-    def _before(self, a: str, b: str) -> str:
-        """In order: NaN is larger than all numbers."""
-        if self.of.op.descending:
-            a, b = b, a
-        less = self.test("cmp_lt", a, b)
-        if not self.of.dtype.is_float:
-            return less
-        beyond = self.test("bit_and", self.test("cmp_eq", a, a), self.test("cmp_ne", b, b))
-        return self.test("bit_or", less, beyond)
-
-    def key(self, number: str, offset: int) -> str:
-        """The key of an element of the run that begins `offset` behind the pair's start."""
-        return self._element(self.of.keys, number, offset)
-
-    def place(self, number: str, offset: int) -> str:
-        """Where that element stood at first."""
-        if not self.of.places:
-            return self.op("add", self.index(self.start + offset), number)
-        return self._element(self.of.places, number, offset)
-
-    def _element(self, buffer: str, number: str, offset: int) -> str:
-        at = self.op("add", self.index(self.start + offset), number)
-        axis, rank = self.of.op.axis, len(self.of.lines)
-        sizes = tuple(self.of.count if d == axis else 1 for d in range(rank))
-        where = tuple(at if d == axis else Affine() for d in range(rank))
-        return self.stage.load(buffer, self.cell(Affine()), sizes=sizes, at=where, clamp=True)
+def _has_cores(target: Target) -> bool:
+    """A group is one item, and keys can be taken for integers."""
+    return target.settings.threads == 1 and Bitcast.__name__ in target.nodes

@@ -110,11 +110,15 @@ class Stage:
         sizes: tuple[int, ...] | None = None,
         at: tuple[Quasi | str, ...] = (),
         clamp: bool = False,
+        atomic: bool = False,
     ) -> None:
-        """Store a scalar, merged with what the cell holds when `agg` is given."""
+        """Store a scalar, merged with what the cell holds when `agg` is given.
+
+        `atomic` where iterations in any order, or at once, may store to a cell, or data says that no two do.
+        """
         direction = Direction.OUT if agg is None else Direction.INOUT
         ref = self._ref(buffer, access, direction, sizes, agg)
-        self._body.append(Store(ref, src, at, clamp, origin=self.origin))
+        self._body.append(Store(ref, src, at, clamp, atomic, origin=self.origin))
 
     def _ref(
         self,
@@ -191,6 +195,9 @@ class Kernel:
 
     def dtype(self, buffer: str) -> DType:
         return (self._locals.get(buffer) or self._tensors[buffer]).dtype
+
+    def size(self, buffer: str) -> tuple[int, ...]:
+        return (self._locals.get(buffer) or self._tensors[buffer]).sizes
 
     def build(self) -> Block:
         """The kernel block. What it writes is OUT: every cell is written before it is read."""

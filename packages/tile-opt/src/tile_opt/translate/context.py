@@ -11,6 +11,7 @@ from tile_ir.names import fresh, plain
 from tile_ir.program.nodes import ConstantTensor, Literal, Operand, Prng, Program
 from tile_ir.program.nodes import TensorType as ProgramType
 from tile_ir.stripe.nodes import Block, TensorType
+from tile_ir.target import Target
 
 from tile_opt.analysis.sets import Sets
 from tile_opt.translate.build import ALIGN, Kernel, Stage, cell_of, loops_over
@@ -21,6 +22,8 @@ class Context:
     """Tables of one translation; `buffers` maps names of the program to buffers of main."""
 
     program: Program
+    target: Target
+    """What an operation with several algorithms chooses by."""
     sets: Sets = field(default_factory=Sets)
     types: dict[str, ProgramType] = field(default_factory=dict[str, ProgramType])
     buffers: dict[str, str] = field(default_factory=dict[str, str])
@@ -31,9 +34,9 @@ class Context:
     kernels: list[Block] = field(default_factory=list[Block])
 
     @staticmethod
-    def of(program: Program) -> Context:
+    def of(program: Program, target: Target) -> Context:
         """Name the buffers: inputs and outputs keep their public names where those are plain, other values yield to them."""
-        context = Context(program, types=program.types())
+        context = Context(program, target, types=program.types())
         for param in program.inputs:
             context._declare(param.name, param.name, align=1)
         held = {p.name for p in program.inputs} | {op.name for op in program.ops if isinstance(op, ConstantTensor)}

@@ -21,6 +21,7 @@ from tile_ir.program.nodes import (
 )
 from tile_ir.program.nodes import Program as TileProgram
 from tile_ir.stripe.nodes import Block, ConstantBuffer, Direction, Program, Refinement
+from tile_ir.target import Target
 
 from tile_opt.translate.argsort import argsort
 from tile_opt.translate.build import whole
@@ -45,15 +46,18 @@ _TRANSLATE: dict[type, Callable[[Context, Any], None]] = {
     ConstantTensor: constant,
 }
 
+ANY = Target("any")
+"""A target with nothing but what all have."""
 
-def to_stripe(program: TileProgram) -> Program:
-    """The unscheduled Stripe program of a bound program.
+
+def to_stripe(program: TileProgram, target: Target = ANY) -> Program:
+    """The unscheduled Stripe program of a bound program; `target` decides where an operation has several algorithms.
 
     `inputs` and `outputs` of the result correspond to the program's by position; an output called like an input,
     and what is no plain name, gets another. Raises TileTypeError for an unbounded index or a repeated ``=``, TileLimitError when a
     domain is too complicated to analyse; type errors of all operations are collected.
     """
-    context = Context.of(program)
+    context = Context.of(program, target)
     problems: list[Diagnostic] = []
     for op in program.ops:
         check("translating", defined_by(op)[0], op.origin)
@@ -63,8 +67,8 @@ def to_stripe(program: TileProgram) -> Program:
             problems += error.diagnostics
     if problems:
         raise TileTypeError(problems)
-    for target, value in context.copies:
-        copy(context, target, value)
+    for output, value in context.copies:
+        copy(context, output, value)
     return _assemble(context)
 
 

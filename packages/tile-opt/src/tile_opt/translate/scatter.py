@@ -28,8 +28,8 @@ def scatter(context: Context, op: Scatter) -> None:
         _prefill(context, op, target)
         if not nothing:
             _place(context, op, target)
-    elif op.agg is Aggregation.SUM and op.default is None:
-        _sum(context, op, target)
+    elif op.default is None and op.agg.identity(op.acc) == 0:
+        _from_zero(context, op, target)
     else:
         _aggregate(context, op, target)
 
@@ -56,8 +56,8 @@ def _fill(context: Context, op: Scatter, buffer: str, shape: tuple[int, ...], va
     context.add(kernel)
 
 
-def _sum(context: Context, op: Scatter, target: str) -> None:
-    """A sum starts at 0, which is what cells without a value hold."""
+def _from_zero(context: Context, op: Scatter, target: str) -> None:
+    """Sums, and maxima of what is never negative, start at 0, which is what cells without a value hold."""
     shape, dtype = op.type.shape, op.type.dtype
     accumulator = target if op.acc is dtype else context.temporary(f"{target}_acc", op.acc, shape)
     _fill(context, op, accumulator, shape, _number(0, op.acc))

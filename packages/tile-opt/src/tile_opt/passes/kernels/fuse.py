@@ -27,7 +27,7 @@ from tile_opt.kernel.merge_stages import merge_stages
 from tile_opt.kernel.pointwise import pointwise_sizes
 from tile_opt.kernel.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
 from tile_opt.kernel.strides import flat_stride
-from tile_opt.kernel.unify import SharedLoop, shared_loops
+from tile_opt.kernel.unify import SharedLoop, is_atomic, shared_loops
 from tile_opt.kernel.view import KernelView, Stage, close_kernel, open_kernel
 from tile_opt.kernel.widen import narrow, widen, writes_each_point
 from tile_opt.kernel.work import is_heavy, merged_use, nbytes, op_cost, points, view_carries, view_is_heavy
@@ -286,6 +286,8 @@ class _Groups:
         """Why the two cannot be one kernel; "" where a forecast is to decide."""
         if not self._as_often(members):
             return "one of them is known before a run"
+        if _waits_for_all(fused):
+            return "every item merges into what is read"
         parts = (self._shared(a), self._shared(b))
         heavy = [p for p, v in zip(parts, (a, b), strict=True) if view_is_heavy(v)]
         if len(heavy) > 1 or (heavy and any(s.constraints and not is_heavy(fused, s) for s in fused.stages)):
@@ -410,6 +412,12 @@ def _in_registers(view: KernelView, shared: tuple[SharedLoop, ...]) -> list[bool
         rows = out is not None and any(flat_stride(view, u, name) == 1 for u in reads for name in inner)
         found.append(rows and cell <= {loop.members[k] for loop in shared})
     return found
+
+
+def _waits_for_all(view: KernelView) -> bool:
+    """Some stage uses what any iteration of another merges into, wherever data says."""
+    merged = {u.buffer for s in view.stages for u in s.uses if is_atomic(s, u)}
+    return any(sum(b in {u.buffer for u in s.uses} for s in view.stages) > 1 for b in merged)
 
 
 def _iterations(shared: tuple[SharedLoop, ...]) -> int:

@@ -76,9 +76,11 @@ class Facts:
         """Loops that move the access."""
         return {n for f in use.forms for n in f.names}
 
-    def memory_uses(self) -> list[Use]:
-        """Accesses of all stages to buffers of main."""
-        return [u for s in self.view.stages for u in s.uses if not self.view.is_local(u.buffer)]
+    def memory_uses(self, seldom: int = 0) -> list[Use]:
+        """Accesses to buffers of main, but those of stages that take at least `seldom` times fewer steps than the main one."""
+        least = self.points // seldom if seldom else 0
+        often = (s for s in self.view.stages if points(s, self.extents) > least or not seldom)
+        return [u for s in often for u in s.uses if not self.view.is_local(u.buffer)]
 
     def is_free(self, loop: str, stage: Stage | None = None) -> bool:
         """Iterations of a loop of the kernel (or of a stage) may run side by side."""

@@ -7,6 +7,7 @@ from math import ceil, prod
 from tile_ir.stripe.nodes import Bind, Order
 
 from tile_opt.kernel.segments import fills_vectors
+from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import is_elementwise, merged_use, nbytes, op_cost
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
@@ -26,6 +27,8 @@ MAX_ROWS = 4
 """Results per column up to which an operand counts as used once."""
 ROWS = 8
 """Rows that are reduced together where they read something in common."""
+SELDOM = 8
+"""Steps of the main stage for each of another's from which that may write cell by cell."""
 STEP = 3
 """Instructions that a loop takes for itself."""
 GATHERED = 64
@@ -53,7 +56,7 @@ def _vector_loop(facts: Facts) -> str | None:
     for name in reversed(facts.shared):
         if not facts.is_free(name):
             continue
-        strides = [(u, facts.stride(u, name)) for u in facts.memory_uses()]
+        strides = [(u, facts.stride(u, name)) for u in facts.memory_uses(SELDOM)]
         if any(u.writes and stride != 1 for u, stride in strides):
             continue
         if all(stride in (0, 1) for u, stride in strides if u.reads):
@@ -144,7 +147,9 @@ def _rate(facts: Facts, vector: str, unroll: str | None, rows: int, vectors: int
     names = [facts.names(u) for u in facts.reads]
     loads = sum((vectors if vector in r else 1) * (rows if unroll in r else 1) for r in names)
     held = vectors * sum(vector in r for r in names) + 1
-    if accumulators and accumulators + held > facts.settings.registers:
+    states = _states(facts, vector)
+    held += vectors * states
+    if (accumulators or (states and vectors > 1)) and accumulators + held > facts.settings.registers:
         return 0.0
     ports = facts.machine.ports
     work = rows * vectors * vector_ops(facts.main) / ports.fma
@@ -155,13 +160,24 @@ def _rate(facts: Facts, vector: str, unroll: str | None, rows: int, vectors: int
         shape = facts.extents[vector] / (-(-facts.extents[vector] // facts.lanes) * facts.lanes)
     if unroll:
         shape *= filled(facts.extents[unroll], rows, 1) * (1.0 if facts.extents[unroll] % rows == 0 else 0.99)
-    recurrence = is_recurrence(facts.main)
+    recurrence = is_recurrence(facts.main) and not states
     if accumulators or recurrence:
         run = width * facts.bytes
         shape *= run / (run + 128)
     if recurrence:
         shape *= min(1.0, facts.extents[vector] / (vectors * facts.lanes) / facts.settings.cores)
     return work / step * shape
+
+
+def _states(facts: Facts, vector: str) -> int:
+    """Buffers of the kernel's own in which the main stage keeps all that it goes from step to step with: registers.
+
+    None where it reads along the vectors: long runs of memory are worth more than registers.
+    """
+    written = [u for u in facts.main.uses if u.writes]
+    own = all(facts.view.is_local(u.buffer) and u.reads and not u.agg for u in written)
+    runs = any(facts.stride(u, vector) == 1 for u in facts.reads if not facts.view.is_local(u.buffer))
+    return len(written) if own and not runs and is_recurrence(facts.main) else 0
 
 
 # --- along the operand, where its rows are longer than registers ---------------------------------------
@@ -187,11 +203,14 @@ def walking_plan(facts: Facts, vector: str) -> Plan | None:
         return None
     outer = [n for n in facts.shared if n not in (vector, *rows)]
     room = max(strip, facts.cache(1).bytes // 2 // (used * facts.bytes) // strip * strip)
-    even = -(-facts.extents[vector] // facts.settings.cores)
+    wanted = wanted_groups(facts)
+    even = -(-facts.extents[vector] // facts.settings.cores) if wanted > 1 else facts.extents[vector]
     piece = max(strip, min(room, -(-even // strip) * strip))
-    groups = cut(facts, outer, {}, wanted_groups(facts)) | ({vector: piece} if piece < facts.extents[vector] else {})
+    pieces = {vector: piece} if piece < facts.extents[vector] else {}
+    groups = cut(facts, outer, {}, wanted) | (pieces if wanted > 1 else {})
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
     levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
+    levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in pieces.items() if n not in groups]
     around = tuple(Cover(n, 1) for n in own if n != depth)
     levels += [Level(Bind.NONE, around)] if around else []
     levels += [Level(Bind.NONE, (Cover(depth, DEPTH),)), Level(Bind.NONE, (Cover(vector, strip),))]
@@ -301,11 +320,13 @@ def _rows_together(facts: Facts) -> tuple[str, int] | None:
 def _chains_together(facts: Facts) -> tuple[str, int] | None:
     """A shared loop along which recurrences are independent: as many at a time as hide the latency of a step.
 
-    Fewer where the lines of so many rows would push one another out of the first cache.
+    Fewer where the lines of so many rows would push one another out of the first cache; none where data chooses the
+    cells, so that a step seldom waits for the one before.
     """
     ports = facts.machine.ports
     most = 1 << (ceil(ports.add_latency * ports.add) - 1).bit_length()
-    if not is_recurrence(facts.main) or facts.merged is not None:
+    by_data = any(is_indirect(facts.main, u) for u in facts.main.uses if u.writes)
+    if not is_recurrence(facts.main) or facts.merged is not None or by_data:
         return None
     for name in reversed(facts.shared):
         if facts.is_free(name) and name not in facts.constrained and facts.extents[name] >= most:

@@ -1,0 +1,51 @@
+"""Dot products of short factors as data: what a processor's instruction adds up in every lane.
+
+A *word* of 32 bits (int32) holds `depth` factors side by side, the first in its lowest bits. A dot product multiplies
+two words factor by factor and adds the products to a third operand, in the dtype of which nothing is rounded or
+saturated: ``c + sum(a[q] * b[q] for q in range(depth))``, wrapping as sums of integers do. Each is a scalar operation
+(`tile_ir.ops`), so that lanes, tiles and panels are made of words as of any other elements; a target lists among its nodes
+those that it has an instruction for, and all others are rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tile_ir.dtype import DType
+
+WORD = DType.INT32
+"""The dtype of several factors side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class DotProduct:
+    """``c + a . b`` with factors of the dtypes `a` and `b` in words, and everything else in the dtype `c`."""
+
+    a: DType
+    b: DType
+    c: DType = DType.INT32
+
+    @property
+    def depth(self) -> int:
+        """Factors in a word."""
+        return WORD.bits // self.a.bits
+
+    @property
+    def name(self) -> str:
+        """As an operation: ``dot4_u8s8``."""
+        return f"dot{self.depth}_{_short(self.a)}{_short(self.b)}"
+
+
+def _short(dtype: DType) -> str:
+    return f"{'s' if dtype.is_signed else 'u'}{dtype.bits}"
+
+
+_PAIRS = (
+    (DType.UINT8, DType.INT8),
+    (DType.INT8, DType.INT8),
+    (DType.UINT8, DType.UINT8),
+    (DType.INT16, DType.INT16),
+)
+DOTS: Mapping[str, DotProduct] = {dot.name: dot for dot in (DotProduct(a, b) for a, b in _PAIRS)}
+"""By the name of the operation."""

@@ -1,0 +1,51 @@
+"""Products of 8-bit integers by instructions that add up several of them in each lane (`tile_ir.dots`).
+
+``+(int32(A) * int32(B))``, with numbers that A and B are counted from, and sums of floats that such integers were scaled to,
+become sums of dot products of words. What packs constants into words runs once (`lowering.constant`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from tile_ir.dots import DOTS
+from tile_ir.program.nodes import Contraction, Op, Program
+from tile_ir.target import Target
+
+from tile_opt.program.base import Rewrite
+from tile_opt.program.dots.build import Builder
+from tile_opt.program.dots.choose import Chooser
+from tile_opt.program.dots.known import Known
+from tile_opt.program.dots.match import SMALL, Matcher
+from tile_opt.program.dots.words import Packing
+from tile_opt.program.fixed import fixed_values
+from tile_opt.program.trees import Trees
+
+
+@dataclass(frozen=True)
+class DotProducts(Rewrite):
+    """Sums of products of 8-bit integers by the dot products that `target` lists, where that leaves `gain` of the time or less.
+
+    Integers are added up exactly. Scales of floats are taken out of the sum, which is then rounded once: the result is
+    nearer to the true one than that of any order of float additions.
+    """
+
+    name: ClassVar[str] = "dot_products"
+    target: Target = field(default_factory=lambda: Target(""))
+    gain: float = 0.8
+
+    def apply(self, program: Program) -> Program:
+        if self.target.nodes.isdisjoint(DOTS):
+            return program
+        types, fixed = program.types(), fixed_values(program)
+        # What makes an 8-bit integer is none of a sum's business.
+        seen = (op for op in program.ops if op.type.dtype not in SMALL)
+        matcher = Matcher(Trees(seen, types), Known.of(program.ops))
+        chooser, packing = Chooser(self.target, types, fixed, self.gain), Packing(types, set(types))
+        ops: list[Op] = []
+        for op in program.ops:
+            match = matcher.match(op) if isinstance(op, Contraction) and op.name not in fixed else None
+            choice = chooser.choice(match) if match is not None else None
+            ops += [op] if match is None or choice is None else Builder(match, choice, packing).build()
+        return replace(program, ops=tuple(ops)) if len(ops) > len(program.ops) else program

@@ -1,0 +1,229 @@
+"""Sums of products of small integers as dot products of words, and what is added to them outside the sum.
+
+With a factor ``x - z`` stored as ``y = x - z + c``, the sum of ``(y - c) * (w - d)`` is that of ``y * w``, less c times the
+sum of w, less d times the sum of y, and c * d for each term. All of it is exact, as integers wrap alike in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+from tile_ir.contents import Contents
+from tile_ir.dots import WORD
+from tile_ir.dtype import DType
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import (
+    ConstantTensor,
+    Constraint,
+    Contraction,
+    Elementwise,
+    Literal,
+    Op,
+    Operand,
+    Poly,
+    ScalarStatement,
+    TensorLoad,
+    TensorType,
+)
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.program.dots.choose import Choice
+from tile_opt.program.dots.match import Match
+from tile_opt.program.dots.words import Packing, Stored, in_words, word
+from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, leaves, poly
+
+
+@dataclass(slots=True)
+class Builder:
+    """The operations in place of one contraction."""
+
+    match: Match
+    choice: Choice
+    packing: Packing
+    ops: list[Op] = field(default_factory=list[Op])
+
+    def build(self) -> list[Op]:
+        """They end with one of the contraction's name."""
+        chosen, op = self.choice, self.match.op
+        a, b = (self._words(s, dim) for s, dim in zip(chosen.stored, chosen.dims, strict=True))
+        left, right = (self._center(s) for s in chosen.stored)
+        steps: list[tuple[str, Operand]] = []
+        if not _is_zero(left):
+            steps.append(("sub", self._product(self._sum(b, 1), left)))
+        if not _is_zero(right):
+            steps.append(("sub", self._product(self._sum(a, 0), right)))
+        if not _is_zero(left) and not _is_zero(right):
+            terms = Literal(prod(self.match.ranges[n] for n in self.match.reduced), WORD)
+            steps.append(("add", self._product(self._product(left, right), terms)))
+        scale = self._scale()
+        last = not steps and scale is None
+        total: Operand = self._dot(a, b, op.name if last else claim(f"{op.name}_dot", self.packing.taken))
+        for k, (fn, term) in enumerate(steps):
+            done = k + 1 == len(steps) and scale is None
+            total = self._elementwise(fn, total, term, op.name if done else "")
+        if scale is not None:
+            wide = self._cast(total, DType.FLOAT32)
+            self._elementwise("mul", wide, scale, op.name)
+        return self.ops
+
+    # --- operands ---------------------------------------------------------------------------------------
+
+    def _words(self, stored: Stored, dim: int) -> Leaf:
+        """An element of a factor's words."""
+        depth = self.choice.dot.depth
+        tensor = self.packing.words(stored, dim, depth, self.ops)
+        found = in_words(stored.leaf, dim, self.choice.index, self.choice.index, depth, stored.pads)
+        return Leaf(tensor, found.forms, WORD)
+
+    def _add(self, op: Contraction | Elementwise) -> str:
+        self.ops.append(op)
+        self.packing.types[op.name] = op.type
+        return op.name
+
+    def _name(self, ending: str) -> str:
+        return claim(f"{self.match.op.name}_{ending}", self.packing.taken)
+
+    # --- contractions -----------------------------------------------------------------------------------
+
+    def _dot(self, a: Leaf, b: Leaf, name: str) -> str:
+        """The sum of the words' products."""
+        op = self.match.op
+        loads = (
+            TensorLoad("$a", a.tensor, tuple(map(poly, a.forms))),
+            TensorLoad("$b", b.tensor, tuple(map(poly, b.forms))),
+        )
+        cuts = () if self.choice.padded else self.match.cuts
+        made = self._contraction(name, op.type.shape, op.output, op.indexes, loads, ("$a", "$b"), cuts)
+        return self._add(made)
+
+    def _sum(self, factor: Leaf, side: int) -> str:
+        """The sum of one factor, once for each of the other's terms, where the result moves with it at all."""
+        op, names = self.match.op, {n for f in factor.forms for n in f.names}
+        kept = [bool(names & set(f.names)) for f in op.output]
+        output = tuple(f if keep else Poly() for f, keep in zip(op.output, kept, strict=True))
+        shape = tuple(n if keep else 1 for n, keep in zip(op.type.shape, kept, strict=True))
+        names |= {n for f in output for n in f.names}
+        ones, loads = self._ones()
+        loads = (TensorLoad("$f", factor.tensor, tuple(map(poly, factor.forms))), *loads)
+        args: tuple[Operand, Operand] = ("$f", ones) if side == 0 else (ones, "$f")
+        indexes = tuple(n for n in op.indexes if n in names)
+        made = self._contraction(self._name("sum"), shape, output, indexes, loads, args, ())
+        times = prod(self.match.ranges[n] for n in self.match.reduced if n not in names)
+        return str(self._product(self._add(made), Literal(times, WORD)))
+
+    def _ones(self) -> tuple[Operand, tuple[TensorLoad, ...]]:
+        """A factor of 1 for each number that the packed index takes, and of 0 behind the last."""
+        bits, count = WORD.bits // self.choice.dot.depth, self.match.ranges[self.choice.index]
+        ones = [sum(1 << bits * q for q in range(self.choice.dot.depth) if w + q < count) for w in self._starts()]
+        if len(set(ones)) == 1:
+            return word(ones[0]), ()
+        type = TensorType(WORD, (len(ones),))
+        name = self._name("ones")
+        self.ops.append(ConstantTensor(name, type, Contents(np.array(ones, np.int32).tobytes())))
+        self.packing.types[name] = type
+        return "$ones", (TensorLoad("$ones", name, (Poly.of({self.choice.index: 1}),)),)
+
+    def _starts(self) -> range:
+        """The number of the first factor of each word."""
+        return range(0, self.choice.words * self.choice.dot.depth, self.choice.dot.depth)
+
+    def _contraction(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        output: tuple[Poly, ...],
+        indexes: tuple[str, ...],
+        loads: tuple[TensorLoad, ...],
+        args: tuple[Operand, Operand],
+        cuts: tuple[tuple[Affine, int], ...],
+    ) -> Contraction:
+        ranges = {**self.match.ranges, self.choice.index: self.choice.words}
+        bounds = [(Poly.of({n: 1}), ranges[n]) for n in indexes] + [(poly(f), n) for f, n in cuts]
+        body = (ScalarStatement("$dot", self.choice.dot.name, (*args, Literal(0, WORD)), WORD),)
+        limits = tuple(Constraint(f, n, self.match.op.origin) for f, n in bounds)
+        return Contraction(
+            name, TensorType(WORD, shape), Aggregation.SUM, indexes, output, limits, loads, body, "$dot", WORD,
+            text=self.match.op.text, origin=self.match.op.origin,
+        )  # fmt: skip
+
+    # --- elementwise ------------------------------------------------------------------------------------
+
+    def _type(self, operand: Operand) -> TensorType:
+        return TensorType(operand.dtype, ()) if isinstance(operand, Literal) else self.packing.types[operand]
+
+    def _product(self, a: Operand, b: Operand) -> Operand:
+        """The product of two integers, computed here where both are known."""
+        if isinstance(a, Literal) and isinstance(b, Literal):
+            return word(int(a.value) * int(b.value))
+        for one, other in ((a, b), (b, a)):
+            if isinstance(one, Literal) and one.value == 1:
+                return other
+        return self._elementwise("mul", a, b, "")
+
+    def _cast(self, operand: Operand, dtype: DType) -> str:
+        shape = self._type(operand).shape
+        return self._add(
+            Elementwise(self._name("wide"), TensorType(dtype, shape), "cast", (operand,), origin=self.match.op.origin)
+        )
+
+    def _elementwise(self, fn: str, a: Operand, b: Operand, name: str) -> str:
+        types = [self._type(x) for x in (a, b)]
+        shape = _broadcast(types[0].shape, types[1].shape)
+        type = TensorType(types[0].dtype, shape)
+        return self._add(Elementwise(name or self._name("part"), type, fn, (a, b), origin=self.match.op.origin))
+
+    # --- what a result's cell knows ---------------------------------------------------------------------
+
+    def _center(self, stored: Stored) -> Operand:
+        """What a factor of 0 is stored as."""
+        if isinstance(stored.zero, int):
+            return Literal(stored.zero + stored.offset, WORD)
+        body = Body()
+        value = body.add(as_dtype(stored.zero, WORD))
+        zero = self._spread(body, value, [stored.zero], WORD, "zero")
+        return zero if not stored.offset else self._elementwise("add", zero, Literal(stored.offset, WORD), "")
+
+    def _scale(self) -> str | None:
+        """All scales as one value that is broadcast to the result; None for a sum of integers."""
+        op = self.match.op
+        if op.type.dtype is not DType.FLOAT32:
+            return None
+        body = Body()
+        result: Operand = Literal(1.0, DType.FLOAT32)
+        for k, scale in enumerate(self.match.scales):
+            part = body.add(scale)
+            result = part if k == 0 else self._times(body, result, part)
+        return self._spread(body, result, self.match.scales, DType.FLOAT32, "scale")
+
+    def _spread(self, body: Body, result: Operand, trees: Sequence[Tree], dtype: DType, ending: str) -> str:
+        """A value that is the same for all terms of a cell, as a tensor that broadcasts to the result."""
+        op = self.match.op
+        names = {n for leaf in (x for t in trees for x in leaves(t)) for f in leaf.forms for n in f.names}
+        output = tuple(f if names & set(f.names) else Poly() for f in op.output)
+        shape = tuple(n if f.terms else 1 for f, n in zip(output, op.type.shape, strict=True))
+        indexes = tuple(n for n in op.indexes if n in {m for f in output for m in f.names})
+        limits = tuple(Constraint(Poly.of({n: 1}), self.match.ranges[n]) for n in indexes)
+        return self._add(Contraction(
+            self._name(ending), TensorType(dtype, shape), Aggregation.ASSIGN, indexes, output, limits,
+            tuple(body.loads), tuple(body.statements), result, dtype, text=f"{op.name}: {ending}", origin=op.origin,
+        ))  # fmt: skip
+
+    @staticmethod
+    def _times(body: Body, a: Operand, b: Operand) -> str:
+        name = f"$p{len(body.statements)}"
+        body.statements.append(ScalarStatement(name, "mul", (a, b), DType.FLOAT32))
+        return name
+
+
+def _is_zero(operand: Operand) -> bool:
+    return isinstance(operand, Literal) and operand.value == 0
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    rank = max(len(a), len(b))
+    pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
+    return tuple(y if x == 1 else x for x, y in pairs)

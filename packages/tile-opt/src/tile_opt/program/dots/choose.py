@@ -1,0 +1,171 @@
+"""Which instruction, which index side by side in words, and in which form factors are stored: by the time that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from math import prod
+
+from tile_ir.dots import DOTS, DotProduct
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
+from tile_ir.stripe.affine import Affine
+from tile_ir.target import Target
+
+from tile_opt.program.dots.match import Factor, Match
+from tile_opt.program.dots.words import FLIP, Pads, Stored, packed_dim
+
+PACKED = 0.3
+"""Cycles that packing one byte takes."""
+SUMMED = 0.1
+"""Cycles of one byte in the sum of a factor alone."""
+KERNEL = 3000
+"""Cycles of a kernel more."""
+INTEGER_PRODUCT = 2
+"""Instructions of a product of int32, beside one of floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How one sum of products becomes one of words."""
+
+    dot: DotProduct
+    index: str
+    """The packed index."""
+    words: int
+    """Words along it."""
+    stored: tuple[Stored, Stored]
+    """The factors, in the order of the instruction's operands."""
+    dims: tuple[int, int]
+    """The packed dimension of each."""
+    padded: bool = False
+    """Terms that a constraint leaves out are there with a factor of 0."""
+    cycles: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """Choices for one program on one target; `fixed` names values that no run changes."""
+
+    target: Target
+    types: dict[str, TensorType]
+    fixed: Container[str]
+    gain: float
+    """Of the time as it was, what must be left at most."""
+
+    def choice(self, match: Match) -> Choice | None:
+        """The fastest one; None where none is faster than the contraction as it is."""
+        found = min(self._choices(match), key=lambda c: c.cycles, default=None)
+        return found if found is not None and found.cycles < self.gain * self._before(match) else None
+
+    @property
+    def _lanes(self) -> float:
+        """Words that a cycle multiplies."""
+        settings, ports = self.target.settings, self.target.machine.ports
+        native = self.target.machine.vector.native or settings.vector_bytes
+        return min(native, settings.vector_bytes) / 4 * ports.fma
+
+    def _before(self, match: Match) -> float:
+        each = INTEGER_PRODUCT if match.op.type.dtype is DType.INT32 else 1
+        return prod(match.ranges.values()) * each / self._lanes
+
+    def _choices(self, match: Match) -> Iterator[Choice]:
+        first, second = match.factors
+        for dot in DOTS.values():
+            if dot.name not in self.target.nodes:
+                continue
+            for index, pair in product(match.reduced, ((first, second), (second, first))):
+                yield from self._with(match, dot, index, pair)
+
+    def _with(self, match: Match, dot: DotProduct, index: str, pair: tuple[Factor, Factor]) -> Iterator[Choice]:
+        """The choice with these operands and this index, if it is legal."""
+        stored = [_stored(f, dtype) for f, dtype in zip(pair, (dot.a, dot.b), strict=True)]
+        dims = [packed_dim(f.leaf, index, dot.depth) for f in pair]
+        (a, b), (left, right) = stored, dims
+        if (
+            any(index in form.names for form, _ in match.cuts)
+            or a is None
+            or b is None
+            or left is None
+            or right is None
+        ):
+            return
+        padded = self._padded(match, a, b)
+        ends = match.ranges[index] % dot.depth
+        if padded is None or (ends and not any(map(partial(self._is_ended, match, index), padded, (left, right)))):
+            return
+        words = -(-match.ranges[index] // dot.depth)
+        made = Choice(dot, index, words, padded, (left, right), padded=padded != (a, b))
+        yield replace(made, cycles=self._cycles(match, made))
+
+    def _is_ended(self, match: Match, index: str, factor: Stored, dim: int) -> bool:
+        """The factor is stored as 0 in the last word wherever the index has ended."""
+        whole = self.types[factor.leaf.tensor].shape[dim] == match.ranges[index]
+        return whole and factor.leaf.forms[dim] == Affine.var(index) and not factor.pads
+
+    def _padded(self, match: Match, a: Stored, b: Stored) -> tuple[Stored, Stored] | None:
+        """The factors, padded where terms that are left out would have a part in the sums of a factor alone."""
+        if a.center == b.center == 0:
+            return a, b
+        if not _is_full(match):
+            return None
+        if not match.cuts:
+            return a, b
+        for one, other in ((a, b), (b, a)):
+            pads = self._pads(match, one, match.cuts)
+            if pads is not None and one.can_pad and self._pads(match, other, ()) == self._none(other):
+                made = replace(one, pads=pads)
+                return (made, other) if one is a else (other, made)
+        return None
+
+    def _pads(self, match: Match, factor: Stored, cuts: tuple[tuple[Affine, int], ...]) -> Pads | None:
+        """What is to stand around a tensor, so that no subscript leaves it; None where `cuts` say more than that."""
+        shape = self.types[factor.leaf.tensor].shape
+        limits = {n: (0, size - 1) for n, size in match.ranges.items()}
+        bounds = [f.bounds(limits) for f in factor.leaf.forms]
+        if not set(zip(factor.leaf.forms, shape, strict=True)).issuperset(cuts):
+            return None
+        return tuple((max(0, -low), max(0, high + 1 - n)) for (low, high), n in zip(bounds, shape, strict=True))
+
+    def _cycles(self, match: Match, choice: Choice) -> float:
+        """Of all words' products, of packing what each run brings, and of the sums of factors alone."""
+        points = prod(n for name, n in match.ranges.items() if name != choice.index) * choice.words
+        total = points / self._lanes
+        for one, other in (choice.stored, choice.stored[::-1]):
+            moves = {n for f in one.leaf.forms for n in f.names}
+            size = prod(
+                n + sum(p) for n, p in zip(self.types[one.leaf.tensor].shape, one.pads or self._none(one), strict=True)
+            )
+            if one.leaf.tensor not in self.fixed:
+                total += size * PACKED + KERNEL
+                if other.center != 0:
+                    total += prod(match.ranges[n] for n in moves) * SUMMED + KERNEL
+        return total
+
+    def _none(self, stored: Stored) -> Pads:
+        return ((0, 0),) * len(stored.leaf.forms)
+
+
+def _is_full(match: Match) -> bool:
+    """Every cell of the result has a term for each tuple of the summed indexes."""
+    named = [n for f in match.output for n in f.names]
+    return len(named) == len(set(named)) and all(map(partial(_counts, match), match.output, match.op.type.shape))
+
+
+def _counts(match: Match, form: Affine, size: int) -> bool:
+    """The form takes every value from 0 to `size` once: its indexes are digits."""
+    step = 1
+    for name, coefficient in sorted(form.terms, key=lambda t: t[1]):
+        if coefficient != step:
+            return False
+        step *= match.ranges[name]
+    return form.const == 0 and step == size
+
+
+def _stored(factor: Factor, dtype: DType) -> Stored | None:
+    """The factor in words of `dtype`; None where these do not hold it."""
+    own = factor.leaf.dtype
+    fits = own is dtype or FLIP[own] is dtype or dtype.bits > own.bits
+    return Stored(factor.leaf, dtype, factor.zero) if fits else None

@@ -1,0 +1,214 @@
+"""Contractions that add up products of two small integers: what their factors are, and what only scales the sum.
+
+A factor is ``x - z``: an element of a tensor of 8-bit integers, and what it is counted from. In a sum of floats a product
+may also have scales, which do not move with the sum. All of it is found through elementwise operations, so that it
+does not matter how the program is cut into statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction, Literal, Poly
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.program.dots.known import Known
+from tile_opt.program.trees import Call, Leaf, Tree, Trees, leaves
+
+SMALL = (DType.INT8, DType.UINT8)
+LARGEST_SCALE, MOST_SCALES = 2.0**24, 4
+"""Scales within this factor of 1, and so many of them, can be multiplied in any order without overflow."""
+INT_LIMIT = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """``x - zero``, each an expression over the contraction's indexes; `zero` is a number where it is known."""
+
+    leaf: Leaf
+    zero: Tree | int
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(n for f in self.leaf.forms for n in f.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A sum of products of two factors, times scales."""
+
+    op: Contraction
+    ranges: Mapping[str, int]
+    """Of every index."""
+    factors: tuple[Factor, Factor]
+    scales: tuple[Tree, ...]
+    cuts: tuple[tuple[Affine, int], ...]
+    """Constraints ``0 <= form < size`` that the ranges do not imply."""
+    output: tuple[Affine, ...]
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The indexes that are summed over."""
+        kept = {n for f in self.output for n in f.names}
+        return tuple(n for n in self.op.indexes if n not in kept)
+
+
+@dataclass(slots=True)
+class Matcher:
+    """Finds matches in one program."""
+
+    trees: Trees
+    known: Known
+    ranges: dict[str, int] = field(default_factory=dict[str, int])
+    reduced: frozenset[str] = frozenset()
+
+    def match(self, op: Contraction) -> Match | None:
+        """What `op` adds up, if that is products of two small integers."""
+        dtype = op.type.dtype
+        if op.agg is not Aggregation.SUM or op.default is not None or dtype is not op.acc or 0 in op.type.shape:
+            return None
+        if dtype not in (DType.INT32, DType.FLOAT32):
+            return None
+        output, ranges = _affine(op.output), _ranges(op)
+        accesses = [_affine(load.formulas) for load in op.loads]
+        if output is None or ranges is None or any(a is None for a in accesses):
+            return None
+        self.ranges = ranges
+        self.reduced = frozenset(ranges) - {n for f in output for n in f.names}
+        tree = self.trees.summed(op, [a for a in accesses if a is not None])
+        parts = list(_multiplied(tree))
+        found = [(part, self._factor(part)) for part in parts]
+        factors = [f for part, f in found if f is not None and set(_names(part)) & self.reduced]
+        scales = tuple(part for part, f in found if f is None or not set(_names(part)) & self.reduced)
+        cuts = _cuts(op, ranges)
+        if len(factors) != 2 or cuts is None or not self._may_scale(scales, dtype) or not self._fits(factors, dtype):
+            return None
+        return Match(op, ranges, (factors[0], factors[1]), scales, cuts, output)
+
+    def _fits(self, factors: list[Factor], dtype: DType) -> bool:
+        """Sums of integers wrap alike; the sum of floats must not leave what an int32 holds."""
+        if dtype is DType.INT32:
+            return True
+        size = 1
+        for n in self.reduced:
+            size *= self.ranges[n]
+        for factor in factors:
+            if not isinstance(factor.zero, int) and not all(leaf.dtype in SMALL for leaf in leaves(factor.zero)):
+                return False
+            size *= 255 + (abs(factor.zero) if isinstance(factor.zero, int) else 128)
+        return size < INT_LIMIT
+
+    def _may_scale(self, scales: tuple[Tree, ...], dtype: DType) -> bool:
+        """Known numbers that are neither infinite nor extreme, none of which moves with the sum."""
+        if not scales:
+            return True
+        found = [leaf for s in scales for leaf in _ends(s)]
+        still = all(not set(_names(s)) & self.reduced for s in scales)
+        return dtype is DType.FLOAT32 and still and len(found) <= MOST_SCALES and all(map(self._is_moderate, found))
+
+    def _is_moderate(self, end: Leaf | Literal) -> bool:
+        value = self.known.value(end if isinstance(end, Literal) else end.tensor)
+        if value is None or end.dtype is not DType.FLOAT32:
+            return False
+        size = np.abs(value.astype(np.float64))
+        return bool(((size <= LARGEST_SCALE) & ((size >= 1 / LARGEST_SCALE) | (size == 0))).all())
+
+    # --- factors ----------------------------------------------------------------------------------------
+
+    def _factor(self, tree: Tree) -> Factor | None:
+        """``x - z``, converted to a wider dtype on the way; None for others."""
+        if isinstance(tree, Leaf):
+            return Factor(tree, 0) if tree.dtype in SMALL else None
+        if not isinstance(tree, Call) or tree.dtype not in _WIDE:
+            return None
+        if tree.fn == "cast":
+            return self._factor(tree.args[0])
+        inner = self._factor(tree.args[0]) if tree.fn in ("sub", "add") else None
+        zero = self._zero(tree.args[1], -1 if tree.fn == "add" else 1) if inner is not None else None
+        if inner is None or zero is None or inner.zero != 0 or tree.args[0].dtype in SMALL:
+            return None
+        return Factor(inner.leaf, zero)
+
+    def _zero(self, tree: Tree, sign: int) -> Tree | int | None:
+        """A whole number: known, or one that a run brings in an integer which does not move with the sum."""
+        end = tree
+        while isinstance(end, Call) and end.fn == "cast" and end.dtype in _WIDE:
+            end = end.args[0]
+        if isinstance(end, Call):
+            return None
+        number = self.known.number(end if isinstance(end, Literal) else end.tensor)
+        if number is not None:
+            return sign * int(number) if int(number) == number and abs(number) < 1 << 20 else None
+        moves = set(_names(end)) & self.reduced
+        return end if isinstance(end, Leaf) and end.dtype in SMALL and sign > 0 and not moves else None
+
+
+_WIDE = (DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
+"""Dtypes that hold differences of 8-bit integers."""
+
+
+def _multiplied(tree: Tree) -> Iterator[Tree]:
+    """The factors of a product of products."""
+    if isinstance(tree, Call) and tree.fn == "mul" and tree.dtype in (DType.INT32, DType.FLOAT32):
+        for part in tree.args:
+            yield from _multiplied(part)
+    else:
+        yield tree
+
+
+def _ends(tree: Tree) -> Iterator[Leaf | Literal]:
+    """The elements and numbers of products and quotients; what is none of them counts as a number nobody knows."""
+    match tree:
+        case Call(fn="mul" | "div", args=args):
+            for a in args:
+                yield from _ends(a)
+        case Call():
+            yield Literal(float("nan"), DType.FLOAT32)
+        case _:
+            yield tree
+
+
+def _names(tree: Tree) -> Iterator[str]:
+    return (n for leaf in leaves(tree) for f in leaf.forms for n in f.names)
+
+
+def affine(formula: Poly) -> Affine | None:
+    """A formula with whole coefficients as a form."""
+    if formula.const.denominator != 1 or any(c.denominator != 1 for _, c in formula.terms):
+        return None
+    return Affine.of({n: int(c) for n, c in formula.terms}, int(formula.const))
+
+
+def _affine(formulas: tuple[Poly, ...]) -> tuple[Affine, ...] | None:
+    found = [affine(f) for f in formulas]
+    made = tuple(f for f in found if f is not None)
+    return made if len(made) == len(found) else None
+
+
+def _ranges(op: Contraction) -> dict[str, int] | None:
+    """The range of every index that a constraint bounds by itself; None where one has none."""
+    found: dict[str, int] = {}
+    for c in op.constraints:
+        form = affine(c.formula)
+        if form is not None and not form.const and len(form.terms) == 1 and form.terms[0][1] == 1:
+            name = form.terms[0][0]
+            found[name] = min(c.size, found.get(name, c.size))
+    return found if found.keys() >= set(op.indexes) else None
+
+
+def _cuts(op: Contraction, ranges: Mapping[str, int]) -> tuple[tuple[Affine, int], ...] | None:
+    """The constraints that the ranges do not imply; None where one is not whole."""
+    limits = {n: (0, size - 1) for n, size in ranges.items()}
+    cuts: dict[tuple[Affine, int], None] = {}
+    for c in op.constraints:
+        form = affine(c.formula)
+        if form is None:
+            return None
+        low, high = form.bounds(limits)
+        if low < 0 or high >= c.size:
+            cuts[form, c.size] = None
+    return tuple(cuts)

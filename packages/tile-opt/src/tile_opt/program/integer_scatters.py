@@ -1,0 +1,177 @@
+"""Scatters of floats and of the last value, as scatters of integers whose result no order of values changes.
+
+A device whose integers in memory can be changed by many items at once then needs no order between the rows that meet:
+- the largest and the smallest of floats by keys in their order;
+- sums of floats in fixed point;
+- ``=`` by the number of the last row, which is then looked up;
+- narrow integers in 32 bits, where what is never a value says that a cell has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.program.macros import literal
+from tile_ir.program.nodes import Gather, Op, Program, Scatter, TensorType
+
+from tile_opt.program.base import Rewrite
+from tile_opt.program.float_bits import FORMATS, WORD, FixedPoint, Format, Ordered
+from tile_opt.program.scatter_rows import ScatterRows
+from tile_opt.program.steps import Cells, Steps
+
+MOST = 1 << 31
+"""Values that may fall on a cell, so that 32 bits count them."""
+SUMMED, MERGED = 24, 8
+"""Bytes that are written and read for a cell beside the result, of sums and of others."""
+SPARE = 1 << 26
+"""Bytes whose traffic takes longer than the kernels that find the rows of cells."""
+EXTREMES = (Aggregation.MAX, Aggregation.MIN)
+
+
+@dataclass(frozen=True)
+class IntegerScatters(Rewrite):
+    """Scatters as scatters of 32 and 64 bit integers; products of floats, and what is boolean, stay as they are."""
+
+    name: ClassVar[str] = "integer_scatters"
+    widest: int = 64
+    """Bits of the widest integers that items may change at once."""
+
+    def apply(self, program: Program) -> Program:
+        types = program.types()
+        taken = set(types)
+        ops: list[Op] = []
+        for op in program.ops:
+            made = self._made(op, Steps(op.name, types, taken, op.origin)) if isinstance(op, Scatter) else None
+            ops += (op,) if made is None else made
+        return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
+
+    def _made(self, op: Scatter, steps: Steps) -> list[Op] | None:
+        """The operations in place of a scatter; None where it stays."""
+        if not (0 < steps.type(op.updates).size < MOST and op.type.size and self._has(op)):
+            return None
+        rows = ScatterRows.of(op, steps.type(op.updates).shape)
+        if op.agg is Aggregation.ASSIGN:
+            result = _last(op, steps, rows) if rows.numbered else None
+        elif op.type.dtype.is_float:
+            sparse = rows.numbered and _is_sparse(op, steps)
+            result = _among_rows(op, steps, rows) if sparse else _floats(op, steps)
+        else:
+            result = _narrow(op, steps)
+        # The last operation gets the name that all others know.
+        return None if result is None else [*steps.ops[:-1], replace(steps.ops[-1], name=op.name)]
+
+    def _has(self, op: Scatter) -> bool:
+        """The device has what the scatter would need."""
+        dtype = op.type.dtype
+        if op.agg is Aggregation.ASSIGN:
+            return True
+        if dtype is DType.BOOL or (dtype.is_float and op.agg is Aggregation.PROD):
+            return False
+        words = WORD.bits if dtype.is_float and op.agg is Aggregation.SUM else 32
+        return self.widest >= max(words, dtype.bits)
+
+
+def _is_sparse(op: Scatter, steps: Steps) -> bool:
+    """So many cells get nothing that a pass over all of them takes longer than finding those that do."""
+    nothing = op.type.size - steps.type(op.updates).size
+    return nothing * (SUMMED if op.agg is Aggregation.SUM else MERGED) >= SPARE
+
+
+def _format(dtype: DType) -> Format:
+    return FORMATS[DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32]
+
+
+def _floats(op: Scatter, steps: Steps) -> str:
+    format = _format(op.type.dtype)
+    if op.agg is Aggregation.SUM:
+        return _sum(op, steps, format)
+    smallest = op.agg is Aggregation.MIN
+    given = steps.cells(steps.type(op.updates).shape)
+    value = given.cast(given.load(op.updates), format.dtype)
+    found = _scatter(op, steps, given.store(Ordered(given, format, smallest).key(value)), Aggregation.MAX)
+    cells = steps.cells(op.type.shape)
+    key = cells.load(found)
+    return _settled(op, cells, key, Ordered(cells, format, smallest).value(key))
+
+
+def _sum(op: Scatter, steps: Steps, format: Format) -> str:
+    type = steps.type(op.updates)
+
+    def given() -> tuple[FixedPoint, Cells, str]:
+        cells = steps.cells(type.shape)
+        return FixedPoint(cells, format, type.size), cells, cells.cast(cells.load(op.updates), format.dtype)
+
+    fixed, cells, value = given()
+    largest = _scatter(op, steps, cells.store(fixed.exponent(value)), Aggregation.MAX)
+    there = steps.add(Gather(steps.name(), TensorType(DType.UINT32, type.shape), largest, op.subscripts, op.origin))
+    words: list[str] = []
+    for k in range(format.words):
+        fixed, cells, value = given()
+        word = fixed.words(value, cells.load(there))[k]
+        words.append(_scatter(op, steps, cells.store(word), Aggregation.SUM))
+    cells = steps.cells(op.type.shape)
+    exponent = cells.load(largest)
+    total = FixedPoint(cells, format, type.size).value([cells.load(w) for w in words], exponent)
+    return _settled(op, cells, exponent, total)
+
+
+def _narrow(op: Scatter, steps: Steps) -> str | None:
+    """Integers of 8 and 16 bits; those of 32 and 64 stay."""
+    if op.type.dtype.bits >= 32:
+        return None
+    given, cells = steps.cells(steps.type(op.updates).shape), steps.cells(op.type.shape)
+    wide = given.cast(given.load(op.updates), DType.INT32)
+    if op.agg not in EXTREMES:
+        default = None if op.default is None else _widened(op.default, steps)
+        found = _scatter(op, steps, given.store(wide), op.agg, default)
+        return cells.store(cells.cast(cells.load(found), op.type.dtype))
+    # From 1 on, so that 0 is a cell without a value.
+    low, high = int(op.type.dtype.min_value), int(op.type.dtype.max_value)
+    smallest, none = op.agg is Aggregation.MIN, literal(high + 1 if op.agg is Aggregation.MIN else 1 - low, DType.INT32)
+    number = given.cast(given.do("sub", none, wide) if smallest else given.do("add", wide, none), DType.UINT32)
+    found = cells.load(_scatter(op, steps, given.store(number), Aggregation.MAX))
+    number = cells.cast(found, DType.INT32)
+    return _settled(op, cells, found, cells.do("sub", *((none, number) if smallest else (number, none))))
+
+
+def _widened(tensor: str, steps: Steps) -> str:
+    cells = steps.cells(steps.type(tensor).shape)
+    return cells.store(cells.cast(cells.load(tensor), DType.INT32))
+
+
+def _scatter(op: Scatter, steps: Steps, values: str, agg: Aggregation, default: str | None = None) -> str:
+    """The same scatter of other values."""
+    type = TensorType(steps.type(values).dtype, op.type.shape)
+    return steps.add(Scatter(steps.name(), type, values, op.subscripts, agg, default, op.origin))
+
+
+def _settled(op: Scatter, cells: Cells, found: str, value: str) -> str:
+    """The result: `value` in its dtype where `found` is not 0; elsewhere the default, or 0."""
+    otherwise = literal(0, op.type.dtype) if op.default is None else cells.load(op.default)
+    return cells.store(cells.where(cells.do("cmp_ne", found, 0), cells.cast(value, op.type.dtype), otherwise))
+
+
+# --- by the last row -------------------------------------------------------------------------------
+
+
+def _last(op: Scatter, steps: Steps, rows: ScatterRows) -> str:
+    """The number of the last row that falls on a cell, and then the value of that row."""
+    return _looked_up(op, steps, rows, rows.last(op, steps), op.updates)
+
+
+def _among_rows(op: Scatter, steps: Steps, rows: ScatterRows) -> str:
+    """Values merge with those of the last row that falls on the same cell, of whom there are fewer than cells."""
+    last = rows.last(op, steps)
+    type = TensorType(op.type.dtype, steps.type(op.updates).shape)
+    inner = Scatter("", type, op.updates, rows.meeting(op, steps, last), op.agg, None, op.origin)
+    return _looked_up(op, steps, rows, last, _floats(inner, steps))
+
+
+def _looked_up(op: Scatter, steps: Steps, rows: ScatterRows, last: str, values: str) -> str:
+    """For each cell the value of the last row, where there is one."""
+    value = steps.add(Gather(steps.name(), op.type, values, rows.found(steps, last), op.origin))
+    cells = steps.cells(op.type.shape)
+    return _settled(op, cells, cells.load(last), cells.load(value))

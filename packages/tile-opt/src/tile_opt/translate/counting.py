@@ -1,0 +1,235 @@
+"""Sorting by counting, digit by digit from the lowest: linear time, for processors that run scalar steps well.
+
+A pass counts how often each value of a digit occurs, adds the counts up, which says where the first element of each
+value goes, and puts the elements there in the order they have. A long line is cut into pieces that count and put by
+themselves; the sums then run over the pieces of a value before the next value, so that the order is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import Argsort
+from tile_ir.program.text import print_op
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Order
+
+from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
+from tile_opt.translate.codes import code, code_type
+from tile_opt.translate.context import Context, fill
+
+PLACE = DType.INT32
+WIDEST = 11
+"""Bits of the widest digit: its counts, and the lines that its elements go to, stay in the second cache."""
+STEP = 4
+"""What an element costs in a pass, where a count costs 1."""
+PIECE = 1 << 14
+"""Elements from which a piece of a line is worth a work group of its own."""
+
+
+def counted(context: Context, op: Argsort) -> None:
+    """The places of the elements in order, from kernels that keep all cores busy."""
+    steps = _Steps(context, op)
+    shifts = range(0, steps.dtype.bits, steps.digit)
+    counts = steps.buffer("counts", PLACE, (*steps.lines, steps.pieces, 1 << steps.digit))
+    keys = [_codes(steps), *(steps.buffer("keys", code_type(steps.dtype), steps.cells) for _ in shifts[1:2])]
+    places = [steps.buffer("places", PLACE, steps.cells) for _ in shifts[1:3]]
+    result = steps.result()
+    for number, shift in enumerate(shifts):
+        given = (keys[number % 2], places[(number - 1) % 2] if number else "")
+        last = number == len(shifts) - 1
+        made = ("", result) if last else (keys[(number + 1) % 2], places[number % 2])
+        _Pass(steps, shift, counts, *given, *made).build()
+    steps.close()
+    if result != context.buffers[op.name]:
+        _wanted(steps, result)
+
+
+class _Steps:
+    """The steps of one sort: stages of one kernel, line by line, or a kernel each where pieces wait for one another.
+
+    Elements of a line stand together in all buffers but the argument and the result.
+    """
+
+    def __init__(self, context: Context, op: Argsort) -> None:
+        shape, cores = context.shape(op.arg), context.target.settings.cores
+        self.context, self.op, self.dtype, self.count = context, op, context.dtype(op.arg), shape[op.axis]
+        self.lines = tuple(n for d, n in enumerate(shape) if d != op.axis)
+        wanted = -(-2 * cores // prod(self.lines)) if cores > 1 else 1
+        self.piece = -(-self.count // max(1, min(wanted, self.count // PIECE)))
+        self.pieces = -(-self.count // self.piece)
+        self.turned = op.axis != len(self.lines)
+        self.kernel = self.new() if self.pieces == 1 else None
+
+    def new(self) -> Kernel:
+        return self.context.kernel(print_op(self.op), ("argsort",), self.op.origin)
+
+    def close(self) -> None:
+        if self.kernel is not None:
+            self.context.add(self.kernel)
+
+    @contextmanager
+    def step(self, alone: bool = False) -> Generator[Kernel]:
+        """The kernel to put a stage into, `alone` one of its own."""
+        kernel = self.new() if alone or self.kernel is None else self.kernel
+        yield kernel
+        if kernel is not self.kernel:
+            self.context.add(kernel)
+
+    def buffer(self, name: str, dtype: DType, shape: tuple[int, ...], *, shared: bool = False) -> str:
+        """A temporary of the kernel, or one of main where there are several or it is `shared`."""
+        if self.kernel is not None and not shared:
+            return self.kernel.alloc(name, dtype, shape)
+        return self.context.temporary(f"{self.context.buffers[self.op.name]}_{name}", dtype, shape)
+
+    def result(self) -> str:
+        """The operation's own buffer where the lines lie in it as they are sorted, else another."""
+        if not self.turned and self.op.type.shape == self.cells:
+            return self.context.buffers[self.op.name]
+        return self.buffer("sorted", PLACE, self.cells, shared=True)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        return (*self.lines, self.count)
+
+    @property
+    def digit(self) -> int:
+        """Bits of a digit: few passes over the elements against few counts."""
+
+        def cost(bits: int) -> int:
+            return -(-self.dtype.bits // bits) * (STEP * self.piece + (1 << bits))
+
+        return min(range(1, WIDEST + 1), key=cost)
+
+    def outside(self, cell: Sequence[Affine]) -> tuple[Affine, ...]:
+        """Where an element of a line stands in the argument and the result."""
+        *line, element = cell
+        return (*line[: self.op.axis], element, *line[self.op.axis :])
+
+
+def _codes(steps: _Steps) -> str:
+    """Keys as numbers."""
+    cell = cell_of(steps.cells)
+    made = steps.buffer("codes", code_type(steps.dtype), steps.cells, shared=steps.turned)
+    with steps.step(alone=steps.turned) as kernel:
+        stage = kernel.stage("codes", loops_over(steps.cells))
+        key = stage.load(steps.context.buffers[steps.op.arg], steps.outside(cell))
+        stage.store(made, cell, code(stage, key, steps.dtype, steps.op.descending))
+    return made
+
+
+def _wanted(steps: _Steps, places: str) -> None:
+    """The first places that are wanted, where the result has them."""
+    axis, shape = steps.op.axis, steps.op.type.shape
+    cells = (*steps.lines, shape[axis])
+    kernel = steps.new()
+    stage = kernel.stage("places", loops_over(cells))
+    stage.store(steps.context.buffers[steps.op.name], steps.outside(cell_of(cells)), stage.load(places, cell_of(cells)))
+    steps.context.add(kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """By the digit from bit `shift` on; `places` "" are those before the first pass."""
+
+    of: _Steps
+    shift: int
+    counts: str
+    keys: str
+    places: str
+    to_keys: str
+    """"" in the last pass."""
+    to_places: str
+
+    @property
+    def bits(self) -> int:
+        """The last digit may be shorter."""
+        return min(self.of.digit, self.of.dtype.bits - self.shift)
+
+    def build(self) -> None:
+        with self.of.step() as kernel:
+            fill(kernel, "none", self.counts, (*self.of.lines, self.of.pieces, 1 << self.of.digit), 0)
+            self._count(kernel)
+        with self.of.step() as kernel:
+            self._add_up(kernel)
+        with self.of.step() as kernel:
+            self._put(kernel)
+
+    def _count(self, kernel: Kernel) -> None:
+        """How often each value occurs in a piece."""
+        stage = self._walk(kernel, "count")
+        digit = self._digit(stage, stage.load(self.keys, self._element))
+        was = self._counter(stage, digit)
+        self._set(stage, digit, stage.op("add", (was, stage.const(1, PLACE)), PLACE))
+
+    def _add_up(self, kernel: Kernel) -> None:
+        """How many elements of a line come before those of a value in a piece: smaller values, or equal in pieces before."""
+        lines = self.of.lines
+        total = kernel.alloc("total", PLACE, lines)
+        fill(kernel, "zero", total, lines, 0)
+        loops: list[Loop] = [("v", 1 << self.bits, Order.ORDERED), ("p", self.of.pieces, Order.ORDERED)]
+        stage = kernel.stage("sums", [*loops_over(lines), *(loop for loop in loops if loop[1] > 1)])
+        cell = (*cell_of(lines), self._piece, Affine.var("v"))
+        sum_, count = stage.load(total, cell_of(lines)), stage.load(self.counts, cell)
+        stage.store(self.counts, cell, sum_)
+        stage.store(total, cell_of(lines), stage.op("add", (sum_, count), PLACE))
+
+    def _put(self, kernel: Kernel) -> None:
+        """Each element to the first place of its value that is free."""
+        stage = self._walk(kernel, "put")
+        key = stage.load(self.keys, self._element)
+        place = stage.load(self.places, self._element) if self.places else stage.index(self._element[-1], PLACE)
+        digit = self._digit(stage, key)
+        to = self._counter(stage, digit)
+        if self.to_keys:
+            self._set_element(stage, self.to_keys, to, key)
+        self._set_element(stage, self.to_places, to, place)
+        self._set(stage, digit, stage.op("add", (to, stage.const(1, PLACE)), PLACE))
+
+    # --- scalars and cells --------------------------------------------------------------------------
+
+    def _walk(self, kernel: Kernel, name: str) -> Stage:
+        """All elements of each piece, in order."""
+        of = self.of
+        pieces = [("p", of.pieces)] if of.pieces > 1 else []
+        inside = [Affine((), of.count - 1) - self._element[-1]] if of.count % of.piece else []
+        steps = [("t", of.piece, Order.ORDERED)] if of.piece > 1 else []
+        return kernel.stage(name, [*loops_over(of.lines), *pieces, *steps], inside)
+
+    @property
+    def _piece(self) -> Affine:
+        return Affine.var("p") if self.of.pieces > 1 else Affine()
+
+    @property
+    def _element(self) -> tuple[Affine, ...]:
+        return (*cell_of(self.of.lines), self._piece * self.of.piece + Affine.var("t"))
+
+    def _digit(self, stage: Stage, key: str) -> str:
+        wide = code_type(self.of.dtype)
+        shifted = stage.op("bit_right", (key, stage.const(self.shift, wide)), wide) if self.shift else key
+        masked = stage.op("bit_and", (shifted, stage.const((1 << self.bits) - 1, wide)), wide)
+        return stage.op("cast", (masked,), PLACE)
+
+    def _counter(self, stage: Stage, digit: str) -> str:
+        access, sizes, at = self._by_data((*cell_of(self.of.lines), self._piece), 1 << self.of.digit, digit)
+        return stage.load(self.counts, access, sizes=sizes, at=at)
+
+    def _set(self, stage: Stage, digit: str, value: str) -> None:
+        access, sizes, at = self._by_data((*cell_of(self.of.lines), self._piece), 1 << self.of.digit, digit)
+        stage.store(self.counts, access, value, sizes=sizes, at=at)
+
+    def _set_element(self, stage: Stage, buffer: str, to: str, value: str) -> None:
+        access, sizes, at = self._by_data(cell_of(self.of.lines), self.of.count, to)
+        stage.store(buffer, access, value, sizes=sizes, at=at, clamp=True)
+
+    @staticmethod
+    def _by_data(
+        cell: tuple[Affine, ...], count: int, number: str
+    ) -> tuple[tuple[Affine, ...], tuple[int, ...], tuple[Affine | str, ...]]:
+        """An element of the last dimension, `count` long, that a scalar chooses."""
+        inside = (Affine(),) * len(cell)
+        return (*cell, Affine()), (*(1 for _ in cell), count), (*inside, number)

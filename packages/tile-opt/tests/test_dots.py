@@ -1,0 +1,263 @@
+"""Sums of products of 8-bit integers become dot products of words, and stay what they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_lang
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tile_ir import numerics
+from tile_ir.contents import Contents
+from tile_ir.dots import DOTS, WORD
+from tile_ir.dtype import DType, from_numpy
+from tile_ir.program.nodes import ConstantTensor, Contraction, Program, TensorType
+from tile_ir.program.text import parse_program, print_program
+from tile_ir.semtree.interpret import launch
+from tile_ir.semtree.nodes import Access, Block, Call, Const, For, Function, Load, Param, Store, Type, Var
+from tile_ir.target import Target
+from tile_lang.evaluate import evaluate
+from tile_opt.compiler import compile as compiled
+from tile_opt.program import DotProducts
+from tile_opt.semtree import legalise, simplify
+
+Array = Any
+SMALL = (np.uint8, np.int8)
+MATMUL = "O[m, n : M, N] = +(Ai[m, k] * Bi[k, n]);"
+
+
+def target(*dots: str) -> Target:
+    cpu = Target.preset("cpu")
+    return replace(cpu, nodes=cpu.nodes | set(dots))
+
+
+def drawn(dtype: Any, shape: tuple[int, ...], seed: int) -> Array:
+    """All extremes, and numbers between them."""
+    info, draw = np.iinfo(dtype), np.random.default_rng(seed)
+    values = draw.integers(info.min, info.max + 1, shape).astype(dtype)
+    ends = draw.choice([info.min, info.max], shape)
+    return np.where(draw.random(shape) < 0.3, ends, values).astype(dtype)
+
+
+def bound(source: str, arrays: dict[str, Array], constants: tuple[str, ...] = ()) -> Program:
+    """The program of a Tile function, some of whose inputs are constants."""
+    shapes = {n: (a.shape, from_numpy(a.dtype)) for n, a in arrays.items()}
+    program = tile_lang.bind(tile_lang.parse(source), {n: TensorType(d, s) for n, (s, d) in shapes.items()})
+    fixed = tuple(
+        ConstantTensor(n, TensorType(shapes[n][1], shapes[n][0]), Contents(arrays[n].tobytes())) for n in constants
+    )
+    inputs = tuple(p for p in program.inputs if p.name not in constants)
+    return replace(program, inputs=inputs, ops=(*fixed, *program.ops))
+
+
+def rewritten(program: Program, *dots: str, gain: float = float("inf")) -> Program:
+    made = DotProducts(target=target(*dots), gain=gain).apply(program)
+    assert parse_program(print_program(made)) == made
+    return made
+
+
+def words(program: Program) -> set[str]:
+    """The dot products that contractions of a program are made of."""
+    return {s.fn for op in program.ops if isinstance(op, Contraction) for s in op.body} & DOTS.keys()
+
+
+def agree(source: str, arrays: dict[str, Array], *dots: str, constants: tuple[str, ...] = ()) -> Program:
+    """The rewritten program, which gives what the original gives."""
+    program = bound(source, arrays, constants)
+    made = rewritten(program, *dots)
+    given = {n: a for n, a in arrays.items() if n not in constants}
+    for (name, want), got in zip(evaluate(program, given).items(), evaluate(made, given).values(), strict=True):
+        np.testing.assert_array_equal(got, want, err_msg=name)
+    return made
+
+
+# --- the operations -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DOTS)
+def test_an_operation_is_the_sum_of_products_of_factors(name: str) -> None:
+    dot, draw = DOTS[name], np.random.default_rng(1)
+    a, b = (drawn(d.numpy, (50, dot.depth), k) for k, d in enumerate((dot.a, dot.b)))
+    c = draw.integers(-(2**31), 2**31, 50).astype(np.int32)
+    want = (c + (a.astype(np.int64) * b).sum(axis=1)).astype(np.int32)
+    got = numerics.apply(name, [a.view(np.int32)[:, 0], b.view(np.int32)[:, 0], c], WORD)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("name", DOTS)
+def test_targets_without_an_operation_compute_it_from_others(name: str, lanes: int) -> None:
+    draw = np.random.default_rng(2)
+    args = [draw.choice([0, 1, 0x7F, 0x80, 0xFF], (64, 4)).astype(np.uint8).view(np.int32)[:, 0] for _ in range(3)]
+    pointer, t, i = Type(WORD, ptr=True), Type(WORD, lanes), Var("i", Type(DType.INT64))
+    call = Call(name, tuple(Load(Var(n, pointer), i, t) for n in "abc"), t)
+    body = For("i", Const(0, i.type), Const(64, i.type), lanes, Block((Store(Var("out", pointer), i, call),)))
+    params = (Param("out", pointer, Access.WRITE, elements=64), *(Param(n, pointer, elements=64) for n in "abc"))
+    function = Function("f", params, Block((body,)))
+    vectors = frozenset({"Splat", "Extract", "Insert", "Shuffle", "Iota", "ReduceLanes"})
+    legal = simplify(legalise(function, vectors))
+    assert not any(n in str(legal) for n in DOTS)
+    got = np.zeros(64, np.int32)
+    launch(legal, (1, 1, 1), [got, *args])
+    np.testing.assert_array_equal(got, numerics.apply(name, args, WORD))
+
+
+# --- programs -------------------------------------------------------------------------------------------
+
+ZEROS = st.sampled_from(["", " - 128", " - 7", " + 1", " - 200"])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(SMALL), st.sampled_from(SMALL), ZEROS, ZEROS,
+    st.tuples(*[st.integers(1, 9)] * 3), st.sampled_from([*DOTS]), st.sampled_from([(), ("B",), ("A",)]),
+)  # fmt: skip
+def test_products_of_matrices(a: Any, b: Any, za: str, zb: str, sizes: Any, dot: str, constants: Any) -> None:
+    m, k, n = sizes
+    source = f"function (A[M, K], B[K, N]) -> (O) {{ Ai = as_int(A, 32){za}; Bi = as_int(B, 32){zb}; {MATMUL} }}"
+    agree(source, {"A": drawn(a, (m, k), 0), "B": drawn(b, (k, n), 1)}, dot, constants=constants)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(SMALL), st.sampled_from(SMALL), ZEROS, ZEROS, st.integers(1, 3), st.integers(1, 2),
+    st.integers(1, 7), st.integers(0, 2), st.sampled_from(["NCHW", "NHWC"]), st.sampled_from([*DOTS]),
+)  # fmt: skip
+def test_convolutions(
+    x: Any, w: Any, zx: str, zw: str, side: int, stride: int, channels: int, pad: int, layout: str, dot: str
+) -> None:
+    """Borders count nothing, whatever numbers are counted from."""
+    rows = f"{stride}*y + i - {pad}, {stride}*z + j - {pad}"
+    read = f"X[n, c, {rows}]" if layout == "NCHW" else f"X[n, {rows}, c]"
+    out = (6 + 2 * pad - side) // stride + 1
+    source = f"""function (A[{"N, C, H, W" if layout == "NCHW" else "N, H, W, C"}], B[O, C, I, J]) -> (R) {{
+        X = as_int(A, 32){zx}; K = as_int(B, 32){zw};
+        R[n, o, y, z : N, O, {out}, {out}] = +({read} * K[o, c, i, j]);
+    }}"""
+    shape = (2, channels, 6, 6) if layout == "NCHW" else (2, 6, 6, channels)
+    made = agree(source, {"A": drawn(x, shape, 0), "B": drawn(w, (3, channels, side, side), 1)}, dot)
+    assert words(made) == {dot} or channels == 1 or DOTS[dot].depth == 4
+
+
+@pytest.mark.parametrize("dot", DOTS)
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [
+        ("O[b, m, n : 2, 3, 5] = +(Ai[b, m, k] * Bi[b, k, n]);", ((2, 3, 8), (2, 8, 5))),
+        ("O[m, n : 3, 5] = +(Ai[k, m] * Bi[n, k]);", ((7, 3), (5, 7))),
+        ("O[m, n : 3, 5] = +(Ai[m, k, j] * Bi[j, k, n]);", ((3, 4, 2), (2, 4, 5))),
+        ("O[g, m, n : 2, 3, 5] = +(Ai[m, 4*g + k] * Bi[g, k, n]), k < 4;", ((3, 8), (2, 4, 5))),
+        ("O[m, n : 3, 5] = +(Ai[m, k + 4] * Bi[k, n]);", ((3, 12), (8, 5))),
+        ("O[m, n : 3, 5] = +(Ai[m, k] * Bi[k, n]), k < 6;", ((3, 12), (8, 5))),
+        ("O[m, n : 3, 5] = +(Ai[m, k] * Bi[k, n]), m - n < 2;", ((3, 8), (8, 5))),
+        ("O[m, n : 4, 6] = +(Ai[m, k] * Bi[k, n]);", ((3, 8), (8, 5))),
+        ("O[m : 3] = +(Ai[m, k] * Bi[k]);", ((3, 9), (9,))),
+        ("O[] = +(Ai[m, k] * Bi[k, m]);", ((3, 8), (8, 3))),
+    ],
+)
+def test_other_sums(dot: str, source: str, shapes: Any) -> None:
+    arrays = {"A": drawn(np.uint8, shapes[0], 0), "B": drawn(np.int8, shapes[1], 1)}
+    given = ", ".join(f"{n}[{', '.join(f'{n}{d}' for d in range(a.ndim))}]" for n, a in arrays.items())
+    agree(f"function ({given}) -> (O) {{ Ai = as_int(A, 32) - 3; Bi = as_int(B, 32) - 1; {source} }}", arrays, dot)
+
+
+def test_zero_points_that_a_run_brings() -> None:
+    source = f"""function (A[M, K], Z[], B[K, N], Y[N]) -> (O) {{
+        Ai = as_int(A, 32) - as_int(Z, 32); Bi = as_int(B, 32) - as_int(Y, 32); {MATMUL} }}"""
+    arrays = {
+        "A": drawn(np.uint8, (5, 13), 0), "Z": np.array(77, np.uint8), "B": drawn(np.int8, (13, 6), 1),
+        "Y": drawn(np.int8, (6,), 2),
+    }  # fmt: skip
+    for dot in DOTS:
+        assert words(agree(source, arrays, dot)) == {dot}
+
+
+# --- sums of floats ---------------------------------------------------------------------------------------
+
+SCALED = f"""function (A[M, K], B[K, N], S[N], Z[N]) -> (O) {{
+    Ai = (as_float(A, 32) - 120.0) * 0.37; Bi = (as_float(B, 32) - as_float(Z, 32)) * S; {MATMUL} }}"""
+
+
+def test_scaled_integers_are_added_up_exactly() -> None:
+    draw = np.random.default_rng(0)
+    arrays = {
+        "A": drawn(np.uint8, (5, 200), 0), "B": drawn(np.int8, (200, 6), 1),
+        "S": draw.uniform(0.01, 2, 6).astype(np.float32), "Z": np.arange(6).astype(np.int8),
+    }  # fmt: skip
+    program = bound(SCALED, arrays, ("B", "S", "Z"))
+    made = rewritten(program, "dot4_u8s8")
+    assert words(made) == {"dot4_u8s8"}
+    exact = (arrays["A"].astype(np.int64) - 120) @ (arrays["B"].astype(np.int64) - arrays["Z"])
+    want = exact * (np.float32(0.37) * arrays["S"].astype(np.float64))
+    (got,) = evaluate(made, {"A": arrays["A"]}).values()
+    assert (np.abs(got - want) <= 4e-7 * np.abs(want)).all()
+
+
+def test_quantised_layers_in_a_row() -> None:
+    """What makes the small integers, and what becomes of the sum, has no part in it."""
+    layer = (
+        "Q{n} = as_uint(clamp(round_even({x} / 0.05) + 128, 0, 255), 8); F{n} = (as_float(Q{n}, 32) - 128.0) * 0.05;"
+    )
+    source = f"""function (A[M, K], B[K, N], C[N, L]) -> (R) {{
+        {layer.format(n=1, x="A")} G = (as_float(B, 32) - 0.0) * 0.02; O[m, n : M, N] = +(F1[m, k] * G[k, n]);
+        {layer.format(n=2, x="O")} H = as_float(C, 32) * 0.01; R[m, n : M, L] = +(F2[m, k] * H[k, n]); }}"""
+    arrays = {"A": np.random.default_rng(0).standard_normal((7, 30)).astype(np.float32)}
+    arrays |= {"B": drawn(np.int8, (30, 12), 1), "C": drawn(np.int8, (12, 5), 2)}
+    program = bound(source, arrays, ("B", "C"))
+    made = rewritten(program, "dot4_u8s8")
+    assert sum(s.fn in DOTS for op in made.ops if isinstance(op, Contraction) for s in op.body) == 4
+    (want,), (got,) = (evaluate(p, {"A": arrays["A"]}).values() for p in (program, made))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_scales_that_are_unknown_or_extreme_stay() -> None:
+    arrays = {"A": drawn(np.uint8, (4, 8), 0), "B": drawn(np.int8, (8, 4), 1), "Z": np.zeros(4, np.int8)}
+    for scale, constants in (
+        (np.ones(4), ("B", "Z")),
+        (np.full(4, np.inf), ("B", "S", "Z")),
+        (np.full(4, 1e30), ("B", "S", "Z")),
+    ):
+        program = bound(
+            SCALED, {"A": arrays["A"], "B": arrays["B"], "S": scale.astype(np.float32), "Z": arrays["Z"]}, constants
+        )
+        assert DotProducts(target=target(*DOTS), gain=np.inf).apply(program) is program
+
+
+# --- choices ----------------------------------------------------------------------------------------------
+
+
+def plain(a: Any, b: Any, m: int, k: int, n: int) -> Program:
+    source = f"function (A[M, K], B[K, N]) -> (O) {{ Ai = as_int(A, 32); Bi = as_int(B, 32); {MATMUL} }}"
+    return bound(source, {"A": np.zeros((m, k), a), "B": np.zeros((k, n), b)})
+
+
+def test_only_where_it_is_faster_and_there_is_an_instruction() -> None:
+    large = plain(np.uint8, np.int8, 256, 256, 256)
+    assert rewritten(large, gain=0.8) is large
+    assert words(rewritten(large, *DOTS, gain=0.8)) == {"dot4_u8s8"}
+    assert words(rewritten(large, "dot2_s16s16", gain=0.8)) == {"dot2_s16s16"}
+    for m, k, n in ((8, 8, 8), (1, 512, 512), (512, 1, 512)):
+        small = plain(np.uint8, np.int8, m, k, n)
+        assert rewritten(small, *DOTS, gain=0.8) is small
+
+
+def test_nothing_is_added_outside_where_signs_fit() -> None:
+    def extra(a: Any, b: Any, *dots: str) -> int:
+        return len(rewritten(plain(a, b, 64, 64, 64), *dots).ops) - len(plain(a, b, 64, 64, 64).ops)
+
+    assert extra(np.uint8, np.int8, "dot4_u8s8") == extra(np.int8, np.uint8, "dot4_u8s8") == 2
+    assert extra(np.int8, np.int8, "dot4_u8s8", "dot4_s8s8") == 2
+    assert extra(np.int8, np.int8, "dot4_u8s8") > 2
+    assert extra(np.int8, np.int8, "dot2_s16s16") == 2
+
+
+@pytest.mark.parametrize("nodes", [frozenset({"dot4_u8s8"}), frozenset[str]()])
+def test_kernels_compute_it_with_the_instruction_and_without(nodes: frozenset[str]) -> None:
+    """The schedule is made of words; where the target takes the instruction, kernels call it."""
+    program = rewritten(plain(np.int8, np.int8, 9, 21, 18), "dot4_u8s8")
+    cpu = Target.preset("cpu")
+    kernels = compiled(program, replace(cpu, nodes=cpu.nodes | nodes), verify=True).kernels
+    assert any("dot4_u8s8" in str(k.function) for k in kernels.kernels) == bool(nodes)

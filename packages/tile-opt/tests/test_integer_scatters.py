@@ -1,0 +1,129 @@
+"""Scatters as scatters of integers: the same values, in any order of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import fsum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tile_ir.dtype import from_numpy
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Program, Scatter, TensorType
+from tile_ir.target import PassConfig, Target
+from tile_lang import bind, parse
+from tile_lang.evaluate import evaluate
+from tile_opt.program import IntegerScatters, integer_scatters, rewrites_for
+
+Array = npt.NDArray[Any]
+SUBSCRIPTS = {
+    "rows": "function (U[K, C], I[K], D[N, C]) -> (O) {{ O[I[k], c : N, C] = {agg}(U[k, c]){default}; }}",
+    "along an axis": "function (U[N, K], I[N, K], D[N, C]) -> (O) {{ O[n, I[n, k] : N, C] = {agg}(U[n, k]){default}; }}",
+    "points": "function (U[K], I[K], J[K], D[N, C]) -> (O) {{ O[I[k], J[k] : N, C] = {agg}(U[k]){default}; }}",
+    "blocks": "function (U[K, L, C], I[K, L], D[N, C]) -> (O) {{ O[I[k, l], c : N, C] = {agg}(U[k, l, c]){default}; }}",
+}
+DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "uint32", "int64")
+
+
+def values(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    """Values of many sizes, NaN, infinities and zeros of both signs among those of floats."""
+    if not dtype.startswith("float"):
+        limits = np.iinfo(dtype)
+        return random.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+    powers = (3, 30, 300)[("float16", "float32", "float64").index(dtype)]
+    found = random.normal(0, 1, shape) * 10.0 ** random.integers(-powers, powers, shape)
+    special = random.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], shape)
+    with np.errstate(over="ignore"):
+        return np.where(random.random(shape) < 0.03, special, found).astype(dtype)
+
+
+def inputs(kind: str, dtype: str, seed: int) -> dict[str, Array]:
+    random = np.random.default_rng(seed)
+    rows = {"rows": (40,), "along an axis": (9, 20), "points": (60,), "blocks": (6, 7)}[kind]
+    shape = (*rows, 5) if kind in ("rows", "blocks") else rows
+    found = {"U": values(random, shape, dtype), "I": random.integers(-3, 14, rows)}
+    if kind == "points":
+        found["J"] = random.integers(-1, 6, rows, np.int32)
+    return {**found, "D": values(random, (9, 5), dtype)}
+
+
+def program(kind: str, agg: Aggregation, default: str, given: Mapping[str, Array]) -> Program:
+    types = {name: TensorType(from_numpy(a.dtype), a.shape) for name, a in given.items()}
+    return bind(parse(SUBSCRIPTS[kind].format(agg=agg.symbol, default=default)), types)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", SUBSCRIPTS)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_values_are_those_of_the_scatter(kind: str, dtype: str, sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integer_scatters, "SPARE", -(1 << 30) if sparse else 1 << 30)
+    for seed, agg in enumerate(Aggregation):
+        for default in ("", " default D"):
+            given = inputs(kind, dtype, seed)
+            asked = program(kind, agg, default, given)
+            made = IntegerScatters().apply(asked)
+            with np.errstate(all="ignore"):
+                found, expected = evaluate(made, given)["O"], evaluate(asked, given)["O"]
+            if agg is Aggregation.SUM and dtype.startswith("float"):
+                assert_sums(kind, found, expected, given)
+            else:
+                np.testing.assert_array_equal(found, expected)
+
+
+def assert_sums(kind: str, found: Array, expected: Array, given: Mapping[str, Array]) -> None:
+    """Within the rounding of a sum in order: as many roundings as values, of the sum of their sizes."""
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    sizes = {**given, "U": np.abs(given["U"])}
+    with np.errstate(all="ignore"):
+        total = evaluate(program(kind, Aggregation.SUM, "", sizes), sizes)["O"].astype(float)
+    steps = given["U"].size if found.dtype != np.float16 else 4
+    with np.errstate(all="ignore"):
+        close = np.abs(found.astype(float) - expected.astype(float)) <= steps * np.finfo(found.dtype).eps * total
+    assert np.all(close | (found == expected) | np.isnan(expected))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_have_the_same_bits_in_every_order_and_hardly_round(dtype: str) -> None:
+    random = np.random.default_rng(3)
+    given = {
+        "U": random.normal(0, 1, (500, 1)).astype(dtype),
+        "I": random.integers(0, 3, 500),
+        "D": np.zeros((3, 1), dtype),
+    }
+    made = IntegerScatters().apply(program("rows", Aggregation.SUM, "", given))
+    order = random.permutation(500)
+    turned = {**given, "U": given["U"][order], "I": given["I"][order]}
+    found = evaluate(made, given)["O"]
+    np.testing.assert_array_equal(found, evaluate(made, turned)["O"])
+    exact = [fsum(given["U"][given["I"] == n, 0].astype(float)) for n in range(3)]
+    np.testing.assert_allclose(found[:, 0], exact, 2 * np.finfo(dtype).eps)
+
+
+def test_scatters_that_remain_merge_integers_and_assign_nothing() -> None:
+    for kind in SUBSCRIPTS:
+        for agg in set(Aggregation) - {Aggregation.PROD}:
+            made = IntegerScatters().apply(program(kind, agg, "", inputs(kind, "float32", 0)))
+            scatters = [op for op in made.ops if isinstance(op, Scatter)]
+            assert scatters
+            assert all(op.agg is not Aggregation.ASSIGN and op.type.dtype.bits >= 32 for op in scatters)
+            assert not any(op.type.dtype.is_float for op in scatters)
+
+
+def test_products_of_floats_and_what_is_too_wide_stay() -> None:
+    given = inputs("rows", "float32", 0)
+    for agg, narrow in ((Aggregation.PROD, 64), (Aggregation.SUM, 32)):
+        asked = program("rows", agg, "", given)
+        assert IntegerScatters(widest=narrow).apply(asked) is asked
+    asked = program("rows", Aggregation.MAX, "", given)
+    assert IntegerScatters(widest=32).apply(asked) is not asked
+
+
+def test_only_targets_with_atomics_want_it() -> None:
+    target = Target("made", nodes=frozenset({"Atomic", "Bitcast"}))
+    narrow = replace(target, passes=(PassConfig("scan"), PassConfig("atomics", options={"widest": 32})))
+    assert not any(isinstance(r, IntegerScatters) for r in rewrites_for(target))
+    assert IntegerScatters(widest=32) in rewrites_for(narrow)
+    assert IntegerScatters(widest=32) not in rewrites_for(replace(narrow, nodes=frozenset({"Atomic"})))
