@@ -13,7 +13,7 @@ import tile_autodiff
 import tile_lang
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
-from tile_ir.program.nodes import Contraction, Op, Program, TensorType
+from tile_ir.program.nodes import Contraction, Op, Program, TensorType, results_of
 from tile_lang.domain import tuples
 
 Array = npt.NDArray[Any]
@@ -87,7 +87,7 @@ class Sample:
 def _work(op: Op) -> int:
     if isinstance(op, Contraction):
         return op.type.size + len(tuples(op.constraints, op.indexes))
-    return op.type.size
+    return sum(type.size for _, type in results_of(op))
 
 
 def _extremes(dtype: DType) -> Sequence[Any]:

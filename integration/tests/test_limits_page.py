@@ -46,8 +46,8 @@ def test_every_setting_that_bounds_something_is_on_the_page() -> None:
 def test_numbers_in_code_are_those_of_the_page() -> None:
     assert f"{endless.MOST_OPERATIONS:.0e}".replace("+", "") in PAGE
     assert f"{endless.MOST_PER_BYTE:.0e}".replace("+0", "") in PAGE and endless.MANY == 1e11
-    kept = {tile_hal.disk_cache.MAX_BYTES, tile_hal.host_memory.MOST_KEPT, tile_hal.submission.MAX_WORKSPACE_BYTES}
-    assert kept == {1 << 30} and tile_hal.submission.MAX_WORKSPACES == 64 and tile_hal.host_memory.KEPT_SHARE == 1 / 32
+    kept = {tile_hal.disk_cache.MAX_BYTES, tile_hal.host_memory.MOST_KEPT, tile_hal.workspaces.MAX_WORKSPACE_BYTES}
+    assert kept == {1 << 30} and tile_hal.workspaces.MAX_WORKSPACES == 64 and tile_hal.host_memory.KEPT_SHARE == 1 / 32
 
 
 @pytest.mark.parametrize(("given", "bytes_"), [("", None), ("0", 0), ("4K", 4096), ("3M", 3 << 20), ("8G", 8 << 30)])

@@ -227,7 +227,7 @@ def test_temporaries_are_reused_but_not_while_in_use():
 
 
 def test_too_many_pending_runs_wait_for_the_oldest(monkeypatch):
-    monkeypatch.setattr("tile_hal.submission.MAX_WORKSPACES", 2)
+    monkeypatch.setattr("tile_hal.workspaces.MAX_WORKSPACES", 2)
     device = PyDevice(inline=False)
     prepared = tile_hal.Prepared(device, PyLibrary([double, add]), MANY)
     gate = HostEvent()

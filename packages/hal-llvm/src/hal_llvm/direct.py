@@ -17,20 +17,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tile_hal.host import ALIGNMENT, HostBuffer
-from tile_hal.interfaces import Buffer, Direct, DirectArray
+from tile_hal.interfaces import Buffer, Direct, DirectArray, Turning
 from tile_ir import forking
 
 from hal_llvm import binding, pool
 from hal_llvm import direct_ir as layout
 
 METH_FASTCALL = 0x80
+LOOK_SECONDS = 0.02
+"""How long the rounds of a loop go on, as they are estimated, before somebody looks for an interrupt."""
+Words = ctypes.Array[ctypes.c_uint64]
 Array = npt.NDArray[Any]
 
 
 class Program:
-    """The steps of a direct call, as they are collected."""
+    """The steps of a direct call, or of the rounds of a loop in it, as they are collected."""
 
-    def __init__(self) -> None:
+    def __init__(self, outer: Program | None = None) -> None:
+        self.outer = outer
+        self.whole: Program = self if outer is None else outer.whole
+        self.depth: int = -1 if outer is None else outer.depth + 1
+        """How many loops are around these steps, less one."""
+        self.turns: list[int] = []
+        """Records of what turns in each round."""
+        self.loops: list[tuple[Words, float]] = []
+        """Records of the loops of the whole program, and the seconds that a round of each takes."""
+        self.longest = 0.0
+        """Seconds of the longest round of a loop, which nothing interrupts."""
         self.steps: list[int] = []
         """Address of a native function, or 0 for the pool, and its argument; of each step."""
         self.patches: list[int] = []
@@ -41,24 +54,63 @@ class Program:
         """One more than the bytes of scratch that each worker needs; 0 when the caller does it all."""
         self.seconds = 0.0
         self.kept: list[object] = []
+        self._inner: list[float] = []
+        """Seconds of the loops among the steps."""
+        self._bases: list[tuple[int, Buffer | int | Turning, int]] = []
+        """Places among the turns that receive addresses from outside the loop, of what, and bits that must be zero."""
 
     def add(self, function: int, argument: int, seconds: float, *kept: object) -> None:
         """One more step, estimated to take `seconds`; what it refers to is kept."""
         self.steps += (function, argument)
         self.seconds += seconds
-        self.kept += kept
+        self.whole.kept += kept
 
-    def place(self, cell: int, buffer: Buffer | int, odd: int = 0) -> None:
-        """Have the address of a buffer, or of an array that a call passes, in the word at `cell`."""
+    def place(self, cell: int, buffer: Buffer | int | Turning, odd: int = 0) -> None:
+        """Have the address of a buffer, of an array that a call passes, or of what turns, in the word at `cell`."""
         if isinstance(buffer, int):
-            self.patches += (buffer, cell)
-            self.odd[buffer] = self.odd.get(buffer, 0) | odd
+            self.whole.patches += (buffer, cell)
+            self.whole.odd[buffer] = self.whole.odd.get(buffer, 0) | odd
+        elif isinstance(buffer, Turning):
+            self._turn(cell, buffer, odd)
         else:
             assert isinstance(buffer, HostBuffer)
             ctypes.c_uint64.from_address(cell).value = buffer.address
-            self.kept.append(buffer)
+            self.whole.kept.append(buffer)
 
-    def move(self, name: str, buffers: Sequence[Buffer | int], nbytes: int, seconds: float) -> None:
+    def _turn(self, cell: int, turning: Turning, odd: int) -> None:
+        """Have an address in the word at `cell` that is another one in each round of the loop that `turning` names."""
+        if turning.depth != self.depth:
+            assert self.outer is not None
+            self.outer._turn(cell, turning, odd)
+            return
+        start = (cell, len(turning.first), len(turning.cycle), turning.start, turning.stride)
+        first = len(self.turns) + layout.TURN
+        self.turns += (*start, *[0] * (len(turning.first) + len(turning.cycle)))
+        self._bases += [(first + k, base, odd) for k, base in enumerate((*turning.first, *turning.cycle))]
+
+    def loop(self, count: int, body: Program) -> None:
+        """A step that runs those of `body` again and again."""
+        words = (ctypes.c_uint64 * (layout.LOOP + len(body.turns) + len(body.steps)))()
+        base = ctypes.addressof(words)
+        turns, steps = layout.LOOP, layout.LOOP + len(body.turns)
+        for number, word in enumerate((*body.turns, *body.steps), layout.LOOP):
+            words[number] = word % 2**64
+        bounds = [base + 8 * at for at in (turns, steps, steps, len(words))]
+        words[layout.ROUNDS] = count
+        words[layout.TURNS : layout.BODY_END + 1] = bounds
+        for place, buffer, odd in body._bases:
+            self.place(base + 8 * (turns + place), buffer, odd)
+        self.whole.loops.append((words, body.seconds))
+        self.whole.longest = max(self.whole.longest, body.seconds - sum(body._inner))
+        self._inner.append(count * body.seconds)
+        self.add(_native().address("direct.loop"), base, count * body.seconds, words)
+
+    @property
+    def unbroken(self) -> float:
+        """Seconds of the longest stretch that no interrupt comes into."""
+        return max(self.longest, self.seconds - sum(self._inner))
+
+    def move(self, name: str, buffers: Sequence[Buffer | int | Turning], nbytes: int, seconds: float) -> None:
         """A step that fills or copies `nbytes`."""
         words = (ctypes.c_uint64 * (len(buffers) + 1))()
         words[-1] = nbytes
@@ -99,13 +151,16 @@ def _table(program: Program, arrays: Sequence[DirectArray], *, releases: bool) -
     base = int(table.__array_interface__["data"][0])
     inputs = sum(not a.written for a in arrays)
     bounds = (records_at, patches_at, steps_at, steps_at, len(table))
-    header = [len(arrays), inputs, 0, int(releases), program.scratch, *(base + 8 * at for at in bounds)]
+    header = [len(arrays), inputs, 0, int(releases), program.scratch, *(base + 8 * at for at in bounds), 0, 0]
     records: list[int] = []
     for number, array in enumerate(arrays):
         records += _record(array, program.odd.get(number, 0), base + 8 * extents_at)
         extents_at += len(array.shape)
     table[:] = [*header, *records, *extents, *program.patches, *program.steps]
     table.kept = program.kept
+    for words, seconds in program.loops:
+        words[layout.TABLE] = base
+        words[layout.LOOKS] = max(1, int(LOOK_SECONDS / max(seconds, 1e-9))) if releases else 0
     _tables[base] = table
     return table
 
@@ -138,7 +193,9 @@ class _Native:
     def __init__(self) -> None:
         host = binding.host()
         module = binding.Module(layout.direct_ir(_addresses()), binding.target_machine(host))
-        self._code = binding.LoadedCode([module.object_code()], ["direct.call", "direct.fill", "direct.copy"])
+        self._code = binding.LoadedCode(
+            [module.object_code()], ["direct.call", "direct.fill", "direct.copy", "direct.loop"]
+        )
         module.close()
         self.address = self._code.addresses.__getitem__
         self._method = _Method(b"direct", self.address("direct.call"), METH_FASTCALL, None)
@@ -154,7 +211,7 @@ _native = cache(_Native)
 
 
 def _addresses() -> dict[str, int]:
-    functions = ("Py_IncRef", "PyEval_SaveThread", "PyEval_RestoreThread")
+    functions = ("Py_IncRef", "PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")
     found = {n: ctypes.cast(getattr(ctypes.pythonapi, n), ctypes.c_void_p).value or 0 for n in functions}
     objects = {"ndarray": np.ndarray, "True": True, "False": False}
     return found | {n: id(o) for n, o in objects.items()} | {"pool": ctypes.addressof(pool.shared)}

@@ -16,7 +16,10 @@ from hal_llvm import pool_ir
 
 # Header of a table: arrays, inputs among them, claimed, gives the interpreter lock back, bytes of scratch that each
 # worker of the pool needs (0: needs no pool), and the addresses where records, patches and steps begin and end
-COUNT, INPUTS, CLAIMED, RELEASES, SCRATCH, RECORDS, PATCHES, PATCHES_END, STEPS, STEPS_END, HEADER = range(11)
+# and, while the program runs without the interpreter lock, the state of its thread; and whether an interrupt ended it
+COUNT, INPUTS, CLAIMED, RELEASES, SCRATCH, RECORDS, PATCHES, PATCHES_END, STEPS, STEPS_END, STATE, STOPPED, HEADER = (
+    range(13)
+)
 # An array's record: what its dtype's fields must be, flags it must have, address bits that must be zero, bytes, rank,
 # address of its extents
 DTYPE, FLAGS, ODD, BYTES, RANK, EXTENTS, RECORD = range(7)
@@ -24,6 +27,12 @@ DTYPE, FLAGS, ODD, BYTES, RANK, EXTENTS, RECORD = range(7)
 ARRAY, CELL, PATCH = range(3)
 # A step: function and its one argument; function 0 is a job for the pool
 FUNCTION, ARGUMENT, STEP = range(3)
+# A loop, the argument of the step ``direct.loop``: rounds, rounds between two looks for an interrupt (0: none), address of
+# the program's table, and the addresses where its turns and its steps begin and end
+ROUNDS, LOOKS, TABLE, TURNS, TURNS_END, BODY, BODY_END, LOOP = range(8)
+# What turns in each round: address of the word that receives an address, how many addresses the first rounds have, how
+# many then go round, and what is added to these: a start, and a stride for each round; the addresses follow
+TARGET, FIRST, PERIOD, START, STRIDE, TURN = range(6)
 
 # The fields of NumPy's objects, in bytes; `direct` compares them with arrays it knows before it relies on them
 TYPE, DATA, DIMENSIONS, SHAPE, DESCRIPTOR, ARRAY_FLAGS, ARRAY_SIZE = 8, 16, 24, 32, 56, 64, 68
@@ -50,7 +59,10 @@ _WORDS = {
     "COUNT": COUNT, "INPUTS": INPUTS, "CLAIMED": CLAIMED, "RELEASES": RELEASES, "SCRATCH": SCRATCH, "RECORDS": RECORDS,
     "PATCHES": PATCHES, "PATCHES_END": PATCHES_END, "STEPS": STEPS, "STEPS_END": STEPS_END, "DTYPE": DTYPE,
     "FLAGS": FLAGS, "ODD": ODD, "BYTES": BYTES, "RANK": RANK, "EXTENTS": EXTENTS, "RECORD": RECORD, "ARRAY": ARRAY,
-    "CELL": CELL, "PATCH": PATCH, "FUNCTION": FUNCTION, "ARGUMENT": ARGUMENT, "STEP": STEP,
+    "CELL": CELL, "PATCH": PATCH, "FUNCTION": FUNCTION, "ARGUMENT": ARGUMENT, "STEP": STEP, "STATE": STATE,
+    "STOPPED": STOPPED, "ROUNDS": ROUNDS, "LOOKS": LOOKS, "TABLE": TABLE, "TURNS": TURNS, "TURNS_END": TURNS_END,
+    "BODY": BODY, "BODY_END": BODY_END, "TARGET": TARGET, "FIRST": FIRST, "PERIOD": PERIOD, "START": START,
+    "STRIDE": STRIDE, "TURN": TURN,
 }  # fmt: skip
 _OFFSETS = {name: 8 * word for name, word in _WORDS.items()} | {
     "TYPE": TYPE, "DATA": DATA, "DIMENSIONS": DIMENSIONS, "SHAPE": SHAPE, "DESCRIPTOR": DESCRIPTOR,
@@ -191,9 +203,7 @@ exit:
   ret void
 }
 
-define internal void @steps(ptr %table, ptr %pool) nounwind {
-  %first = field ptr %table, #STEPS#
-  %end = field ptr %table, #STEPS_END#
+define internal void @steps(ptr %first, ptr %end, ptr %pool) nounwind {
   br label %steps
 steps:
   %step = phi ptr [ %first, %0 ], [ %next, %alone ], [ %next, %shared ]
@@ -219,16 +229,21 @@ exit:
 ; Run the steps on arrays that fit; other threads may run Python meanwhile if the table says so.
 define internal void @work(ptr %table, ptr %args, ptr %pool) nounwind {
   call void @patch(ptr %table, ptr %args)
+  %first = field ptr %table, #STEPS#
+  %end = field ptr %table, #STEPS_END#
   %releases = field i64 %table, #RELEASES#
   %long = icmp ne i64 %releases, 0
   br i1 %long, label %release, label %keep
 release:
+  %state.at = getelementptr i8, ptr %table, i64 #STATE#
   %state = call ptr @PyEval_SaveThread@()
-  call void @steps(ptr %table, ptr %pool)
-  call void @PyEval_RestoreThread@(ptr %state)
+  store ptr %state, ptr %state.at
+  call void @steps(ptr %first, ptr %end, ptr %pool)
+  %state.now = load ptr, ptr %state.at
+  call void @PyEval_RestoreThread@(ptr %state.now)
   ret void
 keep:
-  call void @steps(ptr %table, ptr %pool)
+  call void @steps(ptr %first, ptr %end, ptr %pool)
   ret void
 }
 
@@ -250,7 +265,8 @@ no:
   ret i1 false
 }
 
-; A METH_FASTCALL function: True when the program ran on the arrays, False when nothing was done.
+; A METH_FASTCALL function: True when the program ran on the arrays, False when nothing was done; null, an exception being
+; set, when an interrupt came between two rounds of a loop.
 define ptr @direct.call(ptr %self, ptr %args, i64 %count) nounwind {
   %table = field ptr %self, #DATA#
   %pool = load ptr, ptr @pool@
@@ -266,14 +282,105 @@ claim:
   br i1 %free, label %run, label %no
 run:
   call void @work(ptr %table, ptr %args, ptr %pool)
+  %stopped.at = getelementptr i8, ptr %table, i64 #STOPPED#
+  %stopped = load i64, ptr %stopped.at
+  store i64 0, ptr %stopped.at
   store atomic i64 0, ptr %claimed release, align 8
-  br label %yes
+  %fine = icmp eq i64 %stopped, 0
+  br i1 %fine, label %yes, label %raised
+raised:
+  ret ptr null
 yes:
   call void @Py_IncRef@(ptr @True@)
   ret ptr @True@
 no:
   call void @Py_IncRef@(ptr @False@)
   ret ptr @False@
+}
+
+; Put the address that something has in a round where the steps expect it; the end of its record.
+define internal ptr @turn(ptr %turn, i64 %round) nounwind {
+  %target = field ptr %turn, #TARGET#
+  %first = field i64 %turn, #FIRST#
+  %period = field i64 %turn, #PERIOD#
+  %start = field i64 %turn, #START#
+  %stride = field i64 %turn, #STRIDE#
+  %places = getelementptr i8, ptr %turn, i64 #TURN#
+  %early = icmp ult i64 %round, %first
+  %again = urem i64 %round, %period
+  %later = add i64 %first, %again
+  %slot = select i1 %early, i64 %round, i64 %later
+  %way = mul i64 %round, %stride
+  %moved = add i64 %start, %way
+  %offset = select i1 %early, i64 0, i64 %moved
+  %place.at = getelementptr i64, ptr %places, i64 %slot
+  %place = load ptr, ptr %place.at
+  %address = getelementptr i8, ptr %place, i64 %offset
+  store ptr %address, ptr %target
+  %count = add i64 %first, %period
+  %next = getelementptr i64, ptr %places, i64 %count
+  ret ptr %next
+}
+
+; Whether an interrupt has come; then its exception is set. The program runs without the interpreter lock.
+define internal i1 @interrupted(ptr %table) nounwind {
+  %state.at = getelementptr i8, ptr %table, i64 #STATE#
+  %state = load ptr, ptr %state.at
+  call void @PyEval_RestoreThread@(ptr %state)
+  %found = call i32 @PyErr_CheckSignals@()
+  %state.next = call ptr @PyEval_SaveThread@()
+  store ptr %state.next, ptr %state.at
+  %none = icmp eq i32 %found, 0
+  br i1 %none, label %no, label %yes
+yes:
+  %stopped.at = getelementptr i8, ptr %table, i64 #STOPPED#
+  store i64 1, ptr %stopped.at
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Step: the rounds of a loop.
+define void @direct.loop(ptr %loop) nounwind {
+  %rounds = field i64 %loop, #ROUNDS#
+  %looks = field i64 %loop, #LOOKS#
+  %table = field ptr %loop, #TABLE#
+  %turns = field ptr %loop, #TURNS#
+  %turns.end = field ptr %loop, #TURNS_END#
+  %body = field ptr %loop, #BODY#
+  %body.end = field ptr %loop, #BODY_END#
+  %stopped.at = getelementptr i8, ptr %table, i64 #STOPPED#
+  %pool = load ptr, ptr @pool@
+  br label %rounds.next
+rounds.next:
+  %round = phi i64 [ 0, %0 ], [ %round.next, %on ], [ %round.next, %look ]
+  %left = phi i64 [ %looks, %0 ], [ %left.next, %on ], [ %looks, %look ]
+  %more = icmp ult i64 %round, %rounds
+  br i1 %more, label %enter, label %exit
+enter:
+  %stopped = load i64, ptr %stopped.at
+  %goes = icmp eq i64 %stopped, 0
+  br i1 %goes, label %turning, label %exit
+turning:
+  %turn = phi ptr [ %turns, %enter ], [ %turn.next, %turn.one ]
+  %turned = icmp eq ptr %turn, %turns.end
+  br i1 %turned, label %run, label %turn.one
+turn.one:
+  %turn.next = call ptr @turn(ptr %turn, i64 %round)
+  br label %turning
+run:
+  call void @steps(ptr %body, ptr %body.end, ptr %pool)
+  %round.next = add i64 %round, 1
+  %left.next = sub i64 %left, 1
+  %due = icmp eq i64 %left.next, 0
+  br i1 %due, label %look, label %on
+on:
+  br label %rounds.next
+look:
+  %stop = call i1 @interrupted(ptr %table)
+  br i1 %stop, label %exit, label %rounds.next
+exit:
+  ret void
 }
 
 ; Step: zero bytes; its argument is their address and number.

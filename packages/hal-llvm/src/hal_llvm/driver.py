@@ -36,6 +36,7 @@ class LlvmDevice(Device):
             is_async=True,
             serializes=True,
             loads_outlines=True,
+            loops=True,
         )
         self.compiler = LlvmCompiler(processor, threads)
         self.executor = LlvmExecutor(HostQueue(2, "hal-llvm"))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
 from tile_hal.host import HostBuffer, HostExecutor
-from tile_hal.interfaces import Buffer, Direct, DirectArray, DirectStep, Event, Kernel, Library
+from tile_hal.interfaces import Buffer, Direct, DirectArray, DirectStep, Event, Kernel, Library, LoopStep, Turning
 from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.semtree.nodes import Access
 
@@ -124,7 +124,7 @@ class LlvmKernel(Kernel):
             pool.current().run(job.address)
         self._free.append(job)
 
-    def enlist(self, program: Program, params: Sequence[Buffer | int]) -> None:
+    def enlist(self, program: Program, params: Sequence[Buffer | int | Turning]) -> None:
         """Add a launch on `params` to a program of direct calls."""
         if not self._total:
             return
@@ -134,11 +134,11 @@ class LlvmKernel(Kernel):
         if self._scratch:
             address, block = scratch(self._scratch)
             job.words[_HEADER - 1] = job.words[_HEADER + self._count] = address
-            program.kept.append(block)
+            program.whole.kept.append(block)
         if self._inline:
             program.add(self._whole, job.params, self._seconds, job, self.library)
         else:
-            program.scratch = max(program.scratch, self._scratch + 1)
+            program.whole.scratch = max(program.whole.scratch, self._scratch + 1)
             program.add(0, job.address, self._seconds, job, self.library)
 
     def _new_job(self) -> _Job:
@@ -243,13 +243,21 @@ class LlvmExecutor(HostExecutor):
             raise device_error(Code.PARAMETERS, f"the library has {count} kernels, none is number {index}")
         return LlvmKernel(library, index, self)
 
-    def direct(self, steps: Sequence[DirectStep], arrays: Sequence[DirectArray]) -> Direct | None:
+    def direct(self, steps: Sequence[DirectStep | LoopStep], arrays: Sequence[DirectArray]) -> Direct | None:
         program = Program()
-        for step in steps:
-            if isinstance(step.kernel, LlvmKernel):
-                step.kernel.enlist(program, step.buffers)
-            else:
-                program.move(step.kind.value, step.buffers, step.nbytes, step.nbytes / _BYTES)
-        if LONG_SECONDS < program.seconds < math.inf:
+        _enlist(program, steps)
+        if LONG_SECONDS < program.unbroken < math.inf:
             return None  # it could not be interrupted
         return direct(program, arrays, hold=INLINE_SECONDS)
+
+
+def _enlist(program: Program, steps: Sequence[DirectStep | LoopStep]) -> None:
+    for step in steps:
+        if isinstance(step, LoopStep):
+            body = Program(program)
+            _enlist(body, step.steps)
+            program.loop(step.count, body)
+        elif isinstance(step.kernel, LlvmKernel):
+            step.kernel.enlist(program, step.buffers)
+        else:
+            program.move(step.kind.value, step.buffers, step.nbytes, step.nbytes / _BYTES)

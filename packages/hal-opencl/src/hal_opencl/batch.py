@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from tile_hal.interfaces import Batch, BatchStep, Buffer, Event, Part
+from tile_hal.interfaces import Batch, BatchStep, Buffer, Event, LoopStep, Part, Turning
+from tile_ir.diagnostics import TileInternalError
 from tile_ir.kernels import StepKind
 
 from hal_opencl import binding
@@ -16,6 +18,8 @@ from hal_opencl.memory import DeviceBuffer, DeviceMemory
 
 Place = tuple[int, int, int]
 """Number of a buffer, and start and bytes of a part of it; no bytes for all of it."""
+Step = tuple[Any, Any]
+"""A command and its places, some of which turn; or the rounds of a loop and its steps."""
 
 
 class OpenCLBatch(Batch):
@@ -25,21 +29,37 @@ class OpenCLBatch(Batch):
     """
 
     def __init__(
-        self, lanes: Lanes, memory: DeviceMemory, steps: Sequence[BatchStep], count: int, arenas: Sequence[int]
+        self,
+        lanes: Lanes,
+        memory: DeviceMemory,
+        steps: Sequence[BatchStep | LoopStep],
+        count: int,
+        arenas: Sequence[int],
     ) -> None:
         """`steps` and `arenas` as in `Executor.batch`; parts start where views may."""
         self._lanes = lanes
         self._memory = memory
         self._arenas = list(arenas)
-        kept = dict.fromkeys(b for step in steps for b in step.buffers if isinstance(b, Buffer))
+        kept = dict.fromkeys(b for b in places_of(steps) if isinstance(b, Buffer))
         self._kept = list(kept)
         self._numbers = {b: count + len(arenas) + n for n, b in enumerate(kept)}
         self._count = count
-        self._steps = [(_command(step), [self._place(b) for b in _order(step)]) for step in steps]
+        self._steps = self._ready(steps)
         self._only = self._single()
 
-    def _place(self, buffer: Buffer | int | Part) -> Place:
+    def _ready(self, steps: Sequence[BatchStep | LoopStep]) -> list[Step]:
+        return [
+            (step.count, self._ready(step.steps))
+            if isinstance(step, LoopStep)
+            else (_command(step), [self._place(b) for b in _order(step)])
+            for step in steps
+        ]
+
+    def _place(self, buffer: Buffer | int | Part | Turning) -> Place | Turning:
         match buffer:
+            case Turning():
+                first, cycle = (tuple(map(self._place, group)) for group in (buffer.first, buffer.cycle))
+                return replace(buffer, first=first, cycle=cycle)
             case int():
                 return buffer, 0, 0
             case Part(arena, offset, nbytes):
@@ -50,7 +70,7 @@ class OpenCLBatch(Batch):
     def _single(self) -> tuple[Command, Callable[[Any], Sequence[DeviceBuffer]]] | None:
         """The command and the choice of its buffers, where there is but one and no temporary."""
         ((command, places), *more) = self._steps
-        if more or self._arenas:
+        if more or self._arenas or isinstance(command, int):
             return None
         numbers = [n for n, _, _ in places]
         return command, itemgetter(*numbers) if len(numbers) > 1 else lambda buffers: (buffers[numbers[0]],)
@@ -72,7 +92,7 @@ class OpenCLBatch(Batch):
 
     def _commands(self, queue: binding.RawQueue, buffers: Sequence[Any], waits: Waits) -> binding.RawEvent:
         event: binding.RawEvent = None
-        for command, places in self._steps:
+        for command, places in _unrolled(self._steps, ()):
             memory = [buffers[n].part(start, nbytes) if nbytes else buffers[n] for n, start, nbytes in places]
             try:
                 event = command(queue, memory, waits)
@@ -92,6 +112,41 @@ class OpenCLBatch(Batch):
             raise
 
 
+def places_of(steps: Sequence[BatchStep | LoopStep]) -> Iterator[Buffer | int | Part | Turning]:
+    """All that steps have as buffers: what turns, and all that it can be, too."""
+    for step in steps:
+        if isinstance(step, LoopStep):
+            yield from places_of(step.steps)
+        else:
+            yield from (p for buffer in step.buffers for p in _behind(buffer))
+
+
+def _behind(buffer: Buffer | int | Part | Turning) -> Iterator[Buffer | int | Part | Turning]:
+    yield buffer
+    if isinstance(buffer, Turning):
+        yield from (p for base in (*buffer.first, *buffer.cycle) for p in _behind(base))
+
+
+def _unrolled(steps: Sequence[Step], rounds: tuple[int, ...]) -> Iterator[tuple[Command, Sequence[Place]]]:
+    """Every command that is to be given, with its places in the `rounds` of the loops around it."""
+    for what, inside in steps:
+        if isinstance(what, int):
+            for number in range(what):
+                yield from _unrolled(inside, (*rounds, number))
+        else:
+            yield what, [p if isinstance(p, tuple) else _now(p, rounds) for p in inside]
+
+
+def _now(turning: Turning, rounds: tuple[int, ...]) -> Place:
+    """Where something is in a round."""
+    number = rounds[turning.depth]
+    base, offset = turning.at(number)
+    place: Place = _now(base, rounds) if isinstance(base, Turning) else base
+    if number < len(turning.first) or not turning.stride:
+        return place
+    return place[0], place[1] + offset, turning.nbytes
+
+
 def _command(step: BatchStep) -> Command:
     match step.kind:
         case StepKind.KERNEL:
@@ -100,8 +155,10 @@ def _command(step: BatchStep) -> Command:
             return fill
         case StepKind.COPY:
             return copy
+        case StepKind.LOOP:
+            raise TileInternalError("a loop is no command")
 
 
-def _order(step: BatchStep) -> Sequence[Buffer | int | Part]:
+def _order(step: BatchStep) -> Sequence[Buffer | int | Part | Turning]:
     """The buffers as the command takes them."""
     return step.buffers[::-1] if step.kind is StepKind.COPY else step.buffers

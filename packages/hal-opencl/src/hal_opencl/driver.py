@@ -48,6 +48,7 @@ class OpenCLDevice(Device):
             loads_outlines=True,
             compiles_apart=not context.survives,
             keeps_buffers=True,
+            loops=True,
             flushes_subnormals=flushes(info),
         )
         self.compiler = OpenCLCompiler(context)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tile_hal.errors import Code, device_error
-from tile_hal.interfaces import BatchStep, Buffer, Event, Executor, Kernel, Library, Part
+from tile_hal.interfaces import BatchStep, Buffer, Event, Executor, Kernel, Library, LoopStep, Part, Turning
 from tile_ir.semtree.nodes import Access
 
 from hal_opencl import binding
-from hal_opencl.batch import OpenCLBatch
+from hal_opencl.batch import OpenCLBatch, places_of
 from hal_opencl.commands import Memory, Waits, copy, fill
 from hal_opencl.compiler import OpenCLLibrary
 from hal_opencl.context import DeviceContext
@@ -148,12 +148,21 @@ class OpenCLExecutor(Executor):
     def flush(self) -> None:
         self._context.lanes.flush()
 
-    def batch(self, steps: Sequence[BatchStep], count: int, arenas: Sequence[int]) -> OpenCLBatch | None:
-        """None where a temporary is no possible view of its arena."""
-        parts = [b for step in steps for b in step.buffers if isinstance(b, Part)]
-        if not steps or any(p.offset % self._context.alignment or not p.nbytes for p in parts):
+    def batch(self, steps: Sequence[BatchStep | LoopStep], count: int, arenas: Sequence[int]) -> OpenCLBatch | None:
+        """None where a temporary is no possible view of its arena, or a row of its buffer."""
+        if not steps or not all(self._fits(place) for place in places_of(steps)):
             return None
         return OpenCLBatch(self._context.lanes, self._memory, steps, count, arenas)
+
+    def _fits(self, place: Buffer | int | Part | Turning) -> bool:
+        align = self._context.alignment
+        match place:
+            case Part(_, offset, nbytes):
+                return offset % align == 0 and nbytes > 0
+            case Turning():
+                return place.start % align == 0 and place.stride % align == 0 and place.nbytes > 0
+            case _:
+                return True
 
     def _own(self, buffer: Buffer) -> DeviceBuffer:
         if isinstance(buffer, DeviceBuffer) and buffer.context is self._context:

@@ -52,7 +52,7 @@ def target_of(info: DeviceInfo) -> Target:
     """The family's target with every matching rule's settings (first match wins) and the device's own sizes."""
     rule = next(rule for rule in _table() if _matches(rule, info))
     target = family_target(rule["family"])
-    probed: dict[str, Any] = {"cores": max(1, info.units)}
+    probed: dict[str, Any] = {"cores": max(1, info.units), "view_align": max(16, info.alignment)}
     if info.kind == "cpu":
         probed["goal_groups"] = 1
     else:

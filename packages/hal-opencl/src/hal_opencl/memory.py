@@ -51,8 +51,8 @@ class DeviceBuffer(Buffer):
         self._release = release
 
     def part(self, start: int, nbytes: int) -> View:
-        """Some of the block's bytes; `start` is a multiple of the device's alignment."""
-        block = self.block
+        """Some of the buffer's bytes; `start` is a multiple of the device's alignment."""
+        block, start = self.block, self.offset + start
         found = block.views.get((start, nbytes))
         if found is None:
             if len(block.views) >= VIEWS:

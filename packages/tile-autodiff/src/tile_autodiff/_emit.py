@@ -21,6 +21,7 @@ from tile_ir.program.nodes import (
     Elementwise,
     Gather,
     Literal,
+    Loop,
     Op,
     Operand,
     Poly,
@@ -31,6 +32,7 @@ from tile_ir.program.nodes import (
     Scatter,
     TensorLoad,
     TensorType,
+    results_of,
 )
 from tile_ir.program.rename import renamed
 
@@ -107,7 +109,7 @@ def op_key(op: Op) -> Key | None:
             return (*_call_key(op.fn, op.args), repr(op.params), op.type)
         case Contraction():
             return (replace(op, name="", text=""),)
-        case Prng():
+        case Prng() | Loop():
             return None
         case _:
             return (type(op), replace(op, name=""))
@@ -176,8 +178,8 @@ class Graph(Emitter):
         if op.origin is None and self.origin is not None:
             op = replace(op, origin=self.origin)
         self.ops.append(op)
-        for name in defined_by(op):
-            self.types.setdefault(name, op.type)
+        for name, type_ in results_of(op):
+            self.types.setdefault(name, type_)
         key = op_key(op)
         if key is not None:
             self._shared.setdefault(key, defined_by(op)[0])

@@ -13,6 +13,7 @@ from tile_ir.program.nodes import (
     CustomGradient,
     Elementwise,
     Gather,
+    Loop,
     Op,
     Param,
     Program,
@@ -21,9 +22,11 @@ from tile_ir.program.nodes import (
     TensorType,
 )
 
+from tile_autodiff._checkpoints import in_blocks
 from tile_autodiff._contractions import Gradients, contraction_gradients
 from tile_autodiff._custom import Inliner
 from tile_autodiff._emit import Graph, merged
+from tile_autodiff._loops import loop_gradients, varying
 from tile_autodiff._scatters import scatter_gradients
 from tile_autodiff.rules import RULES, Site
 
@@ -41,6 +44,7 @@ def gradient(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomGrad
     when an input is called like a cotangent.
     """
     _check(program, wrt)
+    program = in_blocks(program)
     rules = (*program.gradients, *rules)
     if not rules:
         program = merged(program)
@@ -106,7 +110,9 @@ def _varied(program: Program, wrt: Sequence[str], rules: Sequence[CustomGradient
     varied = set(wrt)
     ends = _rule_ends(program, rules)
     for position, op in enumerate(program.ops):
-        if isinstance(op, _DIFFERENTIABLE) and op.type.dtype.is_float and _passes(op, varied):
+        if isinstance(op, Loop):
+            varied.update(op.results[k] for k in varying(op, varied, _varied_in).outputs)
+        elif isinstance(op, _DIFFERENTIABLE) and op.type.dtype.is_float and _passes(op, varied):
             varied.add(op.name)
         for rule in ends.get(position, ()):
             if not varied.isdisjoint(rule.inputs):
@@ -187,6 +193,9 @@ def _walk(program: Program, tape: _Tape, rules: Sequence[CustomGradient]) -> lis
                     tape.give(name, derivative)
         op = program.ops[position]
         check("the gradient of", defined_by(op)[0], op.origin)
+        if isinstance(op, Loop):
+            _through_loop(op, tape)
+            continue
         backward = _BACKWARD.get(type(op))
         derivative = tape.take(defined_by(op)[0])
         if backward is None or derivative is None:
@@ -195,6 +204,18 @@ def _walk(program: Program, tape: _Tape, rules: Sequence[CustomGradient]) -> lis
             tape.give(name, share)
     tape.graph.origin = None
     return inliner.nested
+
+
+def _through_loop(op: Loop, tape: _Tape) -> None:
+    arrived = {name: tape.take(name) for name in op.results}
+    if any(arrived.values()):
+        found = varying(op, tape.varied, _varied_in)
+        for name, derivative in loop_gradients(tape.graph, op, arrived, found, gradient):
+            tape.give(name, derivative)
+
+
+def _varied_in(body: Program, inputs: Sequence[str]) -> set[str]:
+    return _varied(body, inputs, body.gradients)
 
 
 def _gradient_of(origin: Span | None) -> Span | None:

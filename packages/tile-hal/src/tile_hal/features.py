@@ -84,6 +84,9 @@ FEATURES: Mapping[str, Feature] = {
         "kernels are compiled in the user's process, the first time too",
         _states("compiles_apart"),
     ),
+    "loops": Feature(
+        (1, 5), "Capabilities.loops", "the host starts the steps of each round of a loop", _states("loops")
+    ),
     "requires": Feature(
         (1, 4), "Driver.requires", "the minor version decides what a plugin may be loaded by", lambda device: False
     ),

@@ -12,12 +12,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tile_ir.dtype import DType
 from tile_ir.kernels import KernelList, StepKind
 from tile_ir.target import Capabilities, Target
 
-HAL_API: tuple[int, int] = (1, 4)
+HAL_API: tuple[int, int] = (1, 5)
 """(major, minor) of this contract. A plugin built for another major is refused with a message; so is one built for a later minor,
 unless it says what it requires of that (`Driver.requires`)."""
 
@@ -194,12 +195,45 @@ class DirectStep:
     """One step of a direct call."""
 
     kind: StepKind
-    buffers: tuple[Buffer | int, ...]
-    """As in `tile_ir.kernels.Step`: a buffer of the device, or the number of an array that each call passes."""
+    buffers: tuple[Buffer | int | Turning, ...]
+    """As in `tile_ir.kernels.Step`: a buffer of the device, or the number of an array that each call passes; within a loop,
+    what is another one in each round."""
     nbytes: int
     """Size of `buffers[0]`: what is filled or copied."""
     kernel: Kernel | None = None
     """What runs in a step that is a kernel; of the device's own executor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turning:
+    """A buffer of a step in a loop that is other memory in each round (see `tile_ir.kernels.Window`).
+
+    In round t it is ``first[t]``, and once those are used up, ``cycle[t % len(cycle)]``: all of it, or with a `stride` the
+    `nbytes` bytes from byte ``start + t * stride`` on. These are what a step outside may have as a buffer.
+    """
+
+    first: tuple[Any, ...]
+    cycle: tuple[Any, ...]
+    nbytes: int
+    start: int
+    stride: int
+    depth: int
+    """Whose rounds are meant: 0 for those of the outermost loop around the step."""
+
+    def at(self, round: int) -> tuple[Any, int]:
+        """The buffer that it is in a round, and the byte where it begins there."""
+        if round < len(self.first):
+            return self.first[round], 0
+        return self.cycle[round % len(self.cycle)], self.start + round * self.stride
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStep:
+    """Steps of a direct call or a batch that run `count` times, one round after the other."""
+
+    count: int
+    steps: tuple[Any, ...]
+    """Those of a round: of the same kind as the steps outside, or loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +264,9 @@ class BatchStep:
     """One step of a batch."""
 
     kind: StepKind
-    buffers: tuple[Buffer | int | Part, ...]
-    """As in `tile_ir.kernels.Step`: a buffer that the batch keeps, the number of one that each run passes, or temporary memory."""
+    buffers: tuple[Buffer | int | Part | Turning, ...]
+    """As in `tile_ir.kernels.Step`: a buffer that the batch keeps, the number of one that each run passes, or temporary memory;
+    within a loop, what is another one in each round."""
     nbytes: int
     """Size of `buffers[0]`: what is filled or copied."""
     kernel: Kernel | None = None
@@ -268,19 +303,20 @@ class Executor(ABC):
     def flush(self) -> None:  # noqa: B027 - devices that start work at once need none
         """Make sure that submitted work starts; no waiting."""
 
-    def direct(self, steps: Sequence[DirectStep], arrays: Sequence[DirectArray]) -> Direct | None:
+    def direct(self, steps: Sequence[DirectStep | LoopStep], arrays: Sequence[DirectArray]) -> Direct | None:
         """All `steps`, in order, as one function of `arrays` (the written ones last); None when the device has no such.
 
         For devices that work on host memory: a call through buffers and events costs many times what a small
-        kernel does. The buffers in `steps` belong to the direct call alone, but for those that no step writes.
+        kernel does. The buffers in `steps` belong to the direct call alone, but for those that no step writes. There are loops among
+        the steps where the capabilities state `loops`.
         """
         return None
 
-    def batch(self, steps: Sequence[BatchStep], count: int, arenas: Sequence[int]) -> Batch | None:
+    def batch(self, steps: Sequence[BatchStep | LoopStep], count: int, arenas: Sequence[int]) -> Batch | None:
         """All `steps`, in order, on `count` buffers and arenas of so many bytes; None when the device has no such.
 
         For devices that keep buffers (`Capabilities.keeps_buffers`): what a batch saves is the way of every step through
-        checks and events.
+        checks and events. There are loops among the steps where the capabilities state `loops`.
         """
         return None
 

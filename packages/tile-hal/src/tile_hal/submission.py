@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from tile_ir import forking
 from tile_ir.diagnostics import TileDeviceError, TileInternalError
-from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
+from tile_ir.kernels import BufferKind, KernelList, Step, StepKind, flat_steps
 
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED, flatten, join
@@ -30,17 +30,16 @@ from tile_hal.interfaces import (
     DirectStep,
     Event,
     Library,
+    LoopStep,
     Memory,
     Part,
     Result,
 )
 from tile_hal.recycling import LARGE
+from tile_hal.rounds import Launch, nested, run_rounds
+from tile_hal.workspaces import Workspaces
 
-MAX_WORKSPACES = 64
-"""Sets of temporaries of one kernel list that may be in use by pending runs; the next run waits for the oldest."""
-MAX_WORKSPACE_BYTES = 1 << 30
-"""The same limit in bytes (one set is always allowed)."""
-_IDLE_WORKSPACES = 2
+S = TypeVar("S")
 MAX_DIRECT_BYTES = 1 << 26
 """Most bytes of temporaries of a direct call, which are its own: where there are more, no call is a small matter."""
 
@@ -147,7 +146,7 @@ class Prepared:
         self.kernel_list = kernel_list
         self._keeps = device.capabilities.keeps_buffers
         executor = device.executor
-        used = sorted({step.kernel for step in kernel_list.steps if step.kind is StepKind.KERNEL})
+        used = sorted({step.kernel for step in flat_steps(kernel_list.steps) if step.kind is StepKind.KERNEL})
         self._kernels = {index: executor.prepare(library, index) for index in used}
         self._user = [b for b in kernel_list.buffers if b.kind in (BufferKind.INPUT, BufferKind.OUTPUT)]
         self.order: tuple[int, ...] = tuple(b.id for b in self._user)
@@ -202,11 +201,25 @@ class Prepared:
         workspace = self._workspaces.acquire()
         buffers = {**self._constants, **workspace.buffers, **dict(zip(self.order, bindings, strict=True))}
         try:
-            return [self._timed(launch.step, buffers) for launch in self._steps]
+            return [time for launch in self._steps for time in self._timed(launch.step, buffers)]
         finally:
             workspace.last = COMPLETED
 
-    def _timed(self, step: Step, buffers: Mapping[int, Buffer]) -> StepTime:
+    def _timed(self, step: Step, buffers: Mapping[int, Buffer]) -> list[StepTime]:
+        """How long a step takes, or each start of each step of a loop."""
+        if step.loop is None:
+            return [self._time(step, buffers)]
+        found: list[StepTime] = []
+
+        def launch(inner: Step, here: Mapping[int, Buffer], after: Sequence[Event]) -> Event:
+            del after  # each is waited for
+            found.append(self._time(inner, here))
+            return COMPLETED
+
+        run_rounds(step.loop, buffers, (), self._memory, launch)
+        return found
+
+    def _time(self, step: Step, buffers: Mapping[int, Buffer]) -> StepTime:
         begin = time.perf_counter()
         event = self._launch(step, buffers, (), True)
         self.device.executor.flush()
@@ -218,31 +231,27 @@ class Prepared:
 
         `buffers` has the id of the INPUT or OUTPUT buffer that each array stands for, None for one no kernel uses.
         """
-        infos = {b.id: b for b in self.kernel_list.buffers}
         places: dict[int, Buffer | int] = {b: n for n, b in enumerate(buffers) if b is not None}
         if not set(self.order) <= set(places) or self._workspaces.nbytes > MAX_DIRECT_BYTES:
             return None
         bound = {**self._constants, **self._workspaces.allocate(), **places}
-        steps = [
-            DirectStep(
-                s.kind, tuple(bound[b] for b in s.buffers), infos[s.buffers[0]].bytes, self._kernels.get(s.kernel)
-            )
-            for s in (launch.step for launch in self._steps)
-        ]
-        return self.device.executor.direct(steps, arrays)
+        steps = self._nested(bound, DirectStep)
+        return None if steps is None else self.device.executor.direct(steps, arrays)
 
     def _all_steps(self) -> Batch | None:
         """The steps as a batch (see `Executor.batch`)."""
-        infos = {b.id: b for b in self.kernel_list.buffers}
-        parts = {b.id: Part(b.arena, b.offset, b.bytes) for b in infos.values() if b.kind is BufferKind.TEMP}
+        temporaries = [b for b in self.kernel_list.buffers if b.kind is BufferKind.TEMP]
+        parts = {b.id: Part(b.arena, b.offset, b.bytes) for b in temporaries}
         bound = {**self._constants, **parts, **{b: n for n, b in enumerate(self.order)}}
-        steps = [
-            BatchStep(
-                s.kind, tuple(bound[b] for b in s.buffers), infos[s.buffers[0]].bytes, self._kernels.get(s.kernel)
-            )
-            for s in (launch.step for launch in self._steps)
-        ]
-        return self.device.executor.batch(steps, len(self.order), self._workspaces.arenas)
+        steps = self._nested(bound, BatchStep)
+        return None if steps is None else self.device.executor.batch(steps, len(self.order), self._workspaces.arenas)
+
+    def _nested(self, bound: Mapping[int, Any], make: Callable[..., S]) -> list[S | LoopStep] | None:
+        """The steps as the executor takes them; None where there are loops, and the device has none."""
+        steps = [launch.step for launch in self._steps]
+        if any(s.loop is not None for s in steps) and not self.device.capabilities.loops:
+            return None
+        return nested(steps, bound, {b.id: b.bytes for b in self.kernel_list.buffers}, self._kernels, make)
 
     def _single_kernel(self) -> tuple[Callable[..., Event], Callable[[Any], Any]] | None:
         """The fast path's kernel and parameter choice, when the list is one kernel on user buffers alone."""
@@ -259,7 +268,7 @@ class Prepared:
         """Memory that belongs to the list, with the constants in it."""
         self._losses = self._memory.losses
         self._constants = _upload(self._memory, self.kernel_list)
-        self._workspaces = _Workspaces(self._memory, self.kernel_list, self._keeps)
+        self._workspaces = Workspaces(self._memory, self.kernel_list, self._keeps)
         self._run_once()
 
     def _run_once(self) -> None:
@@ -299,6 +308,10 @@ class Prepared:
         return event
 
     def _launch(self, step: Step, buffers: Mapping[int, Buffer], waits: Sequence[Event], profile: bool) -> Event:
+        if step.loop is not None:
+            launch: Launch = lambda s, here, after: self._launch(s, here, after, profile)  # noqa: E731
+            event, kept = run_rounds(step.loop, buffers, waits, self._memory, launch)
+            return event if self._keeps else _keep(event, kept)
         params = [buffers[b] for b in step.buffers]
         executor = self.device.executor
         match step.kind:
@@ -308,6 +321,8 @@ class Prepared:
                 return executor.fill(params[0], waits)
             case StepKind.COPY:
                 return executor.copy(params[1], params[0], waits)
+            case StepKind.LOOP:
+                raise TileInternalError("a loop step without a loop")
 
     def _wrong_count(self, count: int) -> TileDeviceError:
         names = ", ".join(b.name for b in self._user)
@@ -366,90 +381,6 @@ def _uploaded(memory: Memory, data: memoryview) -> Buffer:
     buffer.map_discard()[:] = data
     buffer.unmap().wait()
     return buffer
-
-
-@dataclass(slots=True)
-class _Workspace:
-    """One set of temporaries, and the event of the run that used it last (None while that run is being started)."""
-
-    buffers: dict[int, Buffer]
-    last: Event | None = None
-
-
-class _Workspaces:
-    """Temporaries of one kernel list, reused once the run that used them is done."""
-
-    def __init__(self, memory: Memory, kernels: KernelList, ordered: bool) -> None:
-        """`ordered`: the device itself orders what uses the memory of a set that was dropped, so every run takes a new one."""
-        self._memory = memory
-        self._ordered = ordered
-        self._temps = [b for b in kernels.buffers if b.kind is BufferKind.TEMP]
-        self.arenas = _arena_sizes(self._temps, kernels.arenas)
-        self.nbytes = sum(self.arenas)
-        """Bytes of one set."""
-        self._limit = max(1, min(MAX_WORKSPACES, MAX_WORKSPACE_BYTES // max(1, self.nbytes)))
-        self._lock = forking.lock()
-        self._all: list[_Workspace] = []
-
-    def acquire(self) -> _Workspace:
-        """A set that no pending run uses; whoever takes it sets `last`. Blocks while too many are in use."""
-        if self._ordered or not self._temps:
-            return _Workspace(self.allocate())
-        while True:
-            with self._lock:
-                workspace = self._reuse() or self._grow()
-                if workspace is not None:
-                    return workspace
-                busy = next((w.last for w in self._all if w.last is not None), None)
-            if busy is None:
-                time.sleep(1e-4)  # every set belongs to a run that another thread is starting right now
-            else:
-                with contextlib.suppress(Exception):
-                    busy.wait()
-
-    def _reuse(self) -> _Workspace | None:
-        idle = [w for w in self._all if w.last is not None and w.last.done]
-        for extra in idle[_IDLE_WORKSPACES:]:
-            self._all.remove(extra)
-        if not idle:
-            return None
-        idle[0].last = None
-        return idle[0]
-
-    def _grow(self) -> _Workspace | None:
-        if len(self._all) >= self._limit:
-            return None
-        try:
-            workspace = _Workspace(self.allocate())
-        except TileDeviceError:
-            if self._all:
-                return None  # out of memory: wait for a set in use
-            raise
-        self._all.append(workspace)
-        return workspace
-
-    def allocate(self) -> dict[int, Buffer]:
-        """One more set, which belongs to the caller."""
-        buffers: dict[int, Buffer] = {}
-        for number, size in enumerate(self.arenas):
-            temps = [b for b in self._temps if b.arena == number]
-            if temps:
-                arena = self._memory.allocate(size)
-                buffers.update((b.id, self._place(b, arena)) for b in temps)
-        return buffers
-
-    def _place(self, info: BufferInfo, arena: Buffer) -> Buffer:
-        view = self._memory.view(arena, info.offset, info.bytes)
-        return self._memory.allocate(info.bytes) if view is None else view
-
-
-def _arena_sizes(temps: Sequence[BufferInfo], stated: Sequence[int]) -> list[int]:
-    """Bytes of each arena: as stated, but never less than its buffers need."""
-    count = max([len(stated), *(b.arena + 1 for b in temps)], default=0)
-    sizes = [*stated, *[0] * (count - len(stated))]
-    for info in temps:
-        sizes[info.arena] = max(sizes[info.arena], info.offset + info.bytes)
-    return sizes
 
 
 def submit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -39,6 +39,28 @@ class Kernel:
     def title(self) -> str:
         """The name in quotes, and what it is part of, for messages."""
         return f"kernel {self.name!r} ({listed(self.labels)})" if self.labels else f"kernel {self.name!r}"
+
+
+def counted_steps(steps: Sequence[Step], times: int = 1) -> Iterator[tuple[Step, int]]:
+    """The steps that are no loops, those inside of loops included, and how often a run starts each."""
+    for step in steps:
+        if step.loop is None:
+            yield step, times
+        else:
+            yield from counted_steps(step.loop.steps, times * step.loop.count)
+
+
+def flat_steps(steps: Sequence[Step]) -> Iterator[Step]:
+    """The same, without the counts."""
+    return (step for step, _ in counted_steps(steps))
+
+
+def windows_in(steps: Sequence[Step]) -> Iterator[Window]:
+    """The windows of all loops among the steps, and in these."""
+    for step in steps:
+        if step.loop is not None:
+            yield from step.loop.windows
+            yield from windows_in(step.loop.steps)
 
 
 MOST_LISTED = 4
@@ -79,6 +101,8 @@ class StepKind(Enum):
     """Set every byte of `buffers[0]` to zero."""
     COPY = "copy"
     """Copy `buffers[1]` to `buffers[0]`."""
+    LOOP = "loop"
+    """Run the steps of `Step.loop` again and again; `buffers` are all that it touches outside, those that it writes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +120,45 @@ class Step:
     writes, stay right until such an input is written to. Running it again is right."""
     ops: tuple[int, ...] = field(default=(), compare=False)
     """Numbers of the operations of the program, as it was given to the compiler, that it computes, as far as that is known."""
+    loop: Loop | None = None
+    """What is repeated, in a step of that kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A buffer that is other memory in each round of a loop.
+
+    In round t it is ``first[t]``, and once those are used up, ``cycle[t % len(cycle)]``: all of it, or with a `stride`
+    the `bytes` bytes from byte ``start + t * stride`` on.
+    """
+
+    id: int
+    """What the loop's steps call it; no buffer of the list and no other window has this number."""
+    first: tuple[int, ...]
+    cycle: tuple[int, ...]
+    bytes: int
+    start: int = 0
+    stride: int = 0
+    written: bool = False
+    """The loop's steps write it; no window is both written and read before."""
+
+    def at(self, round: int) -> tuple[int, int]:
+        """The buffer, or window of an outer loop, that it is in a round, and the byte where it begins there."""
+        if round < len(self.first):
+            return self.first[round], 0
+        return self.cycle[round % len(self.cycle)], self.start + round * self.stride
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Steps that run `count` times; those of a round start when the round before it is over.
+
+    The `deps` of a step are numbers of earlier steps among `steps`.
+    """
+
+    count: int
+    windows: tuple[Window, ...]
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +176,7 @@ class KernelList:
     def described(self, origins: Mapping[int, Span]) -> KernelList:
         """The same, with the labels of its kernels: `origins` says where operations of the program come from, by number."""
         labels: dict[int, dict[str, None]] = {}
-        for step in self.steps:
+        for step in flat_steps(self.steps):
             labels.setdefault(step.kernel, {}).update(dict.fromkeys(labels_of(step, origins)))
         if not any(labels.values()):
             return self

@@ -41,6 +41,7 @@ class HardwareSettings:
     - ``fma``: a product and the sum that it enters are one instruction.
     - ``masks``: vector loads, stores and arithmetic leave out single lanes at no cost.
     - ``buffer_align``: bytes to which every buffer of the device is aligned, inputs included.
+    - ``view_align``: bytes of which multiples are where views of a buffer may begin.
     - ``index_bits``: width of subscript arithmetic; 32 is used only where ranges prove that it suffices.
     """
 
@@ -63,6 +64,7 @@ class HardwareSettings:
     fma: bool = True
     masks: bool = False
     buffer_align: int = 1
+    view_align: int = 64
     index_bits: int = 64
 
 
@@ -82,6 +84,7 @@ class Capabilities:
       a worker process.
     - ``keeps_buffers``: buffers may be dropped while work on them is pending; their memory lives until it is over, and its
       reuse is ordered behind it.
+    - ``loops``: what `Executor.direct` and `Executor.batch` take may hold loops; without it, steps of a loop are started one by one.
     - ``executes``: False for a compile-only device.
     - ``flushes_subnormals``: float dtypes in whose arithmetic a subnormal number, given or computed, may count as zero of its sign.
     - ``quirks``: deviations that will stay, a reason by the name of the failing test (``*`` stands for anything); one that
@@ -98,6 +101,7 @@ class Capabilities:
     loads_outlines: bool = False
     compiles_apart: bool = False
     keeps_buffers: bool = False
+    loops: bool = False
     executes: bool = True
     flushes_subnormals: frozenset[DType] = frozenset()
     quirks: Mapping[str, str] = field(default_factory=dict[str, str])

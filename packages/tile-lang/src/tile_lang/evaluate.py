@@ -26,6 +26,7 @@ from tile_ir.program.nodes import (
     Gather,
     IndexOf,
     Literal,
+    Loop,
     Operand,
     Poly,
     Prng,
@@ -274,6 +275,22 @@ def _prng(op: Prng, values: Values) -> None:
     values[op.state] = state
 
 
+# --- loops ---------------------------------------------------------------------------------------
+
+
+def _loop(op: Loop, values: Values) -> None:
+    carried = [values[n] for n in op.carries]
+    stacked = op.types[len(carried) :]
+    stacks = [np.zeros(t.shape, t.dtype.numpy) for t in stacked]
+    for round in reversed(range(op.count)) if op.reverse else range(op.count):
+        given = [*carried, *(values[n][round] for n in op.slices), *(values[n] for n in op.captured)]
+        made = list(evaluate(op.body, {p.name: v for p, v in zip(op.body.inputs, given, strict=True)}).values())
+        carried = made[: len(carried)]
+        for stack, row in zip(stacks, made[len(carried) :], strict=True):
+            stack[round] = row
+    values.update(zip(op.results, (*carried, *stacks), strict=True))
+
+
 _EVALUATORS: dict[type, Callable[[Any, Values], None]] = {
     Elementwise: _elementwise,
     IndexOf: _index_of,
@@ -284,4 +301,5 @@ _EVALUATORS: dict[type, Callable[[Any, Values], None]] = {
     Argsort: _argsort,
     Scatter: _scatter,
     Prng: _prng,
+    Loop: _loop,
 }

@@ -17,8 +17,10 @@ from tile_ir.program.nodes import (
     Contraction,
     Elementwise,
     Literal,
+    Loop,
     Op,
     Operand,
+    PlainOp,
     Poly,
     Prng,
     TensorLoad,
@@ -98,7 +100,7 @@ class Scope:
 
     # --- operations ------------------------------------------------------------------------------
 
-    def emit(self, op: Op) -> Tensor:
+    def emit(self, op: PlainOp) -> Tensor:
         """Append an operation with one result."""
         if op.type is not self._checked:
             self.check_type(op.type, op.origin)
@@ -122,7 +124,7 @@ class Scope:
     def rename_last(self, old: str, new: str, since: int) -> bool:
         """Give the last operation's result the name that a statement assigns, when the statement emitted it."""
         last = self.ops[-1] if len(self.ops) > since else None
-        if last is None or isinstance(last, Prng) or last.name != old:
+        if last is None or isinstance(last, (Prng, Loop)) or last.name != old:
             return False
         if isinstance(last, Elementwise) and last.fn == "cast" and isinstance(last.args[0], str):
             self._casts.pop((last.args[0], last.type.dtype), None)

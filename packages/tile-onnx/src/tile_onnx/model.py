@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 def load(
     model: str | Path | bytes | ModelProto,
-    device: Device | str | None = None,
+    device: Device | Evaluator | str | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """The model of a file, of a file's bytes, or of a message, to run on `device` (None: the default one).
 
+    An Evaluator instead of a device brings options of its own, such as reduced precision.
     `buckets` has sizes for named dimensions: an input is padded to the next of them, and outputs are cut, so that a few
     programs serve every size up to the largest; beyond it each size has a program of its own.
     TileError for what is no valid model, for operators that cannot run, all of them at once, and for buckets where
@@ -47,7 +48,10 @@ class Model:
     """An imported model. Programs are compiled for the shapes that calls bring; safe to use from any thread."""
 
     def __init__(
-        self, imported: Imported, device: Device | str | None, buckets: Mapping[str, Sequence[int]] | None = None
+        self,
+        imported: Imported,
+        device: Device | Evaluator | str | None,
+        buckets: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self._imported = imported
         self._device = device
@@ -78,13 +82,19 @@ class Model:
         return self._imported.opsets
 
     @property
+    def metadata(self) -> Mapping[str, str]:
+        """What its author wrote beside the graph: texts by name, such as the labels of its classes."""
+        return self._imported.metadata
+
+    @property
     def evaluator(self) -> Evaluator:
         """What compiles and runs its programs; made, and its device opened, when first needed."""
         from tile_runtime.evaluator import Evaluator
 
         with self._lock:
             if self._made is None:
-                self._made = Evaluator(self._device, fold_scales=True)
+                given = self._device
+                self._made = given if isinstance(given, Evaluator) else Evaluator(given, fold_scales=True)
             return self._made
 
     def run(self, feeds: Mapping[str, Any], outputs: str | Sequence[str] | None = None) -> dict[str, Any]:

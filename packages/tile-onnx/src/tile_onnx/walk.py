@@ -18,7 +18,7 @@ from tile_onnx import functions, host, support
 from tile_onnx.engine import Engine, specialised
 from tile_onnx.graph import Graph, with_attributes
 from tile_onnx.memory import machine_memory
-from tile_onnx.node import Node, RunOnHost, Unsupported
+from tile_onnx.node import Node, RunOnHost, Unlooped, Unsupported
 from tile_onnx.registry import Entry, find
 from tile_onnx.segments import Ask, Recorder, Suspended, roots
 from tile_onnx.values import Array, Held, Poison, Value, as_array, described, is_known, leaves
@@ -79,6 +79,10 @@ class Walk:
         self.problems: list[support.Problem] = []
         self.cause: Exception | None = None
         """The first exception behind them, for whoever mends a converter."""
+        self._attempts = 0
+        """Loops that are being traced, one inside of the other."""
+        self._turning: dict[int, Symbol] = {}
+        """What is another value in each round of them."""
 
     def run(self, graph: Graph, values: dict[str, Value], path: str) -> list[Value]:
         """The outputs of the outermost graph."""
@@ -111,7 +115,7 @@ class Walk:
         try:
             with provenance(own):
                 return self._checked(node, self._converted(node))
-        except Suspended:
+        except (Suspended, Unlooped):
             raise
         except Poisoned:
             pass  # what is wrong stands among the problems
@@ -172,6 +176,7 @@ class Walk:
                 return function(*node.values)
             except host.NotEvaluated as problem:
                 raise Unsupported(f"ONNX's reference implementation fails on it: {problem}") from None
+        self._refuse_turning(node.values)
         names = [self._path(node, k) for k, o in enumerate(node.proto.output) if o]
         made = self._recorder.work(f"{node.op} {node.name!r}", _several(function), node.values, names, self._live)
         given = iter(made)
@@ -190,11 +195,20 @@ class Walk:
         made = dict(zip(wanted, self._walk(frame), strict=True))
         return tuple(made.get(k) for k in range(node.count))
 
+    def defined(self, node: Node, text: str) -> tuple[Value, ...]:
+        """The outputs of a function that a converter gives as text, walked in place."""
+        return self._call(node, functions.written(text))
+
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]:
         """The outputs of a subgraph; it sees the values around it."""
         outer = cast(Frame, node.frame)
         values = dict(zip(graph.inputs, inputs, strict=False))
         path = _inside(node, step)
+        if self._attempts:
+            new = (
+                v for v in inputs if isinstance(v, Symbol) and v.is_placeholder and id(v) not in self._recorder.names
+            )
+            self._turning |= {id(v): v for v in new}
         for name, value in values.items():
             self._recorder.name(value, path + name)
         made = self._walk(Frame(graph, path, outer.opsets, outer, outer.attributes, values))
@@ -202,11 +216,32 @@ class Walk:
             raise Poisoned
         return made
 
+    def attempt(self, function: Callable[[], Any]) -> Any:
+        """What `function` gives, which traces a loop; None where its body cannot be one."""
+        problems, cause, frame = len(self.problems), self.cause, self._frame
+        self._attempts += 1
+        try:
+            return function()
+        except (Unlooped, Poisoned, TileError):
+            del self.problems[problems:]
+            self.cause, self._frame = cause, frame
+            return None
+        finally:
+            self._attempts -= 1
+
+    def _refuse_turning(self, values: Iterable[Value]) -> None:
+        """Unlooped where values depend on the round of a loop that is being traced."""
+        symbols = (leaf for v in values for leaf in leaves(v) if isinstance(leaf, Symbol))
+        if self._turning and any(id(root) in self._turning for root in roots(symbols)):
+            raise Unlooped
+
     def later(self, node: Node, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]:
         """The outputs of `function` of an engine for a subgraph, names and values of what it captures, and the inputs.
 
         It runs between device programs.
         """
+        if self._attempts:
+            raise Unlooped
         outer = cast(Frame, node.frame)
         captured = {n: self._recorder.current(outer.find(n)) for n in sorted(graph.captured)}
         alone, further = specialised(graph, captured)
@@ -225,10 +260,13 @@ class Walk:
 
     def host_array(self, value: Symbol | Held, name: str) -> Array:
         """The numbers of a value that is not known: inputs become values, else a device program ends."""
+        self._refuse_turning([value])
         if self.problems:
             raise Suspended(())
         if isinstance(value, Symbol) and value.source is not None:
             self._ask_inputs(value)
+        if self._attempts:
+            raise Unlooped  # the program would have to end within the loop
         return self._recorder.array(value, self._live, name)
 
     def _ask_inputs(self, value: Symbol) -> None:

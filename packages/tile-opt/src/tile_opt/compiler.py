@@ -53,6 +53,8 @@ class Compiled:
     """What was fused, tiled together, computed again or stored, and why."""
     proof: Report | None = None
     """What was proved of the schedule, where that was asked for (TILE_VERIFY=prove)."""
+    parts: tuple[Compiled, ...] = ()
+    """Of a program with loops the parts without, and the loops' bodies, in the order of the kernels."""
 
     @property
     def plans(self) -> Plans:
@@ -92,29 +94,48 @@ def _compiled(
     callback: Callback | None,
     verify: bool,
 ) -> Compiled:
+    def part(program: Program, first: int = 0) -> Compiled:
+        return _part(program, target, steps, plans, callback, verify, first)
+
+    from tile_opt.loops import compile_parts, has_loops
+
+    written = numbered(program)
+    compiled = compile_parts(written, target, part) if has_loops(program) else part(written)
+    if plans:
+        refuse_unused(plans, compiled.decisions)
+    if Settings.from_environment().prove:
+        from tile_opt.proof import check_steps
+
+        check_steps(compiled.kernels)
+    if not Settings.from_environment().long_kernels:
+        from tile_opt.lowering.endless import refuse_endless
+
+        refuse_endless(compiled.kernels, program)
+    return compiled
+
+
+def _part(
+    program: Program,
+    target: Target,
+    steps: tuple[PassConfig | Pass, ...],
+    plans: Mapping[str, Plan] | None,
+    callback: Callback | None,
+    verify: bool,
+    first: int,
+) -> Compiled:
+    """A program without loops; its kernels are numbered from `first` on."""
     timings: dict[str, float] = {}
-    written = program
     _refuse_bits(program, target)
     with _timed(timings, "rewrite"):
-        program = _rewritten(numbered(program), target)
+        program = _rewritten(program, target)
     with _timed(timings, "stripe"):
-        initial = _to_stripe(program, target)
+        initial = _to_stripe(program, target, first)
     each: dict[str, float] = {}
     scheduled = schedule(initial, target, passes=steps, plans=plans, callback=callback, verify=verify, timings=each)
-    if plans:
-        refuse_unused(plans, scheduled.decisions)
     proof = _proof(initial, scheduled.program)
     timings |= {f"pass:{label}": seconds for label, seconds in each.items()}
     with lowering(plans or {}):
         kernels = lower_kernels(scheduled.program, target, verify, timings)
-    if Settings.from_environment().prove:
-        from tile_opt.proof import check_steps
-
-        check_steps(kernels)
-    if not Settings.from_environment().long_kernels:
-        from tile_opt.lowering.endless import refuse_endless
-
-        refuse_endless(kernels, written)
     return Compiled(
         program, initial, scheduled.program, kernels, timings, steps, scheduled.decisions, scheduled.choices, proof
     )
@@ -122,6 +143,7 @@ def _compiled(
 
 def _refuse_bits(program: Program, target: Target) -> None:
     """TileDeviceError naming what reinterprets bits, for a target whose kernels cannot."""
+    from tile_ir.program.liveness import defined_by
     from tile_ir.program.nodes import reinterprets_bits
 
     if target.codegen == "stripe" or "Bitcast" in target.nodes:
@@ -129,7 +151,10 @@ def _refuse_bits(program: Program, target: Target) -> None:
     hint = "choose another target, or list Bitcast among its nodes where the device has it"
     found = [
         Diagnostic(
-            "TILE-E524", f"target {target.name} cannot reinterpret bits, which {op.name!r} needs", op.origin, hint
+            "TILE-E524",
+            f"target {target.name} cannot reinterpret bits, which {defined_by(op)[0]!r} needs",
+            op.origin,
+            hint,
         )
         for op in program.ops
         if reinterprets_bits(op)
@@ -149,15 +174,26 @@ def _proof(initial: StripeProgram, scheduled: StripeProgram) -> Report | None:
 
 def stripe_after(
     program: Program, target: Target, label: str, plans: Mapping[str, Plan] | None = None
-) -> StripeProgram:
-    """Stripe right after the pass called `label` ("initial": before all), the last of that name; KeyError for none."""
+) -> tuple[StripeProgram, ...]:
+    """Stripe right after the pass called `label` ("initial": before all), the last of that name; KeyError for none.
+
+    One program, or those of the parts of a program with loops.
+    """
+    from tile_opt.loops import has_loops
+
     labels = ("initial", *pass_labels(target))
     if label not in labels:
         raise KeyError(label)
     number = max(n for n, found in enumerate(labels) if found == label)
+    if has_loops(program):
+        found: list[StripeProgram] = []
+        compile(
+            program, target, plans=plans, callback=lambda n, _, stripe: found.append(stripe) if n == number else None
+        )
+        return tuple(found)
     with uncollected():
         initial = _to_stripe(_rewritten(program, target), target)
-        return schedule(initial, target, passes=target.passes[:number], plans=plans).program
+        return (schedule(initial, target, passes=target.passes[:number], plans=plans).program,)
 
 
 def pass_labels(target: Target) -> tuple[str, ...]:
@@ -191,10 +227,10 @@ def _rewritten(program: Program, target: Target) -> Program:
     return rewrite(program, rewrites_for(target))
 
 
-def _to_stripe(program: Program, target: Target) -> StripeProgram:
+def _to_stripe(program: Program, target: Target, first: int = 0) -> StripeProgram:
     from tile_opt.translate import to_stripe
 
-    return to_stripe(program, target)
+    return to_stripe(program, target, first)
 
 
 def _each_function(kernels: KernelList, work: Callable[[Function], Function]) -> KernelList:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tile_runtime.evaluator import Evaluator
     from tile_runtime.function import Function, eval_shape
     from tile_runtime.invoker import Invoker
+    from tile_runtime.loops import repeat, scan
     from tile_runtime.lowered import Lowered
     from tile_runtime.profiling import Profile, profile
     from tile_runtime.provenance import provenance
@@ -60,6 +61,8 @@ _HOME = {
     "Lowered": "lowered",
     "Symbol": "symbols",
     "provenance": "provenance",
+    "repeat": "loops",
+    "scan": "loops",
     "Profile": "profiling",
     "profile": "profiling",
     "compose": "compose",
@@ -100,6 +103,8 @@ __all__ = [
     "placeholder",
     "profile",
     "provenance",
+    "repeat",
+    "scan",
     "vjp",
 ]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import from_numpy
 from tile_ir.names import claim
 
+from tile_runtime.arguments import input_type
 from tile_runtime.arrays import contents, kept
 from tile_runtime.checks import described, wrong_kind
 from tile_runtime.function import BaseFunction
@@ -43,7 +44,7 @@ class Composition(BaseFunction):
 
     def __init__(self, inputs: Sequence[Symbol], outputs: Outputs, updates: Sequence[tuple[Tensor, Symbol]]) -> None:
         _check_arguments(inputs, outputs, updates)
-        linker = _Linker(inputs)
+        linker = Linker(inputs)
         wanted = _symbols(outputs)
         values = [linker.value(s) for s in (*wanted, *(s for _, s in updates))]
         taken = linker.inputs()
@@ -59,7 +60,7 @@ class Composition(BaseFunction):
         self.updates = self._updates(linker, updates, public[len(wanted) :])
 
     def _updates(
-        self, linker: _Linker, updates: Sequence[tuple[Tensor, Symbol]], names: Sequence[str]
+        self, linker: Linker, updates: Sequence[tuple[Tensor, Symbol]], names: Sequence[str]
     ) -> tuple[tuple[str, str], ...]:
         pairs: list[tuple[str, str]] = []
         for (tensor, symbol), out in zip(updates, names, strict=True):
@@ -118,12 +119,20 @@ def _symbols(outputs: Outputs) -> tuple[Symbol, ...]:
     return tuple(outputs.values() if isinstance(outputs, Mapping) else outputs)
 
 
-class _Linker:
+def _nothing(_: Any) -> bool:
+    return False
+
+
+class Linker:
     """Copies the programs of applications into one, under fresh names."""
 
-    def __init__(self, inputs: Sequence[Symbol]) -> None:
+    def __init__(self, inputs: Sequence[Symbol], outside: Callable[[Any], bool] = _nothing) -> None:
+        """What is `outside` becomes one more input, whatever it is made of: see `captured`."""
         from tile_ir.program.nodes import Param, TensorType
 
+        self._outside = outside
+        self.captured: dict[str, Any] = {}
+        """What is outside, by the name of its input, in the order of the inputs."""
         self._taken: set[str] = set()
         self._values: dict[int, str] = {}
         self._kept: list[Any] = []
@@ -165,13 +174,15 @@ class _Linker:
         return id(item) in self._values
 
     def _missing(self, item: Any) -> list[Any]:
-        if not isinstance(item, Symbol) or item.source is None:
+        if not isinstance(item, Symbol) or item.source is None or self._outside(item):
             return []
         return [v for v in item.source[0].arguments.values() if not self._known(v)]
 
     def _define(self, item: Any) -> None:
         self._kept.append(item)
-        if isinstance(item, Symbol):
+        if self._outside(item):
+            name = self._capture(item)
+        elif isinstance(item, Symbol):
             name = self._output(item) if item.known is None else self._constant(item.known, item.name)
         elif isinstance(item, Tensor):
             name = self._tensor(item)
@@ -202,11 +213,20 @@ class _Linker:
         return {public: names[value] for public, value in program.outputs}
 
     def _tensor(self, tensor: Tensor) -> str:
-        from tile_ir.program.nodes import Param, TensorType
-
-        name = claim("W", self._taken)
+        name = self._input("W", tensor)
         self.tensors[name] = tensor
-        self._params.append(Param(name, TensorType(tensor.dtype, tensor.shape)))
+        return name
+
+    def _capture(self, value: Any) -> str:
+        name = self._input(value.name if isinstance(value, Symbol) else "W", value)
+        self.captured[name] = value
+        return name
+
+    def _input(self, wanted: str, value: Any) -> str:
+        from tile_ir.program.nodes import Param
+
+        name = claim(wanted, self._taken)
+        self._params.append(Param(name, input_type(name, value)))
         return name
 
     def _constant(self, value: Any, wanted: str = "Const") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 
 
 class StripeText:
-    """A Stripe program that prints as its text form; `.program` is the value itself."""
+    """A Stripe program that prints as its text form; `.program` is the value itself.
 
-    def __init__(self, program: StripeProgram) -> None:
+    `parts` are the programs that one with loops consists of: then they are what is printed.
+    """
+
+    def __init__(self, program: StripeProgram, parts: Sequence[StripeProgram] = ()) -> None:
         self.program = program
+        self.parts = tuple(parts)
 
     def __str__(self) -> str:
         from tile_ir.stripe.printer import print_program
 
-        return print_program(self.program)
+        return "\n".join(map(print_program, self.parts or (self.program,)))
 
     __repr__ = __str__
 
@@ -98,18 +102,19 @@ class Lowered:
     @property
     def stripe(self) -> StripeText:
         """Scheduled Stripe."""
-        return StripeText(self.compiled.stripe)
+        return StripeText(self.compiled.stripe, [part.stripe for part in self.compiled.parts])
 
     def stripe_after(self, name: str) -> StripeText:
         """Stripe right after the pass called `name` (or "initial"); TileTypeError lists the passes."""
         from tile_opt.compiler import pass_labels, stripe_after
 
         try:
-            return StripeText(stripe_after(self.program, self.target, name, self.given))
+            found = stripe_after(self.program, self.target, name, self.given)
         except KeyError:
             message = f"device {self.device.id} has no pass {name!r}"
             hint = f"its passes are {', '.join(('initial', *pass_labels(self.target)))}"
             raise TileTypeError(Diagnostic("TILE-E511", message, hint=hint)) from None
+        return StripeText(found[0], found if len(found) > 1 else ())
 
     @property
     def kernels(self) -> KernelList:

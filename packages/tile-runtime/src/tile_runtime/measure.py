@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 from tile_hal.interfaces import Buffer, Device, Direct, DirectStep, Library
 from tile_hal.submission import Prepared
-from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
+from tile_ir.dtype import DType
+from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind, Window, counted_steps, windows_in
 
 from tile_runtime.arrays import numpy_dtype
 
@@ -44,13 +45,20 @@ class Launch:
     device has such calls: then the time is that of the step in a program that is called directly.
     """
 
-    __slots__ = ("_again", "_brief", "buffers", "kernel", "prepared")
+    __slots__ = ("_again", "_brief", "buffers", "kernel", "prepared", "times")
 
     def __init__(
-        self, kernel: str, prepared: Prepared, buffers: tuple[Buffer, ...], again: Callable[[], Direct | None]
+        self,
+        kernel: str,
+        prepared: Prepared,
+        buffers: tuple[Buffer, ...],
+        again: Callable[[], Direct | None],
+        times: int = 1,
     ) -> None:
         self.kernel = kernel
         """Name of the scheduled kernel; "" for a fill or a copy of a whole buffer."""
+        self.times = times
+        """How often a run of the program starts it."""
         self.buffers = buffers
         self.prepared, self._again = prepared, again
         self._brief: Direct | None = None
@@ -73,19 +81,21 @@ class Launch:
 
 
 def launches(low: Loaded, shared: Buffers | None = None) -> list[Launch]:
-    """The steps of a program in order, on inputs of ones; each leaves what the following ones read.
+    """The steps of a program in order, on inputs of ones; each leaves what the following ones read. Those of a loop's round are
+    listed once.
 
     Buffers are taken from `shared` where it has them, else put there.
     """
     kernels, known = low.kernels, {} if shared is None else shared
     constants = {c.name: c.data for c in kernels.constants}
-    for info in kernels.buffers:
+    infos = (*kernels.buffers, *map(_row, windows_in(kernels.steps)))
+    for info in infos:
         if (info.name, info.bytes) not in known:
             known[info.name, info.bytes] = _filled(low, info, constants)
-    buffers = {info.id: known[info.name, info.bytes] for info in kernels.buffers}
-    listed = {info.id: replace(info, kind=BufferKind.OUTPUT, offset=0) for info in kernels.buffers}
+    buffers = {info.id: known[info.name, info.bytes] for info in infos}
+    listed = {info.id: replace(info, kind=BufferKind.OUTPUT, offset=0) for info in infos}
 
-    def launch(step: Step) -> Launch:
+    def launch(step: Step, times: int) -> Launch:
         used = tuple(dict.fromkeys(step.buffers))
         alone = replace(
             kernels,
@@ -96,9 +106,14 @@ def launches(low: Loaded, shared: Buffers | None = None) -> list[Launch]:
         )
         name = kernels.kernels[step.kernel].stripe.name if step.kind is StepKind.KERNEL else ""
         again = partial(_repeated, low, step, buffers)
-        return Launch(name, Prepared(low.device, low.library, alone), tuple(buffers[b] for b in used), again)
+        return Launch(name, Prepared(low.device, low.library, alone), tuple(buffers[b] for b in used), again, times)
 
-    return [launch(step) for step in kernels.steps]
+    return [launch(step, times) for step, times in counted_steps(kernels.steps)]
+
+
+def _row(window: Window) -> BufferInfo:
+    """What a window of a loop is in one round, as a buffer."""
+    return BufferInfo(window.id, f"window {-window.id}", BufferKind.TEMP, (window.bytes,), DType.UINT8, window.bytes)
 
 
 def _repeated(low: Loaded, step: Step, buffers: Mapping[int, Buffer]) -> Direct | None:
@@ -134,5 +149,5 @@ def totals(steps: list[Launch]) -> dict[str, float]:
     """Seconds by kernel of one run of all steps, one after the other."""
     spent: dict[str, float] = {}
     for step in steps:
-        spent[step.kernel] = spent.get(step.kernel, 0.0) + step.seconds()
+        spent[step.kernel] = spent.get(step.kernel, 0.0) + step.seconds() * step.times
     return spent

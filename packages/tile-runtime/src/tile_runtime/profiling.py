@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tile_hal.interfaces import Device
 from tile_ir import forking
 from tile_ir.diagnostics import Span
-from tile_ir.kernels import StepKind, labels_of, listed
+from tile_ir.kernels import StepKind, labels_of, listed, windows_in
 from tile_ir.program.provenance import origins
 
 from tile_runtime.recording import RECORDERS
@@ -201,7 +201,7 @@ def profile() -> Profile:
 
 def _moved(step: Step, kernels: KernelList) -> int:
     """Bytes that a fill or a copy of whole buffers moves."""
-    sizes = {b.id: b.bytes for b in kernels.buffers}
+    sizes = {b.id: b.bytes for b in (*kernels.buffers, *windows_in(kernels.steps))}
     return sum(sizes[b] for b in step.buffers)
 
 

@@ -8,7 +8,8 @@ from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, Span, TileDeviceError, TileLimitError
 from tile_ir.dtype import DType
 from tile_ir.kernels import BufferKind, KernelList
-from tile_ir.program.nodes import Contraction, Op, Prng, Program, reinterprets_bits
+from tile_ir.program.liveness import defined_by
+from tile_ir.program.nodes import Contraction, Loop, Op, Program, reinterprets_bits, results_of
 from tile_ir.settings import Settings
 
 MISSING = "TILE-E506"
@@ -50,7 +51,7 @@ def check_memory(kernels: KernelList, device: Device, program: Callable[[], Prog
     if needed <= limit:
         return
     largest = max(kernels.buffers, key=lambda b: 0 if b.kind is BufferKind.INPUT else b.bytes)
-    origin = next((op.origin for op in program().ops if not isinstance(op, Prng) and op.name == largest.name), None)
+    origin = next((op.origin for op in program().ops if largest.name in defined_by(op)), None)
     whose = f"device {device.id} has" if asked is None else "TILE_MEMORY allows"
     message = f"the program needs {needed} bytes for its results and temporaries; {whose} {limit}"
     shape = ", ".join(map(str, largest.shape))
@@ -76,9 +77,9 @@ def _needs(program: Program, spans: Mapping[str, Span]) -> list[tuple[str, DType
 
 def op_needs(op: Op) -> list[tuple[str, DType, Span | None]]:
     """Names, element types and places of what an operation makes."""
-    if isinstance(op, Prng):
-        return [(op.value, op.type.dtype, op.origin), (op.state, DType.UINT32, op.origin)]
-    needs = [(op.name, op.type.dtype, op.origin)]
+    needs = [(name, type.dtype, op.origin) for name, type in results_of(op)]
+    if isinstance(op, Loop):
+        return [*needs, *(need for inner in op.body.ops for need in op_needs(inner))]
     if isinstance(op, Contraction) and op.acc is not op.type.dtype:
         needs.append((op.name, op.acc, op.origin))
     return needs

@@ -131,7 +131,9 @@ def _groups(base: Lowered) -> list[tuple[Decision, ...]]:
     from tile_opt.blocks.tree import kernels_of
 
     groups: dict[str, list[Decision]] = {}
-    timed = {kernel.name for kernel in kernels_of(base.compiled.stripe) if isinstance(kernel, Block)}
+    compiled = base.compiled
+    programs = [part.stripe for part in compiled.parts] or [compiled.stripe]
+    timed = {kernel.name for program in programs for kernel in kernels_of(program) if isinstance(kernel, Block)}
     for name, decision in base.compiled.decisions.items():
         if name in timed and not (decision.given or decision.parent):
             groups.setdefault(decision.key, []).append(decision)
@@ -194,7 +196,7 @@ class _Variant:
             if trial is not None and not trial.running:
                 continue
             try:
-                seconds = step.seconds()
+                seconds = step.seconds() * step.times
             except TileError as failure:
                 if trial is None or trial.own:
                     raise  # what the cost model chose has to run

@@ -11,11 +11,13 @@ from tile_ir.program.nodes import (
     Elementwise,
     Gather,
     IndexOf,
+    Loop,
     Op,
     Prng,
     Reshape,
     Scatter,
     lookups,
+    results_of,
 )
 
 
@@ -36,7 +38,7 @@ def live_ops(ops: Sequence[Op], outputs: Iterable[str]) -> tuple[Op, ...]:
 
 def defined_by(op: Op) -> tuple[str, ...]:
     """Names that an operation defines."""
-    return (op.value, op.state) if isinstance(op, Prng) else (op.name,)
+    return tuple([name for name, _ in results_of(op)])
 
 
 def used_by(op: Op) -> tuple[str, ...]:
@@ -56,5 +58,7 @@ def used_by(op: Op) -> tuple[str, ...]:
             return (*names, op.default) if op.default is not None else names
         case Prng():
             return (op.seed,)
+        case Loop():
+            return (*op.carries, *op.slices, *op.captured)
         case IndexOf() | ConstantTensor():
             return ()

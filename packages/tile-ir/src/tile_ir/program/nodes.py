@@ -14,7 +14,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeGuard
 
 from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span
@@ -296,11 +295,50 @@ class ConstantTensor:
         return self.contents.view
 
 
-Op = Contraction | Elementwise | IndexOf | Reshape | Gather | Scatter | Argsort | Prng | ConstantTensor
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`count` rounds of `body`, each of which starts from what the last one carried.
+
+    The inputs of `body` stand, in order, for `carries` (their values before the first round), one row of each of
+    `slices` (cut along axis 0, which is `count` long) and `captured` (the same in all rounds); its outputs are what is
+    carried on, and one row of each stacked result. `results` names the values carried out of the last round (those
+    before the first, when `count` is 0), then the stacks, of `count` rows. With `reverse` the last row comes first, in
+    the slices and in the stacks.
+    """
+
+    results: tuple[str, ...]
+    types: tuple[TensorType, ...]
+    body: Program
+    count: int
+    carries: tuple[str, ...]
+    slices: tuple[str, ...] = ()
+    captured: tuple[str, ...] = ()
+    reverse: bool = False
+    checkpoint: int = 0
+    """For gradients: the values carried are saved every so many rounds, and computed again between; 0: in each round."""
+    origin: Span | None = field(default=None, compare=False)
 
 
-def reinterprets_bits(op: Op) -> TypeGuard[Elementwise]:
+PlainOp = Contraction | Elementwise | IndexOf | Reshape | Gather | Scatter | Argsort | Prng | ConstantTensor
+"""What is no loop: all that a function written in Tile consists of."""
+Op = PlainOp | Loop
+
+
+def results_of(op: Op) -> tuple[tuple[str, TensorType], ...]:
+    """Names that an operation defines, and their types."""
+    match op:
+        case Prng():
+            return ((op.value, op.type), (op.state, TensorType(DType.UINT32, (3, 2048))))
+        case Loop():
+            return tuple(zip(op.results, op.types, strict=True))
+        case _:
+            return ((op.name, op.type),)
+
+
+def reinterprets_bits(op: Op) -> bool:
     """The operation needs a semtree node that no other nodes express: a device may lack it."""
+    if isinstance(op, Loop):
+        return any(map(reinterprets_bits, op.body.ops))
     return isinstance(op, Elementwise) and op.fn == "bitcast"
 
 
@@ -346,9 +384,5 @@ class Program:
         """Type of every name."""
         table = {p.name: p.type for p in self.inputs}
         for op in self.ops:
-            if isinstance(op, Prng):
-                table[op.value] = op.type
-                table[op.state] = TensorType(DType.UINT32, (3, 2048))
-            else:
-                table[op.name] = op.type
+            table.update(results_of(op))
         return table

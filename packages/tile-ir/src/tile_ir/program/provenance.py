@@ -6,10 +6,12 @@ what is compiled does not depend on them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 from tile_ir.diagnostics import NOWHERE, Span, labelled
-from tile_ir.program.nodes import Op, Program
+from tile_ir.program.nodes import Loop, Op, Program
 
 
 def with_label(op: Op, label: str) -> Op:
@@ -18,8 +20,19 @@ def with_label(op: Op, label: str) -> Op:
 
 
 def numbered(program: Program) -> Program:
-    """The program with the place of each operation in it as its number, which what is made of them keeps."""
-    ops = (replace(op, origin=replace(op.origin or _NOWHERE, op=number)) for number, op in enumerate(program.ops))
+    """The program with the place of each operation in it as its number, which what is made of them keeps.
+
+    The operations in a loop's body are counted where the loop stands.
+    """
+    return _numbered(program, count())
+
+
+def _numbered(program: Program, numbers: Iterator[int]) -> Program:
+    ops: list[Op] = []
+    for op in program.ops:
+        origin = replace(op.origin or _NOWHERE, op=next(numbers))
+        inside = {"body": _numbered(op.body, numbers)} if isinstance(op, Loop) else {}
+        ops.append(replace(op, origin=origin, **inside))
     return replace(program, ops=tuple(ops))
 
 
@@ -31,10 +44,19 @@ def bare(program: Program) -> Program:
 
 def origins(program: Program) -> dict[int, Span]:
     """Where each operation comes from, by number, as far as that is known."""
-    return {number: op.origin for number, op in enumerate(program.ops) if op.origin is not None}
+    return {number: op.origin for number, op in enumerate(_all(program)) if op.origin is not None}
+
+
+def _all(program: Program) -> Iterator[Op]:
+    for op in program.ops:
+        yield op
+        if isinstance(op, Loop):
+            yield from _all(op.body)
 
 
 def _bare(op: Op) -> Op:
+    if isinstance(op, Loop):
+        op = replace(op, body=bare(op.body))
     return replace(op, origin=None) if op.origin is not None and not op.origin.is_place else op
 
 

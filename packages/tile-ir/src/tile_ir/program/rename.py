@@ -14,6 +14,7 @@ from tile_ir.program.nodes import (
     Gather,
     IndexOf,
     Lookup,
+    Loop,
     Op,
     Operand,
     Prng,
@@ -52,6 +53,9 @@ def renamed(op: Op, names: Mapping[str, str]) -> Op:
             return replace(op, name=new(op.name), updates=new(op.updates), subscripts=known, default=default)
         case Prng():
             return replace(op, value=new(op.value), state=new(op.state), seed=new(op.seed))
+        case Loop():
+            groups = ("results", "carries", "slices", "captured")
+            return replace(op, **{group: tuple(map(new, getattr(op, group))) for group in groups})
         case IndexOf() | ConstantTensor():
             return replace(op, name=new(op.name))
 

@@ -12,7 +12,8 @@ Spans are not part of it, nor of equality. One statement per operation::
     }
 
 The dtype behind the aggregated value is that of the accumulator; ``f < n`` means ``0 <= f < n``. Custom gradients
-follow the operations: ``gradient of (Y) by (X) program … {…};``.
+follow the operations: ``gradient of (Y) by (X) program … {…};``. A loop holds its body:
+``(H, Y): (float32[4], float32[9, 4]) = loop 9 from (H0) over (X) with (W) program … {…};``.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from tile_ir.program.nodes import (
     IndexOf,
     Literal,
     Lookup,
+    Loop,
     Op,
     Operand,
     Param,
@@ -73,8 +75,7 @@ def print_program(program: Program) -> str:
 
 
 def _gradient(rule: CustomGradient) -> str:
-    backward = print_program(rule.backward).rstrip().replace("\n", "\n  ")
-    return f"gradient of ({_list(rule.outputs)}) by ({_list(rule.inputs)}) {backward}"
+    return f"gradient of ({_list(rule.outputs)}) by ({_list(rule.inputs)}) {_nested(rule.backward)}"
 
 
 def print_op(op: Op) -> str:
@@ -100,6 +101,8 @@ def print_op(op: Op) -> str:
             return f"{_name(value)}, {_name(state)}: {type_} = prng_step({_name(seed)})"
         case ConstantTensor(name, type_, contents):
             return f'{_name(name)}: {type_} = constant("{contents.view.hex()}")'
+        case Loop():
+            return _loop(op)
 
 
 def _contraction(op: Contraction) -> str:
@@ -115,6 +118,17 @@ def _contraction(op: Contraction) -> str:
     tail += " no_defract" if op.no_defract else ""
     tail += f" {json.dumps(op.text)}" if op.text else ""
     return "\n".join([*lines, tail])
+
+
+def _loop(op: Loop) -> str:
+    head = f"({_list(op.results)}): ({', '.join(map(str, op.types))}) = loop {op.count}"
+    groups = f"from ({_list(op.carries)}) over ({_list(op.slices)}) with ({_list(op.captured)})"
+    tail = f"{' reverse' if op.reverse else ''}{f' checkpoint {op.checkpoint}' if op.checkpoint else ''}"
+    return f"{head} {groups}{tail} {_nested(op.body)}"
+
+
+def _nested(program: Program) -> str:
+    return print_program(program).rstrip().replace("\n", "\n  ")
 
 
 def _subscripts(subscripts: tuple[Subscript, ...]) -> str:
@@ -336,6 +350,8 @@ class _Reader:
         return public, self.name()
 
     def _statement(self) -> Op:
+        if self.skip("("):
+            return self._loop()
         name = self.name()
         if self.skip("["):
             return self._contraction(name)
@@ -353,6 +369,24 @@ class _Reader:
             return self._elementwise(name, type_, fn)
         self.take(")")
         return op
+
+    def _loop(self) -> Loop:
+        results = self.sequence(self.name, ")")
+        self.take(":")
+        self.take("(")
+        types = self.sequence(self.type, ")")
+        self.take("=")
+        self.take("loop")
+        count = self.integer()
+        carries, slices, captured = map(self._group, ("from", "over", "with"))
+        reverse = self.skip("reverse")
+        checkpoint = self.integer() if self.skip("checkpoint") else 0
+        return Loop(results, types, self.program(), count, carries, slices, captured, reverse, checkpoint)
+
+    def _group(self, word: str) -> tuple[str, ...]:
+        self.take(word)
+        self.take("(")
+        return self.sequence(self.name, ")")
 
     def _special(self) -> dict[str, Callable[[str, TensorType], Op]]:
         return {

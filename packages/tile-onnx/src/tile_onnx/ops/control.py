@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tile_runtime.loops import scan as device_scan
+from tile_runtime.symbols import constant as known
 
 from tile_onnx.graph import Graph
-from tile_onnx.node import Array, Node, Value
+from tile_onnx.node import Array, Node, Symbol, Unlooped, Value
+from tile_onnx.ops.moving import permuted
+from tile_onnx.ops.slicing import sliced
 from tile_onnx.ops.steps import stack, take
 from tile_onnx.registry import operator
 from tile_onnx.segments import host_array
-from tile_onnx.values import is_array
+from tile_onnx.values import dtype_of, is_array
 
 if TYPE_CHECKING:
     from tile_onnx.engine import Engine
 
 INLINED = 4096
 """Nodes that the steps of a loop may become in one device program; a longer loop runs its body step by step."""
+Values = tuple[Value, ...]
+_Scanned = tuple[list[Value], list[Value]]
+LOOPED = 8
+"""Rounds from which a loop is tried as one on the device; fewer are written out."""
 ENDLESS = np.iinfo(np.int64).max
 
 
@@ -50,11 +58,37 @@ def loop(node: Node) -> tuple[Value, ...]:
     body: Graph = node.attribute("body")
     trips = int(node.host(0).reshape(-1)[0]) if node.has(0) else ENDLESS
     go = _truth(node.host(1)) if node.has(1) else True
+    looped = _on_device(node, body, trips) if go and LOOPED <= trips < ENDLESS else None
+    if looped is not None:
+        return looped
     made = _inlined(node, body, trips, go) if trips * len(body.nodes) <= INLINED else None
     if made is None:
         return tuple(node.later(body, [_number(trips), *node.values[1:]], _step_by_step))
     carried, rows = made
     return (*carried, *(_rows(node, row) for row in rows))
+
+
+def _on_device(node: Node, body: Graph, trips: int) -> tuple[Value, ...] | None:
+    """The outputs of one loop on the device; None where rounds differ in more than numbers."""
+    carried = tuple(node.values[2:])
+
+    def step(carry: Values, number: Value) -> tuple[Values, Values]:
+        condition, *made = node.enter(body, [number, np.array(True), *carry])
+        if not (is_array(condition) and _truth(condition)):
+            raise Unlooped
+        return tuple(made[: len(carry)]), tuple(made[len(carry) :])
+
+    return _scanned_once(node, step, carried, known(np.arange(trips, dtype=np.int64)))
+
+
+def _scanned_once(
+    node: Node, step: Callable[[Values, Value], tuple[Values, Values]], carried: Values, xs: Value
+) -> Values | None:
+    """What is carried out of a loop on the device, and its stacks; None where it cannot be one."""
+    if not all(isinstance(v, (Symbol, np.ndarray)) and dtype_of(v) is not None for v in carried):
+        return None
+    found = node.attempt(lambda: device_scan(step, carried, xs))
+    return None if found is None else (*found[0], *found[1])
 
 
 def _inlined(node: Node, body: Graph, trips: int, go: bool) -> tuple[list[Value], list[list[Value]]] | None:
@@ -120,18 +154,46 @@ def scan(node: Node) -> tuple[Value, ...]:
     given = zip(node.attribute("scan_input_axes", (0,) * count), inputs, strict=True)
     axes = [node.axis(a, len(v.shape)) for a, v in given]
     backwards = node.attribute("scan_input_directions", (0,) * count)
-    length = inputs[0].shape[axes[0]]
+    given = [_turned(v, a, bool(b)) for v, a, b in zip(inputs, axes, backwards, strict=True)]
+    states, stacks = _rounds(node, body, states, given)
+    return (*states, *_scanned(node, stacks))
+
+
+def _rounds(node: Node, body: Graph, states: Sequence[Value], rows: Sequence[Value], name: str = "") -> _Scanned:
+    """The states after a scan along axis 0, and its stacks."""
+    length = rows[0].shape[0]
+
+    def step(carry: Values, row: Values) -> tuple[Values, Values]:
+        made = node.enter(body, [*carry, *row], name)
+        return tuple(made[: len(carry)]), tuple(made[len(carry) :])
+
+    found = _scanned_once(node, step, tuple(states), tuple(rows)) if length >= LOOPED else None
+    if found is not None:
+        return list(found[: len(states)]), list(found[len(states) :])
+    return _written_out(node, body, states, rows, name)
+
+
+def _written_out(node: Node, body: Graph, states: Sequence[Value], rows: Sequence[Value], name: str) -> _Scanned:
+    length = rows[0].shape[0]
     if length * len(body.nodes) > INLINED:
         raise node.unsupported(f"a scan of {length} steps becomes {length * len(body.nodes)} nodes, more than {INLINED}",
                                "a Loop of as many runs step by step")  # fmt: skip
-    rows: list[list[Value]] = [[] for _ in body.outputs[len(states) :]]
-    for step in range(length):
-        now = [take(v, a, length - 1 - step if b else step) for v, a, b in zip(inputs, axes, backwards, strict=True)]
-        made = node.enter(body, [*states, *now], str(step))
+    if not length:
+        raise node.unsupported("a scan over no steps gives tensors whose shape is not known")
+    stacks: list[list[Value]] = [[] for _ in body.outputs[len(states) :]]
+    for number in range(length):
+        made = node.enter(body, [*states, *(take(v, 0, number) for v in rows)], f"{name}{number}")
         states = made[: len(states)]
-        for row, value in zip(rows, made[len(states) :], strict=True):
-            row.append(value)
-    return (*states, *_scanned(node, rows))
+        for stack_, value in zip(stacks, made[len(states) :], strict=True):
+            stack_.append(value)
+    return list(states), [stack(s, 0) for s in stacks]
+
+
+def _turned(value: Value, axis: int, backwards: bool) -> Value:
+    """A value whose `axis` is the first one, the other way round where that is asked."""
+    rank = len(value.shape)
+    first = value if axis == 0 else permuted(value, (axis, *(k for k in range(rank) if k != axis)))
+    return sliced(first, [slice(None, None, -1), *[slice(None)] * (rank - 1)]) if backwards else first
 
 
 def _scanned_inputs(node: Node, limit: int) -> int:
@@ -141,15 +203,16 @@ def _scanned_inputs(node: Node, limit: int) -> int:
     return count
 
 
-def _scanned(node: Node, rows: list[list[Value]]) -> list[Value]:
-    backwards = node.attribute("scan_output_directions", (0,) * len(rows))
-    axes = node.attribute("scan_output_axes", (0,) * len(rows))
+def _scanned(node: Node, stacks: list[Value]) -> list[Value]:
+    """Stacks in the directions and with the axes that a node asks for."""
+    backwards = node.attribute("scan_output_directions", (0,) * len(stacks))
+    axes = node.attribute("scan_output_axes", (0,) * len(stacks))
     found: list[Value] = []
-    for row, axis, back in zip(rows, axes, backwards, strict=True):
-        if not row:
-            raise node.unsupported("a scan over no steps gives tensors whose shape is not known")
-        rank = len(row[0].shape) + 1
-        found.append(stack(row[::-1] if back else row, axis % rank))
+    for stacked, axis, back in zip(stacks, axes, backwards, strict=True):
+        rank, turned = len(stacked.shape), _turned(stacked, 0, bool(back))
+        order = list(range(1, rank))
+        order.insert(axis % rank, 0)
+        found.append(turned if axis % rank == 0 else permuted(turned, order))
     return found
 
 
@@ -167,11 +230,5 @@ def batched_scan(node: Node) -> tuple[Value, ...]:
 
 
 def _one_scan(node: Node, body: Graph, values: list[Value], count: int, batch: int) -> list[Value]:
-    states, inputs = values[: len(values) - count], values[len(values) - count :]
-    rows: list[list[Value]] = [[] for _ in body.outputs[len(states) :]]
-    for step in range(inputs[0].shape[0]):
-        made = node.enter(body, [*states, *(take(v, 0, step) for v in inputs)], f"{batch}.{step}")
-        states = made[: len(states)]
-        for row, value in zip(rows, made[len(states) :], strict=True):
-            row.append(value)
-    return [*states, *(stack(row, 0) for row in rows)]
+    states, stacks = _rounds(node, body, values[: len(values) - count], values[len(values) - count :], f"{batch}.")
+    return [*states, *stacks]

@@ -1,8 +1,7 @@
-"""LSTM, GRU and RNN: one function for a step, applied once for each moment of the sequence.
+"""LSTM, GRU and RNN: one function for a step, in a loop over the moments of the sequence.
 
-The inputs' part of all gates is one product before the first step. A step reads its moment by number, from a
-counter that goes through the steps as the state does, so that the kernels of all steps are the same ones. Two
-directions are computed side by side: the second one on the sequence reversed.
+The inputs' part of all gates is one product before the first step; a step gets its row of it. Two directions are
+computed side by side: the second one on the sequence reversed.
 
 Shapes: inputs [T, B, I], the inputs' part [T, D, B, gates * H], states [1, D, B, H].
 """
@@ -11,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
+from tile_runtime.loops import scan
 
 from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.gather import reversed_sequences
-from tile_onnx.ops.moving import affine, demand, joined, permuted, reshaped
+from tile_onnx.ops.moving import affine, demand, permuted, reshaped
 from tile_onnx.ops.text import contraction, function, literal
 from tile_onnx.registry import operator
 
@@ -80,14 +81,32 @@ class Layer:
         own = f"S{first}"
         sizes, index = (len(names), *self.state[1:]), ("q", "d", "b", "j")
         row = affine("q", self.hidden, first * self.hidden)
-        statements = [contraction(own, sizes, index, "+", f"{states}[0, d, b, k] * R[d, {row} + j, k]")]
+        narrow = self._narrowed(states) if self.node.attribute("narrow_states", 0) else []
+        read = f"{states}Narrow" if narrow else states
+        statements = [*narrow, contraction(own, sizes, index, "+", f"{read}[0, d, b, k] * R[d, {row} + j, k]")]
         for k, name in enumerate(names):
             place = affine("j", 1, (first + k) * self.hidden)
             statements += [
-                contraction(f"X{name}", self.state, ("0", *index[1:]), "=", f"P[T[0], d, b, {place}]"),
+                contraction(f"X{name}", self.state, ("0", *index[1:]), "=", f"P[d, b, {place}]"),
                 contraction(f"H{name}", self.state, ("0", *index[1:]), "=", f"{own}[{k}, d, b, j]"),
             ]
         return statements
+
+    def _narrowed(self, states: str) -> list[str]:
+        """Statements: the states rounded to 8 bits over the range of each direction's numbers and 0."""
+        low, high = (
+            contraction(
+                f"{states}{name}", (1, self.directions, 1, 1), ("0", "d", "0", "0"), kind, f"{states}[0, d, b, j]"
+            )
+            for name, kind in (("Low", "<"), ("High", ">"))
+        )
+        return [
+            low, high, f"{states}Least = min({states}Low, 0);", f"{states}Range = max({states}High, 0) - {states}Least;",
+            f"{states}Unit = {states}Range == 0 ? 1 : {states}Range / 255;",
+            f"{states}Zero = round_even(clamp(-{states}Least / {states}Unit, 0, 255));",
+            f"{states}Q = clamp(round_even({states} / {states}Unit) + {states}Zero, 0, 255);",
+            f"{states}Narrow = ({states}Q - {states}Zero) * {states}Unit;",
+        ]  # fmt: skip
 
 
 def _lstm(layer: Layer) -> list[str]:
@@ -150,7 +169,7 @@ def recurrent(node: Node) -> tuple[Value, ...]:
     swap = bool(node.attribute("layout", 0))
     found: list[Value] = [None]
     if node.wants(0):
-        found[0] = _in_order(layer, joined(outputs, 0), lengths)
+        found[0] = _in_order(layer, outputs, lengths)
         found[0] = permuted(found[0], (2, 0, 1, 3)) if swap else found[0]
     for state in states:
         last = reshaped(state, layer.state[1:])
@@ -226,28 +245,28 @@ def _joint_rows(layer: Layer, rows: int) -> int:
     return rows - layer.hidden if layer.node.op == "GRU" else rows
 
 
-def _steps(layer: Layer, cell: Cell, parts: Value, lengths: Value) -> tuple[list[Value], list[Value]]:
-    """The output of every step, [1, D, B, H] each, and the states after the last one."""
+def _steps(layer: Layer, cell: Cell, parts: Value, lengths: Value) -> tuple[Value, list[Value]]:
+    """The outputs of all steps, [T, D, B, H], and the states after the last one."""
     node = layer.node
     states = [_state(layer, 5), *([_state(layer, 6)] if node.op == "LSTM" else [])]
     names = ["H", "C"][: len(states)]
     extra = {"R": node.value(2), **_extra(layer)}
     statements = cell.step(layer)
-    given, results = ["P", "T", *names, *extra], [f"New{n}" for n in names]
-    output = "NewH"
+    results, rows = [f"New{n}" for n in names], {"P": parts}
     if lengths is not None:
         extra["L"] = reshaped(lengths, (1, 1, layer.batch, 1))
-        given, results, output = ["P", "T", *names, *extra], [f"Kept{n}" for n in names], "Out"
+        rows["T"] = np.arange(layer.moments, dtype=np.int32)
+        results = [*(f"Kept{n}" for n in names), "Out"]
         statements += [f"Kept{n} = T < L ? New{n} : {n};" for n in names] + ["Out = T < L ? NewH : 0 * NewH;"]
-    results = [*results, *([output] if output not in results else []), "Next"]
-    text = function(given, results, *statements, "Next = T + 1;")
-    moment: Value = np.zeros(1, np.int32)
-    outputs: list[Value] = []
-    for _ in range(layer.moments):
-        found = apply(text, parts, moment, *states, *extra.values())
-        states, moment = list(found[: len(states)]), found[-1]
-        outputs.append(found[-2] if lengths is not None else states[0])
-    return outputs, states
+    text = function([*names, *rows, *extra], results, *statements)
+
+    def step(carry: tuple[Value, ...], row: tuple[Value, ...]) -> tuple[tuple[Value, ...], Value]:
+        found = apply(text, *carry, *row, *extra.values())
+        made = cast("tuple[Value, ...]", found if isinstance(found, tuple) else (found,))
+        return made[: len(states)], made[0] if lengths is None else made[-1]
+
+    last, outputs = scan(step, tuple(states), tuple(rows.values()))
+    return reshaped(outputs, (layer.moments, *layer.state[1:])), list(last)
 
 
 def _state(layer: Layer, k: int) -> Value:

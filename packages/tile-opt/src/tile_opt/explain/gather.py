@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tile_ir.diagnostics import Span
-from tile_ir.kernels import BufferKind, Kernel, KernelList, StepKind
+from tile_ir.dots import DOTS
+from tile_ir.kernels import BufferKind, Kernel, KernelList, counted_steps
 from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.nodes import Block, Op
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings
 
 from tile_opt.analysis import Sets, analyze
@@ -31,8 +33,10 @@ from tile_opt.explain.tables import flatten_table
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.passes.scheduling import Decision
 from tile_opt.rounding import error_bounds
+from tile_opt.rounding.bound import Relation
 
 ONCE = "once, when the program is prepared: it depends on constants alone"
+LOOPED = "the program has a loop, whose rounds pass on what the rounds before them rounded"
 BOUND = "again only when a bound tensor was written to"
 Implied = Mapping[tuple[Span | None, tuple[Affine, ...]], tuple[Affine, ...]]
 
@@ -46,7 +50,9 @@ def report(
     launches of a run together.
     """
     kernels = compiled.kernels
-    launches = Counter(s.kernel for s in kernels.steps if s.kind is StepKind.KERNEL)
+    launches: Counter[int] = Counter()
+    for step, times in counted_steps(kernels.steps):
+        launches[step.kernel] += times
     implied = _implied(compiled)
     reports: list[KernelReport] = []
     seldom = {s.kernel: ONCE if s.once else BOUND for s in kernels.steps if s.once or s.bound}
@@ -78,6 +84,8 @@ def report(
 
 def errors(compiled: Compiled) -> tuple[ErrorReport, ...]:
     """Bounds on the rounding error of each output, from the schedule's tree of partial sums."""
+    if compiled.parts:
+        return tuple(ErrorReport(public, Relation.NONE.value, None, LOOPED) for public, _ in compiled.program.outputs)
     found = error_bounds(compiled.stripe, compiled.kernels.target)
     names = zip(compiled.program.outputs, compiled.stripe.outputs, strict=True)
     bounds = [(public, found[name]) for (public, _), name in names]
@@ -113,7 +121,9 @@ def _flat(compiled: Compiled, kernel: Kernel) -> list[KernelView]:
 def _implied(compiled: Compiled) -> Implied:
     """What the analysis leaves out of a stage's constraints, by source and the constraints that it keeps."""
     sets = Sets()
-    domains = [(op.origin, analyze(op, sets)) for op in compiled.program.ops if isinstance(op, Contraction)]
+    programs = [part.program for part in compiled.parts] or [compiled.program]
+    ops = [op for program in programs for op in program.ops]
+    domains = [(op.origin, analyze(op, sets)) for op in ops if isinstance(op, Contraction)]
     return {(origin, domain.constraints): domain.implied for origin, domain in domains if domain.implied}
 
 
@@ -145,7 +155,15 @@ def _kernel(
         schedule=schedule_of(kernel.stripe),
         roofline=_roofline(kernel, settings),
         labels=kernel.labels,
+        instructions=_instructions(kernel),
     )
+
+
+def _instructions(kernel: Kernel) -> tuple[str, ...]:
+    """Dot products that the kernel's blocks are made of."""
+    used = {s.name for b in blocks_in(kernel.stripe) for s in b.body if isinstance(s, Op)}
+    found = (dot for dot in DOTS.values() if dot.name in used)
+    return tuple(f"{d.name}, {d.depth} products of {d.a} and {d.b} in each lane" for d in found)
 
 
 def _roofline(kernel: Kernel, settings: HardwareSettings) -> Roofline | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from tile_ir.program.liveness import live_ops, used_by
-from tile_ir.program.nodes import ConstantTensor, Prng, Program
+from tile_ir.program.nodes import ConstantTensor, Loop, Prng, Program
 
 LARGEST = 2**26
 """Elements up to which values behind a constant are computed."""
@@ -21,7 +21,7 @@ class Fixed:
         self._names: set[str] = set()
         self._finite: dict[str, bool] = {}
         for op in program.ops:
-            if not isinstance(op, Prng) and self._names.issuperset(used_by(op)) and (
+            if not isinstance(op, (Prng, Loop)) and self._names.issuperset(used_by(op)) and (
                 used_by(op) or isinstance(op, ConstantTensor)
             ):  # fmt: skip
                 self._names.add(op.name)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tile_ir.program.liveness import defined_by, used_by
-from tile_ir.program.nodes import ConstantTensor, Prng, Program, TensorType
+from tile_ir.program.liveness import used_by
+from tile_ir.program.nodes import ConstantTensor, Prng, Program, TensorType, results_of
 
 
 def fixed_values(program: Program) -> dict[str, TensorType]:
@@ -12,5 +12,5 @@ def fixed_values(program: Program) -> dict[str, TensorType]:
     for op in program.ops:
         used = used_by(op)
         if isinstance(op, ConstantTensor) or (used and not isinstance(op, Prng) and found.keys() >= set(used)):
-            found |= dict.fromkeys(defined_by(op), op.type)
+            found.update(results_of(op))
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tile_ir.program.liveness import defined_by
-from tile_ir.program.nodes import Contraction, Elementwise, Op, Operand, Poly, Prng, Program, TensorType
+from tile_ir.program.nodes import Contraction, Elementwise, Loop, Op, Operand, Poly, Prng, Program, TensorType
 from tile_ir.program.rename import renamed
 
 from tile_opt.program.base import Rewrite
@@ -59,6 +59,8 @@ def _key(op: Op) -> object:
     match op:
         case Prng():
             return replace(op, value="", state="")
+        case Loop():
+            return replace(op, results=())
         case Contraction():
             return _contraction_key(op)
         case _:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tile_ir.kernels import BufferInfo, BufferKind, KernelList, Step, StepKind
-from tile_ir.semtree.nodes import Access
 
+from tile_opt.lowering.accesses import accesses
 from tile_opt.proof.report import Finding, Verdict
 
 CLAIM = "shared addresses"
@@ -65,7 +65,8 @@ class _Order:
 
     def _problems(self, number: int, step: Step) -> Iterator[str]:
         touched = [
-            (self.kernels.buffers[b], *access) for b, access in zip(step.buffers, self._accesses(step), strict=True)
+            (self.kernels.buffers[b], *access)
+            for b, access in zip(step.buffers, accesses(self.kernels.kernels, step), strict=True)
         ]
         for buffer, reads, writes in touched:
             for cells in self._cells(buffer):
@@ -93,15 +94,6 @@ class _Order:
                 yield f"{buffer.name} is touched without waiting for step {other}, {_name(self.kernels, self.kernels.steps[other])}"
         if reads and not writes and cells.owner not in (-1, buffer.id):
             yield f"{buffer.name} is read where {self.kernels.buffers[cells.owner].name} was written"
-
-    def _accesses(self, step: Step) -> list[tuple[bool, bool]]:
-        """Whether each buffer is read, and whether it is written."""
-        if step.kind is not StepKind.KERNEL:
-            return [(False, True), *[(True, False)] * (len(step.buffers) - 1)]
-        function = self.kernels.kernels[step.kernel].function
-        if function is None:
-            return [(True, True)] * len(step.buffers)
-        return [(p.access is not Access.WRITE, p.access is not Access.READ) for p in function.params]
 
     def _cells(self, buffer: BufferInfo) -> list[_Cells]:
         """The pieces of memory that a buffer is made of, cut where others begin or end."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
 from tile_ir.names import fresh, plain
-from tile_ir.program.nodes import ConstantTensor, Literal, Operand, Prng, Program
+from tile_ir.program.liveness import defined_by
+from tile_ir.program.nodes import ConstantTensor, Literal, Operand, Program
 from tile_ir.program.nodes import TensorType as ProgramType
 from tile_ir.stripe.nodes import Block, TensorType
 from tile_ir.target import Target
@@ -24,6 +25,8 @@ class Context:
     program: Program
     target: Target
     """What an operation with several algorithms chooses by."""
+    first: int = 0
+    """The number of the first kernel."""
     sets: Sets = field(default_factory=Sets)
     types: dict[str, ProgramType] = field(default_factory=dict[str, ProgramType])
     buffers: dict[str, str] = field(default_factory=dict[str, str])
@@ -34,9 +37,9 @@ class Context:
     kernels: list[Block] = field(default_factory=list[Block])
 
     @staticmethod
-    def of(program: Program, target: Target) -> Context:
+    def of(program: Program, target: Target, first: int = 0) -> Context:
         """Name the buffers: inputs and outputs keep their public names where those are plain, other values yield to them."""
-        context = Context(program, target, types=program.types())
+        context = Context(program, target, first, types=program.types())
         for param in program.inputs:
             context._declare(param.name, param.name, align=1)
         held = {p.name for p in program.inputs} | {op.name for op in program.ops if isinstance(op, ConstantTensor)}
@@ -49,8 +52,7 @@ class Context:
                 name = context._declare(value, public)
             context.outputs.append(name)
         for op in program.ops:
-            names = (op.value, op.state) if isinstance(op, Prng) else (op.name,)
-            for name in names:
+            for name in defined_by(op):
                 if name not in context.buffers:
                     context._declare(name, name)
         return context
@@ -70,7 +72,11 @@ class Context:
 
     def kernel(self, comment: str, tags: Sequence[str], origin: Span | None) -> Kernel:
         return Kernel(
-            f"kernel_{len(self.kernels)}", self.tensors, comment=" ".join(comment.split()), tags=tags, origin=origin
+            f"kernel_{self.first + len(self.kernels)}",
+            self.tensors,
+            comment=" ".join(comment.split()),
+            tags=tags,
+            origin=origin,
         )
 
     def add(self, kernel: Kernel) -> None:

@@ -50,14 +50,14 @@ ANY = Target("any")
 """A target with nothing but what all have."""
 
 
-def to_stripe(program: TileProgram, target: Target = ANY) -> Program:
+def to_stripe(program: TileProgram, target: Target = ANY, first: int = 0) -> Program:
     """The unscheduled Stripe program of a bound program; `target` decides where an operation has several algorithms.
 
     `inputs` and `outputs` of the result correspond to the program's by position; an output called like an input,
-    and what is no plain name, gets another. Raises TileTypeError for an unbounded index or a repeated ``=``, TileLimitError when a
+    and what is no plain name, gets another. Kernels are numbered from `first` on. Raises TileTypeError for an unbounded index or a repeated ``=``, TileLimitError when a
     domain is too complicated to analyse; type errors of all operations are collected.
     """
-    context = Context.of(program, target)
+    context = Context.of(program, target, first)
     problems: list[Diagnostic] = []
     for op in program.ops:
         check("translating", defined_by(op)[0], op.origin)
