@@ -34,6 +34,8 @@ class Twin:
     weights: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     nodes: list[Any] = field(default_factory=list[Any])
     calls: list[tuple[Callable[..., Any], Sequence[str], str]] = field(default_factory=list[Any])
+    made: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """The shapes of a run's values."""
 
     def weight(self, *shape: int, fan: int = 0, one: bool = False) -> str:
         """Normal values of the variance that keeps activations' size; ones and zeros for scales and shifts."""
@@ -60,6 +62,7 @@ class Twin:
         values = {**weights, "x": x}
         for call, inputs, name in self.calls:
             values[name] = call(*(values[n] for n in inputs))
+            self.made[name] = tuple(values[name].shape)
         return values[self.calls[-1][2]]
 
     # --- layers ---
@@ -211,10 +214,7 @@ def _measured(name: str, net: Twin, device: Any, tf32: bool, slowest: int) -> fl
     evaluator = tile.Evaluator(device, reduced_precision=tf32, fold_scales=True)
     model = tile_onnx.load(net.model(), evaluator)
     (found,) = model.run({"x": x.numpy()}).values()
-    with tile.profile() as profile:
-        samples = [_kernels(model, x) for _ in range(SAMPLES)]
-    ours = sorted(samples)[SAMPLES // 2]
-    del profile
+    ours = sorted(_kernels(model, x) for _ in range(SAMPLES))[SAMPLES // 2]
     allow_tf32(tf32)
     theirs, wanted = min((_torch(net, x, last) for last in (False, True)), key=lambda pair: pair[0])
     error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
@@ -222,8 +222,17 @@ def _measured(name: str, net: Twin, device: Any, tf32: bool, slowest: int) -> fl
     print(f"{name:28} tf32 {tf32!s:5} ours {ours * 1e3:8.3f} ms  torch {theirs * 1e3:8.3f} ms  ratio {theirs / ours:5.2f}"
           f"  kernels {len(kernels)}  error {error:.1e}", flush=True)  # fmt: skip
     for kernel in sorted(kernels, key=lambda k: -k.seconds)[:slowest]:
-        print("   ", kernel, flush=True)
+        print(f"    {kernel.seconds * 1e6:9.1f} us", *(_described(net, name) for name in kernel.nodes), flush=True)
     return theirs / ours
+
+
+def _described(net: Twin, name: str) -> str:
+    """A node: its operator, the shapes that it takes, and the one that it gives."""
+    node = next(n for n in net.nodes if n.output[0] == name)
+    taken = [
+        net.made.get(n) or (tuple(net.weights[n].shape) if n in net.weights else net.shape) for n in node.input[:2]
+    ]
+    return f"{node.op_type}{taken}->{net.made[name]}"
 
 
 def _kernels(model: Any, x: torch.Tensor) -> float:

@@ -19,7 +19,6 @@ from tile_hal.conformance.kernels import assert_same
 from tile_hal.conformance.tolerance import assert_close
 from tile_hal.interfaces import Device, Library
 from tile_ir.diagnostics import TileError, TilePlanError
-from tile_ir.dots import DOTS
 from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.program.nodes import reinterprets_bits
 from tile_ir.stripe import interpret
@@ -170,9 +169,9 @@ class Trial:
 
     def _stripe(self, target: Target) -> Stripe:
         """The unscheduled program, as it is rewritten for a machine."""
-        machine = target.settings, target.nodes.intersection(DOTS)
+        machine = target.settings, target.nodes
         if machine not in self._initial:
-            self._initial[machine] = to_stripe(rewrite(self.sample.program, rewrites_for(target)))
+            self._initial[machine] = to_stripe(rewrite(self.sample.program, rewrites_for(target)), target)
         return self._initial[machine]
 
     def plans(self, way: Way, target: Target) -> str:
@@ -180,7 +179,7 @@ class Trial:
         if not way.plans.startswith("drawn "):
             return way.plans
         random = Random(way.plans)
-        scheduled = schedule(self._stripe(target.settings), target)
+        scheduled = schedule(self._stripe(target), target)
         free = {name: d for name, d in scheduled.decisions.items() if not d.parent and not d.within}
         some = random.sample(sorted(free), random.randrange(1, len(free) + 1)) if free else []
         return str(print_plans({name: drawn(free[name], target, random) for name in some}))

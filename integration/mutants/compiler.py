@@ -25,6 +25,17 @@ MUTANTS = (
     Mutant("a product with two zeros has a gradient", AUTODIFF + "_seeds.py", "where(1, graph.emit(\"mul\", (scaled, small), dtype), zero)", "scaled"),
     Mutant("the default gets the gradient of every cell", AUTODIFF + "_contractions.py", '(empty, dout, literal(0, dtype))', '(empty, dout, dout)'),
     Mutant("equal loads count once", AUTODIFF + "_contractions.py", "parts.setdefault(arg, []).append(share)", "parts[arg] = [share]"),
+    # dot products
+    Mutant("borders of a convolution hold zeros whatever its numbers are counted from", OPT + "program/dots/words.py", "outside = stored.filling if any(map(any, pads)) else 0", "outside = 0"),
+    Mutant("bytes keep their sign where the other one is wanted", OPT + "program/dots/words.py", "turned = _TURNED if raw and stored.flipped else 0", "turned = 0"),
+    Mutant("numbers that fill a last word keep their sign", OPT + "program/dots/words.py", "    if stored.flipped:\n        bit", "    if False:\n        bit"),
+    Mutant("the sum of a factor counts what fills its last word", OPT + "program/dots/build.py", "if w + q < count", "if True"),
+    Mutant("sums of a factor alone count each number once", OPT + "program/dots/build.py", "for n in self.match.reduced if n not in names)", "for n in () if n not in names)"),
+    Mutant("cells without terms get what is added outside the sum", OPT + "program/dots/choose.py", "        if not _is_full(match):\n            return None\n", ""),
+    Mutant("words go on behind the end of what is summed", OPT + "program/dots/choose.py", "ends = match.ranges[index] % dot.depth", "ends = 0"),
+    Mutant("scales may be infinite", OPT + "program/dots/match.py", "bool(((size <= LARGEST_SCALE) & ((size >= 1 / LARGEST_SCALE) | (size == 0))).all())", "True"),
+    Mutant("signed factors are taken for unsigned", OPT + "semtree/dots.py", "    if dtype.is_signed:\n", "    if False:\n"),
+    Mutant("the last words of many are never computed", LLVM + "dots.py", "pieces = range(0, lanes, form.lanes)", "pieces = range(0, 1, form.lanes)"),
     # translation and analysis
     Mutant("gather does not clamp", OPT + "translate/gather.py", "clamp=True)", "clamp=False)"),
     Mutant("rows that scatter adds run at once", OPT + "translate/scatter.py", "(n, r) if n in free else (n, r, Order.ORDERED)", "(n, r)"),

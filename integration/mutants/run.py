@@ -21,6 +21,7 @@ SUITE = "tile_hal.conformance --backend sample --examples 4"
 CONFORMANCE = (f"{SUITE} --level 3 -- -x -q", f"{SUITE} -- -x -q")
 DEFAULT: dict[str, tuple[str, ...]] = {
     "packages/tile-autodiff/": ("packages/tile-autodiff/tests",),
+    "packages/tile-opt/src/tile_opt/semtree/dots": ("packages/tile-opt/tests/test_dots.py",),
     "packages/tile-opt/src/tile_opt/semtree/": ("packages/tile-opt/tests/test_semopt_simplify.py", *QUICK),
     "packages/tile-opt/src/tile_opt/translate/": (
         "packages/tile-opt/tests/test_to_stripe_language.py",
@@ -32,6 +33,8 @@ DEFAULT: dict[str, tuple[str, ...]] = {
         "packages/tile-opt/tests/test_analysis_properties.py",
         "packages/tile-opt/tests/test_to_stripe_programs.py",
     ),
+    "packages/tile-opt/src/tile_opt/program/dots/": ("packages/tile-opt/tests/test_dots.py",),
+    "packages/hal-llvm/src/hal_llvm/emit/dots": ("packages/hal-llvm/tests/test_llvm_dots.py",),
     "packages/tile-opt/src/tile_opt/passes/kernels/scan": ("packages/tile-opt/tests/test_scan.py", *QUICK),
     "packages/tile-opt/src/tile_opt/kernel/segments": ("packages/tile-opt/tests/test_segments.py", *QUICK),
     "packages/tile-opt/src/tile_opt/kernel/prefix": ("packages/tile-opt/tests/test_scan.py", *QUICK),

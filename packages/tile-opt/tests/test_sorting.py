@@ -14,7 +14,7 @@ from tile_ir.program.nodes import Argsort, Param, Program, TensorType
 from tile_ir.stripe.interpret import run
 from tile_ir.target import HardwareSettings, Target
 from tile_lang.evaluate import evaluate
-from tile_opt.translate import counting, to_stripe
+from tile_opt.translate import counting, ranking, to_stripe
 
 ONE = Target("one core", HardwareSettings(vector_bytes=16), nodes=frozenset(("Bitcast",)))
 MACHINES = {
@@ -46,6 +46,7 @@ def short_pieces():
     """So that lines of a few elements are cut into pieces, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "PIECE", 8)
+        patch.setattr(ranking, "RUN", 8)
         yield
 
 

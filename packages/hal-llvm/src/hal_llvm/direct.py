@@ -193,7 +193,9 @@ class _Native:
     def __init__(self) -> None:
         host = binding.host()
         module = binding.Module(layout.direct_ir(_addresses()), binding.target_machine(host))
-        self._code = binding.LoadedCode([module.object_code()], ["direct.call", "direct.fill", "direct.copy", "direct.loop"])
+        self._code = binding.LoadedCode(
+            [module.object_code()], ["direct.call", "direct.fill", "direct.copy", "direct.loop"]
+        )
         module.close()
         self.address = self._code.addresses.__getitem__
         self._method = _Method(b"direct", self.address("direct.call"), METH_FASTCALL, None)

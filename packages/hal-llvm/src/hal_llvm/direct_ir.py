@@ -17,7 +17,9 @@ from hal_llvm import pool_ir
 # Header of a table: arrays, inputs among them, claimed, gives the interpreter lock back, bytes of scratch that each
 # worker of the pool needs (0: needs no pool), and the addresses where records, patches and steps begin and end
 # and, while the program runs without the interpreter lock, the state of its thread; and whether an interrupt ended it
-COUNT, INPUTS, CLAIMED, RELEASES, SCRATCH, RECORDS, PATCHES, PATCHES_END, STEPS, STEPS_END, STATE, STOPPED, HEADER = range(13)
+COUNT, INPUTS, CLAIMED, RELEASES, SCRATCH, RECORDS, PATCHES, PATCHES_END, STEPS, STEPS_END, STATE, STOPPED, HEADER = (
+    range(13)
+)
 # An array's record: what its dtype's fields must be, flags it must have, address bits that must be zero, bytes, rank,
 # address of its extents
 DTYPE, FLAGS, ODD, BYTES, RANK, EXTENTS, RECORD = range(7)

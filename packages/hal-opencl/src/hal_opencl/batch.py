@@ -29,7 +29,12 @@ class OpenCLBatch(Batch):
     """
 
     def __init__(
-        self, lanes: Lanes, memory: DeviceMemory, steps: Sequence[BatchStep | LoopStep], count: int, arenas: Sequence[int]
+        self,
+        lanes: Lanes,
+        memory: DeviceMemory,
+        steps: Sequence[BatchStep | LoopStep],
+        count: int,
+        arenas: Sequence[int],
     ) -> None:
         """`steps` and `arenas` as in `Executor.batch`; parts start where views may."""
         self._lanes = lanes

@@ -13,7 +13,7 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 
 from tile_onnx import support
 from tile_onnx.engine import Engine, Language
-from tile_onnx.feeds import Argument, checked, checked_outputs, refused
+from tile_onnx.feeds import Argument, checked, checked_outputs, refused, unknown
 from tile_onnx.reading import Imported, read
 from tile_onnx.segments import Piece, Segment, type_of
 from tile_onnx.values import Array, is_array
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 def load(
     model: str | Path | bytes | ModelProto,
-    device: Device | str | None = None,
+    device: Device | Evaluator | str | None = None,
     buckets: Mapping[str, Sequence[int]] | None = None,
 ) -> Model:
     """The model of a file, of a file's bytes, or of a message, to run on `device` (None: the default one).
 
+    An Evaluator instead of a device brings options of its own, such as reduced precision.
     `buckets` has sizes for named dimensions: an input is padded to the next of them, and outputs are cut, so that a few
     programs serve every size up to the largest; beyond it each size has a program of its own.
     TileError for what is no valid model, for operators that cannot run, all of them at once, and for buckets where
@@ -47,7 +48,10 @@ class Model:
     """An imported model. Programs are compiled for the shapes that calls bring; safe to use from any thread."""
 
     def __init__(
-        self, imported: Imported, device: Device | str | None, buckets: Mapping[str, Sequence[int]] | None = None
+        self,
+        imported: Imported,
+        device: Device | Evaluator | str | None,
+        buckets: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self._imported = imported
         self._device = device
@@ -78,13 +82,19 @@ class Model:
         return self._imported.opsets
 
     @property
+    def metadata(self) -> Mapping[str, str]:
+        """What its author wrote beside the graph: texts by name, such as the labels of its classes."""
+        return self._imported.metadata
+
+    @property
     def evaluator(self) -> Evaluator:
         """What compiles and runs its programs; made, and its device opened, when first needed."""
         from tile_runtime.evaluator import Evaluator
 
         with self._lock:
             if self._made is None:
-                self._made = Evaluator(self._device, fold_scales=True)
+                given = self._device
+                self._made = given if isinstance(given, Evaluator) else Evaluator(given, fold_scales=True)
             return self._made
 
     def run(self, feeds: Mapping[str, Any], outputs: str | Sequence[str] | None = None) -> dict[str, Any]:
@@ -195,7 +205,11 @@ class Model:
 
     def _samples(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
         """An array of each input's shape, without memory of its own; the values given."""
-        feeds = {n: _blank(self._argument(n), v) if _is_shape(v) else v for n, v in shapes.items()}
+        known = {a.name: a for a in self.inputs}
+        wrong = [unknown(n, known) for n in shapes if n not in known]
+        if wrong:
+            raise TileTypeError(wrong)
+        feeds = {n: _blank(known[n], v) if _is_shape(v) else v for n, v in shapes.items()}
         for wanted in self.inputs:
             if wanted.name not in feeds and wanted.name not in self._imported.defaults:
                 if wanted.shape is None or not all(isinstance(d, int) for d in wanted.shape):
@@ -205,9 +219,6 @@ class Model:
                     )
                 feeds[wanted.name] = _blank(wanted, wanted.shape)
         return checked(self.inputs, feeds, self._imported.defaults)
-
-    def _argument(self, name: str) -> Argument:
-        return next((a for a in self.inputs if a.name == name), Argument(name, "float32", None))
 
     def _wanted(self, outputs: str | Sequence[str] | None) -> tuple[str, ...]:
         return checked_outputs(self._imported.graph.outputs, outputs)

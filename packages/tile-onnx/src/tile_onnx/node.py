@@ -46,9 +46,11 @@ class Walker(Protocol):
     """What a node needs of the walk."""
 
     def host_array(self, value: Symbol | Held, name: str) -> Array: ...
+    def converted(self, node: Node) -> Any: ...
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]: ...
     def later(self, node: Node, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]: ...
     def attempt(self, function: Callable[[], Any]) -> Any: ...
+    def defined(self, node: Node, text: str) -> tuple[Value, ...]: ...
 
 
 class Node:
@@ -157,6 +159,10 @@ class Node:
             raise self.unsupported(f"input {k} is {described(value)}, a tensor is wanted")
         return value
 
+    def convert(self, proto: NodeProto, opset: int, values: Sequence[Value]) -> Any:
+        """What another node gives on these values, in the place of this one."""
+        return self._walker.converted(Node(proto, opset, values, self._steps, self.name, self.frame))
+
     # --- ways out -------------------------------------------------------------------------------------
 
     def unsupported(self, why: str, hint: str | None = None) -> Unsupported:
@@ -174,6 +180,13 @@ class Node:
     def attempt(self, loop: Callable[[], Any]) -> Any:
         """What `loop` gives, which traces a loop and enters its body; None, and nothing has happened, where that cannot be."""
         return self._walker.attempt(loop)
+
+    def defined(self, text: str) -> tuple[Value, ...]:
+        """Its outputs as other operators make them: a function in ONNX's text form, ``(X, S) => (Y) { Y = Mul(X, S) }``.
+
+        Inputs that the node lacks are absent in the text, too; ``<axis: int = @axis>`` hands an attribute on.
+        """
+        return self._walker.defined(self, text)
 
     def later(self, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]:
         """The outputs of `function(engine, captured, *inputs)`, called when the model runs; `engine` runs the subgraph."""

@@ -31,6 +31,7 @@ class Imported:
     outputs: tuple[Argument, ...]
     defaults: tuple[str, ...]
     """Inputs that have a value of their own."""
+    metadata: Mapping[str, str]
     file: Mapped | None = None
     """The file that weights are views of."""
 
@@ -56,6 +57,8 @@ def read(model: object) -> Imported:
 
 def _mapped(path: Path) -> Mapped | None:
     """The file's bytes; None of an empty one."""
+    if path.is_dir():
+        raise Malformed(Diagnostic("TILE-E900", f"{path} is a folder", hint="give the path of the .onnx file in it"))
     try:
         return Mapped(path) if path.stat().st_size else None
     except ValueError as problem:  # a zero byte in the path
@@ -69,7 +72,9 @@ def _taken(content: memoryview, where: str, folder: Path | None = None) -> Impor
 
 
 def _parsed(content: bytes, where: str) -> ModelProto:
-    hint = "a model is a file that onnx.save writes, or an exporter such as torch.onnx.export"
+    """The message; Malformed for what is none, with a word on what it looks like."""
+    looks = next((what for start, what in _LOOKS.items() if content.lstrip()[: len(start)] == start), None)
+    hint = looks or "a model is a file that onnx.save writes, or an exporter such as torch.onnx.export"
     try:
         proto = ModelProto.FromString(content)
     except Exception as problem:  # protobuf's own, which onnx does not export
@@ -77,6 +82,19 @@ def _parsed(content: bytes, where: str) -> ModelProto:
     if not proto.HasField("graph"):
         raise Malformed(Diagnostic("TILE-E900", f"{where}: this is no ONNX model: it has no graph", hint=hint))
     return proto
+
+
+_LOOKS = {
+    b"version https://git-lfs": "it is a pointer of Git LFS: fetch the file itself, as with git lfs pull",
+    b"PK\x03\x04": "it is a ZIP archive, as torch.save writes; torch.onnx.export makes a model of it, or unpack it",
+    b"<": "it is a page of the web, perhaps an error of a download",
+    b"{": "it is JSON; onnx.load(file, format='json') reads models written so",
+    b"\x1c\x00\x00\x00TFL3": "it is a model of TensorFlow Lite; tf2onnx converts it",
+    b"\x1f\x8b": "it is compressed with gzip",
+    b"ORTM": "it is in ONNX Runtime's own format; load the .onnx file it was made from",
+    b"ir_version": "it is a model in text; onnx.load(file, format='textproto') reads it",
+}
+"""What files that are no models begin with."""
 
 
 def imported(proto: ModelProto, folder: Path | None = None, data: Mapping[int, memoryview] = _NOTHING) -> Imported:
@@ -103,7 +121,8 @@ def _imported(proto: ModelProto, folder: Path | None, data: Mapping[int, memoryv
     defaults = tuple(a.name for a in inputs if a.name in graph.constants)
     ordered = tuple(sorted(inputs, key=lambda a: a.name in defaults))
     outputs = tuple(argument(o) for o in proto.graph.output)
-    return Imported(graph, opsets, functions, ordered, outputs, defaults)
+    metadata = {p.key: p.value for p in proto.metadata_props}
+    return Imported(graph, opsets, functions, ordered, outputs, defaults, metadata)
 
 
 def _domain(name: str) -> str:

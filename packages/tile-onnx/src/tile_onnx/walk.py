@@ -114,7 +114,7 @@ class Walk:
         node = Node(proto, frame.opsets.get(domain, 0), values, self, frame.path + own, frame)
         try:
             with provenance(own):
-                return self._checked(node, self._converted(node))
+                return self._checked(node, self.converted(node))
         except (Suspended, Unlooped):
             raise
         except Poisoned:
@@ -137,7 +137,8 @@ class Walk:
 
     # --- the ways to convert a node -------------------------------------------------------------------
 
-    def _converted(self, node: Node) -> Any:
+    def converted(self, node: Node) -> Any:
+        """What a node gives: one value, or a tuple of them."""
         local = self._engine.language.functions.get((node.domain, node.op))
         if local is not None:
             return self._call(node, functions.local(local))
@@ -195,13 +196,19 @@ class Walk:
         made = dict(zip(wanted, self._walk(frame), strict=True))
         return tuple(made.get(k) for k in range(node.count))
 
+    def defined(self, node: Node, text: str) -> tuple[Value, ...]:
+        """The outputs of a function that a converter gives as text, walked in place."""
+        return self._call(node, functions.written(text))
+
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]:
         """The outputs of a subgraph; it sees the values around it."""
         outer = cast(Frame, node.frame)
         values = dict(zip(graph.inputs, inputs, strict=False))
         path = _inside(node, step)
         if self._attempts:
-            new = (v for v in inputs if isinstance(v, Symbol) and v.is_placeholder and id(v) not in self._recorder.names)
+            new = (
+                v for v in inputs if isinstance(v, Symbol) and v.is_placeholder and id(v) not in self._recorder.names
+            )
             self._turning |= {id(v): v for v in new}
         for name, value in values.items():
             self._recorder.name(value, path + name)

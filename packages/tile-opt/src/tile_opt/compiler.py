@@ -151,7 +151,10 @@ def _refuse_bits(program: Program, target: Target) -> None:
     hint = "choose another target, or list Bitcast among its nodes where the device has it"
     found = [
         Diagnostic(
-            "TILE-E524", f"target {target.name} cannot reinterpret bits, which {defined_by(op)[0]!r} needs", op.origin, hint
+            "TILE-E524",
+            f"target {target.name} cannot reinterpret bits, which {defined_by(op)[0]!r} needs",
+            op.origin,
+            hint,
         )
         for op in program.ops
         if reinterprets_bits(op)
@@ -184,7 +187,9 @@ def stripe_after(
     number = max(n for n, found in enumerate(labels) if found == label)
     if has_loops(program):
         found: list[StripeProgram] = []
-        compile(program, target, plans=plans, callback=lambda n, _, stripe: found.append(stripe) if n == number else None)
+        compile(
+            program, target, plans=plans, callback=lambda n, _, stripe: found.append(stripe) if n == number else None
+        )
         return tuple(found)
     with uncollected():
         initial = _to_stripe(_rewritten(program, target), target)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -285,14 +286,21 @@ def _reshaped(block: Block, parents: Views) -> tuple[Block, Views]:
     extended, refs = dict(parents), list(block.refs)
     for number, ref in enumerate(block.refs):
         if ref.source and is_reshape(ref, parents[ref.source].ref):
-            data, rank = parents[ref.source].data, len(ref.type.sizes)
-            if data.shape != parents[ref.source].ref.type.sizes:
-                raise StripeError(f"{ref.into} reshapes {ref.source}, which is not a whole buffer", (block.name,))
-            name = f"{ref.source} as {ref.into}"
-            data = data.reshape(ref.type.sizes)
+            rank, name = len(ref.type.sizes), f"{ref.source} as {ref.into}"
+            data = _in_shape(parents[ref.source], ref.type.sizes)
+            if data is None:
+                raise StripeError(f"{ref.into} cannot be a view of {ref.source} in another shape", (block.name,))
             extended[name] = View(ref, data, (0,) * rank, (0,) * rank, ref.type.sizes)
             refs[number] = replace(ref, source=name)
     return replace(block, refs=tuple(refs)), extended
+
+
+def _in_shape(view: View, shape: tuple[int, ...]) -> Array | None:
+    """The same memory under another shape; None where not all of the view is there, or in one order."""
+    sizes = zip(view.origin, view.ref.type.sizes, strict=True)
+    part = view.data[tuple(slice(start, start + size) for start, size in sizes)] if not view.versioned else view.data
+    same = part.reshape(shape) if part.size == prod(shape) else None
+    return same if same is not None and (not part.size or np.shares_memory(same, part)) else None
 
 
 def _version(block: Block, ref: Refinement, access: list[int], indexes: Values) -> int:

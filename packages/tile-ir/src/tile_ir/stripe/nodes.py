@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from math import prod
 
 from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span
@@ -128,9 +127,17 @@ class TensorType:
         return all(s == 1 or a == b for s, a, b in zip(self.sizes, self.strides, packed, strict=True))
 
     def reshapes(self, other: TensorType) -> bool:
-        """The same elements in C order under another shape: a whole-buffer view may be of such a type."""
-        same_count = prod(self.sizes) == prod(other.sizes)
-        return self.sizes != other.sizes and same_count and self.is_packed and other.is_packed
+        """The same elements in C order under another shape: a view of all of another may be of such a type."""
+        return self.sizes != other.sizes and self._runs() == other._runs()
+
+    def _runs(self) -> tuple[tuple[int, int], ...]:
+        """Sizes and strides of the fewest dimensions that walk the same elements in the same order."""
+        runs: list[tuple[int, int]] = []
+        for size, stride in zip(self.sizes, self.strides, strict=True):
+            if size != 1:
+                joins = bool(runs) and runs[-1][1] == stride * size
+                runs.append((runs.pop()[0] * size, stride) if joins else (size, stride))
+        return tuple(runs)
 
 
 def row_major_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -186,8 +193,8 @@ class Refinement:
 
     `access[d]` is the origin of the view in dimension d of the parent's view; `type.sizes` is the
     extent seen inside, `type.strides` those of the underlying buffer. `agg` is how stores merge.
-    A view of a whole packed buffer (access all zero) may have another shape of as many elements: the
-    same elements in C order (`TensorType.reshapes`).
+    A view of all of its source (access all zero) may have another shape of as many elements: the same
+    elements in C order (`TensorType.reshapes`).
     """
 
     dir: Direction

@@ -198,7 +198,7 @@ def ranks(site: Site) -> Iterator[str]:
 
 
 def is_reshape(ref: Refinement, source: Refinement) -> bool:
-    """True for a view of a whole packed buffer under another shape (see `Refinement`)."""
+    """True for a view of all of its source under another shape (see `Refinement`)."""
     return ref.type.reshapes(source.type) and all(form == Affine() for form in ref.access)
 
 

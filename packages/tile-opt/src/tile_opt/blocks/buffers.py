@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,22 +27,34 @@ def user_counts(program: Program) -> dict[str, int]:
     return counts
 
 
+def writer_counts(program: Program) -> Counter[str]:
+    """How many kernels write each buffer of main."""
+    kernels = (k for k in main_of(program).body if isinstance(k, Block))
+    return Counter(s for k in kernels for s in {r.source for r in k.refs if r.dir in _WRITES})
+
+
+_WRITES = (Direction.OUT, Direction.INOUT)
+
 EXPANSION = 2
 """Times as many bytes as it reads that a kernel may leave in memory to be run less often."""
 
 
 def fixed_kernels(program: Program) -> frozenset[int]:
-    """Numbers of the kernels that read constants and bound inputs alone, and what such kernels make: they run seldom."""
+    """Numbers of the kernels that read constants and bound inputs alone, and what such kernels make: they run seldom.
+
+    What several kernels write part by part is made anew in every run.
+    """
     main = main_of(program)
     sizes = {r.into: r.type.nbytes for r in main.refs}
     known = {r.into for r in main.refs if r.const}
-    temps = temporaries(program)
+    alone = {name for name, count in writer_counts(program).items() if count == 1}
+    temps = temporaries(program) & alone
     found: set[int] = set()
     for number, kernel in enumerate(main.body) if known else ():
         if not isinstance(kernel, Block):
             continue
         reads = {r.source for r in kernel.refs if r.dir is Direction.IN}
-        writes = {r.source for r in kernel.refs if r.dir in (Direction.OUT, Direction.INOUT)}
+        writes = {r.source for r in kernel.refs if r.dir in _WRITES}
         small = sum(sizes[b] for b in writes) <= EXPANSION * sum(sizes[b] for b in reads)
         if reads and reads <= known and writes <= temps and small:
             found.add(number)

@@ -144,6 +144,8 @@ class KernelReport:
     """When it runs, where that is not in every run."""
     parts: tuple[tuple[str, PlanReport], ...] = ()
     """(name, plan) of the kernels that run on its tiles one after the other, if there are such."""
+    instructions: tuple[str, ...] = ()
+    """What it multiplies with, beside single products."""
 
     @property
     def intensity(self) -> float:

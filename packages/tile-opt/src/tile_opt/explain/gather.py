@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tile_ir.diagnostics import Span
+from tile_ir.dots import DOTS
 from tile_ir.kernels import BufferKind, Kernel, KernelList, counted_steps
 from tile_ir.program.nodes import Contraction
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.nodes import Block, Op
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings
 
 from tile_opt.analysis import Sets, analyze
@@ -153,7 +155,15 @@ def _kernel(
         schedule=schedule_of(kernel.stripe),
         roofline=_roofline(kernel, settings),
         labels=kernel.labels,
+        instructions=_instructions(kernel),
     )
+
+
+def _instructions(kernel: Kernel) -> tuple[str, ...]:
+    """Dot products that the kernel's blocks are made of."""
+    used = {s.name for b in blocks_in(kernel.stripe) for s in b.body if isinstance(s, Op)}
+    found = (dot for dot in DOTS.values() if dot.name in used)
+    return tuple(f"{d.name}, {d.depth} products of {d.a} and {d.b} in each lane" for d in found)
 
 
 def _roofline(kernel: Kernel, settings: HardwareSettings) -> Roofline | None:

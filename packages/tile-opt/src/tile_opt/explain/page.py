@@ -62,6 +62,7 @@ def _kernel(place: int, kernel: Kernel, report: KernelReport) -> str:
     parts = [f"<h2>{escape(report.name)}</h2>"]
     if statements:
         parts.append(f"<pre>{statements}</pre>")
+    parts += [f"<p>Instruction: {printable(line)}</p>" for line in report.instructions]
     if report.labels:
         parts.append(f"<p>Part of: {printable(listed(report.labels, MOST_LABELS))}</p>")
     parts += [f"<p><em>{escape(line)}</em></p>" for line in roofline_lines(report)]

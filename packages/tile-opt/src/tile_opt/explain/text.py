@@ -54,6 +54,7 @@ def kernel_text(kernel: KernelReport) -> str:
     lines += ["", *(f"  {line}" for line in plan_lines(kernel.plan))]
     for name, plan in kernel.parts:
         lines += [f"  Part {name}", *(f"    {line}" for line in plan_lines(plan))]
+    lines += [f"  Instruction: {line}" for line in kernel.instructions]
     lines += [f"  {line}" for line in schedule_lines(kernel.schedule, kernel.groups)]
     lines += [f"  {line}" for line in roofline_lines(kernel)]
     return "\n".join(lines)

@@ -7,7 +7,7 @@ be shared, and U need not exist.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Set
 from dataclasses import replace
 
 from tile_ir.stripe.affine import Affine
@@ -22,11 +22,18 @@ def writes_each_point(stage: Stage) -> bool:
     return set(stage.loop_names) <= {n for u in stage.uses if u.writes for f in u.forms for n in f.names}
 
 
-def widen(view: KernelView, loops: Container[str] | None = None) -> KernelView:
-    """`view` with its stages widened along `loops` (None: along all that they can be); reductions stay as they are."""
-    stages = tuple(_widened(view, s, loops) if writes_each_point(s) else s for s in view.stages)
+def widen(view: KernelView, loops: Container[str] | None = None, divided: Set[str] = frozenset()) -> KernelView:
+    """`view` with its stages widened along `loops` (None: along all that they can be); reductions stay as they are.
+
+    So do those that write `divided` buffers, of which other kernels write other parts.
+    """
+    stages = tuple(_widened(view, s, loops) if _is_open(s, divided) else s for s in view.stages)
     changed = any(a is not b for a, b in zip(stages, view.stages, strict=True))
     return replace(view, stages=stages) if changed else view
+
+
+def _is_open(stage: Stage, divided: Set[str]) -> bool:
+    return writes_each_point(stage) and divided.isdisjoint(u.buffer for u in stage.uses if u.writes)
 
 
 def narrow(view: KernelView) -> KernelView:

@@ -20,7 +20,7 @@ def fixed_steps(
 ) -> frozenset[int]:
     """Numbers of the steps whose operands, and theirs, are among the buffers `given`.
 
-    What they write are temporaries that no other step writes.
+    What they write are temporaries that no other step writes, of which `kinds` knows.
     """
     writers: defaultdict[int, set[int]] = defaultdict(set)
     for number, step in enumerate(steps):
@@ -29,7 +29,7 @@ def fixed_steps(
     found = {n for n, step in enumerate(steps) if step.reads and _is_worth(step, sizes)}
 
     def fixed(buffer: int) -> bool:
-        return kinds[buffer] is BufferKind.TEMP and writers[buffer] <= found
+        return kinds.get(buffer) is BufferKind.TEMP and writers[buffer] <= found
 
     while True:
         kept = {

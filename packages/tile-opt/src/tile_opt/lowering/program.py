@@ -52,6 +52,8 @@ class _Storage:
     type: stripe.TensorType
     number: int = -1
     arena: int = 0
+    within: tuple[str, int] | None = None
+    """The temporary of which it is a part, and how many bytes into it it starts."""
 
 
 @dataclass(slots=True)
@@ -110,13 +112,21 @@ class _Lowering:
             affine, quasi = linear(ref.access, ref.type.strides)
             if not affine.is_const or quasi:
                 raise LoweringError(f"main's view of {ref.source!r} must be at a fixed place")
-            self.views[ref.into] = (ref.source, affine, ref.type)
+            self.views[ref.into] = self._part(ref, affine) or (ref.source, affine, ref.type)
             return
         name = ref.into
         while name in self.storage:
             name += "_tmp"
         self.storage[name] = _Storage(name, BufferKind.TEMP, ref.type)
         self.views[ref.into] = (name, Affine(), ref.type)
+
+    def _part(self, ref: stripe.Refinement, start: Affine) -> tuple[str, Affine, stripe.TensorType] | None:
+        """A part of a temporary as a buffer of its own: where it lies is no matter of the kernels' code then."""
+        whole, at = self.storage[ref.source], start.const * ref.type.dtype.bytes
+        if whole.kind is not BufferKind.TEMP or ref.into == ref.source or at % OUTPUT_ALIGN:
+            return None
+        self.storage[ref.into] = _Storage(ref.into, BufferKind.TEMP, ref.type, within=(ref.source, at))
+        return ref.into, Affine(), ref.type
 
     # kernels
 
@@ -218,7 +228,7 @@ class _Lowering:
         touches = [self._touch(launch) for launch in self.launches]
         once, bound = self._once(touches)
         temps = [s for s in order if s.kind is BufferKind.TEMP]
-        where, arenas = _placed(temps, _first_and_last(touches))
+        where, arenas = _placed(temps, self._lifetimes(temps, touches))
         infos = tuple(_info(s, where.get(s.number, 0)) for s in order)
         deps = dependencies(touches, overlaps(infos))
         steps = tuple(
@@ -236,10 +246,20 @@ class _Lowering:
         listed = KernelList(tuple(self.kernels), infos, steps, self.target, self.program.constants, arenas)
         return listed.described(self.origins)
 
+    def _lifetimes(self, temps: Sequence[_Storage], touches: Sequence[Touch]) -> dict[int, tuple[int, int]]:
+        """The first and last step that touch each buffer, or a part of it."""
+        found = _first_and_last(touches)
+        for part in (s for s in temps if s.within is not None and s.number in found):
+            whole = self.storage[part.within[0] if part.within else ""].number
+            steps = [*found.get(whole, found[part.number]), *found[part.number]]
+            found[whole] = min(steps), max(steps)
+        return found
+
     def _once(self, touches: Sequence[Touch]) -> tuple[frozenset[int], frozenset[int]]:
         """The launches that depend on constants alone, and on bound inputs too; their results are in memory of their own."""
         sizes = {s.number: s.type.nbytes for s in self.storage.values()}
-        kinds = {s.number: s.kind for s in self.storage.values()}
+        divided = {name for s in self.storage.values() if s.within is not None for name in (s.name, s.within[0])}
+        kinds = {s.number: s.kind for s in self.storage.values() if s.name not in divided}
         constants = {s.number for s in self.storage.values() if s.kind is BufferKind.CONST}
         bound = {self.storage[r.source].number for r in self.main.refs if r.const and r.source}
         once = fixed_steps(touches, constants, kinds, sizes) if constants else frozenset[int]()
@@ -255,6 +275,7 @@ class _Lowering:
         """Inputs and outputs in header order, constants, then the temporaries in use."""
         table = self.storage
         used = {b for launch in self.launches for b in launch.buffers}
+        used |= {s.within[0] for s in table.values() if s.within is not None and s.name in used}
         names = [*self.program.inputs, *(o for o in self.program.outputs if o not in self.program.inputs)]
         names += [c.name for c in self.program.constants]
         names += [n for n, s in table.items() if s.kind is BufferKind.TEMP and n in used]
@@ -283,12 +304,14 @@ def _placed(
     where: dict[int, int] = {}
     arenas: list[int] = []
     for number in range(max((s.arena for s in temps), default=-1) + 1):
-        mine = [s for s in temps if s.arena == number]
+        mine = [s for s in temps if s.arena == number and s.within is None]
         always = (0, max((last for _, last in touched.values()), default=0))
         lifetimes = [Lifetime(s.type.nbytes, *(always if number else touched[s.number])) for s in mine]
         offsets, size = place(lifetimes)
         where |= {s.number: offset for s, offset in zip(mine, offsets, strict=True)}
         arenas.append(size)
+    numbers = {s.name: s.number for s in temps}
+    where |= {s.number: where[numbers[s.within[0]]] + s.within[1] for s in temps if s.within is not None}
     return where, tuple(arenas)
 
 

@@ -19,6 +19,7 @@ PASSES: dict[str, str] = {
     "atomics": "tile_opt.passes.kernels.atomics:Atomics",
     "scan": "tile_opt.passes.kernels.scan:Scan",
     "inline": "tile_opt.passes.kernels.inline:Inline",
+    "in_place": "tile_opt.passes.kernels.in_place:InPlace",
     "fuse": "tile_opt.passes.kernels.fuse:Fuse",
     "pool_constants": "tile_opt.passes.kernels.pool_constants:PoolConstants",
     "tile_pipelines": "tile_opt.passes.kernels.tile_pipelines:TilePipelines",

@@ -368,10 +368,10 @@ def _unshaped(view: _View, subscripts: tuple[Form, ...]) -> tuple[Form, ...]:
                 raise Unsupported("quotients within a reshaped view")
             number = number + part * stride
     sizes = view.reshaped.ref.type.sizes
-    digits = tuple(_digit(number, s, e) for s, e in zip(row_major_strides(sizes), sizes, strict=True))
+    digits = (_digit(number, s, e) for s, e in zip(row_major_strides(sizes), sizes, strict=True))
     if view.reshaped.reshaped is not None:
         raise Unsupported("a view reshaped twice")
-    return digits
+    return tuple((*start, *digit) for start, digit in zip(view.reshaped.origin, digits, strict=True))
 
 
 def _digit(number: Affine, stride: int, size: int) -> Form:

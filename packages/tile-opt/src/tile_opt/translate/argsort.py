@@ -1,16 +1,21 @@
-"""Sorting: by counting, or keeping the first few, where cores run scalar steps well; by merging runs elsewhere."""
+"""Sorting, by what suits the machine and the lines.
+
+On cores pairs of short lines are compared, the first few are kept, or digits counted; where many items run, each element
+finds its own place. Runs merge where keys cannot be taken for integers.
+"""
 
 from __future__ import annotations
 
 from tile_ir.program.nodes import Argsort
 from tile_ir.program.text import print_op
 from tile_ir.semtree.nodes import Bitcast
-from tile_ir.target import Target
 
 from tile_opt.translate.context import Context, fill
 from tile_opt.translate.counting import counted
 from tile_opt.translate.keeping import FEW, kept
 from tile_opt.translate.merging import merged
+from tile_opt.translate.pairs import SHORT, compared
+from tile_opt.translate.ranking import ranked
 
 
 def argsort(context: Context, op: Argsort) -> None:
@@ -21,14 +26,13 @@ def argsort(context: Context, op: Argsort) -> None:
         kernel = context.kernel(print_op(op), ("argsort",), op.origin)
         fill(kernel, "first", context.buffers[op.name], op.type.shape, 0)
         context.add(kernel)
-    elif not _has_cores(context.target):
+    elif Bitcast.__name__ not in context.target.nodes:
         merged(context, op)
-    elif op.type.shape[op.axis] <= FEW:
+    elif context.target.settings.threads > 1:
+        ranked(context, op)
+    elif op.type.shape[op.axis] <= FEW and op.type.shape != context.shape(op.arg):
         kept(context, op)
+    elif context.shape(op.arg)[op.axis] <= SHORT:
+        compared(context, op)
     else:
         counted(context, op)
-
-
-def _has_cores(target: Target) -> bool:
-    """A group is one item, and keys can be taken for integers."""
-    return target.settings.threads == 1 and Bitcast.__name__ in target.nodes

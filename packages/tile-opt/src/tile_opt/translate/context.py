@@ -72,7 +72,11 @@ class Context:
 
     def kernel(self, comment: str, tags: Sequence[str], origin: Span | None) -> Kernel:
         return Kernel(
-            f"kernel_{self.first + len(self.kernels)}", self.tensors, comment=" ".join(comment.split()), tags=tags, origin=origin
+            f"kernel_{self.first + len(self.kernels)}",
+            self.tensors,
+            comment=" ".join(comment.split()),
+            tags=tags,
+            origin=origin,
         )
 
     def add(self, kernel: Kernel) -> None:

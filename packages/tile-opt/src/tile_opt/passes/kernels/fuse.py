@@ -20,7 +20,7 @@ from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Scope, Statement, TensorType
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import fixed_kernels, temporaries, with_main_refs
+from tile_opt.blocks.buffers import fixed_kernels, temporaries, with_main_refs, writer_counts
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
@@ -117,6 +117,11 @@ class _Groups:
         self.choices: dict[tuple[str, str], Choice] = {}
         self.temps = temporaries(program)
         self.types = {r.into: r.type for r in main_of(program).refs}
+        self.wholes = {r.into: r.source for r in main_of(program).refs if r.source and r.source != r.into}
+        """What views are views of."""
+        several = {name for name, count in writer_counts(program).items() if count > 1}
+        self.divided = several.union(self.wholes, self.wholes.values())
+        """Buffers of which several kernels write a part."""
 
     def add(self, number: int, kernel: Statement) -> None:
         """Kernel `number` of the program."""
@@ -156,7 +161,9 @@ class _Groups:
     def _is_awaited(self, view: KernelView, members: frozenset[int]) -> bool:
         """It computes nothing, and later kernels read its result: each of them can take it from where it comes."""
         moves = _reduces_nothing(view) and not any(op_cost(s) for s in view.stages)
-        return moves and view.writes() <= self.temps and any(self.users[b] - members for b in view.writes())
+        return (
+            moves and view.writes() <= self.temps - self.divided and any(self.users[b] - members for b in view.writes())
+        )
 
     def _put(self, home: int, fused: KernelView, members: frozenset[int]) -> None:
         """Item `home` is `fused` now; its other producers join it where they can."""
@@ -234,13 +241,13 @@ class _Groups:
         """`view` with stages widened along the loops that can be shared then, and along no others."""
         view = same_digits(view)
         exact = narrow(view)
-        wide = widen(exact)
+        wide = widen(exact, divided=self.divided)
         if wide is exact:
             return view
         shared = self._shared(wide)
         if _iterations(shared) <= _iterations(self._shared(exact)):
             return exact
-        return widen(exact, {name for loop in shared for name in loop.members})
+        return widen(exact, {name for loop in shared for name in loop.members}, self.divided)
 
     def _append(self, item: KernelView | Statement, members: frozenset[int]) -> int:
         """Another item; gives its number."""
@@ -254,15 +261,26 @@ class _Groups:
     def _set(self, number: int, item: KernelView | Statement | None, members: frozenset[int]) -> None:
         """Item `number` is `item` now."""
         self.members[number] = members
-        self.items[number], self.reads[number], self.writes[number] = item, _read(item), _written(item)
+        self.items[number] = item
+        self.reads[number], self.writes[number] = self._memory(_read(item)), self._memory(_written(item))
         for last, names in ((self.writer, self.writes[number]), (self.reader, self.reads[number])):
             last.update((name, max(number, last.get(name, 0))) for name in names)
 
+    def _memory(self, names: Set[str]) -> Set[str]:
+        """The buffers that `names` are, or are views of."""
+        return {self.wholes.get(name, name) for name in names} if self.wholes else names
+
     def _latest_producer(self, view: KernelView) -> int | None:
-        """The last item whose results the view reads; nothing after it may touch what the view touches."""
-        written = view.writes()
-        last = {self.writer.get(b, -1) for b in view.reads() | written} | {self.reader.get(b, -1) for b in written}
-        return max((k for k in last if k >= 0), default=None)
+        """The last item that touches what the view does; nothing after it may.
+
+        Those that do no more than write other parts of the same buffer have nothing for each other.
+        """
+        written, read = self._memory(view.writes()), self._memory(view.reads())
+        last = {self.writer.get(b, -1) for b in read | written} | {self.reader.get(b, -1) for b in written}
+        home = max(last, default=-1)
+        both = self.writes[home] & written if home >= 0 else set[str]()
+        apart = bool(both) and both <= self.divided and not self.writes[home] & read
+        return None if home < 0 or apart else home
 
     def _shared(self, view: KernelView) -> tuple[SharedLoop, ...]:
         known = self.shared.get(id(view))

@@ -10,8 +10,9 @@ from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import is_elementwise, merged_use, nbytes, op_cost
+from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
-from tile_opt.plan.space.cpu_facts import Facts, crowding, filled, is_recurrence, vector_ops
+from tile_opt.plan.space.cpu_facts import Facts, filled, is_recurrence, vector_ops
 from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
 
 MAX_VECTORS = 4
@@ -268,7 +269,7 @@ def _may_gather(facts: Facts, vector: str, reads: tuple[Use, ...]) -> bool:
     written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
     near, line = facts.cache(2), facts.cache(1).line
     strides = [abs(facts.stride(u, vector)) * facts.view.type_of(u.buffer).dtype.bytes for u in reads]
-    crowded = (crowding(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
+    crowded = (footprint_sets(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
     return written > facts.settings.l3_bytes // 2 and not any(crowded)
 
 
@@ -339,7 +340,7 @@ def _lines_stay(facts: Facts, loop: str, rows: int) -> bool:
     """Neighbouring rows of every buffer that the kernel touches have a line each in the first cache."""
     near = facts.cache(1)
     shares = (
-        crowding(
+        footprint_sets(
             rows, abs(facts.stride(u, loop)) * facts.view.type_of(u.buffer).dtype.bytes, near.line, near, facts.pages()
         )
         for u in facts.memory_uses()

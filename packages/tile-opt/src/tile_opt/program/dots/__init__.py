@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tile_ir.dots import DOTS
-from tile_ir.program.nodes import Contraction, Op, Program
+from tile_ir.program.nodes import Contraction, Loop, Op, Program
 from tile_ir.target import Target
 
 from tile_opt.program.base import Rewrite
@@ -40,7 +40,7 @@ class DotProducts(Rewrite):
             return program
         types, fixed = program.types(), fixed_values(program)
         # What makes an 8-bit integer is none of a sum's business.
-        seen = (op for op in program.ops if op.type.dtype not in SMALL)
+        seen = (op for op in program.ops if not isinstance(op, Loop) and op.type.dtype not in SMALL)
         matcher = Matcher(Trees(seen, types), Known.of(program.ops))
         chooser, packing = Chooser(self.target, types, fixed, self.gain), Packing(types, set(types))
         ops: list[Op] = []

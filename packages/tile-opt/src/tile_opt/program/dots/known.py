@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tile_ir import numerics
 from tile_ir.ops import OPS
 from tile_ir.program.liveness import defined_by
-from tile_ir.program.nodes import ConstantTensor, Elementwise, Literal, Op, Operand, Reshape
+from tile_ir.program.nodes import ConstantTensor, Elementwise, Literal, Loop, Op, Operand, Reshape
 
 Array = npt.NDArray[Any]
 
@@ -47,7 +47,7 @@ class Known:
         return value.flat[0].item()
 
     def _computed(self, op: Op | None) -> Array | None:
-        if op is None or op.type.size > LARGEST:
+        if op is None or isinstance(op, Loop) or op.type.size > LARGEST:
             return None
         match op:
             case ConstantTensor(type=type):

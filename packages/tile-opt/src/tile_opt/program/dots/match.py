@@ -190,14 +190,26 @@ def _affine(formulas: tuple[Poly, ...]) -> tuple[Affine, ...] | None:
 
 
 def _ranges(op: Contraction) -> dict[str, int] | None:
-    """The range of every index that a constraint bounds by itself; None where one has none."""
+    """The range of every index, which begins at 0, as constraints with one unknown index after the other bound it; None where they do not."""
+    forms = [(form, c.size) for c in op.constraints if (form := affine(c.formula)) is not None]
     found: dict[str, int] = {}
-    for c in op.constraints:
-        form = affine(c.formula)
-        if form is not None and not form.const and len(form.terms) == 1 and form.terms[0][1] == 1:
-            name = form.terms[0][0]
-            found[name] = min(c.size, found.get(name, c.size))
-    return found if found.keys() >= set(op.indexes) else None
+    while len(found) < len(op.indexes):
+        bounds = [b for form, size in forms if (b := _bound(form, size, found)) is not None]
+        if not bounds:
+            return None
+        for name, size in bounds:
+            found[name] = min(size, found.get(name, size))
+    return found
+
+
+def _bound(form: Affine, size: int, known: Mapping[str, int]) -> tuple[str, int] | None:
+    """The index that ``0 <= form < size`` keeps between 0 and a limit, where it is the only one without a range."""
+    unknown = [(n, c) for n, c in form.terms if n not in known]
+    if len(unknown) != 1 or unknown[0][1] < 0:
+        return None
+    ((name, step),) = unknown
+    low, high = (form - Affine.var(name, step)).bounds({n: (0, known[n] - 1) for n in form.names if n != name})
+    return (name, (size - 1 - low) // step + 1) if -step < -high <= 0 else None
 
 
 def _cuts(op: Contraction, ranges: Mapping[str, int]) -> tuple[tuple[Affine, int], ...] | None:

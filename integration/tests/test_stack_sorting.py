@@ -1,0 +1,38 @@
+"""Sorting as graphics processors are given it, run by an OpenCL device: elements that find their own places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tile_hal
+import tile_opt
+from hal_opencl.families import family_target
+from stack import bind, on_device
+from tile_hal.interfaces import Device
+from tile_ir.dtype import from_numpy
+from tile_ir.program.nodes import TensorType
+from tile_lang.evaluate import evaluate
+
+
+def devices() -> list[Device]:
+    return [d for d in tile_hal.devices() if d.id.startswith("opencl") and d.capabilities.executes]
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device")
+@pytest.mark.parametrize(
+    ("shape", "dtype", "sorted_"),
+    [
+        ((3, 1000), "float32", "argsort(X, 1)"),
+        ((200, 5), "int64", "argsort(X, 0)"),
+        ((7, 300), "float32", "element(top_k(X, 5, 1), 1)"),
+        ((2, 500), "uint8", "element(top_k(X, 100, 1), 1)"),
+    ],
+)
+def test_places_are_the_references(shape: tuple[int, int], dtype: str, sorted_: str) -> None:
+    x = np.random.default_rng(0).integers(0, 99, shape).astype(dtype)
+    if dtype == "float32":
+        x.flat[::7], x.flat[::5], x.flat[1::5] = np.nan, 0.0, -0.0
+    program = bind(f"function (X) -> (O) {{ O = {sorted_}; }}", {"X": TensorType(from_numpy(x.dtype), shape)})
+    compiled = tile_opt.compile(program, family_target("gpu-nvidia").resolved(cores=4), verify=True)
+    found = on_device(devices()[0], compiled, {"X": x})["O"]
+    np.testing.assert_array_equal(found, evaluate(program, {"X": x})["O"])

@@ -1,0 +1,117 @@
+"""Results that are written part by part: concatenations without copies, the same values whatever reads and writes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import tile_lang
+from explain_support import CPU
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_widen import agree, small
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
+from tile_ir.stripe.nodes import Block, Direction, Program
+from tile_ir.target import PassConfig
+from tile_opt.blocks.tree import kernels_of, main_of
+from tile_opt.translate import to_stripe
+
+ALONE = tuple(map(PassConfig, ("in_place",)))
+WHOLE = tuple(
+    map(PassConfig, ("inline", "in_place", "fuse", "tile_pipelines", "merge", "accumulate", "schedule_kernels"))
+)
+TARGET = small(replace(CPU, passes=WHOLE))
+JOINED = "Y0[i, j : 4, 9] = =(A[i, j]); Y1[i, j + 3 : 4, 9] = =(B[i, j]) default Y0; Y[i, j + 6 : 4, 9] = =(C[i, j]) default Y1;"
+STACKED = "Y0[i, j : 12, 3] = =(P[i, j]); Y1[i + 4, j : 12, 3] = =(B[i, j]) default Y0; Y[i + 8, j : 12, 3] = =(Q[i, j]) default Y1;"
+
+
+def stripe(body: str, outputs: str = "R") -> Program:
+    source = f"function (A[M, N], B[M, N], C[M, N]) -> ({outputs}) {{ {body} }}"
+    types = {name: TensorType(DType.FLOAT32, (4, 3)) for name in "ABC"}
+    return to_stripe(tile_lang.bind(tile_lang.parse(Source(source, "sample.tile")), types))
+
+
+def in_place(program: Program, row: int = 1) -> Program:
+    """The pass alone, with an equal result."""
+    return agree(program, replace(TARGET, passes=(PassConfig("in_place", options={"row": row}),)))
+
+
+def copies(program: Program) -> int:
+    """Stages that do nothing but load and store."""
+    kernels = [k for k in kernels_of(program) if isinstance(k, Block)]
+    return sum(len(s.body) == 2 for k in kernels for s in k.body if isinstance(s, Block))
+
+
+def test_a_concatenation_is_a_copy_of_each_part() -> None:
+    program = in_place(stripe(JOINED.replace("Y[", "R["), "R"))
+    kernels = [k for k in kernels_of(program) if isinstance(k, Block)]
+    assert len(kernels) == copies(program) == 3
+    assert not any(r.dir is Direction.ALLOC for r in main_of(program).refs)
+
+
+def test_temporaries_are_views_of_what_they_are_parts_of() -> None:
+    program = in_place(stripe(f"P = A + B; Q = A * C; {STACKED} R = Y * Y;"))
+    views = {r.into: (r.source, r.access[0].const) for r in main_of(program).refs if r.into != r.source and r.source}
+    assert views == {"P": ("Y", 0), "Q": ("Y", 8)}
+    assert copies(program) == 1  # B is an input
+
+
+def test_short_rows_are_copied() -> None:
+    body = f"P = A + B; {JOINED.replace('=(B[', '=(P[')} R = Y * Y;"
+    assert copies(in_place(stripe(body), row=4)) == 2
+    assert copies(in_place(stripe(body), row=1024)) == 3
+
+
+GROWING = """P = A + B; Y0[i, j : 8, 3] = =(P[i, j]); Y1[i + 4, j : 8, 3] = =(C[i, j]) default Y0;
+    U = Y1 * 2; V[i, j : 4, 3] = =(U[i + 2, j]), i < 4; Y2[i, j : 12, 3] = =(Y1[i, j]); R[i + 8, j : 12, 3] = =(V[i, j]) default Y2;"""
+
+
+def test_a_result_that_is_a_part_of_the_next_lies_in_it() -> None:
+    program = in_place(stripe(GROWING.replace("R[", "Y[") + "R = Y + Y;"))
+    assert {r.source for r in main_of(program).refs if r.into in ("P", "Y1", "V")} == {"Y"}
+
+
+KEPT = {
+    "a default that is wanted later": f"{STACKED} R = Y + Y; S = Y1 * 2;",
+    "a default that is a result": f"{STACKED.replace('Y1', 'S')} R = Y + Y;",
+    "parts that meet": "Y0[i, j : 6, 3] = =(P[i, j]); Y[i + 2, j : 6, 3] = =(B[i, j]) default Y0; R = Y + Y; S = P * 2;",
+    "cells that stay zero": "Y0[i, j : 12, 3] = =(P[i, j]); Y[i + 6, j : 12, 3] = =(B[i, j]) default Y0; R = Y + Y; S = P * 2;",
+    "a part twice": f"{STACKED.replace('Q[', 'P[')} R = Y + Y; S = P * 2;",
+    "a part of two results": f"{STACKED} Z[i + 4, j : 8, 3] = =(P[i, j]) default Z0; R = Y + Y; S = Z + Z;",
+    "a result that is summed": f"{STACKED} R[j : 3] = +(Y[i, j]); S = Y;",
+}
+PARTS = "P = A + B; Q = A * C; Z0[i, j : 8, 3] = =(Q[i, j]);"
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("passes", [ALONE, WHOLE], ids=["alone", "among others"])
+def test_other_readers_and_writers_see_what_they_saw(name: str, passes: tuple[PassConfig, ...]) -> None:
+    agree(stripe(f"{PARTS} {KEPT[name]}", "R, S"), replace(TARGET, passes=passes))
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> str:
+    """Concatenations of inputs, temporaries and earlier concatenations along rows, and something that reads each."""
+    lines, known = ["P = A + B;", "Q = P * C;"], [("A", 4), ("P", 4), ("Q", 4)]
+    results: list[str] = []
+    for n in range(draw(st.integers(1, 3))):
+        parts = draw(st.lists(st.sampled_from(known), min_size=2, max_size=3))
+        total, start = sum(size for _, size in parts), 0
+        for k, (name, size) in enumerate(parts):
+            last = f"Y{n}" if k == len(parts) - 1 else f"Y{n}_{k}"
+            default = f" default Y{n}_{k - 1}" if k else ""
+            lines.append(f"{last}[i + {start}, j : {total}, 3] = =({name}[i, j]){default};")
+            start += size
+        known.append((f"Y{n}", total))
+        results.append(f"S{n} = Y{n} * 2.0;")
+    return " ".join((*lines, *results, f"R = Y{n} + 1.0;"))
+
+
+@given(chains(), st.booleans(), st.sampled_from([4, 1024]))
+@settings(max_examples=40, deadline=None)
+def test_any_chain_gives_the_same(body: str, among: bool, row: int) -> None:
+    passes = tuple(replace(p, options={"row": row}) if p.name == "in_place" else p for p in (WHOLE if among else ALONE))
+    outputs = ", ".join(["R", *(f"S{n}" for n in range(3) if f"S{n} =" in body)])
+    agree(stripe(body, outputs), replace(TARGET, passes=passes))
