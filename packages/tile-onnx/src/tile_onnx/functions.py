@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import onnx
+import onnx.parser
 from onnx import AttributeProto, FunctionProto, TypeProto, helper
 
 from tile_onnx.dtypes import element_type
@@ -28,6 +29,13 @@ class Body:
 def local(proto: FunctionProto) -> Body:
     """A function that the model defines."""
     return Body(of_function(proto), _opsets(proto), {a.name: a for a in proto.attribute_proto})
+
+
+@lru_cache(512)
+def written(text: str) -> Body:
+    """The function ``(X) => (Y) { Y = Relu(X) }``, in the newest operators of ONNX and those of ONNX Runtime."""
+    opsets = f'"" : {onnx.defs.onnx_opset_version()}, "com.microsoft" : 1'
+    return local(onnx.parser.parse_function(f'<opset_import: [{opsets}], domain: "tile"> written {text}'))
 
 
 def _schema(domain: str, op: str, opset: int) -> Any:
@@ -103,6 +111,11 @@ def absent(node: Node) -> tuple[str, str]:
     """Why an operator has no converter, and what would help."""
     if _schema(node.domain, node.op, node.opset) is None:
         domain = node.domain or "ai.onnx"
+        if domain == "com.microsoft.nchwc":
+            return (
+                "ONNX Runtime wrote this model for one kind of processor",
+                "save it with graph_optimization_level ORT_ENABLE_EXTENDED or less",
+            )
         return (
             f"opset {node.opset} of {domain} has no such operator",
             "a function of that name in the model would define it; or export the model with standard operators",

@@ -86,7 +86,17 @@ def of_graph(
     inputs = tuple(name for name in infos if name not in constants)
     where = f"graph {proto.name!r}"
     nodes = in_order(proto.node, {*constants, *infos}, where)
+    constants |= {n.output[0]: tensor_array(n.attribute[0].t, folder) for n in nodes if is_tensor(n)}
+    nodes = tuple(n for n in nodes if not is_tensor(n))
     return Graph(proto.name, inputs, tuple(o.name for o in proto.output), nodes, constants, infos)
+
+
+def is_tensor(node: NodeProto) -> bool:
+    """Whether a node is one of the graph's constants: some exporters write all weights so."""
+    of_onnx = node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+    return (
+        of_onnx and [a.type for a in node.attribute] == [AttributeProto.TENSOR] and not node.attribute[0].ref_attr_name
+    )
 
 
 def of_function(proto: FunctionProto) -> Graph:

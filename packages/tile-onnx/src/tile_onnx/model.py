@@ -82,6 +82,11 @@ class Model:
         return self._imported.opsets
 
     @property
+    def metadata(self) -> Mapping[str, str]:
+        """What its author wrote beside the graph: texts by name, such as the labels of its classes."""
+        return self._imported.metadata
+
+    @property
     def evaluator(self) -> Evaluator:
         """What compiles and runs its programs; made, and its device opened, when first needed."""
         from tile_runtime.evaluator import Evaluator

@@ -50,6 +50,7 @@ class Walker(Protocol):
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]: ...
     def later(self, node: Node, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]: ...
     def attempt(self, function: Callable[[], Any]) -> Any: ...
+    def defined(self, node: Node, text: str) -> tuple[Value, ...]: ...
 
 
 class Node:
@@ -179,6 +180,13 @@ class Node:
     def attempt(self, loop: Callable[[], Any]) -> Any:
         """What `loop` gives, which traces a loop and enters its body; None, and nothing has happened, where that cannot be."""
         return self._walker.attempt(loop)
+
+    def defined(self, text: str) -> tuple[Value, ...]:
+        """Its outputs as other operators make them: a function in ONNX's text form, ``(X, S) => (Y) { Y = Mul(X, S) }``.
+
+        Inputs that the node lacks are absent in the text, too; ``<axis: int = @axis>`` hands an attribute on.
+        """
+        return self._walker.defined(self, text)
 
     def later(self, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]:
         """The outputs of `function(engine, captured, *inputs)`, called when the model runs; `engine` runs the subgraph."""

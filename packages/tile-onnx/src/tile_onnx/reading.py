@@ -31,6 +31,7 @@ class Imported:
     outputs: tuple[Argument, ...]
     defaults: tuple[str, ...]
     """Inputs that have a value of their own."""
+    metadata: Mapping[str, str]
     file: Mapped | None = None
     """The file that weights are views of."""
 
@@ -120,7 +121,8 @@ def _imported(proto: ModelProto, folder: Path | None, data: Mapping[int, memoryv
     defaults = tuple(a.name for a in inputs if a.name in graph.constants)
     ordered = tuple(sorted(inputs, key=lambda a: a.name in defaults))
     outputs = tuple(argument(o) for o in proto.graph.output)
-    return Imported(graph, opsets, functions, ordered, outputs, defaults)
+    metadata = {p.key: p.value for p in proto.metadata_props}
+    return Imported(graph, opsets, functions, ordered, outputs, defaults, metadata)
 
 
 def _domain(name: str) -> str:

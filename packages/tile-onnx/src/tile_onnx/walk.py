@@ -200,6 +200,10 @@ class Walk:
         made = dict(zip(wanted, self._walk(frame), strict=True))
         return tuple(made.get(k) for k in range(node.count))
 
+    def defined(self, node: Node, text: str) -> tuple[Value, ...]:
+        """The outputs of a function that a converter gives as text, walked in place."""
+        return self._call(node, functions.written(text))
+
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]:
         """The outputs of a subgraph; it sees the values around it."""
         outer = cast(Frame, node.frame)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -13,15 +12,10 @@ from tile_onnx.ops.activation import ACTIVATIONS, GELU
 from tile_onnx.ops.convolution import conv
 from tile_onnx.ops.matmul import gemm, product, scaled
 from tile_onnx.ops.normalise import layer, root_mean_square
-from tile_onnx.ops.quantise import dequantize, inputs, quantize
-from tile_onnx.ops.standard import standard
-from tile_onnx.ops.text import cast, contraction, expression, function, less, literal, reshaped, saturated, wide
+from tile_onnx.ops.text import cast, contraction, expression, function, literal, reshaped, wide
 from tile_onnx.registry import operator
 
 DOMAIN = "com.microsoft"
-
-operator("QuantizeLinear", domain=DOMAIN)(quantize)
-operator("DequantizeLinear", domain=DOMAIN)(dequantize)
 
 
 # --- activations -----------------------------------------------------------------------------------
@@ -154,83 +148,3 @@ def _sum(node: Node, which: Sequence[int]) -> Value:
 def _with_sum(node: Node, found: tuple[Value, ...], total: Value) -> tuple[Value, ...]:
     """The outputs of a normalisation that skips: the result, mean, deviation, and the sum."""
     return (*found, *(None,) * (3 - len(found)), total)[: node.count]
-
-
-# --- quantised arithmetic --------------------------------------------------------------------------
-
-_ARITHMETIC = {"QLinearAdd": "+", "QLinearMul": "*"}
-
-
-@operator(*_ARITHMETIC, domain=DOMAIN)
-def quantized_arithmetic(node: Node) -> Value:
-    """Two quantised operands, each with its scale and zero point; as ONNX Runtime does, the result's is added first."""
-    given = inputs(node, 8, (2, 5, 7))
-    texts = given.texts
-    a, b = (f"({less(texts[k], texts.get(k + 2), DType.FLOAT32)} * {texts[k + 1]})" for k in (0, 3))
-    value = f"({a} {_ARITHMETIC[node.op]} {b}) / {texts[6]} + {cast(texts.get(7, '0'), DType.FLOAT32)}"
-    return given.function(f"Q = {value};", f"Y = {saturated('Q', None, node.dtype(0))};")
-
-
-@operator("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN)
-def quantized_activation(node: Node) -> Value:
-    """An activation of what is dequantised, quantised again."""
-    given = inputs(node, 5, (2, 4))
-    texts = given.texts
-    value = ACTIVATIONS[node.op.removeprefix("QLinear")].text(node)
-    return given.function(
-        f"X = {less(texts[0], texts.get(2), DType.FLOAT32)} * {texts[1]};",
-        f"Q = ({value}) / {texts[3]};",
-        f"Y = {saturated('Q', texts.get(4), node.dtype(0))};",
-    )
-
-
-@operator("MatMulIntegerToFloat", domain=DOMAIN)
-def integer_matmul_to_float(node: Node) -> Value:
-    """An integer product (A, B, their scales, zero points) in float32, with a bias."""
-    given = inputs(node, 7, (4, 5))
-    texts = given.texts
-    bias = f" + {texts[6]}" if 6 in texts else ""
-    return given.function(
-        f"A = {less(texts[0], texts.get(4), DType.INT32)};",
-        f"B = {less(texts[1], texts.get(5), DType.INT32)};",
-        product(node.shape(0), node.shape(1)).statement("P", "A", "B"),
-        f"Y = {cast('P', DType.FLOAT32)} * ({texts[2]} * {texts[3]}){bias};",
-    )
-
-
-# --- names of their own for what ai.onnx has ------------------------------------------------------
-
-
-@operator("TransposeMatMul", domain=DOMAIN)
-def transpose_matmul(node: Node) -> Value:
-    """The name that FusedMatMul had before."""
-    return fused_matmul(node)
-
-
-@operator("ExpandDims", domain=DOMAIN)
-def expand_dims(node: Node) -> Value:
-    """Another dimension of one element."""
-    return standard(node, "Unsqueeze", node.value(0), node.host(1).reshape(1))
-
-
-@operator("Trilu", "Pad", "Range", "GatherND", "GridSample", domain=DOMAIN)
-def by_its_name(node: Node) -> Value:
-    """As the operator of ai.onnx that has the name."""
-    modes = {"bilinear": "linear", "bicubic": "cubic"} if node.op == "GridSample" else {}
-    settings: dict[str, Any] = {n: modes.get(v, v) if isinstance(v, str) else v for n, v in node.attributes.items()}
-    return standard(node, node.op, *node.values, **settings)
-
-
-@operator("CDist", domain=DOMAIN)
-def distances(node: Node) -> Value:
-    """Between each row of one matrix and each row of another, squared or not."""
-    if node.attribute("metric", "sqeuclidean") not in ("sqeuclidean", "euclidean"):
-        raise node.unsupported(f"the metric {node.attribute('metric')!r} is not known")
-    root = "sqrt(S)" if node.attribute("metric", "sqeuclidean") == "euclidean" else "S"
-    rows, columns = node.shape(0)[0], node.shape(1)[0]
-    width = node.shape(0)[1]
-    apart = contraction("D", (rows, columns, width), ("i", "j", "k"), "=", "A[i, k]")
-    other = contraction("E", (rows, columns, width), ("i", "j", "k"), "=", "B[j, k]")
-    total = contraction("S", (rows, columns), ("i", "j"), "+", "Q[i, j, k]")
-    text = function(("A", "B"), ("Y",), apart, other, "F = D - E;", "Q = F * F;", total, f"Y = {root};")
-    return apply(text, node.value(0), node.value(1))

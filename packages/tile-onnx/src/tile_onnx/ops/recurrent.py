@@ -81,7 +81,9 @@ class Layer:
         own = f"S{first}"
         sizes, index = (len(names), *self.state[1:]), ("q", "d", "b", "j")
         row = affine("q", self.hidden, first * self.hidden)
-        statements = [contraction(own, sizes, index, "+", f"{states}[0, d, b, k] * R[d, {row} + j, k]")]
+        narrow = self._narrowed(states) if self.node.attribute("narrow_states", 0) else []
+        read = f"{states}Narrow" if narrow else states
+        statements = [*narrow, contraction(own, sizes, index, "+", f"{read}[0, d, b, k] * R[d, {row} + j, k]")]
         for k, name in enumerate(names):
             place = affine("j", 1, (first + k) * self.hidden)
             statements += [
@@ -89,6 +91,22 @@ class Layer:
                 contraction(f"H{name}", self.state, ("0", *index[1:]), "=", f"{own}[{k}, d, b, j]"),
             ]
         return statements
+
+    def _narrowed(self, states: str) -> list[str]:
+        """Statements: the states rounded to 8 bits over the range of each direction's numbers and 0."""
+        low, high = (
+            contraction(
+                f"{states}{name}", (1, self.directions, 1, 1), ("0", "d", "0", "0"), kind, f"{states}[0, d, b, j]"
+            )
+            for name, kind in (("Low", "<"), ("High", ">"))
+        )
+        return [
+            low, high, f"{states}Least = min({states}Low, 0);", f"{states}Range = max({states}High, 0) - {states}Least;",
+            f"{states}Unit = {states}Range == 0 ? 1 : {states}Range / 255;",
+            f"{states}Zero = round_even(clamp(-{states}Least / {states}Unit, 0, 255));",
+            f"{states}Q = clamp(round_even({states} / {states}Unit) + {states}Zero, 0, 255);",
+            f"{states}Narrow = ({states}Q - {states}Zero) * {states}Unit;",
+        ]  # fmt: skip
 
 
 def _lstm(layer: Layer) -> list[str]:

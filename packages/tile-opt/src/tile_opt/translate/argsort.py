@@ -1,5 +1,8 @@
-"""Sorting: on cores by comparing pairs of short lines, keeping the first few or counting digits; where many items run,
-each element finds its own place. Runs merge where keys cannot be taken for integers."""
+"""Sorting, by what suits the machine and the lines.
+
+On cores pairs of short lines are compared, the first few are kept, or digits counted; where many items run, each element
+finds its own place. Runs merge where keys cannot be taken for integers.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, gcd, prod
+from math import prod
 
 from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind, Direction, Op, Order
@@ -143,20 +143,6 @@ class Facts:
 
     def pages(self) -> int:
         return self.machine.pages.bytes
-
-
-def crowding(rows: int, stride: int, run: int, cache: Cache, page: int) -> float:
-    """Lines that `rows` runs of `run` bytes, `stride` bytes apart, put into each set they reach, over the ways.
-
-    Above 1 they cannot stay, strided ones lose lines from half on. Physical addresses above a page are random.
-    """
-    span = max(cache.line, cache.bytes // cache.ways)
-    period = min(span, page)
-    starts = period // gcd(stride, period) if stride else 1
-    lines = ceil(run / cache.line) + (stride % cache.line != 0 or run % cache.line != 0)
-    slots = min(period // cache.line, starts * lines)
-    sets = max(1, min(slots * (span // period), rows * lines))
-    return rows * lines / sets / cache.ways
 
 
 def vector_ops(stage: Stage) -> int:

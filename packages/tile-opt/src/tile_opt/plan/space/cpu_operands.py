@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isqrt, prod
 
-from tile_opt.plan.space.cpu_facts import Facts, Operand, crowding
+from tile_opt.model.footprint import footprint_sets
+from tile_opt.plan.space.cpu_facts import Facts, Operand
 from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, wanted_groups
 
 GATHERED = 1.3
@@ -62,9 +63,9 @@ def _fits(facts: Facts, operand: Operand, loops: Iterable[str]) -> bool:
 def _strided(facts: Facts, operand: Operand, run: int) -> float:
     """Cycles that one step waits for a run of bytes, the next of which lies elsewhere."""
     lines = max(1.0, run / 64)
-    if crowding(operand.rows, operand.step, run, facts.cache(1), facts.pages()) <= 0.5:
+    if footprint_sets(operand.rows, operand.step, run, facts.cache(1), facts.pages()) <= 0.5:
         return 0.0
-    if crowding(operand.rows, operand.step, run, facts.cache(2), facts.pages()) <= 0.5:
+    if footprint_sets(operand.rows, operand.step, run, facts.cache(2), facts.pages()) <= 0.5:
         return lines * facts.line_cost(2) / (1 if _is_paged(facts, operand) else 4)
     return lines * facts.line_cost(3)
 

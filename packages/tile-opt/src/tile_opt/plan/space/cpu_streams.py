@@ -6,12 +6,15 @@ from math import ceil, prod
 
 from tile_ir.stripe.nodes import Bind, Order
 
-from tile_opt.kernel.segments import fills_vectors
+from tile_opt.kernel.segments import fills_vectors, interior
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import is_elementwise, merged_use, nbytes, op_cost
-from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
-from tile_opt.plan.space.cpu_facts import Facts, crowding, filled, is_recurrence, vector_ops
+from tile_opt.lowering.memory import SPREAD, WIDE
+from tile_opt.model.footprint import footprint_sets
+from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
+from tile_opt.plan.segments import constraints_on
+from tile_opt.plan.space.cpu_facts import Facts, filled, is_recurrence, vector_ops
 from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
 
 MAX_VECTORS = 4
@@ -29,6 +32,10 @@ ROWS = 8
 """Rows that are reduced together where they read something in common."""
 SELDOM = 8
 """Steps of the main stage for each of another's from which that may write cell by cell."""
+WINDOW = 64
+"""Steps of a result, such as a pooling's, that are few."""
+FEW_VECTORS = 2
+"""Vectors along the output that are too few to hide the latency of a step."""
 STEP = 3
 """Instructions that a loop takes for itself."""
 GATHERED = 64
@@ -61,21 +68,41 @@ def _vector_loop(facts: Facts) -> str | None:
             continue
         if all(stride in (0, 1) for u, stride in strides if u.reads):
             return name
-        if row_loop(facts, facts.main) is None and facts.extents[name] >= facts.lanes:
+        rows = row_loop(facts, facts.main)
+        if rows is None and facts.extents[name] >= facts.lanes:
+            return name
+        if all(abs(stride) <= SPREAD for _, stride in strides) and _row_is_short(facts, rows, name):
             return name
     return None
+
+
+def _row_is_short(facts: Facts, rows: str | None, loop: str) -> bool:
+    """What `rows` walks fills few lanes, such as a window of a pooling: shuffles spread a row of the operand along `loop`."""
+    return _spread_lanes(facts, loop) >= WIDE and (rows is None or facts.extents[rows] < WIDE)
+
+
+def _spread_lanes(facts: Facts, loop: str) -> int:
+    """Lanes that iterations fill which run whatever other loops do, without a mask: it would take the lanes one by one."""
+    low, high = interior(loop, constraints_on(facts.view, loop), facts.extents)
+    return min(facts.lanes, 1 << max(0, (high - low).bit_length() - 1))
+
+
+def _is_spread(facts: Facts, loop: str) -> bool:
+    return any(facts.stride(u, loop) not in (0, 1) for u in facts.memory_uses())
 
 
 # --- along the output ----------------------------------------------------------------------------------
 
 
 def _column_plan(facts: Facts, vector: str) -> Plan:
+    spread = _is_spread(facts, vector) and facts.may_overlap()
+    lanes = _spread_lanes(facts, vector) if spread else facts.lanes
     unroll = _unroll_loop(facts, vector)
     rows, vectors = _register_tile(facts, vector, unroll)
     if rows == 1 or (unroll and facts.is_ragged(unroll, rows)):
         unroll = None
     outer = [n for n in facts.shared if n not in (vector, unroll)]
-    sizes = {vector: vectors * facts.lanes} | ({unroll: rows} if unroll else {})
+    sizes = {vector: vectors * lanes} | ({unroll: rows} if unroll else {})
     grid = _column_groups(facts, outer, unroll, vector, sizes)
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
     for n in (*outer, vector, *((unroll,) if unroll else ())):
@@ -89,8 +116,8 @@ def _column_plan(facts: Facts, vector: str) -> Plan:
     inner = [n for n in own if n not in around]
     levels += [Level(Bind.NONE, tuple(Cover(n, 1) for n in inner))] if inner else []
     levels += [Level(Bind.UNROLL, (Cover(unroll, 1),))] if unroll else []
-    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=facts.lanes))
-    edges = facts.tails(vector, vector in grid)
+    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
+    edges = ((vector, Edge.OVERLAP),) if spread and vector not in grid else facts.tails(vector, vector in grid)
     return Plan(tuple(levels), sums, edges=edges, reason="vectors along the output")
 
 
@@ -126,7 +153,10 @@ def _unroll_loop(facts: Facts, vector: str) -> str | None:
     for name in reversed(facts.shared):
         if name != vector and facts.extents[name] >= 2 and any(name not in found for found in wide):
             return name
-    return None
+    if prod(i.range for i in facts.main.loops) > WINDOW or facts.extents[vector] > FEW_VECTORS * facts.lanes:
+        return None
+    # Results of few steps each: several at a time hide the latency of a step.
+    return next((n for n in reversed(facts.shared) if n != vector and facts.is_free(n) and facts.extents[n] >= 2), None)
 
 
 def _register_tile(facts: Facts, vector: str, unroll: str | None) -> tuple[int, int]:
@@ -268,7 +298,7 @@ def _may_gather(facts: Facts, vector: str, reads: tuple[Use, ...]) -> bool:
     written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
     near, line = facts.cache(2), facts.cache(1).line
     strides = [abs(facts.stride(u, vector)) * facts.view.type_of(u.buffer).dtype.bytes for u in reads]
-    crowded = (crowding(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
+    crowded = (footprint_sets(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
     return written > facts.settings.l3_bytes // 2 and not any(crowded)
 
 
@@ -339,7 +369,7 @@ def _lines_stay(facts: Facts, loop: str, rows: int) -> bool:
     """Neighbouring rows of every buffer that the kernel touches have a line each in the first cache."""
     near = facts.cache(1)
     shares = (
-        crowding(
+        footprint_sets(
             rows, abs(facts.stride(u, loop)) * facts.view.type_of(u.buffer).dtype.bytes, near.line, near, facts.pages()
         )
         for u in facts.memory_uses()
