@@ -54,7 +54,7 @@ def activated(node: Node, value: Value) -> Value:
 # --- products --------------------------------------------------------------------------------------
 
 
-@operator("FusedMatMul", domain=DOMAIN)
+@operator("FusedMatMul", "TransposeMatMul", domain=DOMAIN)
 def fused_matmul(node: Node) -> Value:
     """A scaled product of stacks of matrices, each transposed where an attribute says so."""
     if node.attribute("transBatchA", 0) or node.attribute("transBatchB", 0):
