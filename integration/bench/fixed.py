@@ -11,6 +11,7 @@ import gradients
 import large
 import memory
 import overhead
+import waves
 from machine import Probe
 from report import console
 from restarting import restarting
@@ -27,6 +28,9 @@ ROWS: dict[str, Contest | Limit | Growth] = {
     "full-sum": Contest("full sum of 4096²", 0.8, memory.sums("full")),
     "transpose": Contest("transpose of 2048²", 0.8, memory.transpose),
     "stencil": Contest("Laplace operator of four shifts over 2048²", 1.0, memory.stencil),
+    "wave-64": Contest("wave equation 64², 1000 steps", 0.7, waves.wave(64)),
+    "wave-512": Contest("wave equation 512², 1000 steps", 1.0, waves.wave(512)),
+    "rounds": Limit("10⁴ trivial rounds of a loop", 10, "ms", waves.trivial),
     "mlp-gradient": Contest("MLP 784-512-512-10, batch 128, forward + backward", 0.6, gradients.mlp),
     "conv-gradient": Contest("conv 3×3 32×56×56×64, forward + backward", 0.6, gradients.convolution),
     "compile": Limit("cold compile of conv + ReLU", 0.4, "s", overhead.cold_compile),

@@ -96,3 +96,23 @@ def max_plus(A: Array, B: Array) -> Array:
                 row[j] = max(row[j], A[i, k] + B[k, j])
         result[i] = row
     return result
+
+
+def _waves(u: Array, p: Array, steps: int) -> Array:
+    rows, columns = u.shape
+    zero, part = np.float32(0), np.float32(0.1)
+    now, last, new = u.copy(), p.copy(), np.empty_like(u)
+    for _ in range(steps):
+        for i in prange(rows):
+            for j in range(columns):
+                total = now[i - 1, j] if i > 0 else zero
+                total += now[i + 1, j] if i + 1 < rows else zero
+                total += now[i, j - 1] if j > 0 else zero
+                total += now[i, j + 1] if j + 1 < columns else zero
+                new[i, j] = np.float32(2) * now[i, j] - last[i, j] + part * (total - np.float32(4) * now[i, j])
+        last, now, new = now, new, last
+    return now
+
+
+waves: Any = njit(parallel=True, error_model="numpy")(_waves)
+waves_alone: Any = njit(error_model="numpy")(_waves)

@@ -26,4 +26,5 @@ def test_plugin_is_found_without_loading_llvm() -> None:
 
 
 def test_doctor_names_the_processor() -> None:
-    assert "LLVM" in run("from hal_llvm.driver import LlvmDriver; print(*LlvmDriver().doctor())")
+    lines = run("from hal_llvm.driver import LlvmDriver; print(*LlvmDriver().doctor())")
+    assert "LLVM" in lines and "dot products" in lines

@@ -65,7 +65,10 @@ def a_model(
     weights = [numpy_helper.from_array(v, f"x{k}") for k, v in enumerate(inputs) if v is not None and k in constant]
     results = [onnx.ValueInfoProto(name=f"y{k}") for k in range(outputs)]
     graph = helper.make_graph([node], op, feeds, results, weights)
-    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    opsets = [
+        helper.make_opsetid("", opset),
+        *([helper.make_opsetid(domain, 3 if domain == "ai.onnx.ml" else 1)] if domain else []),
+    ]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 

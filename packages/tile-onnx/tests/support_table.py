@@ -84,12 +84,27 @@ def lines() -> Iterator[str]:
         yield f"| {op} | {way} | {since} | {tested} | {', '.join(sorted(row.dtypes))} |\n"
 
 
+DOMAINS = {
+    "com.microsoft": "what ONNX Runtime's optimiser and exporters for it leave in models; tested beside ONNX Runtime",
+    "ai.onnx.ml": "classical machine learning; labels, trees and support vectors by ONNX's reference on the host",
+    "ai.onnx.preview.training": "optimisers",
+}
+
+
+def others() -> Iterator[str]:
+    """The operators of other domains."""
+    yield "\n## Other domains\n"
+    for domain, what in DOMAINS.items():
+        names = sorted({name for other, name, _ in registry.entries() if other == domain})
+        yield f"\n**{domain}** ({what}): {', '.join(names)}.\n"
+
+
 def text() -> str:
     """The page."""
     total = len(backend_cases.cases())
     passing = total - len(backend_cases.listed("llvm"))
     head = HEAD.format(newest=defs.onnx_opset_version(), version=onnx.__version__, passing=passing, total=total)
-    return head + "".join(lines())
+    return head + "".join(lines()) + "".join(others())
 
 
 if __name__ == "__main__":

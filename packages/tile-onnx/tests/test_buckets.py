@@ -156,3 +156,34 @@ def test_contradicting_inputs() -> None:
     padded = tile_onnx.load(helper.make_model(graph), "interp", buckets={"N": [4]})
     with pytest.raises(TileError, match="dimension 'N' is 3 of input 'x' and 2 of input 'v'"):
         padded(drawn(3, 2), drawn(2, 2))
+
+
+def recurrent(direction: str, outputs: str) -> onnx.ModelProto:
+    """An LSTM over [T, N, 3]."""
+    both = 2 if direction == "bidirectional" else 1
+    weights = {"w": drawn(both, 16, 3), "r": drawn(both, 16, 4), "b": drawn(both, 32)}
+    lstm = node("LSTM", "x w r b", outputs, hidden_size=4, direction=direction)
+    return model(lstm, dims=("T", "N", 3), weights=weights, outputs=tuple(filter(None, outputs.split())))
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_batches_of_sequences(direction: str) -> None:
+    proto = recurrent(direction, "y h")
+    plain, padded = tile_onnx.load(proto, "interp"), tile_onnx.load(proto, "interp", buckets={"N": [4]})
+    for size in (3, 2, 4):
+        x = drawn(9, size, 3)
+        wanted, found = plain(x), padded(x)
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=2e-6)
+    assert all(size is not None for p in padded._buckets._programs.values() for size in p.sizes.values())  # pyright: ignore
+
+
+def test_lengths_of_sequences() -> None:
+    proto = recurrent("forward", "y")
+    plain, padded = tile_onnx.load(proto, "interp"), tile_onnx.load(proto, "interp", buckets={"T": [16]})
+    for size in (9, 12):
+        x = drawn(size, 2, 3)
+        np.testing.assert_allclose(padded(x)["y"], plain(x)["y"], rtol=2e-5, atol=2e-6)
+    reverse = tile_onnx.load(recurrent("reverse", "y"), "interp", buckets={"T": [16]})
+    with pytest.raises(TileError, match=r"'T' from 9 to 16 cannot be padded"):
+        reverse(drawn(9, 2, 3))

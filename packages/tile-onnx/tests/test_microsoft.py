@@ -80,43 +80,81 @@ def test_integer_products_with_scales() -> None:
     check("MatMulIntegerToFloat", inputs, constant=range(1, 7), **LIMITS)
 
 
-ONE_TENSOR = {
-    "QLinearAveragePool": ((1, 2, 5, 6), {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}),
-    "QLinearGlobalAveragePool": ((2, 3, 4, 5), {}),
-    "QLinearSoftmax": ((3, 7), {"axis": -1, "opset": 13}),
-}
+def scalar(value: float, dtype: str = "float32") -> np.ndarray[tuple[()], np.dtype[np.generic]]:
+    return np.array(value, dtype)
 
 
-def scale(value: float) -> np.ndarray[tuple[()], np.dtype[np.float32]]:
-    return np.array(value, np.float32)
+@pytest.mark.parametrize("flips", range(4))
+@pytest.mark.parametrize("form", ["quantised", "bare", "float"])
+def test_quantised_gemm(flips: int, form: str) -> None:
+    a, b = numbers("uint8", (3, 8), 0), numbers("int8", (8, 5), 1)
+    left = [a.T.copy() if flips & 1 else a, scalar(0.5), scalar(3, "uint8")]
+    right = [b.T.copy() if flips & 2 else b, scalar(0.25), scalar(-2, "int8")]
+    bias = [None] if form == "bare" else [numbers("int32", (5,), 2)]
+    after = [] if form == "float" else [scalar(2.0), scalar(100, "uint8")]
+    inputs = [*left, *right, *bias, *after]
+    constant = [k for k in range(1, len(inputs)) if inputs[k] is not None]
+    check("QGemm", inputs, {"transA": flips & 1, "transB": flips >> 1, "alpha": 0.5}, constant=constant)
 
 
-@pytest.mark.parametrize("op", ONE_TENSOR)
-def test_quantised_operators_of_one_tensor(op: str) -> None:
-    """Half-way cases may be rounded either way: sums are made in another order."""
-    shape, attributes = ONE_TENSOR[op]
-    into = (1 / 256, 0) if op == "QLinearSoftmax" else (0.25, 120)
-    inputs = [numbers("uint8", shape, 0), scale(0.125), np.array(3, np.uint8), scale(into[0]), np.array(into[1], np.uint8)]  # fmt: skip
-    check(op, inputs, attributes, constant=(1, 2, 3, 4), atol=1)
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_quantised_means_of_channels(last: int, dtype: str) -> None:
+    shape = (2, 5, 7, 3) if last else (2, 3, 5, 7)
+    inputs = [numbers(dtype, shape, 0), scalar(0.5), scalar(2, dtype), scalar(0.125), scalar(4, dtype)]
+    check("QLinearGlobalAveragePool", inputs, {"channels_last": last}, constant=range(1, 5))
 
 
-def test_quantised_parts_and_choices() -> None:
-    parts = [v for k in range(3) for v in (numbers("int8", (2, 3), k), scale(0.125 * (k + 1)), np.array(k, np.int8))]
-    check("QLinearConcat", [scale(0.5), np.array(2, np.int8), *parts], {"axis": 1}, constant=(0, 1, 3, 4, 6, 7, 9, 10), atol=1)  # fmt: skip
-    choice = np.random.default_rng(0).integers(0, 2, (2, 3)).astype(bool)
-    check("QLinearWhere", [choice, *parts[:6], scale(0.5), np.array(2, np.int8)], constant=(2, 3, 5, 6, 7, 8), atol=1)
+def test_quantised_parts_are_joined() -> None:
+    parts = [(numbers("uint8", (2, n, 3), n), scalar(0.25 * n), scalar(n, "uint8")) for n in (1, 2, 4)]
+    inputs = [scalar(0.5), scalar(7, "uint8"), *(value for part in parts for value in part)]
+    check("QLinearConcat", inputs, {"axis": 1}, constant=[k for k in range(len(inputs)) if k < 2 or k % 3 != 2])
 
 
-@pytest.mark.parametrize("quantised", [True, False])
-def test_quantised_gemm(quantised: bool) -> None:
-    operands = [numbers("uint8", (3, 4), 0), scale(0.5), np.array(3, np.uint8), numbers("int8", (5, 4), 1), scale(0.25), np.array(0, np.int8)]  # fmt: skip
-    result = [scale(0.75), np.array(9, np.uint8)] if quantised else []
-    check("QGemm", [*operands, numbers("int32", (5,), 2), *result], {"transB": 1}, constant=range(1, 7 + len(result)), **LIMITS)  # fmt: skip
+@pytest.mark.parametrize("columns", [False, True])
+def test_products_of_what_is_quantised_by_its_range(columns: bool) -> None:
+    scale, zero = (floats(6, seed=3) ** 2, numbers("int8", (6,), 4)) if columns else (scalar(0.5), scalar(3, "int8"))
+    inputs = [floats(4, 9), numbers("int8", (9, 6), 1), scale, zero, floats(6, seed=2)]
+    check("DynamicQuantizeMatMul", inputs, constant=range(1, 5), **LIMITS)
 
 
-def test_products_quantised_by_their_range() -> None:
-    inputs = [floats(2, 3, 4), numbers("int8", (4, 5), 1), floats(5), numbers("int8", (5,), 2), floats(5, seed=3)]
-    check("DynamicQuantizeMatMul", inputs, constant=(1, 2, 3, 4), **LIMITS)
+def quantity(dtype: str, scale: float, point: int) -> list[np.ndarray[tuple[()], np.dtype[np.generic]]]:
+    return [np.array(scale, np.float32), np.array(point, dtype)]
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_quantised_pools(last: int) -> None:
+    image, scales = numbers("uint8", (2, 4, 6, 5), 0), [*quantity("uint8", 0.25, 3), *quantity("uint8", 0.125, 9)]
+    check("QLinearGlobalAveragePool", [image, *scales], {"channels_last": last}, constant=range(1, 5), atol=1)
+    window = {"kernel_shape": [3, 2], "channels_last": last, "strides": [2, 1]}
+    check("QLinearAveragePool", [image, *scales], window, constant=range(1, 5), atol=1)
+
+
+def test_channels_last_max_pool() -> None:
+    check("NhwcMaxPool", [numbers("uint8", (1, 7, 6, 3), 0)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]})
+
+
+def test_quantised_concat_and_where() -> None:
+    one, two = (
+        [numbers("uint8", (2, 3), 0), *quantity("uint8", 0.25, 3)],
+        [numbers("uint8", (2, 3), 1), *quantity("uint8", 0.5, 7)],
+    )
+    out = quantity("uint8", 0.25, 5)
+    check("QLinearConcat", [*out, *one, *two], {"axis": 1}, constant=(0, 1, 3, 4, 6, 7), atol=1)
+    condition = numbers("bool", (2, 3), 2)
+    check("QLinearWhere", [condition, *one, *two, *out], constant=(2, 3, 5, 6, 7, 8), atol=1)
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(13, 1), (12, 1)])
+def test_quantised_softmax(opset: int, axis: int) -> None:
+    scales = [*quantity("uint8", 0.125, 3), *quantity("uint8", 1 / 256, 0)]
+    check(
+        "QLinearSoftmax",
+        [numbers("uint8", (2, 4, 3), 0), *scales],
+        {"opset": opset, "axis": axis},
+        constant=range(1, 5),
+        atol=1,
+    )
 
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
@@ -125,6 +163,18 @@ def test_quantised_lstm(direction: str, by_rows: bool) -> None:
     """Rounding a state to 8 bits is a step: last digits of it may become some thousandths later."""
     count, size = (2 if direction == "bidirectional" else 1), 6
     weights = [numbers("int8", (count, n, 4 * size), n) for n in (4, size)]
-    scales = [np.full((count, 4 * size) if by_rows else (count,), 1 / 32, np.float32), np.zeros((count, 4 * size) if by_rows else (count,), np.int8)]  # fmt: skip
+    rows = (count, 4 * size) if by_rows else (count,)
+    scales = [np.full(rows, 1 / 32, np.float32), np.zeros(rows, np.int8)]
     inputs = [floats(7, 3, 4), *weights, floats(count, 8 * size), None, None, None, None, *scales, *scales]
-    check("DynamicQuantizeLSTM", inputs, {"hidden_size": size, "direction": direction}, outputs=3, constant=(1, 2, 3, 8, 9, 10, 11), rtol=1e-2, atol=1e-2)  # fmt: skip
+    settings = {"hidden_size": size, "direction": direction}
+    check("DynamicQuantizeLSTM", inputs, settings, outputs=3, constant=(1, 2, 3, 8, 9, 10, 11), rtol=1e-2, atol=1e-2)
+
+
+def test_distances() -> None:
+    for metric in ("sqeuclidean", "euclidean"):
+        check("CDist", [floats(4, 3), floats(5, 3, seed=1)], {"metric": metric}, **LIMITS)
+
+
+def test_other_names() -> None:
+    check("Trilu", [floats(4, 4)], {"upper": 0}, **LIMITS)
+    check("ExpandDims", [floats(3, 2), np.array(1, np.int32)], constant=(1,))

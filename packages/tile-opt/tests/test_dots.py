@@ -151,6 +151,7 @@ def test_convolutions(
         ("O[m, n : 3, 5] = +(Ai[m, k, j] * Bi[j, k, n]);", ((3, 4, 2), (2, 4, 5))),
         ("O[g, m, n : 2, 3, 5] = +(Ai[m, 4*g + k] * Bi[g, k, n]), k < 4;", ((3, 8), (2, 4, 5))),
         ("O[m, 3*g + n : 3, 6] = +(Ai[m, 4*g + k] * Bi[3*g + n, k]), k < 4, n < 3;", ((3, 8), (6, 4))),
+        ("O[m, n : 3, 5] = +(Ai[m, k, j] * Bi[k, n]);", ((3, 9, 2), (9, 5))),
         ("O[m, n : 3, 5] = +(Ai[m, k + 4] * Bi[k, n]);", ((3, 12), (8, 5))),
         ("O[m, n : 3, 5] = +(Ai[m, k] * Bi[k, n]), k < 6;", ((3, 12), (8, 5))),
         ("O[m, n : 3, 5] = +(Ai[m, k] * Bi[k, n]), m - n < 2;", ((3, 8), (8, 5))),
@@ -243,6 +244,22 @@ def test_only_where_it_is_faster_and_there_is_an_instruction() -> None:
     for m, k, n in ((8, 8, 8), (1, 512, 512), (512, 1, 512)):
         small = plain(np.uint8, np.int8, m, k, n)
         assert rewritten(small, *DOTS, gain=0.8) is small
+
+
+@pytest.mark.parametrize(("a", "b"), [(np.int16, np.int16), (np.int16, np.uint8), (np.int8, np.int16)])
+@pytest.mark.parametrize("zeros", [("", ""), (" - 3", " - 200")])
+def test_factors_of_16_bits(a: Any, b: Any, zeros: tuple[str, str]) -> None:
+    """Their sums wrap as int32 does."""
+    za, zb = zeros
+    source = f"function (A[M, K], B[K, N]) -> (O) {{ Ai = as_int(A, 32){za}; Bi = as_int(B, 32){zb}; {MATMUL} }}"
+    assert words(agree(source, {"A": drawn(a, (5, 11), 0), "B": drawn(b, (11, 6), 1)}, *DOTS)) == {"dot2_s16s16"}
+
+
+@pytest.mark.parametrize("zero", [" - 100", " + 32700", " - 32767"])
+def test_differences_that_wrap_stay(zero: str) -> None:
+    source = f"function (A[M, K], B[K, N]) -> (O) {{ D = as_int(A, 16){zero}; Ai = as_int(D, 32); Bi = as_int(B, 32); {MATMUL} }}"
+    made = agree(source, {"A": drawn(np.uint8, (5, 8), 0), "B": drawn(np.int8, (8, 6), 1)}, "dot4_u8s8")
+    assert bool(words(made)) == (zero != " + 32700")
 
 
 def test_nothing_is_added_outside_where_signs_fit() -> None:

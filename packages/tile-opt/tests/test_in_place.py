@@ -68,6 +68,14 @@ GROWING = """P = A + B; Y0[i, j : 8, 3] = =(P[i, j]); Y1[i + 4, j : 8, 3] = =(C[
     U = Y1 * 2; V[i, j : 4, 3] = =(U[i + 2, j]), i < 4; Y2[i, j : 12, 3] = =(Y1[i, j]); R[i + 8, j : 12, 3] = =(V[i, j]) default Y2;"""
 
 
+@pytest.mark.parametrize("part", ["P[j, i]", "P[i, j]"])
+def test_a_square_that_is_turned_is_no_copy(part: str) -> None:
+    """As large as the part that it becomes, but in another order."""
+    square = "P[i, k : 4, 4] = +(A[i, j] * B[k, j]);"
+    agree(stripe(f"{square} Y0[i, j : 5, 4] = =(A[i, j]); R[i + 1, j : 5, 4] = =({part}) default Y0;"), TARGET)
+    agree(stripe(f"{square} Q[i, j : 4, 4] = =({part}); R[i + 1, j : 4, 4] = =(C[i, j]) default Q;"), TARGET)
+
+
 def test_a_result_that_is_a_part_of_the_next_lies_in_it() -> None:
     program = in_place(stripe(GROWING.replace("R[", "Y[") + "R = Y + Y;"))
     assert {r.source for r in main_of(program).refs if r.into in ("P", "Y1", "V")} == {"Y"}

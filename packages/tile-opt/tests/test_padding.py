@@ -15,8 +15,8 @@ import tile_lang
 from hypothesis import given
 from hypothesis import strategies as st
 from tile_ir.contents import Contents
-from tile_ir.dtype import from_numpy
-from tile_ir.program.nodes import ConstantTensor, Program, TensorType
+from tile_ir.dtype import DType, from_numpy
+from tile_ir.program.nodes import ConstantTensor, Elementwise, Loop, Param, Program, TensorType
 from tile_lang.evaluate import evaluate
 from tile_opt.padding import Needs, OtherForm, Refused, compared, generalised, numbers, values
 
@@ -165,3 +165,28 @@ def test_windows(kernel: int, stride: int, left: int, right: int, dilation: int,
         agrees(text, size, IMAGE)
     except Refused:
         assert aggregation == ">"
+
+
+def looped(size: int, reverse: bool = False, last: bool = False, width: int = 3) -> Program:
+    """Running sums of the rows of X, by a loop: all of them, and the last one on request."""
+    row, rows = (TensorType(DType.FLOAT64, s) for s in ((width,), (size, width)))
+    body = Program(
+        "body",
+        (Param("S", row), Param("R", row)),
+        (Elementwise("T", row, "add", ("S", "R")),),
+        (("T", "T"), ("U", "T")),
+    )
+    zero = ConstantTensor("Z", row, Contents(bytes(8 * width)))
+    loop = Loop(("E", "Y"), (row, rows), body, size, ("Z",), ("X",), (), reverse)
+    outputs = (("Y", "Y"), ("E", "E")) if last else (("Y", "Y"),)
+    return Program("sums", (Param("X", rows),), (zero, loop), outputs)
+
+
+def test_loops_over_the_padded_axis() -> None:
+    assert not compared(looped(5), looped(LARGE))
+    assert not compared(looped(5, last=True), looped(5, last=True))
+    assert not compared(looped(5, reverse=True, last=True, width=2), looped(5, reverse=True, last=True, width=4))
+    with pytest.raises(Refused, match="output 'E' is what the last round"):
+        compared(looped(5, last=True), looped(LARGE, last=True))
+    with pytest.raises(Refused, match="begins at the end"):
+        compared(looped(5, reverse=True), looped(LARGE, reverse=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -258,3 +259,36 @@ def test_what_does_not_fit_is_told(name: str) -> None:
     call, message = REFUSED[name]
     with pytest.raises(tile.TileTypeError, match=message):
         call()
+
+
+def test_updates_and_donated_tensors_exchange_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_copy(*_: object) -> None:
+        raise AssertionError("copied")
+
+    monkeypatch.setattr("tile_runtime.tensor.copy", no_copy)
+    w = tile.asarray(np.zeros(4, np.float32), tile.device("llvm"))
+    x = _placeholder("x", 4)
+    train = tile.compose([x], [ADD(w, x)], updates=[(w, ADD(w, x))])
+    for n in range(1, 5):
+        np.testing.assert_array_equal(train(np.ones(4, np.float32)), n)
+        np.testing.assert_array_equal(w.numpy(), n)
+    assert HALF(w, out=w, donate="A") is w
+    np.testing.assert_array_equal(w.numpy(), 3)
+
+
+def test_an_interrupt_comes_through_between_rounds() -> None:
+    x = _placeholder("x", 8)
+    f = tile.compose([x], [tile.repeat(HALF, x, 10**9)])
+    f.lower(x, device="llvm").executable  # noqa: B018 - compiled before the clock starts
+    ones = np.ones(8, np.float32)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for _ in range(2):  # the first call of a program takes another way than those that follow
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            with pytest.raises(KeyboardInterrupt):
+                f(ones, device="llvm")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    small = tile.compose([x], [tile.repeat(HALF, x, 3)])
+    np.testing.assert_array_equal(small(np.full(8, 2, np.float32), device="llvm"), 2)

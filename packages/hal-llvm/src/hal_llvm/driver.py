@@ -13,7 +13,8 @@ from tile_ir.dtype import DType
 from tile_ir.settings import Settings
 from tile_ir.target import Capabilities, Target
 
-from hal_llvm.cpu import host_target, processor_name, thread_count
+from hal_llvm.cpu import host_target, present, processor_name, thread_count
+from hal_llvm.dots import forms
 
 
 class LlvmDevice(Device):
@@ -70,4 +71,8 @@ class LlvmDriver(Driver):
 
         llvmlite, llvm = binding.versions()
         threads = Settings.from_environment().num_threads or thread_count()
-        return (f"LLVM {llvm} (llvmlite {llvmlite}), processor {binding.host().cpu}, {threads} threads",)
+        dots = ", ".join(forms(present(binding.host().features))) or "none"
+        return (
+            f"LLVM {llvm} (llvmlite {llvmlite}), processor {binding.host().cpu}, {threads} threads",
+            f"instructions for dot products of small integers: {dots}",
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -75,7 +75,7 @@ def checked(arguments: Sequence[Argument], feeds: object, optional: Sequence[str
         )
     given = cast("Mapping[Any, Any]", feeds)
     known = {a.name: a for a in arguments}
-    problems = [_unknown(name, known) for name in given if name not in known]
+    problems = [unknown(name, known) for name in given if name not in known]
     problems += [_missing(a) for a in arguments if a.name not in given and not _may_miss(a, optional)]
     found: dict[str, Any] = {}
     for name, wanted in known.items():
@@ -94,8 +94,10 @@ def _may_miss(wanted: Argument, optional: Sequence[str]) -> bool:
     return wanted.name in optional or wanted.kind.startswith("optional")
 
 
-def _unknown(name: object, known: Mapping[str, Argument]) -> Diagnostic:
-    close = get_close_matches(str(name), known, n=1)
+def unknown(name: object, known: Mapping[str, Argument]) -> Diagnostic:
+    """The finding that a model has no input of this name."""
+    plain = {n.lower(): n for n in known}
+    close = [plain[n] for n in get_close_matches(str(name).lower(), plain, n=1)]
     names = f"its inputs are {', '.join(map(repr, known))}" if known else "it has no inputs"
     hint = f"did you mean {close[0]!r}? {names}" if close else names
     return Diagnostic("TILE-E902", f"the model has no input {str(name)!r}", hint=hint)
@@ -130,12 +132,19 @@ def _tensor(wanted: Argument, value: Any) -> Any:
             return value
         dtype, shape = value.dtype, value.shape
     if _spelled(dtype) != wanted.dtype and wanted.dtype != "undefined":
-        return _wrong(
-            wanted, f"{_described(dtype, shape)} was given", f"convert it, as in {wanted.name}.astype({wanted.dtype!r})"
-        )
+        return _wrong(wanted, f"{_described(dtype, shape)} was given", _dtype_hint(wanted, dtype))
     if wanted.shape is not None and not _fits(wanted.shape, shape):
         return _wrong(wanted, f"{_described(dtype, shape)} was given", _shape_hint(wanted.shape, shape))
     return value
+
+
+def _dtype_hint(wanted: Argument, dtype: np.dtype[Any]) -> str:
+    if dtype.kind not in "biufcV" or dtype.names:
+        return _ARRAY
+    return f"no input is converted by itself; array.astype({wanted.dtype!r}) does it"
+
+
+_ARRAY = "give an array, a Tensor or numbers"
 
 
 @cache
@@ -149,27 +158,30 @@ def _array(wanted: Argument, value: Any) -> Any:
         if isinstance(value, (int, float, list, tuple)):
             return np.asarray(cast(Any, value), wanted.dtype)
         array: np.ndarray[Any, Any] = np.asarray(value)
-    except (TypeError, ValueError, OverflowError) as problem:
-        return _wrong(
-            wanted, f"{type(cast(object, value)).__name__} was given: {problem}", "give an array, a Tensor or numbers"
-        )
+    except Exception as problem:  # other libraries' arrays refuse in their own ways
+        return _wrong(wanted, f"{type(cast(object, value)).__name__} was given: {problem}", _ARRAY)
     if array.dtype == object:
-        return _wrong(wanted, f"{type(value).__name__} was given", "give an array, a Tensor or numbers")
+        given = "an array of objects" if isinstance(value, np.ndarray) else type(value).__name__
+        return _wrong(wanted, f"{given} was given", _ARRAY)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _fits(wanted: Sequence[Dimension], shape: Sequence[int]) -> bool:
-    return len(wanted) == len(shape) and all(
-        not isinstance(w, int) or w == s for w, s in zip(wanted, shape, strict=True)
-    )
+    return len(wanted) == len(shape) and all(not _apart(w, s) for w, s in zip(wanted, shape, strict=True))
 
 
 def _shape_hint(wanted: Sequence[Dimension], shape: Sequence[int]) -> str | None:
     if len(wanted) != len(shape):
         return f"it has {len(wanted)} dimensions, {len(shape)} were given"
-    return (
-        "only dimensions with a name or '?' may have any size" if any(not isinstance(w, int) for w in wanted) else None
-    )
+    wrong = [
+        f"dimension {k} is {w}, not {s}" for k, (w, s) in enumerate(zip(wanted, shape, strict=True)) if _apart(w, s)
+    ]
+    free = "; those with a name or '?' may have any size" if any(not isinstance(w, int) for w in wanted) else ""
+    return ", ".join(wrong) + free
+
+
+def _apart(wanted: Dimension, size: int) -> bool:
+    return isinstance(wanted, int) and wanted != size
 
 
 def _described(dtype: np.dtype[Any], shape: Sequence[int]) -> str:
@@ -184,7 +196,10 @@ def checked_outputs(names: Sequence[str], wanted: object) -> tuple[str, ...]:
     """Names of outputs that a call asks for; None is all of them."""
     if wanted is None:
         return tuple(names)
-    several = (wanted,) if isinstance(wanted, str) else tuple(cast("Sequence[str]", wanted))
+    if not isinstance(wanted, (str, Iterable)):
+        message = f"outputs are a name or a list of names, not {type(wanted).__name__}"
+        raise TileTypeError(Diagnostic("TILE-E902", message, hint=f"its outputs are {', '.join(map(repr, names))}"))
+    several = (wanted,) if isinstance(wanted, str) else tuple(cast("Iterable[str]", wanted))
     problems = [_no_output(name, names) for name in several if name not in names]
     if problems:
         raise TileTypeError(problems)

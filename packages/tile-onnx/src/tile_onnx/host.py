@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,11 @@ class NotEvaluated(Exception):
 
 def evaluate(proto: NodeProto, domain: str, opset: int, *values: Array | None) -> tuple[Any, ...]:
     """The outputs of a node, given its inputs; NotEvaluated where the reference cannot."""
-    from onnx.reference.ops import load_op
-
     trimmed = list(values)
     while trimmed and trimmed[-1] is None:
         trimmed.pop()
     try:
-        kind = load_op(domain, proto.op_type, opset)
+        kind = _loader(domain)(domain, proto.op_type, opset)
         settings: dict[str, Any] = {
             "log": _silent, "opsets": {domain: opset}, "verbose": 0, "new_ops": None, "evaluator_cls": None,
         }  # fmt: skip
@@ -35,6 +34,12 @@ def evaluate(proto: NodeProto, domain: str, opset: int, *values: Array | None) -
             return tuple(frozen(v) for v in kind(proto, settings).run(*trimmed))
     except Exception as problem:  # it is foreign code: any failure means that it cannot be used
         raise NotEvaluated(f"{type(problem).__name__}: {problem}") from problem
+
+
+def _loader(domain: str) -> Callable[[str, str, int], Any]:
+    """What finds the reference of an operator."""
+    package = {"ai.onnx.ml": "aionnxml._op_list"}.get(domain, "_op_list")
+    return import_module(f"onnx.reference.ops.{package}").load_op
 
 
 def _silent(*_: Any) -> None: ...

@@ -13,7 +13,7 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 
 from tile_onnx import support
 from tile_onnx.engine import Engine, Language
-from tile_onnx.feeds import Argument, checked, checked_outputs, refused
+from tile_onnx.feeds import Argument, checked, checked_outputs, refused, unknown
 from tile_onnx.reading import Imported, read
 from tile_onnx.segments import Piece, Segment, type_of
 from tile_onnx.values import Array, is_array
@@ -205,7 +205,11 @@ class Model:
 
     def _samples(self, shapes: Mapping[str, Any]) -> dict[str, Any]:
         """An array of each input's shape, without memory of its own; the values given."""
-        feeds = {n: _blank(self._argument(n), v) if _is_shape(v) else v for n, v in shapes.items()}
+        known = {a.name: a for a in self.inputs}
+        wrong = [unknown(n, known) for n in shapes if n not in known]
+        if wrong:
+            raise TileTypeError(wrong)
+        feeds = {n: _blank(known[n], v) if _is_shape(v) else v for n, v in shapes.items()}
         for wanted in self.inputs:
             if wanted.name not in feeds and wanted.name not in self._imported.defaults:
                 if wanted.shape is None or not all(isinstance(d, int) for d in wanted.shape):
@@ -215,9 +219,6 @@ class Model:
                     )
                 feeds[wanted.name] = _blank(wanted, wanted.shape)
         return checked(self.inputs, feeds, self._imported.defaults)
-
-    def _argument(self, name: str) -> Argument:
-        return next((a for a in self.inputs if a.name == name), Argument(name, "float32", None))
 
     def _wanted(self, outputs: str | Sequence[str] | None) -> tuple[str, ...]:
         return checked_outputs(self._imported.graph.outputs, outputs)

@@ -46,10 +46,11 @@ class Walker(Protocol):
     """What a node needs of the walk."""
 
     def host_array(self, value: Symbol | Held, name: str) -> Array: ...
+    def converted(self, node: Node) -> Any: ...
     def enter(self, node: Node, graph: Graph, inputs: Sequence[Value], step: str) -> list[Value]: ...
     def later(self, node: Node, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]: ...
-    def attempt(self, function: Callable[[], Any]) -> Any: ...
     def defined(self, node: Node, text: str) -> tuple[Value, ...]: ...
+    def attempt(self, function: Callable[[], Any]) -> Any: ...
 
 
 class Node:
@@ -157,6 +158,10 @@ class Node:
         if value is None or isinstance(value, list):
             raise self.unsupported(f"input {k} is {described(value)}, a tensor is wanted")
         return value
+
+    def convert(self, proto: NodeProto, opset: int, values: Sequence[Value]) -> Any:
+        """What another node gives on these values, in the place of this one."""
+        return self._walker.converted(Node(proto, opset, values, self._steps, self.name, self.frame))
 
     # --- ways out -------------------------------------------------------------------------------------
 

@@ -57,6 +57,8 @@ def read(model: object) -> Imported:
 
 def _mapped(path: Path) -> Mapped | None:
     """The file's bytes; None of an empty one."""
+    if path.is_dir():
+        raise Malformed(Diagnostic("TILE-E900", f"{path} is a folder", hint="give the path of the .onnx file in it"))
     try:
         return Mapped(path) if path.stat().st_size else None
     except ValueError as problem:  # a zero byte in the path
@@ -70,7 +72,9 @@ def _taken(content: memoryview, where: str, folder: Path | None = None) -> Impor
 
 
 def _parsed(content: bytes, where: str) -> ModelProto:
-    hint = "a model is a file that onnx.save writes, or an exporter such as torch.onnx.export"
+    """The message; Malformed for what is none, with a word on what it looks like."""
+    looks = next((what for start, what in _LOOKS.items() if content.lstrip()[: len(start)] == start), None)
+    hint = looks or "a model is a file that onnx.save writes, or an exporter such as torch.onnx.export"
     try:
         proto = ModelProto.FromString(content)
     except Exception as problem:  # protobuf's own, which onnx does not export
@@ -78,6 +82,19 @@ def _parsed(content: bytes, where: str) -> ModelProto:
     if not proto.HasField("graph"):
         raise Malformed(Diagnostic("TILE-E900", f"{where}: this is no ONNX model: it has no graph", hint=hint))
     return proto
+
+
+_LOOKS = {
+    b"version https://git-lfs": "it is a pointer of Git LFS: fetch the file itself, as with git lfs pull",
+    b"PK\x03\x04": "it is a ZIP archive, as torch.save writes; torch.onnx.export makes a model of it, or unpack it",
+    b"<": "it is a page of the web, perhaps an error of a download",
+    b"{": "it is JSON; onnx.load(file, format='json') reads models written so",
+    b"\x1c\x00\x00\x00TFL3": "it is a model of TensorFlow Lite; tf2onnx converts it",
+    b"\x1f\x8b": "it is compressed with gzip",
+    b"ORTM": "it is in ONNX Runtime's own format; load the .onnx file it was made from",
+    b"ir_version": "it is a model in text; onnx.load(file, format='textproto') reads it",
+}
+"""What files that are no models begin with."""
 
 
 def imported(proto: ModelProto, folder: Path | None = None, data: Mapping[int, memoryview] = _NOTHING) -> Imported:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.compose import Composition
 from tile_runtime.symbols import Symbol
 from tile_runtime.tensor import asarray
 
 from tile_onnx.dtypes import tile_dtype
+from tile_onnx.host import NotEvaluated
 from tile_onnx.values import Array, Held, Value, is_array, is_list, leaves
 
 if TYPE_CHECKING:
@@ -55,8 +57,12 @@ class HostWork:
     of_arrays: bool
 
     def run(self, store: Store, evaluator: Evaluator, *, stay: bool) -> Sequence[Any]:
-        """Its outputs."""
-        return self.function(*(resolved(i, store, self.of_arrays) for i in self.inputs))
+        """Its outputs; TileTypeError where ONNX's reference implementation fails."""
+        try:
+            return self.function(*(resolved(i, store, self.of_arrays) for i in self.inputs))
+        except NotEvaluated as problem:
+            message = f"{self.label}: ONNX's reference implementation fails on it: {problem}"
+            raise TileTypeError(Diagnostic("TILE-E910", message)) from problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class Walk:
         node = Node(proto, frame.opsets.get(domain, 0), values, self, frame.path + own, frame)
         try:
             with provenance(own):
-                return self._checked(node, self._converted(node))
+                return self._checked(node, self.converted(node))
         except (Suspended, Unlooped):
             raise
         except Poisoned:
@@ -137,7 +137,8 @@ class Walk:
 
     # --- the ways to convert a node -------------------------------------------------------------------
 
-    def _converted(self, node: Node) -> Any:
+    def converted(self, node: Node) -> Any:
+        """What a node gives: one value, or a tuple of them."""
         local = self._engine.language.functions.get((node.domain, node.op))
         if local is not None:
             return self._call(node, functions.local(local))

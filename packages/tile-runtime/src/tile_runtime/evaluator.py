@@ -24,7 +24,7 @@ from tile_runtime.program_cache import ProgramCache
 from tile_runtime.program_cache import Signature as CacheKey
 from tile_runtime.signature import Signature
 from tile_runtime.symbols import Symbol, apply
-from tile_runtime.tensor import Tensor, asarray, copy, same_device
+from tile_runtime.tensor import Tensor, asarray, deliver, same_device
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import TensorType
@@ -148,7 +148,7 @@ class Evaluator:
             several = (made,) if isinstance(made, Tensor) else cast("tuple[Tensor, ...]", made)
             fresh = dict(zip(function.outputs, several, strict=True))
             for name, output in function.updates:
-                copy(fresh[output], function.bound[name])
+                deliver(fresh[output], function.bound[name])
         as_arrays = bool(args) and Tensor not in map(type, args)
         results = [fresh[n].host if as_arrays else fresh[n] for n in function.results]
         return results[0] if len(results) == 1 else tuple(results)
@@ -230,7 +230,7 @@ class Evaluator:
             with self._updating:
                 fresh = dict(zip(function.outputs, executable.run_tensors(tensors, direct), strict=True))
                 for name, output in function.updates:
-                    copy(fresh[output], function.bound[name])
+                    deliver(fresh[output], function.bound[name])
         else:
             fresh = dict(zip(function.outputs, executable.run_tensors(tensors, direct), strict=True))
         results = [_delivered(fresh[n], given.get(n), as_arrays) for n in function.results]
@@ -290,8 +290,8 @@ def _delivered(fresh: Tensor, given: Any, as_arrays: bool) -> Any:
     if given is None:
         return fresh.numpy() if as_arrays else fresh
     if isinstance(given, Tensor):
-        if given is not fresh:
-            copy(fresh, given)
+        if given is not fresh:  # a donated argument
+            deliver(fresh, given)
         return given
     with fresh.mmap_current() as view:
         given[...] = view

@@ -130,6 +130,8 @@ class Executable:
         self._quick = device.capabilities.keeps_buffers
         """Submitting is a matter of microseconds and waits for nobody: no ticket is needed meanwhile."""
         self._expects_more = False
+        if any(step.loop is not None for step in kernels.steps):
+            self.expect_more()  # its rounds are as many calls
 
     @property
     def outputs(self) -> tuple[BufferInfo, ...]:

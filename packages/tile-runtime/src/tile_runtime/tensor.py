@@ -61,7 +61,7 @@ class Tensor:
 
     @property
     def buffer(self) -> Buffer:
-        """The device's buffer, always the same."""
+        """The device's buffer: the same until a call that updates the tensor, or is given it as donated, puts another in its place."""
         if self._buffer is None:
             with hazards.alone():
                 self._buffer = self._buffer or self._wrapped()
@@ -216,6 +216,22 @@ def copy(source: Tensor, target: Tensor) -> None:
     ticket.started(event)
     if not source.device.capabilities.keeps_buffers:
         hazards.keep_alive(event, (source.buffer, target.buffer))
+
+
+def deliver(source: Tensor, target: Tensor) -> None:
+    """Have `target` hold what `source` does, which its caller drops: they exchange memory, unless somebody may still look at the old.
+
+    A device that keeps buffers orders what uses them, so that whatever is pending may go on in the memory that it began with.
+    """
+    with hazards.alone():
+        pending = [e for e in (target.pending_write, *target.pending_reads) if e is not None and not e.done]
+        if not pending or target.device.capabilities.keeps_buffers:
+            target._buffer, source._buffer = source._buffer, target._buffer
+            target.host, source.host = source.host, target.host
+            target.pending_write, target.pending_reads = source.pending_write, []
+            target.writes += 1
+            return
+    copy(source, target)
 
 
 def host_view(memory: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:

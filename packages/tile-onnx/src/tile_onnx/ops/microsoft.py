@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -12,10 +13,15 @@ from tile_onnx.ops.activation import ACTIVATIONS, GELU
 from tile_onnx.ops.convolution import conv
 from tile_onnx.ops.matmul import gemm, product, scaled
 from tile_onnx.ops.normalise import layer, root_mean_square
+from tile_onnx.ops.quantise import dequantize, quantize
+from tile_onnx.ops.standard import standard
 from tile_onnx.ops.text import cast, contraction, expression, function, literal, reshaped, wide
 from tile_onnx.registry import operator
 
 DOMAIN = "com.microsoft"
+
+operator("QuantizeLinear", domain=DOMAIN)(quantize)
+operator("DequantizeLinear", domain=DOMAIN)(dequantize)
 
 
 # --- activations -----------------------------------------------------------------------------------
@@ -148,3 +154,41 @@ def _sum(node: Node, which: Sequence[int]) -> Value:
 def _with_sum(node: Node, found: tuple[Value, ...], total: Value) -> tuple[Value, ...]:
     """The outputs of a normalisation that skips: the result, mean, deviation, and the sum."""
     return (*found, *(None,) * (3 - len(found)), total)[: node.count]
+
+
+# --- names of their own for what ai.onnx has ------------------------------------------------------
+
+
+@operator("TransposeMatMul", domain=DOMAIN)
+def transpose_matmul(node: Node) -> Value:
+    """The name that FusedMatMul had before."""
+    return fused_matmul(node)
+
+
+@operator("ExpandDims", domain=DOMAIN)
+def expand_dims(node: Node) -> Value:
+    """Another dimension of one element."""
+    return standard(node, "Unsqueeze", node.value(0), node.host(1).reshape(1))
+
+
+@operator("Trilu", "Pad", "Range", "GatherND", "GridSample", domain=DOMAIN)
+def by_its_name(node: Node) -> Value:
+    """As the operator of ai.onnx that has the name."""
+    modes = {"bilinear": "linear", "bicubic": "cubic"} if node.op == "GridSample" else {}
+    settings: dict[str, Any] = {n: modes.get(v, v) if isinstance(v, str) else v for n, v in node.attributes.items()}
+    return standard(node, node.op, *node.values, **settings)
+
+
+@operator("CDist", domain=DOMAIN)
+def distances(node: Node) -> Value:
+    """Between each row of one matrix and each row of another, squared or not."""
+    if node.attribute("metric", "sqeuclidean") not in ("sqeuclidean", "euclidean"):
+        raise node.unsupported(f"the metric {node.attribute('metric')!r} is not known")
+    root = "sqrt(S)" if node.attribute("metric", "sqeuclidean") == "euclidean" else "S"
+    rows, columns = node.shape(0)[0], node.shape(1)[0]
+    width = node.shape(0)[1]
+    apart = contraction("D", (rows, columns, width), ("i", "j", "k"), "=", "A[i, k]")
+    other = contraction("E", (rows, columns, width), ("i", "j", "k"), "=", "B[j, k]")
+    total = contraction("S", (rows, columns), ("i", "j"), "+", "Q[i, j, k]")
+    text = function(("A", "B"), ("Y",), apart, other, "F = D - E;", "Q = F * F;", total, f"Y = {root};")
+    return apply(text, node.value(0), node.value(1))

@@ -1,23 +1,27 @@
-"""Quantised operators of ONNX Runtime's own domain: what its quantiser and its optimiser leave in models.
+"""Quantised operators of ONNX Runtime's own domain, which its quantiser makes of a network.
 
-Most are defined by ONNX's operators on dequantised values, whose result is quantised again.
+Each operand has a scale and a zero point behind it; what is computed is quantised again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
 from tile_ir.dtype import DType
 
-from tile_onnx.node import Node, Value
+from tile_onnx.node import Node, Value, apply
 from tile_onnx.ops.activation import ACTIVATIONS
-from tile_onnx.ops.matmul import product
-from tile_onnx.ops.quantise import dequantize, inputs, quantize
-from tile_onnx.ops.text import cast, less, listed, saturated
+from tile_onnx.ops.matmul import product, scaled
+from tile_onnx.ops.microsoft import DOMAIN
+from tile_onnx.ops.moving import joined, permuted
+from tile_onnx.ops.quantise import dynamic_quantize, inputs
+from tile_onnx.ops.standard import standard
+from tile_onnx.ops.text import at, cast, contraction, function, less, listed, literal, names, saturated
 from tile_onnx.registry import operator
-
-DOMAIN = "com.microsoft"
-
-operator("QuantizeLinear", domain=DOMAIN)(quantize)
-operator("DequantizeLinear", domain=DOMAIN)(dequantize)
 
 _ARITHMETIC = {"QLinearAdd": "+", "QLinearMul": "*"}
 
@@ -45,56 +49,6 @@ def quantized_activation(node: Node) -> Value:
     )
 
 
-_WINDOW = listed(
-    f"{name}: {kind} = @{name}"
-    for name, kind in {
-        "kernel_shape": "ints", "strides": "ints", "pads": "ints", "ceil_mode": "int", "count_include_pad": "int",
-        "auto_pad": "string",
-    }.items()
-)  # fmt: skip
-_ON_FLOATS = {
-    "QLinearAveragePool": f"AveragePool<{_WINDOW}>(x)",
-    "QLinearGlobalAveragePool": "GlobalAveragePool(x)",
-    "QLinearSoftmax": "Softmax<axis: int = @axis>(x)",
-}
-"""Operators of one quantised tensor: what happens to it meanwhile."""
-
-
-@operator(*_ON_FLOATS, domain=DOMAIN)
-def quantized_by_floats(node: Node) -> tuple[Value, ...]:
-    """Dequantised, an operator, quantised again."""
-    if node.attribute("channels_last", 0):
-        raise node.unsupported("channels stand last", "quantise for the CPU provider, which keeps them second")
-    return node.defined(
-        f"(X, S, Z, T, V) => (Y) {{ x = DequantizeLinear(X, S, Z) y = {_ON_FLOATS[node.op]} "
-        f"Y = QuantizeLinear(y, T, V) }}"
-    )
-
-
-@operator("QLinearConcat", domain=DOMAIN)
-def quantized_concat(node: Node) -> tuple[Value, ...]:
-    """Tensors of different scales and zero points side by side."""
-    parts = range((node.arity - 2) // 3)
-    taken = listed(f"X{k}, S{k}, Z{k}" for k in parts)
-    floats = " ".join(f"x{k} = DequantizeLinear(X{k}, S{k}, Z{k})" for k in parts)
-    return node.defined(
-        f"(T, V, {taken}) => (Y) {{ {floats} y = Concat<axis: int = @axis>({listed(f'x{k}' for k in parts)}) "
-        "Y = QuantizeLinear(y, T, V) }"
-    )
-
-
-@operator("QLinearWhere", domain=DOMAIN)
-def quantized_where(node: Node) -> tuple[Value, ...]:
-    """One of two quantised tensors, cell by cell."""
-    return node.defined(
-        "(C, A, SA, ZA, B, SB, ZB, T, V) => (Y) { a = DequantizeLinear(A, SA, ZA) b = DequantizeLinear(B, SB, ZB) "
-        "y = Where(C, a, b) Y = QuantizeLinear(y, T, V) }"
-    )
-
-
-# --- products --------------------------------------------------------------------------------------
-
-
 @operator("MatMulIntegerToFloat", domain=DOMAIN)
 def integer_matmul_to_float(node: Node) -> Value:
     """An integer product (A, B, their scales, zero points) in float32, with a bias."""
@@ -109,28 +63,135 @@ def integer_matmul_to_float(node: Node) -> Value:
     )
 
 
-@operator("DynamicQuantizeMatMul", domain=DOMAIN)
-def dynamically_quantized_matmul(node: Node) -> tuple[Value, ...]:
-    """The left matrix is quantised over its own range; the product is in float32, with a bias."""
-    return node.defined(
-        "(A, B, SB, ZB, C) => (Y) { a, SA, ZA = DynamicQuantizeLinear(A) "
-        "Y = com.microsoft.MatMulIntegerToFloat(a, B, SA, SB, ZA, ZB, C) }"
-    )
-
-
 @operator("QGemm", domain=DOMAIN)
-def quantized_gemm(node: Node) -> tuple[Value, ...]:
-    """``alpha A B + C`` of integers; C in units of both scales; quantised again where there is a scale for it."""
-    flips = [bool(node.attribute(name, 0)) for name in ("transA", "transB")]
-    order = [f"{n.lower()} = {'Transpose<perm = [1, 0]>' if f else 'Identity'}({n})" for n, f in zip("AB", flips, strict=True)]  # fmt: skip
-    alpha = float(node.attribute("alpha", 1.0))
-    total = "t = Add(p, C)" if node.has(6) else "t = Identity(p)"
-    result = "Y = QuantizeLinear(y, T, V)" if node.has(7) else "Y = Identity(y)"
-    return node.defined(
-        f"(A, SA, ZA, B, SB, ZB, C, T, V) => (Y) {{ {' '.join(order)} p = MatMulInteger(a, b, ZA, ZB) {total} "
-        f"f = Cast<to = 1>(t) s = Mul(SA, SB) alpha = Constant<value_float = {alpha!r}>() u = Mul(s, alpha) y = Mul(f, u) "
-        f"{result} }}"
+def quantized_gemm(node: Node) -> Value:
+    """Gemm of quantised matrices and an int32 bias, which is as large as a product; float32 where no scale is given for it."""
+    given = inputs(node, 9, (2, 5, 8))
+    texts = given.texts
+    flips = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
+    statements = [
+        f"A = {less(texts[0], texts.get(2), DType.INT32)};",
+        f"B = {less(texts[3], texts.get(5), DType.INT32)};",
+        product(node.shape(0), node.shape(3), flips).statement("P", "A", "B"),
+        f"S = {scaled(f'({texts[1]} * {texts[4]})', node.attribute('alpha', 1.0))};",
+        f"T = P + {texts[6]};" if 6 in texts else "T = P;",
+    ]
+    total = cast("T", DType.FLOAT32)
+    if 7 not in texts:
+        return given.function(*statements, f"Y = {total} * S;")
+    dtype = node.dtype(8) if node.has(8) else node.dtype(0)
+    return given.function(
+        *statements, f"Q = {total} * (S / {texts[7]});", f"Y = {saturated('Q', texts.get(8), dtype)};"
     )
+
+
+@operator("QLinearGlobalAveragePool", domain=DOMAIN)
+def quantized_average(node: Node) -> Value:
+    """The mean of each channel, which stands last on request; numbers are added up as integers."""
+    shape, given = node.shape(0), inputs(node, 5, (2, 4))
+    last, texts = bool(node.attribute("channels_last", 0)), given.texts
+    indexes = names(len(shape))
+    kept = (0, len(shape) - 1) if last else (0, 1)
+    cells = tuple(n if k in kept else "0" for k, n in enumerate(indexes))
+    sizes = tuple(n if k in kept else 1 for k, n in enumerate(shape))
+    count = prod(n for k, n in enumerate(shape) if k not in kept)
+    return given.function(
+        f"X = {less(texts[0], texts.get(2), DType.INT32)};",
+        contraction("S", sizes, cells, "+", at("X", indexes)),
+        f"Q = {cast('S', DType.FLOAT32)} * ({texts[1]} / ({texts[3]} * {literal(float(count))}));",
+        f"Y = {saturated('Q', texts.get(4), node.dtype(0))};",
+    )
+
+
+@operator("QLinearConcat", domain=DOMAIN)
+def quantized_concat(node: Node) -> Value:
+    """Operands one behind the other, each quantised anew by the scale and zero point that stand first."""
+    parts: list[Value] = []
+    for k in range(2, node.arity, 3):
+        value = f"({less('X', 'Z', DType.FLOAT32)} * S) / U"
+        text = function(
+            ("U", "V", "X", "S", "Z"), ("Y",), f"Q = {value};", f"Y = {saturated('Q', 'V', node.dtype(1))};"
+        )
+        parts.append(apply(text, *(node.value(n) for n in (0, 1, k, k + 1, k + 2))))
+    axis = node.attribute("axis")
+    return joined(parts, axis + node.rank(2) if axis < 0 else axis)
+
+
+@operator("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_matmul(node: Node) -> Value:
+    """Of floats, quantised by their range, and 8-bit weights with a scale and zero point for all or each column; with a bias."""
+    quantised, scale, zero = dynamic_quantize(node)
+    taken = [k for k in (1, 2, 3, 4) if node.has(k)]
+    bias = " + X4" if 4 in taken else ""
+    statements = [
+        f"A = {less('X', 'Z', DType.INT32)};",
+        f"B = {less('X1', 'X3' if 3 in taken else None, DType.INT32)};",
+        product(node.shape(0), node.shape(1)).statement("P", "A", "B"),
+        f"Y = {cast('P', DType.FLOAT32)} * (S * X2){bias};",
+    ]
+    text = function(("X", "S", "Z", *(f"X{k}" for k in taken)), ("Y",), *statements)
+    return apply(text, quantised, scale, zero, *(node.value(k) for k in taken))
+
+
+# --- by ONNX's operators on floats ------------------------------------------------------------------
+
+
+def _real(node: Node, k: int) -> Value:
+    """Input `k` with its scale and zero point, which follow it, as float32."""
+    return standard(node, "DequantizeLinear", node.value(k), node.value(k + 1), node.value(k + 2))
+
+
+def _quantised(node: Node, value: Value, k: int) -> Value:
+    """A value by the scale and zero point that are inputs `k` and `k + 1`; uint8 where there is no zero point."""
+    dtype = None if node.has(k + 1) else TensorProto.UINT8
+    return standard(node, "QuantizeLinear", value, node.value(k), node.value(k + 1), output_dtype=dtype)
+
+
+def _channels_first(value: Value) -> Value:
+    rank = len(value.shape)
+    return permuted(value, (0, rank - 1, *range(1, rank - 1)))
+
+
+def _channels_last(value: Value) -> Value:
+    rank = len(value.shape)
+    return permuted(value, (0, *range(2, rank), 1))
+
+
+@operator("QLinearAveragePool", domain=DOMAIN)
+def quantised_pool(node: Node) -> Value:
+    """An average of windows; channels may stand last."""
+    last = bool(node.attribute("channels_last", 0))
+    image = _channels_first(_real(node, 0)) if last else _real(node, 0)
+    settings: dict[str, Any] = {n: v for n, v in node.attributes.items() if n not in ("channels_last", "channels")}
+    pooled = standard(node, node.op.removeprefix("QLinear"), image, **settings)
+    return _quantised(node, _channels_last(pooled) if last else pooled, 3)
+
+
+@operator("NhwcMaxPool", domain=DOMAIN)
+def channels_last_max_pool(node: Node) -> Value:
+    """MaxPool of an image whose channels stand last."""
+    return _channels_last(standard(node, "MaxPool", _channels_first(node.value(0)), **node.attributes))
+
+
+@operator("QLinearSoftmax", domain=DOMAIN)
+def quantised_softmax(node: Node) -> Value:
+    """Along an axis, or before opset 13, which `opset` states, over all dimensions from it on."""
+    axis = node.axis(node.attribute("axis", -1))
+    value = _real(node, 0)
+    if node.attribute("opset", 13) >= 13:
+        return _quantised(node, standard(node, "Softmax", value, axis=axis), 3)
+    flat = standard(node, "Softmax", standard(node, "Flatten", value, axis=axis), axis=1)
+    return _quantised(node, standard(node, "Reshape", flat, _shape(value.shape)), 3)
+
+
+@operator("QLinearWhere", domain=DOMAIN)
+def quantised_where(node: Node) -> Value:
+    """One of two tensors with scales of their own, by a condition."""
+    return _quantised(node, standard(node, "Where", node.value(0), _real(node, 1), _real(node, 4)), 7)
+
+
+def _shape(sizes: Sequence[int]) -> Value:
+    return np.asarray(sizes, np.int64)
 
 
 @operator("DynamicQuantizeLSTM", domain=DOMAIN)

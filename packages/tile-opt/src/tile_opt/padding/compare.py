@@ -18,6 +18,7 @@ from tile_ir.program.nodes import (
     Elementwise,
     Gather,
     IndexOf,
+    Loop,
     Op,
     Program,
     Reshape,
@@ -41,6 +42,8 @@ def compared(small: Program, large: Program) -> Needs:
     for number, (ours, theirs) in enumerate(zip(small.ops, large.ops, strict=True)):
         _operation(pair, number, ours, theirs)
     for (_, ours), (name, theirs) in zip(small.outputs, large.outputs, strict=True):
+        if ours in pair.lost:
+            raise Refused(None, f"output {name!r} is {_LOST}")
         if pair.names[ours] != theirs:
             raise OtherForm(None, f"output {name!r} is another value")
     return pair.needs
@@ -50,6 +53,11 @@ def _operation(pair: Pair, number: int, ours: Op, theirs: Op) -> None:
     """Shows the claim for one operation."""
     if type(ours) is not type(theirs):
         raise OtherForm(theirs, "the two sizes lead to programs of different steps")
+    if pair.lost.intersection(used_by(ours)):
+        raise Refused(theirs, f"it needs {_LOST}")
+    if isinstance(ours, Loop) and isinstance(theirs, Loop):
+        _loop(pair, ours, theirs)
+        return
     for a, b in zip(defined_by(ours), defined_by(theirs), strict=True):
         pair.relate(theirs, a, b)
     ours = renamed(ours, pair.names)
@@ -61,6 +69,24 @@ def _operation(pair: Pair, number: int, ours: Op, theirs: Op) -> None:
         raise Refused(theirs, "nothing is known about padding it")
     pair.needs |= Needs(literals=frozenset((number, k) for k in _different(ours, theirs)))
     rule(pair, number, without_literals(ours), without_literals(theirs))
+
+
+_LOST = "what the last round of a loop over the padded axis carries"
+
+
+def _loop(pair: Pair, ours: Loop, theirs: Loop) -> None:
+    """Rounds are the same, as far as the smaller program has them: its rows are the first ones, if none begin at the end."""
+    forms = [(len(op.carries), len(op.slices), op.reverse) for op in (ours, theirs)]
+    if forms[0] != forms[1] or tuple(pair.names[n] for n in used_by(ours)) != used_by(theirs):
+        raise OtherForm(theirs, "it has another form for the two sizes")
+    if ours.count != theirs.count and ours.reverse:
+        raise Refused(theirs, "it begins at the end of the padded axis")
+    if compared(ours.body, theirs.body):
+        raise Refused(theirs, "what a round sums up runs over the padded axis")
+    carried = len(ours.carries) if ours.count != theirs.count else 0
+    pair.lost.update(ours.results[:carried])
+    for a, b in zip(ours.results[carried:], theirs.results[carried:], strict=True):
+        pair.relate(theirs, a, b)
 
 
 def _different(ours: Op, theirs: Op) -> list[int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tile_ir.program.liveness import live_ops, used_by
-from tile_ir.program.nodes import ConstantTensor, Loop, Prng, Program
+from tile_ir.program.liveness import defined_by, live_ops, used_by
+from tile_ir.program.nodes import ConstantTensor, Prng, Program
 
 LARGEST = 2**26
 """Elements up to which values behind a constant are computed."""
@@ -21,10 +21,9 @@ class Fixed:
         self._names: set[str] = set()
         self._finite: dict[str, bool] = {}
         for op in program.ops:
-            if not isinstance(op, (Prng, Loop)) and self._names.issuperset(used_by(op)) and (
-                used_by(op) or isinstance(op, ConstantTensor)
-            ):  # fmt: skip
-                self._names.add(op.name)
+            used = used_by(op)
+            if isinstance(op, ConstantTensor) or (used and not isinstance(op, Prng) and self._names.issuperset(used)):
+                self._names.update(defined_by(op))
 
     def finite(self, name: str) -> bool:
         """Whether a value is computed from constants alone, and has neither infinities nor NaN."""

@@ -21,6 +21,8 @@ class Pair:
         self.names: dict[str, str] = {}
         """Values of the larger program by those of the smaller one."""
         self.needs = Needs()
+        self.lost: set[str] = set()
+        """Values of the smaller program that the larger one does not hold."""
         self._inner: dict[str, Shape] = {}
         for ours, theirs in zip(small.inputs, large.inputs, strict=True):
             self.relate(None, ours.name, theirs.name)

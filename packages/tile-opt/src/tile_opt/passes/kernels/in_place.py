@@ -220,10 +220,12 @@ def _written(kernel: Statement) -> set[str]:
 
 
 def _copied(stage: Stage) -> tuple[str, str] | None:
-    """(from, to) of a stage that copies cells."""
+    """(from, to) of a stage that copies cells in their order: a transposed copy of a square is none."""
     if [type(s) for s in stage.body] != [Load, Store] or len(stage.uses) != 2 or facts(stage.body).indirect:
         return None
     source, target = sorted(stage.uses, key=lambda u: u.writes)
+    if [f.names for f in source.forms] != [f.names for f in target.forms]:
+        return None
     return (source.buffer, target.buffer) if target.dir is Direction.OUT and not source.writes else None
 
 

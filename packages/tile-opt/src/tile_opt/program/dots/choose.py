@@ -167,5 +167,5 @@ def _counts(match: Match, form: Affine, size: int) -> bool:
 def _stored(factor: Factor, dtype: DType) -> Stored | None:
     """The factor in words of `dtype`; None where these do not hold it."""
     own = factor.leaf.dtype
-    fits = own is dtype or FLIP[own] is dtype or dtype.bits > own.bits
+    fits = own is dtype or FLIP.get(own) is dtype or dtype.bits > own.bits
     return Stored(factor.leaf, dtype, factor.zero) if fits else None

@@ -1,6 +1,6 @@
 """Contractions that add up products of two small integers: what their factors are, and what only scales the sum.
 
-A factor is ``x - z``: an element of a tensor of 8-bit integers, and what it is counted from. In a sum of floats a product
+A factor is ``x - z``: an element of a tensor of 8-bit integers (or of int16), and what it is counted from. In a sum of floats a product
 may also have scales, which do not move with the sum. All of it is found through elementwise operations, so that it
 does not matter how the program is cut into statements.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -20,6 +21,8 @@ from tile_opt.program.dots.known import Known
 from tile_opt.program.trees import Call, Leaf, Tree, Trees, leaves
 
 SMALL = (DType.INT8, DType.UINT8)
+FACTORS = (*SMALL, DType.INT16)
+"""Dtypes that words may hold."""
 LARGEST_SCALE, MOST_SCALES = 2.0**24, 4
 """Scales within this factor of 1, and so many of them, can be multiplied in any order without overflow."""
 INT_LIMIT = 1 << 31
@@ -93,13 +96,10 @@ class Matcher:
         """Sums of integers wrap alike; the sum of floats must not leave what an int32 holds."""
         if dtype is DType.INT32:
             return True
-        size = 1
-        for n in self.reduced:
-            size *= self.ranges[n]
+        size = prod(self.ranges[n] for n in self.reduced)
         for factor in factors:
-            if not isinstance(factor.zero, int) and not all(leaf.dtype in SMALL for leaf in leaves(factor.zero)):
-                return False
-            size *= 255 + (abs(factor.zero) if isinstance(factor.zero, int) else 128)
+            low, high = _reach(factor.leaf.dtype)
+            size *= max(-low, high) + (abs(factor.zero) if isinstance(factor.zero, int) else 255)
         return size < INT_LIMIT
 
     def _may_scale(self, scales: tuple[Tree, ...], dtype: DType) -> bool:
@@ -122,14 +122,14 @@ class Matcher:
     def _factor(self, tree: Tree) -> Factor | None:
         """``x - z``, converted to a wider dtype on the way; None for others."""
         if isinstance(tree, Leaf):
-            return Factor(tree, 0) if tree.dtype in SMALL else None
+            return Factor(tree, 0) if tree.dtype in FACTORS else None
         if not isinstance(tree, Call) or tree.dtype not in _WIDE:
             return None
         if tree.fn == "cast":
             return self._factor(tree.args[0])
         inner = self._factor(tree.args[0]) if tree.fn in ("sub", "add") else None
         zero = self._zero(tree.args[1], -1 if tree.fn == "add" else 1) if inner is not None else None
-        if inner is None or zero is None or inner.zero != 0 or tree.args[0].dtype in SMALL:
+        if inner is None or zero is None or inner.zero != 0 or not _holds(tree.dtype, inner.leaf.dtype, zero):
             return None
         return Factor(inner.leaf, zero)
 
@@ -145,6 +145,19 @@ class Matcher:
             return sign * int(number) if int(number) == number and abs(number) < 1 << 20 else None
         moves = set(_names(end)) & self.reduced
         return end if isinstance(end, Leaf) and end.dtype in SMALL and sign > 0 and not moves else None
+
+
+def _reach(dtype: DType) -> tuple[int, int]:
+    return int(dtype.min_value), int(dtype.max_value)
+
+
+def _holds(wide: DType, dtype: DType, zero: Tree | int) -> bool:
+    """Differences between a number of `dtype` and `zero` do not wrap in the dtype that they are computed in."""
+    if wide.bits > DType.INT16.bits:
+        return True
+    least, most = (zero, zero) if isinstance(zero, int) else (int(DType.INT8.min_value), int(DType.UINT8.max_value))
+    (low, high), (lowest, highest) = _reach(dtype), _reach(wide)
+    return lowest <= low - most and high - least <= highest
 
 
 _WIDE = (DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
