@@ -34,6 +34,12 @@ def everywhere(machine: str, *passes: str) -> tuple[Way, ...]:
 
 
 case(
+    "what data subscripts of a kernel's own buffer has as many subscripts as the buffer that each item has of it",
+    "function (A[M, N], B[K], C[L]) -> (O) { O[i, B[0] : 32, 3] = +(A[i, 0]) default C; }",
+    *everywhere("rows"),
+    A="int32[32, 3]", B="int32[3]", C="int32[3]",
+)
+case(
     "data chooses nothing in a dimension of size 1, and a kept row of it grows one",
     "function (A[N, M], E[I, J]) -> (O) { X[x, w : 1, N] = =(A[w, x]); O[j : 8] = >(X[E[i, j], j]); }",
     *everywhere("rows"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Location, Refinement, TensorType
+from tile_ir.stripe.nodes import Bind, Load, Location, Refinement, Statement, Store, TensorType
 
+from tile_opt.kernel.bodies import facts
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.steps.digits import Digit
@@ -29,6 +30,23 @@ class Home:
     def use(self, use: Use) -> Use:
         kept = (Affine(),) * len(use.forms) if self.rows else use.forms
         return replace(use, forms=(*kept, *self.dims))
+
+
+def at_home(stage: Stage, homes: Mapping[str, Home]) -> Stage:
+    """The stage with its accesses to the kernel's own buffers where those lie, what data subscripts of them, too."""
+    own = {u.name: homes[u.buffer] for u in stage.uses if u.buffer in homes}
+    uses = tuple(own[u.name].use(u) if u.name in own else u for u in stage.uses)
+    if own.keys().isdisjoint(facts(stage.body).indirect):
+        return replace(stage, uses=uses)
+    return replace(stage, uses=uses, body=tuple(_subscripted(s, own) for s in stage.body))
+
+
+def _subscripted(statement: Statement, own: Mapping[str, Home]) -> Statement:
+    """A statement with a subscript for each dimension that its buffer has now."""
+    if not isinstance(statement, Load | Store) or not statement.at:
+        return statement
+    home = own.get(statement.src if isinstance(statement, Load) else statement.dst)
+    return statement if home is None else replace(statement, at=(*statement.at, *(Affine(),) * len(home.dims)))
 
 
 def private(alloc: Refinement, digits: Sequence[Digit]) -> Home:

@@ -19,7 +19,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.steps.combine import Total, identities
 from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
-from tile_opt.plan.steps.homes import Home, in_group, is_plain, keeps_apart, private, row_part, sized
+from tile_opt.plan.steps.homes import Home, at_home, in_group, is_plain, keeps_apart, private, row_part, sized
 from tile_opt.plan.steps.parts import DEVICE_MEMORY, STATIC, inner_and_edges, item_kernel, same_cell, synchronised
 from tile_opt.plan.steps.pieces import in_pieces, row_operands
 from tile_opt.plan.tree import ARRAY, REGISTER, Nest, Node, Straight
@@ -250,8 +250,7 @@ class Spread:
         names = (*(i.name for i in self.view.loops), *stage.loop_names)
         splits = [tail if tail is not None and n == tail.loop else self.splits[n] for n in names]
         digits = [d for s in reversed(splits) for d in s.bound(*INSIDE)]
-        uses = tuple(self.homes[u.buffer].use(u) if u.buffer in self.homes else u for u in stage.uses)
-        moved = replace(stage, loops=_nested(digits), uses=uses, constraints=())
+        moved = replace(at_home(stage, self.homes), loops=_nested(digits), constraints=())
         moved = moved.substitute({s.loop: s.form for s in splits} | self._gone(stage, digits))
         kept = tuple(_of_all_lanes(c, splits) for c in stage.constraints)
         limits = () if self._starts(stage) else tuple(c for s in splits if s is not tail for c in s.inside())
