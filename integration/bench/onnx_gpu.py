@@ -2,13 +2,15 @@
 
 Each network is written once and made twice: as an ONNX model with seeded weights, which `tile_onnx` loads, and as
 PyTorch calls. Times are the device's own (of PyTorch's a captured graph, so that the host counts on neither side), in
-float32, and with TensorFloat-32 where both may use it. ``--slowest N`` lists the kernels that take longest.
+float32, or with ``--tf32`` in TensorFloat-32 where both may use it. ``--slowest N`` lists the kernels that take longest.
+Compiling takes much longer than measuring: ``--prepare`` only compiles, so that a later run finds all on disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -195,35 +197,56 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="opencl")
     parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--tf32", action="store_true", help="factors of products may be rounded")
+    parser.add_argument("--prepare", action="store_true", help="compile, and measure nothing")
     parser.add_argument("--slowest", type=int, default=0, help="kernels to list")
     options = parser.parse_args()
+    evaluator = tile.Evaluator(tile.device(options.device), reduced_precision=options.tf32, fold_scales=True)
     ratios: list[float] = []
     for name, make in NETWORKS.items():
         if options.only in name:
-            net = make()
-            ratios += [
-                _measured(name, net, tile.device(options.device), tf32, options.slowest) for tf32 in (False, True)
-            ]
-    print(f"geometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, worst {min(ratios):.2f}")
+            ready = Ready.of(name, make(), evaluator)
+            if not options.prepare:
+                ratios.append(ready.measured(options.slowest))
+    if ratios:
+        print(f"geometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, worst {min(ratios):.2f}")
     return 0
 
 
-def _measured(name: str, net: Twin, device: Any, tf32: bool, slowest: int) -> float:
-    """PyTorch's time over ours."""
-    x = torch.randn(net.shape, generator=torch.Generator().manual_seed(1))
-    evaluator = tile.Evaluator(device, reduced_precision=tf32, fold_scales=True)
-    model = tile_onnx.load(net.model(), evaluator)
-    (found,) = model.run({"x": x.numpy()}).values()
-    ours = sorted(_kernels(model, x) for _ in range(SAMPLES))[SAMPLES // 2]
-    allow_tf32(tf32)
-    theirs, wanted = min((_torch(net, x, last) for last in (False, True)), key=lambda pair: pair[0])
-    error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
-    kernels = model.profile({"x": x.numpy()})
-    print(f"{name:28} tf32 {tf32!s:5} ours {ours * 1e3:8.3f} ms  torch {theirs * 1e3:8.3f} ms  ratio {theirs / ours:5.2f}"
-          f"  kernels {len(kernels)}  error {error:.1e}", flush=True)  # fmt: skip
-    for kernel in sorted(kernels, key=lambda k: -k.seconds)[:slowest]:
-        print(f"    {kernel.seconds * 1e6:9.1f} us", *(_described(net, name) for name in kernel.nodes), flush=True)
-    return theirs / ours
+@dataclass(frozen=True)
+class Ready:
+    """A network that has run once."""
+
+    name: str
+    net: Twin
+    model: Any
+    x: torch.Tensor
+    found: Any
+
+    @staticmethod
+    def of(name: str, net: Twin, evaluator: tile.Evaluator) -> Ready:
+        start = time.perf_counter()
+        x = torch.randn(net.shape, generator=torch.Generator().manual_seed(1))
+        model = tile_onnx.load(net.model(), evaluator)
+        (found,) = model.run({"x": x.numpy()}).values()
+        print(f"{name}: ready after {time.perf_counter() - start:.1f} s", flush=True)
+        return Ready(name, net, model, x, found)
+
+    def measured(self, slowest: int) -> float:
+        """PyTorch's time over ours."""
+        tf32 = self.model.evaluator.reduced_precision
+        allow_tf32(tf32)
+        ours = sorted(sum(k.seconds for k in self._kernels()) for _ in range(SAMPLES))[SAMPLES // 2]
+        theirs, wanted = min((_torch(self.net, self.x, last) for last in (False, True)), key=lambda pair: pair[0])
+        error, kernels = float(np.abs(self.found - wanted).max() / np.abs(wanted).max()), self._kernels()
+        print(f"{self.name:28} tf32 {tf32!s:5} ours {ours * 1e3:8.3f} ms  torch {theirs * 1e3:8.3f} ms  "
+              f"ratio {theirs / ours:5.2f}  kernels {len(kernels)}  error {error:.1e}", flush=True)  # fmt: skip
+        for kernel in sorted(kernels, key=lambda k: -k.seconds)[:slowest]:
+            print(f"    {kernel.seconds * 1e6:9.1f} us", *(_described(self.net, n) for n in kernel.nodes), flush=True)
+        return theirs / ours
+
+    def _kernels(self) -> Any:
+        return self.model.profile({"x": self.x.numpy()})
 
 
 def _described(net: Twin, name: str) -> str:
@@ -233,11 +256,6 @@ def _described(net: Twin, name: str) -> str:
         net.made.get(n) or (tuple(net.weights[n].shape) if n in net.weights else net.shape) for n in node.input[:2]
     ]
     return f"{node.op_type}{taken}->{net.made[name]}"
-
-
-def _kernels(model: Any, x: torch.Tensor) -> float:
-    """Seconds that the device spends in the kernels of one run."""
-    return sum(kernel.seconds for kernel in model.profile({"x": x.numpy()}))
 
 
 def _torch(net: Twin, x: torch.Tensor, channels_last: bool) -> tuple[float, Any]:

@@ -34,6 +34,13 @@ def everywhere(machine: str, *passes: str) -> tuple[Way, ...]:
 
 
 case(
+    "data chooses nothing in a dimension of size 1, and a kept row of it grows one",
+    "function (A[N, M], E[I, J]) -> (O) { X[x, w : 1, N] = =(A[w, x]); O[j : 8] = >(X[E[i, j], j]); }",
+    *everywhere("rows"),
+    A="int32[8, 1]",
+    E="uint8[2, 8]",
+)
+case(
     "stages whose loops have one name and different ranges",
     "function (A[N], B[M]) -> (O) { O[i / 2, k, j / 2 : 16, 3, 16] = >(A[i] * B[j + 2 * k]), j < 31; }",
     *everywhere("masked", "schedule_kernels"), *everywhere("small", "schedule_kernels"), Way("llvm", "small", ("schedule_kernels",)),
@@ -294,6 +301,14 @@ REFUSED = {
         "function (A[N, N]) -> (O) { O[2 * j, 2 - i : 6, N] = =(A[i, j] + A[i, i]); }", "float32[3, 3]", "kernel_0_0",
         "group i0:2 i1:2\n  serial i1:2",
     ),
+    "32 iterations of 'y' are no multiple of 21": (
+        "function (A[N, N]) -> (O) { O[y, z : N, N] = <(A[y, z + k - 1]), k < 2; }", "int32[32, 32]", "kernel_0",
+        "group y:21\n  stage O in REG as [y]\n  reduce k across serial x3",
+    ),
+    "16 iterations of 'y' are no multiple of 6": (
+        "function (A[N, N]) -> (O) { O[y, z : N, N] = +(A[y, z + k - 1]), k < 2; }", "int32[32, 32]", "kernel_0",
+        "grid y:16\n  group y:6\n  reduce k across serial",
+    ),
 }  # fmt: skip
 """What is said of a plan that items or groups cannot share: a program, its input, the kernel, and levels."""
 
@@ -302,6 +317,6 @@ REFUSED = {
 def test_a_plan_that_items_or_groups_cannot_share_is_refused(said: str) -> None:
     source, type, kernel, levels = REFUSED[said]
     trial = Trial(Sample(source, {"A": _type(type)}))
-    way = Way("stripe", "rows", plans=f"plan {kernel} {{\n  {levels}\n}}\n")
+    way = Way("stripe", "groups", plans=f"plan {kernel} {{\n  {levels}\n}}\n")
     with pytest.raises(TilePlanError, match=said):
         trial.compiled(way, tile_hal.device("interp"))

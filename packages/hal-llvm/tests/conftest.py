@@ -1,8 +1,10 @@
-"""Builds and runs hand-written semtree on the llvm device."""
+"""Builds and runs hand-written semtree on the llvm device; what tests share is beside them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from hal_llvm.driver import LlvmDevice
 from tile_ir.dtype import DType, from_numpy
 from tile_ir.kernels import Kernel, KernelList
 from tile_ir.semtree.nodes import Access, Block, Function, Param, Statement, Type
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 Array = npt.NDArray[Any]
 Case = tuple[Sequence[Statement], Sequence[Array]]

@@ -455,3 +455,18 @@ def test_a_view_without_versions_is_one_of_them() -> None:
     p = program("A", "B", "A int32(5:2, 2:1); B int32(5:2, 2:1)", text)
     a = np.arange(10, dtype=np.int32).reshape(5, 2)
     assert (both(p, A=a)["B"] == a[2]).all()
+
+
+def test_blocks_whose_points_use_one_copy_are_taken_at_once() -> None:
+    """The copy is passed down to all points, or is that of the only iteration of a loop."""
+    a = np.arange(10, dtype=np.int32).reshape(5, 2)
+    for inner, copy in (("k = k, i:2", "k"), ("c:1, i:2", "c"), ("k = k, i:2", "2*k + 1"), ("i:2", "4")):
+        text = f"""0: block [k:5 #ordered] (
+            none new@0x0<LOCAL:group> T[0] int32(2:1) {{versions=3}}
+            in A[k, 0] int32(1:2, 2:1) inout B[k, 0] int32(1:2, 2:1)
+        ) {{ 0: block [{inner}] ( in A[0, i] int32(1:2, 1:1) out T[{copy}, i] int32(1:1) ) {{
+                0: $a = load(A) 1: T = store($a) }}
+            1: block [{inner}] ( in T[{copy}, i] int32(1:1) out B[0, i] int32(1:2, 1:1) ) {{
+                0: $t = load(T) 1: B = store($t) }} }}"""
+        p = program("A", "B", "A int32(5:2, 2:1); B int32(5:2, 2:1)", text)
+        assert (both(p, A=a)["B"] == a).all(), copy

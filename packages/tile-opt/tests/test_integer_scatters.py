@@ -13,10 +13,15 @@ import pytest
 from tile_ir.dtype import from_numpy
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import Program, Scatter, TensorType
+from tile_ir.stripe.nodes import Block, Order, Store
 from tile_ir.target import PassConfig, Target
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.kernel.view import open_kernel
+from tile_opt.passes.kernels.atomics import Atomics
 from tile_opt.program import IntegerScatters, integer_scatters, rewrites_for
+from tile_opt.translate import to_stripe
 
 Array = npt.NDArray[Any]
 SUBSCRIPTS = {
@@ -127,3 +132,34 @@ def test_only_targets_with_atomics_want_it() -> None:
     assert not any(isinstance(r, IntegerScatters) for r in rewrites_for(target))
     assert IntegerScatters(widest=32) in rewrites_for(narrow)
     assert IntegerScatters(widest=32) not in rewrites_for(replace(narrow, nodes=frozenset({"Atomic"})))
+
+
+def stores(agg: Aggregation, dtype: str, widest: int) -> list[tuple[bool, bool]]:
+    """Of each stage that stores at data: whether it is atomic, and whether a loop is ordered."""
+    given = {"U": np.zeros((40, 5), dtype), "I": np.zeros(40, np.int64), "D": np.zeros((9, 5), dtype)}
+    made = Atomics(widest).apply(to_stripe(program("rows", agg, "", given), Target("made")), Target("made"))
+    views = [open_kernel(k) for k in kernels_of(made) if isinstance(k, Block)]
+    stages = [s for view in views if view is not None for s in view.stages]
+    return [
+        (statement.atomic, any(i.order is Order.ORDERED for i in stage.loops))
+        for stage in stages
+        for statement in stage.body
+        if isinstance(statement, Store) and any(isinstance(at, str) for at in statement.at) and "hit" not in stage.name
+    ]
+
+
+@pytest.mark.parametrize(
+    ("agg", "dtype", "widest", "atomic"),
+    [
+        (Aggregation.SUM, "int32", 64, True),
+        (Aggregation.MAX, "uint64", 64, True),
+        (Aggregation.SUM, "int64", 32, False),
+        (Aggregation.SUM, "int8", 64, False),
+        (Aggregation.SUM, "float32", 64, False),
+        (Aggregation.ASSIGN, "int32", 64, False),
+    ],
+)
+def test_only_integers_that_memory_merges_need_no_order(
+    agg: Aggregation, dtype: str, widest: int, atomic: bool
+) -> None:
+    assert stores(agg, dtype, widest) == [(atomic, not atomic)]

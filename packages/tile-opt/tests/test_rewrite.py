@@ -24,7 +24,7 @@ from tile_lang.evaluate import evaluate
 from tile_opt.lowering import lower
 from tile_opt.lowering.arena import Touch
 from tile_opt.lowering.constant import fixed_steps
-from tile_opt.program import DropDead, Factorise, Prepack, Rewrite, ShareCommon, SplitReduction, rewrite
+from tile_opt.program import DropDead, Factorise, Prepack, Rewrite, ShareCommon, SplitReduction, Subsample, rewrite
 from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32
@@ -44,13 +44,15 @@ def same_results(before: Program, after: Program) -> None:
 @given(programs())
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_rewrites_keep_the_meaning(program: Program) -> None:
-    same_results(program, rewrite(program, (ShareCommon(), DropDead(), EAGER, Prepack(least=0), TINY)))
+    same_results(
+        program, rewrite(program, (ShareCommon(), DropDead(), EAGER, Subsample(uses=1), Prepack(least=0), TINY))
+    )
 
 
 @given(programs(most_ops=3))
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_rewritten_programs_translate(program: Program) -> None:
-    after = rewrite(program, (ShareCommon(), DropDead(), EAGER, Prepack(least=0), TINY))
+    after = rewrite(program, (ShareCommon(), DropDead(), EAGER, Subsample(uses=1), Prepack(least=0), TINY))
     inputs = random_inputs(program)
     with np.errstate(all="ignore"):
         found, expected = run(to_stripe(after), inputs), evaluate(program, inputs)
@@ -248,3 +250,42 @@ def test_large_results_of_small_constants_are_not_kept() -> None:
     touch = Touch(frozenset({0}), frozenset({1}))
     for size, once in ((1 << 20, {0}), (1 << 21, set[int]())):
         assert fixed_steps([touch], {0}, {0: CONST, 1: TEMP}, {0: 64, 1: size}) == once
+
+
+# --- steps ------------------------------------------------------------------------------------------------
+
+
+def strided(source: str, **shapes: tuple[int, ...]) -> Program:
+    types = {name: TensorType(F, shape) for name, shape in shapes.items()}
+    return tile_lang.bind(tile_lang.parse(source), types)
+
+
+STRIDED = """function (X[C, H, W], K[O, C]) -> (Y) {
+    Y[o, y, x : O, (H + 1) / 2, (W + 1) / 2] = +(X[c, 2 * y + k, 2 * x] * K[o, c]), k < 1;
+}"""
+
+
+def test_elements_that_are_read_with_a_step_are_copied_side_by_side() -> None:
+    program = strided(STRIDED, X=(3, 7, 8), K=(5, 3))
+    after = Subsample(uses=4).apply(program)
+    copy, product = (op for op in after.ops if isinstance(op, Contraction))
+    assert copy.type.shape == (3, 4, 4) and [str(f) for f in copy.loads[0].formulas] == ["d0", "2*d1", "2*d2"]
+    assert {load.tensor for load in product.loads} == {copy.name, "K"}
+    same_results(program, after)
+
+
+def test_steps_stay_where_elements_are_used_seldom_or_lie_outside() -> None:
+    program = strided(STRIDED, X=(3, 7, 8), K=(5, 3))
+    assert Subsample(uses=6).apply(program) is program
+    beyond = strided(STRIDED.replace("2 * y + k", "2 * y + k - 1"), X=(3, 7, 8), K=(5, 3))
+    assert Subsample(uses=4).apply(beyond) is beyond
+
+
+def test_two_readers_share_a_copy() -> None:
+    source = STRIDED.replace("-> (Y)", "-> (Y, Z)").replace(
+        "k < 1;", "k < 1; Z[o, y, x : O, (H + 1) / 2, (W + 1) / 2] = +(X[c, 2 * y, 2 * x] * K[o, c]);"
+    )
+    program = strided(source, X=(3, 7, 8), K=(5, 3))
+    after = Subsample(uses=4).apply(program)
+    assert len(after.ops) == len(program.ops) + 1
+    same_results(program, after)

@@ -10,9 +10,6 @@ from tile_ir.kernels import Loop, Step, Window
 from tile_hal.events import join
 from tile_hal.interfaces import Buffer, Event, Kernel, LoopStep, Memory, Turning
 
-AHEAD = 64
-"""Rounds that are started before the first of them is waited for."""
-
 S = TypeVar("S")
 
 
@@ -52,9 +49,10 @@ Launch = Callable[[Step, Mapping[int, Buffer], Sequence[Event]], Event]
 def run_rounds(
     loop: Loop, buffers: Mapping[int, Buffer], waits: Sequence[Event], memory: Memory, launch: Launch
 ) -> tuple[Event, list[Buffer]]:
-    """Start a loop's steps round by round; an event for all of them, and the buffers that it needs until then.
+    """Run a loop's steps round by round; the last round's event, and the buffers that it needs.
 
-    Where the device has no views of buffers, rows are copied through the host.
+    Each round but the last is waited for, so that memory is needed for one. Where the device has no views of buffers, rows
+    are copied through the host.
     """
     kept: list[Buffer] = []
     tail = list(waits)
@@ -69,7 +67,7 @@ def run_rounds(
         tail = _round(loop, here, tail, memory, launch, kept)
         for window, buffer in staged:
             _deliver(window, number, buffer, buffers, tail)
-        if number % AHEAD == AHEAD - 1:
+        if number < loop.count - 1:
             join(tail).wait()
             tail, kept = [], []
     return join(tail), kept

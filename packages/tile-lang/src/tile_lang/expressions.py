@@ -73,7 +73,9 @@ def bind_expression(scope: Scope, root: ast.Expr, sizes: int = 0) -> Value:
         match step:
             case ast.Name():  # the cases stand in the order of how often they come
                 values.append((scope.lookup_size if sizes else scope.lookup)(step.id, step.span))
-            case ast.Binary() | ast.Unary() | ast.Call():
+            case ast.Binary(left=left, right=right):
+                todo += (_Finish(step, (left, right)), right, left)
+            case ast.Unary() | ast.Call():
                 operands = ast.children(step)
                 todo.append(_Finish(step, operands))
                 todo.extend(_sized(step, operands) if scope.sizes else reversed(operands))
@@ -119,7 +121,7 @@ def _alike(scope: Scope, node: ast.Expr, args: list[Value]) -> Tensor | None:
     """Arithmetic on two tensors of one type: there is nothing to promote, to stretch or to fold."""
     if isinstance(node, ast.Binary) and node.op in ARITHMETIC:
         left, right = args
-        if isinstance(left, Tensor) and isinstance(right, Tensor) and left.type is right.type:
+        if type(left) is Tensor and type(right) is Tensor and left.type is right.type:
             return scope.elementwise(BINARY[node.op], (left.name, right.name), left.type, node.span)
     return None
 

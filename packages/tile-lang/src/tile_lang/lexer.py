@@ -101,13 +101,14 @@ def lex(source: Source) -> Lexed:
     for match in _MASTER.finditer(source.text):
         kind = match.lastgroup or ""
         text, (start, end) = match[kind], match.span(kind)
-        if text == "]]" and not attribute:
-            tokens += [Token("RSQB", "]", start, start + 1), Token("RSQB", "]", start + 1, end)]
-        elif kind == "punct":
-            tokens.append(Token(PUNCTUATION[text], text, start, end))
-            attribute = text == "[[" or (attribute and text != "]]")
-        elif kind == "name":
+        if kind == "name":
             tokens.append(Token(KEYWORDS.get(text) or _name_kind(text), text, start, end))
+        elif kind == "punct" and (attribute or text != "]]"):
+            tokens.append(Token(PUNCTUATION[text], text, start, end))
+            if text in ("[[", "]]"):
+                attribute = text == "[["
+        elif kind == "punct":
+            tokens += [Token("RSQB", "]", start, start + 1), Token("RSQB", "]", start + 1, end)]
         elif kind in ("INT", "FLOAT"):
             tokens.append(_number(lexed, Token(kind, text, start, end)))
         elif kind == "comment":
@@ -238,6 +239,9 @@ def _short(text: str) -> str:
 
 _OPEN = {"LPAR", "LSQB", "LDSQB", "LBRACE"}
 _CLOSE = {"RPAR", "RSQB", "RDSQB", "RBRACE"}
+_NAMES = {"ID", "IDX"}
+_PLAIN = frozenset(PUNCTUATION.values()) - _OPEN - _CLOSE - {"COMMA", "SEMI", "QUESTION", "MINUS", "TILDE"}
+"""What changes no depth."""
 _OPERAND_END = {"ID", "IDX", "INT", "FLOAT", "RPAR", "RSQB"}
 
 
@@ -248,6 +252,9 @@ def check_limits(lexed: Lexed, limits: Limits) -> None:
     previous = ""
     for token in lexed.tokens:
         kind = token.kind
+        if kind in _PLAIN or (kind in _NAMES and len(token.text) <= limits.max_name_length):  # most are
+            prefixes, previous = 0, kind
+            continue
         prefixes = prefixes + 1 if kind in ("MINUS", "TILDE") and previous not in _OPERAND_END else 0
         if kind in _OPEN:
             questions.append(questions[-1])
@@ -259,7 +266,7 @@ def check_limits(lexed: Lexed, limits: Limits) -> None:
             questions[-1] = questions[-2]
         elif kind in ("INT", "FLOAT") and token.end - token.start > limits.max_literal_digits:
             limits.check("max_literal_digits", token.end - token.start, _token_span(lexed, token))
-        elif kind in ("ID", "IDX") and len(token.text) > limits.max_name_length:
+        elif kind in _NAMES:
             limits.check("max_name_length", len(token.text), _token_span(lexed, token))
         # The braces of the function are no nesting of expressions.
         depth = len(questions) - 2 + questions[-1] + prefixes

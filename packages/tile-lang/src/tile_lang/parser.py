@@ -7,6 +7,7 @@ statement reports its own mistake. Nothing here recurses; limits are checked bef
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from tile_ir.collector import uncollected
@@ -193,9 +194,10 @@ def run(start: str, tokens: list[Token], builder: Builder) -> Any:
     position = 0
     while states[-1] != last:
         token = tokens[position]
-        if token.kind == "IDX" and token.text in CONSTANTS and _is_number(states[-1], tokens[position + 1]):
-            token = token._replace(kind="FLOAT")
-        move = STATES[states[-1]].get(token.kind)
+        kind = token.kind
+        if kind == "IDX" and token.text in CONSTANTS and _is_number(states[-1], tokens[position + 1]):
+            token, kind = token._replace(kind="FLOAT"), "FLOAT"
+        move = STATES[states[-1]].get(kind)
         if move is None:
             raise Fault(position, tuple(states))
         if move >= 0:
@@ -205,7 +207,7 @@ def run(start: str, tokens: list[Token], builder: Builder) -> Any:
             continue
         symbol, length, action = _ACTIONS[~move]
         if action is None:  # one part, which stays as it is
-            states[-1] = STATES[states[-2]][symbol]
+            states[-1] = _renamed(states[-2], symbol, kind)
             continue
         parts = values[len(values) - length :]
         if length:
@@ -213,6 +215,16 @@ def run(start: str, tokens: list[Token], builder: Builder) -> Any:
         values.append(action(builder, parts))
         states.append(STATES[states[-1]][symbol])
     return values[0]
+
+
+@cache
+def _renamed(below: int, symbol: str, kind: str) -> int:
+    """The state once a symbol has had all names that it gets before a token of this kind, each of one part."""
+    state = STATES[below][symbol]
+    move = STATES[state].get(kind, 0)
+    if move >= 0 or _ACTIONS[~move][2] is not None or kind == "IDX":  # an index may be a number
+        return state
+    return _renamed(below, _ACTIONS[~move][0], kind)
 
 
 def _is_number(state: int, following: Token) -> bool:

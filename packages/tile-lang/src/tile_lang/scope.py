@@ -67,10 +67,10 @@ class Scope:
 
     def lookup(self, name: str, span: Span) -> Value:
         """What a name stands for; TILE-E101 with a suggestion when nothing does."""
-        if name not in self.values:
+        value = self.values.get(name)
+        if value is None:
             near = self.near(name)
             fail("TILE-E101", f"{name} is not defined", span, f"did you mean {near}?" if near else None)
-        value = self.values[name]
         if isinstance(value, Failed):
             raise BindFailure
         return value

@@ -97,10 +97,10 @@ def _compiled(
     def part(program: Program, first: int = 0) -> Compiled:
         return _part(program, target, steps, plans, callback, verify, first)
 
-    from tile_opt.loops import compile_parts, has_loops
+    from tile_opt.loops import compile_parts, has_loops, inlined
 
-    written = numbered(program)
-    compiled = compile_parts(written, target, part) if has_loops(program) else part(written)
+    written = inlined(numbered(program))
+    compiled = compile_parts(written, target, part) if has_loops(written) else part(written)
     if plans:
         refuse_unused(plans, compiled.decisions)
     if Settings.from_environment().prove:
@@ -179,8 +179,9 @@ def stripe_after(
 
     One program, or those of the parts of a program with loops.
     """
-    from tile_opt.loops import has_loops
+    from tile_opt.loops import has_loops, inlined
 
+    program = inlined(program)
     labels = ("initial", *pass_labels(target))
     if label not in labels:
         raise KeyError(label)

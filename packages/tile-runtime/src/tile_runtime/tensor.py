@@ -226,7 +226,8 @@ def deliver(source: Tensor, target: Tensor) -> None:
     with hazards.alone():
         pending = [e for e in (target.pending_write, *target.pending_reads) if e is not None and not e.done]
         if not pending or target.device.capabilities.keeps_buffers:
-            target._buffer, source._buffer = source._buffer, target._buffer
+            mine, other = target._buffer, source._buffer  # pyright: ignore[reportPrivateUsage]
+            target._buffer, source._buffer = other, mine  # pyright: ignore[reportPrivateUsage]
             target.host, source.host = source.host, target.host
             target.pending_write, target.pending_reads = source.pending_write, []
             target.writes += 1

@@ -117,7 +117,6 @@ class Worker:
     def send(self, call: Call, table: Mapping[str, Any], blobs: Sequence[Blob] = (), fds: Sequence[int] = ()) -> None:
         """Tell it something; the call is done when it has answered, or died."""
         call.number = self.number()
-        call.worker = self
         with self._lock:
             if not self._pending:
                 self._progress = time.monotonic()
@@ -129,6 +128,7 @@ class Worker:
         except BaseException:
             self.stop("was ended because sending to it was interrupted")
             raise
+        call.worker = self  # not before: what depends on it, and is sent by another thread, must not come first
         if self.end:
             self._lose_all()
 

@@ -26,10 +26,13 @@ def live_ops(ops: Sequence[Op], outputs: Iterable[str]) -> tuple[Op, ...]:
     needed = set(outputs)
     kept: list[Op] = []
     for op in reversed(ops):
-        if needed.isdisjoint(defined_by(op)):
-            continue
-        kept.append(op)
-        needed.update(used_by(op))
+        if isinstance(op, Elementwise):  # most are
+            if op.name in needed:
+                kept.append(op)
+                needed.update([a for a in op.args if isinstance(a, str)])
+        elif not needed.isdisjoint(defined_by(op)):
+            kept.append(op)
+            needed.update(used_by(op))
     return tuple(reversed(kept))
 
 

@@ -155,6 +155,8 @@ def _run_block(
         return
     domain = Domain.of(block, outer)
     block, parents = _reshaped(block, parents)
+    if not slow:
+        block, parents = _one_copy_each(block, parents, domain)
     with_acc = {ref.source: _widened(parents[ref.source], ref) for ref in block.refs if _needs_acc(ref, parents)}
     inner = {**parents, **with_acc}
     for ref in block.refs:
@@ -292,6 +294,26 @@ def _reshaped(block: Block, parents: Views) -> tuple[Block, Views]:
                 raise StripeError(f"{ref.into} cannot be a view of {ref.source} in another shape", (block.name,))
             extended[name] = View(ref, data, (0,) * rank, (0,) * rank, ref.type.sizes)
             refs[number] = replace(ref, source=name)
+    return replace(block, refs=tuple(refs)), extended
+
+
+def _one_copy_each(block: Block, parents: Views, domain: Domain) -> tuple[Block, Views]:
+    """The block with each refinement of one copy, the same for all points, turned into one of that copy alone."""
+    if not any(parents[ref.source].versioned for ref in block.refs if ref.source):
+        return block, parents
+    fixed = {n: v for n, size, v in zip(domain.names, domain.ranges, domain.first, strict=True) if size == 1}
+    extended, refs = dict(parents), list(block.refs)
+    for number, ref in enumerate(block.refs):
+        rank = len(ref.type.sizes)
+        parent = parents[ref.source] if ref.source else None
+        if parent is None or not parent.versioned or ref.versions > 1 or len(ref.access) <= rank:
+            continue
+        copy, *access = ref.access
+        if fixed.keys() >= set(copy.names):
+            name = f"{ref.source} as {ref.into}"
+            data = parent.data[copy.evaluate(fixed) % parent.data.shape[0], ...]
+            extended[name] = replace(parent, data=data, versioned=False)
+            refs[number] = replace(ref, source=name, access=tuple(access))
     return replace(block, refs=tuple(refs)), extended
 
 

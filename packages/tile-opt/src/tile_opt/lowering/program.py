@@ -148,7 +148,8 @@ class _Lowering:
     def _moved(self, kernel: stripe.Block) -> bool:
         """True when the kernel became a fill or copy step."""
         move = whole_move(kernel)
-        if move is None:
+        # Drivers of graphics processors take longer to fill a buffer than a kernel does.
+        if move is None or (move.source is None and self.target.settings.threads > 1):
             return False
         names = [n for n in (move.target, move.source) if n is not None]
         whole = [self.views[n] for n in names]

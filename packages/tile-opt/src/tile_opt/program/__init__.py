@@ -16,8 +16,9 @@ from tile_opt.program.online import Online as Online
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.share import ShareCommon as ShareCommon
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
+from tile_opt.program.subsample import Subsample as Subsample
 
-STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), Factorise(), Prepack(), SplitReduction())
+STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), Factorise(), Subsample(), Prepack(), SplitReduction())
 """What a compilation for a CPU applies, in order."""
 
 

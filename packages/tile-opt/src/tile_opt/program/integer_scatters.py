@@ -26,7 +26,7 @@ MOST = 1 << 31
 """Values that may fall on a cell, so that 32 bits count them."""
 SUMMED, MERGED = 24, 8
 """Bytes that are written and read for a cell beside the result, of sums and of others."""
-SPARE = 1 << 26
+SPARE = 1 << 28
 """Bytes whose traffic takes longer than the kernels that find the rows of cells."""
 EXTREMES = (Aggregation.MAX, Aggregation.MIN)
 

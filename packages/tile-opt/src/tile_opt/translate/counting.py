@@ -23,8 +23,8 @@ from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context, fill
 
 PLACE = DType.INT32
-WIDEST = 11
-"""Bits of the widest digit: its counts, and the lines that its elements go to, stay in the second cache."""
+WIDEST = 8
+"""Bits of the widest digit: its counts, and the lines that its elements go to, stay in the first cache."""
 STEP = 4
 """What an element costs in a pass, where a count costs 1."""
 PIECE = 1 << 14

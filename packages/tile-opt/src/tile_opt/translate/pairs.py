@@ -16,7 +16,7 @@ from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context, fill
 
 PLACE = DType.INT32
-SHORT = 128
+SHORT = 64
 """Elements of a line up to which comparing all pairs is faster than counting digits."""
 
 

@@ -24,7 +24,7 @@ from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
 from tile_opt.translate.codes import code, code_type
 from tile_opt.translate.context import Context, cast_to
 
-RUN = 64
+RUN = 32
 """Elements of a run that are counted, each against each; what is hardly longer is one run."""
 PLACE = DType.INT32
 Words = tuple[str, ...]
@@ -113,14 +113,13 @@ class _Ranking:
         """Runs of twice the width, or of what is wanted; a last run without another stays."""
         made = _Pass(self, self._kernel(), count, 2 * width, (("p", -(-count // (2 * width))), ("s", 2), ("e", width)))
         element, other = made.form(p=2 * width, s=width, e=1), made.form(width, p=2 * width, s=-width)
-        low, high = made.state("low"), made.state("high")
+        before = made.state("before")
         begin = made.stage("begin")
-        begin.store(low, made.cell, begin.const(0, PLACE))
-        begin.store(high, made.cell, made.length(begin, other, width))
+        begin.store(before, made.cell, begin.const(0, PLACE))
         stage = made.stage("bisect", [("t", width.bit_length(), Order.ORDERED)], [element])
-        made.bisect(stage, low, high, words, element, other)
+        made.bisect(stage, before, words, element, other, width)
         stage = made.stage("place", inside=[element])
-        position = stage.op("add", (stage.load(low, made.cell), stage.index(made.form(e=1), PLACE)), PLACE)
+        position = stage.op("add", (stage.load(before, made.cell), stage.index(made.form(e=1), PLACE)), PLACE)
         return made.place(stage, words, element, position)
 
     def finish(self, words: Words) -> None:
@@ -194,27 +193,28 @@ class _Pass:
             less = stage.op("bit_or", (stage.op("cmp_lt", (x, y), DType.BOOL), equal), DType.BOOL)
         return less
 
-    def length(self, stage: Stage, start: Affine, width: int) -> str:
-        """Elements of the run that begins there."""
+    def bisect(self, stage: Stage, state: str, words: Words, element: Affine, other: Affine, width: int) -> None:
+        """Half as many more of the other run each time, where the last of them comes before this one."""
+        length = self._length(stage, other, width)
+        most, step = stage.const(1 << (width.bit_length() - 1), PLACE), stage.index(Affine.var("t"), PLACE)
+        known = stage.load(state, self.cell)
+        wanted = stage.op("add", (known, stage.op("bit_right", (most, step), PLACE)), PLACE)
+        found = self._chosen(stage, words, stage.op("add", (stage.index(other + -1, PLACE), wanted), PLACE))
+        before = self.precedes(stage, found, self.load(stage, words, element))
+        there = stage.op("cmp_le", (wanted, length), DType.BOOL)
+        taken = stage.op("bit_and", (there, before), DType.BOOL)
+        stage.store(state, self.cell, stage.op("cond", (taken, wanted, known), PLACE))
+
+    def _length(self, stage: Stage, start: Affine, width: int) -> str:
+        """Elements of the run that begins there; 0 where none does."""
+        if not self.count % self.run:
+            return stage.const(width, PLACE)
         rest = stage.index(Affine((), self.count) - start, PLACE)
         least = stage.op("max", (rest, stage.const(0, PLACE)), PLACE)
         return stage.op("min", (least, stage.const(width, PLACE)), PLACE)
 
-    def bisect(self, stage: Stage, low: str, high: str, words: Words, element: Affine, other: Affine) -> None:
-        """Halve the interval of how many elements of the other run come before this one."""
-        least, most = stage.load(low, self.cell), stage.load(high, self.cell)
-        half = stage.op("bit_right", (stage.op("add", (least, most), PLACE), stage.const(1, PLACE)), PLACE)
-        found = self._chosen(stage, words, stage.op("add", (stage.index(other, PLACE), half), PLACE))
-        before = self.precedes(stage, found, self.load(stage, words, element))
-        open_ = stage.op("cmp_lt", (least, most), DType.BOOL)
-        more = stage.op("bit_and", (open_, before), DType.BOOL)
-        less = stage.op("bit_and", (open_, stage.op("bit_not", (before,), DType.BOOL)), DType.BOOL)
-        above = stage.op("add", (half, stage.const(1, PLACE)), PLACE)
-        stage.store(low, self.cell, stage.op("cond", (more, above, least), PLACE))
-        stage.store(high, self.cell, stage.op("cond", (less, half, most), PLACE))
-
     def _chosen(self, stage: Stage, words: Words, place: str) -> Words:
-        """The words at a place that is computed."""
+        """The words at a place that is computed; those at the line's end where it lies behind."""
         zero, line = Affine(), cell_of(self.of.lines)
         found = [self.kernel.size(word)[self.of.op.axis] for word in words]
         sizes = [tuple(n if d == self.of.op.axis else 1 for d in range(len(line))) for n in found]

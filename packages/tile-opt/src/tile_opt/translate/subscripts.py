@@ -24,11 +24,15 @@ class Window:
 def window(
     context: Context, stage: Stage, subscripts: Sequence[Subscript], shape: Sequence[int], cells: Sequence[int]
 ) -> Window:
-    """Where the subscripts of a tensor of this shape lead, for the cell of `cells` that the stage visits."""
-    at = tuple(_element(context, stage, s, cells) for s in subscripts)
-    access = tuple(Affine() if isinstance(s, Lookup) else affine(s, cells) for s in subscripts)
-    sizes = tuple(n if isinstance(s, Lookup) else 1 for s, n in zip(subscripts, shape, strict=True))
-    return Window(access, sizes, at)
+    """Where the subscripts of a tensor of this shape lead, for the cell of `cells` that the stage visits.
+
+    Data chooses nothing in a dimension of size 1.
+    """
+    chosen = [s if n > 1 or isinstance(s, Poly) else Poly() for s, n in zip(subscripts, shape, strict=True)]
+    at = tuple(_element(context, stage, s, cells) for s in chosen)
+    access = tuple(Affine() if isinstance(s, Lookup) else affine(s, cells) for s in chosen)
+    sizes = tuple(n if isinstance(s, Lookup) else 1 for s, n in zip(chosen, shape, strict=True))
+    return Window(access, sizes, at if any(isinstance(s, Lookup) for s in chosen) else ())
 
 
 def _element(context: Context, stage: Stage, subscript: Subscript, cells: Sequence[int]) -> Quasi | str:

@@ -40,6 +40,8 @@ STEP = 3
 """Instructions that a loop takes for itself."""
 GATHERED = 64
 """Elements that a tile fetches one by one."""
+CLOSE = 8
+"""Steps between elements up to which vectors of them are fetched straight from the operand."""
 BLOCK = 256
 """Iterations along each side of a group's block of a transpose."""
 STRIP = 64
@@ -53,7 +55,7 @@ def stream_plan(facts: Facts) -> Plan | None:
         return None
     turned = _turned(facts, vector)
     if turned is not None:
-        return _transpose_plan(facts, vector, turned)
+        return _close_plan(facts, vector, turned) or _transpose_plan(facts, vector, turned)
     return walking_plan(facts, vector) or _column_plan(facts, vector)
 
 
@@ -71,14 +73,9 @@ def _vector_loop(facts: Facts) -> str | None:
         rows = row_loop(facts, facts.main)
         if rows is None and facts.extents[name] >= facts.lanes:
             return name
-        if all(abs(stride) <= SPREAD for _, stride in strides) and _row_is_short(facts, rows, name):
-            return name
+        if _is_spread(facts, name) and (rows is None or facts.extents[rows] < WIDE):
+            return name  # what `rows` walks fills few lanes, such as a window of a pooling
     return None
-
-
-def _row_is_short(facts: Facts, rows: str | None, loop: str) -> bool:
-    """What `rows` walks fills few lanes, such as a window of a pooling: shuffles spread a row of the operand along `loop`."""
-    return _spread_lanes(facts, loop) >= WIDE and (rows is None or facts.extents[rows] < WIDE)
 
 
 def _spread_lanes(facts: Facts, loop: str) -> int:
@@ -88,7 +85,9 @@ def _spread_lanes(facts: Facts, loop: str) -> int:
 
 
 def _is_spread(facts: Facts, loop: str) -> bool:
-    return any(facts.stride(u, loop) not in (0, 1) for u in facts.memory_uses())
+    """Shuffles spread rows of operands over lanes: neighbours along the loop are some elements apart."""
+    strides = {abs(facts.stride(u, loop)) for u in facts.memory_uses()}
+    return not strides <= {0, 1} and max(strides) <= SPREAD and _spread_lanes(facts, loop) >= WIDE
 
 
 # --- along the output ----------------------------------------------------------------------------------
@@ -291,6 +290,25 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     if gathered:
         return Plan(tuple(levels), reason="gathered, few lines of the result at a time")
     return Plan(tuple(levels), stagings, reason="transposed in registers")
+
+
+def _close_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) -> Plan | None:
+    """Vectors of elements that lie a few steps apart, as shuffles or gathers fetch them; for what is kept in the caches."""
+    other, reads = turned
+    written = max(nbytes(facts.view.type_of(u.buffer)) for u in facts.main.uses if u.writes)
+    far = any(abs(facts.stride(u, vector)) > CLOSE for u in reads) or facts.extents[other] > CLOSE
+    lanes = min(facts.lanes, facts.machine.vector.registers // 2)
+    if far or written > facts.settings.l3_bytes // 2 or facts.extents[vector] < lanes:
+        return None
+    outer = [n for n in facts.shared if n not in (vector, other)]
+    wanted = wanted_groups(facts)
+    groups = cut(facts, [*outer, vector], {vector: lanes}, wanted)
+    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
+    levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
+    levels += [Level(Bind.NONE, (Cover(vector, lanes),)), Level(Bind.UNROLL, (Cover(other, 1),))]
+    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
+    edges = ((vector, Edge.OVERLAP),) if vector not in groups and facts.overlaps(vector) else ()
+    return Plan(tuple(levels), edges=edges, reason="elements a few steps apart")
 
 
 def _may_gather(facts: Facts, vector: str, reads: tuple[Use, ...]) -> bool:

@@ -65,13 +65,17 @@ class Facts:
     @cached_property
     def along(self) -> str | None:
         """The loop along which most bytes of memory are neighbours."""
-        ranges = self.view.ranges
-        gain = {
-            name: sum(points(s, ranges) * self.bytes(u) for s, u in self.accesses if abs(self.stride(u, name)) == 1)
-            for name in self.loops
-        }
+        moved = [(s, u, self.bytes(u) * self._elements(s, u)) for s, u in self.accesses]
+        gain = {n: sum(size for _, u, size in moved if abs(self.stride(u, n)) == 1) for n in self.loops}
         best = max(reversed(gain), key=lambda n: gain[n], default=None)
         return best if best is not None and gain[best] else None
+
+    def _elements(self, stage: Stage, use: Use) -> int:
+        """What an access touches: an element for each iteration where data says which, else one for those that it moves with."""
+        ranges = self.view.ranges
+        if use.extent or is_indirect(stage, use):
+            return points(stage, ranges)
+        return prod(ranges[n] for n in {n for f in use.forms for n in f.names})
 
     def lanes(self, loop: str, most: int, skipped: Container[str] = (), ragged: bool = False) -> int:
         """The widest vector along `loop`, of at most `most` bytes, that every access takes as one aligned piece.

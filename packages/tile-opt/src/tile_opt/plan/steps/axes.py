@@ -49,13 +49,18 @@ def item_levels(plan: Plan) -> tuple[Level, ...]:
 
 
 def axis_of(plan: Plan, loop: Index) -> Axis:
-    """The loop as the plan's grid, group and vector levels cut it; each level of items divides the one outside it."""
+    """The loop as the plan's grid, group and vector levels cut it.
+
+    ValueError where a level of items does not divide the one outside it: they would do what other groups do, too.
+    """
     form, size, whole = Affine(), loop.range, loop.range
     grid: Index | None = None
     items: list[Index | None] = []
     run: tuple[Index, ...] = ()
     for level in (*plan.bound(Bind.GRID), *item_levels(plan)):
         cover = level.cover(loop.name)
+        if cover and level.bind is Bind.GROUP and size % cover.size:
+            raise ValueError(f"{size} iterations of {loop.name!r} are no multiple of {cover.size}")
         count = -(-size // cover.size) if cover else 1
         name = f"{loop.name}_g" if level.bind is Bind.GRID else f"{loop.name}_w{len(items) or ''}"
         index = Index(name, count, bind=level.bind) if count > 1 else None

@@ -1,0 +1,122 @@
+"""Elements that a contraction reads with a step, side by side.
+
+``Y[o, y, x] = +(X[c, 2*y, 2*x] * W[o, c])`` uses each element of X that it reads once for every o, and walks over those
+that it does not read. A copy ``[c, y, x]`` costs little beside that, and rows of it are one piece of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorLoad, TensorType
+
+from tile_opt.program.base import Rewrite
+from tile_opt.program.fixed import fixed_values
+
+Steps = tuple[tuple[int, int, int], ...]
+"""For each dimension the first element, the step, and how many: ``(first, step, count)``."""
+
+
+@dataclass(frozen=True)
+class Subsample(Rewrite):
+    """Give sums of products that use elements `uses` times and more, and read them with a step, copies of these."""
+
+    name: ClassVar[str] = "subsample"
+    uses: int = 16
+
+    def apply(self, program: Program) -> Program:
+        types = program.types()
+        work = _Copies(self.uses, types, fixed_values(program).keys(), set(types))
+        ops = [made for op in program.ops for made in work.op(op)]
+        return replace(program, ops=tuple(ops)) if len(ops) > len(program.ops) else program
+
+
+class _Copies:
+    """Contractions on copies of what they read, and the copies in front of the first of them."""
+
+    def __init__(self, uses: int, types: dict[str, TensorType], fixed: Set[str], taken: set[str]) -> None:
+        self.uses = uses
+        self.types = types
+        self.fixed = fixed
+        self.taken = taken
+        self.made: dict[tuple[str, Steps], str] = {}
+
+    def op(self, op: Op) -> list[Op]:
+        if not isinstance(op, Contraction) or op.agg is not Aggregation.SUM or len(op.loads) < 2:
+            return [op]
+        copies: list[Op] = []
+        loads = tuple(self._load(op, load, copies) for load in op.loads)
+        return [*copies, replace(op, loads=loads)] if loads != op.loads else [op]
+
+    def _load(self, op: Contraction, load: TensorLoad, copies: list[Op]) -> TensorLoad:
+        if not isinstance(load.tensor, str) or load.tensor in self.fixed or not self._is_used_often(op, load):
+            return load
+        source, counts = self.types[load.tensor], _counts(op)
+        plain = [_walk(op, f, counts) for f in load.formulas]
+        steps = tuple(
+            (0, 1, size) if walk is None else (*walk[1:], counts[walk[0]])
+            for walk, size in zip(plain, source.shape, strict=True)
+        )
+        inside = all(
+            a >= 0 and a + step * (n - 1) < size for (a, step, n), size in zip(steps, source.shape, strict=True)
+        )
+        if not inside or not any(plain):
+            return load
+        if (load.tensor, steps) not in self.made:
+            name = self.made[load.tensor, steps] = claim(f"{load.tensor}_stepped", self.taken)
+            copies.append(_stepped(name, load.tensor, source, steps, op))
+        pairs = zip(load.formulas, plain, strict=True)
+        formulas = tuple(f if walk is None else Poly.of({walk[0]: 1}) for f, walk in pairs)
+        return replace(load, tensor=self.made[load.tensor, steps], formulas=formulas)
+
+    def _is_used_often(self, op: Contraction, load: TensorLoad) -> bool:
+        """Many results along an index that does not move the load."""
+        moved = {n for f in load.formulas for n in f.names}
+        return any(count >= self.uses for name, count in _counts(op).items() if name not in moved)
+
+
+def _counts(op: Contraction) -> dict[str, int]:
+    """The indexes that are subscripts of the result, and its sizes there."""
+    pairs = zip(op.output, op.type.shape, strict=True)
+    return {f.names[0]: size for f, size in pairs if len(f.terms) == 1 and f == Poly.of({f.names[0]: 1})}
+
+
+def _walk(op: Contraction, formula: Poly, counts: dict[str, int]) -> tuple[str, int, int] | None:
+    """(index, first, step) of a subscript that one index of the result alone moves, by more than one; None for others."""
+    single = {c.formula.names[0] for c in op.constraints if c.size == 1 and _is_plain(c.formula)}
+    terms = [(n, c) for n, c in formula.terms if n not in single]
+    if len(terms) != 1 or terms[0][0] not in counts:
+        return None
+    name, step = terms[0]
+    whole = step.denominator == formula.const.denominator == 1
+    return (name, int(formula.const), int(step)) if whole and step > 1 else None
+
+
+def _is_plain(formula: Poly) -> bool:
+    return len(formula.terms) == 1 and formula == Poly.of({formula.names[0]: 1})
+
+
+def _stepped(name: str, source: str, type: TensorType, steps: Steps, reader: Contraction) -> Contraction:
+    """``name[d, …] = =(source[first + step*d, …])``."""
+    indexes = tuple(f"d{d}" for d in range(len(steps)))
+    forms = tuple(Poly.of({n: 1}) for n in indexes)
+    reads = tuple(Poly.of({n: step}, first) for n, (first, step, _) in zip(indexes, steps, strict=True))
+    sizes = tuple(count for _, _, count in steps)
+    return Contraction(
+        name,
+        TensorType(type.dtype, sizes),
+        Aggregation.ASSIGN,
+        indexes,
+        forms,
+        tuple(Constraint(f, size, reader.origin) for f, size in zip(forms, sizes, strict=True)),
+        (TensorLoad("$stepped", source, reads),),
+        (),
+        "$stepped",
+        type.dtype,
+        text=f"{name}: {source} with steps {', '.join(str(step) for _, step, _ in steps)}",
+        origin=reader.origin,
+    )

@@ -1,0 +1,38 @@
+"""Elements a few steps apart: vectors are fetched straight from the operand, whatever the ends of the loops."""
+
+from __future__ import annotations
+
+import pytest
+import tile_lang
+from explain_support import NODES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_widen import agree
+from tile_ir.diagnostics import Source
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
+from tile_ir.stripe.nodes import Program
+from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_opt.pipeline import schedule
+from tile_opt.translate import to_stripe
+
+PASSES = tuple(map(PassConfig, ("inline", "fuse", "merge", "stream", "schedule_kernels")))
+SMALL = Target("small", HardwareSettings(registers=32, vector_bytes=16, cores=2), nodes=NODES, passes=PASSES)
+DEAL = "function (A[X, Y]) -> (O) { O[y, x : Y, X] = =(A[x, y]); }"
+
+
+def dealt(rows: int, steps: int) -> Program:
+    types = {"A": TensorType(DType.FLOAT32, (rows, steps))}
+    return to_stripe(tile_lang.bind(tile_lang.parse(Source(DEAL, "deal.tile")), types))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 90), st.integers(2, 10))
+def test_results_stay_the_same(rows: int, steps: int) -> None:
+    agree(dealt(rows, steps), SMALL)
+
+
+@pytest.mark.parametrize(("steps", "close"), [(2, True), (8, True), (9, False)])
+def test_few_steps_need_no_tile_in_registers(steps: int, close: bool) -> None:
+    (decision,) = schedule(dealt(64, steps), SMALL).decisions.values()
+    assert (decision.plan.stagings == ()) is close
