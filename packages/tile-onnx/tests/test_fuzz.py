@@ -217,6 +217,14 @@ def test_gigantic_results_are_refused_by_name() -> None:
         made.check({"s": np.array([2**20, 2**17])})
 
 
+def test_gigantic_inputs_are_refused_by_name() -> None:
+    made = tile_onnx.load(
+        model("(float[1, 1, 2147483647, 400] x) => (float[A, B, C, D] y) { y = AveragePool<kernel_shape = [3, 3]>(x) }")
+    )
+    with pytest.raises(TileError, match=r"input 'x' is float32\[1,1,2147483647,400\], more than the memory"):
+        made.check()
+
+
 @pytest.mark.parametrize(
     ("location", "more", "words"),
     [

@@ -36,8 +36,8 @@ def test_the_tile_command_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["check"], "Input 'x': float32[N, 3]"),
         (["check", "--json"], '"name": "x"'),
-        (["explain", "-s", "x=[2,3]", "-d", "llvm"], "1. A program of 1 kernels on llvm:0: from x to y"),
-        (["bench", "-s", "x=[2,3]", "-d", "llvm", "--seconds", "0", "--kernels", "1"], "median_seconds"),
+        (["explain", "-s", "x=[2,3]", "-d", "llvm"], "1. A program of 1 kernel on llvm:0: from x to y"),
+        (["bench", "-s", "x=[2,3]", "-d", "llvm", "--seconds", "0", "--kernels", "1"], "median: "),
         (["run", "-i", "x={folder}/x.npy", "-o", "y={folder}/y.npy", "-d", "llvm"], "float32"),
     ],
 )

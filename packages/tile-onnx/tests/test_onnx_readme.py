@@ -14,4 +14,4 @@ def test_the_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(examples) == 2
     for code in examples:
         exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
-    assert "A program of 1 kernels" in capsys.readouterr().out
+    assert "A program of 1 kernel" in capsys.readouterr().out

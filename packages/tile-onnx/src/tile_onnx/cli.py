@@ -35,11 +35,14 @@ app = typer.Typer(
 
 
 def check(file: File, shape: Shapes = [], inputs: Inputs = [], device: Device = None, json: Json = False) -> None:  # noqa: B006
-    """Say what a model takes and gives, and every node that cannot run; with shapes, whether nodes fit them."""
+    """Show inputs and outputs, and what cannot run.
+
+    Every node that has no converter is named; with shapes, every node that does not fit them.
+    """
     model = _load(file, device)
     known = _shapes(model, shape, inputs)
-    fixed = [a for a in model.inputs if a.shape is not None and all(isinstance(d, int) for d in a.shape)]
-    if known or len(fixed) == len(model.inputs):
+    open = [a for a in model.inputs if a.shape is None or not all(isinstance(d, int) for d in a.shape)]
+    if known or not open:
         model.check(known)
     arguments = {"inputs": model.inputs, "outputs": model.outputs}
     if json:
@@ -48,10 +51,17 @@ def check(file: File, shape: Shapes = [], inputs: Inputs = [], device: Device = 
     from tile_onnx.explain import summary
 
     print("\n".join(summary(model)))
+    if known or not open:
+        print("Every node runs on inputs of these shapes")
+    else:
+        print(f"Every node has a converter; --shape '{open[0].name}=[{open[0].example}]' checks that they fit as well")
 
 
 def run(file: File, inputs: Inputs = [], outputs: Outputs = [], device: Device = None, json: Json = False) -> None:  # noqa: B006
-    """Run a model on arrays from files; outputs are saved where --output says, and summarised."""
+    """Run a model on arrays from files.
+
+    Outputs are saved where --output says, and summarised.
+    """
     model = _load(file, device)
     files = pairs("the model", "output", [a.name for a in model.outputs], outputs)
     found = model.run(_values(model, inputs))
@@ -66,7 +76,10 @@ def explain(
     device: Device = None,
     kernels: Annotated[bool, typer.Option("--kernels", help="Show each kernel, too.")] = False,
 ) -> None:
-    """Show the device programs of a model, and what the host does between them."""
+    """Show what runs on the device and on the host.
+
+    Shapes that are not fixed are given by --shape.
+    """
     model = _load(file, device)
     print(model.explain(_shapes(model, shape, inputs), kernels=kernels))
 
@@ -80,7 +93,10 @@ def bench(
     kernels: Annotated[int, typer.Option("--kernels", min=0, help="Show so many of the slowest kernels, too.")] = 0,
     json: Json = False,
 ) -> None:
-    """Time a model on random inputs: the median of many calls, and how long the first one took."""
+    """Time a model on random inputs.
+
+    The median and the best of many calls, and how long the first one took, which compiles.
+    """
     model = _load(file, device)
     feeds = model.random_feeds(_shapes(model, shape, inputs))
     first = _timed(lambda: model.run(feeds))
@@ -96,7 +112,10 @@ def bench(
     if json:
         print_json(facts | {"kernels": [{"kernel": k.kernel, "seconds": k.seconds, "nodes": k.nodes} for k in slowest]})
         return
-    print_pairs(facts)
+    print_pairs({
+        "device": facts["device"], "first call": f"{first:.2f} s, with compiling", "calls": len(times),
+        "median": f"{1e3 * facts['median_seconds']:.3f} ms", "best": f"{1e3 * min(times):.3f} ms",
+    })  # fmt: skip
     for k in slowest:
         print(f"{k.seconds * 1e3:10.4f} ms  {k.kernel}  {'; '.join(k.nodes)}")
 

@@ -54,7 +54,8 @@ def _segment(number: int, step: Segment, evaluator: Evaluator, kernels: bool) ->
     low = lowered(step, evaluator)
     takes, gives = ", ".join(step.inputs) or "nothing", ", ".join(step.outputs)
     launched = len(low.report().kernels)
-    yield f"{number}. A program of {launched} kernels on {evaluator.device.id}: from {takes} to {gives}"
+    kernels_of = "1 kernel" if launched == 1 else f"{launched} kernels"
+    yield f"{number}. A program of {kernels_of} on {evaluator.device.id}: from {takes} to {gives}"
     if kernels:
         yield low.explain()
 

@@ -28,6 +28,13 @@ class Argument:
     shape: tuple[Dimension, ...] | None
     kind: str = "tensor"
 
+    @property
+    def example(self) -> str:
+        """Sizes that its shape might have, for hints."""
+        sizes = self.shape or (None,) * 4
+        usual = 224 if len(sizes) == 4 else 128
+        return ", ".join(str(d if isinstance(d, int) else usual if k else 1) for k, d in enumerate(sizes))
+
     def __str__(self) -> str:
         dims = "[…]" if self.shape is None else f"[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
         wrapped = "" if self.kind == "tensor" else f"{self.kind} of "

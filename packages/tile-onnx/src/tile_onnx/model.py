@@ -213,7 +213,10 @@ class Model:
         for wanted in self.inputs:
             if wanted.name not in feeds and wanted.name not in self._imported.defaults:
                 if wanted.shape is None or not all(isinstance(d, int) for d in wanted.shape):
-                    hint = f"such as {{{wanted.name!r}: (1, 3, 224, 224)}}"
+                    sizes = wanted.example
+                    hint = (
+                        f"such as {{{wanted.name!r}: ({sizes})}}; on the command line --shape '{wanted.name}=[{sizes}]'"
+                    )
                     raise TileTypeError(
                         Diagnostic("TILE-E904", f"input {wanted.name!r} is {wanted}: which shape?", hint=hint)
                     )

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 from onnx import AttributeProto, NodeProto
-from tile_ir.diagnostics import TileError
+from tile_ir.diagnostics import Diagnostic, TileError, TileTypeError
 from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol
 
@@ -85,7 +85,11 @@ class Walk:
         """What is another value in each round of them."""
 
     def run(self, graph: Graph, values: dict[str, Value], path: str) -> list[Value]:
-        """The outputs of the outermost graph."""
+        """The outputs of the outermost graph; TileTypeError for inputs that no machine like this one can hold."""
+        for name, value in values.items():
+            if isinstance(value, Symbol) and _too_large(value):
+                message = f"input {name!r} is {described(value)}, more than the memory of this machine"
+                raise TileTypeError(Diagnostic("TILE-E904", message))
         language = self._engine.language
         return self._walk(Frame(graph, path, language.opsets, None, language.attributes, values))
 
@@ -131,7 +135,7 @@ class Walk:
         if missing:
             raise Unsupported(f"output {missing[0]!r} is not computed", "this version gives fewer outputs")
         for leaf in leaves(several):
-            if isinstance(leaf, Symbol) and math.prod(leaf.shape) * leaf.dtype.bytes > machine_memory():
+            if isinstance(leaf, Symbol) and _too_large(leaf):
                 raise Unsupported(f"it gives {described(leaf)}, more than the memory of this machine")
         return several
 
@@ -280,6 +284,10 @@ class Walk:
 
     def _live(self) -> Iterable[Value]:
         return self._frame.live() if self._frame is not None else ()
+
+
+def _too_large(symbol: Symbol) -> bool:
+    return math.prod(symbol.shape) * symbol.dtype.bytes > machine_memory()
 
 
 def _poisoned(values: Iterable[Value]) -> bool:
