@@ -107,7 +107,7 @@ def _place(context: Context, op: Scatter, buffer: str) -> None:
     value = stage.load(context.buffers[op.updates], cell_of(cells))
     value = cast_to(stage, value, op.type.dtype, kernel.dtype(buffer))
     agg = None if op.agg is Aggregation.ASSIGN else op.agg
-    stage.store(buffer, where.access, value, agg=agg, sizes=where.sizes, at=where.at, clamp=True)
+    stage.store(buffer, where.access, value, agg=agg, sizes=where.sizes, at=where.at, clamp=bool(where.at))
     context.add(kernel)
 
 
@@ -122,7 +122,7 @@ def _flag(context: Context, op: Scatter, hit: str, flags: tuple[int, ...]) -> No
     stage = kernel.stage("hit", [(n, r) for n, r, *_ in loops])
     where = window(context, stage, kept, flags, cells)
     flag = stage.const(True, DType.BOOL)
-    stage.store(hit, where.access, flag, sizes=where.sizes, at=where.at, clamp=True)
+    stage.store(hit, where.access, flag, sizes=where.sizes, at=where.at, clamp=bool(where.at))
     context.add(kernel)
 
 
