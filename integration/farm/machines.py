@@ -41,6 +41,7 @@ MACHINES: Mapping[str, tuple[Target, tuple[str, ...]]] = {
     "wide": (Target("wide", replace(TINY, vec_size=8, vector_bytes=32, l1_bytes=1024, l2_bytes=8192)), CPU),
     "masked": (Target("masked", replace(TINY, masks=True)), CPU),
     "few": (Target("few", replace(TINY, registers=6, fma=False, l1_bytes=64, l2_bytes=256)), CPU),
+    "plain": (Target("plain", replace(TINY, registers=6, fma=False, l1_bytes=64, l2_bytes=256)), CPU),
     "groups": (Target("groups", GROUPS, machine=MULTIPROCESSOR), GPU),
     "rows": (Target("rows", GROUPS, machine=MULTIPROCESSOR), ROWS),
     "sixteen": (Target("sixteen", replace(GROUPS, threads=16, max_mem=2048, vec_size=2), machine=MULTIPROCESSOR), GPU),
@@ -48,6 +49,8 @@ MACHINES: Mapping[str, tuple[Target, tuple[str, ...]]] = {
 """Targets by name, without their nodes, and the passes that they run."""
 GROUPED = ("groups", "rows", "sixteen")
 """Machines of groups with local memory."""
+PLAIN = frozenset({"Bitcast"})
+"""What the machine "plain" lacks: there keys are no integers, and runs are merged."""
 _OPTIONS = {"schedule_kernels": {"group_ops": 64}}
 """Small groups, so that work is split."""
 
@@ -60,4 +63,5 @@ def target(machine: str, passes: tuple[str, ...] | None, device: Device) -> Targ
     base, names = MACHINES[machine]
     nodes = device.target.nodes or OPTIONAL_NODES & device.capabilities.nodes
     configured = tuple(PassConfig(n, options=_OPTIONS.get(n, {})) for n in (names if passes is None else passes))
-    return replace(base, nodes=nodes & GROUP_NODES if machine in GROUPED else nodes, passes=configured)
+    nodes = nodes & GROUP_NODES if machine in GROUPED else nodes - PLAIN if machine == "plain" else nodes
+    return replace(base, nodes=nodes, passes=configured)

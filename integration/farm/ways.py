@@ -64,7 +64,7 @@ def ways(sample: Sample, random: Random, threads: int, backends: Sequence[str]) 
 
 
 def _scheduled(sample: Sample, random: Random, threads: int, fast: Sequence[str]) -> Iterator[Way]:
-    small = random.choice(("small", "small", "wide", "masked", "few"))
+    small = random.choice(("small", "small", "wide", "masked", "few", "plain"))
     groups = random.choice(GROUPED)
     lists: list[tuple[str, tuple[str, ...] | None, str]] = [(small, None, "")]
     if random.random() < 0.7:
