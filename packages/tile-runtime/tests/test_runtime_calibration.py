@@ -51,7 +51,9 @@ def other(machine: Machine) -> Machine:
     return calibration._cache(2)(machine, 1.5)
 
 
-def test_the_fit_finds_the_machine_behind_the_times(device: Device) -> None:
+@pytest.mark.parametrize("cores", [2, 16, 32])
+def test_the_fit_finds_the_machine_behind_the_times(device: Device, cores: int) -> None:
+    device.target = replace(device.target, machine=replace(device.target.machine, cores=cores))
     found = times(device, other(device.target.machine))
     target = replace(device.target, machine=fitted(device, found))
     for probe, blocks, seconds in found:

@@ -34,6 +34,8 @@ STEPS = 10
 """Halvings of the interval of a factor."""
 FLAT = 0.02
 """Share of the time below which a change does not count."""
+LARGEST = 1 << 27
+"""Elements of a probe of memory, bytes of one of a cache, at most."""
 _SUM = "function (A[M, N]) -> (S) { S[i : M] = +(A[i, j]); }"
 _ADD = "function (A, B) -> (C) { C = A + B; }"
 _PRODUCT = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"
@@ -69,16 +71,21 @@ class Calibration:
 
 def probes(machine: Machine) -> Iterator[Probe]:
     """What is measured on a machine: its start, arithmetic, each shared or last cache, and memory both ways."""
-    last = machine.caches[-1].bytes if machine.caches else 1 << 20
-    many = max(1 << 22, min(1 << 25, last // 4 * 4))
+    last = _all_of(machine, machine.caches[-1]) if machine.caches else 1 << 20
+    many = max(1 << 22, min(LARGEST, last // 4 * 4))
     yield Probe("start", _ADD, ((8,), (8,)), _start)
     side = 1024 if machine.is_gpu else 192
     yield Probe("arithmetic", _PRODUCT, ((side, side), (side, side)), _clock)
     for number, cache in enumerate(machine.caches[1:], 1):
-        rows = max(16, min(cache.bytes // 3, 1 << 25) // 4096)
+        rows = max(16, min(_all_of(machine, cache) // 3, LARGEST) // 4096)
         yield Probe(f"L{cache.level}", _SUM, ((rows, 1024),), _cache(number))
     yield Probe("memory, reading", _SUM, ((many // 1024, 1024),), _read)
     yield Probe("memory, both ways", _ADD, ((many // 2,), (many // 2,)), _write)
+
+
+def _all_of(machine: Machine, cache: Cache) -> int:
+    """Bytes of a level in all cores that work together: what one core has holds a small part of a probe's data."""
+    return cache.bytes * max(1, machine.cores // cache.shared)
 
 
 def _start(machine: Machine, factor: float) -> Machine:
