@@ -15,7 +15,8 @@ from tile_ir.contents import Contents
 from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType, from_numpy
 from tile_ir.program.nodes import ConstantTensor, Contraction, Program, TensorType
-from tile_ir.program.text import parse_program, print_program
+from tile_ir.program.parser import parse_program
+from tile_ir.program.printer import print_program
 from tile_ir.semtree.interpret import launch
 from tile_ir.semtree.nodes import Access, Block, Call, Const, For, Function, Load, Param, Store, Type, Var
 from tile_ir.target import Target

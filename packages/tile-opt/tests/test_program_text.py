@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from program_samples import programs
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import CustomGradient, Elementwise, Literal, Param, Program, TensorType
-from tile_ir.program.text import parse_program, print_program
+from tile_ir.program.parser import parse_program
+from tile_ir.program.printer import print_program
 
 SPECIAL = (0.0, -0.0, float("nan"), float("inf"), -float("inf"), 5e-324, 1.7976931348623157e308)
 

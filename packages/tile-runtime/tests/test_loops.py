@@ -15,7 +15,8 @@ import tile_lang
 import tile_runtime as tile
 from tile_ir.kernels import flat_steps
 from tile_ir.program.nodes import Loop
-from tile_ir.program.text import parse_program, print_program
+from tile_ir.program.parser import parse_program
+from tile_ir.program.printer import print_program
 
 ADD = tile.Function("function (A, B) -> (C) { C = A + B; }")
 BLEND = tile.Function("function (A, B) -> (C) { C = A * 0.5 + tanh(B) * 0.25; }")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program as Program
     from tile_ir.program.nodes import TensorType as TensorType
-    from tile_ir.program.text import parse_program as parse_program
-    from tile_ir.program.text import print_program as print_program
+    from tile_ir.program.parser import parse_program as parse_program
+    from tile_ir.program.printer import print_program as print_program
 
     from tile_lang import ast as ast
     from tile_lang.bind import bind as bind
@@ -30,8 +30,8 @@ _HOME = {
     "print_function": "tile_lang.printer",
     "format_source": "tile_lang.formatter",
     "bind": "tile_lang.bind",
-    "print_program": "tile_ir.program.text",
-    "parse_program": "tile_ir.program.text",
+    "print_program": "tile_ir.program.printer",
+    "parse_program": "tile_ir.program.parser",
     "evaluate": "tile_lang.evaluate",
     "Limits": "tile_lang.limits",
     "CODES": "tile_lang.codes",

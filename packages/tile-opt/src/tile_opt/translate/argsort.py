@@ -7,7 +7,7 @@ finds its own place. Runs merge where keys cannot be taken for integers.
 from __future__ import annotations
 
 from tile_ir.program.nodes import Argsort
-from tile_ir.program.text import print_op
+from tile_ir.program.printer import print_op
 from tile_ir.semtree.nodes import Bitcast
 
 from tile_opt.translate.context import Context, fill

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tile_ir.program.nodes import Gather
-from tile_ir.program.text import print_op
+from tile_ir.program.printer import print_op
 
 from tile_opt.translate.build import cell_of, loops_over
 from tile_opt.translate.context import Context, fill

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Argsort
-from tile_ir.program.text import print_op
+from tile_ir.program.printer import print_op
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Order
 
