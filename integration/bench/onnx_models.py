@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -58,9 +59,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", help="files, each with sizes of its own after a colon")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE", help="the size of an open dimension")
-    parser.add_argument("--threads", type=int, default=2, help="of the peer; ours: TILE_THREADS (2)")
+    parser.add_argument("--threads", type=int, default=2, help="of both sides")
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
+    os.environ["TILE_NUM_THREADS"] = str(options.threads)  # read when the device is opened
     table = Table(*COLUMNS, title=f"ONNX Runtime {onnxruntime.__version__}, {options.threads} threads")
     rows: list[Row] = []
     for text in options.models or sorted(map(str, LIGHT.glob("*.onnx"))):
