@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tile_ir.kernels import BufferKind, KernelList, StepKind
 from tile_ir.semtree.interpret import launch
+from tile_ir.semtree.nodes import Function
 from tile_ir.semtree.verify import verify
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Program
@@ -101,3 +102,26 @@ def wrap(header: str, buffers: Mapping[str, str], kernels: str, temps: Mapping[s
     main = "\n".join(f"{n}[{zeros(t)}] {t}" for n, t in buffers.items())
     main += "\n" + "\n".join(f"none {n}[{zeros(t)}] {t}" for n, t in (temps or {}).items())
     return f"{header}\nblock [] ( // program\n{entry}\n) {{ block [] ( // main\n{main}\n) {{\n{kernels}\n}} }}\n"
+
+
+def only(kernels: KernelList) -> Function:
+    """The function of the one kernel."""
+    (kernel,) = kernels.kernels
+    assert kernel.function is not None
+    return kernel.function
+
+
+def copy(indexes: str, head: str, access_in: str, access_out: str, n: str = "24:1", **options: str) -> str:
+    """A kernel that copies A to B through one block."""
+    rank = n.count(":")
+    zeros, ones = ",".join("0" * rank), ", ".join(f"1:{d.split(':')[1]}" for d in n.split(","))
+    return wrap(
+        "inputs A\noutputs B",
+        {"in A": f"f32({n})", "out B": f"f32({n})"},
+        f"""
+block [{options.get("outer", "")}] ( in A[{zeros}] f32({n}) out B[{zeros}] f32({n}) ) {{
+  block [{indexes}] ( {head} in A[{access_in}] f32({ones}) out B[{access_out}] f32({ones}) ) {{
+    $a = load(A) $b = neg($a) B = store($b)
+  }}
+}}""",
+    )

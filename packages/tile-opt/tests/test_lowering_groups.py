@@ -3,33 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from lowering_support import check, wrap
+from lowering_support import check, only, wrap
 from tile_ir.emit.walker import walk_statements
-from tile_ir.kernels import KernelList
-from tile_ir.semtree.nodes import Alloc, Barrier, Function, Space
-
-
-def only(kernels: KernelList) -> Function:
-    (kernel,) = kernels.kernels
-    assert kernel.function is not None
-    return kernel.function
-
-
-def copy(indexes: str, head: str, access_in: str, access_out: str, n: str = "24:1", **options: str) -> str:
-    """A kernel that copies A to B through one block."""
-    rank = n.count(":")
-    zeros, ones = ",".join("0" * rank), ", ".join(f"1:{d.split(':')[1]}" for d in n.split(","))
-    return wrap(
-        "inputs A\noutputs B",
-        {"in A": f"f32({n})", "out B": f"f32({n})"},
-        f"""
-block [{options.get("outer", "")}] ( in A[{zeros}] f32({n}) out B[{zeros}] f32({n}) ) {{
-  block [{indexes}] ( {head} in A[{access_in}] f32({ones}) out B[{access_out}] f32({ones}) ) {{
-    $a = load(A) $b = neg($a) B = store($b)
-  }}
-}}""",
-    )
-
+from tile_ir.semtree.nodes import Alloc, Barrier, Space
 
 LOCAL = wrap(
     "inputs A\noutputs B",
