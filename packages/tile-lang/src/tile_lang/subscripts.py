@@ -245,12 +245,8 @@ def _copied(op: Contraction, loads: Sequence[Access]) -> Tensor | None:
 
 def _covers(op: Contraction) -> bool:
     """Whether it is plain that every cell of the output has an index tuple: all indexes run freely."""
-    axes = {f.names[0]: n for f, n in zip(op.output, op.type.shape, strict=True) if _is_index(f)}
+    axes = {f.index: n for f, n in zip(op.output, op.type.shape, strict=True) if f.index is not None}
     return len(axes) == len(op.output) and all(
-        (_is_index(c.formula) and c.size >= axes.get(c.formula.names[0], 1)) or _fixed(c.formula, c.size)
+        (c.formula.index is not None and c.size >= axes.get(c.formula.index, 1)) or _fixed(c.formula, c.size)
         for c in op.constraints
     )
-
-
-def _is_index(formula: Poly) -> bool:
-    return len(formula.terms) == 1 and formula == Poly.of({formula.names[0]: 1})

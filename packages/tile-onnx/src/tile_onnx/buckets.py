@@ -217,15 +217,17 @@ class Buckets:
 
     def _program(self, feeds: Mapping[str, Any], padded: Sizes, wanted: tuple[str, ...]) -> _Program:
         types = self._types(feeds, padded)
-        program = self._programs.get(self._key(types, feeds, wanted))
+        key = self._key(types, feeds, wanted)
+        program = self._programs.get(key)
         if program is None:
             program = self._made(feeds, padded, wanted)
             with suppress(TileTypeError, _Unknown):
                 self._probe(program, feeds, padded, wanted)
-            self._programs[self._key(types, feeds, wanted)] = program
+            key = self._key(types, feeds, wanted)  # the walks may have found further inputs whose numbers count
+            self._programs[key] = program
             while len(self._programs) > PROGRAMS:
                 self._programs.popitem(last=False)
-        self._programs.move_to_end(self._key(types, feeds, wanted))
+        self._programs.move_to_end(key)
         return program
 
     def _made(self, feeds: Mapping[str, Any], padded: Sizes, wanted: tuple[str, ...]) -> _Program:

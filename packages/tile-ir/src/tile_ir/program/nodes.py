@@ -37,6 +37,11 @@ class Poly:
     def names(self) -> tuple[str, ...]:
         return tuple(n for n, _ in self.terms)
 
+    @property
+    def index(self) -> str | None:
+        """The index variable that the form is, with nothing beside it; None for other forms."""
+        return self.terms[0][0] if len(self.terms) == 1 and self.terms[0][1] == 1 and not self.const else None
+
     def coefficient(self, name: str) -> Fraction:
         return next((c for n, c in self.terms if n == name), Fraction(0))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tile_ir.program.liveness import defined_by, live_ops, used_by
-from tile_ir.program.nodes import ConstantTensor, Prng, Program
+from tile_ir.program.liveness import live_ops
+from tile_ir.program.nodes import Program
+
+from tile_opt.program.fixed import fixed_values
 
 LARGEST = 2**26
 """Elements up to which values behind a constant are computed."""
@@ -18,12 +20,8 @@ class Fixed:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._types = program.types()
-        self._names: set[str] = set()
+        self._names = fixed_values(program, bound=False).keys()
         self._finite: dict[str, bool] = {}
-        for op in program.ops:
-            used = used_by(op)
-            if isinstance(op, ConstantTensor) or (used and not isinstance(op, Prng) and self._names.issuperset(used)):
-                self._names.update(defined_by(op))
 
     def finite(self, name: str) -> bool:
         """Whether a value is computed from constants alone, and has neither infinities nor NaN."""

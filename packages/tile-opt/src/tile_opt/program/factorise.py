@@ -88,22 +88,16 @@ def _sizes(op: Contraction) -> dict[str, int] | None:
     """The range of each index, by its own constraint; None where one has none, or nothing is valid."""
     sizes: dict[str, int] = {}
     for c in op.constraints:
-        if c.formula.names and _is_index(c.formula):
-            sizes[c.formula.names[0]] = min(c.size, sizes.get(c.formula.names[0], c.size))
+        if c.formula.index is not None:
+            sizes[c.formula.index] = min(c.size, sizes.get(c.formula.index, c.size))
         elif not c.formula.names and not 0 <= c.formula.const < c.size:
             return None
     return sizes if sizes.keys() == set(op.indexes) and all(sizes.values()) else None
 
 
-def _is_index(formula: Poly) -> bool:
-    return formula == Poly.of({formula.names[0]: 1})
-
-
 def _pinned(op: Contraction) -> Names:
     """Indexes that the result has, or that constraints tie to others: they stay to the end."""
-    tied = (
-        c.formula for c in op.constraints if len(c.formula.names) > 1 or not c.formula.names or not _is_index(c.formula)
-    )
+    tied = (c.formula for c in op.constraints if c.formula.index is None)
     return _names((*op.output, *tied))
 
 

@@ -82,22 +82,18 @@ class _Copies:
 def _counts(op: Contraction) -> dict[str, int]:
     """The indexes that are subscripts of the result, and its sizes there."""
     pairs = zip(op.output, op.type.shape, strict=True)
-    return {f.names[0]: size for f, size in pairs if len(f.terms) == 1 and f == Poly.of({f.names[0]: 1})}
+    return {f.index: size for f, size in pairs if f.index is not None}
 
 
 def _walk(op: Contraction, formula: Poly, counts: dict[str, int]) -> tuple[str, int, int] | None:
     """(index, first, step) of a subscript that one index of the result alone moves, by more than one; None for others."""
-    single = {c.formula.names[0] for c in op.constraints if c.size == 1 and _is_plain(c.formula)}
+    single = {c.formula.index for c in op.constraints if c.size == 1}
     terms = [(n, c) for n, c in formula.terms if n not in single]
     if len(terms) != 1 or terms[0][0] not in counts:
         return None
     name, step = terms[0]
     whole = step.denominator == formula.const.denominator == 1
     return (name, int(formula.const), int(step)) if whole and step > 1 else None
-
-
-def _is_plain(formula: Poly) -> bool:
-    return len(formula.terms) == 1 and formula == Poly.of({formula.names[0]: 1})
 
 
 def _stepped(name: str, source: str, type: TensorType, steps: Steps, reader: Contraction) -> Contraction:
