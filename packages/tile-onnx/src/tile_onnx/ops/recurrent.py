@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+from tile_ops.gather import reversed_sequences
+from tile_ops.moving import permuted, reshaped
+from tile_ops.text import affine, contraction, function, literal
+from tile_ops.values import Value, apply
 from tile_runtime.loops import scan
 
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.gather import reversed_sequences
-from tile_onnx.ops.moving import affine, demand, permuted, reshaped
-from tile_onnx.ops.text import contraction, function, literal
+from tile_onnx.node import Node
+from tile_onnx.ops.moving import demand
 from tile_onnx.registry import operator
 
 _ACTIVATIONS: dict[str, str] = {
