@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from tile_ops.gather import reversed_sequences
-from tile_ops.moving import flipped, permuted, reshaped
-from tile_ops.text import affine, contraction, function, literal
-from tile_ops.values import Value, apply
 from tile_runtime.loops import scan
+from tile_runtime.ops.gather import reversed_sequences
+from tile_runtime.ops.moving import flipped, permuted, reshaped
+from tile_runtime.ops.text import affine, contraction, function, literal
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.ops.moving import demand

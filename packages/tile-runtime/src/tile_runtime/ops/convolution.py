@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tile_ops.text import Shape, at, contraction, function, listed
-from tile_ops.values import Value, apply
-from tile_ops.windows import Window
+from tile_runtime.ops.text import Shape, at, contraction, function, listed
+from tile_runtime.ops.values import Value, apply
+from tile_runtime.ops.windows import Window
 
 
 def convolution(target: str, inputs: str, weights: str, window: Window, shape: Sequence[int], groups: int) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tile_ops.gather import chosen
-from tile_ops.text import affine, aligned, at, contraction, expression, function, names
-from tile_ops.text import reshaped as reshaped_text
-from tile_ops.values import Array, Value, apply, is_known
+from tile_runtime.ops.gather import chosen
+from tile_runtime.ops.text import affine, aligned, at, contraction, expression, function, names
+from tile_runtime.ops.text import reshaped as reshaped_text
+from tile_runtime.ops.values import Array, Value, apply, is_known
 
 
 def reshaped(value: Value, shape: Sequence[int]) -> Value:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tile_ops.text import Names, Shape, aligned, at, contraction, function, names
-from tile_ops.values import Value, apply
+from tile_runtime.ops.text import Names, Shape, aligned, at, contraction, function, names
+from tile_runtime.ops.values import Value, apply
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tile_ops.reducing import reduced
-from tile_ops.text import Shape, cast, function, wide
-from tile_ops.values import Value, apply, dtype_of
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import Shape, cast, function, wide
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 
 def softmax(value: Value, axes: Shape, logarithm: bool = False) -> Value:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tile_ops.gather import chosen
-from tile_ops.moving import expanded, reshaped
-from tile_ops.text import at, cast, contraction, expression, function, names
-from tile_ops.values import Value, apply, dtype_of
+from tile_runtime.ops.gather import chosen
+from tile_runtime.ops.moving import expanded, reshaped
+from tile_runtime.ops.text import at, cast, contraction, expression, function, names
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
-from tile_ops.text import Shape, at, contraction, function, literal
-from tile_ops.values import Array, Value, apply, dtype_of
-from tile_ops.windows import Window
+from tile_runtime.ops.text import Shape, at, contraction, function, literal
+from tile_runtime.ops.values import Array, Value, apply, dtype_of
+from tile_runtime.ops.windows import Window
 
 
 def pooled(target: str, aggregation: str, body: str, shape: Shape, over: Window) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tile_ops.text import Names, Shape, names
+from tile_runtime.ops.text import Names, Shape, names
 
 
 @dataclass(frozen=True, slots=True)

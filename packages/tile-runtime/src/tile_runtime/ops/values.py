@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 from tile_ir.dtype import DType, from_numpy
+
 from tile_runtime.symbols import Symbol
 from tile_runtime.symbols import apply as apply_function
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tile_ops.text import at, contraction, function, names
-from tile_ops.values import Value, apply
+from tile_runtime.ops.text import at, contraction, function, names
+from tile_runtime.ops.values import Value, apply
 
 REDUCTIONS: dict[str, tuple[str, str, str]] = {
     "none": ("=", "X", "S"),

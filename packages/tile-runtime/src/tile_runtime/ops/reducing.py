@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tile_ops.text import Shape, at, at_axes, contraction, names, without
+from tile_runtime.ops.text import Shape, at, at_axes, contraction, names, without
 
 
 def reduced(target: str, source: str, shape: Shape, axes: Shape, aggregation: str = "+", keep: bool = True) -> str:
