@@ -39,6 +39,7 @@ EXTRAS = {
     "tile-sim": "sweep",
     "tile-sample": "test",
     "tile-onnx": "test",
+    "tile-jax": "test",
 }
 """The extra that a package's own tests (and its conformance run) need."""
 BFLOAT16 = "tile-ir[bfloat16]"
