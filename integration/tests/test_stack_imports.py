@@ -21,9 +21,8 @@ NEEDS: dict[str, set[str]] = {
     "hal_llvm": {"tile_hal", "llvmlite"},
     "hal_opencl": {"tile_hal", "pyopencl"},
     "tile_runtime": {"tile_lang", "tile_autodiff", "tile_opt", "tile_hal", "typer", "rich", "platformdirs"},
-    "tile_ops": {"tile_runtime", "numpy"},
-    "tile_onnx": {"tile_runtime", "tile_ops", "onnx", "numpy"},
-    "tile_jax": {"tile_runtime", "tile_ops", "jax", "numpy"},
+    "tile_onnx": {"tile_runtime", "onnx", "numpy"},
+    "tile_jax": {"tile_runtime", "jax", "numpy"},
 }
 """The README's table. `hal_llvm` is in tile_runtime's metadata only: no module of it is imported by name."""
 METADATA_ONLY = {"tile_runtime": {"hal_llvm"}}

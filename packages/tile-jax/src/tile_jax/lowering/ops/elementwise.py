@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tile_ops.values import apply
+from tile_runtime.ops.values import apply
 
 from tile_jax.lowering.registry import Op, Value, operation
 

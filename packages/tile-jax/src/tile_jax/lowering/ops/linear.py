@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tile_ops.text import at, contraction, function, names
-from tile_ops.values import apply
+from tile_runtime.ops.text import at, contraction, function, names
+from tile_runtime.ops.values import apply
 
 from tile_jax.lowering.registry import Op, Value, operation
 
