@@ -40,6 +40,7 @@ EXTRAS = {
     "tile-sample": "test",
     "tile-onnx": "test",
     "tile-torch": "test",
+    "tile-jax": "test",
 }
 """The extra that a package's own tests (and its conformance run) need."""
 BFLOAT16 = "tile-ir[bfloat16]"
