@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 _FUNCTION = """
@@ -41,9 +42,7 @@ def guarded(callbacks: Mapping[str, Any]) -> dict[str, int]:
     known = {place: _address(getattr(ctypes.pythonapi, name)) for place, name in _PYTHON.items()}
     texts = (_FUNCTION.format(name=n, callback=_address(c), **known) for n, c in callbacks.items())
     engine = _engine()
-    import llvmlite.binding as llvm
-
-    engine.add_module(llvm.parse_assembly("\n".join(texts)))
+    engine.add_module(_llvm().parse_assembly("\n".join(texts)))
     engine.finalize_object()
     return {name: engine.get_function_address(name) for name in callbacks}
 
@@ -51,12 +50,15 @@ def guarded(callbacks: Mapping[str, Any]) -> dict[str, int]:
 @cache
 def _engine() -> Any:
     """The compiler, which keeps what it compiled."""
-    import llvmlite.binding as llvm
-
+    llvm = _llvm()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine()
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+def _llvm() -> Any:
+    return import_module("llvmlite.binding")
 
 
 def _address(function: Any) -> int:
