@@ -1,0 +1,167 @@
+"""Reductions over windows: pools, running totals, and the scattering back of what pools chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from jaxlib.mlir import ir
+from tile_ops.moving import reshaped
+from tile_ops.text import Names, affine, at, contraction, function, names
+from tile_ops.values import Array, Value, apply, dtype_of
+
+from tile_jax.lowering.elements import elementwise, full, where
+from tile_jax.lowering.op import Op, Shape
+from tile_jax.lowering.ops.moving import placed
+from tile_jax.lowering.regions import aggregations, by_halves, is_neutral, neutral
+from tile_jax.lowering.registry import operation
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A window over every axis of a tensor: cells, steps, distances of cells, padding, and how far the tensor is spread."""
+
+    shape: Shape
+    cells: Shape
+    strides: Shape
+    dilations: Shape
+    spread: Shape
+    before: Shape
+    places: Shape
+
+    @property
+    def at_places(self) -> Names:
+        return names(len(self.shape), "y")
+
+    @property
+    def at_cells(self) -> Names:
+        """Indexes of cells; 0 along axes where a window has one."""
+        return tuple(f"k{axis}" if n > 1 else "0" for axis, n in enumerate(self.cells))
+
+    def subscripts(self) -> Names:
+        """The element at a place of the window and a cell in it."""
+        return tuple(self._subscript(axis) for axis in range(len(self.shape)))
+
+    def _subscript(self, axis: int) -> str:
+        place = affine(f"y{axis}", self.strides[axis], -self.before[axis])
+        cell = "" if self.cells[axis] == 1 else f" + {self.dilations[axis]}*k{axis}"
+        if cell and self.running(axis):
+            place, cell = f"y{axis}", f" - k{axis}"
+        return f"({place}{cell}) / {self.spread[axis]}" if self.spread[axis] > 1 else place + cell
+
+    def running(self, axis: int) -> bool:
+        """Whether windows end at their place: counting cells backwards shows that they are running totals."""
+        n = self.cells[axis]
+        return self.before[axis] == n - 1 and (self.strides[axis], self.dilations[axis], self.spread[axis]) == (1, 1, 1)
+
+    def constraints(self) -> Names:
+        return tuple(f"k{axis} < {n}" for axis, n in enumerate(self.cells) if n > 1)
+
+    def covered(self) -> bool:
+        """Whether every window has an element of the tensor itself, not of its padding alone."""
+        return all(self._axis_covered(axis) for axis in range(len(self.shape)))
+
+    def _axis_covered(self, axis: int) -> bool:
+        first = np.arange(self.places[axis]) * self.strides[axis] - self.before[axis]
+        if self.cells[axis] * self.places[axis] > 1 << 20:
+            last = first + (self.cells[axis] - 1) * self.dilations[axis]
+            whole = self.dilations[axis] == self.spread[axis] == 1
+            return whole and bool(((last >= 0) & (first < self.shape[axis])).all())
+        cell = np.add.outer(first, np.arange(self.cells[axis]) * self.dilations[axis])
+        inside = (cell >= 0) & (cell % self.spread[axis] == 0) & (cell // self.spread[axis] < self.shape[axis])
+        return bool(inside.any(1).all())
+
+
+def windows(op: Op, shape: Shape, places: Shape) -> Windows:
+    """The windows that an operation's attributes describe."""
+    ones = (1,) * len(shape)
+    cells = op.list("window_dimensions", ones)
+    before, _ = op.pairs("padding", len(shape))
+    return Windows(shape, cells, op.list("window_strides", ones), op.list("window_dilations", ones),
+                   op.list("base_dilations", ones), before, places)  # fmt: skip
+
+
+@operation("stablehlo.reduce_window")
+def reduce_window(op: Op) -> tuple[Value, ...]:
+    """One contraction for each result; a region that Tile has no aggregation for combines the cells by halves."""
+    count, block = len(op.values) // 2, op.region()
+    values, starts, places = op.values[:count], op.values[count:], op.result().shape
+    if not prod(op.shape()) or not prod(places):
+        return tuple(placed(s, (), places) for s in starts)
+    over, found = windows(op, op.shape(), places), aggregations(block)
+    plain = found is not None and all(is_neutral(s, a, dtype_of(s)) for s, a in zip(starts, found, strict=True))
+    if found is not None and plain:
+        return tuple(pooled(v, over, a) for v, a in zip(values, found, strict=True))
+    made = by_halves(op, block, [_patches(v, s, over) for v, s in zip(values, starts, strict=True)])
+    made = [reshaped(m, places) for m in made]
+    return tuple(op.lift(block, [*(placed(s, (), places) for s in starts), *made]))
+
+
+def pooled(value: Value, over: Windows, aggregation: str) -> Value:
+    """The aggregation of each window; of one that has padding alone, what changes nothing."""
+    body = at("X", over.subscripts())
+    statement = (over.places, over.at_places, aggregation, body, *over.constraints())
+    if aggregation == "+" or over.covered():
+        return apply(function("X", "Y", contraction("Y", *statement)), value)
+    dtype = dtype_of(value)
+    text = contraction("Y", *statement, "default F")
+    return apply(function("XF", "Y", text), value, np.asarray(neutral(aggregation, dtype), dtype.numpy))
+
+
+def _patches(value: Value, fill: Value, over: Windows) -> Value:
+    """[*places, cells]: the elements of each window, and `fill` where it has padding."""
+    sizes = (*over.places, *over.cells)
+    target = (*over.at_places, *over.at_cells)
+    bare = contraction("Y", sizes, target, "=", at("X", over.subscripts()), *over.constraints(), "default F")
+    return reshaped(apply(function("XF", "Y", bare), value, fill), (*over.places, prod(over.cells)))
+
+
+# --- select_and_scatter -----------------------------------------------------------------------------------
+
+
+@operation("stablehlo.select_and_scatter")
+def select_and_scatter(op: Op) -> Value:
+    """Each window hands its source to the element that it selects; what falls on one element is combined."""
+    value, source, start = op.values
+    found = aggregations(op.region(1))
+    if found is None or found == ["="]:
+        raise op.unsupported("its scatter region is no sum, product, maximum or minimum")
+    over, dtype = windows(op, op.shape(), tuple(source.shape)), dtype_of(source)
+    if not prod(source.shape) or not prod(op.shape()):
+        return placed(start, (), op.shape())
+    chosen = _selected(op, value, over)
+    default = np.asarray(neutral(found[0], dtype), dtype.numpy)
+    body = f"{at('P', over.at_places)} == {at('N', over.at_cells)} ? {at('S', over.at_places)}"
+    masked = contraction("Y", op.shape(), over.subscripts(), found[0], body, *over.constraints())
+    if found[0] != "+":
+        raise op.unsupported("its scatter region is no sum", "JAX's own pools scatter sums")
+    made = apply(function("PNS", "Y", masked), chosen, _cell_numbers(over), source)
+    if is_neutral(start, found[0], dtype):
+        return made
+    return op.lift(op.region(1), [made, placed(start, (), op.shape())])[0] if default.size else made
+
+
+def _cell_numbers(over: Windows) -> Array:
+    """Numbers of the cells of a window as its indexes count them."""
+    numbers = np.arange(prod(over.cells), dtype=np.int32).reshape(over.cells)
+    return np.flip(numbers, [axis for axis, n in enumerate(over.cells) if n > 1 and over.running(axis)])
+
+
+def _selected(op: Op, value: Value, over: Windows) -> Value:
+    """The number of the cell that each window selects: one after the other, a cell is kept while the region says so."""
+    sizes, target = (*over.places, *over.cells), (*over.at_places, *over.at_cells)
+    fill = np.zeros((), dtype_of(value).numpy)
+    text = contraction("Y", sizes, target, "=", at("X", over.subscripts()), *over.constraints(), "default F")
+    flat = (*over.places, prod(over.cells))
+    cells = reshaped(apply(function("XF", "Y", text), value, fill), flat)
+    inside = reshaped(_inside(over), flat)
+    best, place, there = (_cell(v, 0) for v in (cells, np.zeros((*(1,) * len(over.places), 1), np.int32), inside))
+    for number in range(1, prod(over.cells)):
+        new, own = _cell(cells, number), _cell(inside, number)
+        (kept,) = op.lift(op.region(0), [best, new])
+        take = elementwise("({0} & ((~{1}) | (~{2})))", own, there, kept, shape=over.places)
+        best, place = where(take, new, best, over.places), where(take, full(number, dtype_int()), place, over.places)
+        there = elementwise("({0} | {1})", there, own)
+    return placed_everywhere(place, over.places)
