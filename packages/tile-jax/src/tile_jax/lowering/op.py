@@ -9,7 +9,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
-from tile_ops.values import Array, Value, dtype_of, is_known
+from tile_runtime.ops.values import Array, Value, dtype_of, is_known
 
 from tile_jax.lowering.errors import Unsupported
 from tile_jax.lowering.types import tensor_type

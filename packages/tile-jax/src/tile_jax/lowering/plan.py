@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from tile_ir.program.nodes import TensorType
-from tile_ops.values import Array
+from tile_runtime.ops.values import Array
 from tile_runtime.compose import Composition
 from tile_runtime.evaluator import Evaluator
 from tile_runtime.tensor import Tensor, asarray

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from tile_ir.program.nodes import TensorType
-from tile_ops.values import Value
+from tile_runtime.ops.values import Value
 from tile_runtime.compose import Composition
 from tile_runtime.symbols import Symbol, placeholder
 
@@ -112,7 +112,7 @@ class Recorder:
 
 
 def _type(array: np.ndarray[Any, Any]) -> TensorType:
-    from tile_ops.values import dtype_of
+    from tile_runtime.ops.values import dtype_of
 
     return TensorType(dtype_of(array), array.shape)
 

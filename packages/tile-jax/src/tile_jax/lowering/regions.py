@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 from jaxlib.mlir import ir
 from tile_ir.dtype import DType
-from tile_ops.moving import joined, sliced
-from tile_ops.values import Array, Value, is_known
+from tile_runtime.ops.moving import joined, sliced
+from tile_runtime.ops.values import Array, Value, is_known
 
 from tile_jax.lowering.elements import compact
 from tile_jax.lowering.op import Op

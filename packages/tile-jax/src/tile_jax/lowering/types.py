@@ -8,7 +8,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
-from tile_ops.values import Array, NotInTile
+from tile_runtime.ops.values import Array, NotInTile
 
 _DTYPES = {
     "i1": DType.BOOL,

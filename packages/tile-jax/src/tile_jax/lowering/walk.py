@@ -9,7 +9,7 @@ from typing import Any, cast
 from jaxlib.mlir import ir
 from tile_ir.diagnostics import TileError, TileInternalError
 from tile_ir.program.nodes import TensorType
-from tile_ops.values import NotInTile, Value, as_array, dtype_of
+from tile_runtime.ops.values import NotInTile, Value, as_array, dtype_of
 from tile_runtime.provenance import provenance
 
 from tile_jax.lowering.decomposed import decomposed

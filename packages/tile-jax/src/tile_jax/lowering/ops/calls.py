@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops.values import Array, Value
+from tile_runtime.ops.values import Array, Value
 
 from tile_jax.lowering.elements import full
 from tile_jax.lowering.op import Op

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxlib.mlir.dialects import stablehlo
-from tile_ops.text import at
-from tile_ops.values import Value
+from tile_runtime.ops.text import at
+from tile_runtime.ops.values import Value
 
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.dot import multiplied

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tile_ir.dtype import DType
-from tile_ops.moving import reshaped
-from tile_ops.text import bits_as, cast
-from tile_ops.values import Value, dtype_of, is_known
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.text import bits_as, cast
+from tile_runtime.ops.values import Value, dtype_of, is_known
 
 from tile_jax.lowering.elements import converted, elementwise
 from tile_jax.lowering.op import Op

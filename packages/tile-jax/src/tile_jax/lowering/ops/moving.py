@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops import moving
-from tile_ops.text import affine, at, bits_as, contraction, function, names
-from tile_ops.values import Array, Value, apply, is_known
+from tile_runtime.ops import moving
+from tile_runtime.ops.text import affine, at, bits_as, contraction, function, names
+from tile_runtime.ops.values import Array, Value, apply, is_known
 
 from tile_jax.lowering import types
 from tile_jax.lowering.elements import compact, converted, counted, elementwise, full

@@ -6,10 +6,10 @@ from math import prod
 
 from jaxlib.mlir import ir
 from tile_ir.dtype import DType
-from tile_ops.moving import permuted, reshaped
-from tile_ops.reducing import reduced, reduced_shape
-from tile_ops.text import expression, function
-from tile_ops.values import Value, apply, dtype_of
+from tile_runtime.ops.moving import permuted, reshaped
+from tile_runtime.ops.reducing import reduced, reduced_shape
+from tile_runtime.ops.text import expression, function
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_jax.lowering.elements import converted
 from tile_jax.lowering.op import Op, Shape

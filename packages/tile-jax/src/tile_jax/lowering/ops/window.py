@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from jaxlib.mlir import ir
-from tile_ops.moving import reshaped
-from tile_ops.text import Names, affine, at, contraction, function, names
-from tile_ops.values import Array, Value, apply, dtype_of
+from tile_ir.dtype import DType
+from tile_runtime.ops.moving import reshaped, sliced
+from tile_runtime.ops.text import Names, affine, at, contraction, function, names
+from tile_runtime.ops.values import Array, Value, apply, dtype_of
 
 from tile_jax.lowering.elements import elementwise, full, where
 from tile_jax.lowering.op import Op, Shape
@@ -47,9 +46,14 @@ class Windows:
     def _subscript(self, axis: int) -> str:
         place = affine(f"y{axis}", self.strides[axis], -self.before[axis])
         cell = "" if self.cells[axis] == 1 else f" + {self.dilations[axis]}*k{axis}"
-        if cell and self.running(axis):
-            place, cell = f"y{axis}", f" - k{axis}"
         return f"({place}{cell}) / {self.spread[axis]}" if self.spread[axis] > 1 else place + cell
+
+    def backwards(self) -> Names:
+        """The same, with cells counted from the place where windows end at it: so they are seen to be running totals."""
+        return tuple(
+            f"y{axis} - k{axis}" if self.cells[axis] > 1 and self.running(axis) else self._subscript(axis)
+            for axis in range(len(self.shape))
+        )
 
     def running(self, axis: int) -> bool:
         """Whether windows end at their place: counting cells backwards shows that they are running totals."""
@@ -101,7 +105,7 @@ def reduce_window(op: Op) -> tuple[Value, ...]:
 
 def pooled(value: Value, over: Windows, aggregation: str) -> Value:
     """The aggregation of each window; of one that has padding alone, what changes nothing."""
-    body = at("X", over.subscripts())
+    body = at("X", over.backwards())
     statement = (over.places, over.at_places, aggregation, body, *over.constraints())
     if aggregation == "+" or over.covered():
         return apply(function("X", "Y", contraction("Y", *statement)), value)
@@ -125,43 +129,57 @@ def _patches(value: Value, fill: Value, over: Windows) -> Value:
 def select_and_scatter(op: Op) -> Value:
     """Each window hands its source to the element that it selects; what falls on one element is combined."""
     value, source, start = op.values
-    found = aggregations(op.region(1))
-    if found is None or found == ["="]:
-        raise op.unsupported("its scatter region is no sum, product, maximum or minimum")
-    over, dtype = windows(op, op.shape(), tuple(source.shape)), dtype_of(source)
+    if aggregations(op.region(1)) != ["+"]:
+        raise op.unsupported("its scatter region is no sum", "JAX's own pools scatter sums")
     if not prod(source.shape) or not prod(op.shape()):
         return placed(start, (), op.shape())
-    chosen = _selected(op, value, over)
-    default = np.asarray(neutral(found[0], dtype), dtype.numpy)
+    over = windows(op, op.shape(), tuple(source.shape))
+    chosen, marks = _extreme(op, value, over) or _selected(op, value, over)
     body = f"{at('P', over.at_places)} == {at('N', over.at_cells)} ? {at('S', over.at_places)}"
-    masked = contraction("Y", op.shape(), over.subscripts(), found[0], body, *over.constraints())
-    if found[0] != "+":
-        raise op.unsupported("its scatter region is no sum", "JAX's own pools scatter sums")
-    made = apply(function("PNS", "Y", masked), chosen, _cell_numbers(over), source)
-    if is_neutral(start, found[0], dtype):
-        return made
-    return op.lift(op.region(1), [made, placed(start, (), op.shape())])[0] if default.size else made
+    masked = contraction("Y", op.shape(), over.subscripts(), "+", body, *over.constraints())
+    made = apply(function("PNS", "Y", masked), chosen, marks, source)
+    return made if is_neutral(start, "+", dtype_of(source)) else elementwise("({0} + {1})", made, start, shape=op.shape())
 
 
-def _cell_numbers(over: Windows) -> Array:
-    """Numbers of the cells of a window as its indexes count them."""
-    numbers = np.arange(prod(over.cells), dtype=np.int32).reshape(over.cells)
-    return np.flip(numbers, [axis for axis, n in enumerate(over.cells) if n > 1 and over.running(axis)])
+_EXTREMES = {"GE": (">", True), "GT": (">", False), "LE": ("<", True), "LT": ("<", False)}
+"""What a comparison of the cell kept and the next one selects, and whether the first of equal ones."""
 
 
-def _selected(op: Op, value: Value, over: Windows) -> Value:
-    """The number of the cell that each window selects: one after the other, a cell is kept while the region says so."""
-    sizes, target = (*over.places, *over.cells), (*over.at_places, *over.at_cells)
-    fill = np.zeros((), dtype_of(value).numpy)
-    text = contraction("Y", sizes, target, "=", at("X", over.subscripts()), *over.constraints(), "default F")
+def _extreme(op: Op, value: Value, over: Windows) -> tuple[Value, Array] | None:
+    """Marks of selected cells, and of all cells of a window, where the largest or smallest is selected."""
+    block = op.region(0)
+    last = list(block.operations)[-2:]
+    if len(list(block.operations)) != 2 or last[0].operation.name != "stablehlo.compare":
+        return None
+    if list(last[0].operation.operands) != list(block.arguments):
+        return None
+    compared = Op(last[0].operation, [value, value], op.walk, op.scope)
+    aggregation, first = _EXTREMES.get(compared.text("comparison_direction"), ("", False))
+    if not aggregation or compared.text("compare_type") == "TOTALORDER":
+        return None
+    numbers = np.arange(prod(over.cells), dtype=np.int32)
+    marks = ((numbers[::-1] if first else numbers) + 1).reshape(over.cells)
+    best = pooled(value, over, aggregation)
+    body = f"{at('X', over.subscripts())} == {at('M', over.at_places)} ? {at('N', over.at_cells)}"
+    text = contraction("P", over.places, over.at_places, ">", body, *over.constraints())
+    return apply(function("XMN", "P", text), value, best, marks), marks
+
+
+def _selected(op: Op, value: Value, over: Windows) -> tuple[Value, Array]:
+    """The same by any region: cell after cell, the one before is kept while the region says so."""
     flat = (*over.places, prod(over.cells))
-    cells = reshaped(apply(function("XF", "Y", text), value, fill), flat)
-    inside = reshaped(_inside(over), flat)
-    best, place, there = (_cell(v, 0) for v in (cells, np.zeros((*(1,) * len(over.places), 1), np.int32), inside))
-    for number in range(1, prod(over.cells)):
-        new, own = _cell(cells, number), _cell(inside, number)
+    cells, inside = _patches(value, full(0, dtype_of(value)), over), _patches(full(1, DType.INT32, over.shape), full(0, DType.INT32), over)
+    best, there = _cell(cells, 0, flat), _cell(inside, 0, flat)
+    place = full(0, DType.INT32, over.places)
+    for number in range(1, flat[-1]):
+        new, own = _cell(cells, number, flat), _cell(inside, number, flat)
         (kept,) = op.lift(op.region(0), [best, new])
-        take = elementwise("({0} & ((~{1}) | (~{2})))", own, there, kept, shape=over.places)
-        best, place = where(take, new, best, over.places), where(take, full(number, dtype_int()), place, over.places)
+        take = elementwise("(({0} == 1) & (({1} == 0) | (~{2})))", own, there, kept)
+        best, place = where(take, new, best, over.places), where(take, full(number, DType.INT32), place, over.places)
         there = elementwise("({0} | {1})", there, own)
-    return placed_everywhere(place, over.places)
+    return place, np.arange(flat[-1], dtype=np.int32).reshape(over.cells)
+
+
+def _cell(patches: Value, number: int, flat: Shape) -> Value:
+    last = [*[slice(None)] * (len(flat) - 1), slice(number, number + 1)]
+    return reshaped(sliced(patches, last), flat[:-1])
