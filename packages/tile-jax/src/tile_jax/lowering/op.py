@@ -122,6 +122,12 @@ class Op:
         """What a region of scalars gives for whole tensors, element by element."""
         return self.walk.block(block, values, self.scope, lifted=True)
 
+    def lift_all(self, block: ir.Block, values: Sequence[Value]) -> Scope:
+        """The scope of such a walk, in which every value of the region can be found."""
+        scope = type(self.scope)(self.scope.recorder, self.scope, True)
+        self.walk.enter(block, values, scope)
+        return scope
+
     # --- ways out -------------------------------------------------------------------------------------
 
     def unsupported(self, why: str, hint: str | None = None) -> Unsupported:

@@ -66,12 +66,15 @@ class Rounds:
     test: Plan
     turn: Plan
     carried: int
+    tested: int
+    """How many of the captured values, the first ones, the test takes; the turn takes the others."""
     takes: tuple[Item, ...]
     gives: tuple[Slot, ...]
 
     def run(self, values: Sequence[Given], evaluator: Evaluator) -> Sequence[Given]:
-        carry, captured = list(values[: self.carried]), values[self.carried :]
-        goes = truth(self.test.run(evaluator, [*carry, *captured])[0])
+        first = self.carried + self.tested
+        carry, captured = list(values[: self.carried]), values[first:]
+        goes = truth(self.test.run(evaluator, values[:first])[0])
         while goes:
             *carry, test = self.turn.run(evaluator, [*carry, *captured])
             goes = truth(test)
@@ -83,6 +86,8 @@ class Branches:
     """One of several plans, by an index that the host reads; beyond the range the last one."""
 
     branches: tuple[Plan, ...]
+    captured: tuple[int, ...]
+    """How many values each of them takes."""
     takes: tuple[Item, ...]
     """The index, and what all branches take."""
     gives: tuple[Slot, ...]
@@ -90,7 +95,8 @@ class Branches:
     def run(self, values: Sequence[Given], evaluator: Evaluator) -> Sequence[Given]:
         number = int(numbers(values[0]))
         chosen = number if 0 <= number < len(self.branches) else -1
-        return self.branches[chosen].run(evaluator, values[1:])
+        first = 1 + sum(self.captured[: chosen % len(self.branches)])
+        return self.branches[chosen].run(evaluator, values[first : first + self.captured[chosen]])
 
 
 @dataclass(frozen=True, slots=True)

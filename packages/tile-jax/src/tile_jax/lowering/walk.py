@@ -31,6 +31,16 @@ class Poisoned(Exception):
     """A region that cannot be converted: its operations were reported."""
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A result that is `value` with `update`, one cell long along axis 0, at `place`."""
+
+    result: Value
+    value: Value
+    update: Value
+    place: Value
+
+
 @dataclass(slots=True, eq=False)
 class Scope:
     """A block that is being walked: its values so far, and the block around it."""
@@ -73,6 +83,8 @@ class Walk:
         """The first exception behind them, for whoever mends a converter."""
         self.tracing = 0
         """Loops of the device that are being traced, one inside of the other: their bodies cannot end a program."""
+        self.rows: dict[int, Row] = {}
+        """Of updates that replace one row of a value, by the identity of their result."""
 
     def plan(self, function: ir.Operation) -> Plan | None:
         """The plan of a function; None where there are problems."""

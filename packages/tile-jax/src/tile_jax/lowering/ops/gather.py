@@ -14,6 +14,7 @@ from tile_runtime.ops.values import Value, apply, is_known
 from tile_jax.lowering.elements import converted, elementwise, full
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.registry import operation
+from tile_jax.lowering.walk import Row
 
 
 @operation("stablehlo.gather")
@@ -146,7 +147,10 @@ def dynamic_update_slice(op: Op) -> Value:
     index = names(len(sizes))
     given, subscripts = _places(first, known, index, sizes)
     text = contraction("Y", shape, subscripts, "=", at("U", index), "default X")
-    return apply(function(("X", "U", *given), "Y", text), value, update, *given.values())
+    made = apply(function(("X", "U", *given), "Y", text), value, update, *given.values())
+    if sizes[0] == 1 and sizes[1:] == shape[1:]:
+        op.walk.rows[id(made)] = Row(made, value, update, first[0])
+    return made
 
 
 @operation("stablehlo.torch_index_select")

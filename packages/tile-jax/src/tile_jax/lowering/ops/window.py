@@ -89,18 +89,24 @@ def windows(op: Op, shape: Shape, places: Shape) -> Windows:
 
 @operation("stablehlo.reduce_window")
 def reduce_window(op: Op) -> tuple[Value, ...]:
-    """One contraction for each result; a region that Tile has no aggregation for combines the cells by halves."""
+    """One contraction for each result, of what lies inside, as XLA computes it.
+
+    A region that Tile has no aggregation for combines all cells by halves, with the initial values as padding.
+    """
     count, block = len(op.values) // 2, op.region()
     values, starts, places = op.values[:count], op.values[count:], op.result().shape
     if not prod(op.shape()) or not prod(places):
         return tuple(placed(s, (), places) for s in starts)
     over, found = windows(op, op.shape(), places), aggregations(block)
-    plain = found is not None and all(is_neutral(s, a, dtype_of(s)) for s, a in zip(starts, found, strict=True))
-    if found is not None and plain:
-        return tuple(pooled(v, over, a) for v, a in zip(values, found, strict=True))
+    begun = [placed(s, (), places) for s in starts]
+    if found is not None and "=" not in found:
+        made = [pooled(v, over, a) for v, a in zip(values, found, strict=True)]
+        if all(is_neutral(s, a, dtype_of(s)) for s, a in zip(starts, found, strict=True)):
+            return tuple(made)
+        return tuple(op.lift(block, [*begun, *made]))
     made = by_halves(op, block, [_patches(v, s, over) for v, s in zip(values, starts, strict=True)])
     made = [reshaped(m, places) for m in made]
-    return tuple(op.lift(block, [*(placed(s, (), places) for s in starts), *made]))
+    return tuple(op.lift(block, [*begun, *made]))
 
 
 def pooled(value: Value, over: Windows, aggregation: str) -> Value:
