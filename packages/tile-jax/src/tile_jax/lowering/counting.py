@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir
 from tile_runtime.ops.values import Value, is_known
 
+from tile_jax.lowering.mlir import Block, Node, Operation, ir
 from tile_jax.lowering.types import constant
 
 
@@ -36,7 +36,7 @@ _TRIPS: dict[str, Callable[[int, int, int], int]] = {
 """Rounds from a number, a bound and a step; negative where the loop does not end."""
 
 
-def counter(test: ir.Block, body: ir.Block, values: Sequence[Value]) -> Counter | None:
+def counter(test: Block, body: Block, values: Sequence[Value]) -> Counter | None:
     """What counts the rounds of a loop; None where that is not seen, or where only data knows."""
     after = _returned(body)
     fixed = frozenset(k for k, value in enumerate(after) if value == body.arguments[k])
@@ -53,7 +53,7 @@ def counter(test: ir.Block, body: ir.Block, values: Sequence[Value]) -> Counter 
 
 
 def _counter(
-    value: ir.Value, bound: ir.Value, word: str, test: ir.Block, body: ir.Block, values: Sequence[Value], fixed: frozenset[int]
+    value: Node, bound: Node, word: str, test: Block, body: Block, values: Sequence[Value], fixed: frozenset[int]
 ) -> Counter | None:
     place = _argument(value, test)
     if place is None or place in fixed or word not in _TRIPS:
@@ -62,7 +62,11 @@ def _counter(
     step = _step(_returned(body)[place], place, body, values, fixed)
     if first is None or last is None or step is None:
         return None
-    trips = max(_TRIPS[word](first, last, step), 0) if _TRIPS[word](first, last, step) >= 0 or _ended(word, first, last) else -1
+    trips = (
+        max(_TRIPS[word](first, last, step), 0)
+        if _TRIPS[word](first, last, step) >= 0 or _ended(word, first, last)
+        else -1
+    )
     return None if trips < 0 else Counter(place, first, step, trips, fixed)
 
 
@@ -72,7 +76,7 @@ def _ended(word: str, first: int, last: int) -> bool:
     return not holds[word]
 
 
-def _step(value: ir.Value, place: int, body: ir.Block, values: Sequence[Value], fixed: frozenset[int]) -> int | None:
+def _step(value: Node, place: int, body: Block, values: Sequence[Value], fixed: frozenset[int]) -> int | None:
     """By what the body moves a carried number; None where it does anything else."""
     for name, sign in (("stablehlo.add", 1), ("stablehlo.subtract", -1)):
         operation = _defined(value, name)
@@ -87,7 +91,7 @@ def _step(value: ir.Value, place: int, body: ir.Block, values: Sequence[Value], 
     return None
 
 
-def _number(value: ir.Value, block: ir.Block, values: Sequence[Value], fixed: frozenset[int]) -> int | None:
+def _number(value: Node, block: Block, values: Sequence[Value], fixed: frozenset[int]) -> int | None:
     """An integer that is a constant, or that is carried and never changes."""
     place = _argument(value, block)
     if place is not None:
@@ -100,15 +104,15 @@ def _whole(value: Value) -> int | None:
     return int(value) if is_known(value) and value.ndim == 0 and value.dtype.kind in "iu" else None
 
 
-def _argument(value: ir.Value, block: ir.Block) -> int | None:
+def _argument(value: Node, block: Block) -> int | None:
     return value.arg_number if isinstance(value, ir.BlockArgument) and value.owner == block else None
 
 
-def _defined(value: Any, name: str) -> ir.Operation | None:
+def _defined(value: Any, name: str) -> Operation | None:
     """The operation that makes a value, if it is called so."""
     operation = value.owner if isinstance(value, ir.OpResult) else None
     return operation if operation is not None and operation.name == name else None
 
 
-def _returned(block: ir.Block) -> list[ir.Value]:
+def _returned(block: Block) -> list[Node]:
     return list(list(block.operations)[-1].operation.operands)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import func, stablehlo
-from jaxlib.mlir.passmanager import PassManager
-
 from tile_jax.lowering.errors import Unsupported
+from tile_jax.lowering.mlir import Operation, func, ir, passes, stablehlo
 
 if TYPE_CHECKING:
     from tile_jax.lowering.op import Op
@@ -34,7 +31,7 @@ def decomposed(op: Op) -> Any:
     return tuple(op.walk.enter(block, op.values, type(op.scope)(op.scope.recorder, None, op.scope.lifted)))
 
 
-def _expanded(operation: ir.Operation, name: str) -> ir.Module:
+def _expanded(operation: Operation, name: str) -> Any:
     """A module whose one function is the operation, after the pass."""
     _registered()
     with operation.context, ir.Location.unknown():
@@ -47,5 +44,5 @@ def _expanded(operation: ir.Operation, name: str) -> ir.Module:
             for k, argument in enumerate(entry.arguments):
                 copy.operation.operands[k] = argument
             func.ReturnOp(list(copy.operation.results))
-        PassManager.parse(f"builtin.module(func.func({name}))").run(module.operation)
+        passes.PassManager.parse(f"builtin.module(func.func({name}))").run(module.operation)
     return module

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from tile_ir.dtype import DType
 from tile_lang.evaluate import evaluate
+from tile_runtime.arguments import input_type
 from tile_runtime.ops.moving import expanded
 from tile_runtime.ops.text import cast, expression, listed, literal
 from tile_runtime.ops.values import Array, Value, apply, dtype_of, is_known, parsed
-from tile_runtime.arguments import input_type
 
 FOLDED = 1 << 14
 """Elements up to which what is known is computed while a module is lowered."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
 
-from jaxlib.mlir import ir
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 
 
@@ -37,12 +38,12 @@ _NAMED = re.compile(r'loc\("([^"]*)"')
 _FILE = re.compile(r'"([^"]+)":(\d+)')
 
 
-def place(location: ir.Location) -> str:
+def place(location: Any) -> str:
     """JAX's name of an operation and the user's line: ``jit(f)/sort at model.py:12``; "" where neither is known."""
     text = str(location)
     named, files = _NAMED.match(text), _FILE.findall(text)
     name = named[1] if named and not _FILE.match(text[4:]) else ""
-    line = f"{files[0][0]}:{files[0][1]}" if files else ""
+    line = f"{PurePath(files[0][0]).name}:{files[0][1]}" if files else ""
     return " at ".join(filter(None, (name, line)))
 
 
@@ -52,7 +53,7 @@ def refusal(problems: Sequence[Problem]) -> TileTypeError:
     for p in problems:
         grouped.setdefault((p.operation, p.why, p.hint), []).append(p.place)
     diagnostics = [
-        Diagnostic("TILE-E970", f"{operation}{_places(places)}: {why}", hint=hint)
+        Diagnostic("TILE-E956", f"{operation}{_places(places)}: {why}", hint=hint)
         for (operation, why, hint), places in grouped.items()
     ]
     return TileTypeError(diagnostics)

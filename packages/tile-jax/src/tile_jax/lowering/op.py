@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxlib.mlir import ir
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_runtime.ops.values import Array, Value, dtype_of, is_known
 
 from tile_jax.lowering.errors import Unsupported
+from tile_jax.lowering.mlir import Block, Operation, ir
 from tile_jax.lowering.types import tensor_type
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ class Op:
 
     def __init__(
         self,
-        operation: ir.Operation,
+        operation: Operation,
         values: Sequence[Value],
         walk: Walk,
         scope: Scope,
         name: str = "",
-        attributes: ir.DictAttr | None = None,
+        attributes: Any = None,
     ) -> None:
         """`name` and `attributes` are those of the operation itself, unless it stands for another one."""
         self.operation = operation
@@ -114,15 +114,15 @@ class Op:
 
     # --- regions --------------------------------------------------------------------------------------
 
-    def region(self, k: int = 0) -> ir.Block:
+    def region(self, k: int = 0) -> Block:
         """The block of region `k`."""
         return self.operation.regions[k].blocks[0]
 
-    def lift(self, block: ir.Block, values: Sequence[Value]) -> list[Value]:
+    def lift(self, block: Block, values: Sequence[Value]) -> list[Value]:
         """What a region of scalars gives for whole tensors, element by element."""
         return self.walk.block(block, values, self.scope, lifted=True)
 
-    def lift_all(self, block: ir.Block, values: Sequence[Value]) -> Scope:
+    def lift_all(self, block: Block, values: Sequence[Value]) -> Scope:
         """The scope of such a walk, in which every value of the region can be found."""
         scope = type(self.scope)(self.scope.recorder, self.scope, True)
         self.walk.enter(block, values, scope)

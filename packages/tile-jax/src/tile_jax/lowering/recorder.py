@@ -7,49 +7,50 @@ asks for it, so that programs give just what is needed later.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from tile_ir.program.nodes import TensorType
-from tile_runtime.ops.values import Value
 from tile_runtime.compose import Composition
-from tile_runtime.symbols import Symbol, placeholder
+from tile_runtime.ops.values import Value, dtype_of
+from tile_runtime.symbols import Symbol, constant, placeholder
 
-from tile_jax.lowering.plan import DeviceProgram, Item, Plan, Slot, Step
+from tile_jax.program import DeviceStep, Program, Step
+
+Slots = tuple[int, ...]
 
 
-@dataclass(slots=True)
 class _Segment:
-    """A device program that is not made yet: what later steps want of it."""
+    """A device program that is not made yet: what later steps want of it, and in which slots."""
 
-    wanted: dict[int, tuple[Symbol, Slot]] = field(default_factory=dict[int, "tuple[Symbol, Slot]"])
+    def __init__(self) -> None:
+        self.wanted: dict[int, tuple[Symbol, int]] = {}
 
 
 class Recorder:
-    """The steps of one plan."""
+    """The steps of one program."""
 
     def __init__(self) -> None:
-        self._steps: list[_Segment | Step] = [_Segment()]
-        self._open = self._steps[0]
-        self._slots: dict[int, Slot] = {}
+        self._open = _Segment()
+        self._steps: list[_Segment | Step] = [self._open]
+        self._slots: dict[int, int] = {}
         """Of placeholders, by identity."""
         self._places: dict[int, _Segment] = {}
         """The segments that symbols belong to, by identity."""
         self._handed: dict[int, Symbol] = {}
-        """What stands for a symbol of an earlier segment."""
+        """What stands for a value of an earlier segment."""
         self._kept: list[Any] = []
-        self.inputs: list[Slot] = []
+        """Identities are of living objects."""
+        self._inputs: list[TensorType] = []
 
     def input(self, type: TensorType) -> Symbol:
-        """One more input of the plan."""
-        made = self._placeholder(type)
-        self.inputs.append(self._slots[id(made)])
-        return made
+        """One more input of the program; inputs are made first."""
+        self._inputs.append(type)
+        return self._placeholder(type)
 
     def _placeholder(self, type: TensorType) -> Symbol:
-        slot = Slot(len(self._slots), type)
-        made = placeholder(type.dtype, type.shape, f"V{slot.number}")
+        slot = len(self._slots)
+        made = placeholder(type.dtype, type.shape, f"v{slot}")
         self._slots[id(made)] = slot
         self._kept.append(made)
         return made
@@ -57,7 +58,6 @@ class Recorder:
     def made(self, value: Value) -> None:
         """Says that a value belongs to the present segment, unless it is older."""
         if isinstance(value, Symbol) and id(value) not in self._places:
-            assert isinstance(self._open, _Segment)
             self._places[id(value)] = self._open
             self._kept.append(value)
 
@@ -66,55 +66,53 @@ class Recorder:
         if not isinstance(value, Symbol) or value.known is not None or id(value) in self._slots:
             return value
         home = self._places.get(id(value), self._open)
-        return value if home is self._open else self._hand_on(value, home)
+        return value if home is self._open else self._handed_on(value, home)
 
-    def _hand_on(self, value: Symbol, home: _Segment | Step) -> Symbol:
+    def _handed_on(self, value: Symbol, home: _Segment) -> Symbol:
         if id(value) not in self._handed:
-            assert isinstance(home, _Segment)
             made = self._placeholder(TensorType(value.dtype, value.shape))
             home.wanted[id(value)] = (value, self._slots[id(made)])
             self._handed[id(value)] = made
         return self._handed[id(value)]
 
     def host(
-        self, takes: Sequence[Value], types: Sequence[TensorType], step: Callable[[Any, Any], Step]
+        self, takes: Sequence[Value], types: Sequence[TensorType], step: Callable[[Slots, Slots], Step]
     ) -> list[Symbol]:
-        """Ends the segment; `step` makes the host's step of what it takes and gives. Its results, as symbols."""
-        self._open = _Segment()
-        items = tuple(self.item(self.current(v)) for v in takes)
+        """Ends the segment; `step` makes the host's step of the slots that it reads and writes. Its results, as symbols."""
+        reads = self._end(takes)
         made = [self._placeholder(type) for type in types]
-        self._steps += [step(items, tuple(self._slots[id(m)] for m in made)), self._open]
+        self._steps += [step(reads, tuple(self._slots[id(m)] for m in made)), self._open]
         return made
 
-    def item(self, value: Value) -> Item:
-        """Where a value is: its numbers, or the slot of a placeholder."""
-        if isinstance(value, Symbol) and value.known is not None:
-            return value.known
-        return self._slots[id(value)] if isinstance(value, Symbol) else value
+    def _end(self, values: Sequence[Value]) -> Slots:
+        """The slots of values that the segment gives; another one begins."""
+        ended, self._open = self._open, _Segment()
+        return tuple(self._slots[id(self._given(value, ended))] for value in values)
 
-    def plan(self, results: Sequence[Value]) -> Plan:
-        """The plan that gives these values."""
-        self._open = _Segment()
-        items = tuple(self.item(self.current(v)) for v in results)
+    def _given(self, value: Value, ended: _Segment) -> Symbol:
+        """A placeholder for any value; numbers that are known are constants of the segment that ended."""
+        if isinstance(value, Symbol) and value.known is None:
+            return self.current(value)
+        own = value if isinstance(value, Symbol) else constant(np.array(value, order="C"))
+        self._kept += [value, own]
+        return self._handed_on(own, ended)
+
+    def program(self, results: Sequence[Value], name: str = "", donated: Slots = ()) -> Program:
+        """The program that gives these values."""
+        slots = self._end(results)
+        outputs = tuple(TensorType(dtype_of(v), tuple(v.shape)) for v in results)
         steps = [self._step(s) if isinstance(s, _Segment) else s for s in self._steps]
-        outputs = tuple(item.type if isinstance(item, Slot) else _type(item) for item in items)
-        return Plan(tuple(s.type for s in self.inputs), outputs, tuple(s for s in steps if s is not None), items)
+        return Program(name, tuple(self._inputs), outputs, tuple(s for s in steps if s is not None), slots, donated)
 
-    def _step(self, segment: _Segment) -> DeviceProgram | None:
+    def _step(self, segment: _Segment) -> DeviceStep | None:
         if not segment.wanted:
             return None
         symbols = [symbol for symbol, _ in segment.wanted.values()]
-        slots = tuple(slot for _, slot in segment.wanted.values())
         inputs = roots(symbols)
-        outputs = {f"R{k}": symbol for k, symbol in enumerate(symbols)}
-        taken = tuple(self._slots[id(s)] for s in inputs)
-        return DeviceProgram(Composition(inputs, outputs, ()), taken, slots)
-
-
-def _type(array: np.ndarray[Any, Any]) -> TensorType:
-    from tile_runtime.ops.values import dtype_of
-
-    return TensorType(dtype_of(array), array.shape)
+        function = Composition(inputs, {f"out{k}": symbol for k, symbol in enumerate(symbols)}, ())
+        return DeviceStep(
+            function, tuple(self._slots[id(s)] for s in inputs), tuple(s for _, s in segment.wanted.values())
+        )
 
 
 def roots(symbols: Iterable[Symbol]) -> list[Symbol]:

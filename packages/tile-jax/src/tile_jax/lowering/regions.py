@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
-from jaxlib.mlir import ir
 from tile_ir.dtype import DType
 from tile_runtime.ops.moving import joined, sliced
 from tile_runtime.ops.values import Array, Value, is_known
 
 from tile_jax.lowering.elements import compact
+from tile_jax.lowering.mlir import Block, Node, Operation, ir
 from tile_jax.lowering.op import Op
 
 _AGGREGATIONS = {"add": "+", "multiply": "*", "maximum": ">", "minimum": "<"}
@@ -19,18 +19,18 @@ _OF_TRUTH = {"add": ">", "or": ">", "maximum": ">", "multiply": "<", "and": "<",
 """The same of truth values, and what they have more."""
 
 
-def aggregations(block: ir.Block) -> list[str] | None:
+def aggregations(block: Block) -> list[str] | None:
     """For each result the aggregation of both its arguments, or ``=`` for the second; None where one is another function."""
     returned, count = _returned(block), len(block.arguments) // 2
     found = [_aggregation(value, block, k, count) for k, value in enumerate(returned)]
     return None if None in found else [f for f in found if f is not None]
 
 
-def _returned(block: ir.Block) -> list[ir.Value]:
+def _returned(block: Block) -> list[Node]:
     return list(list(block.operations)[-1].operation.operands)
 
 
-def _aggregation(value: ir.Value, block: ir.Block, k: int, count: int) -> str | None:
+def _aggregation(value: Node, block: Block, k: int, count: int) -> str | None:
     own, other = block.arguments[k], block.arguments[k + count]
     if value == other:
         return "="
@@ -62,7 +62,7 @@ def is_neutral(value: Value, aggregation: str, dtype: DType) -> bool:
     return bool((value.astype(np.float64 if dtype.is_float else value.dtype) == neutral(aggregation, dtype)).all())
 
 
-def extreme(op: Op, block: ir.Block, dtype: DType) -> str | None:
+def extreme(op: Op, block: Block, dtype: DType) -> str | None:
     """``argmax`` or ``argmin`` where the region keeps the larger or smaller value with its place, of equal ones the first.
 
     Such regions only compare: so what they do to every order of two values and two places is what they do.
@@ -74,7 +74,10 @@ def extreme(op: Op, block: ir.Block, dtype: DType) -> str | None:
     if not all(map(is_known, made)):
         return None
     for name in ("argmax", "argmin"):
-        if all(np.array_equal(m, w, equal_nan=bool(dtype.is_float)) for m, w in zip(made, _expected(name, probes), strict=True)):
+        if all(
+            np.array_equal(m, w, equal_nan=bool(dtype.is_float))
+            for m, w in zip(made, _expected(name, probes), strict=True)
+        ):
             return name
     return None
 
@@ -82,7 +85,7 @@ def extreme(op: Op, block: ir.Block, dtype: DType) -> str | None:
 _COMPARING = {"compare", "select", "and", "or", "not", "xor", "minimum", "maximum", "return"}
 
 
-def _only_compares(operation: ir.Operation) -> bool:
+def _only_compares(operation: Operation) -> bool:
     return operation.name.partition(".")[2] in _COMPARING
 
 
@@ -113,7 +116,7 @@ def is_counted(value: Value, axis: int) -> bool:
     return list(thin.shape) == along and np.array_equal(thin.reshape(-1), np.arange(value.shape[axis]))
 
 
-def by_halves(op: Op, block: ir.Block, values: Sequence[Value]) -> list[Value]:
+def by_halves(op: Op, block: Block, values: Sequence[Value]) -> list[Value]:
     """Any associative region over the last axis, which has a cell at least: neighbours are combined, then pairs of them."""
     parts = list(values)
     while parts[0].shape[-1] > 1:
@@ -121,7 +124,14 @@ def by_halves(op: Op, block: ir.Block, values: Sequence[Value]) -> list[Value]:
         evens, odds = ([_every_second(v, k, size) for v in parts] for k in (0, 1))
         made = op.lift(block, [*evens, *odds])
         last = [_cells(v, slice(size - 1, size)) for v in parts]
-        parts = [joined([m, rest], m.ndim - 1 if is_known(m) else len(m.shape) - 1) for m, rest in zip(made, last, strict=True)] if size % 2 else made
+        parts = (
+            [
+                joined([m, rest], m.ndim - 1 if is_known(m) else len(m.shape) - 1)
+                for m, rest in zip(made, last, strict=True)
+            ]
+            if size % 2
+            else made
+        )
     return parts
 
 

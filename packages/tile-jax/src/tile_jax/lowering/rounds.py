@@ -29,7 +29,7 @@ def on_device(op: Op, counter: Counter) -> list[Value]:
     rounds = _Rounds(op, counter)
     carried = tuple(_symbol(op.values[k]) for k in rounds.carried)
     numbers = (counter.first + counter.step * np.arange(counter.trips)).astype(op.values[counter.place].dtype)
-    after, stacks = scan(rounds.step, carried, known(np.ascontiguousarray(numbers)))
+    after, stacks = scan(rounds.step, carried, known(numbers))
     found = dict(enumerate(op.values)) | dict(zip(rounds.carried, after, strict=True))
     last = counter.first + counter.step * counter.trips
     found[counter.place] = full(last, op.dtype(counter.place))
@@ -39,7 +39,7 @@ def on_device(op: Op, counter: Counter) -> list[Value]:
 
 
 def _symbol(value: Value) -> Symbol:
-    return known(np.ascontiguousarray(value)) if is_known(value) else value
+    return known(np.array(value, order="C")) if is_known(value) else value
 
 
 class _Rounds:
@@ -155,5 +155,6 @@ def _written(value: Value, places: Array, rows: Value) -> Value:
 
 def _picking(shape: Sequence[int], count: int) -> str:
     index = names(len(shape))
-    return function("XI", "Y", contraction("Y", (count, *shape[1:]), index, "=", at("X", (at("I", index[:1]), *index[1:]))))
-
+    return function(
+        "XI", "Y", contraction("Y", (count, *shape[1:]), index, "=", at("X", (at("I", index[:1]), *index[1:])))
+    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxlib.mlir import ir
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_runtime.ops.values import Array, NotInTile
+
+from tile_jax.lowering.mlir import ir
 
 _DTYPES = {
     "i1": DType.BOOL,
@@ -20,7 +21,7 @@ _DTYPES = {
 """Element types that Tile has, as MLIR spells them."""
 
 
-def element(type: ir.Type) -> DType:
+def element(type: Any) -> DType:
     """The dtype of an element type; NotInTile for complex numbers, 4-bit integers, 8-bit floats, quantised ones."""
     found = _DTYPES.get(str(type))
     if found is None:
@@ -28,21 +29,23 @@ def element(type: ir.Type) -> DType:
     return found
 
 
-def is_tensor(type: ir.Type) -> bool:
+def is_tensor(type: Any) -> bool:
     """Whether a value of this type is a tensor, not a token or a tuple."""
     return isinstance(type, ir.RankedTensorType)
 
 
-def tensor_type(type: ir.Type) -> TensorType:
+def tensor_type(type: Any) -> TensorType:
     """Dtype and shape; NotInTile where Tile has no such tensors."""
     if not isinstance(type, ir.RankedTensorType):
         raise NotInTile(f"Tile has no values of type {type}")
     if not type.has_static_shape:
-        raise NotInTile(f"{type} has a size that is not known; JAX states all sizes unless a function is exported for any")
+        raise NotInTile(
+            f"{type} has a size that is not known; JAX states all sizes unless a function is exported for any"
+        )
     return TensorType(element(type.element_type), tuple(type.shape))
 
 
-def constant(attribute: ir.Attribute) -> Array:
+def constant(attribute: Any) -> Array:
     """The numbers of a constant; where all are the same, one number broadcast."""
     elements: Any = attribute
     type = tensor_type(elements.type)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from jaxlib.mlir import ir
 from tile_ir.diagnostics import TileError, TileInternalError
 from tile_ir.program.nodes import TensorType
 from tile_runtime.ops.values import NotInTile, Value, as_array, dtype_of
@@ -14,11 +13,12 @@ from tile_runtime.provenance import provenance
 
 from tile_jax.lowering.decomposed import decomposed
 from tile_jax.lowering.errors import Problem, Unlooped, Unsupported, place
+from tile_jax.lowering.mlir import Block, Node, Operation
 from tile_jax.lowering.op import Op
-from tile_jax.lowering.plan import Plan
 from tile_jax.lowering.recorder import Recorder
 from tile_jax.lowering.registry import find
 from tile_jax.lowering.types import is_tensor, tensor_type
+from tile_jax.program import Program
 
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mpmd.return"})
 
@@ -48,11 +48,11 @@ class Scope:
     recorder: Recorder
     outer: Scope | None = None
     lifted: bool = False
-    values: dict[ir.Value, Value] = field(default_factory=dict[ir.Value, Any])
-    captured: dict[ir.Value, Value] | None = None
-    """In the outermost block of a plan within a plan: what it takes from around it, as inputs."""
+    values: dict[Node, Value] = field(default_factory=dict[Node, Any])
+    captured: dict[Node, Value] | None = None
+    """In the outermost block of a program within a program: what it takes from around it, as inputs."""
 
-    def find(self, key: ir.Value) -> Value:
+    def find(self, key: Node) -> Value:
         """The value as the device program at hand sees it."""
         if key in self.values:
             return self.recorder.current(self.values[key])
@@ -61,7 +61,7 @@ class Scope:
         found = self.outer.find(key)
         return found if self.captured is None else self._capture(key, found)
 
-    def _capture(self, key: ir.Value, found: Value) -> Value:
+    def _capture(self, key: Node, found: Value) -> Value:
         if not hasattr(found, "dtype") or not hasattr(found, "source"):
             return found  # its numbers are known, or it has none
         assert self.captured is not None
@@ -73,10 +73,12 @@ class Scope:
 class Walk:
     """One walk over a module."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: Any) -> None:
         self.module = module
         self.functions = {
-            cast(Any, op).sym_name.value: op.operation for op in module.body.operations if op.operation.name == "func.func"
+            cast(Any, op).sym_name.value: op.operation
+            for op in module.body.operations
+            if op.operation.name == "func.func"
         }
         self.problems: list[Problem] = []
         self.cause: Exception | None = None
@@ -86,14 +88,14 @@ class Walk:
         self.rows: dict[int, Row] = {}
         """Of updates that replace one row of a value, by the identity of their result."""
 
-    def plan(self, function: ir.Operation) -> Plan | None:
-        """The plan of a function; None where there are problems."""
+    def program(self, function: Operation, name: str, donated: tuple[int, ...]) -> Program | None:
+        """The program of a function; None where there are problems."""
         recorder, block = Recorder(), function.regions[0].blocks[0]
         inputs = [self._input(recorder, k, argument) for k, argument in enumerate(block.arguments)]
         results = self.block(block, inputs, Scope(recorder))
-        return None if self.problems else recorder.plan([r for r in results if not is_token(r)])
+        return None if self.problems else recorder.program([r for r in results if r is not TOKEN], name, donated)
 
-    def _input(self, recorder: Recorder, k: int, argument: ir.BlockArgument) -> Value:
+    def _input(self, recorder: Recorder, k: int, argument: Any) -> Value:
         if not is_tensor(argument.type):
             return TOKEN
         try:
@@ -102,7 +104,7 @@ class Walk:
             self.problems.append(Problem(f"argument {k}", "", str(reason), None))
             return Poison()
 
-    def block(self, block: ir.Block, values: Sequence[Value], scope: Scope, *, lifted: bool = False) -> list[Value]:
+    def block(self, block: Block, values: Sequence[Value], scope: Scope, *, lifted: bool = False) -> list[Value]:
         """What a block gives, walked inside of `scope`."""
         inner = Scope(scope.recorder, scope, lifted or scope.lifted)
         return self.enter(block, values, inner)
@@ -112,7 +114,7 @@ class Walk:
         block = self.functions[name].regions[0].blocks[0]
         return self.enter(block, values, Scope(scope.recorder, None, scope.lifted))
 
-    def enter(self, block: ir.Block, values: Sequence[Value], scope: Scope) -> list[Value]:
+    def enter(self, block: Block, values: Sequence[Value], scope: Scope) -> list[Value]:
         """What a block gives, walked in a scope of its own."""
         for argument, value in zip(block.arguments, values, strict=True):
             self._bind(scope, argument, value)
@@ -122,11 +124,11 @@ class Walk:
             self._operation(op.operation, scope)
         return []
 
-    def _bind(self, scope: Scope, key: ir.Value, value: Value) -> None:
+    def _bind(self, scope: Scope, key: Node, value: Value) -> None:
         scope.recorder.made(value)
         scope.values[key] = value
 
-    def _operation(self, operation: ir.Operation, scope: Scope) -> None:
+    def _operation(self, operation: Operation, scope: Scope) -> None:
         values = [scope.find(v) for v in operation.operands]
         results = self._results(Op(operation, values, self, scope))
         for key, value in zip(operation.results, results, strict=True):
@@ -154,7 +156,9 @@ class Walk:
         if entry is None:
             return decomposed(op)
         if op.lifted and not entry.elementwise:
-            raise op.unsupported("it stands in the region of a reduction, sort or scatter, and is no elementwise operation")
+            raise op.unsupported(
+                "it stands in the region of a reduction, sort or scatter, and is no elementwise operation"
+            )
         return entry.convert(op)
 
     def _checked(self, op: Op, results: Any) -> Sequence[Value]:
@@ -188,11 +192,6 @@ class _Token:
 
 
 TOKEN = _Token()
-
-
-def is_token(value: Value) -> bool:
-    """Whether a value is a token."""
-    return value is TOKEN
 
 
 def _check(op: Op, value: Value, type: TensorType) -> None:

@@ -18,7 +18,6 @@ _MARKS = {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_
 """Custom calls that say where a value lives, and hand it on."""
 _HINTS = {
     "Eigh": "eigenvalues are not computed on this platform yet: run that part on JAX's cpu platform",
-
 }
 
 

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from jaxlib.mlir import ir
 from tile_ir.program.nodes import TensorType
 from tile_runtime.ops.values import Value, is_known
 
 from tile_jax.lowering.counting import counter
 from tile_jax.lowering.elements import elementwise, where
 from tile_jax.lowering.errors import Unlooped
+from tile_jax.lowering.mlir import Block, Operation
 from tile_jax.lowering.op import Op
-from tile_jax.lowering.plan import Branches, Plan, Rounds
-from tile_jax.lowering.recorder import Recorder
+from tile_jax.lowering.recorder import Recorder, Slots
 from tile_jax.lowering.registry import operation
 from tile_jax.lowering.rounds import on_device
 from tile_jax.lowering.types import is_tensor, tensor_type
 from tile_jax.lowering.walk import TOKEN, Poison, Poisoned, Scope
+from tile_jax.program import CaseStep, Program, WhileStep
 
 CHEAP = 64
 """Operations of all branches together up to which all are computed, and one result is selected."""
@@ -40,7 +40,7 @@ def case(op: Op) -> tuple[Value, ...]:
     return _branches(op, blocks, lambda k: f"({{0}} == {k})")
 
 
-def _branches(op: Op, blocks: Sequence[ir.Block], test: Any) -> tuple[Value, ...]:
+def _branches(op: Op, blocks: Sequence[Block], test: Any) -> tuple[Value, ...]:
     index = op.values[0]
     if is_known(index):
         number = int(index) if op.name == "stablehlo.case" else int(not index)
@@ -53,12 +53,12 @@ def _branches(op: Op, blocks: Sequence[ir.Block], test: Any) -> tuple[Value, ...
     return tuple(_by_host(op, blocks))
 
 
-def _size(block: ir.Block) -> int:
+def _size(block: Block) -> int:
     """Operations in a block and in the regions inside; what a call does counts as many."""
     return sum(_own_size(o.operation) for o in block.operations)
 
 
-def _own_size(operation: ir.Operation) -> int:
+def _own_size(operation: Operation) -> int:
     if operation.name in _COSTLY:
         return CHEAP
     return 1 + sum(_size(b) for r in operation.regions for b in r.blocks)
@@ -67,12 +67,12 @@ def _own_size(operation: ir.Operation) -> int:
 _COSTLY = {"func.call", "stablehlo.dot_general", "stablehlo.convolution", "stablehlo.sort", "stablehlo.custom_call"}
 
 
-def _loops(block: ir.Block) -> bool:
+def _loops(block: Block) -> bool:
     return any(o.operation.name == "stablehlo.while" or any(_loops(b) for r in o.operation.regions for b in r.blocks)
                for o in block.operations)  # fmt: skip
 
 
-def _all_computed(op: Op, blocks: Sequence[ir.Block], test: Any) -> tuple[Value, ...]:
+def _all_computed(op: Op, blocks: Sequence[Block], test: Any) -> tuple[Value, ...]:
     made = [op.walk.block(block, [], op.scope) for block in blocks]
     if any(isinstance(v, Poison) for values in made for v in values):
         raise Poisoned
@@ -87,15 +87,28 @@ def _either(holds: Value, one: Value, other: Value) -> Value:
     return one if one is other else where(holds, one, other, one.shape)
 
 
-def _by_host(op: Op, blocks: Sequence[ir.Block]) -> list[Value]:
-    """A plan for each branch, one of which runs."""
+def _by_host(op: Op, blocks: Sequence[Block]) -> list[Value]:
+    """A program for each branch, one of which runs."""
     inner = [_Inside(op) for _ in blocks]
-    plans = tuple(part.plan(part.walk(block, [])) for part, block in zip(inner, blocks, strict=True))
+    programs = tuple(part.program(part.walk(block, [])) for part, block in zip(inner, blocks, strict=True))
     taken = [part.captured() for part in inner]
     index = op.values[0] if op.name == "stablehlo.case" else elementwise("as_int(~{0}, 32)", op.values[0])
-    types = [tensor_type(r.type) for r in op.operation.results if is_tensor(r.type)]
-    step = partial(Branches, plans, tuple(map(len, taken)))
-    return _with_tokens(op, op.scope.recorder.host([index, *(v for own in taken for v in own)], types, step))
+
+    def step(reads: Slots, writes: Slots) -> CaseStep:
+        return CaseStep(reads[0], programs, _divided(reads[1:], list(map(len, taken))), writes)
+
+    return _with_tokens(op, op.scope.recorder.host([index, *(v for own in taken for v in own)], _types(op), step))
+
+
+def _divided(slots: Slots, counts: Sequence[int]) -> tuple[Slots, ...]:
+    """Slots in groups of so many."""
+    ends = [sum(counts[: k + 1]) for k in range(len(counts))]
+    return tuple(slots[end - count : end] for end, count in zip(ends, counts, strict=True))
+
+
+def _types(op: Op) -> list[TensorType]:
+    """Of the results that are tensors."""
+    return [tensor_type(r.type) for r in op.operation.results if is_tensor(r.type)]
 
 
 def _with_tokens(op: Op, made: Sequence[Value]) -> list[Value]:
@@ -104,18 +117,18 @@ def _with_tokens(op: Op, made: Sequence[Value]) -> list[Value]:
 
 
 class _Inside:
-    """A plan within a plan that is being made."""
+    """A program within a program that is being made."""
 
     def __init__(self, op: Op) -> None:
         self._op = op
-        self.recorder = Recorder()
-        self._scope = Scope(self.recorder, op.scope, captured={})
+        self._recorder = Recorder()
+        self._scope = Scope(self._recorder, op.scope, captured={})
 
     def input(self, type: TensorType) -> Value:
-        return self.recorder.input(type)
+        return self._recorder.input(type)
 
-    def walk(self, block: ir.Block, values: Sequence[Value]) -> list[Value]:
-        made = self._op.walk.enter(block, values, Scope(self.recorder, self._scope))
+    def walk(self, block: Block, values: Sequence[Value]) -> list[Value]:
+        made = self._op.walk.enter(block, values, Scope(self._recorder, self._scope))
         if any(isinstance(v, Poison) for v in made):
             raise Poisoned
         return made
@@ -124,8 +137,8 @@ class _Inside:
         """What it takes from around it, after its own inputs."""
         return list((self._scope.captured or {}).values())
 
-    def plan(self, results: Sequence[Value]) -> Plan:
-        return self.recorder.plan([r for r in results if r is not TOKEN])
+    def program(self, results: Sequence[Value]) -> Program:
+        return self._recorder.program([r for r in results if r is not TOKEN])
 
 
 # --- loops ------------------------------------------------------------------------------------------------
@@ -147,18 +160,19 @@ def while_(op: Op) -> tuple[Value, ...]:
 
 
 def _by_rounds(op: Op) -> list[Value]:
-    carry = [v for v in op.values if v is not TOKEN]
-    types = [tensor_type(r.type) for r in op.operation.results if is_tensor(r.type)]
+    """A loop whose test the host reads."""
+    carry, types = [v for v in op.values if v is not TOKEN], _types(op)
     test, turn = _Inside(op), _Inside(op)
     goes = test.walk(op.region(0), _inputs(op, test, types))
     after = turn.walk(op.region(1), _inputs(op, turn, types))
-    again = turn.walk(op.region(0), after)
-    plans = test.plan(goes), turn.plan([*after, *again])
-    takes = [*carry, *test.captured(), *turn.captured()]
-    step = partial(Rounds, *plans, len(carry), len(test.captured()))
-    return _with_tokens(op, op.scope.recorder.host(takes, types, step))
+    programs = test.program(goes), turn.program([*after, *turn.walk(op.region(0), after)])
+    taken = [carry, test.captured(), turn.captured()]
+
+    def step(reads: Slots, writes: Slots) -> WhileStep:
+        return WhileStep(*programs, *_divided(reads, list(map(len, taken))), writes)
+
+    return _with_tokens(op, op.scope.recorder.host([v for own in taken for v in own], types, step))
 
 
 def _inputs(op: Op, inside: _Inside, types: Sequence[TensorType]) -> list[Value]:
     return _with_tokens(op, [inside.input(type) for type in types])
-

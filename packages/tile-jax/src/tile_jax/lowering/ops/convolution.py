@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxlib.mlir.dialects import stablehlo
 from tile_runtime.ops.text import at
 from tile_runtime.ops.values import Value
 
+from tile_jax.lowering.mlir import ConvNumbers, stablehlo
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.dot import multiplied
 from tile_jax.lowering.registry import operation
@@ -52,12 +52,14 @@ def dynamic_convolution(op: Op) -> Value:
     return convolved(op, numbers, op.ints(2)[::2])
 
 
-def convolved(op: Op, numbers: stablehlo.ConvDimensionNumbers, before: Shape) -> Value:
+def convolved(op: Op, numbers: ConvNumbers, before: Shape) -> Value:
     """One contraction; the axes stand in its subscripts as they stand in the operands."""
     axes = _axes(op, tuple(numbers.kernel_spatial_dimensions), before)
     channels = op.shape(1)[numbers.kernel_input_feature_dimension]
     features = op.shape(1)[numbers.kernel_output_feature_dimension]
-    batch, channel, feature, out, more = _groups(op, channels, features, op.result().shape[numbers.output_batch_dimension])
+    batch, channel, feature, out, more = _groups(
+        op, channels, features, op.result().shape[numbers.output_batch_dimension]
+    )
     places, cells = [f"y{k}" for k in range(len(axes))], [f"k{k}" for k in range(len(axes))]
     image = [axis.cell(y, k) for axis, y, k in zip(axes, places, cells, strict=True)]
     own = [axis.own(k) for axis, k in zip(axes, cells, strict=True)]
@@ -80,7 +82,9 @@ def _axes(op: Op, kernel: Shape, before: Shape) -> list[Sliding]:
     return [Sliding(size, s, d, b, lead, bool(back)) for size, s, d, b, lead, back in every]
 
 
-def _ordered(first: int, at_first: str, second: int, at_second: str, rest: Sequence[int], at_rest: Sequence[str]) -> list[str]:
+def _ordered(
+    first: int, at_first: str, second: int, at_second: str, rest: Sequence[int], at_rest: Sequence[str]
+) -> list[str]:
     """Subscripts in the order of a tensor's axes."""
     found = {first: at_first, second: at_second, **dict(zip(rest, at_rest, strict=True))}
     return [found[k] for k in sorted(found)]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 from tile_ir.dtype import DType
 from tile_runtime.ops.text import Names, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply
 
 from tile_jax.lowering.elements import converted, full
+from tile_jax.lowering.mlir import stablehlo
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.registry import operation
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tile_ir.dtype import DType
 from tile_runtime.ops.moving import reshaped
-from tile_runtime.ops.text import bits_as, cast
+from tile_runtime.ops.text import bits_as
 from tile_runtime.ops.values import Value, dtype_of, is_known
 
 from tile_jax.lowering.elements import converted, elementwise

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 from tile_ir.dtype import DType
 from tile_runtime.ops.moving import reshaped, sliced
 from tile_runtime.ops.text import affine, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply, is_known
 
 from tile_jax.lowering.elements import converted, elementwise, full
+from tile_jax.lowering.mlir import stablehlo
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.registry import operation
 from tile_jax.lowering.walk import Row

@@ -73,7 +73,7 @@ def placed(value: Value, axes: Shape, sizes: Shape) -> Value:
 def _with_axes(value: Array, shape: list[int]) -> Array:
     """`value` with axes of size 1 put in, without copying what is broadcast."""
     kept = iter(range(value.ndim))
-    own = [size for size in value.shape]
+    own = list(value.shape)
     index: list[slice | None] = []
     k = next(kept, None)
     for size in shape:
@@ -152,7 +152,11 @@ def bitcast_convert(op: Op) -> Value:
     unsigned, wide = DType[f"UINT{before.bits}"], max(before.bits, after.bits)
     bits = value if before is unsigned else elementwise(bits_as("{0}", unsigned), value)
     made = _apart(bits, after.bits) if before.bits == wide else _together(bits, after.bits)
-    return made if after is DType[f"UINT{after.bits}"] else elementwise(bits_as("{0}", after), made, shape=op.result().shape)
+    return (
+        made
+        if after is DType[f"UINT{after.bits}"]
+        else elementwise(bits_as("{0}", after), made, shape=op.result().shape)
+    )
 
 
 def _apart(value: Value, width: int) -> Value:
@@ -160,7 +164,9 @@ def _apart(value: Value, width: int) -> Value:
     own = value.dtype.bits if not is_known(value) else 8 * value.itemsize
     shifts = np.arange(0, own, width).astype(f"uint{own}")
     column = moving.reshaped(value, (*value.shape, 1))
-    return converted(elementwise("({0} >> {1})", column, shifts, shape=(*value.shape, len(shifts))), DType[f"UINT{width}"])
+    return converted(
+        elementwise("({0} >> {1})", column, shifts, shape=(*value.shape, len(shifts))), DType[f"UINT{width}"]
+    )
 
 
 def _together(value: Value, width: int) -> Value:
@@ -169,5 +175,7 @@ def _together(value: Value, width: int) -> Value:
     words = [moving.reshaped(w, shape) for w in moving.parts(value, len(shape), [1] * count)]
     made, step = converted(words[0], DType[f"UINT{width}"]), width // count
     for k, word in enumerate(words[1:], 1):
-        made = elementwise(f"({{0}} | ({{1}} << {k * step}))", made, converted(word, DType[f"UINT{width}"]), shape=shape)
+        made = elementwise(
+            f"({{0}} | ({{1}} << {k * step}))", made, converted(word, DType[f"UINT{width}"]), shape=shape
+        )
     return made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-from jaxlib.mlir import ir
 from tile_ir.dtype import DType
 from tile_runtime.ops.moving import permuted, reshaped
 from tile_runtime.ops.reducing import reduced, reduced_shape
@@ -12,6 +11,7 @@ from tile_runtime.ops.text import expression, function
 from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_jax.lowering.elements import converted
+from tile_jax.lowering.mlir import Block
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.moving import placed
 from tile_jax.lowering.regions import aggregations, by_halves, extreme, is_counted, is_neutral
@@ -55,7 +55,7 @@ def _place(op: Op, axes: Shape) -> list[Value]:
     return [found, converted(reshaped(place, found.shape), op.dtype(1))]
 
 
-def _in_general(op: Op, block: ir.Block, axes: Shape, kept: Shape) -> list[Value]:
+def _in_general(op: Op, block: Block, axes: Shape, kept: Shape) -> list[Value]:
     count = len(op.values) // 2
     rows = [_in_rows(v, axes, kept) for v in op.values[:count]]
     made = [reshaped(v, kept) for v in by_halves(op, block, rows)]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 from tile_ir.dtype import DType
-from tile_runtime.ops.moving import padded, reshaped, sliced
+from tile_runtime.ops.moving import padded, sliced
 from tile_runtime.ops.text import Names, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply, dtype_of, is_known
-from tile_runtime.loops import scan
 
 from tile_jax.lowering.elements import converted, elementwise, full, where
+from tile_jax.lowering.mlir import stablehlo
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.gather import cells, component
 from tile_jax.lowering.ops.moving import placed
@@ -67,7 +66,10 @@ def _target(op: Op, shape: Shape, indices: Value, updates: Shape) -> Target:
     subscripts = [index[inner[a]] if a in inner else "0" for a in range(len(shape))]
     for axis, other in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
         subscripts[axis] = index[batch[other - (other > vector)]]
-    first = {a: converted(component(indices, vector, k), DType.INT64) for k, a in enumerate(numbers.scattered_dims_to_operand_dims)}
+    first = {
+        a: converted(component(indices, vector, k), DType.INT64)
+        for k, a in enumerate(numbers.scattered_dims_to_operand_dims)
+    }
     valid = _valid(first, shape, extents)
     places = {a: cells(start, extents[a]) for a, start in first.items()}
     for axis in places:
@@ -78,7 +80,9 @@ def _target(op: Op, shape: Shape, indices: Value, updates: Shape) -> Target:
 
 
 def _valid(first: dict[int, Value], shape: Shape, extents: Shape) -> Value:
-    tests = [elementwise(f"(({{0}} >= 0) & ({{0}} <= {shape[a] - extents[a]}))", v, shape=v.shape) for a, v in first.items()]
+    tests = [
+        elementwise(f"(({{0}} >= 0) & ({{0}} <= {shape[a] - extents[a]}))", v, shape=v.shape) for a, v in first.items()
+    ]
     if not tests:
         return None
     both = reduce(lambda a, b: elementwise("({0} & {1})", a, b, shape=a.shape), tests)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir
 from tile_ir.dtype import DType
 from tile_runtime.ops.gather import taken_along
 from tile_runtime.ops.moving import permuted, reshaped
@@ -14,6 +13,7 @@ from tile_runtime.ops.text import expression, function
 from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_jax.lowering.elements import converted, counted, elementwise
+from tile_jax.lowering.mlir import Block, Node, Operation, ir
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.ops.elementwise import ordered
 from tile_jax.lowering.ops.reduce import aggregated
@@ -27,7 +27,7 @@ RANKED = 4096
 class Key:
     """What elements are ordered by: a value of the comparator that only one of both elements enters."""
 
-    value: ir.Value
+    value: Node
     descending: bool
     total: bool
     """Whether floats are compared in IEEE 754's total order."""
@@ -37,7 +37,7 @@ class Key:
 def sort(op: Op) -> tuple[Value, ...]:
     """All operands in the order that the comparator gives; equal ones stay in theirs."""
     axis, block = op.number("dimension", -1) % max(len(op.shape()), 1), op.region()
-    values = [v for v in op.values]
+    values = list(op.values)
     if not op.shape() or op.shape()[axis] <= 1 or 0 in op.shape():
         return tuple(values)
     keys = _keys(_returned(block)[0], block)
@@ -47,7 +47,7 @@ def sort(op: Op) -> tuple[Value, ...]:
     return tuple(taken_along(v, order, axis) for v in values)
 
 
-def _returned(block: ir.Block) -> list[ir.Value]:
+def _returned(block: Block) -> list[Node]:
     return list(list(block.operations)[-1].operation.operands)
 
 
@@ -59,7 +59,7 @@ def _plain(key: Key, value: Value) -> bool:
 # --- reading comparators ----------------------------------------------------------------------------------
 
 
-def _keys(value: ir.Value, block: ir.Block) -> list[Key] | None:
+def _keys(value: Node, block: Block) -> list[Key] | None:
     """Keys, the most significant first: ``a < a'`` or ``a < a' | (a == a' & …)``, or that as a selection."""
     if not isinstance(value, ir.OpResult):
         return None
@@ -77,7 +77,7 @@ def _keys(value: ir.Value, block: ir.Block) -> list[Key] | None:
             return None
 
 
-def _several(first: ir.Value, rest: ir.Value, block: ir.Block) -> list[Key] | None:
+def _several(first: Node, rest: Node, block: Block) -> list[Key] | None:
     """Keys of ``first | (equal & more)``."""
     if not isinstance(rest, ir.OpResult) or rest.owner.name != "stablehlo.and":
         return None
@@ -85,13 +85,13 @@ def _several(first: ir.Value, rest: ir.Value, block: ir.Block) -> list[Key] | No
     return _joined(first, one, other, block) or _joined(first, other, one, block)
 
 
-def _selected(given: list[ir.Value], block: ir.Block) -> list[Key] | None:
+def _selected(given: list[Node], block: Block) -> list[Key] | None:
     """Keys of ``equal ? more : first``, or of ``different ? first : more``."""
     test, yes, no = given
     return _joined(no, test, yes, block) or _joined(yes, test, no, block, "NE")
 
 
-def _joined(first: ir.Value, equal: ir.Value, more: ir.Value, block: ir.Block, word: str = "EQ") -> list[Key] | None:
+def _joined(first: Node, equal: Node, more: Node, block: Block, word: str = "EQ") -> list[Key] | None:
     own, others = _keys(first, block), _keys(more, block)
     if own is None or others is None or len(own) != 1 or not isinstance(equal, ir.OpResult):
         return None
@@ -99,7 +99,7 @@ def _joined(first: ir.Value, equal: ir.Value, more: ir.Value, block: ir.Block, w
     return None if same is None or _form(same.value, block) != _form(own[0].value, block) else own + others
 
 
-def _key(operation: ir.Operation, block: ir.Block, words: set[str]) -> Key | None:
+def _key(operation: Operation, block: Block, words: set[str]) -> Key | None:
     """The key of a comparison of the same expression of both elements."""
     one, other = list(operation.operands)
     word, total = (_enumeration(operation, name) for name in ("comparison_direction", "compare_type"))
@@ -111,26 +111,31 @@ def _key(operation: ir.Operation, block: ir.Block, words: set[str]) -> Key | Non
     return Key(one, (word == "GT") != ({*first} == {1}), total == "TOTALORDER")
 
 
-def _enumeration(operation: ir.Operation, name: str) -> str:
+def _enumeration(operation: Operation, name: str) -> str:
     attributes: Any = operation.attributes
     return str(attributes[name]).rstrip(">").split()[-1] if name in attributes else ""
 
 
-def _form(value: ir.Value, block: ir.Block) -> tuple[Any, frozenset[int]]:
+def _form(value: Node, block: Block) -> tuple[Any, frozenset[int]]:
     """An expression with its arguments' operands in place of the arguments, and which of both elements enter it."""
     if isinstance(value, ir.BlockArgument) and value.owner == block:
         return ("argument", value.arg_number // 2), frozenset({value.arg_number % 2})
-    if not isinstance(value, ir.OpResult) or value.owner.block != block:
+    if not isinstance(value, ir.OpResult) or value.owner.operation.block != block:
         return ("outside", hash(value)), frozenset()
     parts = [_form(v, block) for v in value.owner.operands]
     sides = frozenset(side for _, own in parts for side in own)
-    return (value.owner.name, str(value.owner.attributes), value.result_number, *(form for form, _ in parts)), sides
+    return (
+        value.owner.operation.name,
+        str(value.owner.operation.attributes),
+        value.result_number,
+        *(form for form, _ in parts),
+    ), sides
 
 
 # --- orders -----------------------------------------------------------------------------------------------
 
 
-def _by_keys(op: Op, block: ir.Block, keys: Sequence[Key], axis: int) -> Value:
+def _by_keys(op: Op, block: Block, keys: Sequence[Key], axis: int) -> Value:
     """The order of elements: by the last key first, then by those before, which keep it among equal ones."""
     both = [v for v in op.values for _ in range(2)]
     scope = op.lift_all(block, both)
@@ -150,7 +155,7 @@ def _sortable(value: Value, key: Key) -> Value:
     return ordered(value) if key.total and dtype.is_float else value
 
 
-def _by_ranks(op: Op, block: ir.Block, axis: int) -> Value:
+def _by_ranks(op: Op, block: Block, axis: int) -> Value:
     """The order of elements by how many stand before each: those that compare less, and equal ones in front of it."""
     size, rank = op.shape()[axis], len(op.shape())
     if size > RANKED:

@@ -144,7 +144,9 @@ def select_and_scatter(op: Op) -> Value:
     body = f"{at('P', over.at_places)} == {at('N', over.at_cells)} ? {at('S', over.at_places)}"
     masked = contraction("Y", op.shape(), over.subscripts(), "+", body, *over.constraints())
     made = apply(function("PNS", "Y", masked), chosen, marks, source)
-    return made if is_neutral(start, "+", dtype_of(source)) else elementwise("({0} + {1})", made, start, shape=op.shape())
+    return (
+        made if is_neutral(start, "+", dtype_of(source)) else elementwise("({0} + {1})", made, start, shape=op.shape())
+    )
 
 
 _EXTREMES = {"GE": (">", True), "GT": (">", False), "LE": ("<", True), "LT": ("<", False)}
@@ -174,7 +176,10 @@ def _extreme(op: Op, value: Value, over: Windows) -> tuple[Value, Array] | None:
 def _selected(op: Op, value: Value, over: Windows) -> tuple[Value, Array]:
     """The same by any region: cell after cell, the one before is kept while the region says so."""
     flat = (*over.places, prod(over.cells))
-    cells, inside = _patches(value, full(0, dtype_of(value)), over), _patches(full(1, DType.INT32, over.shape), full(0, DType.INT32), over)
+    cells, inside = (
+        _patches(value, full(0, dtype_of(value)), over),
+        _patches(full(1, DType.INT32, over.shape), full(0, DType.INT32), over),
+    )
     best, there = _cell(cells, 0, flat), _cell(inside, 0, flat)
     place = full(0, DType.INT32, over.places)
     for number in range(1, flat[-1]):
