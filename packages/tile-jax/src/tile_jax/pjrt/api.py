@@ -75,9 +75,10 @@ def table() -> Any:
     JAX's libraries call it until the very end of the process, when Python is gone: it is never freed, and before Python
     goes its functions become one of C that does nothing.
     """
-    functions = {n: _Callback(_answering(n, HANDLERS[n]) if n in HANDLERS else _refusing(n)) for n in SLOTS}
-    _kept.append(functions)
-    functions |= {n: _Callback(a) for n, a in guarded({n: functions[n] for n in DESTROYING}).items()}
+    callbacks = {n: _Callback(_answering(n, HANDLERS[n]) if n in HANDLERS else _refusing(n)) for n in SLOTS}
+    _kept.append(callbacks)
+    before = guarded({n: callbacks[n] for n in DESTROYING})
+    functions = callbacks | {n: _Callback(address) for n, address in before.items()}
     version = _Version(ctypes.sizeof(_Version), 0, MAJOR, MINOR)
     made = _Api(ctypes.sizeof(_Api), 0, version, *functions.values())
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
