@@ -16,6 +16,7 @@ from tile_ops.values import Value, apply
 from tile_ops.windows import Window
 
 from tile_torch.call import Call
+from tile_torch.ops.convolution import spread
 from tile_torch.registry import operator
 
 aten = torch.ops.aten
@@ -38,11 +39,11 @@ def convolution_backward(
 ) -> tuple[Value | None, Value | None, Value | None]:
     """Gradients of the image, the weights and the bias, as far as `output_mask` asks for them."""
     small, large = (input, grad_output) if transposed else (grad_output, input)
-    before = _each(padding, len(weight.shape) - 2)
+    before = spread(padding, len(weight.shape) - 2)
     window = Window(
         kernel=tuple(weight.shape[2:]),
-        strides=_each(stride, len(before)),
-        dilations=_each(dilation, len(before)),
+        strides=spread(stride, len(before)),
+        dilations=spread(dilation, len(before)),
         before=before,
         after=before,
         sizes=tuple((large if output_mask[0] and not transposed else small).shape[2:]),
@@ -50,11 +51,6 @@ def convolution_backward(
     image = (_small if transposed else _large)(grad_output, weight, window, groups) if output_mask[0] else None
     weights = _weights(small, large, weight.shape, window, groups) if output_mask[1] else None
     return image, weights, _bias(grad_output) if output_mask[2] else None
-
-
-def _each(values: Sequence[int], rank: int) -> Shape:
-    """One number for every axis, where one may stand for all."""
-    return tuple(values) if len(values) == rank else tuple(values) * rank
 
 
 def _small(large: Value, weights: Value, window: Window, groups: int) -> Value:

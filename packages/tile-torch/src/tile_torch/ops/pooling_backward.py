@@ -8,12 +8,14 @@ from math import prod
 import numpy as np
 import torch
 from tile_ops.moving import reshaped
-from tile_ops.pooling import cell, counted
+from tile_ops.pooling import counted
 from tile_ops.text import Shape, at, contraction, function, listed, names
 from tile_ops.values import Array, Value, apply, dtype_of
 from tile_ops.windows import Window
 
 from tile_torch.call import Call
+from tile_torch.ops.convolution import spread
+from tile_torch.ops.pooling import adaptive_shares
 from tile_torch.registry import operator
 
 aten = torch.ops.aten
@@ -51,15 +53,15 @@ def avg_pool_backward(
     """Each window's gradient, divided by how many cells it averaged, at all of its cells."""
     rank = 2 if call.target is aten.avg_pool2d_backward.default else 3
     shape = (prod(call.shape[:-rank]), 1, *call.shape[-rank:])
-    kernel, before = _each(kernel_size, rank), _each(padding, rank)
+    kernel, before = spread(kernel_size, rank), spread(padding, rank)
     sizes = tuple(grad_output.shape[-rank:])
-    window = Window(kernel, _each(stride or kernel, rank), (1,) * rank, before, before, sizes)
+    window = Window(kernel, spread(stride or kernel, rank), (1,) * rank, before, before, sizes)
     counts = counted(window, shape[2:], count_include_pad) if divisor_override is None else np.asarray(divisor_override)
-    spread = contraction(
+    over = contraction(
         "Y", shape, ("n", "c", *window.subscripts()), "+", at("D", ("n", "c", *window.places)), *window.constraints()
     )
     grad = reshaped(grad_output, (*shape[:2], *sizes))
-    made = apply(function("GC", "Y", "D = G / C;", spread), grad, counts.astype(dtype_of(grad).numpy))
+    made = apply(function("GC", "Y", "D = G / C;", over), grad, counts.astype(dtype_of(grad).numpy))
     return reshaped(made, call.shape)
 
 
@@ -69,18 +71,9 @@ def adaptive_avg_pool_backward(call: Call, grad_output: Value, input: Value) -> 
     rank = 2 if call.target is aten._adaptive_avg_pool2d_backward.default else 3
     first = len(call.shape) - rank
     for axis in range(first, len(call.shape)):
-        parts = adaptive_parts(call.shape[axis], grad_output.shape[axis])
+        parts = adaptive_shares(call.shape[axis], grad_output.shape[axis])
         grad_output = along(grad_output, axis, parts.T)
     return grad_output
-
-
-def adaptive_parts(size: int, count: int) -> Array:
-    """[count, size]: how much each of `size` cells counts in each of `count` means that cover them."""
-    number = np.arange(count)
-    first, last = number * size // count, -((-(number + 1) * size) // count)
-    cell = np.arange(size)
-    inside = (cell >= first[:, None]) & (cell < last[:, None])
-    return inside / inside.sum(1, keepdims=True)
 
 
 def along(value: Value, axis: int, matrix: Array) -> Value:
@@ -97,7 +90,3 @@ def along(value: Value, axis: int, matrix: Array) -> Value:
 
 def _column(matrix: Array, value: Value, after: int) -> Array:
     return matrix.reshape(-1, *(1,) * after).astype(dtype_of(value).numpy)
-
-
-def _each(values: Sequence[int], rank: int) -> Shape:
-    return tuple(values) if len(values) == rank else tuple(values) * rank

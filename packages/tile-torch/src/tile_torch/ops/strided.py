@@ -60,12 +60,6 @@ def _diagonal(rank: int, offset: int, dim1: int, dim2: int) -> list[str]:
     return [affine(along, 1, starts[k]) if k in starts else next(rest) for k in range(rank)]
 
 
-@operator(aten.diagonal.default, aten.diagonal_copy.default)
-def diagonal(call: Call, input: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    place = at("X", _diagonal(len(input.shape), offset, dim1, dim2))
-    return apply(function("X", "Y", contraction("Y", call.shape, names(len(call.shape)), "=", place)), input)
-
-
 @operator(aten.diagonal_scatter.default)
 def diagonal_scatter(call: Call, input: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     if not prod(src.shape):
