@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,16 +13,19 @@ from tile_ir.dtype import DType
 from tile_ops.text import Shape, cast, expression, listed, literal, names
 from tile_ops.values import Array, Value, apply, dtype_of, is_known
 from tile_runtime.symbols import Symbol
-from torch._ops import OpOverload
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
-from torch._prims_common import elementwise_dtypes
+from torch._prims_common import elementwise_dtypes  # pyright: ignore[reportUnknownVariableType]
 
 from tile_torch.dtypes import DTYPES, torch_dtype
+from tile_torch.registry import Overload
 
 __all__ = ["Array", "Call", "Number", "Promotion", "Symbol", "Type", "Unsupported", "Value", "apply", "dtype_of"]
 
 Number = bool | int | float
 Type = tuple[Shape, DType]
+
+
+_promoted = typing.cast("Callable[..., tuple[torch.dtype, torch.dtype]]", elementwise_dtypes)
 
 
 class Unsupported(Exception):
@@ -37,7 +41,7 @@ class Unsupported(Exception):
 class Call:
     """One node of a graph: its operator, and what PyTorch says its results are."""
 
-    target: OpOverload
+    target: Overload
     types: tuple[Type | None, ...]
     """Shape and dtype of each result."""
     used: frozenset[int]
@@ -46,6 +50,11 @@ class Call:
     """Of each argument by position: how PyTorch believes it to lie in memory, in elements; None for what is no tensor."""
     draw: Callable[[Callable[[], torch.Tensor]], Value]
     """A value that PyTorch draws before each run of the program: `draw(function)`; functions are called in this order."""
+
+    @property
+    def name(self) -> str:
+        """The operator's name, without its overload: ``add``."""
+        return self.target.__name__.partition(".")[0]
 
     @property
     def shape(self) -> Shape:
@@ -74,7 +83,7 @@ class Call:
 
     def promoted(self, *values: Value, kind: Promotion = Promotion.DEFAULT) -> DType:
         """The dtype in which PyTorch's rules compute with these tensors and numbers, halves not yet widened."""
-        _, result = elementwise_dtypes(*map(sample, values), type_promotion_kind=kind)
+        _, result = _promoted(*map(sample, values), type_promotion_kind=kind)
         return DTYPES[result]
 
     def elementwise(self, text: str, *values: Value, dtype: DType | None = None) -> Value:

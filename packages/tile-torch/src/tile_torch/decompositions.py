@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions
-from torch._ops import OpOverload
+from torch._decomp import core_aten_decompositions, get_decompositions  # pyright: ignore[reportUnknownVariableType]
+
+from tile_torch.registry import Overload
 
 aten = torch.ops.aten
 
-KEPT: tuple[OpOverload, ...] = (
+_divided = cast("Callable[[Any], dict[Any, Callable[..., Any]]]", get_decompositions)
+
+KEPT: tuple[Overload, ...] = (
     aten.native_dropout.default,  # PyTorch draws its mask
     aten.bernoulli.default,
     aten._embedding_bag.default,
@@ -34,7 +37,7 @@ EXTRA: tuple[Any, ...] = (
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table for AOTAutograd."""
-    table = dict(core_aten_decompositions()) | dict(get_decompositions(EXTRA))
+    table: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **_divided(EXTRA)}
     for kept in KEPT:
         table.pop(kept, None)
     return table

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import cast
 
 import numpy as np
 import torch
@@ -27,6 +29,9 @@ DTYPES: dict[torch.dtype, DType] = {
 TORCH_DTYPES = {tile: own for own, tile in DTYPES.items()}
 
 
+_from_numpy = cast("Callable[[Array], torch.Tensor]", torch.from_numpy)  # pyright: ignore[reportUnknownMemberType]
+
+
 @cache
 def torch_dtype(dtype: DType) -> torch.dtype:
     """PyTorch's name of a Tile dtype."""
@@ -44,5 +49,5 @@ def to_array(tensor: torch.Tensor) -> Array:
 def to_tensor(array: Array) -> torch.Tensor:
     """A tensor in the memory of an array."""
     if array.dtype == DType.BFLOAT16.numpy:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+        return _from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return _from_numpy(array)

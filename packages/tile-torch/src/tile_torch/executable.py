@@ -12,7 +12,7 @@ from tile_ir import forking
 from tile_runtime.compose import Composition
 from tile_runtime.evaluator import Evaluator
 from tile_runtime.symbols import Symbol
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]
 
 from tile_torch import support
@@ -36,15 +36,19 @@ class Plan:
 
     def run(self, arguments: Sequence[Any], evaluator: Evaluator) -> list[Any]:
         """The graph's outputs."""
-        return [source(arguments, computed) for computed in [self._computed(arguments, evaluator)] for source in self.sources]
+        return [
+            source(arguments, computed)
+            for computed in [self._computed(arguments, evaluator)]
+            for source in self.sources
+        ]
 
     def _computed(self, arguments: Sequence[Any], evaluator: Evaluator) -> list[torch.Tensor]:
         if self.composition is None:
             return []
         arrays = [_array(arguments[i.place], i.order) for i in self.inputs]
         arrays += [to_array(draw()) for draw in self.draws]
-        made = evaluator.call(self.composition, arrays, {})
-        return [to_tensor(a) for a in (made if isinstance(made, tuple) else (made,))]
+        made: Any = evaluator.call(self.composition, arrays, {})
+        return [to_tensor(a) for a in cast("tuple[Any, ...]", made)] if isinstance(made, tuple) else [to_tensor(made)]
 
 
 def _array(tensor: torch.Tensor, order: tuple[int, ...] | None) -> Any:
@@ -92,10 +96,9 @@ class Executable:
         found = results(outputs, walk.values, places, walk.sizes)
         taken = _needed(found.symbols)
         inputs = [i for i in walk.inputs if id(i.symbol) in taken]
-        drawn = [d for d in walk.draws]
-        symbols = [*(i.symbol for i in inputs), *(d.symbol for d in drawn)]
+        symbols = [*(i.symbol for i in inputs), *(d.symbol for d in walk.draws)]
         composition = Composition(symbols, found.symbols, ()) if found.symbols else None
-        return Plan(inputs, [d.function for d in drawn], composition, found.sources)
+        return Plan(inputs, [d.function for d in walk.draws], composition, found.sources)
 
 
 def _needed(symbols: Sequence[Symbol]) -> set[int]:

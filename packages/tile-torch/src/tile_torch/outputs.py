@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tile_ops.moving import permuted
@@ -62,9 +62,7 @@ def _origin(node: Node) -> Node:
 
 
 class _Making:
-    def __init__(
-        self, values: Mapping[Node, Any], places: Mapping[Node, int], sizes: Bindings
-    ) -> None:
+    def __init__(self, values: Mapping[Node, Any], places: Mapping[Node, int], sizes: Bindings) -> None:
         self._values = values
         self._places = places
         self._sizes = sizes
@@ -84,7 +82,7 @@ class _Making:
             return lambda arguments, computed: arguments[place]
         if is_known(value):
             return _copied(value)
-        return self._made(output, value)
+        return self._made(output, cast(Symbol, value))
 
     def _is_output(self, origin: Node) -> bool:
         return any(user.op == "output" for user in origin.users) and isinstance(self._values[origin], Symbol)

@@ -12,11 +12,12 @@ from torch._ops import OpOverload
 
 Converter = Callable[..., Any]
 AnyConverter = TypeVar("AnyConverter", bound=Converter)
+Overload = OpOverload[..., Any]
 
-_table: dict[OpOverload, Converter] = {}
+_table: dict[Overload, Converter] = {}
 
 
-def operator(*targets: OpOverload) -> Callable[[AnyConverter], AnyConverter]:
+def operator(*targets: Overload) -> Callable[[AnyConverter], AnyConverter]:
     """Registers a converter of operators: called with a Call and what the node hands to its operator.
 
     Arguments come as in the operator's schema, nodes replaced by values (Symbols, or arrays, whose numbers are known),
@@ -39,7 +40,7 @@ def find(target: object) -> Converter | None:
 
 
 @cache
-def converters() -> Mapping[OpOverload, Converter]:
+def converters() -> Mapping[Overload, Converter]:
     """Every converter by its operator."""
     folder = import_module("tile_torch.ops")
     for module in iter_modules(folder.__path__):

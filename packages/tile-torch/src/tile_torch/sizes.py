@@ -22,14 +22,19 @@ def bindings(placeholders: Iterable[Node], arguments: Sequence[Any]) -> dict[Any
         else:
             pairs = iter([(expected, argument)])
         for symbolic, size in pairs:
-            if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_symbol:
-                found.setdefault(symbolic.node.expr, hint(size))
+            if isinstance(symbolic, torch.SymInt) and _node(symbolic).expr.is_symbol:
+                found.setdefault(_node(symbolic).expr, hint(size))
     return found
 
 
 def hint(size: Any) -> int:
     """An integer, or what a SymInt was when the graph was traced."""
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+    return int(_node(size).hint) if isinstance(size, torch.SymInt) else int(size)
+
+
+def _node(value: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
+    """PyTorch's expression behind a size."""
+    return cast(Any, value).node
 
 
 def resolved(value: Any, known: Bindings) -> Any:
@@ -43,7 +48,7 @@ def resolved(value: Any, known: Bindings) -> Any:
 
 def _number(value: torch.SymInt | torch.SymFloat | torch.SymBool, known: Bindings) -> int | float | bool:
     kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-    return kinds[type(value)](value.node.expr.xreplace(known))
+    return kinds[type(value)](_node(value).expr.xreplace(known))
 
 
 def shape_of(tensor: torch.Tensor, known: Bindings) -> tuple[int, ...]:

@@ -119,23 +119,24 @@ class Walk:
         return resolved(argument, self.sizes)
 
     def _converted(self, node: Node, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+        target: Any = node.target
         if not isinstance(node.target, OpOverload):
             raise Unsupported("it is no operator of ATen")
         types = tuple(self._types(node.meta.get("val")))
         self._check_devices(node)
-        folded = self._folded(node.target, types, arguments, named)
+        folded = self._folded(target, types, arguments, named)
         if folded is not None:
             return folded
-        converter = find(node.target)
+        converter = find(target)
         if converter is None:
             raise Unsupported("Tile has no converter for it")
-        call = Call(node.target, types, _used(node), tuple(self._strides(node)), self._drawn)
-        made = converter(call, *arguments, **named)
-        for value, expected in zip(made if isinstance(made, tuple) else (made,), types, strict=False):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        call = Call(target, types, _used(node), tuple(self._strides(node)), self._drawn)
+        made: Any = converter(call, *arguments, **named)
+        for value, expected in zip(_several(made), types, strict=False):
             _check_type(value, expected)
         return made
 
-    def _folded(self, target: OpOverload, types: Sequence[Type | None], given: Sequence[Any], named: Any) -> Any:
+    def _folded(self, target: Any, types: Sequence[Type | None], given: Sequence[Any], named: Any) -> Any:
         """What PyTorch makes of values that are all known; None where some are not, or it is random, or large."""
         drawn = torch.Tag.nondeterministic_seeded in target.tags
         if drawn or any(isinstance(v, Symbol) for v in _leaves([given, named])):
@@ -143,10 +144,10 @@ class Walk:
         if any(t is not None and prod(t[0]) > FOLDED for t in types):
             return None
         made = target(*map(_eager, given), **{name: _eager(v) for name, v in named.items() if name != "device"})
-        return tuple(map(_known, made)) if isinstance(made, (tuple, list)) else _known(made)
+        return tuple(map(_known, _several(made))) if isinstance(made, (tuple, list)) else _known(made)
 
     def _types(self, traced: Any) -> Iterator[Type | None]:
-        for value in cast("Sequence[Any]", traced) if isinstance(traced, (tuple, list)) else (traced,):
+        for value in _several(traced):
             yield self._type(value) if isinstance(value, torch.Tensor) else None
 
     def _type(self, traced: torch.Tensor) -> Type:
@@ -179,7 +180,7 @@ class Walk:
         self.problems[node] = support.problem(node, *_why(reason))
         self.cause = self.cause or reason
         traced = node.meta.get("val")
-        stand_ins = [self._stand_in(v) for v in (traced if isinstance(traced, (tuple, list)) else (traced,))]
+        stand_ins = [self._stand_in(v) for v in _several(traced)]
         return stand_ins if isinstance(traced, (tuple, list)) else stand_ins[0]
 
     def _stand_in(self, traced: Any) -> Any:
@@ -198,7 +199,12 @@ def function_type(function: Callable[[], torch.Tensor]) -> Type:
     return tuple(made.shape), DTYPES[made.dtype]
 
 
-def _check_type(value: Value, expected: Type | None) -> None:
+def _several(value: Any) -> Sequence[Any]:
+    """The results of an operator that may have one."""
+    return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _check_type(value: Any, expected: Type | None) -> None:
     if value is None or expected is None:
         return
     found = (tuple(value.shape), dtype_of(value))

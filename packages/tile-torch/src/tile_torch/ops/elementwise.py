@@ -6,16 +6,15 @@ from math import pi
 
 import torch
 from tile_ir.dtype import DType
-from tile_ops.text import cast
+from tile_ops.text import cast, function, names
 from tile_ops.values import apply, dtype_of
-from torch._ops import OpOverload
 
-from tile_torch.call import Call, Number, Value, number, written
-from tile_torch.registry import operator
+from tile_torch.call import Call, Number, Value, number, operands, written
+from tile_torch.registry import Overload, operator
 
 aten = torch.ops.aten
 
-UNARY: dict[OpOverload, str] = {
+UNARY: dict[Overload, str] = {
     aten.abs.default: "abs({0})",
     aten.neg.default: "-{0}",
     aten.ceil.default: "ceil({0})",
@@ -49,7 +48,7 @@ UNARY: dict[OpOverload, str] = {
 WHOLE = (aten.ceil.default, aten.floor.default, aten.trunc.default, aten.round.default)
 """Operators that leave integers as they are."""
 
-TESTS: dict[OpOverload, str] = {
+TESTS: dict[Overload, str] = {
     aten.isnan.default: "isnan({0})",
     aten.isinf.default: "isinf({0})",
     aten.logical_not.default: "{0} == 0",
@@ -81,7 +80,7 @@ def test(call: Call, x: Value) -> Value:
 @operator(*(getattr(getattr(aten, name), kind) for name in COMPARISONS for kind in ("Tensor", "Scalar")))
 def comparison(call: Call, x: Value, other: Value) -> Value:
     """Two operands in the dtype to which both are promoted."""
-    symbol = COMPARISONS[call.target._opname]
+    symbol = COMPARISONS[call.name]
     dtype = call.promoted(x, other)
     if dtype is DType.BOOL:
         dtype = DType.INT8
@@ -91,7 +90,7 @@ def comparison(call: Call, x: Value, other: Value) -> Value:
 @operator(*(getattr(aten, name).default for name in LOGIC))
 def logic(call: Call, x: Value, other: Value) -> Value:
     """Of what is not zero."""
-    return call.elementwise(f"{{0}} {LOGIC[call.target._opname]} {{1}}", x, other)
+    return call.elementwise(f"{{0}} {LOGIC[call.name]} {{1}}", x, other)
 
 
 @operator(aten.logical_xor.default)
@@ -101,12 +100,12 @@ def logical_xor(call: Call, x: Value, other: Value) -> Value:
 
 @operator(*(getattr(getattr(aten, name), kind) for name in BITS for kind in ("Tensor", "Scalar")))
 def bits(call: Call, x: Value, other: Value) -> Value:
-    return call.elementwise(f"{{0}} {BITS[call.target._opname]} {{1}}", x, other)
+    return call.elementwise(f"{{0}} {BITS[call.name]} {{1}}", x, other)
 
 
 @operator(*(getattr(getattr(aten, name), kind) for name in SHIFTS for kind in ("Tensor", "Tensor_Scalar")))
 def shift(call: Call, x: Value, other: Value) -> Value:
-    return call.elementwise(f"{{0}} {SHIFTS[call.target._opname]} {{1}}", x, other)
+    return call.elementwise(f"{{0}} {SHIFTS[call.name]} {{1}}", x, other)
 
 
 @operator(aten.bitwise_not.default)
@@ -228,7 +227,11 @@ def choice(call: Call, condition: Value, x: Value, other: Value) -> Value:
 @operator(aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar)
 def power(call: Call, x: Value, exponent: Value) -> Value:
     """Powers; small whole exponents that are known multiply, and half ones take roots."""
-    if isinstance(exponent, bool | int | float) and exponent in _POWERS and (call.dtype.is_float or exponent in (1, 2, 3)):
+    if (
+        isinstance(exponent, bool | int | float)
+        and exponent in _POWERS
+        and (call.dtype.is_float or exponent in (1, 2, 3))
+    ):
         return call.elementwise(_POWERS[exponent], x)
     if call.dtype.is_float:
         return call.elementwise("pow({0}, {1})", x, exponent)
@@ -249,19 +252,15 @@ _POWERS: dict[Number, str] = {
 def _integer_power(call: Call, x: Value, exponent: Value) -> Value:
     """By squaring, which wraps; a negative exponent gives 0 unless the base is 1 or -1."""
     dtype = call.dtype
-    unsigned = dtype if not dtype.is_signed else dtype
-    given = [v for v in (x, exponent) if not isinstance(v, bool | int | float)]
-    texts = [written(v, dtype) if isinstance(v, bool | int | float) else cast(f"X{given.index(v)}" if v is not exponent or v is x else f"X{len(given) - 1}", dtype) for v in (x, exponent)]
-    lines = [f"B = {texts[0]};", f"E = {texts[1]};", "P0 = B * 0 + E * 0 + 1;", "S0 = B + E * 0;"]
+    (base, count), tensors = operands((x, exponent), dtype)
+    lines = [f"B = {base};", f"E = {count};", "P0 = B * 0 + E * 0 + 1;", "S0 = B + E * 0;"]
     steps = dtype.bits.bit_length() - 1
     for k in range(steps):
         lines += [f"P{k + 1} = (E >> {k} & 1) == 1 ? P{k} * S{k} : P{k};", f"S{k + 1} = S{k} * S{k};"]
     last = f"P{steps}"
     if dtype.is_signed:
         last = f"E < 0 ? ((B == 1) | (B == -1) ? {last} : 0) : {last}"
-    del unsigned
-    inputs = ", ".join(f"X{k}" for k in range(len(given)))
-    return apply(f"function ({inputs}) -> (Y) {{ {' '.join(lines)} Y = {last}; }}", *given)
+    return apply(function(names(len(tensors), "X"), ("Y",), *lines, f"Y = {last};"), *tensors)
 
 
 # --- activations -----------------------------------------------------------------------------------------
@@ -312,5 +311,3 @@ def copy(call: Call, x: Value, src: Value, non_blocking: bool = False) -> Value:
     from tile_ops.moving import expanded
 
     return expanded(call.elementwise("{0}", src), call.shape)
-
-

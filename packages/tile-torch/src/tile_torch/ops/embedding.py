@@ -20,7 +20,12 @@ aten = torch.ops.aten
 
 @operator(aten.embedding.default)
 def embedding(
-    call: Call, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+    call: Call,
+    weight: Value,
+    indices: Value,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Value:
     return chosen(weight, indices, 0)
 
@@ -29,7 +34,9 @@ def embedding(
 def index_select(call: Call, x: Value, dim: int, index: Value) -> Value:
     if not x.shape:
         return x
-    return reshaped(chosen(x, reshaped(index, (call.shape[axis(dim, len(x.shape))],)), axis(dim, len(x.shape))), call.shape)
+    return reshaped(
+        chosen(x, reshaped(index, (call.shape[axis(dim, len(x.shape))],)), axis(dim, len(x.shape))), call.shape
+    )
 
 
 @operator(aten.gather.default)
@@ -61,10 +68,10 @@ def index(call: Call, x: Value, indices: Sequence[Value]) -> Value:
     return _taken(call.shape, subscripts, x, list(letters.values()), values)
 
 
-def _taken(sizes: Sequence[int], subscripts: Sequence[str], x: Value, letters: list[str], indices: list[Value]) -> Value:
+def _taken(
+    sizes: Sequence[int], subscripts: Sequence[str], x: Value, letters: list[str], indices: list[Value]
+) -> Value:
     from tile_ops.text import contraction, function
 
     body = contraction("Y", sizes, names(len(sizes)), "=", at("X", subscripts))
     return apply(function(["X", *letters], "Y", body), x, *indices)
-
-

@@ -56,5 +56,3 @@ def arange(call: Call, start: Number, end: Number, step: Number = 1, **how: obje
 @operator(aten.scalar_tensor.default)
 def scalar_tensor(call: Call, value: Number, **how: object) -> Value:
     return np.asarray(value).astype(call.dtype.numpy)
-
-

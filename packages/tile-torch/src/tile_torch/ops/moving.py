@@ -131,5 +131,3 @@ def diagonal(call: Call, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
     places = {first: f"{last} + {max(0, -offset)}", second: f"{last} + {max(0, offset)}"}
     subscripts = [places[k] if k in places else next(others) for k in range(rank)]
     return apply(function("X", "Y", contraction("Y", call.shape, index, "=", at("X", subscripts))), x)
-
-

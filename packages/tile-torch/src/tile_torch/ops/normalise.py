@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
+import numpy as np
 import torch
 from tile_ir.dtype import DType
 from tile_ops.reducing import reduced
@@ -51,14 +53,14 @@ def batch_norm(
     call: Call, x: Value, weight: Value, bias: Value, mean: Value, variance: Value, momentum: float, eps: float
 ) -> tuple[Value, Value, Value]:
     """By running statistics, as a scale and a shift of each channel; nothing is saved."""
-    import numpy as np
-
     along = (x.shape[1], *(1,) * (len(x.shape) - 2))
     given = _Operands()
     source = given.add("X", x, x.shape)
     center, spread = given.add("M", mean, along), given.add("V", variance, along)
     scale, shift = given.add("W", weight, along), given.add("B", bias, along)
-    value = f"({source} - {center}) * ({scale or '1'} / sqrt({spread} + {literal(eps)}))" + (f" + {shift}" if shift else "")
+    value = f"({source} - {center}) * ({scale or '1'} / sqrt({spread} + {literal(eps)}))" + (
+        f" + {shift}" if shift else ""
+    )
     made = apply(function(given.names, ("Y",), f"Y = {cast(f'({value})', call.dtype)};"), *given.values)
     nothing = np.zeros((0,), DType.FLOAT32.numpy)
     return made, nothing, nothing
@@ -66,19 +68,15 @@ def batch_norm(
 
 @operator(aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
           aten._native_batch_norm_legit_functional.default)  # fmt: skip
-def batch_norm_training(call: Call, x: Value, weight: Value, bias: Value, *rest: object) -> tuple[Value, ...]:
+def batch_norm_training(call: Call, x: Value, weight: Value, bias: Value, *rest: Any) -> tuple[Value, ...]:
     """By statistics of the batch, which are results, too; where running ones are given their successors follow."""
-    given = list(rest)
-    running = [given.pop(0), given.pop(0)] if len(given) == 5 else [None, None]
-    training, momentum, eps = given
+    *running, training, momentum, eps = rest
     functional = call.target is aten._native_batch_norm_legit_functional.default
     if not training:
-        made = batch_norm(call, x, weight, bias, *running, float(momentum), float(eps))  # pyright: ignore
-        return (*made, *running) if functional else made
-    found = _of_batch(call, x, weight, bias, float(eps))  # pyright: ignore
-    if not functional:
-        return found[:3]
-    return (*found[:3], *_running(call, x, running, found, float(momentum)))  # pyright: ignore
+        made = batch_norm(call, x, weight, bias, running[0], running[1], momentum, eps)
+        return (*made, running[0], running[1]) if functional else made
+    found = _of_batch(call, x, weight, bias, eps)
+    return (*found[:3], *_running(x, running, found, momentum)) if functional else found[:3]
 
 
 def _of_batch(call: Call, x: Value, weight: Value, bias: Value, eps: float) -> tuple[Value, ...]:
@@ -101,7 +99,7 @@ def _of_batch(call: Call, x: Value, weight: Value, bias: Value, eps: float) -> t
     return apply(function(given.names, ("Y", "Y1", "Y2", "Y3"), *lines), *given.values)
 
 
-def _running(call: Call, x: Value, old: Sequence[Value], found: Sequence[Value], momentum: float) -> tuple[Value, Value]:
+def _running(x: Value, old: Sequence[Value], found: Sequence[Value], momentum: float) -> tuple[Value, Value]:
     """Running statistics after this batch; the variance is that of a sample."""
     count = prod(x.shape) // x.shape[1]
     correction = literal(count / (count - 1) if count > 1 else 1.0)

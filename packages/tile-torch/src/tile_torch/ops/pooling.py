@@ -70,7 +70,7 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> Value:
     """The mean of each place, or its sum over a divisor of the caller's."""
-    rank = int(call.target._opname[-2])
+    rank = int(call.name[-2])
     image = batched(x, rank)
     over = pool_window(image.shape[2:], kernel_size, stride, padding, (1,), ceil_mode)
     if divisor_override is None:
@@ -114,5 +114,3 @@ def adaptive_shares(size: int, wanted: int) -> np.ndarray:
     cells = np.arange(size)
     inside = (starts[:, None] <= cells) & (cells < ends[:, None])
     return inside / np.maximum(1, inside.sum(1, keepdims=True))
-
-

@@ -19,7 +19,14 @@ aten = torch.ops.aten
 
 
 def reduction(
-    call: Call, x: Value, over: Shape, before: str, aggregation: str, after: str, empty: float, dtype: DType | None = None
+    call: Call,
+    x: Value,
+    over: Shape,
+    before: str,
+    aggregation: str,
+    after: str,
+    empty: float,
+    dtype: DType | None = None,
 ) -> Value:
     """``after`` (of R) of the aggregation of ``before`` (of X), computed in `dtype`, or in that of the result.
 
@@ -120,7 +127,7 @@ def arg_extreme(call: Call, x: Value, dim: int | None = None, keepdim: bool = Fa
     """Where the first largest or smallest stands, in all elements where no axis is named; NaN counts as both."""
     shape = (prod(x.shape),) if dim is None else (tuple(x.shape) or (1,))
     along = 0 if dim is None else axis(dim, len(shape))
-    found = place(call.target._opname, x, shape, along)
+    found = place(call.name, x, shape, along)
     return apply(function("P", "Y", f"Y = {reshaped(cast('P', DType.INT64), call.shape)};"), found)
 
 
@@ -133,7 +140,7 @@ def place(name: str, x: Value, shape: Shape, along: int) -> Value:
 @operator(aten.max.dim, aten.min.dim)
 def extreme_with_place(call: Call, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
     """The largest or smallest along an axis, and where the first of them stands."""
-    name = call.target._opname
+    name = call.name
     shape = tuple(x.shape) or (1,)
     found = place(f"arg{name}", x, shape, axis(dim, len(shape)))
     places = apply(function("P", "Y", f"Y = {reshaped(cast('P', DType.INT64), call.type(1)[0])};"), found)
@@ -171,5 +178,3 @@ def var(
     ]
     results = ("Y", "Z") if len(call.types) > 1 else ("Y",)
     return apply(function(("In",), results, *lines[: 6 + len(results)]), x)
-
-
