@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from tile_ir.dtype import DType
-from tile_ops.text import Shape, cast, expression, listed, literal, names
-from tile_ops.values import Array, Value, apply, dtype_of, is_known
+from tile_runtime.ops.text import Shape, cast, expression, listed, literal, names
+from tile_runtime.ops.values import Array, Value, apply, dtype_of, is_known
 from tile_runtime.symbols import Symbol
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Promotion
 from torch._prims_common import elementwise_dtypes  # pyright: ignore[reportUnknownVariableType]

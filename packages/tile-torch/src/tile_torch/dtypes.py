@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import torch
 from tile_ir.dtype import DType
-from tile_ops.values import Array
+from tile_runtime.ops.values import Array
 
 DTYPES: dict[torch.dtype, DType] = {
     torch.bool: DType.BOOL,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from tile_ops.moving import permuted
-from tile_ops.values import Array, is_known
+from tile_runtime.ops.moving import permuted
+from tile_runtime.ops.values import Array, is_known
 from tile_runtime.symbols import Symbol
 from torch.fx import Node
 

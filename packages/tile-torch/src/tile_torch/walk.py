@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import torch
 from tile_ir.diagnostics import TileError
-from tile_ops.moving import permuted
-from tile_ops.values import is_known
+from tile_runtime.ops.moving import permuted
+from tile_runtime.ops.values import is_known
 from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol
 from torch._ops import OpOverload

@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 import torch
-from tile_ops.moving import reshaped
-from tile_ops.text import contraction, function
-from tile_ops.values import Array, Value, apply
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.text import contraction, function
+from tile_runtime.ops.values import Array, Value, apply
 
 from tile_torch.call import Call
 from tile_torch.registry import operator

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from tile_ops.convolution import convolved, transposed
-from tile_ops.moving import reshaped
-from tile_ops.values import Value
-from tile_ops.windows import sliding, spreading
+from tile_runtime.ops.convolution import convolved, transposed
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.values import Value
+from tile_runtime.ops.windows import sliding, spreading
 
 from tile_torch.call import Call
 from tile_torch.registry import operator

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from tile_ops.convolution import convolution, grouped, transposed_convolution
-from tile_ops.reducing import reduced
-from tile_ops.text import Shape, at, contraction, function
-from tile_ops.values import Value, apply
-from tile_ops.windows import Window
+from tile_runtime.ops.convolution import convolution, grouped, transposed_convolution
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import Shape, at, contraction, function
+from tile_runtime.ops.values import Value, apply
+from tile_runtime.ops.windows import Window
 
 from tile_torch.call import Call
 from tile_torch.ops.convolution import spread

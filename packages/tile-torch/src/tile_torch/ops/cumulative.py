@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from tile_ops.moving import reshaped
-from tile_ops.text import cast, function
-from tile_ops.values import Value, apply
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.text import cast, function
+from tile_runtime.ops.values import Value, apply
 
 from tile_torch.call import Call, axis
 from tile_torch.registry import operator

@@ -6,8 +6,8 @@ from math import pi
 
 import torch
 from tile_ir.dtype import DType
-from tile_ops.text import cast, function, names
-from tile_ops.values import apply, dtype_of
+from tile_runtime.ops.text import cast, function, names
+from tile_runtime.ops.values import apply, dtype_of
 
 from tile_torch.call import Call, Number, Value, number, operands, written
 from tile_torch.registry import Overload, operator
@@ -308,6 +308,6 @@ def converted(call: Call, x: Value, **how: object) -> Value:
 @operator(aten.copy.default)
 def copy(call: Call, x: Value, src: Value, non_blocking: bool = False) -> Value:
     """The second operand in the dtype and shape of the first."""
-    from tile_ops.moving import expanded
+    from tile_runtime.ops.moving import expanded
 
     return expanded(call.elementwise("{0}", src), call.shape)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from tile_ir.dtype import DType
-from tile_ops.gather import chosen, taken_along, wrapped
-from tile_ops.moving import reshaped
-from tile_ops.text import aligned, at, names
-from tile_ops.values import Value, apply, dtype_of
+from tile_runtime.ops.gather import chosen, taken_along, wrapped
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.text import aligned, at, names
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_torch.call import Call, axis
 from tile_torch.registry import operator
@@ -71,7 +71,7 @@ def index(call: Call, x: Value, indices: Sequence[Value]) -> Value:
 def _taken(
     sizes: Sequence[int], subscripts: Sequence[str], x: Value, letters: list[str], indices: list[Value]
 ) -> Value:
-    from tile_ops.text import contraction, function
+    from tile_runtime.ops.text import contraction, function
 
     body = contraction("Y", sizes, names(len(sizes)), "=", at("X", subscripts))
     return apply(function(["X", *letters], "Y", body), x, *indices)

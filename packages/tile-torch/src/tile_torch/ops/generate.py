@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from tile_ops.moving import expanded
-from tile_ops.text import function
-from tile_ops.values import Value, apply
+from tile_runtime.ops.moving import expanded
+from tile_runtime.ops.text import function
+from tile_runtime.ops.values import Value, apply
 
 from tile_torch.call import Call, Number
 from tile_torch.registry import operator

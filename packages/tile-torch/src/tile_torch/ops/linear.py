@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from tile_ir.dtype import DType
-from tile_ops.matmul import product
-from tile_ops.text import cast, function, wide
-from tile_ops.values import Value, apply
+from tile_runtime.ops.matmul import product
+from tile_runtime.ops.text import cast, function, wide
+from tile_runtime.ops.values import Value, apply
 
 from tile_torch.call import Call, Number, written
 from tile_torch.registry import operator

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from tile_ops.moving import expanded, flipped, joined, padded, parts, permuted, repeated, reshaped, sliced
-from tile_ops.values import Value, dtype_of
+from tile_runtime.ops.moving import expanded, flipped, joined, padded, parts, permuted, repeated, reshaped, sliced
+from tile_runtime.ops.values import Value, dtype_of
 
 from tile_torch.call import Call, Number, axes, axis
 from tile_torch.registry import operator
@@ -120,8 +120,8 @@ def constant_pad(call: Call, x: Value, pad: Sequence[int], value: Number = 0) ->
 @operator(aten.diagonal.default)
 def diagonal(call: Call, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """The elements whose places along two axes differ by `offset`, along a new last axis."""
-    from tile_ops.text import at, contraction, function, names
-    from tile_ops.values import apply
+    from tile_runtime.ops.text import at, contraction, function, names
+    from tile_runtime.ops.values import apply
 
     rank = len(x.shape)
     first, second = axis(dim1, rank), axis(dim2, rank)

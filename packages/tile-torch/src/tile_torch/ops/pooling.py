@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from tile_ops.moving import reshaped
-from tile_ops.pooling import average_pool, cell, max_pool, max_pool_with_places, pooled
-from tile_ops.text import cast, function, literal
-from tile_ops.values import Value, apply, dtype_of
-from tile_ops.windows import Window, sliding
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.pooling import average_pool, cell, max_pool, max_pool_with_places, pooled
+from tile_runtime.ops.text import cast, function, literal
+from tile_runtime.ops.values import Value, apply, dtype_of
+from tile_runtime.ops.windows import Window, sliding
 
 from tile_torch.call import Call
 from tile_torch.ops.convolution import spread
@@ -94,7 +94,7 @@ def adaptive_avg_pool(call: Call, x: Value, output_size: Sequence[int]) -> Value
 
 def _averaged(image: Value, output_size: Sequence[int]) -> Value:
     """Axis by axis, as products with matrices of shares."""
-    from tile_ops.text import at, contraction, names
+    from tile_runtime.ops.text import at, contraction, names
 
     for k, wanted in enumerate(output_size):
         index = names(len(image.shape))

@@ -7,11 +7,11 @@ from math import prod
 
 import numpy as np
 import torch
-from tile_ops.moving import reshaped
-from tile_ops.pooling import counted
-from tile_ops.text import Shape, at, contraction, function, listed, names
-from tile_ops.values import Array, Value, apply, dtype_of
-from tile_ops.windows import Window
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.pooling import counted
+from tile_runtime.ops.text import Shape, at, contraction, function, listed, names
+from tile_runtime.ops.values import Array, Value, apply, dtype_of
+from tile_runtime.ops.windows import Window
 
 from tile_torch.call import Call
 from tile_torch.ops.convolution import spread

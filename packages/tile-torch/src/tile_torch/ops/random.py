@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from tile_ops.moving import expanded
-from tile_ops.values import Value, dtype_of
+from tile_runtime.ops.moving import expanded
+from tile_runtime.ops.values import Value, dtype_of
 
 from tile_torch.call import Call
 from tile_torch.dtypes import torch_dtype

@@ -8,9 +8,9 @@ from math import nan, prod
 import numpy as np
 import torch
 from tile_ir.dtype import DType
-from tile_ops.reducing import reduced
-from tile_ops.text import Shape, cast, function, literal, reshaped, wide
-from tile_ops.values import Value, apply, dtype_of
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import Shape, cast, function, literal, reshaped, wide
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_torch.call import Call, Number, axes, axis
 from tile_torch.registry import operator

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from tile_ir.dtype import DType
-from tile_ops.gather import wrapped
-from tile_ops.moving import expanded, reshaped
-from tile_ops.scatter import REDUCTIONS
-from tile_ops.text import Shape, aligned, at, cast, contraction, expression, function, names
-from tile_ops.values import Value, apply, dtype_of
+from tile_runtime.ops.gather import wrapped
+from tile_runtime.ops.moving import expanded, reshaped
+from tile_runtime.ops.scatter import REDUCTIONS
+from tile_runtime.ops.text import Shape, aligned, at, cast, contraction, expression, function, names
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_torch.call import Call, Number, axis
 from tile_torch.registry import operator

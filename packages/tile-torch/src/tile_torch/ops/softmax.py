@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tile_ops.reducing import reduced
-from tile_ops.softmax import softmax as shares
-from tile_ops.text import cast, function, wide
-from tile_ops.values import Value, apply, dtype_of
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.softmax import softmax as shares
+from tile_runtime.ops.text import cast, function, wide
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_torch.call import Call, axis
 from tile_torch.registry import operator

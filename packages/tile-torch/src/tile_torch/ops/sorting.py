@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 from tile_ir.dtype import DType
-from tile_ops.gather import taken_along
-from tile_ops.moving import reshaped, sliced
-from tile_ops.text import at, cast, contraction, function, names
-from tile_ops.values import Value, apply, dtype_of
+from tile_runtime.ops.gather import taken_along
+from tile_runtime.ops.moving import reshaped, sliced
+from tile_runtime.ops.text import at, cast, contraction, function, names
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_torch.call import Call, axis
 from tile_torch.registry import operator

@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 import torch
-from tile_ops.moving import permuted, reshaped
-from tile_ops.text import Shape, affine, at, contraction, function, names
-from tile_ops.values import Value, apply
+from tile_runtime.ops.moving import permuted, reshaped
+from tile_runtime.ops.text import Shape, affine, at, contraction, function, names
+from tile_runtime.ops.values import Value, apply
 
 from tile_torch.call import Call, axis
 from tile_torch.registry import operator
