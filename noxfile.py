@@ -39,11 +39,8 @@ EXTRAS = {
     "tile-sim": "sweep",
     "tile-sample": "test",
     "tile-onnx": "test",
-<<<<<<< HEAD
     "tile-torch": "test",
-=======
     "tile-jax": "test",
->>>>>>> main
 }
 """The extra that a package's own tests (and its conformance run) need."""
 BFLOAT16 = "tile-ir[bfloat16]"
