@@ -22,11 +22,8 @@ NEEDS: dict[str, set[str]] = {
     "hal_opencl": {"tile_hal", "pyopencl"},
     "tile_runtime": {"tile_lang", "tile_autodiff", "tile_opt", "tile_hal", "typer", "rich", "platformdirs"},
     "tile_onnx": {"tile_runtime", "onnx", "numpy"},
-<<<<<<< HEAD
-    "tile_torch": {"tile_runtime", "tile_ops", "torch", "numpy"},
-=======
+    "tile_torch": {"tile_runtime", "torch", "numpy"},
     "tile_jax": {"tile_runtime", "jax", "numpy"},
->>>>>>> main
 }
 """The README's table. `hal_llvm` is in tile_runtime's metadata only: no module of it is imported by name."""
 METADATA_ONLY = {"tile_runtime": {"hal_llvm"}}
