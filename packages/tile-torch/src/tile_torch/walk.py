@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, cast
 
+import numpy as np
 import torch
 from tile_ir.diagnostics import TileError
 from tile_runtime.ops.moving import permuted
@@ -127,6 +128,8 @@ class Walk:
         folded = self._folded(target, types, arguments, named)
         if folded is not None:
             return folded
+        if all(t is not None and not prod(t[0]) for t in types):
+            return _nothing(node, types)
         converter = find(target)
         if converter is None:
             raise Unsupported("Tile has no converter for it")
@@ -197,6 +200,12 @@ def function_type(function: Callable[[], torch.Tensor]) -> Type:
     finally:
         torch.set_rng_state(state)
     return tuple(made.shape), DTYPES[made.dtype]
+
+
+def _nothing(node: Node, types: Sequence[Type | None]) -> Any:
+    """Results without elements."""
+    made = tuple(np.zeros(shape, dtype.numpy) for shape, dtype in filter(None, types))
+    return made if isinstance(node.meta.get("val"), (tuple, list)) else made[0]
 
 
 def _several(value: Any) -> Sequence[Any]:
