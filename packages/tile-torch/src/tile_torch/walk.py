@@ -124,7 +124,7 @@ class Walk:
         if not isinstance(node.target, OpOverload):
             raise Unsupported("it is no operator of ATen")
         types = tuple(self._types(node.meta.get("val")))
-        self._check_devices(node)
+        self._check_operands(node)
         folded = self._folded(target, types, arguments, named)
         if folded is not None:
             return folded
@@ -166,7 +166,12 @@ class Walk:
             traced = argument.meta.get("val") if isinstance(argument, Node) else None
             yield strides_of(traced, self.sizes) if isinstance(traced, torch.Tensor) else None
 
-    def _check_devices(self, node: Node) -> None:
+    def _check_operands(self, node: Node) -> None:
+        """Unsupported where an operand's dtype, or the place of the result, is none of Tile's."""
+        for operand in node.all_input_nodes:
+            for traced in _several(operand.meta.get("val")):
+                if isinstance(traced, torch.Tensor):
+                    self._type(traced)
         traced = node.meta.get("val")
         if isinstance(traced, torch.Tensor) and traced.device.type != "cpu":
             hint = "leave the model on the CPU; options={'device': …} says which Tile device computes"
