@@ -11,6 +11,7 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.evaluator import Evaluator
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -50,10 +51,13 @@ def tile(
     def compiled(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
         return boxed(Executable(graph, evaluator), arguments)
 
+    def inferring(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
+        return boxed(Executable(graph, evaluator, static_places(arguments)), arguments)
+
     compiler: Any = aot_autograd(
         fw_compiler=compiled,
         bw_compiler=compiled,
-        inference_compiler=compiled,
+        inference_compiler=inferring,
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
@@ -72,6 +76,16 @@ def boxed(executable: Executable, arguments: Sequence[Any]) -> Callable[..., Any
 
     run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
     return run
+
+
+def static_places(arguments: Sequence[Any]) -> frozenset[int]:
+    """Places of parameters and buffers that the graph at hand does not change, and whose changes can be seen."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return frozenset()
+    found = context.fw_metadata
+    changed = {k for k, known in enumerate(found.input_info) if known.mutates_data or known.mutates_metadata}
+    return frozenset(k for k in found.static_input_indices if k not in changed and not arguments[k].is_inference())
 
 
 def checked(options: Mapping[str, Any], mode: str | None) -> Options:

@@ -16,8 +16,9 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]
 
 from tile_torch import support
-from tile_torch.dtypes import to_array, to_tensor
+from tile_torch.dtypes import ordered_array, to_array, to_tensor
 from tile_torch.outputs import Source, results
+from tile_torch.parameters import Parameters
 from tile_torch.sizes import bindings
 from tile_torch.walk import Input, Walk
 
@@ -30,6 +31,7 @@ class Plan:
     """A program for one set of sizes, and how arguments and results go in and out."""
 
     inputs: Sequence[Input]
+    parameters: Parameters | None
     draws: Sequence[Callable[[], torch.Tensor]]
     composition: Composition | None
     sources: Sequence[Source]
@@ -45,16 +47,11 @@ class Plan:
     def _computed(self, arguments: Sequence[Any], evaluator: Evaluator) -> list[torch.Tensor]:
         if self.composition is None:
             return []
-        arrays = [_array(arguments[i.place], i.order) for i in self.inputs]
+        composition = self.parameters.bound(arguments) if self.parameters is not None else self.composition
+        arrays = [ordered_array(arguments[i.place], i.order) for i in self.inputs]
         arrays += [to_array(draw()) for draw in self.draws]
-        made: Any = evaluator.call(self.composition, arrays, {})
+        made: Any = evaluator.call(composition, arrays, {})
         return [to_tensor(a) for a in cast("tuple[Any, ...]", made)] if isinstance(made, tuple) else [to_tensor(made)]
-
-
-def _array(tensor: torch.Tensor, order: tuple[int, ...] | None) -> Any:
-    if order is None:
-        return to_array(tensor.contiguous())
-    return to_array(tensor.permute(order))
 
 
 class Executable:
@@ -98,7 +95,13 @@ class Executable:
         inputs = [i for i in walk.inputs if id(i.symbol) in taken]
         symbols = [*(i.symbol for i in inputs), *(d.symbol for d in walk.draws)]
         composition = Composition(symbols, found.symbols, ()) if found.symbols else None
-        return Plan(inputs, [d.function for d in walk.draws], composition, found.sources)
+        static = [k for k, i in enumerate(inputs) if i.place in self.static and i.order is not None]
+        parameters = None
+        if composition is not None and static:
+            named = [(composition.inputs[k], inputs[k]) for k in static]
+            parameters = Parameters(composition, named, self.evaluator.device)
+        given = [i for k, i in enumerate(inputs) if k not in static]
+        return Plan(given, parameters, [d.function for d in walk.draws], composition, found.sources)
 
 
 def _needed(symbols: Sequence[Symbol]) -> set[int]:
