@@ -133,7 +133,8 @@ class Walk:
         converter = find(target)
         if converter is None:
             raise Unsupported("Tile has no converter for it")
-        call = Call(target, types, _used(node), tuple(self._strides(node)), self._drawn)
+        strides, offsets = self._memory(node)
+        call = Call(target, types, _used(node), strides, offsets, self._drawn)
         made: Any = converter(call, *arguments, **named)
         for value, expected in zip(_several(made), types, strict=False):
             _check_type(value, expected)
@@ -161,10 +162,12 @@ class Walk:
             raise Unsupported(f"Tile has no {traced.layout} tensors")
         return shape_of(traced, self.sizes), dtype
 
-    def _strides(self, node: Node) -> Iterator[tuple[int, ...] | None]:
-        for argument in node.args:
-            traced = argument.meta.get("val") if isinstance(argument, Node) else None
-            yield strides_of(traced, self.sizes) if isinstance(traced, torch.Tensor) else None
+    def _memory(self, node: Node) -> tuple[tuple[tuple[int, ...] | None, ...], tuple[int | None, ...]]:
+        """Strides and storage offset of every argument that is a tensor, as PyTorch traced them."""
+        traced = [a.meta.get("val") if isinstance(a, Node) else None for a in node.args]
+        tensors = [t if isinstance(t, torch.Tensor) else None for t in traced]
+        strides = tuple(None if t is None else strides_of(t, self.sizes) for t in tensors)
+        return strides, tuple(None if t is None else resolved(t.storage_offset(), self.sizes) for t in tensors)
 
     def _check_operands(self, node: Node) -> None:
         """Unsupported where an operand's dtype, or the place of the result, is none of Tile's."""

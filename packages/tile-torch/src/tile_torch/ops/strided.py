@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 
 import numpy as np
 import torch
 from tile_runtime.ops.moving import permuted, reshaped
 from tile_runtime.ops.text import Shape, affine, at, contraction, function, names
-from tile_runtime.ops.values import Value, apply
+from tile_runtime.ops.values import Array, Value, apply
 
 from tile_torch.call import Call, axis
 from tile_torch.registry import operator
+from tile_torch.sizes import dense_order
 
 aten = torch.ops.aten
 
@@ -104,10 +106,10 @@ def as_strided(
     call: Call, input: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
     """Cells of the memory that the input fills, `stride` apart."""
-    memory = _memory(call, input)
-    place = _place(size, stride, storage_offset)
+    start = _start(call, input, size, stride, storage_offset)
+    place = _place(size, stride, start)
     text = contraction("Y", call.shape, names(len(call.shape)), "=", f"M[{place}]")
-    return apply(function("M", "Y", text), memory)
+    return apply(function("M", "Y", text), _row(input, _order(call, input)))
 
 
 @operator(aten.as_strided_scatter.default)
@@ -120,23 +122,37 @@ def as_strided_scatter(
     storage_offset: int | None = None,
 ) -> Value:
     """The input with other cells in the memory that it fills; of several for one place the last stays."""
-    order = _order(call, input)
-    memory = _memory(call, input)
+    start, order = _start(call, input, size, stride, storage_offset), _order(call, input)
+    row, index = _row(input, order), names(len(size))
     if _differ(size, stride):
-        memory = replaced(memory, src, [_place(size, stride, storage_offset)])
+        row = replaced(row, src, [_place(size, stride, start)])
     else:
-        places = np.full(tuple(size), storage_offset or 0, np.int64)
-        for k, (n, s) in enumerate(zip(size, stride, strict=True)):
-            places += (np.arange(n) * s).reshape(-1, *(1,) * (len(size) - k - 1))
-        text = contraction("Y", memory.shape, (at("I", names(len(size))),), "=", at("U", names(len(size))), "default X")
-        memory = apply(function("XUI", "Y", text), memory, src, places)
-    lying = reshaped(memory, [call.shape[k] for k in order])
-    return permuted(lying, np.argsort(order).tolist())
+        text = contraction("Y", row.shape, (at("I", index),), "=", at("U", index), "default X")
+        row = apply(function("XUI", "Y", text), row, src, _places(size, stride, start))
+    lying = reshaped(row, [call.shape[k] for k in order])
+    return permuted(lying, [order.index(k) for k in range(len(order))])
 
 
-def _place(size: Sequence[int], stride: Sequence[int], offset: int | None) -> str:
+def _start(call: Call, value: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> int:
+    """Where the cells begin in the row of the input's elements, which must hold all of them."""
+    own = call.offsets[0] or 0
+    start = own if offset is None else offset
+    last = start + sum(s * (n - 1) for n, s in zip(size, stride, strict=True))
+    if start < own or last >= own + prod(value.shape):
+        raise call.unsupported("it reaches into memory beside its input", "take the view of the whole tensor")
+    return start - own
+
+
+def _place(size: Sequence[int], stride: Sequence[int], start: int) -> str:
+    """The place of cell i0, i1, …, as text."""
     terms = [affine(i, s, 0) for i, n, s in zip(names(len(size)), size, stride, strict=True) if n > 1 and s]
-    return " + ".join([*terms, *([str(offset)] if offset or not terms else [])])
+    return " + ".join([*terms, *([str(start)] if start or not terms else [])])
+
+
+def _places(size: Sequence[int], stride: Sequence[int], start: int) -> Array:
+    """The place (int64) of every cell."""
+    steps = [s * np.arange(n) for n, s in zip(size, stride, strict=True)]
+    return reduce(np.add.outer, steps, np.int64(start))
 
 
 def _differ(size: Sequence[int], stride: Sequence[int]) -> bool:
@@ -149,21 +165,17 @@ def _differ(size: Sequence[int], stride: Sequence[int]) -> bool:
     return True
 
 
-def _memory(call: Call, value: Value) -> Value:
-    """The elements as they lie in memory, in one row."""
-    return reshaped(permuted(value, _order(call, value)), (prod(value.shape),))
+def _row(value: Value, order: Shape) -> Value:
+    """The elements as they lie in memory."""
+    return reshaped(permuted(value, order), (prod(value.shape),))
 
 
 def _order(call: Call, value: Value) -> Shape:
     """The axes from the one with the largest stride on, for tensors that lie in memory without gaps."""
-    strides = call.strides[0] or ()
-    order = sorted(range(len(strides)), key=lambda k: (-strides[k], -value.shape[k]))
-    dense = 1
-    for k in reversed(order):
-        if value.shape[k] != 1 and strides[k] != dense:
-            raise call.unsupported(
-                f"strides {list(strides)} of shape {list(value.shape)} leave gaps or overlap",
-                "call .contiguous() on the tensor before it",
-            )
-        dense *= value.shape[k]
-    return tuple(order)
+    order = dense_order(value.shape, call.strides[0] or ())
+    if order is None:
+        raise call.unsupported(
+            f"strides {list(call.strides[0] or ())} of shape {list(value.shape)} leave gaps or overlap",
+            "call .contiguous() on the tensor before it",
+        )
+    return order
