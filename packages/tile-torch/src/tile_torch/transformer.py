@@ -41,7 +41,7 @@ def attention(
 
 
 def _heads(x: Tensor, count: int) -> Tensor:
-    return x.unflatten(-1, (count, -1)).transpose(1, 2)
+    return x.view(*x.shape[:-1], count, -1).transpose(1, 2)
 
 
 def _masked(mask: Tensor, mask_type: int | None) -> Tensor:
