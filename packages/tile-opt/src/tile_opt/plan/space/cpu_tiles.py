@@ -243,6 +243,8 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
             min(wanted_groups(facts), ROUNDS * facts.settings.cores),
         )
         order, fixed, grid = (rows_first, set[str](), few) if few else (order, fixed, grid)
+    elif not fixed and not own and _is_streamed(facts):
+        order = _as_written(facts, order, sizes)
     deep = _depth(facts, tile)
     levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
     levels = levels if grid else []
@@ -268,6 +270,12 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     edges = facts.tails(tile.vector, own or bool(ahead) or tile.vector in grid)
     stagings = tuple(sorted((*stagings, *sums), key=lambda s: s.level))
     return Plan(tuple(levels), stagings, kept, edges, reason="register tile")
+
+
+def _is_streamed(facts: Facts) -> bool:
+    """The result does not stay in the second cache, and steps are few beside it."""
+    written = max((nbytes(facts.view.type_of(u.buffer)) for u in facts.memory_uses() if u.writes), default=0)
+    return written > facts.cache(2).bytes and max((o.rows for o in facts.operands), default=0) <= SHALLOW
 
 
 def _as_written(facts: Facts, order: list[str], sizes: dict[str, int]) -> list[str]:
