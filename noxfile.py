@@ -39,6 +39,8 @@ EXTRAS = {
     "tile-sim": "sweep",
     "tile-sample": "test",
     "tile-onnx": "test",
+    "tile-torch": "test",
+    "tile-jax": "test",
 }
 """The extra that a package's own tests (and its conformance run) need."""
 BFLOAT16 = "tile-ir[bfloat16]"
@@ -65,6 +67,7 @@ NO_TESTS = 5
 TYPED = (
     "numpy",
     "onnx",
+    "torch==2.13.0",
     "lark",
     "islpy",
     "pluggy",

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
-from tile_ir.dtype import DType, from_numpy
+from tile_ir.dtype import DType
+from tile_runtime.ops.values import tile_dtype
 
 
 @cache
@@ -20,15 +21,6 @@ def numpy_dtype(element: int) -> np.dtype[Any]:
 def element_type(dtype: np.dtype[Any]) -> int:
     """The ONNX element type of a NumPy dtype; ValueError where there is none."""
     return int(helper.np_dtype_to_tensor_dtype(dtype))
-
-
-@cache
-def tile_dtype(dtype: np.dtype[Any]) -> DType | None:
-    """The Tile dtype of a NumPy dtype; None where Tile has none (strings, 8- and 4-bit floats, 4-bit integers …)."""
-    try:
-        return from_numpy(dtype)
-    except TypeError:
-        return None
 
 
 def dtype_name(element: int) -> str:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from onnx import NodeProto
 from tile_ir.dtype import DType
+from tile_runtime.ops.values import Array, NotInTile
 from tile_runtime.symbols import Symbol
-from tile_runtime.symbols import apply as apply_function
 
-from tile_onnx.dtypes import element, tile_dtype
 from tile_onnx.graph import Graph, attribute_value
-from tile_onnx.values import Array, Held, Value, as_array, described, dtype_of
+from tile_onnx.values import Held, Value, described, dtype_of
 
 if TYPE_CHECKING:
-    from tile_runtime.function import Function
+    pass
 
-__all__ = ["Array", "Node", "RunOnHost", "Symbol", "Unsupported", "Value", "apply", "element", "tile_dtype"]
-
-TEXTS = 4096
-"""Tile texts of converters that are kept parsed."""
+__all__ = ["Array", "Node", "RunOnHost", "Symbol", "Unsupported", "Value"]
 
 
 class Unsupported(Exception):
@@ -34,7 +30,7 @@ class Unsupported(Exception):
         self.hint = hint
 
 
-class RunOnHost(Exception):
+class RunOnHost(NotInTile):
     """A node whose work the host does between device programs, by the reference implementation."""
 
 
@@ -191,23 +187,3 @@ class Node:
     def later(self, graph: Graph, inputs: Sequence[Value], function: Callable[..., Any]) -> list[Value]:
         """The outputs of `function(engine, captured, *inputs)`, called when the model runs; `engine` runs the subgraph."""
         return self._walker.later(self, graph, inputs, function)
-
-
-def apply(source: str, *values: Value) -> Any:
-    """A Tile function, given as text, on Symbols and arrays: a Symbol or a tuple of them; nothing is computed yet."""
-    arrays = [as_array(v) for v in values]
-    for value in arrays:
-        if not isinstance(value, (np.ndarray, Symbol, Held)):
-            raise TypeError(f"a Tile function takes tensors, not {described(value)}")
-        if dtype_of(value) is None:
-            raise RunOnHost
-    function = parsed(source)
-    return apply_function(function, dict(zip(function.inputs, arrays, strict=True)))
-
-
-@lru_cache(TEXTS)
-def parsed(source: str) -> Function:
-    """The function of a text."""
-    from tile_runtime.function import Function
-
-    return Function(source)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.compose import Composition
+from tile_runtime.ops.values import tile_dtype
 from tile_runtime.symbols import Symbol
 from tile_runtime.tensor import asarray
 
-from tile_onnx.dtypes import tile_dtype
 from tile_onnx.host import NotEvaluated
 from tile_onnx.values import Array, Held, Value, is_array, is_list, leaves
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_runtime.ops.values import Array, tile_dtype
 from tile_runtime.symbols import Symbol
-
-from tile_onnx.dtypes import tile_dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +25,6 @@ class Poison:
     """What a node that is not supported gives: whatever needs it is passed over."""
 
 
-Array = np.ndarray[Any, Any]
 Leaf = Array | Symbol | Held | Poison | None
 Value = Any
 """An array (known now), a Symbol (on the device), a Held, a list of values (a sequence), or None (an absent optional)."""
@@ -35,11 +33,6 @@ Value = Any
 def is_array(value: object) -> TypeGuard[Array]:
     """Whether the numbers are known."""
     return isinstance(value, np.ndarray)
-
-
-def as_array(value: Value) -> Value:
-    """A number of NumPy's, which it makes of arrays without dimensions, as an array; anything else as it is."""
-    return np.asarray(cast(Any, value)) if isinstance(value, np.generic) else value
 
 
 def frozen(value: Value) -> Value:

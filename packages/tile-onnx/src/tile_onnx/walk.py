@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from onnx import AttributeProto, NodeProto
 from tile_ir.diagnostics import Diagnostic, TileError, TileTypeError
+from tile_runtime.ops.values import Array, NotInTile, as_array
 from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol
 
@@ -21,7 +22,7 @@ from tile_onnx.memory import machine_memory
 from tile_onnx.node import Node, RunOnHost, Unlooped, Unsupported
 from tile_onnx.registry import Entry, find
 from tile_onnx.segments import Ask, Recorder, Suspended, roots
-from tile_onnx.values import Array, Held, Poison, Value, as_array, described, is_known, leaves
+from tile_onnx.values import Held, Poison, Value, described, is_known, leaves
 
 VALUED = {"f": 16, "i": 64, "u": 64, "b": 64}
 """Elements up to which an input of one row is a value (by kind of dtype) where something known is computed from it."""
@@ -151,7 +152,7 @@ class Walk:
         entry = find(node.domain, node.op, node.opset)
         try:
             return self._by_entry(node, entry)
-        except RunOnHost:
+        except NotInTile:
             return self._by_reference(node)
 
     def _by_entry(self, node: Node, entry: Entry | None) -> Any:

@@ -7,11 +7,12 @@ from math import sqrt
 from typing import Any
 
 from tile_ir.dtype import DType
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import Names, Shape, at, cast, contraction, function, literal, names, reshaped
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.dtypes import element
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.reduce import reduced
-from tile_onnx.ops.text import Names, Shape, at, cast, contraction, function, literal, names, reshaped
+from tile_onnx.node import Node
 from tile_onnx.registry import operator
 
 _INPUTS = ("Q", "K", "V", "M", "PastK", "PastV", "N")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import cast, expression, function
+from tile_runtime.ops.values import Value, apply
 
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.reduce import reduced
+from tile_onnx.node import Node
 from tile_onnx.ops.standard import standard
-from tile_onnx.ops.text import cast, expression, function
 from tile_onnx.registry import operator
 
 DOMAIN = "ai.onnx.ml"

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tile_runtime.loops import scan as device_scan
+from tile_runtime.ops.moving import permuted, sliced
+from tile_runtime.ops.values import Array, Value
 from tile_runtime.symbols import constant as known
 
 from tile_onnx.graph import Graph
-from tile_onnx.node import Array, Node, Symbol, Unlooped, Value
-from tile_onnx.ops.moving import permuted
-from tile_onnx.ops.slicing import sliced
+from tile_onnx.node import Node, Symbol, Unlooped
 from tile_onnx.ops.steps import stack, take
 from tile_onnx.registry import operator
 from tile_onnx.segments import host_array

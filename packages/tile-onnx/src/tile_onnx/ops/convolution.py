@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.moving import demand, reshaped
-from tile_onnx.ops.text import at, contraction, function, listed
-from tile_onnx.ops.windows import Window, sliding
+from tile_runtime.ops.convolution import convolved, transposed
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.text import at, contraction, function
+from tile_runtime.ops.values import Value, apply
+from tile_runtime.ops.windows import Window, spreading
+
+from tile_onnx.node import Node
+from tile_onnx.ops.moving import demand
+from tile_onnx.ops.windows import sliding
 from tile_onnx.registry import operator
-
-
-def convolution(target: str, inputs: str, weights: str, window: Window, shape: Sequence[int], groups: int) -> str:
-    """The statement ``target = inputs * weights`` over a window.
-
-    [N, C, *spatial] and [O, C/groups, *kernel], of `shape`, give [N, O, *window.sizes]; `shape` begins with N, O, C/groups.
-    """
-    batch, out, own = shape[:3]
-    sizes = (batch, out, *window.sizes)
-    o, c, more = grouped(out // groups, own, groups)
-    image = at(inputs, ("n", c, *window.subscripts()))
-    return contraction(
-        target, sizes, ("n", o, *window.places), "+", f"{image} * {at(weights, (o, 'c', *window.cells))}", *more
-    )
-
-
-def grouped(out: int, own: int, groups: int) -> tuple[str, str, tuple[str, ...]]:
-    """Subscripts of output and input channels, `out` and `own` in each group, and what bounds them."""
-    if groups == 1:
-        return "o", "c", ()
-    o = f"{out}*g + o" if out > 1 else "g"
-    c = f"{own}*g + c" if own > 1 else "g + c"
-    return o, c, (*((f"o < {out}",) if out > 1 else ()), f"c < {own}")
 
 
 def groups_of(node: Node, image: Sequence[int], weights: Sequence[int]) -> int:
@@ -56,35 +38,18 @@ def conv(node: Node) -> Value:
     image, weights = node.shape(0), node.shape(1)
     groups = groups_of(node, image, weights)
     window = sliding(node, image[2:], weights[2:])
-    shape = (image[0], *weights[:2])
-    product = convolution("P", "X", "W", window, shape, groups)
-    given = {"X": node.value(0), "W": node.value(1)}
-    return with_bias(node.value(2), given, (*shape[:2], *window.sizes), product)
-
-
-def with_bias(bias: Value, given: Mapping[str, Value], shape: Sequence[int], *statements: str) -> Value:
-    """`statements`, which give P of `shape`, [N, O, …], from `given`; and the bias of each channel where there is one."""
-    if bias is None:
-        return apply(function(given, "P", *statements), *given.values())
-    added = f"Y = P + reshape(Bias, {listed((shape[1], *(1,) * (len(shape) - 2)))});"
-    return apply(function((*given, "Bias"), "Y", *statements, added), *given.values(), bias)
+    return convolved(node.value(0), node.value(1), node.value(2), window, groups)
 
 
 @operator("ConvTranspose")
 def conv_transpose(node: Node) -> Value:
     image, weights, groups = node.shape(0), node.shape(1), node.attribute("group", 1)
     check_channels(node, image, weights, weights[0], weights[0])
-    window = spreading(node, image[2:], weights[2:])
-    o, c, more = grouped(weights[1], weights[0] // groups, groups)
-    sizes = (image[0], weights[1] * groups, *window.sizes)
-    # Input cell y of the image adds to the cells that a forward convolution would read for output cell y.
-    own = "o" if weights[1] > 1 or groups == 1 else "0"
-    body = f"{at('X', ('n', c, *window.places))} * {at('W', (c, own, *window.cells))}"
-    product = contraction("P", sizes, ("n", o, *window.subscripts()), "+", body, *more)
-    return with_bias(node.value(2), {"X": node.value(0), "W": node.value(1)}, sizes, product)
+    window = _spreading(node, image[2:], weights[2:])
+    return transposed(node.value(0), node.value(1), node.value(2), window, groups)
 
 
-def spreading(node: Node, shape: Sequence[int], kernel: Sequence[int]) -> Window:
+def _spreading(node: Node, shape: Sequence[int], kernel: Sequence[int]) -> Window:
     """The window of a transposed convolution: `sizes` are those of its output."""
     rank = len(shape)
     strides = tuple(node.attribute("strides") or (1,) * rank)
@@ -95,8 +60,8 @@ def spreading(node: Node, shape: Sequence[int], kernel: Sequence[int]) -> Window
         for n, k, s, d, e in zip(shape, kernel, strides, dilations, extra, strict=True)
     ]
     before, after = _cropping(node, shape, strides, full)
-    sizes = tuple(f - b - a for f, b, a in zip(full, before, after, strict=True))
-    return Window(tuple(kernel), strides, dilations, before, after, sizes)
+    after = tuple(a - e for a, e in zip(after, extra, strict=True))
+    return spreading(shape, kernel, strides, dilations, before, after)
 
 
 def _cropping(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from tile_runtime.ops.values import Value
 
-from tile_onnx.node import Node, Value
+from tile_onnx.node import Node
 from tile_onnx.registry import operator
 
 

@@ -6,10 +6,11 @@ from math import ceil
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_runtime.ops.text import function, literal
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.dtypes import numpy_dtype
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.text import function, literal
+from tile_onnx.node import Node
 from tile_onnx.registry import operator
 
 

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_runtime.ops.matmul import product
+from tile_runtime.ops.text import cast, contraction, expression, function, literal, reshaped, wide
+from tile_runtime.ops.values import Array, Value, apply
 
-from tile_onnx.node import Array, Node, Value, apply
+from tile_onnx.node import Node
 from tile_onnx.ops.activation import ACTIVATIONS, GELU
 from tile_onnx.ops.convolution import conv
-from tile_onnx.ops.matmul import gemm, product, scaled
+from tile_onnx.ops.matmul import gemm, scaled
 from tile_onnx.ops.normalise import layer, root_mean_square
 from tile_onnx.ops.quantise import dequantize, quantize
 from tile_onnx.ops.standard import standard
-from tile_onnx.ops.text import cast, contraction, expression, function, literal, reshaped, wide
 from tile_onnx.registry import operator
 
 DOMAIN = "com.microsoft"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tile_onnx.node import Node, Value
-from tile_onnx.ops.text import listed
+from tile_runtime.ops.text import listed
+from tile_runtime.ops.values import Value
+
+from tile_onnx.node import Node
 from tile_onnx.registry import operator
 
 DOMAIN = "com.microsoft"

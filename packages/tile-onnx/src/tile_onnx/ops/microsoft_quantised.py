@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 from tile_ir.dtype import DType
+from tile_runtime.ops.matmul import product
+from tile_runtime.ops.moving import joined, permuted
+from tile_runtime.ops.text import at, cast, contraction, function, less, listed, literal, names, saturated
+from tile_runtime.ops.values import Value, apply
 
-from tile_onnx.node import Node, Value, apply
+from tile_onnx.node import Node
 from tile_onnx.ops.activation import ACTIVATIONS
-from tile_onnx.ops.matmul import product, scaled
+from tile_onnx.ops.matmul import scaled
 from tile_onnx.ops.microsoft import DOMAIN
-from tile_onnx.ops.moving import joined, permuted
 from tile_onnx.ops.quantise import dynamic_quantize, inputs, of_rows
 from tile_onnx.ops.standard import standard
-from tile_onnx.ops.text import at, cast, contraction, function, less, listed, literal, names, saturated
 from tile_onnx.registry import operator
 
 _ARITHMETIC = {"QLinearAdd": "+", "QLinearMul": "*"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.text import function, literal
+from tile_runtime.ops.text import function, literal
+from tile_runtime.ops.values import Value, apply
+
+from tile_onnx.node import Node
 from tile_onnx.registry import operator
 
 TRAINING = "ai.onnx.preview.training"

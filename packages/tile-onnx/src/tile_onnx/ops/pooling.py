@@ -2,79 +2,41 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from itertools import product
 from math import ceil, floor, prod
 
 import numpy as np
+from tile_runtime.ops import pooling
+from tile_runtime.ops.moving import reshaped, window
+from tile_runtime.ops.pooling import cell, pooled
+from tile_runtime.ops.text import at, contraction, function, literal, names
+from tile_runtime.ops.values import Array, Value, apply
+from tile_runtime.ops.windows import Window
 
-from tile_onnx.node import Array, Node, Value, apply
-from tile_onnx.ops.moving import demand, reshaped, window
-from tile_onnx.ops.text import at, contraction, function, literal, names
-from tile_onnx.ops.windows import Window, sliding
+from tile_onnx.node import Node
+from tile_onnx.ops.moving import demand
+from tile_onnx.ops.windows import sliding
 from tile_onnx.registry import host_operator, operator
 
 
-def _pooled(target: str, aggregation: str, body: str, shape: tuple[int, ...], over: Window) -> str:
-    """The statement ``target = aggregation(body)`` over a window of an image of `shape`."""
-    sizes = (*shape[:2], *over.sizes)
-    return contraction(target, sizes, ("n", "c", *over.places), aggregation, body, *over.constraints())
-
-
-def _window(node: Node) -> tuple[Window, str]:
-    """The window of a pool, and the image X at its cells."""
-    over = sliding(node, node.shape(0)[2:], node.attribute("kernel_shape"))
-    return over, at("X", ("n", "c", *over.subscripts()))
+def _window(node: Node) -> Window:
+    """The window of a pool over the image, its first input."""
+    return sliding(node, node.shape(0)[2:], node.attribute("kernel_shape"))
 
 
 @operator("MaxPool")
 def max_pool(node: Node) -> Value:
-    shape = node.shape(0)
-    over, cell = _window(node)
-    largest = _pooled("Y", ">", cell, shape, over)
+    """The second output numbers cells along the last axis first, or along the first spatial one (`storage_order`)."""
+    over, rank = _window(node), node.rank(0)
     if not node.wants(1):
-        return apply(function("X", "Y", largest), node.value(0))
-    # The first of several cells that hold the largest: that with the largest number of cells from it to the end.
-    size = prod(shape)
-    rest = at("R", ("n", "c", *over.subscripts()))
-    found = f"{cell} == {at('Y', ('n', 'c', *over.places))} ? {rest}"
-    statements = (
-        largest,
-        f"R = {size} - ({_position(node, shape)});",
-        _pooled("F", ">", found, shape, over),
-        f"P = {size} - F;",
-    )
-    return apply(function("X", ("Y", "P"), *statements), node.value(0))
-
-
-def _position(node: Node, shape: tuple[int, ...]) -> str:
-    """The number of each cell of X, counted along the last axis first, or along the first spatial one."""
-    order = [0, 1, *(range(2, len(shape)) if node.attribute("storage_order", 0) == 0 else range(len(shape) - 1, 1, -1))]
-    strides = {axis: prod(shape[a] for a in order[k + 1 :]) for k, axis in enumerate(order)}
-    return " + ".join(f"as_int(index(X, {axis}), 64) * {stride}" for axis, stride in strides.items())
+        return pooling.max_pool(node.value(0), over)
+    spatial = range(2, rank) if node.attribute("storage_order", 0) == 0 else range(rank - 1, 1, -1)
+    return pooling.max_pool_with_places(node.value(0), over, (0, 1, *spatial))
 
 
 @operator("AveragePool")
 def average_pool(node: Node) -> Value:
-    shape = node.shape(0)
-    over, cell = _window(node)
-    total = _pooled("S", "+", cell, shape, over)
-    counts = _counts(over, shape[2:], bool(node.attribute("count_include_pad", 0)))
-    if np.all(counts == counts.flat[0]):
-        return apply(function("X", "Y", total, f"Y = S / {literal(float(counts.flat[0]))};"), node.value(0))
-    counts = counts.astype(node.dtype(0).numpy)
-    return apply(function("XC", "Y", total, "Y = S / C;"), node.value(0), counts)
-
-
-def _counts(over: Window, shape: tuple[int, ...], with_padding: bool) -> np.ndarray:
-    """How many cells each place of a window averages: those inside the image, or inside it and its padding."""
-    counts: list[np.ndarray] = []
-    every = zip(over.sizes, over.kernel, over.strides, over.dilations, over.before, over.after, shape, strict=True)
-    for places, cells, stride, dilation, before, after, size in every:
-        low, high = (-before, size + after) if with_padding else (0, size)
-        cell = np.add.outer(np.arange(places) * stride, np.arange(cells) * dilation - before)  # pyright: ignore[reportUnknownArgumentType]
-        counts.append(np.maximum(1, np.sum((low <= cell) & (cell < high), 1)))
-    return reduce(np.multiply.outer, counts)
+    return pooling.average_pool(node.value(0), _window(node), bool(node.attribute("count_include_pad", 0)))
 
 
 _POWERS = {1: ("abs(X)", "S"), 2: ("X * X", "sqrt(S)")}
@@ -87,9 +49,9 @@ def _norm(order: int) -> tuple[str, str]:
 
 @operator("LpPool", since=2)
 def lp_pool(node: Node) -> Value:
-    over, cell = _window(node)
+    over = _window(node)
     power, root = _norm(node.attribute("p", 2))
-    total = _pooled("S", "+", cell.replace("X", "A", 1), node.shape(0), over)
+    total = pooled("S", "+", cell(over, "A"), node.shape(0), over)
     return apply(function("X", "Y", f"A = {power};", total, f"Y = {root};"), node.value(0))
 
 

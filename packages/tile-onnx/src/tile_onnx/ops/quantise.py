@@ -8,13 +8,9 @@ from math import prod
 
 import numpy as np
 from tile_ir.dtype import DType
-
-from tile_onnx.dtypes import numpy_dtype, tile_dtype
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.elementwise import known, number
-from tile_onnx.ops.matmul import product
-from tile_onnx.ops.reduce import reduced
-from tile_onnx.ops.text import (
+from tile_runtime.ops.matmul import product
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import (
     Shape,
     at,
     at_axes,
@@ -27,6 +23,11 @@ from tile_onnx.ops.text import (
     reshaped,
     saturated,
 )
+from tile_runtime.ops.values import Value, apply, tile_dtype
+
+from tile_onnx.dtypes import numpy_dtype
+from tile_onnx.node import Node
+from tile_onnx.ops.elementwise import known, number
 from tile_onnx.registry import operator
 
 Texts = dict[int, str]

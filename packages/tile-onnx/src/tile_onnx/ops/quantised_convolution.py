@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tile_ir.dtype import DType
+from tile_runtime.ops.convolution import convolution
+from tile_runtime.ops.text import cast, less, reshaped, saturated
+from tile_runtime.ops.values import Value
 
-from tile_onnx.node import Node, Value
-from tile_onnx.ops.convolution import convolution, groups_of
+from tile_onnx.node import Node
+from tile_onnx.ops.convolution import groups_of
 from tile_onnx.ops.quantise import Inputs, inputs
-from tile_onnx.ops.text import cast, less, reshaped, saturated
 from tile_onnx.ops.windows import sliding
 from tile_onnx.registry import operator
 

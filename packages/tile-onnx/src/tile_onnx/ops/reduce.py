@@ -8,9 +8,11 @@ from math import inf, nan, prod
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_runtime.ops.reducing import reduced, reduced_shape
+from tile_runtime.ops.text import Shape, cast, function, reshaped, wide
+from tile_runtime.ops.values import Value, apply
 
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.text import Shape, at, at_axes, cast, contraction, function, names, reshaped, wide, without
+from tile_onnx.node import Node
 from tile_onnx.registry import operator
 
 
@@ -47,21 +49,6 @@ _REDUCTIONS = {
     "ReduceSumSquare": Reduction("X * X", "+", "R", _always(0)),
     "ReduceLogSum": Reduction("X", "+", "log(R)", _always(-inf)),
 }
-
-
-def reduced(target: str, source: str, shape: Shape, axes: Shape, aggregation: str = "+", keep: bool = True) -> str:
-    """A statement: `source` aggregated over `axes`, which stay with size 1 (`keep`) or go."""
-    if not axes:
-        return f"{target} = {source};"
-    indexes = names(len(shape))
-    subscripts = at_axes(indexes, axes) if keep else without(indexes, axes)
-    sizes = reduced_shape(shape, axes, keep)
-    return contraction(target, sizes, subscripts, aggregation, at(source, indexes))
-
-
-def reduced_shape(shape: Shape, axes: Shape, keep: bool) -> Shape:
-    """`shape` without `axes`, or with ones in their place."""
-    return tuple(1 if k in axes else size for k, size in enumerate(shape) if keep or k not in axes)
 
 
 @operator(*_REDUCTIONS)

@@ -12,12 +12,15 @@ from itertools import product
 from math import prod
 
 import numpy as np
+from tile_runtime.ops.convolution import grouped, with_bias
+from tile_runtime.ops.text import aligned, at, contraction, function, listed, names
+from tile_runtime.ops.values import Array, Value, apply
+from tile_runtime.ops.windows import Window
 
-from tile_onnx.node import Array, Node, Value, apply
-from tile_onnx.ops.convolution import grouped, groups_of, with_bias
+from tile_onnx.node import Node
+from tile_onnx.ops.convolution import groups_of
 from tile_onnx.ops.moving import demand
-from tile_onnx.ops.text import aligned, at, contraction, function, listed, names
-from tile_onnx.ops.windows import Window, sliding
+from tile_onnx.ops.windows import sliding
 from tile_onnx.registry import operator
 
 _LINEAR = {0: "1 - {f}", 1: "{f}"}

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from tile_runtime.ops.gather import wrapped, wrapped_places
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.scatter import scattered_along, scattered_at
+from tile_runtime.ops.text import at, contraction, expression, function, names
+from tile_runtime.ops.values import Value, apply
 
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.gather import wrapped, wrapped_places
-from tile_onnx.ops.moving import demand, reshaped
-from tile_onnx.ops.text import at, contraction, expression, function, names
+from tile_onnx.node import Node
+from tile_onnx.ops.moving import demand
 from tile_onnx.registry import operator
-
-_REDUCTIONS: dict[str, tuple[str, str, str]] = {
-    "none": ("=", "X", "S"),
-    "add": ("+", "0", "X + S"),
-    "mul": ("*", "1", "X * S"),
-    "max": (">", "X", "max(X, S)"),
-    "min": ("<", "X", "min(X, S)"),
-}
-"""How updates of one cell are combined, what cells without any hold, and what the result is of X and both."""
 
 
 @operator("Scatter", since=9)
@@ -27,29 +19,20 @@ _REDUCTIONS: dict[str, tuple[str, str, str]] = {
 def scatter_elements(node: Node) -> Value:
     shape, sizes = node.shape(0), node.shape(1)
     axis = node.axis(node.attribute("axis", 0))
-    index = names(len(sizes))
     fits = len(sizes) == len(shape) and node.shape(2) == sizes
     demand(node, fits, f"updates of shape {list(node.shape(2))} for indices of shape {list(sizes)}")
-    subscripts = (*index[:axis], at("I", index), *index[axis + 1 :])
-    return _scatter(node, subscripts, wrapped(node.value(1), shape[axis]))
+    places = wrapped(node.value(1), shape[axis])
+    return scattered_along(node.value(0), places, node.value(2), axis, node.attribute("reduction", "none"))
 
 
 @operator("ScatterND", since=11)
 def scatter_nd(node: Node) -> Value:
     shape, places = node.shape(0), node.shape(1)
-    own, depth = len(places) - 1, places[-1]
-    index, wanted = names(len(node.shape(2))), (*places[:-1], *shape[depth:])
+    depth = places[-1]
+    wanted = (*places[:-1], *shape[depth:])
     demand(node, node.shape(2) == wanted, f"updates of shape {list(node.shape(2))} instead of {list(wanted)}")
-    subscripts = (*(at("I", (*index[:own], k)) for k in range(depth)), *index[own:])
-    return _scatter(node, subscripts, wrapped_places(node.value(1), shape[:depth]))
-
-
-def _scatter(node: Node, subscripts: Sequence[str], indices: Value) -> Value:
-    aggregation, default, result = _REDUCTIONS[node.attribute("reduction", "none")]
-    update = at("U", names(node.rank(2)))
-    statement = contraction("S", node.shape(0), subscripts, aggregation, update, "default D")
-    text = function("XIU", "Y", f"D = {default};", statement, f"Y = {result};")
-    return apply(text, node.value(0), indices, node.value(2))
+    found = wrapped_places(node.value(1), shape[:depth])
+    return scattered_at(node.value(0), found, node.value(2), node.attribute("reduction", "none"))
 
 
 @operator("TensorScatter", since=24)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from tile_runtime.ops.moving import joined, parts
+from tile_runtime.ops.values import Array, Value
 
-from tile_onnx.node import Array, Node, Value
-from tile_onnx.ops.moving import joined
-from tile_onnx.ops.slicing import parts
+from tile_onnx.node import Node
 from tile_onnx.ops.steps import stack, take
 from tile_onnx.registry import operator
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+from tile_runtime.ops.moving import expanded, permuted, rearranged, repeated, reshaped, window
+from tile_runtime.ops.values import Value
 
-from tile_onnx.node import Node, Value
-from tile_onnx.ops.moving import attribute_or_input, demand, expanded, permuted, rearranged, repeated, reshaped, window
+from tile_onnx.node import Node
+from tile_onnx.ops.moving import attribute_or_input, demand
 from tile_onnx.registry import operator
 
 

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from tile_runtime.ops.moving import equal_sizes, joined, padded, parts, sliced
+from tile_runtime.ops.values import Value
 
-from tile_onnx.node import Array, Node, Value
-from tile_onnx.ops.gather import chosen
-from tile_onnx.ops.moving import attribute_or_input, demand, joined, window
+from tile_onnx.node import Node
+from tile_onnx.ops.moving import attribute_or_input, demand
 from tile_onnx.registry import operator
-from tile_onnx.values import is_known
-
-
-def sliced(value: Value, slices: Sequence[slice]) -> Value:
-    """As `value[slices]`, one slice for each axis."""
-    if is_known(value):
-        return value[tuple(slices)]
-    ranges = [range(*s.indices(size)) for s, size in zip(slices, value.shape, strict=True)]
-    return window(value, [r.start if len(r) else 0 for r in ranges], [len(r) for r in ranges], [r.step for r in ranges])
 
 
 def _sliced_at(
@@ -55,22 +46,6 @@ def split(node: Node) -> tuple[Value, ...]:
     return tuple(parts(node.value(0), axis, sizes))
 
 
-def equal_sizes(size: int, count: int) -> list[int]:
-    """Sizes of `count` parts, as equal as they can be; the last may be smaller."""
-    each = -(-size // count)
-    return [max(0, min(each, size - k * each)) for k in range(count)]
-
-
-def parts(value: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
-    """`value` in pieces of these sizes along `axis`."""
-    ends = np.cumsum(sizes).tolist()
-    whole = [slice(None)] * len(value.shape)
-    return [
-        sliced(value, [*whole[:axis], slice(end - size, end), *whole[axis + 1 :]])
-        for size, end in zip(sizes, ends, strict=True)
-    ]
-
-
 @operator("Concat", since=4)
 def concat(node: Node) -> Value:
     axis = node.axis(node.attribute("axis"))
@@ -98,18 +73,4 @@ def pad_by_inputs(node: Node) -> Value:
 
 
 def _padded(node: Node, before: Sequence[int], after: Sequence[int], fill: Value) -> Value:
-    value, mode, shape = node.value(0), node.attribute("mode", "constant"), node.shape(0)
-    if mode == "constant":
-        sizes = [b + n + a for b, n, a in zip(before, shape, after, strict=True)]
-        return window(value, [-b for b in before], sizes, fill=fill)
-    for axis, (b, a) in enumerate(zip(before, after, strict=True)):
-        if b or a:
-            value = chosen(value, padded_indices(shape[axis], b, a, mode), axis)
-    return value
-
-
-def padded_indices(size: int, before: int, after: int, mode: str) -> Array:
-    """Which of `size` cells each cell of the padded axis holds; negative pads crop first, as ONNX Runtime does."""
-    cells = np.arange(max(0, -before), size - max(0, -after))
-    pad: Any = np.pad
-    return pad(cells, (max(0, before), max(0, after)), mode=mode)
+    return padded(node.value(0), before, after, node.attribute("mode", "constant"), fill)

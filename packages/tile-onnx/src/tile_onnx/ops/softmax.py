@@ -4,40 +4,31 @@ from __future__ import annotations
 
 from math import prod
 
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.reduce import reduced
-from tile_onnx.ops.text import Shape, cast, function, reshaped, wide
-from tile_onnx.registry import operator
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.softmax import softmax
+from tile_runtime.ops.text import Shape, cast, function, reshaped
+from tile_runtime.ops.values import Value, apply
 
-_VALUES = {"Softmax": "E / S", "LogSoftmax": "D - log(S)"}
+from tile_onnx.node import Node
+from tile_onnx.registry import operator
 
 
 @operator("Softmax", "LogSoftmax")
 def flat_softmax(node: Node) -> Value:
     """Over all dimensions from `axis` (1) on."""
     axis = node.axis(node.attribute("axis", 1))
-    return softmax(node, tuple(range(axis, node.rank(0))))
+    return _softmax(node, tuple(range(axis, node.rank(0))))
 
 
 @operator("Softmax", "LogSoftmax", since=13)
 def axis_softmax(node: Node) -> Value:
     """Along `axis` (-1)."""
-    return softmax(node, node.axes((node.attribute("axis", -1),)))
+    return _softmax(node, node.axes((node.attribute("axis", -1),)))
 
 
-def softmax(node: Node, axes: Shape) -> Value:
-    """Exponentials less the largest, as shares of their sum; in float32 where the dtype is narrower."""
-    shape, dtype = node.shape(0), node.dtype(0)
-    # The shift keeps the exponentials in range; any gives the same, so that no derivative flows through it.
-    statements = [
-        f"X = {wide('In', dtype)};",
-        reduced("M", "X", shape, axes, ">"),
-        "D = X - stop_gradient(M);",
-        "E = exp(D);",
-        reduced("S", "E", shape, axes),
-        f"Y = {cast(f'({_VALUES[node.op]})', dtype)};",
-    ]
-    return apply(function(("In",), ("Y",), *statements), node.value(0))
+def _softmax(node: Node, axes: Shape) -> Value:
+    node.dtype(0)
+    return softmax(node.value(0), axes, logarithm=node.op == "LogSoftmax")
 
 
 @operator("Hardmax")

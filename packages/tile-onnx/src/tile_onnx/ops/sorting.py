@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tile_ir.dtype import DType
+from tile_runtime.ops.text import cast, function
+from tile_runtime.ops.values import Value, apply
 
-from tile_onnx.node import Node, Value, apply
-from tile_onnx.ops.text import cast, function
+from tile_onnx.node import Node
 from tile_onnx.registry import operator
 
 

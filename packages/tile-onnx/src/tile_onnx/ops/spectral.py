@@ -6,10 +6,11 @@ import math
 from math import prod
 
 import numpy as np
+from tile_runtime.ops.text import cast, contraction, function, reshaped, wide
+from tile_runtime.ops.values import Array, Value, apply
 
 from tile_onnx.dtypes import numpy_dtype
-from tile_onnx.node import Array, Node, Value, apply
-from tile_onnx.ops.text import cast, contraction, function, reshaped, wide
+from tile_onnx.node import Node
 from tile_onnx.registry import operator
 
 LARGEST = 1 << 24

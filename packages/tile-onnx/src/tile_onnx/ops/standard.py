@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 from onnx import helper
+from tile_runtime.ops.values import Value
 
-from tile_onnx.node import Node, Value
+from tile_onnx.node import Node
 
 OPSET = 24
 

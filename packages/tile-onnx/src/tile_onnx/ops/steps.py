@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tile_onnx.node import Value
-from tile_onnx.ops.moving import joined, reshaped
-from tile_onnx.ops.slicing import sliced
+from tile_runtime.ops.moving import joined, reshaped, sliced
+from tile_runtime.ops.values import Value
 
 
 def take(value: Value, axis: int, index: int) -> Value:

@@ -111,3 +111,9 @@ def bits_as(value: str, dtype: DType) -> str:
 
 def _conversion(dtype: DType) -> str:
     return "as_bfloat" if dtype is DType.BFLOAT16 else _CASTS[dtype.kind]
+
+
+def affine(index: str, step: int, start: int) -> str:
+    """``step * index + start`` as a subscript."""
+    scaled = index if step == 1 else f"{step}*{index}"
+    return scaled if not start else f"{scaled} {'+' if start > 0 else '-'} {abs(start)}"

@@ -1,0 +1,1 @@
+"""Converters of StableHLO's operations, one file for each family."""
