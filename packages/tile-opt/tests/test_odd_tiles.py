@@ -24,14 +24,14 @@ SIZES = st.one_of(st.integers(2, 24), st.integers(25, 200), st.integers(201, 100
 def test_both_runs_are_dealt_out_to_the_same_items(sizes: list[int], data: st.DataObject) -> None:
     ranges = {f"i{k}": n for k, n in enumerate(sizes)}
     store, read = (data.draw(st.permutations(list(ranges))) for _ in range(2))
-    found = odd_tile((store, read), ranges, 6144, 4)
+    found = odd_tile((store, read), ranges, 8192, 4)
     if found is None:
         return
     dealt = [shares(found.items, found.tile, order) for order in (store, read)]
     assert all(prod(count for _, count in one) == found.items for one in dealt)
     assert nested(dealt)
     assert ITEMS[1] <= found.items <= ITEMS[0]
-    assert EACH[0] * found.items <= prod(found.tile.values()) <= min(EACH[1] * found.items, 6144)
+    assert EACH[0] * found.items <= prod(found.tile.values()) <= min(EACH[1] * found.items, 8192)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_both_runs_are_dealt_out_to_the_same_items(sizes: list[int], data: st.Da
 def test_short_loops_are_filled(sizes: tuple[int, int, int], store: str, read: str) -> None:
     """Hardly an iteration over the ends, where powers of two have half as many again; and long runs on both sides."""
     ranges = dict(zip("abc", sizes, strict=True))
-    found = odd_tile((store, read), ranges, 6144, 4)
+    found = odd_tile((store, read), ranges, 8192, 4)
     assert found is not None
     assert overhang(found.tile, ranges) < 1.1
     assert all(run_of(found.tile, order, ranges) >= 32 for order in (store, read))

@@ -13,10 +13,11 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Use
 from tile_opt.kernel.work import is_elementwise
+from tile_opt.plan.banks import BANK_BYTES
 from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space.facts import Facts
 from tile_opt.plan.space.odd_tiles import odd_tile, overhang
-from tile_opt.plan.steps.group_transpose import Turn, shares
+from tile_opt.plan.steps.group_transpose import Turn, copy_walk, shares
 
 PIECE = 64
 """Neighbouring elements that a group takes on each side, where it takes several at once; half as many where it does not."""
@@ -71,7 +72,9 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     most = min(max(TILE, TILE_BYTES // width), target.settings.max_mem // (2 * width * len(uses)))
     _enlarge(view, tile, (along, read[0]), most)
     items = min(target.settings.threads, prod(tile.values()))
-    if not wide and overhang(tile, view.ranges) > CLEARLY:
+    narrow = width < BANK_BYTES and copy_walk(view, uses[0], tile, items, 4 * target.settings.vec_size).lanes[1] > 1
+    if not (wide or narrow) and overhang(tile, view.ranges) > CLEARLY:
+        most = target.settings.max_mem * 2 // (3 * width * len(uses))
         odd = odd_tile((store, read), view.ranges, most, width)
         if odd is not None and overhang(odd.tile, view.ranges) * CLEARLY < overhang(tile, view.ranges):
             tile, items = odd.tile, odd.items

@@ -14,8 +14,10 @@ from math import prod
 
 from tile_opt.plan.steps.group_transpose import shares
 
-SHORTEST, LONGEST, VERY_LONG = 24, 160, 1024
+SHORTEST, LONGEST, VERY_LONG = 40, 160, 1024
 """Elements of a run: at least, in any number, at most."""
+NEIGHBOURS = 24
+"""Items, at least, that are neighbours in memory."""
 VECTOR = 4
 """Elements of a wide access."""
 ITEMS = (512, 128)
@@ -26,6 +28,10 @@ WASTE = 1.1
 """Times as many iterations as there are that the parts of one loop may have."""
 SECTOR = 32
 """Bytes of memory that are fetched or stored together."""
+STORED = 3
+"""Times what it costs to fetch a part of a sector that it costs to store one."""
+SMALL, LARGE = 4096, 1.1
+"""Elements of a tile above which few groups are at work at once, and how much longer they take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,9 @@ def overhang(tile: Mapping[str, int], ranges: Mapping[str, int]) -> float:
 
 def cost(tile: Mapping[str, int], orders: Sequence[Sequence[str]], ranges: Mapping[str, int], width: int) -> float:
     """Bytes that groups touch for each that is wanted: what hangs over, and parts of sectors at the ends of runs."""
-    return overhang(tile, ranges) * sum(1 + SECTOR / width / run_of(tile, order, ranges) for order in orders)
+    store, read = (SECTOR / width / run_of(tile, order, ranges) for order in orders)
+    large = LARGE if prod(tile.values()) > SMALL else 1
+    return overhang(tile, ranges) * (2 + read + STORED * store) * large
 
 
 def run_of(tile: Mapping[str, int], order: Sequence[str], ranges: Mapping[str, int]) -> int:
@@ -59,7 +67,10 @@ def run_of(tile: Mapping[str, int], order: Sequence[str], ranges: Mapping[str, i
 def odd_tile(
     orders: tuple[Sequence[str], Sequence[str]], ranges: Mapping[str, int], most: int, width: int
 ) -> OddTile | None:
-    """The tile with the least `cost` of at most `most` elements of `width` bytes; None where no such tile can be dealt out."""
+    """The tile with the least `cost` of at most `most` elements of `width` bytes; None where none can be dealt out.
+
+    `orders` are those of what is stored and of what is read, nearest neighbours first.
+    """
     runs = [list(_runs(order, ranges)) for order in orders]
     made = (one | other for one, other in product(*runs) if all(one[n] == other[n] for n in one.keys() & other.keys()))
     tiles = (dict.fromkeys(ranges, 1) | tile for tile in made if prod(tile.values()) <= most)
@@ -83,7 +94,7 @@ def _runs(order: Sequence[str], ranges: Mapping[str, int]) -> Iterator[dict[str,
 def _parts(have: int, ranges: Mapping[str, int]) -> Iterator[int]:
     """Parts of a loop for runs of `have` times as many elements: any, and of long runs those that vectors and short loops divide."""
     yield from range(-(-SHORTEST // have), LONGEST // have + 1)
-    step = VECTOR * prod(r for r in ranges.values() if r < SHORTEST)
+    step = VECTOR * prod(r for r in ranges.values() if r < NEIGHBOURS)
     yield from range(-(-LONGEST // step) * step, VERY_LONG // have + 1, step)
 
 
@@ -105,7 +116,7 @@ def _near(dealt: Sequence[tuple[str, int]], tile: Mapping[str, int]) -> bool:
         run *= taken
         if taken < tile[n]:
             break
-    return run >= SHORTEST
+    return run >= NEIGHBOURS
 
 
 def nested(dealt: Sequence[Sequence[tuple[str, int]]]) -> bool:
