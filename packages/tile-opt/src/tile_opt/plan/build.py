@@ -6,8 +6,7 @@ stages together. There every stage gets what is left of them, and the levels tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine
@@ -36,7 +35,7 @@ def build(view: KernelView, plan: Plan) -> Block:
     return close_tree(view, _Build(view, plan).tree())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loop:
     """What a plan says of one loop: the levels that make loops of it, outermost first, and what runs a tile of it."""
 
