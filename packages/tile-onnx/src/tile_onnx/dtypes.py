@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 from tile_ir.dtype import DType
-from tile_ops.values import tile_dtype
+from tile_runtime.ops.values import tile_dtype
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from onnx import NodeProto
 from tile_ir.dtype import DType
-from tile_ops.values import Array, NotInTile
+from tile_runtime.ops.values import Array, NotInTile
 from tile_runtime.symbols import Symbol
 
 from tile_onnx.graph import Graph, attribute_value

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ops.values import tile_dtype
 from tile_runtime.compose import Composition
+from tile_runtime.ops.values import tile_dtype
 from tile_runtime.symbols import Symbol
 from tile_runtime.tensor import asarray
 

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops.values import Array, tile_dtype
+from tile_runtime.ops.values import Array, tile_dtype
 from tile_runtime.symbols import Symbol
 
 

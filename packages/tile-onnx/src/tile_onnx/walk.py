@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from onnx import AttributeProto, NodeProto
 from tile_ir.diagnostics import Diagnostic, TileError, TileTypeError
-from tile_ops.values import Array, NotInTile, as_array
+from tile_runtime.ops.values import Array, NotInTile, as_array
 from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol
 

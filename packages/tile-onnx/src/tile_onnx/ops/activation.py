@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tile_ops.text import cast, expression, literal, reshaped
-from tile_ops.values import Value, apply
+from tile_runtime.ops.text import cast, expression, literal, reshaped
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.ops.elementwise import of_floats

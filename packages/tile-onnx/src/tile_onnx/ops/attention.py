@@ -7,9 +7,9 @@ from math import sqrt
 from typing import Any
 
 from tile_ir.dtype import DType
-from tile_ops.reducing import reduced
-from tile_ops.text import Names, Shape, at, cast, contraction, function, literal, names, reshaped
-from tile_ops.values import Value, apply
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import Names, Shape, at, cast, contraction, function, literal, names, reshaped
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.dtypes import element
 from tile_onnx.node import Node

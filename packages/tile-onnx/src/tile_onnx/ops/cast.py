@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops.text import bits_as, expression
-from tile_ops.text import cast as cast_text
-from tile_ops.values import Value, apply, tile_dtype
+from tile_runtime.ops.text import bits_as, expression
+from tile_runtime.ops.text import cast as cast_text
+from tile_runtime.ops.values import Value, apply, tile_dtype
 
 from tile_onnx.dtypes import element, numpy_dtype
 from tile_onnx.node import Node

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops.reducing import reduced
-from tile_ops.text import cast, expression, function
-from tile_ops.values import Value, apply
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import cast, expression, function
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.ops.standard import standard

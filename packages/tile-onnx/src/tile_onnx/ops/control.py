@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tile_ops.moving import permuted, sliced
-from tile_ops.values import Array, Value
 from tile_runtime.loops import scan as device_scan
+from tile_runtime.ops.moving import permuted, sliced
+from tile_runtime.ops.values import Array, Value
 from tile_runtime.symbols import constant as known
 
 from tile_onnx.graph import Graph

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tile_ops.convolution import convolved, transposed
-from tile_ops.moving import reshaped
-from tile_ops.text import at, contraction, function
-from tile_ops.values import Value, apply
-from tile_ops.windows import Window, spreading
+from tile_runtime.ops.convolution import convolved, transposed
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.text import at, contraction, function
+from tile_runtime.ops.values import Value, apply
+from tile_runtime.ops.windows import Window, spreading
 
 from tile_onnx.node import Node
 from tile_onnx.ops.moving import demand

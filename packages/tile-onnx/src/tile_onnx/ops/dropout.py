@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tile_ops.values import Value
+from tile_runtime.ops.values import Value
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tile_ops import einsum as summing
-from tile_ops.values import Value
+from tile_runtime.ops import einsum as summing
+from tile_runtime.ops.values import Value
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

@@ -8,8 +8,8 @@ from functools import reduce
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops.text import cast, expression, function, listed, literal, names, wide
-from tile_ops.values import Array, Value, apply
+from tile_runtime.ops.text import cast, expression, function, listed, literal, names, wide
+from tile_runtime.ops.values import Array, Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tile_ops.gather import chosen, reversed_sequences, taken_along, taken_at, wrapped, wrapped_places
-from tile_ops.text import at, contraction, function, names
-from tile_ops.values import Value, apply
+from tile_runtime.ops.gather import chosen, reversed_sequences, taken_along, taken_at, wrapped, wrapped_places
+from tile_runtime.ops.text import at, contraction, function, names
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.ops.moving import demand

@@ -6,8 +6,8 @@ from math import ceil
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops.text import function, literal
-from tile_ops.values import Value, apply
+from tile_runtime.ops.text import function, literal
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.dtypes import numpy_dtype
 from tile_onnx.node import Node

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from tile_ops.text import cast, function, reshaped, wide
-from tile_ops.values import Value, apply
+from tile_runtime.ops.text import cast, function, reshaped, wide
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tile_ops.matmul import multiplied, product
-from tile_ops.text import cast, function, literal
-from tile_ops.values import Value, apply
+from tile_runtime.ops.matmul import multiplied, product
+from tile_runtime.ops.text import cast, function, literal
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

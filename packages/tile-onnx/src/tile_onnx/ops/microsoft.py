@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops.matmul import product
-from tile_ops.text import cast, contraction, expression, function, literal, reshaped, wide
-from tile_ops.values import Array, Value, apply
+from tile_runtime.ops.matmul import product
+from tile_runtime.ops.text import cast, contraction, expression, function, literal, reshaped, wide
+from tile_runtime.ops.values import Array, Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.ops.activation import ACTIVATIONS, GELU

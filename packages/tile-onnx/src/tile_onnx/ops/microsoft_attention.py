@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tile_ops.text import listed
-from tile_ops.values import Value
+from tile_runtime.ops.text import listed
+from tile_runtime.ops.values import Value
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

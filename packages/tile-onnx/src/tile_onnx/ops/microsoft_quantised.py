@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 from tile_ir.dtype import DType
-from tile_ops.matmul import product
-from tile_ops.moving import joined, permuted
-from tile_ops.text import at, cast, contraction, function, less, listed, literal, names, saturated
-from tile_ops.values import Value, apply
+from tile_runtime.ops.matmul import product
+from tile_runtime.ops.moving import joined, permuted
+from tile_runtime.ops.text import at, cast, contraction, function, less, listed, literal, names, saturated
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.ops.activation import ACTIVATIONS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tile_ops.reducing import reduced
-from tile_ops.text import Shape, at, cast, contraction, function, literal, names, reshaped, wide
-from tile_ops.values import Value, apply
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import Shape, at, cast, contraction, function, literal, names, reshaped, wide
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

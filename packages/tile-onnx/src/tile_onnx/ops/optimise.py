@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tile_ops.text import function, literal
-from tile_ops.values import Value, apply
+from tile_runtime.ops.text import function, literal
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

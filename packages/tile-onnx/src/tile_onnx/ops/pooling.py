@@ -6,12 +6,12 @@ from itertools import product
 from math import ceil, floor, prod
 
 import numpy as np
-from tile_ops import pooling
-from tile_ops.moving import reshaped, window
-from tile_ops.pooling import cell, pooled
-from tile_ops.text import at, contraction, function, literal, names
-from tile_ops.values import Array, Value, apply
-from tile_ops.windows import Window
+from tile_runtime.ops import pooling
+from tile_runtime.ops.moving import reshaped, window
+from tile_runtime.ops.pooling import cell, pooled
+from tile_runtime.ops.text import at, contraction, function, literal, names
+from tile_runtime.ops.values import Array, Value, apply
+from tile_runtime.ops.windows import Window
 
 from tile_onnx.node import Node
 from tile_onnx.ops.moving import demand

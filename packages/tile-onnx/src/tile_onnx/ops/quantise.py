@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops.matmul import product
-from tile_ops.reducing import reduced
-from tile_ops.text import (
+from tile_runtime.ops.matmul import product
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.text import (
     Shape,
     at,
     at_axes,
@@ -23,7 +23,7 @@ from tile_ops.text import (
     reshaped,
     saturated,
 )
-from tile_ops.values import Value, apply, tile_dtype
+from tile_runtime.ops.values import Value, apply, tile_dtype
 
 from tile_onnx.dtypes import numpy_dtype
 from tile_onnx.node import Node

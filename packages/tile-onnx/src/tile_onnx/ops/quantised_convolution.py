@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tile_ir.dtype import DType
-from tile_ops.convolution import convolution
-from tile_ops.text import cast, less, reshaped, saturated
-from tile_ops.values import Value
+from tile_runtime.ops.convolution import convolution
+from tile_runtime.ops.text import cast, less, reshaped, saturated
+from tile_runtime.ops.values import Value
 
 from tile_onnx.node import Node
 from tile_onnx.ops.convolution import groups_of

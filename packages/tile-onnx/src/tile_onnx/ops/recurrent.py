@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from tile_ops.gather import reversed_sequences
-from tile_ops.moving import permuted, reshaped
-from tile_ops.text import affine, contraction, function, literal
-from tile_ops.values import Value, apply
 from tile_runtime.loops import scan
+from tile_runtime.ops.gather import reversed_sequences
+from tile_runtime.ops.moving import flipped, permuted, reshaped
+from tile_runtime.ops.text import affine, contraction, function, literal
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.ops.moving import demand
@@ -222,7 +222,7 @@ def _inputs_part(layer: Layer, cell: Cell, lengths: Value) -> Value:
     value = permuted(node.value(0), (1, 0, 2)) if node.attribute("layout", 0) else node.value(0)
     moments, batch, features = (layer.moments, layer.batch, node.shape(0)[2])
     rows, directions = len(cell.gates) * layer.hidden, layer.directions
-    turned = reversed_sequences(value, lengths, 0, 1) if _is_reversed(layer) or directions == 2 else value
+    turned = _turned(value, lengths, 1) if _is_reversed(layer) or directions == 2 else value
     first = turned if _is_reversed(layer) else value
     sizes = (moments, directions, batch, features)
     stack = [contraction("S" if directions == 1 else "A", sizes, ("t", "0", "b", "i"), "=", "X[t, b, i]")]
@@ -302,7 +302,12 @@ def _in_order(layer: Layer, value: Value, lengths: Value) -> Value:
     """The outputs [T, D, B, H] of all steps in the order of the sequence."""
     if layer.directions == 1 and not _is_reversed(layer):
         return value
-    turned = reversed_sequences(value, lengths, 0, 2)
+    turned = _turned(value, lengths, 2)
     if layer.directions == 1:
         return turned
     return apply("function (S, F) -> (Y) { Y = index(S, 1) == 0 ? S : F; }", value, turned)
+
+
+def _turned(value: Value, lengths: Value, batch: int) -> Value:
+    """`value` read backwards in time, its first axis: of each of the batch as many steps as it has, or all."""
+    return flipped(value, (0,)) if lengths is None else reversed_sequences(value, lengths, 0, batch)

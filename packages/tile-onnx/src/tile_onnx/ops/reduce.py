@@ -8,9 +8,9 @@ from math import inf, nan, prod
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_ops.reducing import reduced, reduced_shape
-from tile_ops.text import Shape, cast, function, reshaped, wide
-from tile_ops.values import Value, apply
+from tile_runtime.ops.reducing import reduced, reduced_shape
+from tile_runtime.ops.text import Shape, cast, function, reshaped, wide
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

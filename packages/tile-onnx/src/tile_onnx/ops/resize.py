@@ -8,8 +8,8 @@ from math import floor
 
 import numpy as np
 import numpy.typing as npt
-from tile_ops.resize import Axis, Interpolation, resized_axes
-from tile_ops.values import Value
+from tile_runtime.ops.resize import Axis, Interpolation, resized_axes
+from tile_runtime.ops.values import Value
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

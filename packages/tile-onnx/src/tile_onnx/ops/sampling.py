@@ -12,10 +12,10 @@ from itertools import product
 from math import prod
 
 import numpy as np
-from tile_ops.convolution import grouped, with_bias
-from tile_ops.text import aligned, at, contraction, function, listed, names
-from tile_ops.values import Array, Value, apply
-from tile_ops.windows import Window
+from tile_runtime.ops.convolution import grouped, with_bias
+from tile_runtime.ops.text import aligned, at, contraction, function, listed, names
+from tile_runtime.ops.values import Array, Value, apply
+from tile_runtime.ops.windows import Window
 
 from tile_onnx.node import Node
 from tile_onnx.ops.convolution import groups_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from tile_ops.gather import wrapped, wrapped_places
-from tile_ops.moving import reshaped
-from tile_ops.scatter import scattered_along, scattered_at
-from tile_ops.text import at, contraction, expression, function, names
-from tile_ops.values import Value, apply
+from tile_runtime.ops.gather import wrapped, wrapped_places
+from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.scatter import scattered_along, scattered_at
+from tile_runtime.ops.text import at, contraction, expression, function, names
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.ops.moving import demand

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
-from tile_ops.values import Array
+from tile_runtime.ops.values import Array
 
 from tile_onnx.node import Node
 from tile_onnx.registry import host_operator

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from tile_ops.moving import joined, parts
-from tile_ops.values import Array, Value
+from tile_runtime.ops.moving import joined, parts
+from tile_runtime.ops.values import Array, Value
 
 from tile_onnx.node import Node
 from tile_onnx.ops.steps import stack, take

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from tile_ops.moving import expanded, permuted, rearranged, repeated, reshaped, window
-from tile_ops.values import Value
+from tile_runtime.ops.moving import expanded, permuted, rearranged, repeated, reshaped, window
+from tile_runtime.ops.values import Value
 
 from tile_onnx.node import Node
 from tile_onnx.ops.moving import attribute_or_input, demand

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from tile_ops.moving import equal_sizes, joined, padded, parts, sliced
-from tile_ops.values import Value
+from tile_runtime.ops.moving import equal_sizes, joined, padded, parts, sliced
+from tile_runtime.ops.values import Value
 
 from tile_onnx.node import Node
 from tile_onnx.ops.moving import attribute_or_input, demand

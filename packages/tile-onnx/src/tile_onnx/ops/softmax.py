@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from tile_ops.reducing import reduced
-from tile_ops.softmax import softmax
-from tile_ops.text import Shape, cast, function, reshaped
-from tile_ops.values import Value, apply
+from tile_runtime.ops.reducing import reduced
+from tile_runtime.ops.softmax import softmax
+from tile_runtime.ops.text import Shape, cast, function, reshaped
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tile_ir.dtype import DType
-from tile_ops.text import cast, function
-from tile_ops.values import Value, apply
+from tile_runtime.ops.text import cast, function
+from tile_runtime.ops.values import Value, apply
 
 from tile_onnx.node import Node
 from tile_onnx.registry import operator

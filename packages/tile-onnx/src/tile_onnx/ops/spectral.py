@@ -6,8 +6,8 @@ import math
 from math import prod
 
 import numpy as np
-from tile_ops.text import cast, contraction, function, reshaped, wide
-from tile_ops.values import Array, Value, apply
+from tile_runtime.ops.text import cast, contraction, function, reshaped, wide
+from tile_runtime.ops.values import Array, Value, apply
 
 from tile_onnx.dtypes import numpy_dtype
 from tile_onnx.node import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from onnx import helper
-from tile_ops.values import Value
+from tile_runtime.ops.values import Value
 
 from tile_onnx.node import Node
 

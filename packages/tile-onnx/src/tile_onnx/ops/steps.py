@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tile_ops.moving import joined, reshaped, sliced
-from tile_ops.values import Value
+from tile_runtime.ops.moving import joined, reshaped, sliced
+from tile_runtime.ops.values import Value
 
 
 def take(value: Value, axis: int, index: int) -> Value:

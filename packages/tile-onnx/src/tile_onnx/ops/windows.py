@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tile_ops import windows
-from tile_ops.windows import Window, spans
+from tile_runtime.ops import windows
+from tile_runtime.ops.windows import Window, spans
 
 from tile_onnx.node import Node
 

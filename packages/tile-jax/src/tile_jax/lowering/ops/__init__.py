@@ -1,0 +1,1 @@
+"""Converters, one file for each family of operations; they register themselves when they are imported."""

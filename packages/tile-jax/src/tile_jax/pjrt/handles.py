@@ -1,0 +1,98 @@
+"""Handles: what JAX holds of our objects, and gives back."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import count
+from typing import Any, TypeVar
+
+Kind = TypeVar("Kind")
+
+_objects: dict[int, Any] = {}
+_numbers = count(16, 16)
+"""No handle is given twice, so that one that was destroyed is known to be."""
+
+
+def new(value: object) -> int:
+    """A handle of `value`, which keeps it alive until it is dropped."""
+    handle = next(_numbers)
+    _objects[handle] = value
+    return handle
+
+
+def find(kind: type[Kind], handle: int) -> Kind:
+    """The object of a handle; TypeError for a handle of something else, or of nothing."""
+    found = _objects.get(handle)
+    if type(found) is not kind:
+        raise TypeError(f"a handle of a {kind.__name__} was expected, and this is one of {type(found).__name__}")
+    return found
+
+
+def drop(handle: int) -> Any:
+    """Forgets a handle; gives the object that it had, None for a null handle."""
+    return _objects.pop(handle, None)
+
+
+def alive() -> int:
+    """How many handles there are."""
+    return len(_objects)
+
+
+class Text:
+    """A string in memory that C code reads as long as this lives."""
+
+    __slots__ = ("_bytes", "address", "size")
+
+    def __init__(self, text: str | bytes) -> None:
+        raw = text.encode() if isinstance(text, str) else text
+        self._bytes = ctypes.create_string_buffer(raw, len(raw) + 1)
+        self.address = ctypes.addressof(self._bytes)
+        self.size = len(raw)
+
+
+@cache
+def text(words: str) -> Text:
+    """The string in memory for ever: for the few that belong to a platform, a device or a program."""
+    return Text(words)
+
+
+class Array:
+    """Numbers in memory that C code reads as long as this lives."""
+
+    __slots__ = ("_numbers", "address", "size")
+
+    def __init__(self, numbers: Sequence[int], element: Any = ctypes.c_int64) -> None:
+        self._numbers = (element * max(len(numbers), 1))(*numbers)
+        self.address = ctypes.addressof(self._numbers)
+        self.size = len(numbers)
+
+
+def written(args: Any, field: str, words: Text) -> None:
+    """Writes a string's address and size to the field and the one behind it."""
+    setattr(args, field, words.address)
+    setattr(args, f"{field}_size", words.size)
+
+
+def read_text(address: int, size: int) -> bytes:
+    """The bytes at an address."""
+    return ctypes.string_at(address, size) if size else b""
+
+
+def read_numbers(address: int, count: int, element: Any = ctypes.c_int64) -> list[int]:
+    """The numbers at an address."""
+    return list((element * count).from_address(address)) if count else []
+
+
+Handler = Callable[[Any], int | None]
+"""Reads what it is asked, and writes the answer, in a structure of arguments; gives an error's handle, or nothing."""
+
+
+def _nothing(_: int) -> None:
+    """What has no memory of its own has nothing to free."""
+
+
+_keep = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(_nothing)
+KEEPER = ctypes.cast(_keep, ctypes.c_void_p).value or 0
+"""The address of a C function that deletes nothing, for memory that Python frees by itself."""

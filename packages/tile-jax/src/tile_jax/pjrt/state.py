@@ -1,0 +1,116 @@
+"""The client, its devices and their memories, as JAX knows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
+
+from tile_jax import __version__
+from tile_jax.pjrt.handles import Array, Text, new, text
+
+if TYPE_CHECKING:
+    from tile_hal.interfaces import Device as TileDevice
+    from tile_runtime.evaluator import Evaluator
+
+PLATFORM = "tile"
+VARIABLE = "TILE_JAX_DEVICES"
+FLAGS = ("reduced_precision", "fast_math")
+"""What an evaluator may be allowed to do: options of the client, true or false."""
+
+
+class Device:
+    """A Tile device at one place of JAX's list. The same Tile device may stand at several."""
+
+    def __init__(self, client: Client, number: int, device: TileDevice) -> None:
+        self.client = client
+        self.number = number
+        self.tile = device
+        self.handle = new(self)
+        self.memory = Memory(self)
+        self.kind = text(device.id)
+        self.words = Text(f"TileDevice(id={number}, {device.id}: {device.name})")
+        self.short = Text(f"TILE_{number}({device.id})")
+        self.memories = Array([self.memory.handle])
+
+    @cached_property
+    def hosted(self) -> bool:
+        """Whether the device works on the host's own memory."""
+        from tile_runtime.tensor import Tensor
+
+        return Tensor(self.tile, (1,), "uint8").host is not None
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """What runs programs here; places of the same Tile device share it, with its cache of programs."""
+        return self.client.evaluator(self.tile)
+
+
+class Memory:
+    """The one memory of a device."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.handle = new(self)
+        self.words = Text(f"TileMemory(id={device.number}, {device.tile.id})")
+        self.devices = Array([device.handle])
+
+
+class Client:
+    """Every Tile device that JAX shall see."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        unknown = sorted(set(options) - {"devices", *FLAGS})
+        if unknown:
+            message = f"the platform {PLATFORM!r} has no option {', '.join(unknown)}"
+            raise TileDeviceError(Diagnostic("TILE-E951", message, hint=f"there are devices, {', '.join(FLAGS)}"))
+        self._flags: Any = {name: _flag(name, options[name]) for name in FLAGS if name in options}
+        self._evaluators: dict[str, Evaluator] = {}
+        self.handle = new(self)
+        named = str(options.get("devices", os.environ.get(VARIABLE, "")))
+        self.devices = [Device(self, k, found) for k, found in enumerate(_devices(named))]
+        self.device_handles = Array([d.handle for d in self.devices])
+        self.memory_handles = Array([d.memory.handle for d in self.devices])
+
+    @cached_property
+    def version(self) -> Text:
+        """What JAX shows as the platform's version, and makes part of the keys of its caches."""
+        return Text(f"tile-jax {__version__} ({', '.join(d.tile.id for d in self.devices)})")
+
+    @property
+    def handles(self) -> list[int]:
+        """All that were made for it."""
+        return [self.handle, *(h for d in self.devices for h in (d.handle, d.memory.handle))]
+
+    def evaluator(self, device: TileDevice) -> Evaluator:
+        """The evaluator of a device, with the client's options."""
+        from tile_runtime.evaluator import Evaluator
+
+        found = self._evaluators.get(device.id)
+        if found is None:
+            found = self._evaluators[device.id] = Evaluator(device, **self._flags)
+        return found
+
+
+def _devices(named: str) -> Sequence[TileDevice]:
+    """The devices that a list names; without one, the default device and what else its driver has."""
+    import tile_hal
+    from tile_runtime.devices import device
+
+    names = [name.strip() for name in named.split(",") if name.strip()]
+    if names:
+        return [device(name) for name in names]
+    best = device()
+    return [best, *(device(d.id) for d in tile_hal.devices(best.id.partition(":")[0]) if d.id != best.id)]
+
+
+def _flag(name: str, given: Any) -> bool:
+    known = {"true": True, "1": True, "false": False, "0": False}
+    found = given if isinstance(given, bool) else known.get(str(given).lower())
+    if found is None:
+        message = f"option {name} is true or false, not {given!r}"
+        raise TileDeviceError(Diagnostic("TILE-E951", message))
+    return found

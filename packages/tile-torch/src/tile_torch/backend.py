@@ -1,0 +1,111 @@
+"""The backend of `torch.compile`: what Dynamo captures goes through AOTAutograd, and its graphs to a Tile device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tile_hal.interfaces import Device
+from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_runtime.evaluator import Evaluator
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
+from torch.fx import GraphModule
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tile_torch.decompositions import decompositions
+from tile_torch.executable import Executable
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What ``torch.compile(model, backend="tile", options={…})`` takes."""
+
+    device: Device | Evaluator | str | None = None
+    """A Tile device; an Evaluator brings options of its own. None: $TILE_DEVICE, or the best."""
+    fallback: str = "error"
+    """What happens to operators that Tile lacks: ``"error"`` lists them, with ``"eager"`` PyTorch runs them."""
+    reduced_precision: bool = False
+    """Lets the device use matrix instructions of less precision, such as TF32."""
+
+    @property
+    def eager(self) -> bool:
+        """Whether PyTorch runs what Tile cannot."""
+        return self.fallback == "eager"
+
+    def evaluator(self) -> Evaluator:
+        """What compiles and runs programs with these options."""
+        if isinstance(self.device, Evaluator):
+            return self.device
+        return Evaluator(self.device, reduced_precision=self.reduced_precision, fold_scales=True)
+
+
+def tile(
+    module: GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
+    """Compiles a captured graph: ``torch.compile(model, backend="tile")``.
+
+    TileTypeError for options that do not exist, and for operators that cannot run, all of them at once, before
+    anything is compiled.
+    """
+    chosen = checked(options or {}, mode)
+    evaluator = chosen.evaluator()
+
+    def compiled(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
+        return boxed(Executable(graph, evaluator, eager=chosen.eager), arguments)
+
+    def inferring(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
+        return boxed(Executable(graph, evaluator, static_inputs(graph, arguments), eager=chosen.eager), arguments)
+
+    compiler: Any = aot_autograd(
+        fw_compiler=compiled,
+        bw_compiler=compiled,
+        inference_compiler=inferring,
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    with sdpa_kernel(SDPBackend.MATH):  # attention by its definition: Tile derives a kernel of its own
+        return compiler(module, inputs)
+
+
+def boxed(executable: Executable, arguments: Sequence[Any]) -> Callable[..., Any]:
+    """The graph as AOTAutograd calls it: with a list that is emptied, so that memory is free as soon as it can be."""
+    executable.plan(arguments)  # what cannot run is known before anything is compiled
+
+    def run(arguments: list[Any]) -> list[Any]:
+        given = list(arguments)
+        arguments.clear()
+        return executable(given)
+
+    run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
+    return run
+
+
+def static_inputs(graph: GraphModule, arguments: Sequence[Any]) -> frozenset[str]:
+    """Names of parameters and buffers that the graph at hand does not change, and whose changes can be seen."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return frozenset()
+    found = context.fw_metadata
+    changed = {k for k, known in enumerate(found.input_info) if known.mutates_data or known.mutates_metadata}
+    seen = (k for k in found.static_input_indices if k not in changed and not arguments[k].is_inference())
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    return frozenset(placeholders[k].name for k in seen)
+
+
+def checked(options: Mapping[str, Any], mode: str | None) -> Options:
+    """Options as given; TileTypeError for what there is not."""
+    names = tuple(Options.__dataclass_fields__)
+    wrong = [f"option {name!r}" for name in options if name not in names]
+    if mode is not None:
+        wrong.append(f"mode {mode!r}")
+    if wrong:
+        message = f"the tile backend has no {', no '.join(wrong)}"
+        raise TileTypeError(Diagnostic("TILE-E921", message, hint=f"options are {', '.join(names)}"))
+    found = Options(**options)
+    if found.fallback not in ("error", "eager"):
+        message = f"option 'fallback' is {found.fallback!r}"
+        raise TileTypeError(Diagnostic("TILE-E921", message, hint="it is 'error' or 'eager'"))
+    return found

@@ -1,0 +1,1 @@
+"""Converters of operators, one file for each family; every file here is loaded."""

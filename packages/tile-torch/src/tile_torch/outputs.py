@@ -1,0 +1,115 @@
+"""Where the results of a graph come from: computed, known, or views of what was given or computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from tile_runtime.ops.moving import permuted
+from tile_runtime.ops.values import Array, is_known
+from tile_runtime.symbols import Symbol
+from torch.fx import Node
+
+from tile_torch.dtypes import to_tensor
+from tile_torch.sizes import Bindings, dense_order, resolved, strides_of
+
+aten = torch.ops.aten
+VIEWS = frozenset(
+    {
+        aten.alias.default,
+        aten.detach.default,
+        aten.expand.default,
+        aten.permute.default,
+        aten.select.int,
+        aten.slice.Tensor,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.t.default,
+        aten.transpose.int,
+        aten.unsqueeze.default,
+        aten.view.default,
+        aten._unsafe_view.default,
+    }
+)
+"""Operators whose result is in the memory of their first argument."""
+Source = Callable[[Sequence[Any], Sequence[torch.Tensor]], Any]
+"""Gives one result from the call's arguments and what the program computed."""
+
+
+@dataclass(slots=True)
+class Results:
+    """The results of one graph: symbols for the program to compute, and what makes the graph's outputs of them."""
+
+    symbols: list[Symbol]
+    sources: list[Source]
+
+
+def results(outputs: Sequence[Any], values: Mapping[Node, Any], places: Mapping[Node, int], sizes: Bindings) -> Results:
+    """The outputs of a graph, whose nodes are `values`; `places` are those of its inputs among the arguments."""
+    made = _Making(values, places, sizes)
+    sources = [made.source(o) for o in outputs]
+    return Results(made.symbols, sources)
+
+
+def _origin(node: Node) -> Node:
+    """The node whose memory a chain of views shows."""
+    while node.target in VIEWS and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node
+
+
+class _Making:
+    def __init__(self, values: Mapping[Node, Any], places: Mapping[Node, int], sizes: Bindings) -> None:
+        self._values = values
+        self._places = places
+        self._sizes = sizes
+        self._computed: dict[Node, int] = {}
+        self.symbols: list[Symbol] = []
+
+    def source(self, output: Any) -> Source:
+        """What gives an output."""
+        value = self._values[output] if isinstance(output, Node) else output
+        if not isinstance(output, Node) or not (isinstance(value, Symbol) or is_known(value)):
+            return lambda arguments, computed: value
+        origin = _origin(output)
+        if origin is not output and (origin in self._places or self._is_output(origin)):
+            return self._viewed(output)
+        if output in self._places:
+            place = self._places[output]
+            return lambda arguments, computed: arguments[place]
+        if is_known(value):
+            return _copied(value)
+        return self._made(output, cast(Symbol, value))
+
+    def _is_output(self, origin: Node) -> bool:
+        return any(user.op == "output" for user in origin.users) and isinstance(self._values[origin], Symbol)
+
+    def _viewed(self, node: Node) -> Source:
+        before = self.source(node.args[0])
+        target: Any = node.target
+        rest = [resolved(self._values[a] if isinstance(a, Node) else a, self._sizes) for a in node.args[1:]]
+        named = {k: resolved(v, self._sizes) for k, v in node.kwargs.items()}
+        return lambda arguments, computed: target(before(arguments, computed), *rest, **named)
+
+    def _made(self, node: Node, value: Symbol) -> Source:
+        """A computed result, in the layout that PyTorch gives it."""
+        traced = node.meta.get("val")
+        strides = strides_of(traced, self._sizes) if isinstance(traced, torch.Tensor) else None
+        order = dense_order(value.shape, strides) if strides is not None else None
+        natural = tuple(range(len(value.shape)))
+        order = order or natural
+        if node not in self._computed:
+            self._computed[node] = len(self.symbols)
+            self.symbols.append(permuted(value, order))
+        k = self._computed[node]
+        if order == natural:
+            return lambda arguments, computed: computed[k]
+        back = [order.index(axis) for axis in natural]
+        return lambda arguments, computed: computed[k].permute(back)
+
+
+def _copied(value: Array) -> Source:
+    return lambda arguments, computed: to_tensor(value.copy())

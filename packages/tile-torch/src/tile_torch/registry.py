@@ -1,0 +1,48 @@
+"""The table of operators: which function makes Tile of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, TypeVar
+
+from torch._ops import OpOverload
+
+Converter = Callable[..., Any]
+AnyConverter = TypeVar("AnyConverter", bound=Converter)
+Overload = OpOverload[..., Any]
+
+_table: dict[Overload, Converter] = {}
+
+
+def operator(*targets: Overload) -> Callable[[AnyConverter], AnyConverter]:
+    """Registers a converter of operators: called with a Call and what the node hands to its operator.
+
+    Arguments come as in the operator's schema, nodes replaced by values (Symbols, or arrays, whose numbers are known),
+    sizes by integers. It gives one value, or a tuple where the operator has several results; None for one that nobody uses.
+    """
+
+    def register(converter: AnyConverter) -> AnyConverter:
+        for target in targets:
+            if target in _table:
+                raise ValueError(f"operator {target} has two converters")
+            _table[target] = converter
+        return converter
+
+    return register
+
+
+def find(target: object) -> Converter | None:
+    """The converter of an operator; None where there is none."""
+    return converters().get(target)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+@cache
+def converters() -> Mapping[Overload, Converter]:
+    """Every converter by its operator."""
+    folder = import_module("tile_torch.ops")
+    for module in iter_modules(folder.__path__):
+        import_module(f"tile_torch.ops.{module.name}")
+    return _table

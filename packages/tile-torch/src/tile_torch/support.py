@@ -1,0 +1,77 @@
+"""Nodes that Tile cannot run, all of them in one error or warning."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from tile_ir.diagnostics import Diagnostic, TileTypeError
+from torch.fx import Node
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n(?:\s+(.*))?')
+_TORCH = os.path.dirname(torch.__file__)
+_LINE = 60
+_LISTED = 3
+"""Nodes that are named for each operator and reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One node: its operator, name and the user's line that made it; why it cannot run, and what would help."""
+
+    operator: str
+    node: str
+    place: str
+    why: str
+    hint: str | None = None
+
+
+def problem(node: Node, why: str, hint: str | None = None) -> Problem:
+    """What is wrong with a node."""
+    return Problem(str(node.target), node.name, source_line(node), why, hint)
+
+
+def source_line(node: Node) -> str:
+    """``model.py:34`` of the user's line that a node comes from, with its text; "" where PyTorch does not tell."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or node.stack_trace or "")
+    if not frames:
+        return ""
+    own = [f for f in frames if not f[0].startswith(_TORCH)]
+    path, line, _, text = (own or frames)[-1]
+    return f"{os.path.basename(path)}:{line}" + (f" `{shortened(text.strip())}`" if text else "")
+
+
+def shortened(text: str) -> str:
+    """A line of code, without its end where it is long."""
+    return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
+
+
+def label(node: Node) -> str:
+    """What errors, profiles and `explain` call a node: its name and the user's line."""
+    place = source_line(node).partition(" ")[0]
+    return f"{node.name} ({place})" if place else node.name
+
+
+def diagnostics(problems: Iterable[Problem]) -> list[Diagnostic]:
+    """One for each operator and reason: how often it occurs, and where."""
+    grouped: dict[tuple[str, str, str | None], list[Problem]] = {}
+    for found in problems:
+        grouped.setdefault((found.operator, found.why, found.hint), []).append(found)
+    return [
+        Diagnostic("TILE-E920", f"{operator}, {_where(every)}: {why}", hint=hint)
+        for (operator, why, hint), every in grouped.items()
+    ]
+
+
+def _where(problems: Sequence[Problem]) -> str:
+    first = [f"{p.node} at {p.place}" if p.place else p.node for p in problems[:_LISTED]]
+    more = f" and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
+    return f"{len(problems)} node{'s' * (len(problems) > 1)} ({', '.join(first)}{more})"
+
+
+def unsupported(problems: Sequence[Problem]) -> TileTypeError:
+    """One error with every problem."""
+    return TileTypeError(diagnostics(problems))

@@ -1,0 +1,273 @@
+"""Walks an FX graph of core ATen operators: every node becomes Tile, all that cannot are listed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+import torch
+from tile_ir.diagnostics import TileError
+from tile_runtime.ops.moving import permuted
+from tile_runtime.ops.values import is_known
+from tile_runtime.provenance import provenance
+from tile_runtime.symbols import Symbol
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+
+from tile_torch import support
+from tile_torch.call import Call, Type, Unsupported, dtype_of
+from tile_torch.dtypes import DTYPES, to_array, to_tensor
+from tile_torch.registry import find
+from tile_torch.sizes import Bindings, dense_order, resolved, shape_of, strides_of
+
+FOLDED = 2**20
+"""Elements up to which what known values alone decide is computed while walking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor of the call: its place among the arguments, and the order of axes in which it is contiguous."""
+
+    place: int
+    order: tuple[int, ...] | None
+    symbol: Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What PyTorch draws before each run."""
+
+    function: Callable[[], torch.Tensor]
+    symbol: Symbol
+
+
+@dataclass(slots=True)
+class Walk:
+    """A graph for one set of sizes: what each node is, inputs and draws in order, and the nodes that cannot run."""
+
+    module: GraphModule
+    sizes: Bindings
+    values: dict[Node, Any] = field(default_factory=dict[Node, Any])
+    inputs: list[Input] = field(default_factory=list[Input])
+    draws: list[Draw] = field(default_factory=list[Draw])
+    problems: dict[Node, support.Problem] = field(default_factory=dict[Node, support.Problem])
+    cause: Exception | None = None
+    """The first exception behind the problems, for whoever mends a converter."""
+
+    def run(self) -> Walk:
+        """Visits every node."""
+        places = iter(range(len(self.module.graph.nodes)))
+        for node in self.module.graph.nodes:
+            match node.op:
+                case "placeholder":
+                    self.values[node] = self._placeholder(node, next(places))
+                case "get_attr":
+                    self.values[node] = self._attribute(node)
+                case "output":
+                    pass
+                case _:
+                    self.values[node] = self._visited(node)
+        return self
+
+    # --- inputs and constants -------------------------------------------------------------------------
+
+    def _placeholder(self, node: Node, place: int) -> Any:
+        traced = node.meta.get("val")
+        if not isinstance(traced, torch.Tensor):
+            return resolved(traced, self.sizes)
+        try:
+            shape, dtype = self._type(traced)
+        except Unsupported as reason:
+            return self._refused(node, reason)
+        order = dense_order(shape, strides_of(traced, self.sizes))
+        laid = order or tuple(range(len(shape)))
+        symbol = Symbol(tuple(shape[k] for k in laid), dtype, node.name)
+        self.inputs.append(Input(place, order, symbol))
+        return permuted(symbol, [laid.index(k) for k in range(len(shape))])
+
+    def _attribute(self, node: Node) -> Any:
+        found: Any = self.module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        if not isinstance(found, torch.Tensor):
+            return self._refused(node, Unsupported(f"it is a {type(found).__name__}, no tensor"))
+        return _known(found)
+
+    # --- operators ------------------------------------------------------------------------------------
+
+    def _visited(self, node: Node) -> Any:
+        traced = node.meta.get("val")
+        if isinstance(traced, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
+            return resolved(traced, self.sizes)
+        arguments = self._given(node.args)
+        if node.target is operator.getitem:
+            return arguments[0][arguments[1]]
+        try:
+            with provenance(support.label(node)):
+                return self._converted(node, arguments, {k: self._given(v) for k, v in node.kwargs.items()})
+        except Exception as reason:  # what does not fit a converter may break it in any way
+            return self._refused(node, reason)
+
+    def _given(self, argument: Any) -> Any:
+        if isinstance(argument, Node):
+            return self.values[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self._given(a) for a in cast("Sequence[Any]", argument)]
+        return resolved(argument, self.sizes)
+
+    def _converted(self, node: Node, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+        target: Any = node.target
+        if not isinstance(node.target, OpOverload):
+            raise Unsupported("it is no operator of ATen")
+        types = tuple(self._types(node.meta.get("val")))
+        self._check_operands(node)
+        folded = self._folded(target, types, arguments, named)
+        if folded is not None:
+            return folded
+        if all(t is not None and not prod(t[0]) for t in types):
+            return _nothing(node, types)
+        converter = find(target)
+        if converter is None:
+            raise Unsupported("Tile has no converter for it")
+        strides, offsets = self._memory(node)
+        call = Call(target, types, _used(node), strides, offsets, self._drawn)
+        made: Any = converter(call, *arguments, **named)
+        for value, expected in zip(_several(made), types, strict=False):
+            _check_type(value, expected)
+        return made
+
+    def _folded(self, target: Any, types: Sequence[Type | None], given: Sequence[Any], named: Any) -> Any:
+        """What PyTorch makes of values that are all known; None where some are not, or it is random, or large."""
+        drawn = torch.Tag.nondeterministic_seeded in target.tags
+        if drawn or any(isinstance(v, Symbol) for v in _leaves([given, named])):
+            return None
+        if any(t is not None and prod(t[0]) > FOLDED for t in types):
+            return None
+        made = target(*map(_eager, given), **{name: _eager(v) for name, v in named.items() if name != "device"})
+        return tuple(map(_known, _several(made))) if isinstance(made, (tuple, list)) else _known(made)
+
+    def _types(self, traced: Any) -> Iterator[Type | None]:
+        for value in _several(traced):
+            yield self._type(value) if isinstance(value, torch.Tensor) else None
+
+    def _type(self, traced: torch.Tensor) -> Type:
+        dtype = DTYPES.get(traced.dtype)
+        if dtype is None:
+            raise Unsupported(f"Tile has no {str(traced.dtype).removeprefix('torch.')}")
+        if traced.layout is not torch.strided:
+            raise Unsupported(f"Tile has no {traced.layout} tensors")
+        return shape_of(traced, self.sizes), dtype
+
+    def _memory(self, node: Node) -> tuple[tuple[tuple[int, ...] | None, ...], tuple[int | None, ...]]:
+        """Strides and storage offset of every argument that is a tensor, as PyTorch traced them."""
+        traced = [a.meta.get("val") if isinstance(a, Node) else None for a in node.args]
+        tensors = [t if isinstance(t, torch.Tensor) else None for t in traced]
+        strides = tuple(None if t is None else strides_of(t, self.sizes) for t in tensors)
+        return strides, tuple(None if t is None else resolved(t.storage_offset(), self.sizes) for t in tensors)
+
+    def _check_operands(self, node: Node) -> None:
+        """Unsupported where an operand's dtype, or the place of the result, is none of Tile's."""
+        for operand in node.all_input_nodes:
+            for traced in _several(operand.meta.get("val")):
+                if isinstance(traced, torch.Tensor):
+                    self._type(traced)
+        traced = node.meta.get("val")
+        if isinstance(traced, torch.Tensor) and traced.device.type != "cpu":
+            hint = "leave the model on the CPU; options={'device': …} says which Tile device computes"
+            raise Unsupported(f"it is on {traced.device}", hint)
+
+    def _drawn(self, function: Callable[[], torch.Tensor]) -> Symbol:
+        example = function_type(function)
+        symbol = Symbol(*example, f"draw{len(self.draws)}")
+        self.draws.append(Draw(function, symbol))
+        return symbol
+
+    def _refused(self, node: Node, reason: Exception) -> Any:
+        """Notes why a node cannot run; others go on with values of its type."""
+        self.problems[node] = support.problem(node, *_why(reason))
+        self.cause = self.cause or reason
+        traced = node.meta.get("val")
+        stand_ins = [self._stand_in(v) for v in _several(traced)]
+        return stand_ins if isinstance(traced, (tuple, list)) else stand_ins[0]
+
+    def _stand_in(self, traced: Any) -> Any:
+        if not isinstance(traced, torch.Tensor):
+            return resolved(traced, self.sizes)
+        return Symbol(shape_of(traced, self.sizes), DTYPES.get(traced.dtype, DTYPES[torch.float32]), "unknown")
+
+
+def function_type(function: Callable[[], torch.Tensor]) -> Type:
+    """What a drawing function gives; PyTorch's generator is left as it was."""
+    state = torch.get_rng_state()
+    try:
+        made = function()
+    finally:
+        torch.set_rng_state(state)
+    return tuple(made.shape), DTYPES[made.dtype]
+
+
+def _nothing(node: Node, types: Sequence[Type | None]) -> Any:
+    """Results without elements."""
+    made = tuple(np.zeros(shape, dtype.numpy) for shape, dtype in filter(None, types))
+    return made if isinstance(node.meta.get("val"), (tuple, list)) else made[0]
+
+
+def _several(value: Any) -> Sequence[Any]:
+    """The results of an operator that may have one."""
+    return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _check_type(value: Any, expected: Type | None) -> None:
+    if value is None or expected is None:
+        return
+    found = (tuple(value.shape), dtype_of(value))
+    if found != expected:
+        raise Unsupported(f"its converter gives {found[1]}{list(found[0])}, not {expected[1]}{list(expected[0])}")
+
+
+def _used(node: Node) -> frozenset[int]:
+    """Which results of a node something uses."""
+    if not isinstance(node.meta.get("val"), (tuple, list)):
+        return frozenset({0}) if node.users else frozenset()
+    picked = [u for u in node.users if u.target is operator.getitem]
+    if len(picked) < len(node.users):
+        return frozenset(range(len(node.meta["val"])))
+    return frozenset(int(cast(Any, u.args[1])) for u in picked if u.users)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in cast("Sequence[Any]", value):
+            yield from _leaves(item)
+    elif isinstance(value, dict):
+        yield from _leaves(list(cast("dict[str, Any]", value).values()))
+    else:
+        yield value
+
+
+def _known(tensor: torch.Tensor) -> Any:
+    """A tensor's numbers as an array that nobody writes to."""
+    array = to_array(tensor.detach().clone().contiguous())
+    array.flags.writeable = False
+    return array
+
+
+def _eager(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_eager(v) for v in cast("Sequence[Any]", value)]
+    return to_tensor(value.copy()) if is_known(value) else value
+
+
+def _why(reason: Exception) -> tuple[str, str | None]:
+    """What an exception of a converter says, and what would help."""
+    match reason:
+        case Unsupported():
+            return reason.why, reason.hint
+        case TileError():
+            return reason.diagnostics[0].message, reason.diagnostics[0].hint
+        case _:
+            return f"it does not fit its operator ({type(reason).__name__}: {reason})", None
