@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import gcd, prod
 
+from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Load, Refinement, Store, Sync, TensorType
