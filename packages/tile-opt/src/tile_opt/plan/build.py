@@ -36,7 +36,7 @@ def build(view: KernelView, plan: Plan) -> Block:
     return build_all(view, plan).kernel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parts:
     """The scheduled block of a kernel, the copies that its plan has made before it, in normal form, and what they write."""
 
