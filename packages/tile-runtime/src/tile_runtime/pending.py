@@ -131,7 +131,7 @@ def _held(result: Any, device: Device) -> Any:
     if not isinstance(result, Symbol):
         return asarray(result, device)
     found = _pending.get(id(result))
-    return found or _waiting(result, device)
+    return _waiting(result, device) if found is None else found
 
 
 def _waiting(symbol: Symbol, device: Device) -> Tensor:

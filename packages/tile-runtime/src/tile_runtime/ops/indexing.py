@@ -46,7 +46,8 @@ def _single(key: Any) -> Any:
         return cast("Any", key)
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
         return operator.index(cast("int", key))
-    found: Any = np.asarray(cast("Any", key)) if isinstance(key, (list, bool, np.generic)) else key
+    listed = isinstance(key, (list, bool, np.generic))
+    found: Any = np.asarray(cast("Any", key)) if listed else key
     if not hasattr(found, "shape"):
         raise TypeError(f"an index is an integer, a slice, None, ... or an integer tensor, not {type(key).__name__}")
     if not dtype_of(found).is_integer:
