@@ -12,7 +12,7 @@ from tile_runtime.ops.values import Array, Value, dtype_of, is_known
 
 from tile_jax.lowering.errors import Unsupported
 from tile_jax.lowering.mlir import Block, Operation, ir
-from tile_jax.lowering.types import tensor_type
+from tile_jax.lowering.tensors import tensor_type
 
 if TYPE_CHECKING:
     from tile_jax.lowering.walk import Scope, Walk

@@ -17,7 +17,7 @@ from tile_jax.lowering.mlir import Block, Node, Operation
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.recorder import Recorder
 from tile_jax.lowering.registry import find
-from tile_jax.lowering.types import is_tensor, tensor_type
+from tile_jax.lowering.tensors import is_tensor, tensor_type
 from tile_jax.program import Program
 
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mpmd.return"})
@@ -76,9 +76,7 @@ class Walk:
     def __init__(self, module: Any) -> None:
         self.module = module
         self.functions = {
-            cast(Any, op).sym_name.value: op.operation
-            for op in module.body.operations
-            if op.operation.name == "func.func"
+            op.sym_name.value: op.operation for op in module.body.operations if op.operation.name == "func.func"
         }
         self.problems: list[Problem] = []
         self.cause: Exception | None = None
