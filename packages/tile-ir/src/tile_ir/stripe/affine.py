@@ -54,7 +54,10 @@ class Affine:
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         """The value at a point; KeyError for an unknown name."""
-        return self.const + sum(c * values[n] for n, c in self.terms)
+        total = self.const
+        for name, coefficient in self.terms:
+            total = total + coefficient * values[name]
+        return total
 
     def substitute(self, values: Mapping[str, Affine]) -> Affine:
         """Replace each name found in `values` by its form; other names stay."""
