@@ -105,6 +105,10 @@ class Op:
         """An integer or truth value."""
         return int(self.attribute(name).value) if self.has(name) else default
 
+    def number_of(self, name: str) -> float:
+        """A float."""
+        return float(self.attribute(name).value)
+
     def text(self, name: str, default: str = "") -> str:
         """A string, or the word of an enumeration: ``LT`` of ``#stablehlo<comparison_direction LT>``."""
         if not self.has(name):

@@ -83,6 +83,8 @@ class Walk:
         """The first exception behind them, for whoever mends a converter."""
         self.tracing = 0
         """Loops of the device that are being traced, one inside of the other: their bodies cannot end a program."""
+        self.streams = 0
+        """Operations so far that draw random numbers without a state."""
         self.rows: dict[int, Row] = {}
         """Of updates that replace one row of a value, by the identity of their result."""
 
