@@ -18,7 +18,7 @@ from tile_jax.lowering.op import Op
 from tile_jax.lowering.parts import Part, module_devices
 from tile_jax.lowering.recorder import Recorder
 from tile_jax.lowering.registry import find
-from tile_jax.lowering.types import is_tensor, tensor_type
+from tile_jax.lowering.tensors import is_tensor, tensor_type
 from tile_jax.program import Program
 
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mpmd.return"})
@@ -77,9 +77,7 @@ class Walk:
     def __init__(self, module: Any) -> None:
         self.module = module
         self.functions = {
-            cast(Any, op).sym_name.value: op.operation
-            for op in module.body.operations
-            if op.operation.name == "func.func"
+            op.sym_name.value: op.operation for op in module.body.operations if op.operation.name == "func.func"
         }
         self.devices = module_devices(module)
         """How many devices run it in step."""
@@ -88,6 +86,8 @@ class Walk:
         """The first exception behind them, for whoever mends a converter."""
         self.tracing = 0
         """Loops of the device that are being traced, one inside of the other: their bodies cannot end a program."""
+        self.streams = 0
+        """Operations so far that draw random numbers without a state."""
         self.rows: dict[int, Row] = {}
         """Of updates that replace one row of a value, by the identity of their result."""
 

@@ -93,7 +93,8 @@ def collective_permute(op: Op) -> Value:
 
 def _among(op: Op, function: Callable[[Group], Sequence[Array]]) -> tuple[Value, ...]:
     """`function` for every operand and every group of devices; where a group is one device, its own values."""
-    groups = [[k for k in row if k >= 0] for row in np.array(op.attribute("replica_groups")).tolist()]
+    table: list[list[int]] = np.array(op.attribute("replica_groups")).tolist()
+    groups = [[k for k in row if k >= 0] for row in table]
     if op.walk.devices == 1:
         if any(len(group) > 1 for group in groups):
             raise op.unsupported(f"it joins {max(map(len, groups))} devices", "the program runs on one device")
