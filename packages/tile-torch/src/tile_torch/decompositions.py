@@ -14,6 +14,11 @@ from torch._ops import OpOverload
 from tile_torch import transformer
 from tile_torch.registry import converters
 
+aten = torch.ops.aten
+
+TRACERS: frozenset[Any] = frozenset({aten.lift.default, aten.lift_fresh.default})
+"""Operators that PyTorch's tracer has a use for."""
+
 Divisions = dict[Any, Callable[..., Any]]
 
 
@@ -29,7 +34,7 @@ def decompositions() -> Divisions:
 def _further() -> Iterator[tuple[Any, Callable[..., Any]]]:
     """What PyTorch can divide beyond core ATen, into operators of ATen, and without other random numbers than its own."""
     for op, rule in cast("Divisions", decomposition_table).items():
-        if not isinstance(op, OpOverload) or torch.Tag.nondeterministic_seeded in op.tags:
+        if not isinstance(op, OpOverload) or op in TRACERS or torch.Tag.nondeterministic_seeded in op.tags:
             continue
         if op.__name__.partition(".")[0].removeprefix("special_") not in prims.__all__:
             yield op, rule
