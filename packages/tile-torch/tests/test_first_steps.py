@@ -82,7 +82,7 @@ def test_operators_without_a_converter_are_listed_with_their_lines() -> None:
 
 def test_what_only_the_backward_graph_lacks_is_listed_before_the_forward_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(converters(), torch.ops.aten.threshold_backward.default)  # type: ignore[arg-type]
-    with pytest.raises(BackendCompilerFailed, match="TILE-E920: aten.threshold_backward"):
+    with pytest.raises(BackendCompilerFailed, match=r"TILE-E920: aten\.threshold_backward"):
         torch.compile(mlp(), backend="tile")(torch.randn(3, 20))
 
 

@@ -81,7 +81,7 @@ def tile(
 
 def check(graphs: Sequence[GraphModule]) -> None:
     """TileTypeError with what cannot run in any of the graphs of a training step, before the first of them is compiled."""
-    targets = {n.target for graph in graphs for n in graph.graph.nodes if isinstance(n.target, OpOverload)}
+    targets: set[Any] = {n.target for graph in graphs for n in graph.graph.nodes if isinstance(n.target, OpOverload)}
     if all(find(target) is not None for target in targets):
         return
     walks = [Executable.walked(graph) for graph in graphs]
