@@ -18,16 +18,24 @@ from typing import Any
 
 import torch
 from functorch.compile import aot_function, make_boxed_func
-from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_flatten, tree_unflatten
-
 from tile_runtime.evaluator import Evaluator
 from tile_torch.backend import boxed
 from tile_torch.decompositions import decompositions
 from tile_torch.executable import Executable
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+)
 SAMPLES = {torch.float32: 24}
 """Samples of an operator that are taken, evenly from all; of other dtypes there are 6."""
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-10, torch.float16: 6e-3, torch.bfloat16: 5e-2}
@@ -99,7 +107,7 @@ def outcome(sample: Sample, device: str = "llvm") -> Outcome:
         found.why = _difference(expected, actual)
         if found.why and _is_as_good(sample, expected, actual):
             found.why = None
-    except Exception as error:  # noqa: BLE001  # whatever breaks is an outcome
+    except Exception as error:  # whatever breaks is an outcome
         found.why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     finally:
         logging.disable(logging.NOTSET)
@@ -230,7 +238,10 @@ def _apart(expected: Any, actual: Any) -> str | None:
         return None if torch.equal(expected, actual) else f"{int((expected != actual).sum())} elements differ"
     wide, other = expected.double(), actual.double()
     finite = wide.isfinite()
-    if not torch.equal(wide[~finite].nan_to_num(7.0), other[~finite].nan_to_num(7.0)) or not other[finite].isfinite().all():
+    if (
+        not torch.equal(wide[~finite].nan_to_num(7.0), other[~finite].nan_to_num(7.0))
+        or not other[finite].isfinite().all()
+    ):
         return "infinities or NaNs differ"
     if not finite.any():
         return None
@@ -259,7 +270,11 @@ def main(arguments: Sequence[str]) -> None:
                 whys[why] = whys.get(why, 0) + 1
         total, failed = total + count, failed + sum(whys.values())
         if whys or chosen.v:
-            print(f"{name} {count - sum(whys.values())}/{count}", *(f"\n    {n} {w[:220]}" for w, n in whys.items()), flush=True)
+            print(
+                f"{name} {count - sum(whys.values())}/{count}",
+                *(f"\n    {n} {w[:220]}" for w, n in whys.items()),
+                flush=True,
+            )
     print(f"{total - failed} of {total} pass")
 
 

@@ -69,7 +69,9 @@ _HOW = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"
 def scatter_reduce(
     call: Call, input: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
 ) -> Value:
-    return _reduced(input, src, lambda value, updates, how: _along(value, dim, index, updates, how), reduce, include_self)
+    return _reduced(
+        input, src, lambda value, updates, how: _along(value, dim, index, updates, how), reduce, include_self
+    )
 
 
 @operator(aten.index_reduce.default)

@@ -27,9 +27,7 @@ def ordered(value: Value, dim: int, descending: bool = False) -> Ordered:
 
 
 @operator(aten.sort.default, aten.sort.stable)
-def sort(
-    call: Call, input: Value, dim: int = -1, descending: bool = False, *, stable: bool | None = None
-) -> Ordered:
+def sort(call: Call, input: Value, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Ordered:
     value = reshaped(input, call.shape or (1,))
     found = ordered(value, axis(dim, len(call.shape)), descending)
     return reshaped(found[0], call.shape), reshaped(found[1], call.shape)
@@ -126,9 +124,7 @@ def searchsorted(
 
 
 @operator(aten.bucketize.Tensor, aten.bucketize.Scalar)
-def bucketize(
-    call: Call, values: Value, boundaries: Value, *, out_int32: bool = False, right: bool = False
-) -> Value:
+def bucketize(call: Call, values: Value, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
     if not hasattr(values, "dtype"):
         values = np.asarray(values, dtype_of(boundaries).numpy)
     return _places(call, boundaries, values, right)
@@ -141,7 +137,6 @@ def _places(call: Call, lines: Value, values: Value, right: bool) -> Value:
     spread = reshaped(lines, (*lines.shape[:-1], *(1,) * (rank - len(lines.shape) + 1), lines.shape[-1]))
     column = reshaped(values, (*own, 1))
     behind = f"{cast('S', dtype)} {'>' if right else '>='} {cast('V', dtype)}"
-    over = (*own, lines.shape[-1])
     index = names(rank + 1)
     text = function(
         "SV", "Y", f"H = ~({behind});", "B = as_int(H, 64);",
