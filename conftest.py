@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import settings
 
@@ -23,3 +25,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="long; --run-slow runs it"))
+    cases: Counter[object] = Counter()
+    for item in [*items]:
+        if mark := item.get_closest_marker("diagonal"):
+            number = cases[item.function] = cases[item.function] + 1  # pyright: ignore[reportAttributeAccessIssue]
+            if diagonal(item, number - 1) % mark.args[0]:
+                items.remove(item)
+                config.hook.pytest_deselected(items=[item])
+
+
+def diagonal(item: pytest.Item, number: int) -> int:
+    """The sum of the places of a test's case `number` in its parameters' lists, the last of which varies slowest.
+
+    Of the grid that several ``parametrize`` span, those whose sum is a multiple of n are a Latin square: each value
+    of one parameter still meets some of each other's.
+    """
+    total = 0
+    for mark in reversed([*item.iter_markers("parametrize")]):
+        number, place = divmod(number, len(mark.args[1]))
+        total += place
+    return total

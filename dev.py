@@ -45,8 +45,8 @@ def _python() -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without a foreign environment's traces and pip's notices."""
-    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    """Ours, without a foreign environment's traces and pip's notices; what is imported is compiled once."""
+    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
     return {k: v for k, v in os.environ.items() if k not in hidden} | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 

@@ -46,6 +46,8 @@ EXTRAS = {
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100")
+PIP = ("-q", "--no-compile")
+"""A third of a package's modules are imported: Python compiles those, once."""
 BENCH_PEERS = ("torch==2.13.0", "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
 OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
@@ -121,7 +123,7 @@ def install(session: nox.Session, *packages: str, tools: tuple[str, ...] = TOOLS
     if stamp.exists():
         # pip takes an equal version for the same wheel.
         session.run("python", "-m", "pip", "uninstall", "-q", "-y", *family, silent=True)
-    session.install("-q", *paths, *tools)
+    session.install(*PIP, *paths, *tools)
     stamp.write_text(now)
 
 
@@ -180,7 +182,7 @@ def _install_everything(session: nox.Session, *tools: str) -> None:
 @repeatable
 def lint(session: nox.Session) -> None:
     """Ruff over everything: its rules, and its format."""
-    session.install("-q", "ruff>=0.6")
+    session.install(*PIP, "ruff>=0.6")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
 
@@ -189,7 +191,7 @@ def lint(session: nox.Session) -> None:
 @repeatable
 def types(session: nox.Session) -> None:
     """Pyright in strict mode over every package."""
-    session.install("-q", "pyright[nodejs]", *TYPED, *TOOLS)
+    session.install(*PIP, "pyright[nodejs]", *TYPED, *TOOLS)
     session.run("pyright", "--pythonpath", str(Path(session.bin) / "python"), *session.posargs)
 
 
@@ -340,7 +342,7 @@ def nightly(session: nox.Session) -> None:
             *PARALLEL,
             folder,
             "-m",
-            "slow or hypothesis",
+            "slow or diagonal or hypothesis",
             *NIGHTLY,
             *session.posargs,
             success_codes=[0, NO_TESTS],
@@ -377,4 +379,4 @@ def mutants(session: nox.Session) -> None:
 
 def _install_photograph(session: nox.Session) -> None:
     """scikit-image for the photograph inside its wheel; none of its code runs, so nothing that it needs."""
-    session.install("-q", "--no-deps", "scikit-image>=0.22")
+    session.install(*PIP, "--no-deps", "scikit-image>=0.22")

@@ -135,7 +135,7 @@ def _kept(loops: list[str], names: list[str], over: list[int]) -> tuple[str, str
     return f"[{cell} : {sizes}]", "".join(f", z{k} < 1" for k in over)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(programs(), st.sampled_from([4, 16, 32, 64]), st.sampled_from([1, 2, 16]), st.sampled_from([256, 16384]))
 def test_random_programs_keep_their_meaning(stripe: Program, threads: int, cores: int, max_mem: int) -> None:
     agree(stripe, target(threads, cores, max_mem))
@@ -153,6 +153,7 @@ ALL = "function (X[M, N, P, Q]) -> (R) { R[n : N] = +(X[m, n, p, q]); }"
 TURNED = "function (X[M, N]) -> (R) { R[j, i : N, M] = =(X[i, j]); }"
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("source", [BLUR, SOFTMAX, SUM, COLUMNS, TURNED])
 @pytest.mark.parametrize("shape", [(5, 63), (5, 64), (5, 65), (63, 5), (64, 8), (2, 1100)])
 def test_shapes_around_powers_of_two(source: str, shape: tuple[int, int]) -> None:
@@ -177,6 +178,7 @@ def test_scans_cut_into_blocks(shape: tuple[int, int], along: int) -> None:
     agree(stripe_of(source, X=shape[:: 1 - 2 * along]), on)
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("order", ["ijk", "kij", "ikj", "jik", "jki", "kji"])
 @pytest.mark.parametrize("shape", [(5, 3, 20), (3, 33, 12)])
 def test_sums_that_are_reduced_again(shape: tuple[int, int, int], order: str) -> None:
@@ -325,7 +327,7 @@ SCANS = {
 
 
 @pytest.mark.parametrize("name", SCANS)
-@pytest.mark.parametrize(("shape", "threads"), [((3, 200), 128), ((70, 65), 32)])
+@pytest.mark.parametrize(("shape", "threads"), [((3, 200), 128), ((35, 65), 32)])
 def test_scans_whose_rows_items_share(name: str, shape: tuple[int, int], threads: int) -> None:
     agree(stripe_of(SCANS[name], X=shape), target(threads=threads))
 
@@ -362,7 +364,7 @@ BESIDE = """function (X[M, N, C]) -> (R, U) {
     U = S * 2.0; W = sqrt(U * U + 1.0) / 3.0; R = D / W; }"""
 
 
-@pytest.mark.parametrize("shape", [(40, 100, 1), (40, 100, 3), (40, 100, 8), (40, 3, 100), (3, 16, 16), (1, 64, 1)])
+@pytest.mark.parametrize("shape", [(40, 100, 1), (9, 100, 3), (9, 100, 8), (9, 3, 100), (3, 16, 16), (1, 64, 1)])
 def test_what_is_stored_by_one_item_beside_what_all_need_is_made_by_all(shape: tuple[int, int, int]) -> None:
     """The stage that makes `U` makes `W`, too: no item is without it because another one stores `U`."""
     agree(stripe_of(BESIDE, X=shape), target(threads=256))

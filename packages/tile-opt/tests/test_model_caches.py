@@ -65,6 +65,7 @@ def fetched(
     return model, misses(trace(block), target.machine.caches[:2])
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("name", MACHINES)
 @pytest.mark.parametrize("case", CASES)
 def test_lines_are_those_of_a_simulator(name: str, case: str) -> None:
@@ -121,6 +122,7 @@ def test_random_pages_lose_about_what_the_expectation_says(name: str) -> None:
     assert simulated[1] - 2500 <= sum(c[1] for c in counts) <= simulated[1] + 2500
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("name", MACHINES)
 @pytest.mark.parametrize(("rows", "columns"), [(300, 1024), (40, 1024), (700, 1024)])
 def test_translations_are_those_of_a_simulator(name: str, rows: int, columns: int) -> None:

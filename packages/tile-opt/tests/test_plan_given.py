@@ -99,7 +99,7 @@ def plans(draw: st.DrawFn, decision: Decision, target: str) -> Plan:
 @pytest.mark.filterwarnings("ignore::tile_ir.diagnostics.TilePlanWarning")
 @pytest.mark.parametrize("target", BINDS)
 @pytest.mark.parametrize("name", PROGRAMS)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_a_given_plan_is_refused_or_right(name: str, target: str, data: st.DataObject) -> None:
     stripe, decisions = kernels(name, target)

@@ -186,6 +186,7 @@ def test_random_row_reductions_keep_their_meaning(case: Sample) -> None:
     agree(case)
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("columns", [16, 26, 32, 33, 64, 127, 600])
 @pytest.mark.parametrize(("agg", "merged"), [("+", np.sum), ("*", np.prod), (">", np.max), ("<", np.min)])
 def test_every_aggregation_gives_what_numpy_gives(agg: str, merged: Any, columns: int) -> None:

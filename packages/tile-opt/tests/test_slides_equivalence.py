@@ -71,7 +71,7 @@ def test_each_pass_keeps_the_meaning(step: str) -> None:
         check(PROGRAMS[name], ("unstage", "locate", "autotile", "autotile_rest", "prune", step))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(PROGRAMS)), st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=9))
 def test_passes_in_any_order_keep_the_meaning(name: str, labels: list[str]) -> None:
     check(PROGRAMS[name], ("unstage", *labels))
@@ -85,7 +85,7 @@ def stripe_of(program: Program) -> Stripe:
         raise
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(
     programs(),
     st.one_of(st.just(PIPELINE), st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=8).map(tuple)),

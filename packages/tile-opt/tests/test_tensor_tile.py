@@ -76,6 +76,7 @@ def locals_of(stripe: Stripe) -> list[Refinement]:
 # --- results ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("sizes", SIZES, ids=["even", "ragged", "odd"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -211,6 +212,7 @@ def test_what_is_no_number_stays_in_its_row_and_column(dtype: DType) -> None:
     assert np.array_equal(np.isfinite(got), finite)
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_targets_without_the_nodes_give_the_same_bits(dtype: DType, layout: str) -> None:
@@ -237,7 +239,7 @@ def samples(draw: st.DrawFn) -> tuple[Sample, Target]:
     return matmul(layout, dtype, m, n, k, tail), target
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(samples())
 def test_random_products(case: tuple[Sample, Target]) -> None:
     agree(*case)
@@ -276,6 +278,7 @@ def test_the_target_says_how_much_local_memory_there_is() -> None:
     assert [p.stages for p in found if p is not None] == [3, 2]
 
 
+@pytest.mark.diagonal(3)
 @pytest.mark.parametrize("target", [SMALL, TENSOR, LIGHT], ids=["small", "large", "light"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

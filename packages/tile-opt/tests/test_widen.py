@@ -268,7 +268,7 @@ def stencils(draw: st.DrawFn) -> str:
     return f"function (A[H, W], B[H, W]) -> ({outputs}) {{ {' '.join(lines)} {end} }}"
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(stencils(), st.sampled_from([CPU, GPU]), st.integers(1, 9), st.integers(1, 40))
 def test_random_stencils_keep_their_meaning(source: str, target: Target, rows: int, columns: int) -> None:
     agree(program(source, rows, columns), small(target))
@@ -292,7 +292,7 @@ def products(draw: st.DrawFn) -> str:
     return f"function (A[H, W], B[H, W]) -> (R) {{ S[i : H] = +(A[i, j]); {' '.join(lines)} R = P + {' - '.join(names)}; }}"
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(products(), st.sampled_from([small(CPU), small(GPU), TENSOR]), st.integers(8, 24))
 def test_random_products_keep_their_meaning(source: str, target: Target, side: int) -> None:
     agree(program(source, side, side), target)

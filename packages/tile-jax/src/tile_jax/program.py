@@ -7,7 +7,7 @@ loop, and the branches of a choice, are programs themselves.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,38 +48,32 @@ class DeviceStep:
 
 
 @dataclass(frozen=True, slots=True)
-class HostStep:
-    """A function of NumPy arrays."""
-
-    label: str
-    function: Callable[..., Sequence[Any]]
-    reads: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        made = self.function(*(store[k].numpy() for k in self.reads))
-        _put(store, self.outputs, made, evaluator)
-
-
-@dataclass(frozen=True, slots=True)
 class WhileStep:
-    """Runs `body` as long as `condition` holds. Both take what is carried, then what is captured."""
+    """Runs `body` as long as `condition` holds.
+
+    Both take what is carried, and what each of them captures. The body gives what is carried on and, after it, whether
+    the condition holds again: so a round is one submission.
+    """
 
     condition: Program
     body: Program
     carried: tuple[int, ...]
+    tested: tuple[int, ...]
+    """What the condition captures."""
     captured: tuple[int, ...]
+    """What the body captures."""
     outputs: tuple[int, ...]
 
     @property
     def reads(self) -> tuple[int, ...]:
-        return (*self.carried, *self.captured)
+        return (*self.carried, *self.tested, *self.captured)
 
     def run(self, store: Store, evaluator: Evaluator) -> None:
         values = [store[k] for k in self.carried]
         captured = [store[k] for k in self.captured]
-        while self.condition.run([*values, *captured], evaluator)[0].numpy():
-            values = self.body.run([*values, *captured], evaluator)
+        (goes,) = self.condition.run([*values, *(store[k] for k in self.tested)], evaluator)
+        while goes.numpy():
+            *values, goes = self.body.run([*values, *captured], evaluator)
         _put(store, self.outputs, values, evaluator)
 
 
@@ -89,17 +83,19 @@ class CaseStep:
 
     index: int
     branches: tuple[Program, ...]
-    captured: tuple[int, ...]
+    captured: tuple[tuple[int, ...], ...]
+    """What each branch takes."""
     outputs: tuple[int, ...]
 
     @property
     def reads(self) -> tuple[int, ...]:
-        return (self.index, *self.captured)
+        return (self.index, *(k for own in self.captured for k in own))
 
     def run(self, store: Store, evaluator: Evaluator) -> None:
         number = int(store[self.index].numpy())
-        branch = self.branches[number if 0 <= number < len(self.branches) else -1]
-        _put(store, self.outputs, branch.run([store[k] for k in self.captured], evaluator), evaluator)
+        chosen = number if 0 <= number < len(self.branches) else -1
+        given = [store[k] for k in self.captured[chosen]]
+        _put(store, self.outputs, self.branches[chosen].run(given, evaluator), evaluator)
 
 
 def _put(store: Store, slots: Sequence[int], values: Sequence[Any], evaluator: Evaluator) -> None:

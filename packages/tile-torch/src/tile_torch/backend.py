@@ -30,6 +30,11 @@ class Options:
     reduced_precision: bool = False
     """Lets the device use matrix instructions of less precision, such as TF32."""
 
+    @property
+    def eager(self) -> bool:
+        """Whether PyTorch runs what Tile cannot."""
+        return self.fallback == "eager"
+
     def evaluator(self) -> Evaluator:
         """What compiles and runs programs with these options."""
         if isinstance(self.device, Evaluator):
@@ -49,10 +54,10 @@ def tile(
     evaluator = chosen.evaluator()
 
     def compiled(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
-        return boxed(Executable(graph, evaluator), arguments)
+        return boxed(Executable(graph, evaluator, eager=chosen.eager), arguments)
 
     def inferring(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
-        return boxed(Executable(graph, evaluator, static_places(arguments)), arguments)
+        return boxed(Executable(graph, evaluator, static_inputs(graph, arguments), eager=chosen.eager), arguments)
 
     compiler: Any = aot_autograd(
         fw_compiler=compiled,
@@ -78,14 +83,16 @@ def boxed(executable: Executable, arguments: Sequence[Any]) -> Callable[..., Any
     return run
 
 
-def static_places(arguments: Sequence[Any]) -> frozenset[int]:
-    """Places of parameters and buffers that the graph at hand does not change, and whose changes can be seen."""
+def static_inputs(graph: GraphModule, arguments: Sequence[Any]) -> frozenset[str]:
+    """Names of parameters and buffers that the graph at hand does not change, and whose changes can be seen."""
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None:
         return frozenset()
     found = context.fw_metadata
     changed = {k for k, known in enumerate(found.input_info) if known.mutates_data or known.mutates_metadata}
-    return frozenset(k for k in found.static_input_indices if k not in changed and not arguments[k].is_inference())
+    seen = (k for k in found.static_input_indices if k not in changed and not arguments[k].is_inference())
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    return frozenset(placeholders[k].name for k in seen)
 
 
 def checked(options: Mapping[str, Any], mode: str | None) -> Options:

@@ -1,47 +1,25 @@
-"""How operators are divided before Tile sees them: into core ATen operators, but for those that are better left whole."""
+"""How operators are divided before Tile sees them: as PyTorch divides them, but for those that have converters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, cast
 
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions  # pyright: ignore[reportUnknownVariableType]
+import torch._prims as prims
+from torch._decomp import core_aten_decompositions, decomposition_table  # pyright: ignore[reportUnknownVariableType]
+from torch._ops import OpOverload
 
-from tile_torch.registry import Overload
+from tile_torch import transformer
+from tile_torch.registry import converters
 
 aten = torch.ops.aten
 
-_divided = cast("Callable[[Any], dict[Any, Callable[..., Any]]]", get_decompositions)
+TRACERS: frozenset[Any] = frozenset({aten.lift.default, aten.lift_fresh.default})
+"""Operators that PyTorch's tracer has a use for."""
 
-KEPT: tuple[Overload, ...] = (
-    aten.native_dropout.default,  # PyTorch draws its mask
-    aten.bernoulli.default,
-    aten._embedding_bag.default,
-    aten.silu.default,
-    aten.tanh_backward.default,
-    aten.sigmoid_backward.default,
-    aten.threshold_backward.default,
-)
-"""Operators that PyTorch would divide, and that have converters of their own."""
-
-EXTRA: tuple[Any, ...] = (
-    aten.native_layer_norm_backward,
-    aten.native_group_norm_backward,
-    aten.native_batch_norm_backward,
-    aten.batch_norm_backward,
-    aten._batch_norm_with_update_functional,
-    aten._fused_rms_norm_backward,
-    aten.linalg_vector_norm,
-    aten.dist,
-    aten.ldexp,
-    aten.narrow_copy,
-    aten.view_copy,
-    aten.permute_copy,
-    aten.unbind_copy,
-)
-"""Operators that are divided further than core ATen does."""
+Divisions = dict[Any, Callable[..., Any]]
 
 
 def _addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
@@ -49,14 +27,23 @@ def _addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: flo
     return (beta * input + total if beta else total).to(input.dtype)
 
 
-OWN: dict[Overload, Callable[..., Any]] = {aten.addbmm.default: _addbmm}
+OWN: Divisions = {aten.addbmm.default: _addbmm}
 """What PyTorch has no decomposition of."""
 
 
 @cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> Divisions:
     """The table for AOTAutograd."""
-    table: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **_divided(EXTRA), **OWN}
-    for kept in KEPT:
-        table.pop(kept, None)
-    return table
+    known = converters()
+    core = cast("Divisions", core_aten_decompositions())
+    table = {op: rule for op, rule in {**dict(_further()), **core}.items() if op not in known}
+    return {**table, **OWN, **transformer.DIVIDED}
+
+
+def _further() -> Iterator[tuple[Any, Callable[..., Any]]]:
+    """What PyTorch can divide beyond core ATen, into operators of ATen, and without other random numbers than its own."""
+    for op, rule in cast("Divisions", decomposition_table).items():
+        if not isinstance(op, OpOverload) or op in TRACERS or torch.Tag.nondeterministic_seeded in op.tags:
+            continue
+        if op.__name__.partition(".")[0].removeprefix("special_") not in prims.__all__:
+            yield op, rule

@@ -48,7 +48,7 @@ def to_array(tensor: torch.Tensor) -> Array:
 
 def ordered_array(tensor: torch.Tensor, order: Sequence[int] | None) -> Array:
     """The elements with axes in `order`, in which they are contiguous; None: a contiguous copy where it takes one."""
-    return to_array(tensor.contiguous() if order is None else tensor.permute(order))
+    return to_array(tensor.contiguous() if order is None else tensor.permute(tuple(order)))
 
 
 def to_tensor(array: Array) -> torch.Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, cast
 
+import numpy as np
 import torch
 from tile_ir.diagnostics import TileError
 from tile_runtime.ops.moving import permuted
@@ -27,7 +28,7 @@ FOLDED = 2**20
 """Elements up to which what known values alone decide is computed while walking."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Input:
     """A tensor of the call: its place among the arguments, and the order of axes in which it is contiguous."""
 
@@ -36,7 +37,7 @@ class Input:
     symbol: Symbol
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Draw:
     """What PyTorch draws before each run."""
 
@@ -123,10 +124,12 @@ class Walk:
         if not isinstance(node.target, OpOverload):
             raise Unsupported("it is no operator of ATen")
         types = tuple(self._types(node.meta.get("val")))
-        self._check_devices(node)
+        self._check_operands(node)
         folded = self._folded(target, types, arguments, named)
         if folded is not None:
             return folded
+        if all(t is not None and not prod(t[0]) for t in types):
+            return _nothing(node, types)
         converter = find(target)
         if converter is None:
             raise Unsupported("Tile has no converter for it")
@@ -166,7 +169,12 @@ class Walk:
         strides = tuple(None if t is None else strides_of(t, self.sizes) for t in tensors)
         return strides, tuple(None if t is None else resolved(t.storage_offset(), self.sizes) for t in tensors)
 
-    def _check_devices(self, node: Node) -> None:
+    def _check_operands(self, node: Node) -> None:
+        """Unsupported where an operand's dtype, or the place of the result, is none of Tile's."""
+        for operand in node.all_input_nodes:
+            for traced in _several(operand.meta.get("val")):
+                if isinstance(traced, torch.Tensor):
+                    self._type(traced)
         traced = node.meta.get("val")
         if isinstance(traced, torch.Tensor) and traced.device.type != "cpu":
             hint = "leave the model on the CPU; options={'device': …} says which Tile device computes"
@@ -200,6 +208,12 @@ def function_type(function: Callable[[], torch.Tensor]) -> Type:
     finally:
         torch.set_rng_state(state)
     return tuple(made.shape), DTYPES[made.dtype]
+
+
+def _nothing(node: Node, types: Sequence[Type | None]) -> Any:
+    """Results without elements."""
+    made = tuple(np.zeros(shape, dtype.numpy) for shape, dtype in filter(None, types))
+    return made if isinstance(node.meta.get("val"), (tuple, list)) else made[0]
 
 
 def _several(value: Any) -> Sequence[Any]:

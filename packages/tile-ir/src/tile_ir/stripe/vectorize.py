@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, cast
 
@@ -16,13 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tile_ir import numerics
-from tile_ir.stripe.affine import Affine, Quasi
+from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Block, Const, Direction, Load, LoadIndex, Op, Order, Refinement, Store
 from tile_ir.stripe.view import View
 
 Array = npt.NDArray[Any]
+Number = int | Array
+"""An int64 that is the same at all points, or one for each."""
 CHUNK = 1 << 17
 """Points per vectorised step."""
+SMALL = 1 << 10
+"""Boxes of so many points are kept: leaves are run again and again, at other places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +49,57 @@ class Domain:
             block.constraints,
         )
 
-    def chunks(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """(number of points, their index values by name) of at most CHUNK box points each, constraints applied."""
+    def chunks(self) -> Iterator[tuple[int, dict[str, Number]]]:
+        """(number of points, their index values by name) of CHUNK points of the box each; none without points.
+
+        The value of an index of one iteration is a number, of others an array of that length.
+        """
         total = prod(self.ranges)
         for start in range(0, total, CHUNK):
-            flat = np.arange(start, min(total, start + CHUNK))
-            parts = np.unravel_index(flat, self.ranges) if self.ranges else ()
-            values = {n: p.astype(np.int64) + f for n, p, f in zip(self.names, parts, self.first, strict=True)}
-            keep = np.ones(len(flat), bool)
+            count = min(total, start + CHUNK) - start
+            parts = zip(self.names, _box(self.ranges, start, count), self.first, self.ranges, strict=True)
+            values: dict[str, Number] = {n: f if size == 1 else p + f for n, p, f, size in parts}
             for form in self.constraints:
-                keep &= np.asarray(_at(form, values)) >= 0
-            yield int(keep.sum()), {name: array[keep] for name, array in values.items()}
+                keep = _at(form, values) >= 0
+                if not np.any(keep):
+                    break
+                if isinstance(keep, np.ndarray):
+                    count = int(keep.sum())
+                    values = {n: v[keep] if isinstance(v, np.ndarray) else v for n, v in values.items()}
+            else:
+                yield count, values
 
     def points(self) -> Iterator[dict[str, int]]:
         """Index values of each point."""
         for count, values in self.chunks():
-            columns = [values[name].tolist() for name in self.names]
-            for row in range(count):
-                yield {name: column[row] for name, column in zip(self.names, columns, strict=True)}
+            columns = [_column(values[name], count) for name in self.names]
+            for row in zip(*columns, strict=True) if columns else [()] * count:
+                yield dict(zip(self.names, row, strict=True))
 
     def distinct(self, forms: tuple[Quasi, ...]) -> Iterator[list[int]]:
         """The values that `forms` take together over the points; a tuple may recur, but not within a chunk."""
         for count, values in self.chunks():
-            columns = [np.broadcast_to(np.asarray(_at(form, values)), (count,)) for form in forms]
-            if count:
-                yield from np.unique(np.stack(columns, 1), axis=0).tolist() if columns else [[]]
+            columns = [_column(_at(form, values), count) for form in forms]
+            yield from np.unique(np.array(columns).T, axis=0).tolist() if columns else [[]]
 
 
-def _at(form: Quasi, values: Mapping[str, Array]) -> Any:
+def _box(ranges: tuple[int, ...], start: int, count: int) -> tuple[Array, ...]:
+    """The coordinates in a box of `count` points, in order, from point `start` on; nobody writes to them."""
+    return _small_box(ranges, start, count) if count <= SMALL else _new_box(ranges, start, count)
+
+
+def _new_box(ranges: tuple[int, ...], start: int, count: int) -> tuple[Array, ...]:
+    return np.unravel_index(np.arange(start, start + count), ranges) if ranges else ()
+
+
+_small_box = lru_cache(1024)(_new_box)
+
+
+def _column(value: Number, count: int) -> list[int]:
+    return value.tolist() if isinstance(value, np.ndarray) else [value] * count
+
+
+def _at(form: Quasi, values: Mapping[str, Number]) -> Any:
     """A form over arrays of index values: its arithmetic is the same for arrays as for integers."""
     return form.evaluate(cast("Mapping[str, int]", values))
 
@@ -85,7 +113,7 @@ def run_leaf(block: Block, parents: Mapping[str, View], domain: Domain) -> str |
         return None
     refs = {ref.into: ref for ref in block.refs}
     for count, values in domain.chunks():
-        if count and (fault := _Chunk(refs, parents, count, values, {}).run(block)):
+        if fault := _Chunk(refs, parents, count, values, {}).run(block):
             return fault
     return ""
 
@@ -114,7 +142,7 @@ class _Chunk:
     refs: Mapping[str, Refinement]
     parents: Mapping[str, View]
     count: int
-    indexes: Mapping[str, Array]
+    indexes: Mapping[str, Number]
     scalars: dict[str, Array]
 
     def run(self, block: Block) -> str:
@@ -133,7 +161,9 @@ class _Chunk:
                 case Const(dst, value, dtype):
                     self.scalars[dst] = self._broadcast(numerics.cast_array(value, dtype))
                 case LoadIndex(dst, value, dtype):
-                    self.scalars[dst] = numerics.cast_array(self._form(value), dtype)
+                    self.scalars[dst] = numerics.cast_array(
+                        self._broadcast(np.asarray(_at(value, self.indexes), np.int64)), dtype
+                    )
                 case Op(dst, name, args, dtype):
                     self.scalars[dst] = numerics.apply(name, [self.scalars[arg] for arg in args], dtype)
                 case _:
@@ -141,52 +171,59 @@ class _Chunk:
         return ""
 
     def _broadcast(self, value: Array) -> Array:
-        return np.broadcast_to(value, (self.count,))
+        return value if value.shape == (self.count,) else np.broadcast_to(value, (self.count,))
 
-    def _form(self, form: Quasi) -> Array:
-        return self._broadcast(np.asarray(_at(form, self.indexes), np.int64))
-
-    def _where(self, ref: Refinement, at: tuple[Quasi | str, ...], clamp: bool) -> tuple[Array, ...] | str:
+    def _where(self, ref: Refinement, at: tuple[Quasi | str, ...], clamp: bool) -> tuple[Number, ...] | str:
         """Positions in the buffer per dimension, or what is wrong with the first point outside."""
         parent = self.parents[ref.source]
-        positions: list[Array] = []
-        bad = np.zeros(self.count, bool)
+        positions: list[Number] = []
+        outside: list[Array] = []
         for d, size in enumerate(ref.type.sizes):
-            subscript = self._subscript(at[d] if at else Affine())
+            subscript = self._subscript(at[d]) if at else 0
             if clamp:
                 subscript = np.clip(subscript, 0, size - 1)
-            position = self._form(ref.access[d]) + parent.origin[d] + subscript
-            bad |= (subscript < 0) | (subscript >= size) | (position < parent.low[d]) | (position >= parent.high[d])
+            position = _at(ref.access[d], self.indexes) + (parent.origin[d] + subscript)
             positions.append(position)
-        return self._fault(ref, parent, positions, int(bad.argmax())) if bad.any() else tuple(positions)
+            for value, low, high in ((subscript, 0, size), (position, parent.low[d], parent.high[d])):
+                if not _within(value, low, high):
+                    outside.append(self._broadcast(np.asarray((value < low) | (value >= high))))
+        return self._fault(ref, parent, positions, outside) if outside else tuple(positions)
 
-    def _subscript(self, at: Quasi | str) -> Array:
-        return self.scalars[at].astype(np.int64) if isinstance(at, str) else self._form(at)
+    def _subscript(self, at: Quasi | str) -> Number:
+        return self.scalars[at].astype(np.int64) if isinstance(at, str) else _at(at, self.indexes)
 
-    def _fault(self, ref: Refinement, parent: View, positions: list[Array], row: int) -> str:
-        element = [int(p[row]) for p in positions]
+    def _fault(self, ref: Refinement, parent: View, positions: list[Number], outside: list[Array]) -> str:
+        row = int(np.logical_or.reduce(outside).argmax())
+        element = [_column(p, self.count)[row] for p in positions]
         limits = ", ".join(f"{low}:{high}" for low, high in zip(parent.low, parent.high, strict=True))
-        point = ", ".join(f"{name}={int(values[row])}" for name, values in self.indexes.items())
+        point = ", ".join(f"{name}={_column(values, self.count)[row]}" for name, values in self.indexes.items())
         return (
             f"{ref.into} is accessed at element {element} of its buffer, outside its view "
             f"{ref.type.sizes} or outside [{limits}] at {point}"
         )
 
-    def _store(self, ref: Refinement, where: tuple[Array, ...], value: Array) -> None:
+    def _store(self, ref: Refinement, where: tuple[Number, ...], value: Array) -> None:
         data = self.parents[ref.source].data
         value = numerics.cast_array(value, self.parents[ref.source].dtype)
         ufunc = numerics.AGGREGATION_UFUNCS.get(ref.agg) if ref.agg is not None else None
         with np.errstate(all="ignore"):
-            if not where:
-                _store_scalar(data, ufunc, value)
+            if not any(isinstance(position, np.ndarray) for position in where):
+                _store_cell(data[(*(slice(p, p + 1) for p in where), ...)], ufunc, value)
             elif ufunc is None:
                 data[where] = value
             else:
-                ufunc.at(data, where, value)
+                ufunc.at(data, cast("tuple[Array, ...]", where), value)
 
 
-def _store_scalar(data: Array, ufunc: np.ufunc | None, value: Array) -> None:
+def _within(value: Number, low: int, high: int) -> bool:
+    if isinstance(value, np.ndarray):
+        return low <= int(value.min()) and int(value.max()) < high
+    return low <= value < high
+
+
+def _store_cell(cell: Array, ufunc: np.ufunc | None, value: Array) -> None:
+    """Into the one cell of an array, whatever its rank."""
     if ufunc is None:
-        data[...] = value[-1]
+        cell[...] = value[-1]
     else:
-        ufunc.at(data.reshape(1), np.zeros(len(value), np.intp), value)
+        ufunc.at(cell.reshape(1), np.zeros(len(value), np.intp), value)
