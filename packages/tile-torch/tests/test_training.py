@@ -66,7 +66,10 @@ def test_gradients_are_those_of_float64(name: str) -> None:
     ours = case.make()
     exact = copy.deepcopy(ours).double()
     x = case.sample()
-    for network, given in ((torch.compile(ours, backend="tile"), x), (exact, x.double() if x.is_floating_point() else x)):
+    for network, given in (
+        (torch.compile(ours, backend="tile"), x),
+        (exact, x.double() if x.is_floating_point() else x),
+    ):
         torch.manual_seed(2)
         cross_entropy(network(given)).backward()
     for (label, parameter), wide in zip(ours.named_parameters(), exact.parameters(), strict=True):
