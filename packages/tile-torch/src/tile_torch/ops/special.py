@@ -95,3 +95,9 @@ def erfinv(call: Call, input: Value) -> Value:
         step = f"{off} / (1 + {{1}} * ({off}))"
         value = call.elementwise(f"abs({{0}}) < 1 ? {{1}} - {step} : {{1}}", input, value)
     return value
+
+
+@operator(torch.ops.prims.fma.default)
+def fma(call: Call, a: Value, b: Value, c: Value) -> Value:
+    """A product and a sum, which PyTorch rounds once and Tile twice."""
+    return call.elementwise("{0} * {1} + {2}", a, b, c)
