@@ -22,13 +22,22 @@ TRACERS: frozenset[Any] = frozenset({aten.lift.default, aten.lift_fresh.default}
 Divisions = dict[Any, Callable[..., Any]]
 
 
+def _addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    total = alpha * torch.bmm(batch1, batch2).sum(0)
+    return (beta * input + total if beta else total).to(input.dtype)
+
+
+OWN: Divisions = {aten.addbmm.default: _addbmm}
+"""What PyTorch has no decomposition of."""
+
+
 @cache
 def decompositions() -> Divisions:
     """The table for AOTAutograd."""
     known = converters()
     core = cast("Divisions", core_aten_decompositions())
     table = {op: rule for op, rule in {**dict(_further()), **core}.items() if op not in known}
-    return {**table, **transformer.DIVIDED}
+    return {**table, **OWN, **transformer.DIVIDED}
 
 
 def _further() -> Iterator[tuple[Any, Callable[..., Any]]]:
