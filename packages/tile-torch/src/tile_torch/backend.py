@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileTypeError
@@ -12,7 +12,6 @@ from tile_runtime.evaluator import Evaluator
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
-from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -81,8 +80,8 @@ def tile(
 
 def check(graphs: Sequence[GraphModule]) -> None:
     """TileTypeError with what cannot run in any of the graphs of a training step, before the first of them is compiled."""
-    targets: set[Any] = {n.target for graph in graphs for n in graph.graph.nodes if isinstance(n.target, OpOverload)}
-    if all(find(target) is not None for target in targets):
+    targets = [cast(Any, node).target for graph in graphs for node in graph.graph.find_nodes(op="call_function")]
+    if all(find(target) is not None for target in targets if hasattr(target, "_schema")):
         return
     walks = [Executable.walked(graph) for graph in graphs]
     problems = [p for walk in walks for p in walk.problems.values()]

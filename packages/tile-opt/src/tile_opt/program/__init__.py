@@ -19,7 +19,15 @@ from tile_opt.program.share import ShareCommon as ShareCommon
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
 
-STANDARD: tuple[Rewrite, ...] = (ComposePermutations(), ShareCommon(), DropDead(), Factorise(), Subsample(), Prepack(), SplitReduction())
+STANDARD: tuple[Rewrite, ...] = (
+    ComposePermutations(),
+    ShareCommon(),
+    DropDead(),
+    Factorise(),
+    Subsample(),
+    Prepack(),
+    SplitReduction(),
+)
 """What a compilation for a CPU applies, in order."""
 
 
