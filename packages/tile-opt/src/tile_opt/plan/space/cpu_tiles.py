@@ -25,6 +25,8 @@ SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
 TIGHT, ROOM = 0.03, 2
 """What a tile loses that leaves fewer registers than ROOM."""
+SPILLS = 1.3
+"""Times as long that a step of a tile takes whose sums and operands together outnumber the registers."""
 EDGE = 0.15
 """What tiles on an edge lose: code of their own, unrolled further."""
 AGAIN = 0.02
@@ -139,6 +141,7 @@ class _Along:
         ops = count * self.ops / ports.fma
         step = max(ops, loads / max(ports.load, 1), ports.fma_latency) + LOAD_SHADOW * loads / ports.fma
         step *= 1 + (TIGHT if spare < ROOM else 0)
+        step *= SPILLS if self._spills(count + loads, rows) else 1
         step += self._masking(vectors)
         rate = ops / step * share * _share_of_rows(facts, rows)
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
@@ -163,6 +166,10 @@ class _Along:
         cycles += self._storing(rows)
         code = self._code(count, rows, bool(packed))
         return Tile(self.vector, vectors, rows, tuple(packed), tuple(spread), cycles, copied, rate, code)
+
+    def _spills(self, held: float, rows: tuple[tuple[str, int], ...]) -> bool:
+        """At edges steps are straight-line code, which keeps what it loads for the next ones, registers or not."""
+        return held > self.facts.settings.registers and any(name in self.facts.constrained for name, _ in rows)
 
     def _code(self, count: int, rows: tuple[tuple[str, int], ...], packs: bool) -> int:
         """Each step and each result, once per kind of edge; results across memory and copies are shuffled."""
