@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import prod
 
 import numpy as np
 from tile_ir.dtype import DType
-from tile_runtime.ops.moving import padded, sliced
+from tile_runtime.loops import scan
+from tile_runtime.ops.moving import padded, permuted, sliced
 from tile_runtime.ops.text import Names, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply, dtype_of, is_known
+from tile_runtime.symbols import Symbol
 
 from tile_jax.lowering.dimensions import scatter_numbers
-from tile_jax.lowering.elements import converted, elementwise, full, where
+from tile_jax.lowering.elements import converted, counted, elementwise, full, symbol, where
 from tile_jax.lowering.op import Op, Shape
-from tile_jax.lowering.ops.gather import cells, component
-from tile_jax.lowering.ops.moving import placed
-from tile_jax.lowering.regions import aggregations, neutral
+from tile_jax.lowering.ops.gather import cells, clamped, component
+from tile_jax.lowering.ops.moving import placed, reshaped
+from tile_jax.lowering.regions import aggregations, neutral, subtracts
 from tile_jax.lowering.registry import operation
 
 _COMBINED = {"+": "({0} + {1})", "*": "({0} * {1})", ">": "max({0}, {1})", "<": "min({0}, {1})"}
@@ -50,6 +53,8 @@ def scatter(op: Op) -> tuple[Value, ...]:
     if not np.prod(updates[0].shape) or not np.prod(values[0].shape):
         return tuple(values)
     found = aggregations(op.region())
+    if found is None and subtracts(op.region()):
+        found, updates = ["+"], [elementwise("(-{0})", updates[0])]
     if found is None:
         return tuple(_one_by_one(op, values, indices, updates))
     target = _target(op, tuple(values[0].shape), indices, tuple(updates[0].shape))
@@ -71,6 +76,10 @@ def _target(op: Op, shape: Shape, indices: Value, updates: Shape) -> Target:
         for k, a in enumerate(numbers.scattered_dims_to_operand_dims)
     }
     valid = _valid(first, shape, extents)
+    # What windows do not fill, and no data places, they begin at 0.
+    counts = tuple(updates[k] for k in batch)
+    short = (a for a in range(len(shape)) if a in inner and a not in first and extents[a] < shape[a])
+    first |= {a: full(0, DType.INT64, counts) for a in short}
     places = {a: cells(start, extents[a]) for a, start in first.items()}
     for axis in places:
         own = [index[k] for k in batch]
@@ -129,6 +138,66 @@ def _fallen(default: Value, updates: Value, target: Target, shape: Shape, aggreg
 
 
 def _one_by_one(op: Op, values: Sequence[Value], indices: Value, updates: Sequence[Value]) -> list[Value]:
-    """Updates one after the other, in a loop on the device."""
-    raise op.unsupported("its region is no sum, product, maximum, minimum or replacement",
-                         "write the update as a loop, or as a function of gathered elements")  # fmt: skip
+    """Windows one after the other, in a loop on the device."""
+    shape, index = tuple(values[0].shape), names(len(values[0].shape))
+    windows = _windows(op, shape, indices, updates)
+    taken = contraction("Y", windows.extents, index, "=", at("X", windows.subscripts))
+    put = contraction("Y", shape, windows.subscripts, "=", at("U", index), "default X")
+    take, replace = function(("X", *windows.names), "Y", taken), function(("X", "U", *windows.names), "Y", put)
+
+    def step(carry: tuple[Symbol, ...], row: tuple[Symbol, ...]) -> tuple[tuple[Symbol, ...], None]:
+        inside, places, news = row[0], row[1 : 1 + len(shape)], row[1 + len(shape) :]
+        olds = [apply(take, own, *places) for own in carry]
+        made = op.lift(op.region(), [*olds, *news])
+        kept = [where(inside, m, old, windows.extents) for m, old in zip(made, olds, strict=True)]
+        return tuple(apply(replace, own, k, *places) for own, k in zip(carry, kept, strict=True)), None
+
+    found, _ = scan(
+        step, tuple(map(symbol, values)), tuple(map(symbol, (windows.inside, *windows.places, *windows.updates)))
+    )
+    return list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Windows of an operand, the first axis of all tensors: whether they lie inside, their cells' places, their updates."""
+
+    extents: Shape
+    inside: Value
+    places: list[Value]
+    """For each axis of the operand [windows, extent]."""
+    updates: list[Value]
+    """[windows, *extents]."""
+
+    @property
+    def names(self) -> Names:
+        return names(len(self.extents), "P")
+
+    @property
+    def subscripts(self) -> Names:
+        return tuple(at(place, (index,)) for place, index in zip(self.names, names(len(self.extents)), strict=True))
+
+
+def _windows(op: Op, shape: Shape, indices: Value, updates: Sequence[Value]) -> _Windows:
+    numbers, sizes = scatter_numbers(op.attribute("scatter_dimension_numbers")), tuple(updates[0].shape)
+    vector, window = numbers.index_vector_dim, numbers.update_window_dims
+    batch = tuple(k for k in range(len(sizes)) if k not in window)
+    gone = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
+    inner = dict(zip((a for a in range(len(shape)) if a not in gone), sorted(window), strict=True))
+    extents = tuple(sizes[inner[a]] if a in inner else 1 for a in range(len(shape)))
+    stacks, count = tuple(sizes[k] for k in batch), prod(sizes[k] for k in batch)
+    first = {
+        a: converted(component(indices, vector, k), DType.INT64)
+        for k, a in enumerate(numbers.scattered_dims_to_operand_dims)
+    }
+    valid = _valid(first, shape, extents)
+    for axis, other in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
+        first[axis] = counted(stacks, other - (other > vector), DType.INT64)
+    begun = [reshaped(clamped(first.get(a, full(0, DType.INT64, stacks)), n - e), (count,))
+             for a, (n, e) in enumerate(zip(shape, extents, strict=True))]  # fmt: skip
+    return _Windows(
+        extents,
+        full(1, DType.BOOL, (count,)) if valid is None else reshaped(valid, (count,)),
+        [reshaped(cells(b, e), (count, e)) for b, e in zip(begun, extents, strict=True)],
+        [reshaped(permuted(u, (*batch, *inner.values())), (count, *extents)) for u in updates],
+    )
