@@ -61,31 +61,70 @@ def scatter(op: Op) -> tuple[Value, ...]:
     return tuple(_scattered(v, u, target, a) for v, u, a in zip(values, updates, found, strict=True))
 
 
-def _target(op: Op, shape: Shape, indices: Value, updates: Shape) -> Target:
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How updates lie on an operand."""
+
+    batch: Shape
+    """Axes of the updates that count windows."""
+    inner: dict[int, int]
+    """The axis of the updates that counts cells along an axis of the operand."""
+    extents: Shape
+    """Cells of a window along each axis of the operand."""
+    stacked: dict[int, int]
+    """Axes of the operand that go with one of the batch, by its number."""
+    first: dict[int, Value]
+    """The first cell of each window along axes where data says it, int64 of the batch's shape."""
+    valid: Value
+    """Whether each window lies inside; None where all are known to."""
+
+
+def _layout(op: Op, shape: Shape, indices: Value, updates: Shape) -> _Layout:
     numbers = scatter_numbers(op.attribute("scatter_dimension_numbers"))
-    index, window, vector = names(len(updates)), numbers.update_window_dims, numbers.index_vector_dim
-    batch = tuple(k for k in range(len(updates)) if k not in window)
-    gone = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
+    vector, window, stacks = numbers.index_vector_dim, numbers.update_window_dims, numbers.input_batching_dims
+    gone = (*numbers.inserted_window_dims, *stacks)
     inner = dict(zip((a for a in range(len(shape)) if a not in gone), sorted(window), strict=True))
     extents = tuple(updates[inner[a]] if a in inner else 1 for a in range(len(shape)))
-    subscripts = [index[inner[a]] if a in inner else "0" for a in range(len(shape))]
-    for axis, other in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
-        subscripts[axis] = index[batch[other - (other > vector)]]
-    first = {
-        a: converted(component(indices, vector, k), DType.INT64)
-        for k, a in enumerate(numbers.scattered_dims_to_operand_dims)
-    }
-    valid = _valid(first, shape, extents)
-    # What windows do not fill, and no data places, they begin at 0.
-    counts = tuple(updates[k] for k in batch)
-    short = (a for a in range(len(shape)) if a in inner and a not in first and extents[a] < shape[a])
-    first |= {a: full(0, DType.INT64, counts) for a in short}
-    places = {a: cells(start, extents[a]) for a, start in first.items()}
-    for axis in places:
-        own = [index[k] for k in batch]
-        subscripts[axis] = at(f"I{axis}", (*own, *((index[inner[axis]],) if extents[axis] > 1 else ())))
-    guarded = min(places, key=shape.__getitem__, default=-1)
-    return Target(tuple(subscripts), {f"I{a}": p for a, p in places.items()}, valid, batch, guarded)
+    placed_by = enumerate(numbers.scattered_dims_to_operand_dims)
+    first = {a: converted(component(indices, vector, k), DType.INT64) for k, a in placed_by}
+    others = zip(stacks, numbers.scatter_indices_batching_dims, strict=True)
+    return _Layout(
+        tuple(k for k in range(len(updates)) if k not in window),
+        inner,
+        extents,
+        {axis: other - (other > vector) for axis, other in others},
+        first,
+        _valid(first, shape, extents),
+    )
+
+
+def _target(op: Op, shape: Shape, indices: Value, updates: Shape) -> Target:
+    layout, index = _layout(op, shape, indices, updates), names(len(updates))
+    places = {a: cells(start, layout.extents[a]) for a, start in _begun(layout, shape, updates).items()}
+    own = [index[k] for k in layout.batch]
+
+    def subscript(axis: int) -> str:
+        if axis in layout.stacked:
+            return own[layout.stacked[axis]]
+        inside = [index[layout.inner[axis]]] if axis in layout.inner else []
+        if axis not in places:
+            return (inside or ["0"])[0]
+        return at(f"I{axis}", (*own, *inside) if layout.extents[axis] > 1 else own)
+
+    given = {f"I{a}": p for a, p in places.items()}
+    guarded = min(layout.first, key=shape.__getitem__, default=-1)
+    return Target(tuple(subscript(a) for a in range(len(shape))), given, layout.valid, layout.batch, guarded)
+
+
+def _begun(layout: _Layout, shape: Shape, updates: Shape) -> dict[int, Value]:
+    """The first cells of windows; those that do not fill an axis, and that no data places, begin at 0.
+
+    So does one axis at least: updates may meet, which Tile takes where data says so.
+    """
+    nothing = full(0, DType.INT64, tuple(updates[k] for k in layout.batch))
+    free = [a for a in range(len(shape)) if a not in layout.first and a not in layout.stacked]
+    chosen = [a for a in free if layout.extents[a] < shape[a]] or ([] if layout.first else free[:1])
+    return layout.first | dict.fromkeys(chosen, nothing)
 
 
 def _valid(first: dict[int, Value], shape: Shape, extents: Shape) -> Value:
@@ -179,25 +218,19 @@ class _Windows:
 
 
 def _windows(op: Op, shape: Shape, indices: Value, updates: Sequence[Value]) -> _Windows:
-    numbers, sizes = scatter_numbers(op.attribute("scatter_dimension_numbers")), tuple(updates[0].shape)
-    vector, window = numbers.index_vector_dim, numbers.update_window_dims
-    batch = tuple(k for k in range(len(sizes)) if k not in window)
-    gone = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
-    inner = dict(zip((a for a in range(len(shape)) if a not in gone), sorted(window), strict=True))
-    extents = tuple(sizes[inner[a]] if a in inner else 1 for a in range(len(shape)))
+    sizes = tuple(updates[0].shape)
+    layout = _layout(op, shape, indices, sizes)
+    batch, extents = layout.batch, layout.extents
     stacks, count = tuple(sizes[k] for k in batch), prod(sizes[k] for k in batch)
-    first = {
-        a: converted(component(indices, vector, k), DType.INT64)
-        for k, a in enumerate(numbers.scattered_dims_to_operand_dims)
-    }
-    valid = _valid(first, shape, extents)
-    for axis, other in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
-        first[axis] = counted(stacks, other - (other > vector), DType.INT64)
-    begun = [reshaped(clamped(first.get(a, full(0, DType.INT64, stacks)), n - e), (count,))
-             for a, (n, e) in enumerate(zip(shape, extents, strict=True))]  # fmt: skip
+    nothing = full(0, DType.INT64, stacks)
+    first = layout.first | {a: counted(stacks, k, DType.INT64) for a, k in layout.stacked.items()}
+    begun = [
+        reshaped(clamped(first.get(a, nothing), n - e), (count,))
+        for a, (n, e) in enumerate(zip(shape, extents, strict=True))
+    ]
     return _Windows(
         extents,
-        full(1, DType.BOOL, (count,)) if valid is None else reshaped(valid, (count,)),
+        full(1, DType.BOOL, (count,)) if layout.valid is None else reshaped(layout.valid, (count,)),
         [reshaped(cells(b, e), (count, e)) for b, e in zip(begun, extents, strict=True)],
-        [reshaped(permuted(u, (*batch, *inner.values())), (count, *extents)) for u in updates],
+        [reshaped(permuted(u, (*batch, *layout.inner.values())), (count, *extents)) for u in updates],
     )
