@@ -19,6 +19,7 @@ from tile_runtime.devices import checked_fallback, isolated
 from tile_runtime.devices import device as find_device
 from tile_runtime.executable import Executable
 from tile_runtime.outputs import donated, given_outputs
+from tile_runtime.pending import Pending
 from tile_runtime.plans import read_plans
 from tile_runtime.program_cache import ProgramCache
 from tile_runtime.program_cache import Signature as CacheKey
@@ -306,7 +307,7 @@ def default_evaluator(device: Device | str | None, values: Sequence[Any]) -> Eva
     """The shared evaluator of the device asked for, of the first tensor passed, of $TILE_DEVICE, or of the best device."""
     if device is None:
         for value in values:
-            if type(value) is Tensor:
+            if type(value) is Tensor or type(value) is Pending:
                 return _shared(value.device)
     return _shared(find_device(device))
 

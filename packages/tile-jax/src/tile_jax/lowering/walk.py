@@ -15,6 +15,7 @@ from tile_jax.lowering.decomposed import decomposed
 from tile_jax.lowering.errors import Problem, Unlooped, Unsupported, place
 from tile_jax.lowering.mlir import Block, Node, Operation
 from tile_jax.lowering.op import Op
+from tile_jax.lowering.parts import Part, module_devices
 from tile_jax.lowering.recorder import Recorder
 from tile_jax.lowering.registry import find
 from tile_jax.lowering.tensors import is_tensor, tensor_type
@@ -78,6 +79,8 @@ class Walk:
         self.functions = {
             op.sym_name.value: op.operation for op in module.body.operations if op.operation.name == "func.func"
         }
+        self.devices = module_devices(module)
+        """How many devices run it in step."""
         self.problems: list[Problem] = []
         self.cause: Exception | None = None
         """The first exception behind them, for whoever mends a converter."""
@@ -88,18 +91,19 @@ class Walk:
         self.rows: dict[int, Row] = {}
         """Of updates that replace one row of a value, by the identity of their result."""
 
-    def program(self, function: Operation, name: str, donated: tuple[int, ...]) -> Program | None:
-        """The program of a function; None where there are problems."""
-        recorder, block = Recorder(), function.regions[0].blocks[0]
-        inputs = [self._input(recorder, k, argument) for k, argument in enumerate(block.arguments)]
-        results = self.block(block, inputs, Scope(recorder))
-        return None if self.problems else recorder.program([r for r in results if r is not TOKEN], name, donated)
+    def program(self, part: Part, name: str, donated: tuple[int, ...]) -> Program | None:
+        """The program of a part of the module; None where there are problems."""
+        recorder = Recorder()
+        inputs = [self._input(recorder, k, type) for k, type in enumerate(part.inputs)]
+        results = self.block(part.block, [inputs[k] for k in part.arguments], Scope(recorder))
+        values = [r for r in part.chosen(results) if r is not TOKEN]
+        return None if self.problems else recorder.program(values, name, donated)
 
-    def _input(self, recorder: Recorder, k: int, argument: Any) -> Value:
-        if not is_tensor(argument.type):
+    def _input(self, recorder: Recorder, k: int, type: Any) -> Value:
+        if not is_tensor(type):
             return TOKEN
         try:
-            return recorder.input(tensor_type(argument.type))
+            return recorder.input(tensor_type(type))
         except NotInTile as reason:
             self.problems.append(Problem(f"argument {k}", "", str(reason), None))
             return Poison()

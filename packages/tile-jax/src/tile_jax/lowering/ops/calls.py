@@ -1,4 +1,4 @@
-"""Calls, composites, tuples, tokens, and what stands for several devices in a program for one."""
+"""Calls, composites, tuples, tokens, and what JAX says of where values live."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from tile_ir.dtype import DType
-from tile_runtime.ops.values import Array, Value
+from tile_runtime.ops.values import Value
 
-from tile_jax.lowering.elements import elementwise, full
+from tile_jax.lowering.elements import elementwise
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.ops.reflections import product, reflected
 from tile_jax.lowering.registry import find, operation
@@ -106,31 +104,3 @@ def custom_call(op: Op) -> Any:
 @operation("sdy.sharding_constraint")
 def sharding_constraint(op: Op) -> Value:
     return op.values[0]
-
-
-# --- several devices --------------------------------------------------------------------------------------
-
-
-@operation("stablehlo.partition_id", "stablehlo.replica_id")
-def number_of_device(op: Op) -> Array:
-    return full(0, DType.UINT32)
-
-
-@operation("stablehlo.all_reduce", "stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.reduce_scatter",
-           "stablehlo.collective_broadcast", "stablehlo.cross-replica-sum")  # fmt: skip
-def among_one(op: Op) -> tuple[Value, ...]:
-    """What devices tell one another, where there is one."""
-    groups = np.array(op.attribute("replica_groups"))
-    if groups.size > 1 and groups.shape[-1] > 1:
-        raise op.unsupported(f"it joins {groups.shape[-1]} devices", "a program runs on one device")
-    return tuple(op.values)
-
-
-@operation("stablehlo.collective_permute")
-def collective_permute(op: Op) -> Value:
-    """From a device to itself; where nothing is sent, zeros."""
-    pairs = np.array(op.attribute("source_target_pairs")).reshape(-1, 2)
-    if pairs.any():
-        raise op.unsupported("it sends between devices", "a program runs on one device")
-    made = op.result()
-    return op.values[0] if len(pairs) else full(0, made.dtype, made.shape)
