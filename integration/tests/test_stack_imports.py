@@ -23,7 +23,7 @@ NEEDS: dict[str, set[str]] = {
     "tile_runtime": {"tile_lang", "tile_autodiff", "tile_opt", "tile_hal", "typer", "rich", "platformdirs"},
     "tile_onnx": {"tile_runtime", "onnx", "numpy"},
     "tile_torch": {"tile_runtime", "torch", "numpy"},
-    "tile_jax": {"tile_runtime", "jax", "numpy"},
+    "tile_jax": {"tile_runtime", "llvmlite", "jax", "numpy"},
 }
 """The README's table. `hal_llvm` is in tile_runtime's metadata only: no module of it is imported by name."""
 METADATA_ONLY = {"tile_runtime": {"hal_llvm"}}

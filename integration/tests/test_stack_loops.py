@@ -65,3 +65,16 @@ def test_a_device_in_another_process_runs_loops() -> None:
     wanted = tile_lang.evaluate(looped.program, inputs)
     for got, want in zip(tile.Evaluator("llvm", isolate=True)(looped, **inputs), wanted.values(), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_round_hands_on_and_nobody_reads_costs_nothing(device: Device) -> None:
+    """A constant state that no round looks at is no part of the loop's memory."""
+    idle, table = tile.constant(np.zeros((ROUNDS, SIZE), np.float32)), np.arange(20, dtype=np.float32).reshape(4, 5)
+    pick = tile.Function("function (A, T, I) -> (B) { R[j : 5] = =(T[I[], j]); B = A + R; }")
+    x = tile.placeholder("float32", (SIZE,), name="x")
+    numbers = tile.constant(np.arange(ROUNDS, dtype=np.int32))
+    (last, _), rows = tile.scan(lambda c, i: ((pick(c[0], table, i), c[1]), c[0]), (x, idle), numbers)
+    end, before = tile.compose([x], [last, rows])(np.ones(SIZE, np.float32), device=device)
+    sums = np.cumsum(table, 0) + 1
+    np.testing.assert_array_equal(end, sums[-1])
+    np.testing.assert_array_equal(before[1:], sums[:-1])

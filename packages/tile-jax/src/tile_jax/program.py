@@ -1,7 +1,8 @@
 """What an executable runs: device programs, and the control between them that depends on numbers.
 
 A program has a store of values by slot: first its inputs, then what its steps make. The body and the condition of a
-loop, and the branches of a choice, are programs themselves.
+loop, and the branches of a choice, are programs themselves. Several devices run the same program in step, each with a
+store of its own, so that they can tell one another what they have.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tile_ir.program.nodes import TensorType
+from tile_runtime.arrays import Array
 from tile_runtime.compose import Composition
 from tile_runtime.tensor import Tensor, asarray
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 Store = list[Any]
 """Tensors by slot, None where there is none yet, or nobody needs it any more."""
+Rows = Sequence[Sequence[Any]]
+"""Tensors or arrays, a row for each device."""
 
 
 class Step(Protocol):
@@ -31,7 +35,7 @@ class Step(Protocol):
     @property
     def outputs(self) -> tuple[int, ...]: ...
 
-    def run(self, store: Store, evaluator: Evaluator) -> None: ...
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,45 +46,54 @@ class DeviceStep:
     reads: tuple[int, ...]
     outputs: tuple[int, ...]
 
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        made = evaluator.call(self.function, [store[k] for k in self.reads], {})
-        _put(store, self.outputs, made if isinstance(made, tuple) else (made,), evaluator)  # pyright: ignore[reportUnknownArgumentType]
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        for store, evaluator in zip(stores, evaluators, strict=True):
+            made = evaluator.call(self.function, [store[k] for k in self.reads], {})
+            _put(store, self.outputs, made if isinstance(made, tuple) else (made,), evaluator)  # pyright: ignore[reportUnknownArgumentType]
 
 
 @dataclass(frozen=True, slots=True)
-class HostStep:
-    """A function of NumPy arrays."""
+class CollectiveStep:
+    """What devices tell one another: a function of each one's arrays, a row for each device, to what each gets."""
 
-    label: str
-    function: Callable[..., Sequence[Any]]
+    function: Callable[[Sequence[Sequence[Array]]], Rows]
     reads: tuple[int, ...]
     outputs: tuple[int, ...]
 
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        made = self.function(*(store[k].numpy() for k in self.reads))
-        _put(store, self.outputs, made, evaluator)
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        given = [[store[k].numpy() for k in self.reads] for store in stores]
+        _put_rows(stores, self.outputs, self.function(given), evaluators)
 
 
 @dataclass(frozen=True, slots=True)
 class WhileStep:
-    """Runs `body` as long as `condition` holds. Both take what is carried, then what is captured."""
+    """Runs `body` as long as `condition` holds.
+
+    Both take what is carried, and what each of them captures. The body gives what is carried on and, after it, whether
+    the condition holds again: so a round is one submission.
+    """
 
     condition: Program
     body: Program
     carried: tuple[int, ...]
+    tested: tuple[int, ...]
+    """What the condition captures."""
     captured: tuple[int, ...]
+    """What the body captures."""
     outputs: tuple[int, ...]
 
     @property
     def reads(self) -> tuple[int, ...]:
-        return (*self.carried, *self.captured)
+        return (*self.carried, *self.tested, *self.captured)
 
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        values = [store[k] for k in self.carried]
-        captured = [store[k] for k in self.captured]
-        while self.condition.run([*values, *captured], evaluator)[0].numpy():
-            values = self.body.run([*values, *captured], evaluator)
-        _put(store, self.outputs, values, evaluator)
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        rows: Rows = _rows(stores, self.carried)
+        captured = _rows(stores, self.captured)
+        tests = self.condition.run(_beside(rows, _rows(stores, self.tested)), evaluators)
+        while tests[0][-1].numpy():  # all devices agree, or their program does not know what it does
+            tests = self.body.run(_beside(rows, captured), evaluators)
+            rows = [row[:-1] for row in tests]
+        _put_rows(stores, self.outputs, rows, evaluators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +102,37 @@ class CaseStep:
 
     index: int
     branches: tuple[Program, ...]
-    captured: tuple[int, ...]
+    captured: tuple[tuple[int, ...], ...]
+    """What each branch takes."""
     outputs: tuple[int, ...]
 
     @property
     def reads(self) -> tuple[int, ...]:
-        return (self.index, *self.captured)
+        return (self.index, *(k for own in self.captured for k in own))
 
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        number = int(store[self.index].numpy())
-        branch = self.branches[number if 0 <= number < len(self.branches) else -1]
-        _put(store, self.outputs, branch.run([store[k] for k in self.captured], evaluator), evaluator)
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        numbers = [int(store[self.index].numpy()) for store in stores]
+        for number in dict.fromkeys(numbers):
+            places = [k for k, own in enumerate(numbers) if own == number]
+            self._branch(number, [stores[k] for k in places], [evaluators[k] for k in places])
+
+    def _branch(self, number: int, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        chosen = number if 0 <= number < len(self.branches) else -1
+        made = self.branches[chosen].run(_rows(stores, self.captured[chosen]), evaluators)
+        _put_rows(stores, self.outputs, made, evaluators)
+
+
+def _rows(stores: Sequence[Store], slots: Sequence[int]) -> list[list[Any]]:
+    return [[store[k] for k in slots] for store in stores]
+
+
+def _beside(left: Rows, right: Rows) -> Rows:
+    return [[*a, *b] for a, b in zip(left, right, strict=True)]
+
+
+def _put_rows(stores: Sequence[Store], slots: Sequence[int], rows: Rows, evaluators: Sequence[Evaluator]) -> None:
+    for store, row, evaluator in zip(stores, rows, evaluators, strict=True):
+        _put(store, slots, row, evaluator)
 
 
 def _put(store: Store, slots: Sequence[int], values: Sequence[Any], evaluator: Evaluator) -> None:
@@ -128,14 +161,15 @@ class Program:
         made = (slot for step in self.steps for slot in step.outputs)
         object.__setattr__(self, "_slots", 1 + max(made, default=-1) - len(self.inputs))
 
-    def run(self, values: Sequence[Tensor], evaluator: Evaluator) -> list[Tensor]:
-        """The outputs, which may be pending, for inputs on the evaluator's device."""
-        store: Store = [*values, *([None] * self._slots)]
+    def run(self, rows: Rows, evaluators: Sequence[Evaluator]) -> list[list[Tensor]]:
+        """The outputs, which may be pending: a row for each device, as the inputs are, each on its evaluator's device."""
+        stores: list[Store] = [[*row, *([None] * self._slots)] for row in rows]
         for step, dead in zip(self.steps, self._dead, strict=True):
-            step.run(store, evaluator)
-            for slot in dead:
-                store[slot] = None
-        return [store[slot] for slot in self.results]
+            step.run(stores, evaluators)
+            for store in stores:
+                for slot in dead:
+                    store[slot] = None
+        return _rows(stores, self.results)
 
     def costs(self) -> dict[str, float]:
         """Bytes that go in and come out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
@@ -71,6 +72,21 @@ class Composition(BaseFunction):
                 raise composition_error(f"{symbol!r} cannot update a tensor of {tensor.dtype}{list(tensor.shape)}")
             pairs.append((name, out))
         return tuple(pairs)
+
+    def binding(self, tensors: Mapping[str, Tensor]) -> Composition:
+        """The same function with some inputs filled in: each call reads the current contents of these Tensors.
+
+        What follows from them alone is computed once, and again after they were written to. TileTypeError for names that
+        are no inputs, and Tensors that do not fit.
+        """
+        types = {p.name: p.type for p in self.program.inputs}
+        for name, tensor in tensors.items():
+            if types.get(name) != input_type(name, tensor):
+                hint = f"inputs are {', '.join(self.inputs)}"
+                raise composition_error(f"no input {name!r} takes {tensor!r}", hint)
+        filled = copy(self)
+        filled.bound, filled.key = {**self.bound, **tensors}, object()
+        return filled
 
     def bind(self, types: Mapping[str, TensorType]) -> Program:
         for param in self.program.inputs:

@@ -205,6 +205,17 @@ def asarray(value: npt.ArrayLike | Tensor, device: Device | str | None = None) -
     return tensor
 
 
+def sharing(array: Array, device: Device) -> Tensor:
+    """A Tensor in an array's own memory, where the device works on that and may read it in place; else a copy.
+
+    Whoever changes the array increments the Tensor's `writes`, so that what was made of it is made anew.
+    """
+    plain = readable("value", array)
+    if plain is array and device.memory.wrap(raw_view(array)) is not None:
+        return result(device, from_numpy(array.dtype), array.shape, array)
+    return asarray(array, device)
+
+
 def copy(source: Tensor, target: Tensor) -> None:
     """Copy contents on the device after pending work on either; returns at once."""
     ticket, waits = hazards.claim((source,), (target,))

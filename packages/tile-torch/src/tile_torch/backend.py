@@ -11,6 +11,7 @@ from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.evaluator import Evaluator
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -28,6 +29,11 @@ class Options:
     """What happens to operators that Tile lacks: ``"error"`` lists them, with ``"eager"`` PyTorch runs them."""
     reduced_precision: bool = False
     """Lets the device use matrix instructions of less precision, such as TF32."""
+
+    @property
+    def eager(self) -> bool:
+        """Whether PyTorch runs what Tile cannot."""
+        return self.fallback == "eager"
 
     def evaluator(self) -> Evaluator:
         """What compiles and runs programs with these options."""
@@ -48,12 +54,15 @@ def tile(
     evaluator = chosen.evaluator()
 
     def compiled(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
-        return boxed(Executable(graph, evaluator), arguments)
+        return boxed(Executable(graph, evaluator, eager=chosen.eager), arguments)
+
+    def inferring(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
+        return boxed(Executable(graph, evaluator, static_inputs(graph, arguments), eager=chosen.eager), arguments)
 
     compiler: Any = aot_autograd(
         fw_compiler=compiled,
         bw_compiler=compiled,
-        inference_compiler=compiled,
+        inference_compiler=inferring,
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
@@ -72,6 +81,18 @@ def boxed(executable: Executable, arguments: Sequence[Any]) -> Callable[..., Any
 
     run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
     return run
+
+
+def static_inputs(graph: GraphModule, arguments: Sequence[Any]) -> frozenset[str]:
+    """Names of parameters and buffers that the graph at hand does not change, and whose changes can be seen."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return frozenset()
+    found = context.fw_metadata
+    changed = {k for k, known in enumerate(found.input_info) if known.mutates_data or known.mutates_metadata}
+    seen = (k for k in found.static_input_indices if k not in changed and not arguments[k].is_inference())
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    return frozenset(placeholders[k].name for k in seen)
 
 
 def checked(options: Mapping[str, Any], mode: str | None) -> Options:

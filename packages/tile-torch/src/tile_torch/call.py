@@ -48,6 +48,8 @@ class Call:
     """Results that something uses."""
     strides: tuple[Shape | None, ...]
     """Of each argument by position: how PyTorch believes it to lie in memory, in elements; None for what is no tensor."""
+    offsets: tuple[int | None, ...]
+    """Of each argument by position: where in its memory it begins, in elements."""
     draw: Callable[[Callable[[], torch.Tensor]], Value]
     """A value that PyTorch draws before each run of the program: `draw(function)`; functions are called in this order."""
 

@@ -1,43 +1,35 @@
-"""How operators are divided before Tile sees them: into core ATen operators, but for those that are better left whole."""
+"""How operators are divided before Tile sees them: as PyTorch divides them, but for those that have converters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, cast
 
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions  # pyright: ignore[reportUnknownVariableType]
+import torch._prims as prims
+from torch._decomp import core_aten_decompositions, decomposition_table  # pyright: ignore[reportUnknownVariableType]
+from torch._ops import OpOverload
 
-from tile_torch.registry import Overload
+from tile_torch import transformer
+from tile_torch.registry import converters
 
-aten = torch.ops.aten
-
-_divided = cast("Callable[[Any], dict[Any, Callable[..., Any]]]", get_decompositions)
-
-KEPT: tuple[Overload, ...] = (
-    aten.native_dropout.default,  # PyTorch draws its mask
-    aten.bernoulli.default,
-    aten._embedding_bag.default,
-    aten.silu.default,
-    aten.tanh_backward.default,
-    aten.sigmoid_backward.default,
-    aten.threshold_backward.default,
-)
-"""Operators that PyTorch would divide, and that have converters of their own."""
-
-EXTRA: tuple[Any, ...] = (
-    aten.native_layer_norm_backward,
-    aten.native_group_norm_backward,
-    aten.native_batch_norm_backward,
-)
-"""Operators that are divided further than core ATen does."""
+Divisions = dict[Any, Callable[..., Any]]
 
 
 @cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> Divisions:
     """The table for AOTAutograd."""
-    table: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **_divided(EXTRA)}
-    for kept in KEPT:
-        table.pop(kept, None)
-    return table
+    known = converters()
+    core = cast("Divisions", core_aten_decompositions())
+    table = {op: rule for op, rule in {**dict(_further()), **core}.items() if op not in known}
+    return {**table, **transformer.DIVIDED}
+
+
+def _further() -> Iterator[tuple[Any, Callable[..., Any]]]:
+    """What PyTorch can divide beyond core ATen, into operators of ATen, and without other random numbers than its own."""
+    for op, rule in cast("Divisions", decomposition_table).items():
+        if not isinstance(op, OpOverload) or torch.Tag.nondeterministic_seeded in op.tags:
+            continue
+        if op.__name__.partition(".")[0].removeprefix("special_") not in prims.__all__:
+            yield op, rule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import cast
 
@@ -44,6 +44,11 @@ def to_array(tensor: torch.Tensor) -> Array:
     if plain.dtype is torch.bfloat16:  # NumPy has none of its own
         return plain.view(torch.int16).numpy().view(DType.BFLOAT16.numpy)
     return plain.numpy()
+
+
+def ordered_array(tensor: torch.Tensor, order: Sequence[int] | None) -> Array:
+    """The elements with axes in `order`, in which they are contiguous; None: a contiguous copy where it takes one."""
+    return to_array(tensor.contiguous() if order is None else tensor.permute(tuple(order)))
 
 
 def to_tensor(array: Array) -> torch.Tensor:

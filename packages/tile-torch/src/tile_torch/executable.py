@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -16,89 +17,113 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]
 
 from tile_torch import support
-from tile_torch.dtypes import to_array, to_tensor
+from tile_torch.dtypes import ordered_array, to_array, to_tensor
+from tile_torch.fallback import Segments
 from tile_torch.outputs import Source, results
-from tile_torch.sizes import bindings
+from tile_torch.parameters import Parameters
+from tile_torch.sizes import OpenSizes
 from tile_torch.walk import Input, Walk
 
 PROGRAMS = 32
 """Programs that a graph keeps, for different sizes; the least recently used goes first."""
+RECORDERS: list[Callable[[Evaluator, Composition], None]] = []
+"""Told of every program that runs."""
 
 
 @dataclass(slots=True)
 class Plan:
     """A program for one set of sizes, and how arguments and results go in and out."""
 
-    inputs: Sequence[Input]
-    draws: Sequence[Callable[[], torch.Tensor]]
+    evaluator: Evaluator
     composition: Composition | None
+    inputs: Sequence[Input]
+    parameters: Parameters | None
+    draws: Sequence[Callable[[], torch.Tensor]]
     sources: Sequence[Source]
 
-    def run(self, arguments: Sequence[Any], evaluator: Evaluator) -> list[Any]:
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The graph's outputs."""
-        return [
-            source(arguments, computed)
-            for computed in [self._computed(arguments, evaluator)]
-            for source in self.sources
-        ]
+        computed = [] if self.composition is None else self._computed(arguments, self.composition)
+        return [source(arguments, computed) for source in self.sources]
 
-    def _computed(self, arguments: Sequence[Any], evaluator: Evaluator) -> list[torch.Tensor]:
-        if self.composition is None:
-            return []
-        arrays = [_array(arguments[i.place], i.order) for i in self.inputs]
+    def _computed(self, arguments: Sequence[Any], composition: Composition) -> list[torch.Tensor]:
+        arrays = [ordered_array(arguments[i.place], i.order) for i in self.inputs]
         arrays += [to_array(draw()) for draw in self.draws]
-        made: Any = evaluator.call(self.composition, arrays, {})
+        if self.parameters is not None:
+            composition = self.parameters.bound(arguments)
+        made: Any = self.evaluator.call(composition, arrays, {})
+        for record in RECORDERS:
+            record(self.evaluator, composition)
         return [to_tensor(a) for a in cast("tuple[Any, ...]", made)] if isinstance(made, tuple) else [to_tensor(made)]
-
-
-def _array(tensor: torch.Tensor, order: tuple[int, ...] | None) -> Any:
-    if order is None:
-        return to_array(tensor.contiguous())
-    return to_array(tensor.permute(order))
 
 
 class Executable:
     """A graph, compiled for the sizes that calls bring. Safe to use from any thread."""
 
-    def __init__(self, module: GraphModule, evaluator: Evaluator, static: Set[int] = frozenset()) -> None:
+    def __init__(
+        self, module: GraphModule, evaluator: Evaluator, static: Set[str] = frozenset(), *, eager: bool = False
+    ) -> None:
+        """`static` has the names of parameters and buffers, which seldom change; with `eager` PyTorch runs what Tile cannot."""
         self.module = module
         self.evaluator = evaluator
         self.static = static
-        """Places of parameters and buffers, which seldom change, among the arguments."""
-        self._placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-        self._plans: OrderedDict[tuple[int, ...], Plan] = OrderedDict()
+        self.eager = eager
+        self._placeholders = module.graph.find_nodes(op="placeholder")
+        self._sizes = OpenSizes.of(self._placeholders)
+        self._plans: OrderedDict[tuple[int, ...], Plan | Segments] = OrderedDict()
         self._lock = forking.lock()
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The graph's outputs for its inputs."""
-        return self.plan(arguments).run(arguments, self.evaluator)
+        return self.plan(arguments).run(arguments)
 
-    def plan(self, arguments: Sequence[Any]) -> Plan:
+    def plan(self, arguments: Sequence[Any]) -> Plan | Segments:
         """The program for the sizes of these arguments, made when it is new; TileTypeError lists what cannot run."""
-        known = bindings(self._placeholders, arguments)
-        key = tuple(known.values())
+        key = self._sizes.numbers(arguments)
         with self._lock:
             found = self._plans.get(key)
             if found is None:
                 with _disable_current_modes(), torch.no_grad():
-                    found = self._plans[key] = self._made(Walk(self.module, known).run())
+                    found = self._plans[key] = self._made(Walk(self.module, self._sizes.bindings(key)).run())
                 while len(self._plans) > PROGRAMS:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
             return found
 
-    def _made(self, walk: Walk) -> Plan:
+    def _made(self, walk: Walk) -> Plan | Segments:
+        if walk.problems and self.eager:
+            return Segments(self.module, walk.problems, self._part)
         if walk.problems:
             raise support.unsupported(list(walk.problems.values())) from walk.cause
-        (end,) = (n for n in self.module.graph.nodes if n.op == "output")
-        outputs = cast("Sequence[Any]", end.args[0])
         places = {n: k for k, n in enumerate(self._placeholders)}
-        found = results(outputs, walk.values, places, walk.sizes)
+        found = results(self._outputs, walk.values, places, walk.sizes)
         taken = _needed(found.symbols)
         inputs = [i for i in walk.inputs if id(i.symbol) in taken]
         symbols = [*(i.symbol for i in inputs), *(d.symbol for d in walk.draws)]
         composition = Composition(symbols, found.symbols, ()) if found.symbols else None
-        return Plan(inputs, [d.function for d in walk.draws], composition, found.sources)
+        bound = [i for i in inputs if self._placeholders[i.place].name in self.static and i.order is not None]
+        given = [i for i in inputs if i not in bound]
+        draws = [d.function for d in walk.draws]
+        return Plan(
+            self.evaluator, composition, given, self._parameters(composition, inputs, bound), draws, found.sources
+        )
+
+    @cached_property
+    def _outputs(self) -> Sequence[Any]:
+        (end,) = self.module.graph.find_nodes(op="output")
+        made: Any = end.args[0]
+        return cast("Sequence[Any]", made) if isinstance(made, (tuple, list)) else (made,)
+
+    def _parameters(
+        self, composition: Composition | None, inputs: Sequence[Input], bound: Sequence[Input]
+    ) -> Parameters | None:
+        if composition is None or not bound:
+            return None
+        named = [(name, i) for name, i in zip(composition.inputs, inputs, strict=False) if i in bound]
+        return Parameters(composition, named, self.evaluator.device)
+
+    def _part(self, module: GraphModule) -> Executable:
+        return Executable(module, self.evaluator, self.static, eager=True)
 
 
 def _needed(symbols: Sequence[Symbol]) -> set[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -12,19 +13,36 @@ Bindings = Mapping[Any, int]
 """What each symbol of a graph's sizes is."""
 
 
-def bindings(placeholders: Iterable[Node], arguments: Sequence[Any]) -> dict[Any, int]:
-    """The symbols of the graph's inputs, as these arguments (tensors, integers, SymInts with a hint) have them."""
-    found: dict[Any, int] = {}
-    for node, argument in zip(placeholders, arguments, strict=True):
-        expected = node.meta.get("val")
-        if isinstance(expected, torch.Tensor) and isinstance(argument, torch.Tensor):
-            pairs = zip(expected.shape, argument.shape, strict=True)
-        else:
-            pairs = iter([(expected, argument)])
-        for symbolic, size in pairs:
-            if isinstance(symbolic, torch.SymInt) and _node(symbolic).expr.is_symbol:
-                found.setdefault(_node(symbolic).expr, hint(size))
-    return found
+@dataclass(frozen=True, slots=True)
+class OpenSizes:
+    """The symbols of a graph's sizes, and where the arguments of a call show what they are."""
+
+    symbols: tuple[Any, ...]
+    places: tuple[tuple[int, int | None], ...]
+    """For each symbol an argument, and a dimension of it; None where the argument is the size itself."""
+
+    @staticmethod
+    def of(placeholders: Sequence[Node]) -> OpenSizes:
+        """Those of a graph with these inputs."""
+        found: dict[Any, tuple[int, int | None]] = {}
+        for place, node in enumerate(placeholders):
+            expected = node.meta.get("val")
+            sizes = enumerate(expected.shape) if isinstance(expected, torch.Tensor) else [(None, expected)]
+            for dimension, size in sizes:
+                if isinstance(size, torch.SymInt) and _node(size).expr.is_symbol:
+                    found.setdefault(_node(size).expr, (place, dimension))
+        return OpenSizes(tuple(found), tuple(found.values()))
+
+    def numbers(self, arguments: Sequence[Any]) -> tuple[int, ...]:
+        """What the symbols are for these arguments: tensors, integers, SymInts with a hint."""
+        return tuple(
+            hint(arguments[place] if dimension is None else arguments[place].shape[dimension])
+            for place, dimension in self.places
+        )
+
+    def bindings(self, numbers: Sequence[int]) -> Bindings:
+        """The symbols with their numbers."""
+        return dict(zip(self.symbols, numbers, strict=True))
 
 
 def hint(size: Any) -> int:

@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from torch.fx import Node
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n(?:\s+(.*))?')
+_TORCH = os.path.dirname(torch.__file__)
+_LINE = 60
 _LISTED = 3
 """Nodes that are named for each operator and reason."""
 
@@ -36,8 +39,14 @@ def source_line(node: Node) -> str:
     frames = _FRAME.findall(node.meta.get("stack_trace") or node.stack_trace or "")
     if not frames:
         return ""
-    path, line, _, text = frames[-1]
-    return f"{os.path.basename(path)}:{line}" + (f" `{text.strip()}`" if text else "")
+    own = [f for f in frames if not f[0].startswith(_TORCH)]
+    path, line, _, text = (own or frames)[-1]
+    return f"{os.path.basename(path)}:{line}" + (f" `{shortened(text.strip())}`" if text else "")
+
+
+def shortened(text: str) -> str:
+    """A line of code, without its end where it is long."""
+    return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
 
 
 def label(node: Node) -> str:

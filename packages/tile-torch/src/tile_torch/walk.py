@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, cast
 
+import numpy as np
 import torch
 from tile_ir.diagnostics import TileError
 from tile_runtime.ops.moving import permuted
@@ -123,14 +124,17 @@ class Walk:
         if not isinstance(node.target, OpOverload):
             raise Unsupported("it is no operator of ATen")
         types = tuple(self._types(node.meta.get("val")))
-        self._check_devices(node)
+        self._check_operands(node)
         folded = self._folded(target, types, arguments, named)
         if folded is not None:
             return folded
+        if all(t is not None and not prod(t[0]) for t in types):
+            return _nothing(node, types)
         converter = find(target)
         if converter is None:
             raise Unsupported("Tile has no converter for it")
-        call = Call(target, types, _used(node), tuple(self._strides(node)), self._drawn)
+        strides, offsets = self._memory(node)
+        call = Call(target, types, _used(node), strides, offsets, self._drawn)
         made: Any = converter(call, *arguments, **named)
         for value, expected in zip(_several(made), types, strict=False):
             _check_type(value, expected)
@@ -158,12 +162,19 @@ class Walk:
             raise Unsupported(f"Tile has no {traced.layout} tensors")
         return shape_of(traced, self.sizes), dtype
 
-    def _strides(self, node: Node) -> Iterator[tuple[int, ...] | None]:
-        for argument in node.args:
-            traced = argument.meta.get("val") if isinstance(argument, Node) else None
-            yield strides_of(traced, self.sizes) if isinstance(traced, torch.Tensor) else None
+    def _memory(self, node: Node) -> tuple[tuple[tuple[int, ...] | None, ...], tuple[int | None, ...]]:
+        """Strides and storage offset of every argument that is a tensor, as PyTorch traced them."""
+        traced = [a.meta.get("val") if isinstance(a, Node) else None for a in node.args]
+        tensors = [t if isinstance(t, torch.Tensor) else None for t in traced]
+        strides = tuple(None if t is None else strides_of(t, self.sizes) for t in tensors)
+        return strides, tuple(None if t is None else resolved(t.storage_offset(), self.sizes) for t in tensors)
 
-    def _check_devices(self, node: Node) -> None:
+    def _check_operands(self, node: Node) -> None:
+        """Unsupported where an operand's dtype, or the place of the result, is none of Tile's."""
+        for operand in node.all_input_nodes:
+            for traced in _several(operand.meta.get("val")):
+                if isinstance(traced, torch.Tensor):
+                    self._type(traced)
         traced = node.meta.get("val")
         if isinstance(traced, torch.Tensor) and traced.device.type != "cpu":
             hint = "leave the model on the CPU; options={'device': …} says which Tile device computes"
@@ -197,6 +208,12 @@ def function_type(function: Callable[[], torch.Tensor]) -> Type:
     finally:
         torch.set_rng_state(state)
     return tuple(made.shape), DTYPES[made.dtype]
+
+
+def _nothing(node: Node, types: Sequence[Type | None]) -> Any:
+    """Results without elements."""
+    made = tuple(np.zeros(shape, dtype.numpy) for shape, dtype in filter(None, types))
+    return made if isinstance(node.meta.get("val"), (tuple, list)) else made[0]
 
 
 def _several(value: Any) -> Sequence[Any]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tile_jax.lowering.module import lowered
+from tile_jax.lowering.module import lowered, program
 
-__all__ = ["lowered"]
+__all__ = ["lowered", "program"]

@@ -7,6 +7,8 @@ from typing import Any
 
 ir: Any = import_module("jaxlib.mlir.ir")
 stablehlo: Any = import_module("jaxlib.mlir.dialects.stablehlo")
+func: Any = import_module("jaxlib.mlir.dialects.func")
+passes: Any = import_module("jaxlib.mlir.passmanager")
 _DIALECTS = ("stablehlo", "chlo", "sdy")
 
 
@@ -23,3 +25,10 @@ def parsed(code: bytes) -> Any:
     if code.startswith(b"ML\xefR"):
         return stablehlo.deserialize_portable_artifact(ir.Context.current, code)
     return ir.Module.parse(code)
+
+
+Block = Any
+"""A block of operations, with arguments."""
+Operation = Any
+Node = Any
+"""A value of MLIR: an operation's result, or a block's argument."""

@@ -1,60 +1,60 @@
-"""Which converter makes what of which operation."""
+"""The table of operations: which function makes Tile of which operation of StableHLO, CHLO and the dialects around."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-from tile_ir.program.nodes import TensorType
-from tile_runtime.symbols import Symbol
+if TYPE_CHECKING:
+    from tile_jax.lowering.op import Op
 
-Value = Symbol | np.ndarray[Any, Any]
-"""What an operation works on: a symbol, or an array where the numbers are known by now."""
+Converter = Callable[["Op"], Any]
+_Function = TypeVar("_Function", bound=Converter)
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
-    """An operation as a converter sees it."""
+class Entry:
+    """How an operation is converted: its function gives one value, or a tuple of them."""
 
-    name: str
-    operands: tuple[Value, ...]
-    types: tuple[TensorType, ...]
-    """Of its results."""
-    attributes: Callable[[str], Any]
-    """An attribute's value in Python, by name; None where the operation has none of the name."""
-    regions: tuple[Callable[[Sequence[Value]], list[Value]], ...] = ()
-
-    @property
-    def type(self) -> TensorType:
-        """The type of its one result."""
-        (found,) = self.types
-        return found
+    convert: Converter
+    elementwise: bool
+    """Whether it may stand in the region of a reduction, sort or scatter, computed for whole tensors at once."""
 
 
-Converter = Callable[[Op], Any]
-_converters: dict[str, Converter] = {}
+_table: dict[str, Entry] = {}
 
 
-def operation(*names: str) -> Callable[[Converter], Converter]:
-    """Registers a converter for these operations. It gives one value, or a tuple of as many as there are results."""
+def operation(*names: str, elementwise: bool = False) -> Callable[[_Function], _Function]:
+    """Registers a converter of operations, named as in the text form: ``stablehlo.add``."""
 
-    def register(converter: Converter) -> Converter:
-        _converters.update(dict.fromkeys(names, converter))
-        return converter
+    def register(function: _Function) -> _Function:
+        for name in names:
+            if name in _table:
+                raise ValueError(f"operation {name!r} has two converters")
+            _table[name] = Entry(function, elementwise)
+        return function
 
     return register
 
 
-@cache
-def converters() -> dict[str, Converter]:
-    """Every converter, by the operation's name."""
-    from tile_jax.lowering import ops
+def find(name: str) -> Entry | None:
+    """The entry of an operation; None where there is none."""
+    _load()
+    return _table.get(name)
 
-    for module in iter_modules(ops.__path__):
-        import_module(f"{ops.__name__}.{module.name}")
-    return _converters
+
+def converted() -> Iterator[str]:
+    """Names of all operations that have a converter."""
+    _load()
+    yield from sorted(_table)
+
+
+@cache
+def _load() -> None:
+    package = import_module("tile_jax.lowering.ops")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from tile_jax.pjrt import buffers, client, devices, errors, events, executables
 from tile_jax.pjrt.handles import Handler
+from tile_jax.pjrt.native import guarded
 from tile_jax.pjrt.structs import MAJOR, MINOR, SLOTS, STRUCTS
 
 HANDLERS: dict[str, Handler] = {
@@ -22,6 +23,10 @@ HANDLERS: dict[str, Handler] = {
 }
 """What we answer, by the function's name. Every other function says that it is unimplemented."""
 
+DESTROYING = tuple(n for n in HANDLERS if n.endswith(("_Destroy", "_Delete")))
+"""What JAX calls while objects of Python die, with an exception pending perhaps."""
+_kept: list[dict[str, Any]] = []
+"""The callbacks behind guarded functions."""
 _Callback = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)
 
 
@@ -70,9 +75,12 @@ def table() -> Any:
     JAX's libraries call it until the very end of the process, when Python is gone: it is never freed, and before Python
     goes its functions become one of C that does nothing.
     """
-    functions = [_answering(n, HANDLERS[n]) if n in HANDLERS else _refusing(n) for n in SLOTS]
+    callbacks = {n: _Callback(_answering(n, HANDLERS[n]) if n in HANDLERS else _refusing(n)) for n in SLOTS}
+    _kept.append(callbacks)
+    before = guarded({n: callbacks[n] for n in DESTROYING})
+    functions = callbacks | {n: _Callback(address) for n, address in before.items()}
     version = _Version(ctypes.sizeof(_Version), 0, MAJOR, MINOR)
-    made = _Api(ctypes.sizeof(_Api), 0, version, *map(_Callback, functions))
+    made = _Api(ctypes.sizeof(_Api), 0, version, *functions.values())
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
     atexit.register(_silence, made)
     return made

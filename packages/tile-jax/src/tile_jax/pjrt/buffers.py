@@ -22,6 +22,8 @@ from tile_jax.pjrt.structs import STRUCTS, MemoryLayout
 NDArray = np.ndarray[Any, Any]
 ZERO_COPY = (2, 3)
 """The semantics under which the host's memory stays as it is as long as the buffer lives."""
+ALIGNMENT = 64
+"""Bytes. NumPy's own memory seldom is aligned so; whoever writes to such an array later writes to JAX's."""
 _Tiled = STRUCTS["MemoryLayout_Tiled"]
 
 
@@ -103,9 +105,9 @@ def _array_at(address: int, shape: tuple[int, ...], dtype: DType, strides: tuple
 
 
 def _usable(device: Device, host: NDArray) -> bool:
-    """Whether kernels can read the host's memory in place."""
-    plain = host.size > 0 and host.flags.c_contiguous and host.flags.aligned
-    return plain and device.tile.memory.wrap(raw_view(host)) is not None
+    """Whether kernels read the host's memory in place: what JAX's own CPU would not copy either."""
+    plain = host.size > 0 and host.flags.c_contiguous and host.ctypes.data % ALIGNMENT == 0
+    return plain and device.hosted and device.tile.memory.wrap(raw_view(host)) is not None
 
 
 def _uninitialized(args: Any) -> None:

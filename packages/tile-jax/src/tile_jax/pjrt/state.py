@@ -36,6 +36,13 @@ class Device:
         self.short = Text(f"TILE_{number}({device.id})")
         self.memories = Array([self.memory.handle])
 
+    @cached_property
+    def hosted(self) -> bool:
+        """Whether the device works on the host's own memory."""
+        from tile_runtime.tensor import Tensor
+
+        return Tensor(self.tile, (1,), "uint8").host is not None
+
     @property
     def evaluator(self) -> Evaluator:
         """What runs programs here; places of the same Tile device share it, with its cache of programs."""

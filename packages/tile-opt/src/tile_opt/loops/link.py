@@ -177,7 +177,9 @@ class Linker:
                 storage.region.touch(len(self.launches) - 1)
 
     def loop(self, loop: Loop, ops: tuple[int, ...] = ()) -> None:
-        """Append a loop."""
+        """Append a loop, without windows that no step of it looks through."""
+        used = {b for step in loop.steps for b in _looked_through(step)}
+        loop = replace(loop, windows=tuple(w for w in loop.windows if w.id in used))
         reads, writes = touched(self.kernels, loop)
         buffers = (*sorted(writes), *sorted(reads - writes))
         self.launch(Step(StepKind.LOOP, -1, buffers, ops=ops, loop=loop))
@@ -231,6 +233,12 @@ class Linker:
         type, region = storage.type, storage.region
         arena, offset = (region.arena, region.offset + storage.offset) if region is not None else (0, 0)
         return BufferInfo(number, storage.name, storage.kind, type.shape, type.dtype, storage.bytes, arena, offset)
+
+
+def _looked_through(step: Step) -> set[int]:
+    """The buffers of a step, and those that windows of a loop inside move over."""
+    windows = step.loop.windows if step.loop is not None else ()
+    return {*step.buffers, *(b for w in windows for b in (*w.first, *w.cycle))}
 
 
 def _renumbered_window(window: Window, numbers: Mapping[int, int]) -> Window:

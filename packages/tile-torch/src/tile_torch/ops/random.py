@@ -38,6 +38,12 @@ def native_dropout(call: Call, x: Value, p: float, train: bool | None) -> tuple[
     aten.randn_like.default,
     aten.randint_like.default,
     aten.randint_like.low_dtype,
+    aten.uniform.default,
+    aten.normal_functional.default,
+    aten.exponential.default,
+    aten.log_normal.default,
+    aten.cauchy.default,
+    aten.geometric.default,
 )
 def drawn(call: Call, *given: Any, **how: Any) -> Value:
     """Numbers that depend on no tensor but for its shape and dtype."""

@@ -1,1 +1,1 @@
-"""Converters of StableHLO's operations, one file for each family."""
+"""Converters, one file for each family of operations; they register themselves when they are imported."""

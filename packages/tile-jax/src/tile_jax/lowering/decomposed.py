@@ -1,0 +1,48 @@
+"""Operations without a converter that MLIR's own passes write in terms of others: CHLO's functions and old forms."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tile_jax.lowering.errors import Unsupported
+from tile_jax.lowering.mlir import Operation, func, ir, passes, stablehlo
+
+if TYPE_CHECKING:
+    from tile_jax.lowering.op import Op
+
+_PASSES = {"chlo": "chlo-legalize-to-stablehlo", "stablehlo": "stablehlo-legalize-deprecated-ops"}
+
+
+@cache
+def _registered() -> None:
+    stablehlo.register_stablehlo_passes()
+
+
+def decomposed(op: Op) -> Any:
+    """What other operations give in its place; Unsupported where no pass knows them."""
+    dialect = op.name.partition(".")[0]
+    if dialect not in _PASSES:
+        raise Unsupported("there is no such operation in StableHLO or CHLO")
+    module = _expanded(op.operation, _PASSES[dialect])
+    block = module.body.operations[0].operation.regions[0].blocks[0]
+    if any(o.operation.name == op.name for o in block.operations):
+        raise Unsupported("it has no converter")
+    return tuple(op.walk.enter(block, op.values, type(op.scope)(op.scope.recorder, None, op.scope.lifted)))
+
+
+def _expanded(operation: Operation, name: str) -> Any:
+    """A module whose one function is the operation, after the pass."""
+    _registered()
+    with operation.context, ir.Location.unknown():
+        module = ir.Module.create()
+        types = [v.type for v in operation.operands], [r.type for r in operation.results]
+        with ir.InsertionPoint(module.body):
+            entry = func.FuncOp("main", types).add_entry_block()
+        with ir.InsertionPoint(entry):
+            copy: Any = operation.clone()
+            for k, argument in enumerate(entry.arguments):
+                copy.operation.operands[k] = argument
+            func.ReturnOp(list(copy.operation.results))
+        passes.PassManager.parse(f"builtin.module(func.func({name}))").run(module.operation)
+    return module
