@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -21,8 +22,7 @@ from tile_ir.diagnostics import TileDeviceError
 from tile_jax.pjrt import handles
 from tile_jax.pjrt.state import Client
 
-from conftest import DEVICES
-
+DEVICES = os.environ["TILE_JAX_DEVICES"].split(",")
 TILE = jax.devices("tile")
 HERE = TILE[0]
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from networks import NETWORKS, Network
+from jax_networks import NETWORKS, Network
 
 STEPS = 20
 
