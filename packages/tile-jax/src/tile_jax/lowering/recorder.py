@@ -108,7 +108,7 @@ class Recorder:
         if not segment.wanted:
             return None
         symbols = [made for made, _ in segment.wanted.values()]
-        inputs = roots(symbols)
+        inputs = sorted(roots(symbols), key=lambda s: self._slots[id(s)])
         function = Composition(inputs, {f"out{k}": symbol for k, symbol in enumerate(symbols)}, ())
         return DeviceStep(
             function, tuple(self._slots[id(s)] for s in inputs), tuple(s for _, s in segment.wanted.values())
