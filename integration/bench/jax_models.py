@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "tile-jax" / "tests"))
 
 
 def step(network: Any) -> Callable[..., Any]:
