@@ -17,8 +17,12 @@ Params = Any
 STEPS = 20
 
 
-def dense(key: Any, rows: int, columns: int) -> Params:
-    return {"w": jax.random.normal(key, (rows, columns)) / rows**0.5, "b": jnp.zeros(columns)}
+def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.ndarray[Any, Any]:
+    return rng.normal(0, scale, shape).astype(np.float32)
+
+
+def dense(rng: np.random.Generator, rows: int, columns: int) -> Params:
+    return {"w": normal(rng, rows, columns, scale=rows**-0.5), "b": np.zeros(columns, np.float32)}
 
 
 def layer(p: Params, x: Any) -> Any:
@@ -28,9 +32,8 @@ def layer(p: Params, x: Any) -> Any:
 # --- an MLP, with momentum ----------------------------------------------------------------------------------
 
 
-def mlp(key: Any) -> tuple[Params, Callable[..., Any]]:
-    keys = jax.random.split(key, 3)
-    params = [dense(k, a, b) for k, a, b in zip(keys, (8, 16, 16), (16, 16, 4), strict=True)]
+def mlp(rng: np.random.Generator) -> tuple[Params, Callable[..., Any]]:
+    params = [dense(rng, a, b) for a, b in ((8, 16), (16, 16), (16, 4))]
 
     def loss(params: Params, x: Any, y: Any) -> Any:
         for p in params[:-1]:
@@ -43,11 +46,10 @@ def mlp(key: Any) -> tuple[Params, Callable[..., Any]]:
 # --- a convolutional network: batch statistics, pools -------------------------------------------------------
 
 
-def cnn(key: Any) -> tuple[Params, Callable[..., Any]]:
-    one, two, three = jax.random.split(key, 3)
+def cnn(rng: np.random.Generator) -> tuple[Params, Callable[..., Any]]:
     params = {
-        "c1": jax.random.normal(one, (3, 3, 2, 6)) / 4, "c2": jax.random.normal(two, (3, 3, 3, 6)) / 4,
-        "scale": jnp.ones(6), "shift": jnp.zeros(6), "out": dense(three, 6, 4),
+        "c1": normal(rng, 3, 3, 2, 6, scale=0.25), "c2": normal(rng, 3, 3, 3, 6, scale=0.25),
+        "scale": np.ones(6, np.float32), "shift": np.zeros(6, np.float32), "out": dense(rng, 6, 4),
     }  # fmt: skip
     numbers = ("NHWC", "HWIO", "NHWC")
 
@@ -67,25 +69,25 @@ def cnn(key: Any) -> tuple[Params, Callable[..., Any]]:
 
 
 def block(p: Params, x: Any) -> Any:
-    def normal(p: Params, x: Any) -> Any:
+    def normalised(p: Params, x: Any) -> Any:
         centred = x - x.mean(-1, keepdims=True)
         return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * p
 
-    q, k, v = (part.reshape(*x.shape[:2], 2, -1) for part in jnp.split(normal(p["n1"], x) @ p["qkv"], 3, -1))
+    q, k, v = (part.reshape(*x.shape[:2], 2, -1) for part in jnp.split(normalised(p["n1"], x) @ p["qkv"], 3, -1))
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
     scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e9)
     x = x + jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v).reshape(x.shape) @ p["o"]
-    return x + jax.nn.gelu(normal(p["n2"], x) @ p["up"]) @ p["down"]
+    return x + jax.nn.gelu(normalised(p["n2"], x) @ p["up"]) @ p["down"]
 
 
-def transformer(key: Any) -> tuple[Params, Callable[..., Any]]:
+def transformer(rng: np.random.Generator) -> tuple[Params, Callable[..., Any]]:
     width, vocabulary, depth = 8, 11, 2
     shapes = {"qkv": (width, 3 * width), "o": (width, width), "up": (width, 16), "down": (16, width)}
-    keys = dict(zip((*shapes, "embed", "place"), jax.random.split(key, 6), strict=True))
-    layers = {n: jax.random.normal(keys[n], (depth, *s)) * 0.3 for n, s in shapes.items()}
-    layers |= {"n1": jnp.ones((depth, width)), "n2": jnp.ones((depth, width))}
-    params = {"embed": jax.random.normal(keys["embed"], (vocabulary, width)) * 0.5,
-              "place": jax.random.normal(keys["place"], (6, width)) * 0.1, "layers": layers}  # fmt: skip
+    layers = {n: normal(rng, depth, *s, scale=0.3) for n, s in shapes.items()}
+    layers |= {n: np.ones((depth, width), np.float32) for n in ("n1", "n2")}
+    params = {
+        "embed": normal(rng, vocabulary, width, scale=0.5), "place": normal(rng, 6, width, scale=0.1), "layers": layers,
+    }  # fmt: skip
 
     def loss(params: Params, x: Any, y: Any) -> Any:
         words = (jnp.abs(x[:, :7]) * 5).astype(jnp.int32) % vocabulary
@@ -114,10 +116,9 @@ def adam(params: Params, slopes: Params, state: tuple[Params, Params, Any]) -> t
 
 
 def losses(network: Callable[..., Any], width: int, device: Any) -> list[float]:
-    with jax.default_device(jax.devices("cpu")[0]):
-        params, loss = network(jax.random.PRNGKey(0))
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        state = (zeros, zeros, jnp.float32(0))
+    params, loss = network(np.random.default_rng(0))
+    zeros = jax.tree.map(np.zeros_like, params)
+    state = (zeros, zeros, np.float32(0))
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((12, width)).astype(np.float32), rng.integers(0, 4, 12).astype(np.int32)
     params, state, x, y = jax.device_put((params, state, x, y), device)
