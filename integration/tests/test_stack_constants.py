@@ -19,10 +19,12 @@ def test_a_layer_with_constant_weights(device: Device) -> None:
         values += 1
 
 
-def test_its_copy_of_the_weights_is_made_once() -> None:
+def test_its_copies_of_the_weights_are_made_once() -> None:
     weights, x = np.ones((512, 300), np.float32), tile.placeholder("float32", (7, 300), name="x")
     steps = tile.compose([x], [LINEAR(x, weights)]).lower(np.ones((7, 300), np.float32), device="llvm").kernels.steps
-    assert [step.once for step in steps] == [True, False]
+    once = [step.once for step in steps]
+    assert any(once)
+    assert once.index(False) == len(once) - 1
 
 
 def test_a_layer_with_bound_weights_follows_them(device: Device) -> None:

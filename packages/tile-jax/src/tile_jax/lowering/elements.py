@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -11,6 +12,8 @@ from tile_runtime.arguments import input_type
 from tile_runtime.ops.moving import expanded
 from tile_runtime.ops.text import cast, expression, listed, literal
 from tile_runtime.ops.values import Array, Value, apply, dtype_of, is_known, parsed
+from tile_runtime.symbols import Symbol
+from tile_runtime.symbols import constant as known
 
 FOLDED = 1 << 14
 """Elements up to which what is known is computed while a module is lowered."""
@@ -49,15 +52,17 @@ def _applied(template: str, values: Sequence[Value]) -> Value:
     for value in values:
         dtype = dtype_of(value)
         if is_known(value) and value.size == 1 and dtype in with_dtype and dtype is not DType.BOOL:
-            texts.append(literal(value.reshape(()).astype(_exact(dtype)).item()))
+            texts.append(literal(_number(value, dtype)))
         else:
             texts.append(f"X{len(taken)}")
             taken.append(value.reshape(()) if is_known(value) and value.size == 1 and rank else value)
     return apply(expression(listed(f"X{k}" for k in range(len(taken))), template.format(*texts)), *taken)
 
 
-def _exact(dtype: DType) -> type:
-    return np.float64 if dtype.is_float else dtype.numpy.type
+def _number(value: Array, dtype: DType) -> float:
+    """The one number of an array; exactly, of narrow floats too."""
+    one: Any = value.reshape(()).astype(np.float64 if dtype.is_float else dtype.numpy)
+    return one.item()
 
 
 def converted(value: Value, dtype: DType) -> Value:
@@ -79,3 +84,8 @@ def counted(shape: Sequence[int], axis: int, dtype: DType = DType.INT32) -> Arra
     """The number of each cell along an axis, broadcast along the others."""
     row = np.arange(shape[axis]).astype(dtype.numpy)
     return np.broadcast_to(row.reshape([-1 if k == axis else 1 for k in range(len(shape))]), tuple(shape))
+
+
+def symbol(value: Value) -> Symbol:
+    """A value as a symbol: numbers that are known are a constant."""
+    return known(np.array(value, order="C")) if is_known(value) else value

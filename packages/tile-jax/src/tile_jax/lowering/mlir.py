@@ -27,10 +27,14 @@ def parsed(code: bytes) -> Any:
     return ir.Module.parse(code)
 
 
+def artifact(module: Any) -> bytes:
+    """A module as JAX hands it to a device."""
+    with module.context:
+        return stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+
+
 Block = Any
 """A block of operations, with arguments."""
 Operation = Any
 Node = Any
 """A value of MLIR: an operation's result, or a block's argument."""
-ConvNumbers = Any
-"""The dimension numbers of a convolution."""

@@ -44,6 +44,18 @@ def _aggregation(value: Node, block: Block, k: int, count: int) -> str | None:
     return (_OF_TRUTH if truth else _AGGREGATIONS).get(operation.name.partition(".")[2])
 
 
+def subtracts(block: Block) -> bool:
+    """Whether a region is the first of its two arguments less the second."""
+    (*_, value) = _returned(block)
+    one = value.owner.operation if isinstance(value, ir.OpResult) else None
+    return (
+        len(block.arguments) == 2
+        and one is not None
+        and one.name == "stablehlo.subtract"
+        and list(one.operands) == list(block.arguments)
+    )
+
+
 def neutral(aggregation: str, dtype: DType) -> float:
     """What changes nothing under an aggregation."""
     if aggregation in "+*":
@@ -94,7 +106,10 @@ def _probes(dtype: DType, places: DType) -> list[Array]:
     pairs = [(0, 1), (1, 0)]
     every = [(a, i, b, j) for a, b in product(numbers, numbers) for i, j in pairs if i < j or not (a != a and b != b)]
     columns = zip(*every, strict=True)
-    return [np.array(c).astype(t.numpy) for c, t in zip(columns, (dtype, places, dtype, places), strict=True)]
+    return [
+        np.asarray(list(c), np.float64).astype(t.numpy)
+        for c, t in zip(columns, (dtype, places, dtype, places), strict=True)
+    ]
 
 
 def _expected(name: str, probes: Sequence[Array]) -> tuple[Array, Array]:
@@ -113,7 +128,7 @@ def is_counted(value: Value, axis: int) -> bool:
         return False
     thin = compact(value)
     along = [value.shape[axis] if k == axis else 1 for k in range(value.ndim)]
-    return list(thin.shape) == along and np.array_equal(thin.reshape(-1), np.arange(value.shape[axis]))
+    return list(thin.shape) == along and thin.reshape(-1).tolist() == list(range(value.shape[axis]))
 
 
 def by_halves(op: Op, block: Block, values: Sequence[Value]) -> list[Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tile_ir.program.nodes import Elementwise
@@ -16,7 +17,7 @@ from tile_runtime.symbols import Application, Symbol
 from tile_runtime.symbols import constant as known
 
 from tile_jax.lowering.counting import Counter
-from tile_jax.lowering.elements import full
+from tile_jax.lowering.elements import full, symbol
 from tile_jax.lowering.errors import Unlooped
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.walk import TOKEN, Poison, Poisoned
@@ -27,7 +28,7 @@ def on_device(op: Op, counter: Counter) -> list[Value]:
     if any(v is TOKEN for v in op.values):
         raise Unlooped
     rounds = _Rounds(op, counter)
-    carried = tuple(_symbol(op.values[k]) for k in rounds.carried)
+    carried = tuple(symbol(op.values[k]) for k in rounds.carried)
     numbers = (counter.first + counter.step * np.arange(counter.trips)).astype(op.values[counter.place].dtype)
     after, stacks = scan(rounds.step, carried, known(numbers))
     found = dict(enumerate(op.values)) | dict(zip(rounds.carried, after, strict=True))
@@ -36,10 +37,6 @@ def on_device(op: Op, counter: Counter) -> list[Value]:
     for (k, places), rows in zip(rounds.stacked.items(), stacks, strict=True):
         found[k] = _written(op.values[k], places, rows)
     return [found[k] for k in range(len(op.values))]
-
-
-def _symbol(value: Value) -> Symbol:
-    return known(np.array(value, order="C")) if is_known(value) else value
 
 
 class _Rounds:
@@ -59,7 +56,7 @@ class _Rounds:
         made = self._op.walk.block(self._op.region(1), given, self._op.scope)
         if any(isinstance(v, Poison) for v in made):
             raise Poisoned
-        after = [_symbol(made[k]) for k in self.carried]
+        after = [symbol(made[k]) for k in self.carried]
         rows = self._rows(carry, after, number)
         kept = tuple(own if k in rows else new for k, own, new in zip(self.carried, carry, after, strict=True))
         return kept, tuple(rows.values())
@@ -115,9 +112,9 @@ class _NotOfNumber(Exception):
 def _tabulated(value: Value, done: dict[int, Array]) -> Array:
     if id(value) in done:
         return done[id(value)]
-    if is_known(value) or (isinstance(value, Symbol) and value.known is not None):
-        array = value if is_known(value) else value.known
-        if array is None or array.size != 1:
+    array: Any = value.known if isinstance(value, Symbol) else value
+    if array is not None:
+        if array.size != 1:
             raise _NotOfNumber
         return array.reshape(())
     if not isinstance(value, Symbol) or value.source is None or value.shape:
@@ -139,15 +136,15 @@ def _evaluated(application: Application, output: str, done: dict[int, Array]) ->
 def _written(value: Value, places: Array, rows: Value) -> Value:
     """`value` with each round's row in its place; of several in one place the last stays."""
     size, trips = value.shape[0], len(places)
-    if trips == size and np.array_equal(places, np.arange(size)):
+    if places.tolist() == list(range(size)):
         return rows
-    if trips == size and np.array_equal(places, np.arange(size)[::-1]):
+    if places.tolist() == list(range(size))[::-1]:
         return flipped(rows, [0])
     last = {int(place): k for k, place in enumerate(places)}
     kept = sorted(last)
     chosen = [last[p] for p in kept]
     if chosen != list(range(trips)):
-        rows = apply(_picking(rows.shape, len(chosen)), rows, np.asarray(chosen, np.int32))
+        rows = apply(_picking(rows.shape, len(chosen)), rows, np.array(chosen, np.int32))
     index = names(len(value.shape))
     text = contraction("Y", value.shape, (at("I", index[:1]), *index[1:]), "=", at("U", index), "default X")
     return apply(function("XUI", "Y", text), value, rows, np.asarray(kept, np.int32))

@@ -44,6 +44,15 @@ def fixed_kernels(program: Program) -> frozenset[int]:
 
     What several kernels write part by part is made anew in every run.
     """
+    return _fixed(program)[0]
+
+
+def fixed_buffers(program: Program) -> frozenset[str]:
+    """Buffers of main that no call changes: constants, bound inputs and what `fixed_kernels` write."""
+    return _fixed(program)[1]
+
+
+def _fixed(program: Program) -> tuple[frozenset[int], frozenset[str]]:
     main = main_of(program)
     sizes = {r.into: r.type.nbytes for r in main.refs}
     known = {r.into for r in main.refs if r.const}
@@ -59,7 +68,7 @@ def fixed_kernels(program: Program) -> frozenset[int]:
         if reads and reads <= known and writes <= temps and small:
             found.add(number)
             known |= writes
-    return frozenset(found)
+    return frozenset(found), frozenset(known)
 
 
 def with_main_refs(program: Program, refs: tuple[Refinement, ...]) -> Program:

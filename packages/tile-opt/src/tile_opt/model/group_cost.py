@@ -9,9 +9,10 @@ latency, which other groups of the multiprocessor hide, and the traffic of the c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, gcd, log2, prod
 
+from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory, Machine, Occupancy
 
 from tile_opt.kernel.view import Use

@@ -19,7 +19,7 @@ from tile_ir.stripe.hashing import structural_hash
 from tile_ir.stripe.nodes import Block, Program, Refinement, Statement
 from tile_ir.target import Target
 
-from tile_opt.blocks.buffers import with_main_refs
+from tile_opt.blocks.buffers import fixed_buffers, with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.pipeline import Pipeline, close_pipeline, open_pipeline
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
@@ -120,14 +120,15 @@ class SchedulingPass(Pass):
     def choose(self, view: KernelView, target: Target) -> tuple[Plan, Built] | None:
         """The pass's own choice, built; None leaves the kernel to the passes that follow.
 
-        The first candidate, or the one of the first `worth` that the cost model takes for the fastest.
+        The first candidate, or the one of the first `worth` that the cost model takes for the fastest; copies of what no
+        call changes, which are made once, do not count.
         """
         candidates = ((plan, self._timely(view, plan, target)) for plan in self.candidates(view, target))
         first = next(candidates, None)
         count = self.worth(view, target)
-        if first is None or count < 2 or not first[1].alone:
+        if first is None or count < 2 or first[1].after:
             return first
-        others = (pair for pair in islice(candidates, count - 1) if pair[1].alone)
+        others = (pair for pair in islice(candidates, count - 1) if not pair[1].after)
         return choose(target, first, others, lambda pair: pair[1].kernel)
 
     def _timely(self, view: KernelView, plan: Plan, target: Target) -> Built:
@@ -167,7 +168,7 @@ class SchedulingPass(Pass):
         A given plan that does not fit its kernel or the target is a TilePlanError with its place.
         """
         main = main_of(program)
-        run = _Run(self, target, given or {}, {ref.into for ref in main.refs})
+        run = _Run(self, target, given or {}, {ref.into for ref in main.refs}, fixed_buffers(program))
         kernels = tuple(run.kernels(main.body))
         if not run.decisions:
             return Scheduled(program, {})
@@ -206,6 +207,8 @@ class _Run:
     given: Mapping[str, Plan]
     taken: set[str]
     """Names of main's buffers."""
+    fixed: frozenset[str]
+    """Of these, what no call changes."""
     names: set[str] = field(default_factory=set[str])
     """Kernels met so far."""
     buffers: list[Refinement] = field(default_factory=list[Refinement])
@@ -243,8 +246,10 @@ class _Run:
         view = open_kernel(kernel)
         if view is None:
             return None
-        view = replace(view, name=name)
-        decided = self._decided(view, structural_hash(kernel))
+        still = frozenset(r.into for r in view.refs if r.source in self.fixed) if not within else frozenset[str]()
+        view = replace(view, name=name, fixed=still)
+        alike = "".join("01"[r.into in still] for r in view.refs)
+        decided = self._decided(view, structural_hash(kernel) + alike)
         if decided is None:
             return None
         plan, built = decided

@@ -6,16 +6,16 @@ stages together. There every stage gets what is left of them, and the levels tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Location
+from tile_ir.stripe.nodes import Bind, Block, Index, Location, Refinement
 
 from tile_opt.kernel.segments import Part
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import merged_use
+from tile_opt.plan.panels import Panels, read_ahead, with_panels
 from tile_opt.plan.plan import Across, Edge, Plan, Staging
 from tile_opt.plan.segments import segments_of
 from tile_opt.plan.steps.bind import Binding, across, bind, scattered
@@ -33,10 +33,26 @@ LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
 
 def build(view: KernelView, plan: Plan) -> Block:
     """The scheduled block of a kernel; with TILE_VERIFY every step's result is verified on the way."""
-    return close_tree(view, _Build(view, plan).tree())
+    return build_all(view, plan).kernel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
+class Parts:
+    """The scheduled block of a kernel, the copies that its plan has made before it, in normal form, and what they write."""
+
+    kernel: Block
+    copies: tuple[Block, ...] = ()
+    buffers: tuple[Refinement, ...] = ()
+
+
+def build_all(view: KernelView, plan: Plan) -> Parts:
+    """The scheduled block of a kernel, as `build` makes it, and what goes before it."""
+    work = _Build(view, plan)
+    kernel = work.closed()
+    return Parts(kernel, tuple(p.kernel(view) for p in work.ahead), tuple(p.buffer for p in work.ahead))
+
+
+@frozen
 class Loop:
     """What a plan says of one loop: the levels that make loops of it, outermost first, and what runs a tile of it."""
 
@@ -61,10 +77,22 @@ class _Build:
     def __init__(self, view: KernelView, plan: Plan) -> None:
         self.view = view
         self.plan = plan
-        self.around = Around.of(view)
         self.taken = {*view.ranges, *(r.into for r in (*view.refs, *view.allocs))}
         self.loops = {name: self._loop(name, extent) for name, extent in view.ranges.items()}
+        self.ahead = self._read_ahead()
+        self.around = Around.of(self.view)
         self.check = Settings.from_environment().verify
+
+    def _read_ahead(self) -> tuple[Panels, ...]:
+        """The copies before the kernel, which the view now reads, cut as registers take vectors."""
+        tiles = {n: at.tiling.size for n, at in self.loops.items() if at.binding and at.binding.bind is Bind.VECTOR}
+        made: list[Panels] = []
+        for staging in (s for s in self.plan.stagings if s.level < 0):
+            found = read_ahead(self.view, staging, {n: t for n, t in tiles.items() if t < self.loops[n].extent})
+            if found is not None:
+                self.view, panels = found
+                made.append(panels)
+        return tuple(made)
 
     def _loop(self, name: str, extent: int) -> Loop:
         levels: list[tuple[int, int, str]] = []
@@ -94,8 +122,12 @@ class _Build:
 
     # --- the two phases -----------------------------------------------------------------------------------
 
-    def tree(self) -> Nest:
-        """The kernel's tree, scheduled."""
+    def closed(self) -> Block:
+        """The kernel, scheduled."""
+        tree = self._tree()
+        return close_tree(self.view, tree)
+
+    def _tree(self) -> Nest:
         tree = open_tree(self.view)
         first = self._first_own_level()
         for number in range(first):
@@ -103,6 +135,10 @@ class _Build:
         places = {s.operand: ARRAY for s in self.plan.stagings if s.level >= first}
         tree = self._checked(innermost(tree, lambda n, _: distribute(self._lanes_last(n), places), self.around))
         tree = innermost(tree, lambda n, around: self._each_stage(n, first, around), self.around)
+        for panels in self.ahead:
+            tree = each_stage(tree, panels.moved, self.around)
+        self.view = with_panels(self.view, self.ahead)
+        self.around = Around.of(self.view)
         return self._checked(joined(each_stage(joined(tree), self._bound, self.around)))
 
     def _checked(self, tree: Nest) -> Nest:

@@ -11,7 +11,7 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView
 from tile_opt.kernel.work import op_cost, points, view_is_heavy
 from tile_opt.passes.scheduling import Built, SchedulingPass
-from tile_opt.plan.build import build
+from tile_opt.plan.build import build_all
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space.cpu import plans
 
@@ -37,4 +37,5 @@ class ScheduleKernels(SchedulingPass):
         return WEIGHED if view_is_heavy(view) and work >= LONG else 1
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
-        return Built(build(view, plan))
+        parts = build_all(view, plan)
+        return Built(parts.kernel, before=parts.copies, buffers=parts.buffers)

@@ -17,6 +17,8 @@ UNSEEN = 8
 """Cycles of a line from afar that a kernel with much arithmetic does not see."""
 IN_ORDER = 0.05
 """Of the time that a line in sequence takes to come nearer, what a kernel with much arithmetic still sees."""
+ONCE = 0.05
+"""Of a copy's cycles, what one that is made once counts: it takes memory and code."""
 SHALLOW = 128
 """Steps of a reduction up to which writing the results takes a good part of the time."""
 MOST_HELD = 1 << 23
@@ -68,6 +70,12 @@ def _strided(facts: Facts, operand: Operand, run: int) -> float:
     if footprint_sets(operand.rows, operand.step, run, facts.cache(2), facts.pages()) <= 0.5:
         return lines * facts.line_cost(2) / (1 if _is_paged(facts, operand) else 4)
     return lines * facts.line_cost(3)
+
+
+def panelled(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
+    """Cycles that one step waits for a vector operand in panels, which are copied just in time or lie there."""
+    ahead = is_ahead(facts, operand, vector)
+    return _in_sequence(facts, operand, vectors) if ahead else in_panel(facts, operand, vectors)
 
 
 def in_panel(facts: Facts, operand: Operand, vectors: int) -> float:
@@ -145,9 +153,16 @@ def packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
         turned = any(operand.strides.get(n) == 1 and facts.extents[n] >= facts.lanes for n in facts.main.loop_names)
         each = TURNED if turned else GATHERED
     panels = -(-facts.extents[vector] // (vectors * facts.lanes))
+    if is_ahead(facts, operand, vector):
+        return operand.elements * each * ONCE
     cores = facts.settings.cores
     again = 1 if balanced(panels, cores) or panels >= ROUNDS * cores else -(-2 * cores // panels)
     return operand.elements * each * again
+
+
+def is_ahead(facts: Facts, operand: Operand, vector: str) -> bool:
+    """Panels of the operand are made before the kernel, once: no call changes it, and no tile is cut short by a constraint."""
+    return operand.use.buffer in facts.view.fixed and vector in facts.shared and vector not in facts.constrained
 
 
 def _copying(facts: Facts, operand: Operand) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import fills_vectors
@@ -25,6 +25,8 @@ SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
 TIGHT, ROOM = 0.03, 2
 """What a tile loses that leaves fewer registers than ROOM."""
+SPILLS = 1.3
+"""Times as long that a step of a tile takes whose sums and operands together outnumber the registers."""
 EDGE = 0.15
 """What tiles on an edge lose: code of their own, unrolled further."""
 AGAIN = 0.02
@@ -39,7 +41,7 @@ COMBINED = 10
 """Cycles that the lanes of one accumulator take to become one number."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tile:
     """A register tile: `vectors` along one loop, rows of others; what it copies first, and the cycles it takes in all."""
 
@@ -139,30 +141,58 @@ class _Along:
         ops = count * self.ops / ports.fma
         step = max(ops, loads / max(ports.load, 1), ports.fma_latency) + LOAD_SHADOW * loads / ports.fma
         step *= 1 + (TIGHT if spare < ROOM else 0)
+        step *= SPILLS if self._spills(count + loads, rows) else 1
         step += self._masking(vectors)
         rate = ops / step * share * _share_of_rows(facts, rows)
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
+        packed, fetching, copied = self._packing(placed, steps, vectors, rows)
+        spread, repeating = self._spreading(steps, rows, copied if packed else None)
+        cycles = steps * step + fetching + repeating + self._storing(rows)
+        if cycles == float("inf"):
+            return None
+        code = self._code(count, rows, bool(packed))
+        return Tile(self.vector, vectors, rows, packed, spread, cycles, copied, rate, code)
+
+    def _packing(
+        self,
+        placed: list[tuple[Operand, float, float, float]],
+        steps: float,
+        vectors: int,
+        rows: tuple[tuple[str, int], ...],
+    ) -> tuple[tuple[Use, ...], float, float]:
+        """The operands that panels are worth it for, cycles to fetch all operands, and those of copying."""
         packed: list[Use] = []
-        copied = 0.0
-        cycles = steps * step
+        cycles = copied = 0.0
         for operand, near, in_panel, copying in placed:
-            in_place = near + cpu_operands.refetched(facts, operand, vectors, rows)
+            in_place = near + cpu_operands.refetched(self.facts, operand, vectors, rows)
             if copying + in_panel * steps < in_place * steps:
                 packed.append(operand.use)
                 copied += copying
             cycles += min(copying + in_panel * steps, in_place * steps)
+        return tuple(packed), cycles, copied
+
+    def _spreading(
+        self, steps: float, rows: tuple[tuple[str, int], ...], copied: float | None
+    ) -> tuple[tuple[Use, ...], float]:
+        """The operands to spread over lanes, and the cycles of giving all to them.
+
+        `copied` are the cycles of copying panels; None where there are none, which nothing is spread beside.
+        """
         spread: list[Use] = []
-        for operand in (o for o in facts.operands if o not in self.wide):
-            in_place = steps * cpu_operands.broadcast(facts, operand, rows)
-            copying = cpu_operands.spreading(facts, operand, self.vector, rows, copied) if packed else float("inf")
-            if copying < in_place:
-                spread.append(operand.use)
-            cycles += min(copying, in_place)
-        if cycles == float("inf"):
-            return None
-        cycles += self._storing(rows)
-        code = self._code(count, rows, bool(packed))
-        return Tile(self.vector, vectors, rows, tuple(packed), tuple(spread), cycles, copied, rate, code)
+        cycles = 0.0
+        for operand in (o for o in self.facts.operands if o not in self.wide):
+            in_place = steps * cpu_operands.broadcast(self.facts, operand, rows)
+            if copied is not None:
+                copying = cpu_operands.spreading(self.facts, operand, self.vector, rows, copied)
+                if copying < in_place:
+                    spread.append(operand.use)
+                in_place = min(copying, in_place)
+            cycles += in_place
+        return tuple(spread), cycles
+
+    def _spills(self, held: float, rows: tuple[tuple[str, int], ...]) -> bool:
+        """At edges steps are straight-line code, which keeps what it loads for the next ones, registers or not."""
+        return held > self.facts.settings.registers and any(name in self.facts.constrained for name, _ in rows)
 
     def _code(self, count: int, rows: tuple[tuple[str, int], ...], packs: bool) -> int:
         """Each step and each result, once per kind of edge; results across memory and copies are shuffled."""
@@ -181,7 +211,7 @@ class _Along:
         may_copy = self.facts.heavy and len(operand.strides) > 1
         copying = cpu_operands.packing(self.facts, operand, self.vector, vectors) if may_copy else never
         here = cpu_operands.in_place(self.facts, operand, vectors) if operand.strides[self.vector] in (0, 1) else never
-        return here, cpu_operands.in_panel(self.facts, operand, vectors), copying
+        return here, cpu_operands.panelled(self.facts, operand, self.vector, vectors), copying
 
     def _masking(self, vectors: int) -> float:
         """Cycles of each step for masks that the steps of own loops move, at both ends of the vector loop."""
@@ -235,12 +265,44 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     order, fixed = _order(facts, tile, own)
     grid = _blocks(facts, tile, sizes) if tile.spread else _groups(facts, tile, order, sizes, fixed)
     if fixed and not tile.spread and _all_near(facts, tile):
-        rows_first = [n for n in order if n != tile.vector] + [tile.vector]
-        few = cut(facts, rows_first[:-1], sizes, min(wanted_groups(facts), ROUNDS * facts.settings.cores))
+        rows_first = _as_written(facts, order, sizes)
+        few = cut(
+            facts,
+            [n for n in rows_first if n != tile.vector],
+            sizes,
+            min(wanted_groups(facts), ROUNDS * facts.settings.cores),
+        )
         order, fixed, grid = (rows_first, set[str](), few) if few else (order, fixed, grid)
+    elif not fixed and not own and _is_streamed(facts):
+        order = _as_written(facts, order, sizes)
     deep = _depth(facts, tile)
     levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
-    levels = levels if grid else []
+    levels, at, outside = _tiled(facts, tile, order, fixed, grid, sizes, levels if grid else [])
+    if deep is not None:
+        at += 1
+        levels.insert(at, Level(Bind.NONE, (deep,)))
+    sums = (Staging(facts.merged.buffer, len(levels) - 1, "REG"),) if deep is not None and facts.merged else ()
+    levels += _own_levels(facts, tile, own)
+    pad = -facts.extents[tile.vector] % facts.lanes if tile.packed and not fixed else 0
+    ahead = _ahead(facts, tile)
+    stagings = tuple(_staging(facts, u, tile, -1 if u in ahead else at, pad) for u in tile.packed)
+    stagings = tuple(_rows_staging(facts, u, tile, outside) for u in tile.spread) + stagings
+    kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
+    edges = facts.tails(tile.vector, own or bool(ahead) or tile.vector in grid)
+    stagings = tuple(sorted((*stagings, *sums), key=lambda s: s.level))
+    return Plan(tuple(levels), stagings, kept, edges, reason="register tile")
+
+
+def _tiled(
+    facts: Facts,
+    tile: Tile,
+    order: list[str],
+    fixed: set[str],
+    grid: Mapping[str, int],
+    sizes: Mapping[str, int],
+    levels: list[Level],
+) -> tuple[list[Level], int, int]:
+    """`levels` and the loops over tiles below them; the level of panels, and that of rows spread over lanes."""
     at = outside = 0
     for n in order:
         if tile.spread and n == tile.vector:
@@ -250,17 +312,25 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
             levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
         if n in fixed:
             at = len(levels) - 1
-    if deep is not None:
-        at += 1
-        levels.insert(at, Level(Bind.NONE, (deep,)))
-    sums = (Staging(facts.merged.buffer, len(levels) - 1, "REG"),) if deep is not None and facts.merged else ()
-    levels += _own_levels(facts, tile, own)
-    pad = -facts.extents[tile.vector] % facts.lanes if tile.packed and not fixed else 0
-    stagings = tuple(_staging(facts, u, tile, at, pad) for u in tile.packed)
-    stagings = tuple(_rows_staging(facts, u, tile, outside) for u in tile.spread) + stagings
-    kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
-    edges = facts.tails(tile.vector, own or tile.vector in grid)
-    return Plan(tuple(levels), stagings + sums, kept, edges, reason="register tile")
+    return levels, at, outside
+
+
+def _is_streamed(facts: Facts) -> bool:
+    """The result does not stay in the second cache, and steps are few beside it."""
+    written = max((nbytes(facts.view.type_of(u.buffer)) for u in facts.memory_uses() if u.writes), default=0)
+    return written > facts.cache(2).bytes and max((o.rows for o in facts.operands), default=0) <= SHALLOW
+
+
+def _as_written(facts: Facts, order: list[str], sizes: dict[str, int]) -> list[str]:
+    """Loops with those of the tile innermost, in the order in which the largest result lies in memory."""
+    out = max((u for u in facts.memory_uses() if u.writes), key=lambda u: nbytes(facts.view.type_of(u.buffer)))
+    tiled = sorted((n for n in order if n in sizes), key=lambda n: -abs(facts.stride(out, n)))
+    return [*(n for n in order if n not in sizes), *tiled]
+
+
+def _ahead(facts: Facts, tile: Tile) -> tuple[Use, ...]:
+    """What is copied to panels before the kernel."""
+    return tuple(o.use for o in facts.operands if o.use in tile.packed and cpu_operands.is_ahead(facts, o, tile.vector))
 
 
 def _all_near(facts: Facts, tile: Tile) -> bool:
@@ -374,4 +444,4 @@ def _own_levels(facts: Facts, tile: Tile, own: bool) -> list[Level]:
 def _staging(facts: Facts, use: Use, tile: Tile, level: int, pad: int) -> Staging:
     names = facts.names(use)
     order = (*(n for n in facts.own_order(facts.main) if n in names), tile.vector)
-    return Staging(use.buffer, level, "L2", order, pad=pad)
+    return Staging(use.buffer, level, "L2", order, pad=pad) if level >= 0 else Staging(use.buffer, level, "DRAM", order)

@@ -9,10 +9,11 @@ local memory; a step may be deeper, take windows whole, or be shared by several 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
 
+from tile_ir.frozen import replace
 from tile_ir.target import Target
 
 from tile_opt.kernel.strides import flat_stride

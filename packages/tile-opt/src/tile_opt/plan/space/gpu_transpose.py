@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
+from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 

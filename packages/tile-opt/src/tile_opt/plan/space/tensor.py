@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory
 from tile_ir.matrix import LANES, LINES, MATRIX_INSTRUCTIONS, MatrixInstruction, elements
 from tile_ir.stripe.affine import Affine

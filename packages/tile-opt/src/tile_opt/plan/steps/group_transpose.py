@@ -8,11 +8,12 @@ the items of each loop are a run of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import gcd, prod
 
+from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Load, Refinement, Store, Sync, TensorType

@@ -1,0 +1,123 @@
+"""Operands copied before the kernel, by kernels of their own: in panels, each what a register tile reads step after step.
+
+``stage W in DRAM as [k, o]`` above all levels, where registers take 32 iterations of `o`, makes of ``W[o, k]`` a copy
+``[o / 32, k, o % 32]``: a kernel walks a panel from its first byte to its last. Where W is a constant, so is the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.names import claim
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Block, Direction, Index, Load, Refinement, Store, TensorType
+
+from tile_opt.kernel.strides import limits_inside
+from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
+from tile_opt.plan.plan import Staging
+from tile_opt.plan.tree import Around, Ranges, spans
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """The copy `name` of an operand: a dimension per loop of `order`, and before them one per loop that is cut in `tiles`."""
+
+    operand: Use
+    name: str
+    order: tuple[str, ...]
+    tiles: Mapping[str, int]
+    source: TensorType
+    extents: Mapping[str, int]
+
+    @property
+    def type(self) -> TensorType:
+        blocks = tuple(-(-self.extents[n] // size) for n, size in self.tiles.items())
+        inner = tuple(self.tiles.get(n, self.extents[n]) for n in self.order)
+        return TensorType.row_major(self.source.dtype, (*blocks, *inner), align=64)
+
+    @property
+    def buffer(self) -> Refinement:
+        return Refinement(Direction.ALLOC, self.name, "", (Affine(),) * len(self.type.sizes), self.type)
+
+    def ref(self, direction: Direction = Direction.IN) -> Refinement:
+        """The whole copy, as a kernel sees it."""
+        return replace(self.buffer, dir=direction, source=self.name)
+
+    def moved(self, stage: Stage, around: Around) -> Stage:
+        """The stage with its subscripts of the loops in `order` cut into those of panels and those inside them."""
+        if all(u.buffer != self.name for u in stage.uses):
+            return stage
+        ranges = {**around.ranges, **spans(stage.loops)}
+        uses = (replace(u, forms=self._cut(u.forms, ranges)) if u.buffer == self.name else u for u in stage.uses)
+        return replace(stage, uses=tuple(uses))
+
+    def _cut(self, forms: tuple[Affine, ...], ranges: Ranges) -> tuple[Affine, ...]:
+        parts = {n: _parts(f, self.tiles.get(n, 1), ranges) for n, f in zip(self.order, forms, strict=True)}
+        inner = (parts[n][1] if n in self.tiles else f for n, f in zip(self.order, forms, strict=True))
+        return (*(parts[n][0] for n in self.tiles), *inner)
+
+    def kernel(self, view: KernelView) -> Block:
+        """The kernel that makes the copy, in normal form."""
+        taken = set(self.order)
+        outer = {n: Index(claim(f"{n}_panel", taken), -(-self.extents[n] // size)) for n, size in self.tiles.items()}
+        inner = tuple(Index(n, self.tiles.get(n, self.extents[n])) for n in self.order)
+        values = {n: Affine.var(outer[n].name, size) + Affine.var(n) for n, size in self.tiles.items()}
+        loops = (*outer.values(), *inner)
+        cut = tuple(values[n] * -1 + (self.extents[n] - 1) for n, size in self.tiles.items() if self.extents[n] % size)
+        forms = tuple(f.substitute(values) for f in self.operand.forms)
+        inside = () if cut else limits_inside(forms, self.source.sizes, {i.name: i.range for i in loops})
+        uses = (
+            Use("src", self.operand.buffer, forms, Direction.IN),
+            Use("dst", self.name, tuple(Affine.var(i.name) for i in loops), Direction.OUT),
+        )
+        stage = Stage("panels", (), (*cut, *inside), uses, (Load("$x", "src"), Store("dst", "$x")))
+        source = next(r for r in view.refs if r.into == self.operand.buffer)
+        refs = (replace(source, dir=Direction.IN), self.ref(Direction.OUT))
+        comment = f"{self.name}: panels of {source.source}, read by {view.name}"
+        made = KernelView(f"{view.name}_panels", loops, (stage,), refs, (), view.tags, comment, view.origin)
+        return close_kernel(made)
+
+
+def _parts(form: Affine, size: int, ranges: Ranges) -> tuple[Affine, Affine]:
+    """Quotient and remainder of a form by the size of a tile; TileDeviceError where tiles begin inside panels."""
+    outer = Affine.of([(n, c // size) for n, c in form.terms if c % size == 0], form.const // size)
+    inner = form - outer * size
+    low, high = inner.bounds(ranges)
+    if low < 0 or high >= size:
+        message = f"tiles of {size} iterations cannot be staged before the kernel: some begin inside another"
+        raise TileDeviceError(Diagnostic("TILE-E415", message, hint="let its edges be masked or peeled, not overlap"))
+    return outer, inner
+
+
+def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> tuple[KernelView, Panels] | None:
+    """`view` reading a copy with a dimension per loop of the staging, not yet in panels; None where nothing is read so."""
+    found = next((u for s in view.stages for u in s.uses if _is_staged(s, u, staging)), None)
+    if found is None:
+        return None
+    name = claim(f"{staging.operand}_panels", {r.into for r in (*view.refs, *view.allocs)} | set(view.ranges))
+    cut = {n: tiles[n] for n in staging.order if n in tiles}
+    panels = Panels(found, name, staging.order, cut, view.type_of(staging.operand), view.ranges)
+    whole = TensorType.row_major(panels.source.dtype, tuple(view.ranges[n] for n in staging.order), align=64)
+    ref = replace(panels.ref(), access=(Affine(),) * len(whole.sizes), type=whole)
+    forms = tuple(Affine.var(n) for n in staging.order)
+
+    def redirected(use: Use) -> Use:
+        mine = (use.buffer, use.forms, use.writes, use.extent) == (found.buffer, found.forms, False, ())
+        return replace(use, buffer=name, forms=forms) if mine else use
+
+    stages = tuple(replace(s, uses=tuple(map(redirected, s.uses))) for s in view.stages)
+    return replace(view, stages=stages, refs=(*view.refs, ref)), panels
+
+
+def _is_staged(stage: Stage, use: Use, staging: Staging) -> bool:
+    plain = use.buffer == staging.operand and not use.writes and not (use.extent or is_indirect(stage, use))
+    return plain and {n for f in use.forms for n in f.names} == set(staging.order)
+
+
+def with_panels(view: KernelView, panels: Iterable[Panels]) -> KernelView:
+    """`view` with its copies in panels."""
+    made = {p.name: p.ref() for p in panels}
+    return replace(view, refs=tuple(made.get(r.into, r) for r in view.refs))

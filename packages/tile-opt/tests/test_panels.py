@@ -1,0 +1,106 @@
+"""Stagings before the kernel: weights that no call changes are copied to panels, by kernels of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tile_lang
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from program_samples import random_inputs
+from test_register_tiles import processor
+from tile_ir.diagnostics import Source, TilePlanError
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import Program, TensorType
+from tile_ir.stripe.interpret import run
+from tile_ir.stripe.nodes import Block
+from tile_ir.target import Target
+from tile_lang.evaluate import evaluate
+from tile_opt.blocks.tree import kernels_of, main_of
+from tile_opt.pipeline import Scheduled, schedule
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.text import parse_plans, print_plans
+from tile_opt.translate import to_stripe
+
+CONVOLUTION = "X[N, C, H, V], W[O, C, I, J]) -> (Y) { Y[n, o, h, v : N, O, H, V] = +(X[n, c, h + i - 1, v + j - 1] * W[o, c, i, j]);"
+PRODUCT = "X[M, K], W[N, K]) -> (Y) { Y[m, n : M, N] = +(X[m, k] * W[n, k]);"
+
+
+def program(text: str, *, bound: bool = True, **shapes: tuple[int, ...]) -> Program:
+    """A function of two tensors, the second of which is bound: no call changes it."""
+    types = {n: TensorType(DType.FLOAT32, s) for n, s in shapes.items()}
+    made = tile_lang.bind(tile_lang.parse(Source(f"function ({text} }}", "test")), types)
+    return replace(made, inputs=tuple(replace(p, bound=bound and p.name == "W") for p in made.inputs))
+
+
+def convolution(channels: int, filters: int, side: int, *, bound: bool = True) -> Program:
+    return program(CONVOLUTION, bound=bound, X=(1, channels, side, side), W=(filters, channels, 3, 3))
+
+
+def scheduled(made: Program, target: Target, plans: Mapping[str, Plan] | None = None) -> Scheduled:
+    return schedule(to_stripe(made), target, verify=True, plans=plans)
+
+
+def same(made: Scheduled, of: Program) -> None:
+    inputs = random_inputs(of)
+    np.testing.assert_allclose(run(made.program, inputs)["Y"], evaluate(of, inputs)["Y"], rtol=1e-4, atol=1e-4)
+
+
+def ahead(made: Scheduled) -> set[str]:
+    """What the first kernel's plan stages before it."""
+    (main, *_) = (d for d in made.decisions.values() if not d.parent)
+    return {s.operand for s in main.plan.stagings if s.level < 0}
+
+
+def test_weights_of_a_convolution_are_copied_once_and_read_panel_by_panel() -> None:
+    made = scheduled(convolution(32, 64, 9), processor(1))
+    assert ahead(made) == {"W"}
+    copy, _ = kernels_of(made.program)
+    assert isinstance(copy, Block)
+    assert {r.source for r in copy.refs} >= {"W", "W_panels"}
+    (buffer,) = (r for r in main_of(made.program).refs if r.into == "W_panels")
+    blocks, *loops, lanes = buffer.type.sizes
+    assert (blocks * lanes, sorted(loops)) == (64, [3, 3, 32])
+
+
+def test_what_a_call_may_change_is_copied_just_in_time() -> None:
+    assert not ahead(scheduled(convolution(32, 64, 9, bound=False), processor(1)))
+
+
+@settings(max_examples=12)
+@given(st.integers(1, 5), st.integers(16, 50), st.integers(3, 6), st.booleans())
+def test_panels_of_any_size_keep_the_meaning(channels: int, filters: int, side: int, masks: bool) -> None:
+    target = processor(1, room=1 << 12)
+    target = replace(target, settings=replace(target.settings, masks=masks))
+    of = convolution(channels, filters, side)
+    same(scheduled(of, target), of)
+
+
+def plans(edge: str) -> Mapping[str, Plan]:
+    lines = (
+        "stage W in DRAM as [k, n]",
+        "serial m:3",
+        "serial n:16",
+        "serial k:1",
+        "unroll m:1",
+        "vector n:1 x16",
+        edge,
+    )
+    return parse_plans(Source("\n".join(["plan kernel_0 {", *lines, "}"]), "plans"))
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_plan_may_stage_any_operand_before_the_kernel(bound: bool) -> None:
+    of, given_plans = program(PRODUCT, bound=bound, X=(6, 20), W=(40, 20)), plans("edge n mask")
+    assert parse_plans(Source(print_plans(given_plans), "again")) == given_plans
+    made = scheduled(of, processor(1), given_plans)
+    assert len(kernels_of(made.program)) == 2
+    same(made, of)
+
+
+def test_tiles_that_begin_inside_panels_are_refused() -> None:
+    with pytest.raises(TilePlanError, match="cannot be staged before the kernel"):
+        scheduled(program(PRODUCT, X=(6, 20), W=(40, 20)), processor(1), plans("edge n overlap"))
