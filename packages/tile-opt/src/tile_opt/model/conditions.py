@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from math import prod
 
@@ -28,15 +29,21 @@ class Conditions:
         """Those that mention the loop, each >= 0."""
         return tuple(c for c in self.work.main.constraints if loop in c.names)
 
+    @cached_property
+    def interiors(self) -> dict[str, tuple[int, int]]:
+        """The iterations that no condition cuts, of each shared loop that one mentions: the first, and the end."""
+        constraints, ranges = self.work.main.constraints, self.work.view.ranges
+        return {n: interior(n, constraints, ranges) for n in self.work.shared if self.limits(n)}
+
     def peels(self, sizes: Mapping[str, int]) -> bool:
         """Enough groups, of so many iterations of each shared loop, are free of conditions for code of their own."""
         return prod(self.inside(loop, sizes[loop]) for loop in self.work.shared) >= PEELED
 
     def inside(self, loop: str, size: int) -> float:
         """Share of the tiles of `size` iterations along a loop that no condition cuts."""
-        if not self.limits(loop):
+        if loop not in self.interiors:
             return 1.0
-        low, high = interior(loop, self.work.main.constraints, self.work.view.ranges)
+        low, high = self.interiors[loop]
         return max(0, high // size - -(-low // size)) / -(-self.work.shared[loop] // size)
 
     def asked(self, loop: str, cells: int) -> float:
