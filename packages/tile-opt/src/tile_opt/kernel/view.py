@@ -101,9 +101,9 @@ class Stage:
 
     def names(self) -> set[str]:
         """Every loop name that the stage's forms mention."""
-        found = {n for u in self.uses for f in u.forms for n, _ in f.terms}
-        found |= {n for c in self.constraints for n, _ in c.terms}
-        found |= {n for c in self.guard for n, _ in c.terms}
+        found = {n for u in self.uses for f in u.forms for n in f.names}
+        found |= {n for c in self.constraints for n in c.names}
+        found |= {n for c in self.guard for n in c.names}
         return found | facts(self.body).indexes
 
 
