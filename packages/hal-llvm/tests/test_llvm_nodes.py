@@ -84,16 +84,19 @@ def test_vectors_move_lanes(launch: Any, dtype: DType) -> None:
     t, scalar = Type(dtype, 4), Type(dtype)
     x = Load(pointer(1, dtype), number(0), t)
     y = Load(pointer(1, dtype), number(4), t)
+    odd = Type(dtype, 3)
+    a, b = (Load(pointer(1, dtype), number(n), odd) for n in (0, 4))
     body = [
         put(0, Splat(Extract(x, 2, scalar), t)),
         put(4, Insert(x, 1, Extract(y, 3, scalar), t)),
         put(8, Shuffle(x, y, (7, 0, 5, 5, 2, 3), Type(dtype, 6))),
         put(14, Shuffle(x, y, (6,), scalar)),
         put(15, Extract(Shuffle(Extract(x, 1, scalar), Extract(y, 1, scalar), (1, 0), Type(dtype, 2)), 0, scalar)),
+        put(16, Shuffle(a, b, (3, 0, 5), odd)),
     ]
     data = (np.arange(8) % 2 == 0 if dtype is DType.BOOL else ramp(8)).astype(dtype.numpy)
-    got = launch(body, np.zeros(16, dtype.numpy), data)[0]
-    picks = [2, 2, 2, 2, 0, 7, 2, 3, 7, 0, 5, 5, 2, 3, 6, 5]
+    got = launch(body, np.zeros(19, dtype.numpy), data)[0]
+    picks = [2, 2, 2, 2, 0, 7, 2, 3, 7, 0, 5, 5, 2, 3, 6, 5, 4, 0, 6]
     np.testing.assert_array_equal(got.astype(np.float64), data[picks].astype(np.float64))
 
 
@@ -134,7 +137,7 @@ def _tree(values: list[Any], merge: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", DType, ids=str)
-@pytest.mark.parametrize("lanes", [1, 4, 16])
+@pytest.mark.parametrize("lanes", [1, 6, 16])
 def test_masks_suppress_lanes(launch: Any, dtype: DType, lanes: int) -> None:
     t, mask_type = Type(dtype, lanes), Type(DType.BOOL, lanes)
     mask = Load(pointer(2, DType.BOOL), number(0), mask_type)

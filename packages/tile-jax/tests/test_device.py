@@ -1,18 +1,30 @@
-"""The device as JAX sees it."""
+"""The device as JAX sees it: arrays, donation, errors, compilation ahead of time, the end of the process."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.version
 import numpy as np
 import pytest
+import tile_jax
+from jax import export
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+from tile_ir.diagnostics import TileDeviceError
+from tile_jax.pjrt import handles
+from tile_jax.pjrt.state import Client
 
 from conftest import DEVICES
 
 TILE = jax.devices("tile")
+HERE = TILE[0]
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+DTYPES = ("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "float16", "bfloat16", "float32")
 
 
 def layer(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -28,21 +40,201 @@ def test_every_device_that_was_named_is_there() -> None:
 
 @pytest.mark.parametrize("number", range(1, len(DEVICES)), ids=DEVICES[1:])
 def test_a_program_runs_on_every_device(number: int) -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.random((3, 4), np.float32), rng.random((4, 5), np.float32)
-    placed = [jax.device_put(x, TILE[number]) for x in (a, b)]
-    made = jax.jit(layer)(*placed)
+    b = X[:2].T.copy()
+    made = jax.jit(layer)(*jax.device_put((X / 10, b / 10), TILE[number]))
     assert made.devices() == {TILE[number]}
-    np.testing.assert_allclose(np.asarray(made), np.tanh(a @ b) * 2 + 1, rtol=1e-5)
+    np.testing.assert_allclose(made, np.tanh(X / 10 @ (b / 10)) * 2 + 1, rtol=1e-5)
+
+
+# --- arrays ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_go_there_and_back(dtype: str) -> None:
+    array = np.asarray(X % 2, jnp.dtype(dtype))
+    placed = jax.device_put(array, HERE)
+    assert placed.dtype == array.dtype
+    np.testing.assert_array_equal(np.asarray(placed), array)
+
+
+@pytest.mark.parametrize(
+    "view", [X.T, X[::-1, ::2], X[:, 1:2], X[:0], np.float32(3), np.broadcast_to(X[0], (2, 3, 4))], ids=range(6)
+)
+def test_arrays_of_any_layout(view: Any) -> None:
+    np.testing.assert_array_equal(np.asarray(jax.device_put(view, HERE)), view)
+
+
+def test_arrays_move_between_devices_and_platforms() -> None:
+    there = jax.device_put(jax.device_put(X, HERE), TILE[2])
+    assert there.devices() == {TILE[2]}
+    np.testing.assert_array_equal(jax.device_put(there, jax.devices("cpu")[0]), X)
+
+
+def test_a_view_of_an_array_outlives_it() -> None:
+    placed = jax.device_put(X, HERE)
+    view = np.asarray(placed)
+    placed.delete()
+    gc.collect()
+    jax.device_put(np.full_like(X, 7), HERE).block_until_ready()
+    np.testing.assert_array_equal(view, X)
+
+
+def test_aligned_memory_of_the_host_is_taken_in_place_and_let_go() -> None:
+    raw = np.zeros(X.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    aligned = raw[start : start + X.nbytes].view(np.float32).reshape(X.shape)
+    aligned[...] = X
+    placed = jax.device_put(aligned, HERE)
+    assert np.asarray(placed).ctypes.data == aligned.ctypes.data
+    moved = jax.device_put(placed, TILE[1])
+    del placed
+    gc.collect()
+    aligned[...] = 0
+    np.testing.assert_array_equal(moved, X)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "int4", "float8_e4m3fn"])
+def test_what_tile_lacks_is_named(dtype: str) -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match=rf"UNIMPLEMENTED.*TILE-E952: arrays of {dtype}"):
+        jax.device_put(np.zeros(3, jnp.dtype(dtype)), HERE)
+
+
+# --- calls -------------------------------------------------------------------------------------------------
+
+
+def test_donated_arguments_are_gone() -> None:
+    placed = jax.device_put(X, HERE)
+    made = jax.jit(lambda a: a + 1, donate_argnums=0)(placed)
+    assert placed.is_deleted()
+    np.testing.assert_array_equal(made, X + 1)
+
+
+def test_an_array_given_twice_is_not_donated_once() -> None:
+    placed = jax.device_put(X, HERE)
+    made = jax.jit(lambda a, b: (a + b, b - 1))(placed, placed)
+    np.testing.assert_array_equal(made[0], 2 * X)
+
+
+def test_results_may_be_arguments_constants_and_nothing() -> None:
+    placed = jax.device_put(X, HERE)
+    same, twice, number = jax.jit(lambda a: (a, a, jnp.float32(3)))(placed)
+    np.testing.assert_array_equal(same, twice)
+    assert number.shape == () and float(number) == 3
+    assert jax.jit(lambda a: ())(placed) == ()
+    assert jax.jit(lambda a: a + 1)(placed[:0]).shape == (0, 4)
+
+
+def test_transformations() -> None:
+    def f(x: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.tanh(x) ** 2)
+
+    placed = jax.device_put(X / 10, HERE)
+    np.testing.assert_allclose(jax.grad(f)(placed), jax.grad(f)(X / 10), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.vmap(f))(placed), jax.vmap(f)(X / 10), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.hessian(f))(placed[0]), jax.hessian(f)(X[0] / 10), rtol=1e-4, atol=1e-6)
+
+
+def test_ahead_of_time() -> None:
+    placed = jax.device_put(X, HERE)
+    compiled = jax.jit(lambda a: a * 2).lower(placed).compile()
+    np.testing.assert_array_equal(compiled(placed), X * 2)
+    assert compiled.cost_analysis() == {"bytes accessed": 2.0 * X.nbytes}
+    assert compiled.memory_analysis().argument_size_in_bytes == X.nbytes
+
+
+def test_executables_are_serialized() -> None:
+    placed = jax.device_put(X, HERE)
+    parts = serialize(jax.jit(lambda a: a * 3).lower(placed).compile())
+    again = deserialize_and_load(*parts, backend="tile", execution_devices=[HERE])
+    np.testing.assert_array_equal(again(placed), X * 3)
+
+
+def test_exported_functions_run() -> None:
+    made = export.export(jax.jit(lambda a: jnp.tanh(a) + 1), platforms=["tile"])(X)
+    found = export.deserialize(made.serialize()).call(jax.device_put(X, HERE))
+    np.testing.assert_allclose(found, np.tanh(X) + 1, rtol=1e-6)
+
+
+# --- several devices ---------------------------------------------------------------------------------------
+
+
+def everything(a: jax.Array, b: jax.Array) -> Any:
+    """What devices can tell one another."""
+    return (
+        jnp.tanh(a) + jax.lax.pmean(a, "i") + b,
+        jax.lax.pmax(a, "i"),
+        jax.lax.all_gather(a, "i"),
+        jax.lax.ppermute(a, "i", [(0, 1), (1, 0)]),
+        jax.lax.psum_scatter(a, "i", scatter_dimension=0, tiled=True),
+        jax.lax.all_to_all(a.reshape(2, 2), "i", 0, 1),
+        jax.lax.axis_index("i"),
+        jax.lax.scan(lambda c, _: (c + jax.lax.psum(c, "i") * 0.1, c.sum()), a, None, length=3),
+    )
+
+
+def test_devices_tell_one_another() -> None:
+    rows = X[:2] / 10
+    made = jax.pmap(everything, axis_name="i", in_axes=(0, None), devices=TILE[:2])(rows, np.float32(2))
+    expected = jax.vmap(everything, axis_name="i", in_axes=(0, None))(rows, np.float32(2))
+    for ours, theirs in zip(jax.tree.leaves(made), jax.tree.leaves(expected), strict=True):
+        assert len(ours.devices()) == 2
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_arrays_over_several_devices_are_refused_where_xla_would_divide_them() -> None:
+    mesh = jax.sharding.Mesh(np.array(TILE[:2]), ("i",))
+    placed = jax.device_put(X[:2], jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i")))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="TILE-E956: the program is for 2 devices"):
+        jax.jit(lambda a: a + 1)(placed)
+
+
+# --- mistakes, and the end ---------------------------------------------------------------------------------
+
+
+def test_what_cannot_run_is_named_with_its_line() -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"UNIMPLEMENTED.*TILE-E956.*test_device\.py:\d+"):
+        jax.jit(lambda a: jax.lax.complex(a, a).real)(jax.device_put(X, HERE))
+
+
+def test_an_exception_passes_dying_arrays() -> None:
+    f = jax.jit(lambda a: a + 1)
+    placed = jax.device_put(X, HERE)
+    before = handles.alive()
+    for _ in range(50):
+        with pytest.raises(ZeroDivisionError):
+            _ = [f(placed), f(placed), 1 / 0]
+    gc.collect()
+    assert handles.alive() <= before + 4  # no buffer is left: the executable's, and JAX's own cache of it
 
 
 def test_the_process_ends_by_itself() -> None:
     program = """
-import tile_jax; tile_jax.register(default=True)
-import jax, jax.numpy as jnp, numpy as np
-x = jax.jit(lambda x: jnp.tanh(x) + 1)(np.ones(3, np.float32))
+import tile_jax
+tile_jax.register(default=True)
+import jax, numpy as np
+x = jax.jit(lambda x: x + 1)(np.ones(3, np.float32))
 print(jax.default_backend(), x.devices())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("tile {TILE_0(")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"devices": "lvm"}, "lvm"),
+        ({"fastmath": True}, "no option fastmath"),
+        ({"fast_math": "maybe"}, "true or false"),
+    ],
+)
+def test_mistakes_in_options_are_sentences(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TileDeviceError, match=sentence):
+        Client(options)
+
+
+def test_a_jax_that_this_release_is_not_made_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax.version, "__version_info__", (0, 4, 30))
+    with pytest.raises(TileDeviceError, match=r"made for jax>=0\.10\.0,<0\.11\.0"):
+        tile_jax.register()

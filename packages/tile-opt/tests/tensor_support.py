@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import tile_lang
-from explain_support import FRONT, GPU
+from explain_support import FRONT, GPU, MULTIPROCESSOR
 from lowering_support import execute
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
-from tile_ir.machine import LocalMemory, Machine, Occupancy
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.semtree.verify import OPTIONAL_NODES
@@ -41,11 +40,11 @@ def with_local(target: Target, nbytes: int) -> Target:
 
 TENSOR = replace(
     GPU, name="tensor", nodes=OPTIONAL_NODES, matrix=tuple(MATRIX_INSTRUCTIONS), options=Options(reduced_precision=True),
-    settings=replace(GPU.settings, static_local_bytes=98304), machine=Machine(local=LocalMemory(), occupancy=Occupancy()),
+    settings=replace(GPU.settings, static_local_bytes=98304), machine=MULTIPROCESSOR,
     passes=(*FRONT, PassConfig("tensor_tile"), PassConfig("gpu_tile")),
 )  # fmt: skip
 """One multiprocessor, so that tiles are as large as the problem allows."""
-BUSY = replace(TENSOR, settings=replace(TENSOR.settings, cores=132))
+BUSY = TENSOR.resolved(cores=132)
 SMALL = with_local(TENSOR, 18432)
 """Local memory for three steps of the smallest tile, of 32 by 32: quick to interpret, and soon more than one group."""
 PORTABLE = OPTIONAL_NODES - {"Mma", "MatrixLoad", "Round", "AsyncCopy", "AsyncWait"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 import pytest
+from explain_support import FRONT
 from tensor_support import (
     BUSY,
     DTYPES,
@@ -13,9 +15,11 @@ from tensor_support import (
     SMALL,
     TENSOR,
     blocks_of,
+    bound,
     inputs_of,
     matmul,
     near,
+    on_matrix,
     optimize_given,
     plan_of,
     plans_of,
@@ -29,11 +33,13 @@ from tile_ir.diagnostics import TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import Alloc, Space
 from tile_ir.stripe.nodes import Bind, Block, Refinement
-from tile_ir.target import Target
+from tile_ir.target import PassConfig, Target
 from tile_opt.compiler import lower_kernels
 from tile_opt.passes.kernels.tensor_tile import TensorTile
+from tile_opt.pipeline import schedule
 from tile_opt.plan.banks import bank_conflicts
 from tile_opt.plan.text import parse_plans, print_plans
+from tile_opt.translate import to_stripe
 
 F32, BF16 = DTYPES
 
@@ -124,6 +130,35 @@ def test_tiles_keep_the_multiprocessors_busy(dtype: DType, sizes: tuple[int, int
     plan = plan_of(matmul("nn", dtype, *sizes), BUSY)
     assert plan is not None
     assert ((plan.rows, plan.columns), plan.stages, plan.warps) == (tile, 3, 4)
+
+
+IMAGES = "function (D[N, C, X, Y], K[O, C]) -> (R) { R[n, o, x, y : N, O, X, Y] = +(D[n, c, x, y] * K[o, c]); }"
+
+
+def test_rows_and_columns_are_neighbours_in_memory() -> None:
+    """Not images of a batch, though these leave as few over: every element would be a sector of its own."""
+    program = bound(IMAGES, F32, D=(32, 64, 28, 28), K=(64, 64))
+    (decision,) = schedule(to_stripe(program), BUSY).decisions.values()
+    assert decision.plan.instruction is not None
+    assert {loop for role, loop in decision.plan.instruction.loops if role in "mn"} == {"o", "y"}
+
+
+STRIDED = """function (D[N, C, X, Y], K[O, C]) -> (R) {
+    R[n, o, x, y : N, O, X/2, Y/2] = +(D[n, c, 2*x, 2*y] * K[o, c]); }"""
+
+
+@pytest.mark.parametrize(("source", "taken"), [(STRIDED, False), (IMAGES, True)], ids=["strided", "plain"])
+def test_instructions_are_left_where_items_are_faster(source: str, taken: bool) -> None:
+    """Images of a batch are all that is left as rows where neighbours are skipped: a permission must not make it slower."""
+    passes = (
+        *FRONT,
+        PassConfig("tensor_tile", options={"faster": True}),
+        PassConfig("group_tile"),
+        PassConfig("gpu_tile"),
+    )
+    program = bound(source, F32, D=(32, 256, 28, 28), K=(128, 256))
+    assert on_matrix(scheduled(program, BUSY))
+    assert on_matrix(scheduled(program, replace(BUSY, passes=passes))) is taken
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -59,6 +59,12 @@ class Entry:
     """Time of last use, seconds since the epoch."""
 
 
+def _make(folder: Path) -> None:
+    """The folder, and those above it that are missing, for nobody but this user."""
+    for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
+        missing.mkdir(exist_ok=True, mode=0o700)
+
+
 class DiskCache:
     """Files in a private folder; every failure is a warning and a recompilation, never an error."""
 
@@ -88,7 +94,7 @@ class DiskCache:
     def write(self, key: str, payload: bytes) -> None:
         """Store atomically, then keep the cache within its bound."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make(self.folder)
             if not self._is_private():
                 return
             self._replace(key, payload)

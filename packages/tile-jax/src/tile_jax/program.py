@@ -1,17 +1,19 @@
 """What an executable runs: device programs, and the control between them that depends on numbers.
 
 A program has a store of values by slot: first its inputs, then what its steps make. The body and the condition of a
-loop, and the branches of a choice, are programs themselves.
+loop, and the branches of a choice, are programs themselves. Several devices run the same program in step, each with a
+store of its own, so that they can tell one another what they have.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tile_ir.program.nodes import TensorType
+from tile_runtime.arrays import Array
 from tile_runtime.compose import Composition
 from tile_runtime.tensor import Tensor, asarray
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 Store = list[Any]
 """Tensors by slot, None where there is none yet, or nobody needs it any more."""
+Rows = Sequence[Sequence[Any]]
+"""Tensors or arrays, a row for each device."""
 
 
 class Step(Protocol):
@@ -31,7 +35,7 @@ class Step(Protocol):
     @property
     def outputs(self) -> tuple[int, ...]: ...
 
-    def run(self, store: Store, evaluator: Evaluator) -> None: ...
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,23 @@ class DeviceStep:
     reads: tuple[int, ...]
     outputs: tuple[int, ...]
 
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        made = evaluator.call(self.function, [store[k] for k in self.reads], {})
-        _put(store, self.outputs, made if isinstance(made, tuple) else (made,), evaluator)  # pyright: ignore[reportUnknownArgumentType]
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        for store, evaluator in zip(stores, evaluators, strict=True):
+            made = evaluator.call(self.function, [store[k] for k in self.reads], {})
+            _put(store, self.outputs, made if isinstance(made, tuple) else (made,), evaluator)  # pyright: ignore[reportUnknownArgumentType]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveStep:
+    """What devices tell one another: a function of each one's arrays, a row for each device, to what each gets."""
+
+    function: Callable[[Sequence[Sequence[Array]]], Rows]
+    reads: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        given = [[store[k].numpy() for k in self.reads] for store in stores]
+        _put_rows(stores, self.outputs, self.function(given), evaluators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +86,14 @@ class WhileStep:
     def reads(self) -> tuple[int, ...]:
         return (*self.carried, *self.tested, *self.captured)
 
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        values = [store[k] for k in self.carried]
-        captured = [store[k] for k in self.captured]
-        (goes,) = self.condition.run([*values, *(store[k] for k in self.tested)], evaluator)
-        while goes.numpy():
-            *values, goes = self.body.run([*values, *captured], evaluator)
-        _put(store, self.outputs, values, evaluator)
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        rows: Rows = _rows(stores, self.carried)
+        captured = _rows(stores, self.captured)
+        tests = self.condition.run(_beside(rows, _rows(stores, self.tested)), evaluators)
+        while tests[0][-1].numpy():  # all devices agree, or their program does not know what it does
+            tests = self.body.run(_beside(rows, captured), evaluators)
+            rows = [row[:-1] for row in tests]
+        _put_rows(stores, self.outputs, rows, evaluators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +110,29 @@ class CaseStep:
     def reads(self) -> tuple[int, ...]:
         return (self.index, *(k for own in self.captured for k in own))
 
-    def run(self, store: Store, evaluator: Evaluator) -> None:
-        number = int(store[self.index].numpy())
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        numbers = [int(store[self.index].numpy()) for store in stores]
+        for number in dict.fromkeys(numbers):
+            places = [k for k, own in enumerate(numbers) if own == number]
+            self._branch(number, [stores[k] for k in places], [evaluators[k] for k in places])
+
+    def _branch(self, number: int, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
         chosen = number if 0 <= number < len(self.branches) else -1
-        given = [store[k] for k in self.captured[chosen]]
-        _put(store, self.outputs, self.branches[chosen].run(given, evaluator), evaluator)
+        made = self.branches[chosen].run(_rows(stores, self.captured[chosen]), evaluators)
+        _put_rows(stores, self.outputs, made, evaluators)
+
+
+def _rows(stores: Sequence[Store], slots: Sequence[int]) -> list[list[Any]]:
+    return [[store[k] for k in slots] for store in stores]
+
+
+def _beside(left: Rows, right: Rows) -> Rows:
+    return [[*a, *b] for a, b in zip(left, right, strict=True)]
+
+
+def _put_rows(stores: Sequence[Store], slots: Sequence[int], rows: Rows, evaluators: Sequence[Evaluator]) -> None:
+    for store, row, evaluator in zip(stores, rows, evaluators, strict=True):
+        _put(store, slots, row, evaluator)
 
 
 def _put(store: Store, slots: Sequence[int], values: Sequence[Any], evaluator: Evaluator) -> None:
@@ -124,14 +161,15 @@ class Program:
         made = (slot for step in self.steps for slot in step.outputs)
         object.__setattr__(self, "_slots", 1 + max(made, default=-1) - len(self.inputs))
 
-    def run(self, values: Sequence[Tensor], evaluator: Evaluator) -> list[Tensor]:
-        """The outputs, which may be pending, for inputs on the evaluator's device."""
-        store: Store = [*values, *([None] * self._slots)]
+    def run(self, rows: Rows, evaluators: Sequence[Evaluator]) -> list[list[Tensor]]:
+        """The outputs, which may be pending: a row for each device, as the inputs are, each on its evaluator's device."""
+        stores: list[Store] = [[*row, *([None] * self._slots)] for row in rows]
         for step, dead in zip(self.steps, self._dead, strict=True):
-            step.run(store, evaluator)
-            for slot in dead:
-                store[slot] = None
-        return [store[slot] for slot in self.results]
+            step.run(stores, evaluators)
+            for store in stores:
+                for slot in dead:
+                    store[slot] = None
+        return _rows(stores, self.results)
 
     def costs(self) -> dict[str, float]:
         """Bytes that go in and come out."""

@@ -11,7 +11,7 @@ import numpy as np
 from tile_ir.dtype import DType
 
 from hal_llvm.emit.code import Code
-from hal_llvm.emit.types import literal, register, spread, suffix
+from hal_llvm.emit.types import held, literal, register, spread, suffix
 
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
@@ -180,6 +180,8 @@ def _divide(code: Code, left: str, right: str, dtype: DType, lanes: int) -> str:
 def _safe_divisor(code: Code, left: str, right: str, dtype: DType, lanes: int) -> tuple[str, str]:
     """Where the divisor is 0, and a divisor that never traps (MIN / -1 becomes MIN / 1)."""
     t, mask = register(dtype, lanes), spread("i1", lanes)
+    if held(lanes) > lanes:  # what fills a register up may be anything, but must be it every time
+        left, right = code.let(f"freeze {t} {left}"), code.let(f"freeze {t} {right}")
     zero = code.let(f"icmp eq {t} {right}, {literal(0, dtype, lanes)}")
     bad = zero
     if dtype.is_signed:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hal_llvm.emit.types import suffix
+from hal_llvm.emit.types import held, spread, suffix
 
 if TYPE_CHECKING:
     from hal_llvm.dots import Form
@@ -136,9 +136,16 @@ class Code:
         """Put a scalar into every lane."""
         if lanes == 1:
             return value
-        vector = f"<{lanes} x {element}>"
+        vector = spread(element, lanes)
         first = self.let(f"insertelement {vector} poison, {element} {value}, i64 0")
-        return self.let(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
+        return self.let(f"shufflevector {vector} {first}, {vector} poison, {spread('i32', lanes)} zeroinitializer")
+
+    def picked(self, left: Operand, right: str, picks: Sequence[int]) -> str:
+        """A register of some lanes of two vectors of one type, numbered on from the left one's."""
+        vector, value = left
+        count = held(len(picks))
+        numbers = ", ".join([*(f"i32 {lane}" for lane in picks), *["i32 poison"] * (count - len(picks))])
+        return self.let(f"shufflevector {vector} {value}, {vector} {right}, <{count} x i32> <{numbers}>")
 
     def body(self) -> str:
         """All instructions, allocas first."""

@@ -37,7 +37,7 @@ from tile_ir.semtree.nodes import (
 from hal_llvm.emit import arith, memory
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.dots import dot
-from hal_llvm.emit.types import literal, of, register
+from hal_llvm.emit.types import held, literal, of, register
 from hal_llvm.math import call as math_call
 
 
@@ -143,7 +143,7 @@ class Expressions:
     def _call(self, node: Call, *args: str) -> str:
         dtype, lanes = node.type.dtype, node.type.lanes
         if node.name in DOTS:
-            return dot(self.code, node.name, args, lanes)
+            return dot(self.code, node.name, args, held(lanes))
         wide = [arith.widen(self.code, arg, dtype, lanes) for arg in args]
         compute = DType.FLOAT32 if dtype in arith.HALVES else dtype
         return arith.narrow(self.code, math_call(self.code, node.name, wide, compute, lanes), dtype, lanes)
@@ -164,13 +164,13 @@ class Expressions:
         )
 
     def _shuffle(self, node: Shuffle, left: str, right: str) -> str:
-        code, element = self.code, register(node.type.dtype)
+        code, element, count = self.code, register(node.type.dtype), node.left.type.lanes
         vector = of(node.left.type)
-        if node.left.type.lanes == 1:
+        if count == 1:
             vector = f"<1 x {element}>"
             left, right = (code.let(f"insertelement {vector} poison, {element} {x}, i64 0") for x in (left, right))
-        picks = ", ".join(f"i32 {lane}" for lane in node.lanes)
-        picked = code.let(f"shufflevector {vector} {left}, {vector} {right}, <{len(node.lanes)} x i32> <{picks}>")
+        picks = [lane if lane < count else lane - count + held(count) for lane in node.lanes]
+        picked = code.picked((vector, left), right, picks)
         if len(node.lanes) > 1:
             return picked
         return code.let(f"extractelement <1 x {element}> {picked}, i64 0")
@@ -180,7 +180,7 @@ class Expressions:
         if lanes == 1:
             return literal(0, dtype)
         element = register(dtype)
-        return f"<{', '.join(f'{element} {literal(lane, dtype)}' for lane in range(lanes))}>"
+        return f"<{', '.join(f'{element} {literal(lane, dtype)}' for lane in range(held(lanes)))}>"
 
     def _reduce_lanes(self, node: ReduceLanes, value: str) -> str:
         code, dtype, lanes = self.code, node.value.type.dtype, node.value.type.lanes
@@ -200,17 +200,14 @@ class Expressions:
         vector = register(dtype, lanes)
         if len(picks) == 1:
             return self.code.let(f"extractelement {vector} {value}, i64 {picks[0]}")
-        numbers = ", ".join(f"i32 {lane}" for lane in picks)
-        return self.code.let(f"shufflevector {vector} {value}, {vector} poison, <{len(picks)} x i32> <{numbers}>")
+        return self.code.picked((vector, value), "poison", picks)
 
     def _append(self, value: str, dtype: DType, lanes: int, last: str) -> str:
-        element, vector = register(dtype), f"<{lanes + 1} x {register(dtype)}>"
+        element, vector = register(dtype), register(dtype, lanes + 1)
         if lanes == 1:
             value = self.code.let(f"insertelement {vector} poison, {element} {value}, i64 0")
-        else:
-            numbers = ", ".join([*(f"i32 {lane}" for lane in range(lanes)), "i32 poison"])
-            old = register(dtype, lanes)
-            value = self.code.let(f"shufflevector {old} {value}, {old} poison, <{lanes + 1} x i32> <{numbers}>")
+        elif held(lanes) <= lanes:
+            value = self.code.picked((register(dtype, lanes), value), "poison", range(held(lanes + 1)))
         return self.code.let(f"insertelement {vector} {value}, {element} {last}, i64 {lanes}")
 
     def _limit(self, node: Limit) -> str:

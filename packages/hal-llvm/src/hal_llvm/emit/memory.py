@@ -8,7 +8,7 @@ from tile_ir.semtree.nodes import Store, Type
 
 from hal_llvm.emit import arith
 from hal_llvm.emit.code import Code
-from hal_llvm.emit.types import literal, memory, register, spread, suffix
+from hal_llvm.emit.types import held, literal, memory, register, spread, suffix
 
 STREAMED = 16
 """Bytes: the alignment that streaming stores need; LLVM splits vectors that are wider than what is known."""
@@ -28,17 +28,19 @@ def load(code: Code, pointer: str, type_: Type, align: int, mask: str | None) ->
     if mask is not None:
         return _from_memory(code, _masked_load(code, pointer, dtype, lanes, align, mask), dtype, lanes)
     value = code.let(f"load {memory(dtype, lanes)}, ptr {pointer}, align {align}")
+    if held(lanes) > lanes:  # zeros beyond, which loads of parts of a register bring for nothing
+        value = code.picked((memory(dtype, lanes), value), "zeroinitializer", range(held(lanes)))
     return _from_memory(code, value, dtype, lanes)
 
 
 def _masked_load(code: Code, pointer: str, dtype: DType, lanes: int, align: int, mask: str) -> str:
     bits, vector, mask = _masked_types(code, dtype, lanes, mask)
     name = f"llvm.masked.load.{suffix(vector)}.p0"
-    masks = f"<{lanes} x i1>"
+    masks = f"<{held(lanes)} x i1>"
     value = code.call(name, vector, ("ptr", pointer), ("i32", str(align)), (masks, mask), (vector, "zeroinitializer"))
     if lanes == 1:
         value = code.let(f"extractelement {vector} {value}, i64 0")
-    target = memory(dtype, lanes)
+    target = memory(dtype, held(lanes))
     same = spread(bits, lanes)
     return value if same == target else code.let(f"bitcast {same} {value} to {target}")
 
@@ -48,7 +50,10 @@ def _masked_types(code: Code, dtype: DType, lanes: int, mask: str) -> tuple[str,
     bits = "i16" if dtype is DType.FLOAT16 else memory(dtype)
     if lanes == 1:
         mask = code.let(f"insertelement <1 x i1> poison, i1 {mask}, i64 0")
-    return bits, f"<{lanes} x {bits}>", mask
+    elif held(lanes) > lanes:
+        real = ", ".join(f"i1 {str(n < lanes).lower()}" for n in range(held(lanes)))
+        mask = code.let(f"and {spread('i1', lanes)} {mask}, <{real}>")
+    return bits, f"<{held(lanes)} x {bits}>", mask
 
 
 def store(code: Code, pointer: str, value: str, type_: Type, node: Store, mask: str | None) -> None:
@@ -60,22 +65,31 @@ def store(code: Code, pointer: str, value: str, type_: Type, node: Store, mask: 
         _masked_store(code, pointer, value, dtype, lanes, align, mask)
         return
     size = lanes * dtype.bytes
+    if held(lanes) > lanes:
+        value = _first(code, value, dtype, lanes)
     bypass = node.hint == "streaming" and lanes > 1 and align >= min(size, STREAMED)
     hint = ", !nontemporal !0" if bypass else ""
     code.emit(f"store {memory(dtype, lanes)} {value}, ptr {pointer}, align {align}{hint}")
 
 
+def _first(code: Code, value: str, dtype: DType, lanes: int) -> str:
+    """What a register holds, without what fills it up."""
+    vector = memory(dtype, held(lanes))
+    numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    return code.let(f"shufflevector {vector} {value}, {vector} poison, <{lanes} x i32> <{numbers}>")
+
+
 def _masked_store(code: Code, pointer: str, value: str, dtype: DType, lanes: int, align: int, mask: str) -> None:
     bits, vector, mask = _masked_types(code, dtype, lanes, mask)
     if memory(dtype) != bits:
-        value = code.let(f"bitcast {memory(dtype, lanes)} {value} to {spread(bits, lanes)}")
+        value = code.let(f"bitcast {memory(dtype, held(lanes))} {value} to {spread(bits, lanes)}")
     if lanes == 1:
         value = code.let(f"insertelement {vector} poison, {bits} {value}, i64 0")
     elif bits.startswith("i"):
         mask = _unknown(code, lanes, mask)
     code.call(
         f"llvm.masked.store.{suffix(vector)}.p0", "void",
-        (vector, value), ("ptr", pointer), ("i32", str(align)), (f"<{lanes} x i1>", mask),
+        (vector, value), ("ptr", pointer), ("i32", str(align)), (f"<{held(lanes)} x i1>", mask),
     )  # fmt: skip
 
 
@@ -87,19 +101,19 @@ def _unknown(code: Code, lanes: int, mask: str) -> str:
     """
     zero = code.let('call i32 asm "", "=r,0"(i32 0)')
     on = code.splat("i1", lanes, code.let(f"icmp eq i32 {zero}, 0"))
-    return code.let(f"and <{lanes} x i1> {mask}, {on}")
+    return code.let(f"and {spread('i1', lanes)} {mask}, {on}")
 
 
 def _from_memory(code: Code, value: str, dtype: DType, lanes: int) -> str:
     if dtype is not DType.BOOL:
         return value
-    return code.let(f"icmp ne {memory(dtype, lanes)} {value}, {literal(0, DType.UINT8, lanes)}")
+    return code.let(f"icmp ne {memory(dtype, held(lanes))} {value}, {literal(0, DType.UINT8, lanes)}")
 
 
 def _to_memory(code: Code, value: str, dtype: DType, lanes: int) -> str:
     if dtype is not DType.BOOL:
         return value
-    return code.let(f"zext {register(dtype, lanes)} {value} to {memory(dtype, lanes)}")
+    return code.let(f"zext {register(dtype, lanes)} {value} to {memory(dtype, held(lanes))}")
 
 
 def atomic(code: Code, agg: Aggregation, pointer: str, value: str, dtype: DType) -> None:

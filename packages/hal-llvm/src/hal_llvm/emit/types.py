@@ -1,6 +1,7 @@
 """LLVM spellings of semtree types and constants.
 
-Registers hold bool as ``i1`` and bfloat16 as its 16 bits (``i16``); memory holds bool as ``i8``.
+Registers hold bool as ``i1`` and bfloat16 as its 16 bits (``i16``); memory holds bool as ``i8``. Vectors in registers
+are filled up to a power of two of lanes, which LLVM is quick with; what the added ones hold is never used.
 """
 
 from __future__ import annotations
@@ -23,9 +24,19 @@ _REGISTER: dict[DType, str] = {
 _SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 
-def spread(element: str, lanes: int) -> str:
+def held(lanes: int) -> int:
+    """Lanes of the register for so many."""
+    return 1 << (lanes - 1).bit_length()
+
+
+def exactly(element: str, lanes: int) -> str:
     """The LLVM type of `lanes` times `element` (the element itself for 1)."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def spread(element: str, lanes: int) -> str:
+    """The LLVM type of a register for `lanes` times `element`."""
+    return exactly(element, held(lanes))
 
 
 @cache
@@ -37,7 +48,7 @@ def register(dtype: DType, lanes: int = 1) -> str:
 @cache
 def memory(dtype: DType, lanes: int = 1) -> str:
     """The LLVM type of a value in memory."""
-    return spread("i8" if dtype is DType.BOOL else _REGISTER[dtype], lanes)
+    return exactly("i8" if dtype is DType.BOOL else _REGISTER[dtype], lanes)
 
 
 @cache

@@ -18,10 +18,11 @@ from fractions import Fraction
 from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Poly:
     """An affine form of index variables with rational coefficients; terms sorted by name, never zero."""
 
@@ -71,7 +72,7 @@ class Poly:
         return text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorType:
     """Element type and shape of a value."""
 
@@ -110,7 +111,7 @@ class Literal:
 Operand = str | Literal
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constraint:
     """``0 <= formula < size``, formula integral (a user's fractional constraint is scaled to whole numbers)."""
 
@@ -119,7 +120,7 @@ class Constraint:
     origin: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorLoad:
     """``$dst = tensor[formulas]`` inside a contraction body; `tensor` may be a Literal (rank 0)."""
 
@@ -128,7 +129,7 @@ class TensorLoad:
     formulas: tuple[Poly, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarStatement:
     """``$dst = fn($args…)`` with result `dtype`; args are names of this body or literals."""
 
@@ -138,7 +139,7 @@ class ScalarStatement:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contraction:
     """``name[output : type.shape] = agg(body)`` over all valid tuples of `indexes`.
 
@@ -164,7 +165,7 @@ class Contraction:
     origin: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Elementwise:
     """``name = fn(args…)`` for every element, with NumPy broadcasting of operand shapes to `type.shape`.
 
@@ -180,7 +181,7 @@ class Elementwise:
     origin: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IndexOf:
     """``name = index(like, axis)``: each element is its own coordinate on `axis` (int32)."""
 
@@ -190,7 +191,7 @@ class IndexOf:
     origin: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reshape:
     """The same elements in C order under another shape."""
 
@@ -200,7 +201,7 @@ class Reshape:
     origin: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lookup:
     """A subscript that is data: the integer ``tensor[formulas…]``, clamped into its dimension."""
 
@@ -217,7 +218,7 @@ def coordinates(rank: int) -> tuple[Poly, ...]:
     return tuple(Poly.of({f"i{k}": 1}) for k in range(rank))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gather:
     """``name[i0, i1, …] = data[subscripts…]`` for every cell; zeros when `data` has no cells."""
 
@@ -228,7 +229,7 @@ class Gather:
     origin: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scatter:
     """``name[subscripts…] = agg(updates[i0, i1, …])`` over all cells of `updates`, in row-major order.
 
@@ -256,7 +257,7 @@ def lookups(subscripts: tuple[Subscript, ...]) -> tuple[str, ...]:
     return tuple(s.tensor for s in subscripts if isinstance(s, Lookup))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Argsort:
     """``name[…, k, …]`` is the place, along `axis`, of the element of `arg` that comes k-th in order (int32).
 
@@ -271,7 +272,7 @@ class Argsort:
     origin: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prng:
     """One draw of the three-component Tausworthe generator: `value` uniform float32, `state` uint32 [3, 2048].
 
@@ -285,7 +286,7 @@ class Prng:
     origin: Span | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConstantTensor:
     """A tensor whose elements are known."""
 
@@ -300,7 +301,7 @@ class ConstantTensor:
         return self.contents.view
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loop:
     """`count` rounds of `body`, each of which starts from what the last one carried.
 
@@ -347,7 +348,7 @@ def reinterprets_bits(op: Op) -> bool:
     return isinstance(op, Elementwise) and op.fn == "bitcast"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Param:
     """A program input."""
 
@@ -357,7 +358,7 @@ class Param:
     """It holds the same from run to run until somebody writes to it: what depends on it alone is worth keeping."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CustomGradient:
     """A derivative given by hand: instead of differentiating what computes `outputs` from `inputs`, run `backward`.
 
@@ -371,7 +372,7 @@ class CustomGradient:
     backward: Program
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Program:
     """Inputs, operations in order, and the names that are outputs (in header order).
 

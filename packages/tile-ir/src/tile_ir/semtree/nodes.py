@@ -10,10 +10,10 @@ rewritten by `tile_opt.legalise`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 
 
@@ -24,7 +24,7 @@ class Space(Enum):
     CONST = "const"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Type:
     """A scalar (`lanes` 1), a vector, an array of `count` such values, or with `ptr` a pointer to them in `space`."""
 
@@ -45,7 +45,7 @@ class Type:
 # --- expressions: each has a `type` ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Const:
     """A literal; a vector type means the same value in every lane."""
 
@@ -53,13 +53,13 @@ class Const:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Var:
     name: str
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     """``ptr[index]``; with a vector `type`, `type.lanes` consecutive elements from `index` on.
 
@@ -74,7 +74,7 @@ class Load:
     align: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unary:
     """`op` is neg, abs or bit_not."""
 
@@ -83,7 +83,7 @@ class Unary:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Binary:
     """`op` is add sub mul div max min bit_and bit_or bit_xor bit_left bit_right, or mod (floor) on index integers."""
 
@@ -93,7 +93,7 @@ class Binary:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compare:
     """`op` is cmp_eq … cmp_ge; the type is bool with the operands' lanes."""
 
@@ -103,7 +103,7 @@ class Compare:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fma:
     """``a * b + c`` rounded once."""
 
@@ -113,7 +113,7 @@ class Fma:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Select:
     """``cond ? then : other``; both sides are evaluated."""
 
@@ -123,13 +123,13 @@ class Select:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cast:
     value: Expr
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bitcast:
     """The value's bits as another dtype of the same width; bool has none."""
 
@@ -137,7 +137,7 @@ class Bitcast:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A math function of `tile_ir.ops` (exp, log, pow, floor …) on floats."""
 
@@ -146,7 +146,7 @@ class Call:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Splat:
     """A scalar in every lane."""
 
@@ -154,14 +154,14 @@ class Splat:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extract:
     vector: Expr
     lane: int
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Insert:
     vector: Expr
     lane: int
@@ -169,7 +169,7 @@ class Insert:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shuffle:
     """Lanes of `left` then `right` (numbered on) picked by `lanes`."""
 
@@ -179,14 +179,14 @@ class Shuffle:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Iota:
     """0, 1, 2, … in the lanes."""
 
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReduceLanes:
     """Combine the lanes of a vector pairwise (a fixed tree: lane i with lane i + lanes/2)."""
 
@@ -195,7 +195,7 @@ class ReduceLanes:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limit:
     """The smallest or largest value of a dtype (`which` is "min" or "max"; ∓inf for floats)."""
 
@@ -209,7 +209,7 @@ class IdKind(Enum):
     LOCAL = "local"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkId:
     """Number of the work item, of its group, or within its group, in dimension `axis` (0..2)."""
 
@@ -218,7 +218,7 @@ class WorkId:
     type: Type = Type(DType.INT32)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SubgroupOp:
     """Sub-group collective: reduce_*, broadcast, shuffle_xor…"""
 
@@ -227,7 +227,7 @@ class SubgroupOp:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Round:
     """A float32 rounded to `bits` explicit mantissa bits, ties away from zero; NaN and infinities stay."""
 
@@ -236,7 +236,7 @@ class Round:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MatrixLoad:
     """8×8 matrices of 16-bit elements from local memory to the lanes of a sub-group, `type.lanes` / 2 of them.
 
@@ -251,7 +251,7 @@ class MatrixLoad:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mma:
     """Matrix multiply-accumulate: ``d = a · b + c`` of shape (m, n, k), c and d in float32.
 
@@ -275,7 +275,7 @@ Expr = (
 # --- statements ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Let:
     """Declare `name`; only a `mutable` variable may be assigned later."""
 
@@ -284,13 +284,13 @@ class Let:
     mutable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assign:
     name: str
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Store:
     """``ptr[index] = value`` (consecutive elements for a vector); `hint` is "" or "streaming" (non-temporal)."""
 
@@ -302,7 +302,7 @@ class Store:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alloc:
     """An array variable `name` of `type` (count elements, in PRIVATE or LOCAL space), uninitialised."""
 
@@ -319,7 +319,7 @@ class Unroll(Enum):
     AUTO = "auto"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class For:
     """``for (var = start; var < stop; var += step)``; bounds are integers of one type, step is positive."""
 
@@ -331,20 +331,20 @@ class For:
     unroll: Unroll = Unroll.NONE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class If:
     cond: Expr
     then: Block
     other: Block | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class While:
     cond: Expr
     body: Block
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Barrier:
     """All threads of the scope arrive before any goes on; `fence` names the memory made visible."""
 
@@ -352,7 +352,7 @@ class Barrier:
     fence: str = "local"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Atomic:
     """``ptr[index] = agg(ptr[index], value)`` indivisibly."""
 
@@ -362,7 +362,7 @@ class Atomic:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AsyncCopy:
     """Start copying `count` elements from global to local memory, in the open batch of `group`.
 
@@ -379,7 +379,7 @@ class AsyncCopy:
     align: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AsyncWait:
     """Close the batch of copies that this work item started in `group` since its last wait, empty or not.
 
@@ -390,7 +390,7 @@ class AsyncWait:
     pending: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallFn:
     """Call a helper of this function by name."""
 
@@ -398,19 +398,19 @@ class CallFn:
     args: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """A scope."""
 
     body: tuple[Statement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comment:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Return:
     pass
 
@@ -427,7 +427,7 @@ class Access(Enum):
     READWRITE = "readwrite"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Param:
     """A kernel parameter: a pointer to `elements` elements (or, in a helper, a scalar)."""
 
@@ -440,7 +440,7 @@ class Param:
     """Another parameter this one may share storage with; all others are disjoint."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Function:
     """A kernel (or helper) body; `group_size` work items per group."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import cast
 
+from tile_ir.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Affine:
     """``sum(coefficient * name) + const``; terms are sorted by name and never zero."""
 
@@ -22,7 +23,7 @@ class Affine:
         pairs = cast("Mapping[str, int]", terms).items() if isinstance(terms, Mapping) else terms
         for name, coefficient in pairs:
             total[name] = total.get(name, 0) + coefficient
-        return Affine(tuple(sorted((n, c) for n, c in total.items() if c)), const)
+        return Affine(tuple(sorted([(n, c) for n, c in total.items() if c])), const)
 
     @staticmethod
     def var(name: str, coefficient: int = 1) -> Affine:
@@ -37,20 +38,27 @@ class Affine:
         return tuple([name for name, _ in self.terms])
 
     def coefficient(self, name: str) -> int:
-        return next((c for n, c in self.terms if n == name), 0)
+        for found, coefficient in self.terms:
+            if found == name:
+                return coefficient
+        return 0
 
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
-            return Affine(self.terms, self.const + other)
+            return Affine(self.terms, self.const + other) if other else self
+        if not (self.terms and other.terms):
+            return Affine(self.terms or other.terms, self.const + other.const)
         return Affine.of((*self.terms, *other.terms), self.const + other.const)
 
     def __sub__(self, other: Affine | int) -> Affine:
         return self + (-other if isinstance(other, int) else other * -1)
 
     def __mul__(self, factor: int) -> Affine:
+        if factor == 1:
+            return self
         if not factor:
             return Affine()
-        return Affine(tuple((n, c * factor) for n, c in self.terms), self.const * factor)
+        return Affine(tuple([(n, c * factor) for n, c in self.terms]), self.const * factor)
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         """The value at a point; KeyError for an unknown name."""
@@ -93,7 +101,7 @@ class DivModOp(Enum):
     MOD = "%"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DivMod:
     """``scale * (num // den) + plus`` or ``scale * (num % den) + plus``; floor division, den > 0."""
 

@@ -16,12 +16,12 @@ passes; removing them all changes no result. The model is that of "PlaidML & Str
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from tile_ir.contents import Contents
 from tile_ir.diagnostics import Span
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, Quasi
 
@@ -49,7 +49,7 @@ class Bind(Enum):
     """Repeated in straight-line code."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Index:
     """A loop index ``name:range``, or ``name = value`` passed down from the parent (range 1)."""
 
@@ -62,7 +62,7 @@ class Index:
     lanes: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Swizzle:
     """XOR swizzle of element offsets: ``o ^ (((o >> shift) & ((1 << bits) - 1)) << base)``."""
 
@@ -71,7 +71,7 @@ class Swizzle:
     shift: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fragment:
     """Where an element of a tile lives in a sub-group: (lane, register), each the sum of its forms of ``d0, d1, …``.
 
@@ -82,7 +82,7 @@ class Fragment:
     register: tuple[Quasi, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """Strides in elements, alignment in bytes, optional swizzle and register fragment."""
 
@@ -92,7 +92,7 @@ class Layout:
     fragment: Fragment | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorType:
     """A dense view: element type, sizes per dimension and layout of the underlying buffer."""
 
@@ -160,7 +160,7 @@ class Scope(Enum):
     THREAD = "thread"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Location:
     """A unit of the hardware model and its index: ``SRAM[i]``, ``DRAM``, ``LOCAL``, ``REG``…"""
 
@@ -187,7 +187,7 @@ class Init(Enum):
     """Partial results of an earlier sibling in accumulator form; the block adds to them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refinement:
     """A view of a parent's buffer, or an allocation (then `source` is empty and `access` all zero).
 
@@ -223,7 +223,7 @@ class Refinement:
 # Each has `deps` (numbers of sibling statements it waits for) and `origin` (where in the source).
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     """``$dst = load(src[at…])``: `at` is an offset per dimension (forms or ``$`` integers); empty means zeros."""
 
@@ -236,7 +236,7 @@ class Load:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Store:
     """``dst[at…] = store($src)``, merged by the refinement's aggregation; `at` as in Load (scatter)."""
 
@@ -249,7 +249,7 @@ class Store:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Const:
     """``$dst = (dtype)value``."""
 
@@ -260,7 +260,7 @@ class Const:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadIndex:
     """``$dst = load_index(form)``: an index form as a scalar of `dtype` (int32 or int64)."""
 
@@ -271,7 +271,7 @@ class LoadIndex:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Op:
     """``$dst = name($args…)``: a scalar operation of `tile_ir.ops.OPS` with result `dtype`."""
 
@@ -283,7 +283,7 @@ class Op:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reduce:
     """``$dst = reduce_agg($src) over names``: combine a scalar across bound indexes, optionally to all of them."""
 
@@ -296,7 +296,7 @@ class Reduce:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transfer:
     """Copy view `src` to view `dst` on a transfer unit, asynchronously within `group`."""
 
@@ -308,7 +308,7 @@ class Transfer:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """Close the batch of transfers of `group` since the last wait, then wait for all but the latest `pending` batches."""
 
@@ -318,7 +318,7 @@ class Wait:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sync:
     """Barrier for the threads of `scope`; `fence` names the memory made visible."""
 
@@ -328,7 +328,7 @@ class Sync:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Special:
     """Foreign code by name; the compiler knows only what it reads and writes."""
 
@@ -340,7 +340,7 @@ class Special:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Instr:
     """A hardware instruction by name, as ``mma_m16n8k8_tf32(m:16, n:8, k:8)``, ``conv(co:32, ci:-1)`` or ``round(10)``."""
 
@@ -354,7 +354,7 @@ class Instr:
         return f"{self.name}({', '.join(args)})" if args else self.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """See the module's text. `guard` forms (of the parent's indexes, each >= 0) decide whether it runs at all."""
 
@@ -384,7 +384,7 @@ class Block:
 Statement = Load | Store | Const | LoadIndex | Op | Reduce | Transfer | Wait | Sync | Special | Block
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConstantBuffer:
     """A named constant tensor."""
 
@@ -398,7 +398,7 @@ class ConstantBuffer:
         return self.contents.view
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Program:
     """A whole program: `entry` allocates every buffer (inputs and outputs tagged ``user``) and runs the kernels.
 

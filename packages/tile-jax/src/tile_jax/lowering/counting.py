@@ -9,7 +9,7 @@ from typing import Any
 from tile_runtime.ops.values import Value, is_known
 
 from tile_jax.lowering.mlir import Block, Node, Operation, ir
-from tile_jax.lowering.types import constant
+from tile_jax.lowering.tensors import constant
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tile_ir.dtype import DType
@@ -49,15 +50,17 @@ def _applied(template: str, values: Sequence[Value]) -> Value:
     for value in values:
         dtype = dtype_of(value)
         if is_known(value) and value.size == 1 and dtype in with_dtype and dtype is not DType.BOOL:
-            texts.append(literal(value.reshape(()).astype(_exact(dtype)).item()))
+            texts.append(literal(_number(value, dtype)))
         else:
             texts.append(f"X{len(taken)}")
             taken.append(value.reshape(()) if is_known(value) and value.size == 1 and rank else value)
     return apply(expression(listed(f"X{k}" for k in range(len(taken))), template.format(*texts)), *taken)
 
 
-def _exact(dtype: DType) -> type:
-    return np.float64 if dtype.is_float else dtype.numpy.type
+def _number(value: Array, dtype: DType) -> float:
+    """The one number of an array; exactly, of narrow floats too."""
+    one: Any = value.reshape(()).astype(np.float64 if dtype.is_float else dtype.numpy)
+    return one.item()
 
 
 def converted(value: Value, dtype: DType) -> Value:

@@ -32,5 +32,3 @@ Block = Any
 Operation = Any
 Node = Any
 """A value of MLIR: an operation's result, or a block's argument."""
-ConvNumbers = Any
-"""The dimension numbers of a convolution."""

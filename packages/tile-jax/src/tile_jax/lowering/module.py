@@ -6,6 +6,7 @@ from typing import Any
 
 from tile_jax.lowering.errors import refusal
 from tile_jax.lowering.mlir import context, parsed
+from tile_jax.lowering.parts import shard, whole
 from tile_jax.lowering.walk import Walk
 from tile_jax.program import Program
 
@@ -29,7 +30,8 @@ def program(module: Any) -> Program:
     """
     walk = Walk(module)
     main = walk.functions["main"]
-    made = walk.program(main, _name(module), _donated(main))
+    part = whole(main) if walk.devices == 1 else shard(main, walk.devices)
+    made = walk.program(part, _name(module), _donated(main))
     if made is None:
         raise refusal(walk.problems) from walk.cause
     return made

@@ -12,7 +12,7 @@ from tile_runtime.ops.values import Array, Value, dtype_of, is_known
 
 from tile_jax.lowering.errors import Unsupported
 from tile_jax.lowering.mlir import Block, Operation, ir
-from tile_jax.lowering.types import tensor_type
+from tile_jax.lowering.tensors import tensor_type
 
 if TYPE_CHECKING:
     from tile_jax.lowering.walk import Scope, Walk
@@ -104,6 +104,10 @@ class Op:
     def number(self, name: str, default: int = 0) -> int:
         """An integer or truth value."""
         return int(self.attribute(name).value) if self.has(name) else default
+
+    def number_of(self, name: str) -> float:
+        """A float."""
+        return float(self.attribute(name).value)
 
     def text(self, name: str, default: str = "") -> str:
         """A string, or the word of an enumeration: ``LT`` of ``#stablehlo<comparison_direction LT>``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tile_ir.program.nodes import Elementwise
@@ -115,9 +116,9 @@ class _NotOfNumber(Exception):
 def _tabulated(value: Value, done: dict[int, Array]) -> Array:
     if id(value) in done:
         return done[id(value)]
-    if is_known(value) or (isinstance(value, Symbol) and value.known is not None):
-        array = value if is_known(value) else value.known
-        if array is None or array.size != 1:
+    array: Any = value.known if isinstance(value, Symbol) else value
+    if array is not None:
+        if array.size != 1:
             raise _NotOfNumber
         return array.reshape(())
     if not isinstance(value, Symbol) or value.source is None or value.shape:
@@ -139,15 +140,15 @@ def _evaluated(application: Application, output: str, done: dict[int, Array]) ->
 def _written(value: Value, places: Array, rows: Value) -> Value:
     """`value` with each round's row in its place; of several in one place the last stays."""
     size, trips = value.shape[0], len(places)
-    if trips == size and np.array_equal(places, np.arange(size)):
+    if places.tolist() == list(range(size)):
         return rows
-    if trips == size and np.array_equal(places, np.arange(size)[::-1]):
+    if places.tolist() == list(range(size))[::-1]:
         return flipped(rows, [0])
     last = {int(place): k for k, place in enumerate(places)}
     kept = sorted(last)
     chosen = [last[p] for p in kept]
     if chosen != list(range(trips)):
-        rows = apply(_picking(rows.shape, len(chosen)), rows, np.asarray(chosen, np.int32))
+        rows = apply(_picking(rows.shape, len(chosen)), rows, np.array(chosen, np.int32))
     index = names(len(value.shape))
     text = contraction("Y", value.shape, (at("I", index[:1]), *index[1:]), "=", at("U", index), "default X")
     return apply(function("XUI", "Y", text), value, rows, np.asarray(kept, np.int32))

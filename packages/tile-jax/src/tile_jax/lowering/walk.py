@@ -15,9 +15,10 @@ from tile_jax.lowering.decomposed import decomposed
 from tile_jax.lowering.errors import Problem, Unlooped, Unsupported, place
 from tile_jax.lowering.mlir import Block, Node, Operation
 from tile_jax.lowering.op import Op
+from tile_jax.lowering.parts import Part, module_devices
 from tile_jax.lowering.recorder import Recorder
 from tile_jax.lowering.registry import find
-from tile_jax.lowering.types import is_tensor, tensor_type
+from tile_jax.lowering.tensors import is_tensor, tensor_type
 from tile_jax.program import Program
 
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mpmd.return"})
@@ -76,30 +77,33 @@ class Walk:
     def __init__(self, module: Any) -> None:
         self.module = module
         self.functions = {
-            cast(Any, op).sym_name.value: op.operation
-            for op in module.body.operations
-            if op.operation.name == "func.func"
+            op.sym_name.value: op.operation for op in module.body.operations if op.operation.name == "func.func"
         }
+        self.devices = module_devices(module)
+        """How many devices run it in step."""
         self.problems: list[Problem] = []
         self.cause: Exception | None = None
         """The first exception behind them, for whoever mends a converter."""
         self.tracing = 0
         """Loops of the device that are being traced, one inside of the other: their bodies cannot end a program."""
+        self.streams = 0
+        """Operations so far that draw random numbers without a state."""
         self.rows: dict[int, Row] = {}
         """Of updates that replace one row of a value, by the identity of their result."""
 
-    def program(self, function: Operation, name: str, donated: tuple[int, ...]) -> Program | None:
-        """The program of a function; None where there are problems."""
-        recorder, block = Recorder(), function.regions[0].blocks[0]
-        inputs = [self._input(recorder, k, argument) for k, argument in enumerate(block.arguments)]
-        results = self.block(block, inputs, Scope(recorder))
-        return None if self.problems else recorder.program([r for r in results if r is not TOKEN], name, donated)
+    def program(self, part: Part, name: str, donated: tuple[int, ...]) -> Program | None:
+        """The program of a part of the module; None where there are problems."""
+        recorder = Recorder()
+        inputs = [self._input(recorder, k, type) for k, type in enumerate(part.inputs)]
+        results = self.block(part.block, [inputs[k] for k in part.arguments], Scope(recorder))
+        values = [r for r in part.chosen(results) if r is not TOKEN]
+        return None if self.problems else recorder.program(values, name, donated)
 
-    def _input(self, recorder: Recorder, k: int, argument: Any) -> Value:
-        if not is_tensor(argument.type):
+    def _input(self, recorder: Recorder, k: int, type: Any) -> Value:
+        if not is_tensor(type):
             return TOKEN
         try:
-            return recorder.input(tensor_type(argument.type))
+            return recorder.input(tensor_type(type))
         except NotInTile as reason:
             self.problems.append(Problem(f"argument {k}", "", str(reason), None))
             return Poison()

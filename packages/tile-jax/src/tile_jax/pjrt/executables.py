@@ -73,15 +73,16 @@ class Executable:
         """What the program computes and moves, from the shapes alone."""
         return NamedValues(dict(self.program.costs()))
 
-    def run(self, device: Device, handles: Sequence[int], kept: frozenset[int]) -> list[Buffer]:
-        """One device's outputs. Donated arguments are deleted, but those whose numbers are `kept`."""
-        buffers = [find(Buffer, handle) for handle in handles]
-        tensors = [self._on(device, buffer.contents) for buffer in buffers]
-        results = self.program.run(tensors, device.evaluator)
+    def run(self, devices: Sequence[Device], rows: Sequence[Sequence[int]], kept: frozenset[int]) -> list[list[Buffer]]:
+        """The outputs, a row for each device. Donated arguments are deleted, but those whose numbers are `kept`."""
+        given = [[find(Buffer, handle) for handle in row] for row in rows]
+        tensors = [[self._on(d, buffer.contents) for buffer in row] for d, row in zip(devices, given, strict=True)]
+        made = self.program.run(tensors, [d.evaluator for d in devices])
         for number in self.program.donated:
             if number not in kept:
-                buffers[number].delete()
-        return [Buffer(device, tensor) for tensor in results]
+                for row in given:
+                    row[number].delete()
+        return [[Buffer(d, tensor) for tensor in row] for d, row in zip(devices, made, strict=True)]
 
     def _on(self, device: Device, tensor: Tensor) -> Tensor:
         if tensor.device is device.tile:
@@ -155,8 +156,7 @@ def _execute(args: Any) -> None:
     kept = _kept(args.options)
     lists = (ctypes.c_uint64 * len(devices)).from_address(args.argument_lists) if args.num_args else [0] * len(devices)
     given: list[Any] = [executable.arguments.from_address(a) if a else () for a in lists]
-    made = [executable.run(d, handles, kept) for d, handles in zip(devices, given, strict=True)]
-    _deliver(args, executable, made)
+    _deliver(args, executable, executable.run(devices, given, kept))
 
 
 def _kept(options: int) -> frozenset[int]:

@@ -8,10 +8,10 @@ variables; the +-5e8 of PlaidML's guard is not kept, since unbounded indexes are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 
+from tile_ir.frozen import frozen
 from tile_ir.program.nodes import Constraint, Contraction, Poly
 
 
@@ -19,7 +19,7 @@ class EmptyDomain(Exception):
     """No index tuple satisfies the constraints: every output cell holds 0 or the default."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Range:
     """``form`` is an integer in [0, size); `size` None means any integer."""
 
@@ -27,7 +27,7 @@ class Range:
     size: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class System:
     """Indexes, the forms that address tensors, and the ranges that say which tuples are valid."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from tile_ir import forking
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import OPS, ROUNDINGS, Signature
 from tile_ir.stripe.nodes import Const, Load, Op, Statement, Store
 from tile_ir.stripe.walk import index_names
@@ -14,7 +14,7 @@ from tile_ir.stripe.walk import index_names
 Body = tuple[Statement, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BodyFacts:
     """One body's summary."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 
 FEW = 4
@@ -26,7 +26,7 @@ class Part(Enum):
     """The others, one iteration after the other."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Segment:
     """`count` tiles of `size` iterations each, the first at iteration `start`.
 

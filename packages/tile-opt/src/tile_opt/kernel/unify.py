@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Index, Order, TensorType
 
@@ -26,7 +26,7 @@ Uses = dict[str, list[tuple[int, Use]]]
 """Accesses to each buffer: (stage number, use)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedLoop:
     """Equal loops, one per stage, that may become one loop around all stages."""
 

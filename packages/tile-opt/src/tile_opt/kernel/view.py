@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 from tile_ir.diagnostics import Span
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, Quasi
@@ -34,7 +35,7 @@ from tile_ir.stripe.walk import with_indexes
 from tile_opt.kernel.bodies import facts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Use:
     """A stage's access to a buffer: `forms[d]` is the subscript of dimension d."""
 
@@ -61,7 +62,7 @@ class Use:
         return Use(self.name, self.buffer, forms, self.dir, self.agg, self.hint, self.extent)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stage:
     """One stage: its own loops (outermost first), constraints (each >= 0) and flat body."""
 

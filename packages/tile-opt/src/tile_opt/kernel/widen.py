@@ -8,8 +8,8 @@ be shared, and U need not exist.
 from __future__ import annotations
 
 from collections.abc import Container, Set
-from dataclasses import replace
 
+from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Index, Order
 

@@ -10,6 +10,7 @@ from math import gcd
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import Binary, Const, Expr, Round, Type
 from tile_ir.stripe import nodes as stripe
@@ -36,7 +37,7 @@ class LoweringError(TileInternalError):
     """Scheduled Stripe that lowering cannot take: a pass broke a convention."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """A refinement at one block instance: where its origin lies in the root."""
 

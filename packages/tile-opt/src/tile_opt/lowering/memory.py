@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from math import gcd
 
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen, replace
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import (
     Atomic,
@@ -80,7 +81,7 @@ class Root:
     written: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """An element of a root: ``affine + sum(quasi) + dynamic``; the lane symbol makes it a vector of elements."""
 
@@ -92,7 +93,7 @@ class Position:
     """The dynamic part is a multiple of this many elements."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lanes:
     """The active vector index: its symbol and number of lanes; "" and 1 outside any."""
 
@@ -116,7 +117,7 @@ class Lanes:
 SCALAR = Lanes()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Product:
     """A product that is added to a sum at once: ``mul`` of floats, or a dot product of words."""
 

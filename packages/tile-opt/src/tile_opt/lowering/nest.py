@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
+from tile_ir.frozen import frozen, replace
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import Assign, AsyncWait, Barrier, Binary, Compare, Expr, Let, Store, Unroll, Var
 from tile_ir.stripe import nodes as stripe
@@ -30,7 +30,7 @@ Condition = tuple[Affine, tuple[Scaled, ...]]
 STATIC = (Bind.UNROLL, Bind.VECTOR)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """What a block is lowered in: its parent's index values and views, and the active vector index."""
 
@@ -41,7 +41,7 @@ class Context:
     """Thread axes that enclosing blocks distribute their iterations over."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Point:
     """Index values of a block so far, what is still to be checked, and the active vector index."""
 

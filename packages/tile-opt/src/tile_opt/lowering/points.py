@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any, cast
 
 import numpy as np
+from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block
 
@@ -20,7 +20,7 @@ FEW = 1 << 12
 """Points that are sooner tried than reasoned about."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nest:
     """Loops around a block: `ranges` by unique name, what the block calls them, and constraints that may fail."""
 
@@ -101,7 +101,7 @@ def _listed(forms: Sequence[Quasi], ranges: Ranges) -> int:
     return int(np.count_nonzero(holds))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sum:
     """Indexes that appear in all forms in one proportion, such as ``16*i_g + i_t``, as one index of many weights."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tile_ir.dtype import DType
+from tile_ir.frozen import replace
 from tile_ir.ops import OPS, Signature
 from tile_ir.semtree.nodes import Binary, Bitcast, Call, Compare, Const, Expr, Select, Type, Unary
 from tile_ir.stripe.nodes import Op

@@ -7,9 +7,10 @@ hand for the next iteration; so a whole run of that loop fetches each distinct l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
+from tile_ir.frozen import replace
 from tile_ir.machine import Cache, Machine, Pages
 from tile_ir.stripe.nodes import Bind
 

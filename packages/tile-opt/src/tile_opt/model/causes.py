@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import log
 
+from tile_ir.frozen import frozen, replace
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Cause:
     """A part of the time: `name` of the resource or delay, its seconds, and a few words on why."""
 
@@ -16,7 +17,7 @@ class Cause:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Estimate:
     """The predicted time of one run of a kernel; the causes' seconds add up to `seconds`."""
 

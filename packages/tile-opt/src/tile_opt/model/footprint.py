@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 from math import ceil, gcd, prod
 
+from tile_ir.frozen import frozen
 from tile_ir.machine import Cache
 
 from tile_opt.model.scheduled import Access
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Box:
     """`rows` of runs: each run `run` bytes long, rows ``(stride, count)`` bytes apart, from `start` on."""
 

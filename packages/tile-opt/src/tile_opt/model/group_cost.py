@@ -9,9 +9,10 @@ latency, which other groups of the multiprocessor hide, and the traffic of the c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, gcd, prod
 
+from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory, Machine, Occupancy
 
 from tile_opt.kernel.view import Use
@@ -62,6 +63,11 @@ def sectors(elements: int, row: int, width: int, unit: int = SECTOR) -> float:
     whole = row * width
     ends = 0 if whole % unit == 0 else unit - width
     return elements * width * (whole + ends) / whole
+
+
+def beside(parts: Iterable[float]) -> float:
+    """Seconds of what goes on at the same time and disturbs each other little."""
+    return sum(p**BESIDE for p in parts) ** (1 / BESIDE)
 
 
 @dataclass(frozen=True)
@@ -290,14 +296,14 @@ class GroupCost:
         tiles = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
         groups = tiles * tile.ways
         cycles, rounds = self._rounds(groups, tile, step)
-        stored = groups * self._stored(tile) / (self.machine.memory.all_cores.write * 1e9)
+        stored = self._storing(tile, groups)
         parts = {
             "arithmetic": cycles / (self.machine.clock_ghz * 1e9),
             "cache": (step.fetched * self._steps(tile) * groups) / self._cache_rate(),
             "memory": self.memory,
         }
         limit = max(parts, key=lambda n: parts[n])
-        busy = sum(p**BESIDE for p in parts.values()) ** (1 / BESIDE)
+        busy = beside(parts.values())
         # The results of the last groups are stored when nothing is left to do beside.
         hidden = (1 - 1 / rounds) * HIDDEN
         parts |= {"results": stored * (1 - hidden), "combine": self._combine(tile)}
@@ -308,6 +314,16 @@ class GroupCost:
         if limit == "arithmetic" and step.delivered * self.occupancy.slots > step.issued * step.subgroups:
             limit = "local memory"
         return Cost(seconds, share, limit, step.registers, step.resident, groups, parts)
+
+    def traffic(self, tile: Tile) -> dict[str, float]:
+        """Seconds of what groups fetch, of everything once through memory, and of results, whatever computes the tile."""
+        groups = prod(-(-e // tile.size(n)) for n, e in self.work.shared.items())
+        cache = self._fetched(tile) * self._steps(tile) * groups / self._cache_rate()
+        return {"cache": cache, "memory": self.memory, "results": self._storing(tile, groups)}
+
+    def _storing(self, tile: Tile, groups: int) -> float:
+        """Seconds in which memory takes the results of all groups."""
+        return groups * self._stored(tile) / (self.machine.memory.all_cores.write * 1e9)
 
     def _shared(self, tile: Tile) -> float:
         """How much longer groups take that share a reduction; their results may drive the operands out of the cache."""

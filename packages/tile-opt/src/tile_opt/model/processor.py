@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, hypot, prod
 
+from tile_ir.frozen import replace
 from tile_ir.machine import Bandwidths, Machine
 from tile_ir.stripe.nodes import Bind
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import frozen
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement, Scope, Store, Swizzle, Transfer
@@ -23,7 +24,7 @@ ALIGNED = 16
 """Bytes: the alignment that stores past the caches need."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loop:
     """A loop of the nest under its unique name."""
 
@@ -35,7 +36,7 @@ class Loop:
     ordered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Term:
     """``stride * x`` bytes of an address, x running over `extent` values as any of `loops` does."""
 
@@ -176,7 +177,7 @@ class Tree:
         return vector if access.alignment(vector, ALIGNED) >= least & -least else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _View:
     """A view of a buffer: the byte address of its origin."""
 

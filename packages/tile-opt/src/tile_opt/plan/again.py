@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tile_ir.diagnostics import Span
+from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Block, Load, Refinement, Special, Statement, Store, Transfer
 from tile_ir.stripe.walk import blocks_in
 

@@ -6,8 +6,7 @@ stages together. There every stage gets what is left of them, and the levels tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from tile_ir.frozen import frozen, replace
 from tile_ir.names import claim
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine
@@ -37,7 +36,7 @@ def build(view: KernelView, plan: Plan) -> Block:
     return build_all(view, plan).kernel
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parts:
     """The scheduled block of a kernel, the copies that its plan has made before it, in normal form, and what they write."""
 
@@ -53,7 +52,7 @@ def build_all(view: KernelView, plan: Plan) -> Parts:
     return Parts(kernel, tuple(p.kernel(view) for p in work.ahead), tuple(p.buffer for p in work.ahead))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loop:
     """What a plan says of one loop: the levels that make loops of it, outermost first, and what runs a tile of it."""
 

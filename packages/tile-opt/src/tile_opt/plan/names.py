@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from tile_ir.frozen import replace
 
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan

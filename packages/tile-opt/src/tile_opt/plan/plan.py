@@ -6,14 +6,14 @@ The same type serves processors, graphics processors and accelerators. `plan.tex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind, Scope, Swizzle
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cover:
     """What one point of a level covers of a loop: `size` neighbouring iterations.
 
@@ -26,7 +26,7 @@ class Cover:
     stride: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Level:
     """One level of the nest: its points are bound to `bind`, and step through the loops in this order, outermost first.
 
@@ -44,7 +44,7 @@ class Level:
         return next((c for c in self.covers if c.loop == loop), None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Staging:
     """A copy of what a level's point touches of one operand, kept in a nearer memory unit.
 
@@ -82,7 +82,7 @@ class Across(Enum):
     """Every partial result is wanted: in order, or in blocks whose totals are scanned first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reduction:
     """How partial results of a reduction loop are kept and combined, for any aggregation."""
 
@@ -105,7 +105,7 @@ class Edge(Enum):
     """The staged copy is filled up, and what is computed from the filling is not stored."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Instruction:
     """The multiply-accumulate that does the innermost levels: its name in the machine's list, and the loop of each role."""
 
@@ -114,7 +114,7 @@ class Instruction:
     """(role, loop): m, n and k of a matrix instruction."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """All decisions for one kernel."""
 

@@ -19,9 +19,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
+from tile_ir.frozen import replace
 from tile_ir.matrix import ROLES
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, Wait

@@ -8,9 +8,9 @@ passed down, directions, views.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import overload
 
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
     Bind,
@@ -36,7 +36,7 @@ Ranges = Mapping[str, tuple[int, int]]
 """Inclusive interval of every loop, by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nest:
     """Loops (outermost first) around a body that runs once per point for which all constraints are >= 0.
 
@@ -58,7 +58,7 @@ class Nest:
         return next((i for i in self.loops if i.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Straight:
     """Statements of the block that the nest around them becomes, over whole buffers that it sees."""
 
@@ -104,7 +104,7 @@ def names_of(nest: Nest) -> set[str]:
     return found | {i.name for s in stages_of(nest) for i in s.loops}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Around:
     """What is known where a node stands: the intervals of the loops around it, and the buffers it sees."""
 
@@ -185,7 +185,7 @@ def spans(loops: tuple[Index, ...]) -> dict[str, tuple[int, int]]:
 # --- closing ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Needs:
     """What a block needs of those around it: loops by name, and the direction in which it uses each buffer."""
 

@@ -137,7 +137,6 @@ def _places(call: Call, lines: Value, values: Value, right: bool) -> Value:
     spread = reshaped(lines, (*lines.shape[:-1], *(1,) * (rank - len(lines.shape) + 1), lines.shape[-1]))
     column = reshaped(values, (*own, 1))
     behind = f"{cast('S', dtype)} {'>' if right else '>='} {cast('V', dtype)}"
-    over = (*own, lines.shape[-1])
     index = names(rank + 1)
     text = function(
         "SV", "Y", f"H = ~({behind});", "B = as_int(H, 64);",

@@ -1,21 +1,24 @@
-"""Calls, composites, tuples, tokens, and what stands for several devices in a program for one."""
+"""Calls, composites, tuples, tokens, and what JAX says of where values live."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from tile_ir.dtype import DType
-from tile_runtime.ops.values import Array, Value
+from tile_runtime.ops.values import Value
 
-from tile_jax.lowering.elements import full
+from tile_jax.lowering.elements import elementwise
 from tile_jax.lowering.op import Op
+from tile_jax.lowering.ops.reflections import product, reflected
 from tile_jax.lowering.registry import find, operation
 from tile_jax.lowering.walk import TOKEN
 
 _MARKS = {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "xla.sdy.FuncResultSharding",
           "LayoutConstraint"}  # fmt: skip
 """Custom calls that say where a value lives, and hand it on."""
+_COMPUTED: dict[str, Callable[[Op], Any]] = {"Qr": reflected, "ProductOfElementaryHouseholderReflectors": product}
+"""Custom calls that JAX leaves to every platform but its own."""
 _HINTS = {
     "Eigh": "eigenvalues are not computed on this platform yet: run that part on JAX's cpu platform",
 }
@@ -36,9 +39,46 @@ def composite(op: Op) -> Any:
     return tuple(op.walk.call(op.attribute("decomposition").value, op.values, op.scope))
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A tuple of values."""
+
+    items: tuple[Value, ...]
+
+
 @operation("stablehlo.tuple")
-def tuple_(op: Op) -> Any:
-    raise op.unsupported("tuples of tensors are not values of a Tile program", "JAX returns flat results")
+def pack(op: Op) -> Packed:
+    return Packed(tuple(op.values))
+
+
+@operation("stablehlo.get_tuple_element")
+def unpack(op: Op) -> Value:
+    return op.values[0].items[op.number("index")]
+
+
+@operation("stablehlo.map")
+def map_(op: Op) -> Value:
+    """A region of scalars, element by element."""
+    return elementwise("{0}", op.lift(op.region(), op.values)[0], shape=op.result().shape)
+
+
+_REFUSED = {
+    "infeed": ("the host feeds nothing to a program that runs", "hand arrays in as arguments"),
+    "outfeed": ("a program hands nothing to the host while it runs", "return arrays"),
+    "send": ("a program sends nothing while it runs", "jax.debug.callback and the like run on JAX's cpu platform"),
+    "recv": ("a program receives nothing while it runs", "jax.pure_callback and the like run on JAX's cpu platform"),
+    "async_start": ("work of its own beside the program is not started", None),
+    "async_done": ("work of its own beside the program is not awaited", None),
+    "set_dimension_size": ("sizes do not change while a program runs", "pad, and mask what is beyond the size"),
+    "uniform_quantize": ("Tile has no quantised tensors", "quantise with integers and scales of their own"),
+    "uniform_dequantize": ("Tile has no quantised tensors", "quantise with integers and scales of their own"),
+}
+"""Why operations cannot be, and what would help."""
+
+
+@operation(*(f"stablehlo.{name}" for name in _REFUSED))
+def refused(op: Op) -> Value:
+    raise op.unsupported(*_REFUSED[op.name.partition(".")[2]])
 
 
 @operation("stablehlo.optimization_barrier")
@@ -52,41 +92,15 @@ def token(op: Op) -> object:
 
 
 @operation("stablehlo.custom_call")
-def custom_call(op: Op) -> tuple[Value, ...]:
+def custom_call(op: Op) -> Any:
     target = op.text("call_target_name")
     if target in _MARKS:
         return tuple(op.values)
+    if target in _COMPUTED:
+        return _COMPUTED[target](op)
     raise op.unsupported(f"it calls {target!r}, a function of another platform's library", _HINTS.get(target))
 
 
 @operation("sdy.sharding_constraint")
 def sharding_constraint(op: Op) -> Value:
     return op.values[0]
-
-
-# --- several devices --------------------------------------------------------------------------------------
-
-
-@operation("stablehlo.partition_id", "stablehlo.replica_id")
-def number_of_device(op: Op) -> Array:
-    return full(0, DType.UINT32)
-
-
-@operation("stablehlo.all_reduce", "stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.reduce_scatter",
-           "stablehlo.collective_broadcast", "stablehlo.cross-replica-sum")  # fmt: skip
-def among_one(op: Op) -> tuple[Value, ...]:
-    """What devices tell one another, where there is one."""
-    groups = np.array(op.attribute("replica_groups"))
-    if groups.size > 1 and groups.shape[-1] > 1:
-        raise op.unsupported(f"it joins {groups.shape[-1]} devices", "a program runs on one device")
-    return tuple(op.values)
-
-
-@operation("stablehlo.collective_permute")
-def collective_permute(op: Op) -> Value:
-    """From a device to itself; where nothing is sent, zeros."""
-    pairs = np.array(op.attribute("source_target_pairs")).reshape(-1, 2)
-    if pairs.any():
-        raise op.unsupported("it sends between devices", "a program runs on one device")
-    made = op.result()
-    return op.values[0] if len(pairs) else full(0, made.dtype, made.shape)

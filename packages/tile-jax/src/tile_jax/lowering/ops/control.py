@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from tile_ir.program.nodes import TensorType
 from tile_runtime.ops.values import Value, is_known
@@ -17,7 +16,7 @@ from tile_jax.lowering.op import Op
 from tile_jax.lowering.recorder import Recorder, Slots
 from tile_jax.lowering.registry import operation
 from tile_jax.lowering.rounds import on_device
-from tile_jax.lowering.types import is_tensor, tensor_type
+from tile_jax.lowering.tensors import is_tensor, tensor_type
 from tile_jax.lowering.walk import TOKEN, Poison, Poisoned, Scope
 from tile_jax.program import CaseStep, Program, WhileStep
 
@@ -30,17 +29,17 @@ CHEAP = 64
 
 @operation("stablehlo.if")
 def if_(op: Op) -> tuple[Value, ...]:
-    return _branches(op, [op.region(0), op.region(1)], lambda k: "{0}" if k == 0 else "(~{0})")
+    return _branches(op, [op.region(0), op.region(1)], ("{0}", "(~{0})"))
 
 
 @operation("stablehlo.case")
 def case(op: Op) -> tuple[Value, ...]:
     """The branch of an index; beyond the range the last one."""
     blocks = [op.region(k) for k in range(len(op.operation.regions))]
-    return _branches(op, blocks, lambda k: f"({{0}} == {k})")
+    return _branches(op, blocks, [f"({{0}} == {k})" for k in range(len(blocks))])
 
 
-def _branches(op: Op, blocks: Sequence[Block], test: Any) -> tuple[Value, ...]:
+def _branches(op: Op, blocks: Sequence[Block], tests: Sequence[str]) -> tuple[Value, ...]:
     index = op.values[0]
     if is_known(index):
         number = int(index) if op.name == "stablehlo.case" else int(not index)
@@ -49,7 +48,7 @@ def _branches(op: Op, blocks: Sequence[Block], test: Any) -> tuple[Value, ...]:
     if len(blocks) == 1:
         return tuple(op.walk.block(blocks[0], [], op.scope))
     if op.walk.tracing or (sum(map(_size, blocks)) <= CHEAP and not any(map(_loops, blocks))):
-        return _all_computed(op, blocks, test)
+        return _all_computed(op, blocks, tests)
     return tuple(_by_host(op, blocks))
 
 
@@ -72,13 +71,13 @@ def _loops(block: Block) -> bool:
                for o in block.operations)  # fmt: skip
 
 
-def _all_computed(op: Op, blocks: Sequence[Block], test: Any) -> tuple[Value, ...]:
+def _all_computed(op: Op, blocks: Sequence[Block], tests: Sequence[str]) -> tuple[Value, ...]:
     made = [op.walk.block(block, [], op.scope) for block in blocks]
     if any(isinstance(v, Poison) for values in made for v in values):
         raise Poisoned
     chosen = made[-1]
     for k in reversed(range(len(blocks) - 1)):
-        holds = elementwise(test(k), op.values[0])
+        holds = elementwise(tests[k], op.values[0])
         chosen = [_either(holds, one, other) for one, other in zip(made[k], chosen, strict=True)]
     return tuple(chosen)
 
@@ -169,7 +168,8 @@ def _by_rounds(op: Op) -> list[Value]:
     taken = [carry, test.captured(), turn.captured()]
 
     def step(reads: Slots, writes: Slots) -> WhileStep:
-        return WhileStep(*programs, *_divided(reads, list(map(len, taken))), writes)
+        carried, tested, captured = _divided(reads, list(map(len, taken)))
+        return WhileStep(*programs, carried, tested, captured, writes)
 
     return _with_tokens(op, op.scope.recorder.host([v for own in taken for v in own], types, step))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tile_runtime.ops.text import at
 from tile_runtime.ops.values import Value
 
-from tile_jax.lowering.mlir import ConvNumbers, stablehlo
+from tile_jax.lowering.dimensions import ConvNumbers, conv_numbers
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.dot import multiplied
 from tile_jax.lowering.registry import operation
@@ -40,7 +40,7 @@ class Sliding:
 
 @operation("stablehlo.convolution")
 def convolution(op: Op) -> Value:
-    numbers = stablehlo.ConvDimensionNumbers(op.attribute("dimension_numbers"))
+    numbers = conv_numbers(op.attribute("dimension_numbers"))
     rank = len(numbers.input_spatial_dimensions)
     before, _ = op.pairs("padding", rank)
     return convolved(op, numbers, before)
@@ -48,13 +48,13 @@ def convolution(op: Op) -> Value:
 
 @operation("stablehlo.dynamic_conv")
 def dynamic_convolution(op: Op) -> Value:
-    numbers = stablehlo.ConvDimensionNumbers(op.attribute("dimension_numbers"))
+    numbers = conv_numbers(op.attribute("dimension_numbers"))
     return convolved(op, numbers, op.ints(2)[::2])
 
 
 def convolved(op: Op, numbers: ConvNumbers, before: Shape) -> Value:
     """One contraction; the axes stand in its subscripts as they stand in the operands."""
-    axes = _axes(op, tuple(numbers.kernel_spatial_dimensions), before)
+    axes = _axes(op, numbers.kernel_spatial_dimensions, before)
     channels = op.shape(1)[numbers.kernel_input_feature_dimension]
     features = op.shape(1)[numbers.kernel_output_feature_dimension]
     batch, channel, feature, out, more = _groups(

@@ -10,8 +10,8 @@ from tile_ir.dtype import DType
 from tile_runtime.ops.text import Names, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply
 
+from tile_jax.lowering.dimensions import dot_numbers
 from tile_jax.lowering.elements import converted, full
-from tile_jax.lowering.mlir import stablehlo
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.registry import operation
 
@@ -40,10 +40,10 @@ class Axes:
 
 @operation("stablehlo.dot_general")
 def dot_general(op: Op) -> Value:
-    found = stablehlo.DotDimensionNumbers(op.attribute("dot_dimension_numbers"))
+    found = dot_numbers(op.attribute("dot_dimension_numbers"))
     axes = Axes(
-        (tuple(found.lhs_batching_dimensions), tuple(found.rhs_batching_dimensions)),
-        (tuple(found.lhs_contracting_dimensions), tuple(found.rhs_contracting_dimensions)),
+        (found.lhs_batching_dimensions, found.rhs_batching_dimensions),
+        (found.lhs_contracting_dimensions, found.rhs_contracting_dimensions),
     )
     return product(op, axes)
 

@@ -51,7 +51,7 @@ _STEPS = {
     "+ abs({0}) / (pow(abs({0}), {third}) * pow(abs({0}), {third}))) / 3)",
 }
 _ALL = "all"
-_BINARY = {
+_BINARY: dict[str, dict[DType | str, str]] = {
     "add": {DType.BOOL: "({0} | {1})", _ALL: "({0} + {1})"},
     "subtract": {DType.BOOL: "({0} ^ {1})", _ALL: "({0} - {1})"},
     "multiply": {DType.BOOL: "({0} & {1})", _ALL: "({0} * {1})"},

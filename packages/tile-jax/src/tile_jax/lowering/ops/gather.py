@@ -10,8 +10,8 @@ from tile_runtime.ops.moving import reshaped, sliced
 from tile_runtime.ops.text import affine, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply, is_known
 
+from tile_jax.lowering.dimensions import gather_numbers
 from tile_jax.lowering.elements import converted, elementwise, full
-from tile_jax.lowering.mlir import stablehlo
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.registry import operation
 from tile_jax.lowering.walk import Row
@@ -29,14 +29,14 @@ def dynamic_gather(op: Op) -> Value:
 
 def gathered(op: Op, slices: Shape) -> Value:
     """Windows of the operand, of these sizes, each from its own start on; starts are clamped so that windows fit."""
-    numbers = stablehlo.GatherDimensionNumbers(op.attribute("dimension_numbers"))
+    numbers = gather_numbers(op.attribute("dimension_numbers"))
     sizes, shape = op.result().shape, op.shape()
     if not np.prod(sizes):
         return full(0, op.result().dtype, sizes)
-    index, offsets = names(len(sizes)), tuple(numbers.offset_dims)
+    index, offsets = names(len(sizes)), numbers.offset_dims
     batch = tuple(i for k, i in enumerate(index) if k not in offsets)
     inner = _inner(index, offsets, len(shape), (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims))
-    places = starts(op.values[1], numbers.index_vector_dim, tuple(numbers.start_index_map), shape, slices)
+    places = starts(op.values[1], numbers.index_vector_dim, numbers.start_index_map, shape, slices)
     vector = numbers.index_vector_dim
     stacked = {
         axis: batch[other - (other > vector)]

@@ -8,7 +8,7 @@ from tile_runtime.ops import moving
 from tile_runtime.ops.text import affine, at, bits_as, contraction, function, names
 from tile_runtime.ops.values import Array, Value, apply, is_known
 
-from tile_jax.lowering import types
+from tile_jax.lowering import tensors
 from tile_jax.lowering.elements import compact, converted, counted, elementwise, full
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.registry import operation
@@ -16,7 +16,7 @@ from tile_jax.lowering.registry import operation
 
 @operation("stablehlo.constant", "chlo.constant", elementwise=True)
 def constant(op: Op) -> Array:
-    return types.constant(op.attribute("value"))
+    return tensors.constant(op.attribute("value"))
 
 
 @operation("chlo.constant_like", elementwise=True)

@@ -12,8 +12,8 @@ from tile_runtime.ops.moving import padded, sliced
 from tile_runtime.ops.text import Names, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply, dtype_of, is_known
 
+from tile_jax.lowering.dimensions import scatter_numbers
 from tile_jax.lowering.elements import converted, elementwise, full, where
-from tile_jax.lowering.mlir import stablehlo
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.gather import cells, component
 from tile_jax.lowering.ops.moving import placed
@@ -57,8 +57,8 @@ def scatter(op: Op) -> tuple[Value, ...]:
 
 
 def _target(op: Op, shape: Shape, indices: Value, updates: Shape) -> Target:
-    numbers = stablehlo.ScatterDimensionNumbers(op.attribute("scatter_dimension_numbers"))
-    index, window, vector = names(len(updates)), tuple(numbers.update_window_dims), numbers.index_vector_dim
+    numbers = scatter_numbers(op.attribute("scatter_dimension_numbers"))
+    index, window, vector = names(len(updates)), numbers.update_window_dims, numbers.index_vector_dim
     batch = tuple(k for k in range(len(updates)) if k not in window)
     gone = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
     inner = dict(zip((a for a in range(len(shape)) if a not in gone), sorted(window), strict=True))
@@ -75,7 +75,7 @@ def _target(op: Op, shape: Shape, indices: Value, updates: Shape) -> Target:
     for axis in places:
         own = [index[k] for k in batch]
         subscripts[axis] = at(f"I{axis}", (*own, *((index[inner[axis]],) if extents[axis] > 1 else ())))
-    guarded = min(places, key=lambda a: shape[a], default=-1)
+    guarded = min(places, key=shape.__getitem__, default=-1)
     return Target(tuple(subscripts), {f"I{a}": p for a, p in places.items()}, valid, batch, guarded)
 
 

@@ -64,13 +64,13 @@ def _keys(value: Node, block: Block) -> list[Key] | None:
     if not isinstance(value, ir.OpResult):
         return None
     operation = value.owner
-    given = list(operation.operands)
+    given: list[Node] = list(operation.operands)
     match operation.name:
         case "stablehlo.compare":
             key = _key(operation, block, {"LT", "GT"})
             return None if key is None else [key]
         case "stablehlo.or":
-            return _several(*given, block) or _several(*given[::-1], block)
+            return _several(given[0], given[1], block) or _several(given[1], given[0], block)
         case "stablehlo.select":
             return _selected(given, block)
         case _:

@@ -26,9 +26,11 @@ class TensorTile(SchedulingPass):
     """Matrix instructions for contractions whose operands a group can copy into local memory."""
 
     name: ClassVar[str] = "tensor_tile"
+    faster: bool = False
+    """Only where that is predicted to be faster than `group_tile`, to which the other contractions are left."""
 
     def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
-        yield from plans(view, target)
+        yield from plans(view, target, faster=self.faster)
 
     def accepts(self, plan: Plan) -> bool:
         return plan.instruction is not None

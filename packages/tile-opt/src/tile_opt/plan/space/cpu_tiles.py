@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import fills_vectors
@@ -41,7 +41,7 @@ COMBINED = 10
 """Cycles that the lanes of one accumulator take to become one number."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tile:
     """A register tile: `vectors` along one loop, rows of others; what it copies first, and the cycles it takes in all."""
 

@@ -9,10 +9,11 @@ local memory; a step may be deeper, take windows whole, or be shared by several 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
 
+from tile_ir.frozen import replace
 from tile_ir.target import Target
 
 from tile_opt.kernel.strides import flat_stride
@@ -254,9 +255,20 @@ class TileSpace:
 
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """Plans for the contraction of `view`, best first; none for kernels of other classes."""
+    for _, plan in _ranked_plans(view, target):
+        yield plan()
+
+
+def forecast(view: KernelView, target: Target) -> float | None:
+    """Seconds of the best plan; None for kernels of other classes."""
+    return next((seconds for seconds, _ in _ranked_plans(view, target)), None)
+
+
+def _ranked_plans(view: KernelView, target: Target) -> list[tuple[float, Callable[[], Plan]]]:
+    """(seconds, plan), best first."""
     work = contraction(view)
     if work is None or not target.machine.is_gpu or target.settings.use_global:
-        return
+        return []
     space, windows = TileSpace(work, target), WindowSpace(work, target)
     near = windows.best() if space.windows or prod(work.own.values()) <= FEW else []
     found: list[tuple[float, Callable[[], Plan]]] = []
@@ -264,5 +276,4 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
         found.append((OPTIMISM * r.cost.seconds, GroupPlan(work, r.tile, r.cost, space.costs).plan))
     for f in near:
         found.append((f.cost.seconds, partial(window_plan, windows, f)))
-    for _, plan in sorted(found, key=lambda pair: pair[0]):
-        yield plan()
+    return sorted(found, key=lambda pair: pair[0])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
+from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
@@ -13,9 +13,11 @@ from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Use
 from tile_opt.kernel.work import is_elementwise
+from tile_opt.plan.banks import BANK_BYTES
 from tile_opt.plan.plan import Cover, Level, Plan, Staging
 from tile_opt.plan.space.facts import Facts
-from tile_opt.plan.steps.group_transpose import Turn
+from tile_opt.plan.space.odd_tiles import odd_tile, overhang
+from tile_opt.plan.steps.group_transpose import Turn, copy_walk, shares
 
 PIECE = 64
 """Neighbouring elements that a group takes on each side, where it takes several at once; half as many where it does not."""
@@ -25,6 +27,8 @@ PADS = (1, 2, 3, 4, 6)
 TILE = 4096
 """Elements of a group's tile, at least; of narrow ones as many as `TILE_BYTES`."""
 TILE_BYTES = 8192
+CLEARLY = 1.1
+"""Times as many iterations as there are from which tiles of other sizes than powers of two are tried, and must save."""
 WORTH = 1 << 12
 """Elements from which a tile pays."""
 
@@ -67,7 +71,14 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
         _extend(view, tile, order, piece)
     most = min(max(TILE, TILE_BYTES // width), target.settings.max_mem // (2 * width * len(uses)))
     _enlarge(view, tile, (along, read[0]), most)
-    made = _plan(view, tile, (read, store), facts, target)
+    items = min(target.settings.threads, prod(tile.values()))
+    narrow = width < BANK_BYTES and copy_walk(view, uses[0], tile, items, 4 * target.settings.vec_size).lanes[1] > 1
+    if not (wide or narrow) and overhang(tile, view.ranges) > CLEARLY:
+        most = target.settings.max_mem * 2 // (3 * width * len(uses))
+        odd = odd_tile((store, read), view.ranges, most, width)
+        if odd is not None and overhang(odd.tile, view.ranges) * CLEARLY < overhang(tile, view.ranges):
+            tile, items = odd.tile, odd.items
+    made = _plan(view, tile, items, (read, store), facts, target)
     yield min((_padded(made, pad) for pad in PADS), key=lambda plan: _cycles(view, plan, target))
 
 
@@ -106,16 +117,16 @@ def _enlarge(view: KernelView, tile: dict[str, int], loops: tuple[str, ...], mos
 
 
 def _plan(
-    view: KernelView, tile: dict[str, int], orders: tuple[list[str], list[str]], facts: Facts, target: Target
+    view: KernelView,
+    tile: dict[str, int],
+    items: int,
+    orders: tuple[list[str], list[str]],
+    facts: Facts,
+    target: Target,
 ) -> Plan:
     read, store = orders
-    items = min(target.settings.threads, prod(tile.values()))
     lanes = min(_lanes(facts, store[0], 4 * target.settings.vec_size), tile[store[0]])
-    counts: dict[str, int] = {}
-    for loop in store:
-        wide = lanes if loop == store[0] else 1
-        counts[loop] = min(items, tile[loop] // wide)
-        items //= counts[loop]
+    counts = dict(shares(items, tile, store, lanes))
     grid = Level(Bind.GRID, tuple(Cover(i.name, tile[i.name]) for i in view.loops))
     each = {n: tile[n] // c for n, c in counts.items()}
     wide = {n: lanes if n == store[0] else 1 for n in counts}

@@ -8,10 +8,11 @@ window slides, and where an operand is used again. What an item touches of an op
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
 
+from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Bind, Index, Scope
 
 from tile_opt.kernel.segments import interior

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory
 from tile_ir.matrix import LANES, LINES, MATRIX_INSTRUCTIONS, MatrixInstruction, elements
 from tile_ir.stripe.affine import Affine
@@ -15,9 +16,13 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.instructions import Match, matches
 from tile_opt.kernel.view import KernelView, Use
+from tile_opt.model.contraction import contraction
+from tile_opt.model.group_cost import GroupCost, beside
+from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.space.gpu_tiles import forecast
 from tile_opt.plan.steps.group_copy import GroupCopy, local_type, order_of
 from tile_opt.plan.tensor_tiles import TensorTile
 
@@ -33,15 +38,19 @@ ALONE = 0.5
 """Share of its rate that a core keeps, about, with the fewest groups that hide nothing of each other's waits."""
 
 
-def plans(view: KernelView, target: Target) -> Iterator[Plan]:
-    """Plans by the first of the target's instructions that some fit; none where precision is not to be reduced."""
+def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
+    """Plans by the first of the target's instructions that some fit, best first; none where precision is not to be reduced.
+
+    With `faster` only those that are predicted to take less than the best plan of `gpu_tiles`.
+    """
     if not target.options.reduced_precision or target.machine.subgroup != LANES:
         return
     for name in target.matrix:
-        instruction = MATRIX_INSTRUCTIONS[name]
-        found = [t for m in matches(view, instruction)[:1] for t in _tiles(view, m, target)]
-        yield from (tile.plan() for tile in sorted(found, key=lambda tile: -tile.share))
+        found = [t for m in matches(view, MATRIX_INSTRUCTIONS[name]) for t in _tiles(view, m, target)]
         if found:
+            exact = forecast(view, target) if faster else None
+            ranked = sorted(found, key=lambda tile: tile.seconds)
+            yield from (tile.plan() for tile in ranked if exact is None or tile.seconds < exact)
             return
 
 
@@ -93,11 +102,36 @@ class Tile:
         unit = COPY_BYTES // width
         # Neighbours in memory follow the reduction, or not; the pitch is padded.
         sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self.group.values())
-        local = self.target.settings.static_local_bytes or self.target.settings.max_mem
         steps = self.view.ranges[self.loops["k"]] // self.deep
-        return min(MOST_VERSIONS, local // (width * sum(sizes)), steps + 1)
+        return min(MOST_VERSIONS, self.local // (width * sum(sizes)), steps + 1)
+
+    @property
+    def local(self) -> int:
+        """Bytes of local memory that a group may declare."""
+        return self.target.settings.static_local_bytes or self.target.settings.max_mem
 
     # --- what it is worth -------------------------------------------------------------------------------
+
+    @cached_property
+    def seconds(self) -> float:
+        """Predicted: instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
+        machine = self.target.machine
+        points = prod(self.view.ranges.values()) / prod(self.instruction.shape) / self._per_cycle
+        matrix = points / (max(1, machine.cores) * machine.clock_ghz * 1e9) / self.share
+        work = contraction(self.view)
+        if work is None:
+            return matrix
+        own = dict.fromkeys(work.shared, 1)
+        depth = self.loops["k"]
+        tile = Traffic(own | self.group, {}, "", 1, depth, self.deep)
+        traffic = GroupCost(work, machine, self.local).traffic(tile)
+        return beside((matrix, traffic["cache"], traffic["memory"])) + traffic["results"] + machine.launch.kernel
+
+    @property
+    def _per_cycle(self) -> float:
+        """Instructions that a core starts per cycle."""
+        listed = self.target.machine.instructions
+        return next((i.rate for i in listed if i.name == self.instruction.name), 1.0)
 
     @cached_property
     def share(self) -> float:
@@ -120,10 +154,9 @@ class Tile:
         """Share of a step in which instructions run: fragments are loaded before, and every step waits and meets."""
         machine = self.target.machine
         local = machine.local or LocalMemory()
-        per_cycle = next((i.rate for i in machine.instructions if i.name == self.instruction.name), 1.0)
         m, n, k = self.instruction.shape
         slices = prod(WARPS) * self.deep // k
-        products = slices * self.tall * self.wide / per_cycle
+        products = slices * self.tall * self.wide / self._per_cycle
         loaded = slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
         return products / (products + loaded / (local.banks * local.bank_bytes) + 2 * machine.launch.barrier)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.nodes import Bind, Index, Order
 
 from tile_opt.kernel.view import Stage
@@ -14,7 +14,7 @@ MAX_DECIDED = 16
 """Iterations of a loop that is unrolled so that a constraint on it is decided while compiling."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Binding:
     """What runs a loop; `lanes` is the width of a vector register in elements."""
 

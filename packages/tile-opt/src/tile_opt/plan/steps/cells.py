@@ -6,8 +6,7 @@ for themselves, and one stores it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
 
+from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Load, Location, Refinement, Statement, Store, TensorType
 

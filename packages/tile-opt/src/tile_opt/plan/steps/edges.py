@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Index
 
@@ -15,7 +15,7 @@ from tile_opt.plan.tree import Nest, Node, Ranges, nests_of, spans, stages_of, s
 ZERO = Affine()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tiling:
     """How one loop becomes tiles: segments over its whole extent, numbered through by `name`.
 

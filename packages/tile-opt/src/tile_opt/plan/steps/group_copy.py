@@ -9,10 +9,11 @@ constraints leave out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
     Bind,

@@ -7,11 +7,13 @@ the items of each loop are a run of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import prod
+from math import gcd, prod
 
+from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Layout, Load, Refinement, Store, Sync, TensorType
@@ -25,7 +27,7 @@ from tile_opt.plan.steps.parts import inner_and_edges, item_kernel
 from tile_opt.plan.tree import GROUP_MEMORY, Node
 
 Items = tuple[tuple[str, int], ...]
-"""How many items lie along each loop, the loop whose items are neighbours first; each a power of two."""
+"""How many items lie along each loop, the loop whose items are neighbours first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +60,23 @@ class Walk:
         return form + Affine.var(f"{name}_v") if wide > 1 else form
 
 
+def shares(items: int, tile: Mapping[str, int], order: Sequence[str], lanes: int = 1) -> Items:
+    """How many items lie along each loop in `order`; the first goes in vectors of `lanes`."""
+    found: list[tuple[str, int]] = []
+    for k, n in enumerate(order):
+        taken = gcd(items, tile[n] // (1 if k else lanes))
+        found.append((n, taken))
+        items //= taken
+    return tuple(found)
+
+
 def copy_walk(view: KernelView, use: Use, tile: dict[str, int], items: int, most: int) -> Walk:
     """The walk along the operand's memory: wide accesses of at most `most` bytes where they are aligned."""
     order = sorted((n for n in tile), key=lambda n: abs(flat_stride(view, use, n)) or 1 << 62)
     lanes = max(1, most // view.type_of(use.buffer).dtype.bytes)
-    while lanes > 1 and not _aligned(view, use, order[0], lanes):
+    while lanes > 1 and (tile[order[0]] % lanes or not _aligned(view, use, order[0], lanes)):
         lanes //= 2
-    lanes = min(lanes, tile[order[0]])
-    shares: list[tuple[str, int]] = []
-    for loop in order:
-        taken = min(items, tile[loop] // (lanes if loop == order[0] else 1))
-        shares.append((loop, taken))
-        items //= taken
-    return Walk(tuple(shares), (order[0], lanes), tile)
+    return Walk(shares(items, tile, order, lanes), (order[0], lanes), tile)
 
 
 def _aligned(view: KernelView, use: Use, loop: str, lanes: int) -> bool:

@@ -6,8 +6,8 @@ Every element is used once, by the item that copied it: this is how one writes s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Bind, Index
 
 from tile_opt.kernel.segments import cover_exactly

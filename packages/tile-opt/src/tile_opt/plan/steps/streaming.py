@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from tile_ir.frozen import replace
 
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.tree import Around

@@ -10,9 +10,10 @@ The stage's body stays, as the meaning of the instruction.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import replace
 from tile_ir.matrix import MATRIX_LOADS, ROLES, ROUND, TF32_BITS, MatrixInstruction, Operand, side_by_side
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Direction, Index, Instr, Load, Refinement, Store, TensorType

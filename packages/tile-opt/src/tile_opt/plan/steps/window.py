@@ -7,10 +7,11 @@ ragged loops see to it that nothing is made of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd, prod
 
 from tile_ir.dtype import DType
+from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Direction, Index, Load, Op, Refinement, Statement, Store, TensorType
 

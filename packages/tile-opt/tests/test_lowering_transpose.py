@@ -1,0 +1,45 @@
+"""Tiles of vectors transposed by shuffles, for every shape and element size."""
+
+from collections.abc import Sequence
+
+import pytest
+from tile_ir.dtype import DType
+from tile_ir.semtree.nodes import Expr, Let, Shuffle, Type, Var
+from tile_opt.lowering.builder import Builder
+from tile_opt.lowering.transpose import columns
+
+
+def _evaluated(builder: Builder, values: dict[str, list[int]]) -> dict[str, list[int]]:
+    """What every variable of the builder's statements holds, from the rows."""
+    for statement in builder.scope.statements:
+        assert isinstance(statement, Let)
+        shuffle = statement.value
+        assert isinstance(shuffle, Shuffle)
+        assert isinstance(shuffle.left, Var)
+        assert isinstance(shuffle.right, Var)
+        both = values[shuffle.left.name] + values[shuffle.right.name]
+        values[statement.name] = [both[lane] for lane in shuffle.lanes]
+        assert shuffle.type.lanes == len(shuffle.lanes)
+    return values
+
+
+def _names(found: Sequence[Expr]) -> list[str]:
+    assert all(isinstance(vector, Var) for vector in found)
+    return [vector.name for vector in found if isinstance(vector, Var)]
+
+
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.FLOAT16, DType.FLOAT32, DType.FLOAT64])
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
+def test_columns_hold_an_element_of_each_row(dtype: DType, width: int) -> None:
+    for count in range(1, width + 1):
+        builder = Builder(DType.INT64)
+        rows = [Var(f"row{r}", Type(dtype, width)) for r in range(count)]
+        found = _names(columns(builder, rows))
+        values = _evaluated(builder, {f"row{r}": [r * 100 + c for c in range(width)] for r in range(count)})
+        assert [values[name] for name in found] == [[r * 100 + c for r in range(count)] for c in range(width)]
+
+
+def test_a_square_takes_as_many_shuffles_as_steps_times_rows() -> None:
+    builder = Builder(DType.INT64)
+    columns(builder, [Var(f"row{r}", Type(DType.FLOAT32, 16)) for r in range(16)])
+    assert len(builder.scope.statements) == 16 * 4
