@@ -13,7 +13,7 @@ from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import nbytes
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space import cpu_operands
-from tile_opt.plan.space.cpu_facts import Facts, Operand, filled, pieces, vector_ops
+from tile_opt.plan.space.cpu_facts import SPILLS, Facts, Operand, filled, pieces, vector_ops
 from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, cut, cut_rows, wanted_groups
 from tile_opt.plan.space.cpu_operands import SHALLOW, TURNED
 
@@ -25,8 +25,6 @@ SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
 TIGHT, ROOM = 0.03, 2
 """What a tile loses that leaves fewer registers than ROOM."""
-SPILLS = 1.3
-"""Times as long that a step of a tile takes whose sums and operands together outnumber the registers."""
 EDGE = 0.15
 """What tiles on an edge lose: code of their own, unrolled further."""
 AGAIN = 0.02
