@@ -49,7 +49,8 @@ def test_mapping(device: Any) -> None:
         view[1] = 5
     np.testing.assert_array_equal(t.numpy(), [[1] * 3, [5] * 3])
     assert (t.size, t.nbytes, t.ndim, len(t)) == (6, 24, 2, 2)
-    assert repr(t) == f"Tensor('{device.id}', shape=(2, 3), dtype='float32')"
+    shown = "Tensor([[1., 1., 1.],\n        [5., 5., 5.]]"
+    assert repr(t) == f"{shown}, shape=(2, 3), dtype=float32, device='{device.id}')"
 
 
 @pytest.mark.parametrize(

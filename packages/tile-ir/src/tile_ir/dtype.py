@@ -44,6 +44,22 @@ class DType(Enum):
     def __str__(self) -> str:
         return self.value
 
+    def __eq__(self, other: object) -> bool:
+        """Also to a NumPy dtype or a name of it: ``tensor.dtype == np.float32``."""
+        if self is other:
+            return True
+        if other is None or isinstance(other, (DType, Enum)):
+            return False
+        try:
+            return from_numpy(other) is self  # pyright: ignore[reportArgumentType]
+        except TypeError:
+            return False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The same for NumPy, which takes what has this as a dtype: ``np.dtype(tensor.dtype)``."""
+        return self.numpy
+
     @property
     def kind(self) -> Kind:
         return _KINDS[self]

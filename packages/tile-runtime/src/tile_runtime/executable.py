@@ -304,6 +304,8 @@ class Executable:
         if self._packed is not None:
             tensors = (*tensors, *self._packed.current(tensors))
         if self._quick:
+            if hazards.unread:
+                hazards.about_to_write(results)
             with hazards.alone():
                 waits = hazards.awaited(tensors, results)
                 hazards.enter(self._start(tensors, results, waits), tensors, results)

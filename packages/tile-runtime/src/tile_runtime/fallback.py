@@ -224,7 +224,7 @@ class DividedExecutable(Executable):
 
     def _tensor_of(self, made: Tensor, out: Tensor | None, inputs: Sequence[Tensor]) -> Tensor:
         """A result on the program's own device, in memory that no input and no other output has."""
-        result = out or Tensor(self.device, made.shape, made.dtype)
+        result = Tensor(self.device, made.shape, made.dtype) if out is None else out
         if made.device is self.device:
             copy(made, result)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED, FailedEvent
@@ -20,6 +21,25 @@ class Tracked(Protocol):
     pending_reads: list[Event]
     writes: int
     """How often it was written to, or was about to be."""
+
+
+class Unread(Protocol):
+    """What is yet to read the contents of a tensor."""
+
+    def read(self) -> None:
+        """Reads them now, since they are about to change."""
+
+
+unread: WeakValueDictionary[int, Unread] = WeakValueDictionary()
+"""By the id of the tensor, which it keeps alive."""
+
+
+def about_to_write(tensors: Iterable[object]) -> None:
+    """Has whatever is yet to read these tensors read them. Not while `alone`."""
+    for tensor in tensors:
+        reader = unread.get(id(tensor))
+        if reader is not None:
+            reader.read()
 
 
 _lock = forking.lock()
@@ -102,6 +122,8 @@ class Ticket(Event):
 
 def claim(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> tuple[Ticket, list[Event]]:
     """Enter work on these tensors: its ticket, and the events it must wait for. `started` must follow."""
+    if unread:
+        about_to_write(writes)
     ticket = Ticket()
     with _lock:
         waits = awaited(reads, writes)
@@ -123,6 +145,8 @@ def awaited(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> list[Event]:
 
 def at_once(reads: Sequence[Tracked], writes: Sequence[Tracked], direct: Direct, arrays: Iterable[object]) -> bool:
     """A direct call on `arrays`, the memory of these tensors among them; False too when work on one is unfinished."""
+    if unread and writes:
+        about_to_write(writes)
     with _lock:
         for tensor in reads:
             if tensor.pending_write is not None and _before_read(tensor):

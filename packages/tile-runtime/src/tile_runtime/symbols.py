@@ -13,6 +13,7 @@ from tile_ir.dtype import DType, from_numpy
 from tile_runtime.arguments import input_type
 from tile_runtime.arrays import Array, dtype_of, kept
 from tile_runtime.names import checked_name
+from tile_runtime.operators import Operators
 from tile_runtime.provenance import current_label
 from tile_runtime.signature import Signature
 from tile_runtime.tensor import checked_shape
@@ -31,7 +32,7 @@ class Application:
         self.program: Program = function.bind({n: input_type(n, v) for n, v in self.arguments.items()})
 
 
-class Symbol:
+class Symbol(Operators):
     """A value in a composition: a placeholder, an output of an application, or a constant."""
 
     def __init__(
@@ -49,6 +50,8 @@ class Symbol:
         """The application that makes it, and the name of its output; None of placeholders and constants."""
         self.known = known
         """The elements of a constant, which nobody writes to."""
+        self.depth = 0
+        """How many operators stand behind it, where somebody has counted (see `pending`)."""
 
     @property
     def is_placeholder(self) -> bool:
@@ -56,6 +59,9 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"Symbol({self.name!r}, {self.dtype}{list(self.shape)})"
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Symbol has no values yet: choose with tile_runtime.numpy.where, or compose it and call that")
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
         raise TypeError("a Symbol has no values yet; compose it into a function and call that")

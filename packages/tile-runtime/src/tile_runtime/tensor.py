@@ -19,9 +19,10 @@ from tile_ir.dtype import DType, from_numpy
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, dtype_of, numpy_dtype, raw_view, readable
 from tile_runtime.devices import device as find_device
+from tile_runtime.operators import Operators
 
 
-class Tensor:
+class Tensor(Operators):
     """An n-dimensional array of a fixed dtype on one device, C order.
 
     Work on it is asynchronous; reading waits for what is pending. Pending reads and writes are tracked, so
@@ -34,6 +35,7 @@ class Tensor:
         "_buffer",
         "device",
         "dtype",
+        "expression",
         "host",
         "pending_reads",
         "pending_write",
@@ -89,12 +91,7 @@ class Tensor:
         return len(self.shape)
 
     def __repr__(self) -> str:
-        return f"Tensor({self.device.id!r}, shape={self.shape}, dtype='{self.dtype}')"
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("a 0-d tensor has no length")
-        return self.shape[0]
+        return shown(self)
 
     def wait(self) -> Tensor:
         """Block until its contents are final; raises the TileDeviceError of work that failed."""
@@ -122,6 +119,7 @@ class Tensor:
 
     @contextmanager
     def _mapped(self, open_mapping: Callable[[], memoryview]) -> Generator[Array]:
+        hazards.about_to_write((self,))
         for event in hazards.before(self, write=True):
             with suppress(TileError):  # what failed is overwritten, or was reported by `wait`
                 event.wait()
@@ -138,6 +136,30 @@ class Tensor:
             return self.host.copy()
         with self.mmap_current() as view:
             return view.copy()
+
+    def item(self) -> bool | int | float:
+        """The number of a tensor of one element; ValueError for others."""
+        if self.size != 1:
+            raise ValueError(f"a tensor of shape {self.shape} has {self.size} elements, not one")
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as Python numbers, in lists."""
+        return self.numpy().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise TypeError(f"a tensor of {self.dtype} is no index")
+        return int(self.item())
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -234,6 +256,7 @@ def deliver(source: Tensor, target: Tensor) -> None:
 
     A device that keeps buffers orders what uses them, so that whatever is pending may go on in the memory that it began with.
     """
+    hazards.about_to_write((target,))
     with hazards.alone():
         pending = [e for e in (target.pending_write, *target.pending_reads) if e is not None and not e.done]
         if not pending or target.device.capabilities.keeps_buffers:
@@ -244,6 +267,22 @@ def deliver(source: Tensor, target: Tensor) -> None:
             target.writes += 1
             return
     copy(source, target)
+
+
+SHOWN = 1 << 16
+"""A tensor of more elements shows none of them."""
+
+
+def shown(tensor: Tensor) -> str:
+    """A tensor for people: its numbers, unless they are many or work on them has failed, its dtype and its device."""
+    kind = f"shape={tensor.shape}, dtype={tensor.dtype}, device={tensor.device.id!r})"
+    if tensor.size > SHOWN:
+        return f"Tensor({kind}"
+    try:
+        numbers = np.array2string(tensor.numpy(), separator=", ", prefix="Tensor(", threshold=100)
+    except TileError as problem:
+        return f"Tensor({kind} of work that failed: {problem.diagnostics[0].message}"
+    return f"Tensor({numbers}, {kind}"
 
 
 def host_view(memory: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:

@@ -1,8 +1,13 @@
-"""Aggregations over axes, as text."""
+"""Aggregations over axes."""
 
 from __future__ import annotations
 
-from tile_runtime.ops.text import Shape, at, at_axes, contraction, names, without
+from math import prod
+
+from tile_ir.dtype import DType
+
+from tile_runtime.ops.text import Shape, at, at_axes, cast, contraction, function, names, wide, without
+from tile_runtime.ops.values import Value, apply, dtype_of
 
 
 def reduced(target: str, source: str, shape: Shape, axes: Shape, aggregation: str = "+", keep: bool = True) -> str:
@@ -18,3 +23,54 @@ def reduced(target: str, source: str, shape: Shape, axes: Shape, aggregation: st
 def reduced_shape(shape: Shape, axes: Shape, keep: bool) -> Shape:
     """`shape` without `axes`, or with ones in their place."""
     return tuple(1 if k in axes else size for k, size in enumerate(shape) if keep or k not in axes)
+
+
+_AGGREGATIONS = {"sum": "+", "prod": "*", "max": ">", "min": "<", "any": ">", "all": "<"}
+
+
+def aggregated(name: str, value: Value, axes: Shape, keep: bool = False) -> Value:
+    """NumPy's sum, prod, max, min, any or all over `axes`, which count from the front and stay with size 1 (`keep`) or go.
+
+    Integers narrower than 32 bits, and truth values, are added and multiplied as 32 bits; narrow floats in float32. ValueError for the largest of nothing.
+    """
+    shape, given = tuple(value.shape), dtype_of(value)
+    if name in ("max", "min") and not prod(shape[a] for a in axes):
+        raise ValueError(f"the {name} of no elements")
+    dtype = _summed(given) if name in ("sum", "prod") else DType.BOOL if name in ("any", "all") else given
+    statements = [f"A = {_computing(given, dtype)};", reduced("R", "A", shape, axes, _AGGREGATIONS[name], keep)]
+    return apply(function("X", "Y", *statements, f"Y = {cast('R', dtype)};"), value)
+
+
+def averaged(value: Value, axes: Shape, keep: bool = False) -> Value:
+    """The mean over `axes`; of integers in float32."""
+    shape, given = tuple(value.shape), dtype_of(value)
+    dtype = given if given.is_float else DType.FLOAT32
+    statements = [f"A = {_computing(given, dtype)};", reduced("R", "A", shape, axes, "+", keep)]
+    count = float(prod(shape[a] for a in axes))
+    return apply(function("X", "Y", *statements, f"Y = {cast(f'(R / {count!r})', dtype)};"), value)
+
+
+def spread(value: Value, axes: Shape, correction: float = 0.0, keep: bool = False) -> Value:
+    """The variance over `axes`, divided by their count less `correction`; of integers in float32."""
+    shape, given = tuple(value.shape), dtype_of(value)
+    dtype = given if given.is_float else DType.FLOAT32
+    count = float(prod(shape[a] for a in axes))
+    statements = [
+        f"A = {_computing(given, dtype)};",
+        reduced("S", "A", shape, axes),
+        f"D = A - S / {count!r};",
+        "Q = D * D;",
+        reduced("R", "Q", shape, axes, "+", keep),
+    ]
+    return apply(function("X", "Y", *statements, f"Y = {cast(f'(R / {count - correction!r})', dtype)};"), value)
+
+
+def _summed(dtype: DType) -> DType:
+    if dtype.is_float or dtype.bits >= 32:
+        return dtype
+    return DType.UINT32 if dtype.is_integer and not dtype.is_signed else DType.INT32
+
+
+def _computing(given: DType, dtype: DType) -> str:
+    """X in what is computed in: `dtype`, or float32 where that is a narrower float."""
+    return wide("X", dtype) if given is dtype else cast("X", dtype)

@@ -1,0 +1,127 @@
+"""Tensors from nothing, and from arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tile_hal.interfaces import Device
+from tile_ir.dtype import DType
+
+from tile_runtime import tensor
+from tile_runtime.arrays import dtype_of
+from tile_runtime.numpy.elementwise import where
+from tile_runtime.numpy.operands import Operand, Result, called
+from tile_runtime.ops import elementwise
+from tile_runtime.ops.moving import expanded, reshaped
+from tile_runtime.ops.values import Value
+from tile_runtime.tensor import Tensor
+
+Dtype = npt.DTypeLike | DType | None
+Where = Device | str | None
+Shape = int | Sequence[int]
+
+
+def asarray(value: Any, /, *, dtype: Dtype = None, device: Where = None, copy: bool | None = None) -> Tensor:
+    """A Tensor of what NumPy can make an array of; one that is a Tensor there already is itself, unless `copy`."""
+    found = tensor.asarray(value, device)
+    if dtype is not None and found.dtype is not dtype_of(dtype):
+        return found.astype(dtype)
+    return tensor.asarray(found.numpy(), found.device) if copy and found is value else found
+
+
+def full(shape: Shape, fill_value: float, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+    """A Tensor of one number."""
+    kind = elementwise.meeting((fill_value,)) if dtype is None else dtype_of(dtype)
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    return tensor.asarray(np.full(sizes, fill_value, kind.numpy), device)
+
+
+def zeros(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+    """A Tensor of zeros (float32)."""
+    return full(shape, 0.0, dtype=dtype, device=device)
+
+
+def ones(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+    """A Tensor of ones (float32)."""
+    return full(shape, 1.0, dtype=dtype, device=device)
+
+
+def empty(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+    """A Tensor of whatever the memory holds (float32)."""
+    return Tensor(device, (shape,) if isinstance(shape, int) else shape, "float32" if dtype is None else dtype)
+
+
+def full_like(x: Operand, /, fill_value: float, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+    """A Tensor of one number, in the shape and dtype of another, on its device."""
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or getattr(x, "device", None))
+
+
+def zeros_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+    """Zeros in the shape and dtype of another tensor."""
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def ones_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+    """Ones in the shape and dtype of another tensor."""
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
+def empty_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+    """Whatever the memory holds, in the shape and dtype of another tensor."""
+    return empty(x.shape, dtype=dtype or x.dtype, device=device or getattr(x, "device", None))
+
+
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Dtype = None, device: Where = None
+) -> Tensor:
+    """Numbers from `start` (0) to before `stop`: int32, or float32 where one of them is a float."""
+    low, high = (0, start) if stop is None else (start, stop)
+    kind = elementwise.meeting((low, high, step)) if dtype is None else dtype_of(dtype)
+    return tensor.asarray(np.arange(low, high, step).astype(kind.numpy), device)
+
+
+def linspace(
+    start: float, stop: float, /, num: int, *, dtype: Dtype = None, device: Where = None, endpoint: bool = True
+) -> Tensor:
+    """`num` numbers at equal distances (float32)."""
+    kind = DType.FLOAT32 if dtype is None else dtype_of(dtype)
+    return tensor.asarray(np.linspace(start, stop, num, endpoint=endpoint).astype(kind.numpy), device)
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Dtype = None, device: Where = None) -> Tensor:
+    """Ones on diagonal `k`, zeros beside it (float32)."""
+    kind = DType.FLOAT32 if dtype is None else dtype_of(dtype)
+    return tensor.asarray(np.eye(n_rows, n_cols, k, kind.numpy), device)
+
+
+def tril(x: Operand, /, *, k: int = 0) -> Result:
+    """What is on diagonal `k` or below; zeros above."""
+    return where(_below(x, k), x, 0)
+
+
+def triu(x: Operand, /, *, k: int = 0) -> Result:
+    """What is on diagonal `k` or above; zeros below."""
+    return where(_below(x, k - 1), 0, x)
+
+
+def _below(x: Operand, k: int) -> npt.NDArray[np.bool_]:
+    """Where the cells of a matrix are on diagonal `k` or below."""
+    rows, columns = x.shape[-2:]
+    return np.tri(rows, columns, k, dtype=np.bool_)
+
+
+def meshgrid(*arrays: Operand, indexing: str = "xy") -> list[Result]:
+    """Coordinates in as many dimensions as there are arrays; ``xy`` exchanges the first two axes."""
+    order = list(range(len(arrays)))
+    if indexing == "xy" and len(arrays) > 1:
+        order[:2] = [1, 0]
+    sizes = [arrays[k].shape[0] for k in order]
+    columns = [[n if place == k else 1 for place, n in zip(order, sizes, strict=True)] for k in range(len(arrays))]
+    return [called(_spread, a, column=column, sizes=sizes) for a, column in zip(arrays, columns, strict=True)]
+
+
+def _spread(value: Value, column: Sequence[int], sizes: Sequence[int]) -> Value:
+    return expanded(reshaped(value, column), sizes)

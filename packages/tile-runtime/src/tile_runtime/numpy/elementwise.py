@@ -1,0 +1,70 @@
+"""Functions that compute each element by itself; shapes broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tile_runtime.numpy.operands import Operand, Result, called, elementary
+from tile_runtime.ops import elementwise
+
+Unary = Callable[[Operand], Result]
+Binary = Callable[[Operand, Operand], Result]
+
+
+def _unary(name: str) -> Unary:
+    def function(x: Operand, /) -> Result:
+        return elementary(name, x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"``{name}`` of each element: {elementwise.OPERATORS[name].text.replace('X0', 'x')} in Tile."
+    return function
+
+
+def _binary(name: str) -> Binary:
+    def function(x1: Operand, x2: Operand, /) -> Result:
+        return elementary(name, x1, x2)
+
+    text = elementwise.OPERATORS[name].text.replace("X0", "x1").replace("X1", "x2")
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"``{name}`` of pairs of elements: {text} in Tile."
+    return function
+
+
+abs, negative, positive, sign, signbit = map(_unary, ("abs", "negative", "positive", "sign", "signbit"))
+square, reciprocal, sqrt, exp, expm1 = map(_unary, ("square", "reciprocal", "sqrt", "exp", "expm1"))
+log, log1p, log2, log10, erf = map(_unary, ("log", "log1p", "log2", "log10", "erf"))
+sin, cos, tan, asin, acos, atan = map(_unary, ("sin", "cos", "tan", "asin", "acos", "atan"))
+sinh, cosh, tanh, asinh, acosh, atanh = map(_unary, ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
+ceil, floor, trunc, round = map(_unary, ("ceil", "floor", "trunc", "round"))
+isnan, isinf, isfinite, logical_not, bitwise_invert = map(
+    _unary, ("isnan", "isinf", "isfinite", "logical_not", "bitwise_invert")
+)
+sigmoid, silu, gelu, softplus, relu = map(_unary, ("sigmoid", "silu", "gelu", "softplus", "relu"))
+add, subtract, multiply, divide = map(_binary, ("add", "subtract", "multiply", "divide"))
+floor_divide, remainder, atan2, hypot = map(_binary, ("floor_divide", "remainder", "atan2", "hypot"))
+logaddexp, maximum, minimum = map(_binary, ("logaddexp", "maximum", "minimum"))
+equal, not_equal, less, less_equal = map(_binary, ("equal", "not_equal", "less", "less_equal"))
+greater, greater_equal = map(_binary, ("greater", "greater_equal"))
+logical_and, logical_or, logical_xor = map(_binary, ("logical_and", "logical_or", "logical_xor"))
+bitwise_and, bitwise_or, bitwise_xor = map(_binary, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+bitwise_left_shift, bitwise_right_shift = map(_binary, ("bitwise_left_shift", "bitwise_right_shift"))
+
+
+def pow(x1: Operand, x2: Operand, /) -> Result:
+    """Powers: exponents 0 to 4 multiply, integers stay integers, others are ``exp(x2 log x1)`` as Tile's pow."""
+    if elementwise.is_number(x2) and x2 in range(5):
+        return called(partial(elementwise.powered, exponent=x2), x1)
+    met = elementwise.meeting((x1, x2))
+    return called(elementwise.powered, *(elementwise.as_tensor(v, met) for v in (x1, x2)))
+
+
+def where(condition: Operand, x1: Operand, x2: Operand, /) -> Result:
+    """`x1` where the condition holds, else `x2`."""
+    return elementary("where", condition, x1, x2)
+
+
+def clip(x: Operand, /, min: Operand | None = None, max: Operand | None = None) -> Result:
+    """At least `min` and at most `max`, as far as they are given."""
+    lower = x if min is None else maximum(x, min)
+    return lower if max is None else minimum(lower, max)

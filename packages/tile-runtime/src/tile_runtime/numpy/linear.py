@@ -1,0 +1,67 @@
+"""Products of matrices and of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tile_runtime.numpy.elementwise import multiply
+from tile_runtime.numpy.manipulation import expand_dims, permute_dims, reshape
+from tile_runtime.numpy.operands import Operand, Result, axis_of, called
+from tile_runtime.numpy.statistical import sum
+from tile_runtime.ops import einsum as summing
+from tile_runtime.ops import matmul as products
+
+
+def matmul(x1: Operand, x2: Operand, /) -> Result:
+    """Of matrices, vectors and stacks of them; narrow floats add in float32. ValueError where the shapes do not multiply."""
+    return called(products.multiplied, x1, x2)
+
+
+def matrix_transpose(x: Operand, /) -> Result:
+    """The last two axes exchanged."""
+    rank = len(x.shape)
+    if rank < 2:
+        raise ValueError(f"a tensor with {rank} dimensions is no matrix")
+    return permute_dims(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def einsum(equation: str, /, *operands: Operand) -> Result:
+    """As NumPy's, pair by pair; ValueError where the equation does not fit."""
+    return called(partial(summing.einsum, equation), *operands)
+
+
+def tensordot(x1: Operand, x2: Operand, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Result:
+    """Summed over the last `axes` of one and the first of the other, or over the axes that are named."""
+    if isinstance(axes, int):
+        axes = (range(len(x1.shape) - axes, len(x1.shape)), range(axes))
+    left = [axis_of(len(x1.shape), a) for a in axes[0]]
+    right = [axis_of(len(x2.shape), a) for a in axes[1]]
+    ours = _letters(len(x1.shape), 0)
+    theirs = _letters(len(x2.shape), len(ours))
+    for mine, other in zip(left, right, strict=True):
+        theirs[other] = ours[mine]
+    kept = [c for k, c in enumerate(ours) if k not in left] + [c for k, c in enumerate(theirs) if k not in right]
+    return einsum(f"{''.join(ours)},{''.join(theirs)}->{''.join(kept)}", x1, x2)
+
+
+def _letters(count: int, first: int) -> list[str]:
+    return [chr(ord("a") + first + k) for k in range(count)]
+
+
+def vecdot(x1: Operand, x2: Operand, /, *, axis: int = -1) -> Result:
+    """Products summed along an axis; shapes broadcast."""
+    return sum(multiply(x1, x2), axis=axis)
+
+
+def outer(x1: Operand, x2: Operand, /) -> Result:
+    """Each element of one vector times each of another."""
+    return multiply(expand_dims(x1, axis=1), expand_dims(x2, axis=0))
+
+
+def trace(x: Operand, /, *, offset: int = 0) -> Result:
+    """The sum of a diagonal of the last two axes."""
+    from tile_runtime.numpy.creation import eye
+
+    ones = eye(*x.shape[-2:], k=offset, dtype=x.dtype).numpy()
+    return sum(multiply(x, reshape(ones, ones.shape)), axis=(-2, -1))

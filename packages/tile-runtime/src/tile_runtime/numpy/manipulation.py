@@ -1,0 +1,157 @@
+"""Other shapes and orders, parts and joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called
+from tile_runtime.ops import indexing, moving
+from tile_runtime.ops.values import Value
+
+
+def reshape(x: Operand, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Result:
+    """The same elements in C order; one extent may be -1. ValueError where the numbers do not fit."""
+    sizes = [shape] if isinstance(shape, int) else list(shape)
+    if sizes.count(-1) == 1:
+        rest = prod(n for n in sizes if n != -1)
+        sizes[sizes.index(-1)] = prod(x.shape) // rest if rest else 0
+    if prod(sizes) != prod(x.shape) or min(sizes, default=0) < 0:
+        raise ValueError(f"{prod(x.shape)} elements of shape {tuple(x.shape)} do not fit {shape}")
+    return called(moving.reshaped, x, shape=tuple(sizes))
+
+
+def permute_dims(x: Operand, /, axes: Sequence[int]) -> Result:
+    """The axes in another order."""
+    order = axes_of(len(x.shape), axes)
+    if len(order) != len(x.shape):
+        raise ValueError(f"axes {tuple(axes)} of a tensor with {len(x.shape)} dimensions")
+    return called(moving.permuted, x, order=order)
+
+
+def moveaxis(x: Operand, source: int | Sequence[int], destination: int | Sequence[int], /) -> Result:
+    """Some axes in other places; the others keep their order."""
+    rank = len(x.shape)
+    sources, places = axes_of(rank, source), axes_of(rank, destination)
+    order = [k for k in range(rank) if k not in sources]
+    for place, axis in sorted(zip(places, sources, strict=True)):
+        order.insert(place, axis)
+    return permute_dims(x, order)
+
+
+def expand_dims(x: Operand, /, *, axis: int = 0) -> Result:
+    """With one more axis of one element."""
+    place = axis_of(len(x.shape) + 1, axis)
+    return reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
+
+
+def squeeze(x: Operand, /, axis: int | Sequence[int]) -> Result:
+    """Without these axes, each of one element; ValueError where one has more."""
+    gone = axes_of(len(x.shape), axis)
+    if any(x.shape[k] != 1 for k in gone):
+        raise ValueError(f"axes {gone} of shape {tuple(x.shape)} are not all of one element")
+    return reshape(x, [n for k, n in enumerate(x.shape) if k not in gone])
+
+
+def broadcast_to(x: Operand, /, shape: Sequence[int]) -> Result:
+    """Repeated along axes of one element, and along new ones in front."""
+    np.broadcast_shapes(tuple(x.shape), tuple(shape))
+    return called(moving.expanded, x, shape=tuple(shape))
+
+
+def broadcast_arrays(*arrays: Operand) -> list[Result]:
+    """All in the shape that they have together."""
+    shape = np.broadcast_shapes(*(tuple(a.shape) for a in arrays))
+    return [broadcast_to(a, shape) for a in arrays]
+
+
+def concat(arrays: Sequence[Operand], /, *, axis: int | None = 0) -> Result:
+    """Joined along an axis; flattened first where it is None. Dtypes meet."""
+    from tile_runtime.numpy.dtypes import astype, result_type
+
+    parts = [reshape(a, -1) for a in arrays] if axis is None else list(arrays)
+    dtype = result_type(*parts)
+    parts = [a if a.dtype is dtype else astype(a, dtype) for a in parts]
+    place = 0 if axis is None else axis_of(len(parts[0].shape), axis)
+    return called(_joined, *parts, axis=place)
+
+
+def _joined(*values: Value, axis: int) -> Value:
+    return moving.joined(values, axis)
+
+
+def stack(arrays: Sequence[Operand], /, *, axis: int = 0) -> Result:
+    """Joined along a new axis."""
+    return concat([expand_dims(a, axis=axis) for a in arrays], axis=axis)
+
+
+def unstack(x: Operand, /, *, axis: int = 0) -> tuple[Result, ...]:
+    """The parts along an axis, without it."""
+    place = axis_of(len(x.shape), axis)
+    whole = (slice(None),) * place
+    return tuple(indexed(x, (*whole, k)) for k in range(x.shape[place]))
+
+
+def flip(x: Operand, /, *, axis: Axes = None) -> Result:
+    """Backwards along `axis`, or along all."""
+    return called(moving.flipped, x, axes=axes_of(len(x.shape), axis))
+
+
+def roll(x: Operand, /, shift: int | Sequence[int], *, axis: Axes = None) -> Result:
+    """What leaves at the end of an axis comes in at its beginning; without an axis, of all elements in C order."""
+    if axis is None:
+        return reshape(roll(reshape(x, -1), shift, axis=0), x.shape)
+    places = axes_of(len(x.shape), axis)
+    shifts = [shift] * len(places) if isinstance(shift, int) else list(shift)
+    for place, by in zip(places, shifts, strict=True):
+        size = x.shape[place]
+        whole, by = (slice(None),) * place, by % size if size else 0
+        if by:
+            x = concat(
+                [indexed(x, (*whole, slice(size - by, size))), indexed(x, (*whole, slice(0, size - by)))], axis=place
+            )
+    return x
+
+
+def repeat(x: Operand, repeats: int, /, *, axis: int | None = None) -> Result:
+    """Each element `repeats` times in a row along an axis; flattened first where that is None."""
+    if axis is None:
+        return repeat(reshape(x, -1), repeats, axis=0)
+    place = axis_of(len(x.shape), axis)
+    head, size, tail = x.shape[:place], x.shape[place], x.shape[place + 1 :]
+    wide = broadcast_to(reshape(x, (*head, size, 1, *tail)), (*head, size, repeats, *tail))
+    return reshape(wide, (*head, size * repeats, *tail))
+
+
+def tile(x: Operand, repetitions: Sequence[int], /) -> Result:
+    """Side by side, `repetitions` of it along each axis."""
+    times = (1,) * (len(x.shape) - len(repetitions)) + tuple(repetitions)
+    x = reshape(x, (1,) * (len(times) - len(x.shape)) + tuple(x.shape))
+    return called(moving.repeated, x, repeats=times)
+
+
+def pad(x: Operand, width: Sequence[tuple[int, int]], /, *, mode: str = "constant", value: float = 0) -> Result:
+    """Cells in front of and behind each axis: a number, or by one of NumPy's other modes (reflect, edge, wrap, symmetric)."""
+    before, after = zip(*width, strict=True)
+    fill = np.asarray(value, x.dtype.numpy) if value else None
+    return called(moving.padded, x, before=before, after=after, mode=mode, fill=fill)
+
+
+def indexed(x: Operand, key: Any, /) -> Result:
+    """``x[key]``: integers, slices, None, Ellipsis and one integer tensor or list."""
+    from tile_runtime.operators import Operators
+
+    keys: tuple[Any, ...] = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+    looked = [k for k in keys if isinstance(k, Operators)]
+    places = [place for place, k in enumerate(keys) if isinstance(k, Operators)]
+
+    def found(value: Any, *tensors: Any) -> Any:
+        own = list(keys)
+        for place, k in zip(places, tensors, strict=True):
+            own[place] = k
+        return indexing.indexed(value, tuple(own))
+
+    return called(found, x, *looked)

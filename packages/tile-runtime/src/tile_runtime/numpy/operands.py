@@ -1,0 +1,59 @@
+"""What the functions take: Tensors, Symbols, arrays and Python numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tile_runtime import tensor
+from tile_runtime.operators import Operators
+from tile_runtime.ops import elementwise
+from tile_runtime.ops.values import as_array
+from tile_runtime.pending import through
+
+Operand = Any
+"""A Tensor, a Symbol, a NumPy array, or a Python number beside one of them."""
+Result = Any
+"""A Tensor that is computed when somebody looks, or a Symbol where one was given."""
+Axes = int | Sequence[int] | None
+
+
+def called(function: Callable[..., Any], *operands: Operand, **named: Any) -> Result:
+    """`function`, which is made for Symbols, on any operands; without a Tensor among them the first goes to the default device."""
+    values = [as_array(v) for v in operands]
+    if not any(isinstance(v, Operators) for v in values):
+        values = [v if elementwise.is_number(v) else tensor.asarray(v) for v in values]
+        if all(map(elementwise.is_number, values)):
+            values[0] = tensor.asarray(values[0])
+    return through(partial(function, **named) if named else function, *values)
+
+
+def elementary(name: str, *operands: Operand) -> Result:
+    """An operator of `ops.elementwise`; Python numbers become tensors of the dtype that they meet."""
+    values = [as_array(v) for v in operands]
+    tests, rest = (values[:1], values[1:]) if name == "where" else ([], values)
+    met = elementwise.meeting(rest)
+    if elementwise.OPERATORS[name].result is elementwise.Result.FLOAT and not met.is_float:
+        met = elementwise.meeting([*rest, 0.5])
+    return called(partial(elementwise.applied, name), *tests, *(elementwise.as_tensor(v, met) for v in rest))
+
+
+def axis_of(rank: int, axis: int) -> int:
+    """An axis counted from the front; IndexError where there is no such."""
+    place = operator.index(axis)
+    if not -rank <= place < rank:
+        raise IndexError(f"axis {axis} of a tensor with {rank} dimensions")
+    return place % rank
+
+
+def axes_of(rank: int, axis: Axes) -> tuple[int, ...]:
+    """Axes counted from the front: all of them for None. ValueError for one that is named twice."""
+    if axis is None:
+        return tuple(range(rank))
+    given = axis if isinstance(axis, Sequence) else (axis,)
+    found = tuple(axis_of(rank, a) for a in given)
+    if len(set(found)) < len(found):
+        raise ValueError(f"axes {tuple(given)} name one twice")
+    return found

@@ -1,0 +1,96 @@
+"""Aggregations over axes, and running ones."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy.typing as npt
+from tile_ir.dtype import DType
+
+from tile_runtime.numpy.dtypes import astype
+from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called
+from tile_runtime.ops import reducing
+from tile_runtime.ops import softmax as shares
+from tile_runtime.ops.text import expression
+from tile_runtime.ops.values import Value, apply
+
+Dtype = npt.DTypeLike | DType | None
+
+
+def _aggregated(name: str, x: Operand, axis: Axes, keepdims: bool, dtype: Dtype = None) -> Result:
+    x = x if dtype is None else astype(x, dtype)
+    return called(partial(reducing.aggregated, name), x, axes=axes_of(len(x.shape), axis), keep=keepdims)
+
+
+def sum(x: Operand, /, *, axis: Axes = None, dtype: Dtype = None, keepdims: bool = False) -> Result:
+    """The sum; integers below 32 bits add as 32 bits."""
+    return _aggregated("sum", x, axis, keepdims, dtype)
+
+
+def prod(x: Operand, /, *, axis: Axes = None, dtype: Dtype = None, keepdims: bool = False) -> Result:
+    """The product; integers below 32 bits multiply as 32 bits."""
+    return _aggregated("prod", x, axis, keepdims, dtype)
+
+
+def max(x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Result:
+    """The largest; NaN where there is one. ValueError of no elements."""
+    return _aggregated("max", x, axis, keepdims)
+
+
+def min(x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Result:
+    """The smallest; NaN where there is one. ValueError of no elements."""
+    return _aggregated("min", x, axis, keepdims)
+
+
+def any(x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Result:
+    """Whether one is not zero."""
+    return _aggregated("any", x, axis, keepdims)
+
+
+def all(x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Result:
+    """Whether none is zero."""
+    return _aggregated("all", x, axis, keepdims)
+
+
+def mean(x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Result:
+    """The mean; of integers in float32."""
+    return called(reducing.averaged, x, axes=axes_of(len(x.shape), axis), keep=keepdims)
+
+
+def var(x: Operand, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Result:
+    """The variance, divided by the count less `correction`."""
+    return called(reducing.spread, x, axes=axes_of(len(x.shape), axis), correction=correction, keep=keepdims)
+
+
+def std(x: Operand, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Result:
+    """The standard deviation: the root of the variance."""
+    from tile_runtime.numpy.elementwise import sqrt
+
+    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+
+
+def softmax(x: Operand, /, *, axis: Axes = -1) -> Result:
+    """Exponentials as shares of their sum over `axis`."""
+    return called(shares.softmax, x, axes=axes_of(len(x.shape), axis))
+
+
+def _running(name: str, value: Value, axis: int) -> Value:
+    return apply(expression("X", f"{name}(X, {axis})"), value)
+
+
+def cumulative_sum(x: Operand, /, *, axis: int | None = None, dtype: Dtype = None) -> Result:
+    """Running sums, in linear time; `axis` may be left out of a vector."""
+    x = x if dtype is None else astype(x, dtype)
+    return called(partial(_running, "cumsum"), x, axis=_only(x, axis))
+
+
+def cumulative_prod(x: Operand, /, *, axis: int | None = None, dtype: Dtype = None) -> Result:
+    """Running products, in linear time; `axis` may be left out of a vector."""
+    x = x if dtype is None else astype(x, dtype)
+    return called(partial(_running, "cumprod"), x, axis=_only(x, axis))
+
+
+def _only(x: Operand, axis: int | None) -> int:
+    if axis is None and len(x.shape) != 1:
+        raise ValueError(f"name the axis: the tensor has {len(x.shape)}")
+    return axis_of(len(x.shape), axis or 0)

@@ -1,0 +1,296 @@
+"""What Tensors and Symbols have in common with arrays: operators, indexing and methods, by the functions of `tile_runtime.numpy`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from tile_ir.dtype import DType
+
+Axes = int | Sequence[int] | None
+
+
+def _library() -> ModuleType:
+    """The functions behind the operators, which importing this package does not need."""
+    from tile_runtime import numpy
+
+    return numpy
+
+
+def _binary(name: str, left: Any, right: Any) -> Any:
+    """The function of this name; NotImplemented for what is no operand, so that Python asks the other one."""
+    if isinstance(left, _OPERANDS) and isinstance(right, _OPERANDS):
+        return getattr(_library(), name)(left, right)
+    return NotImplemented
+
+
+class Operators:
+    """Arithmetic, comparisons, indexing and the usual methods.
+
+    On Tensors nothing is computed until somebody looks (`tile_runtime.pending`); on Symbols they are part of the
+    composition. Python numbers take the dtype of the tensor. Comparisons compare elements, so that ``a == b`` has no
+    truth value unless it has one element.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **named: Any) -> Any:
+        """Operators between arrays and Tensors are Tile's; what else NumPy has computes on the host."""
+        name = _UFUNCS.get(ufunc)
+        if name is not None and method == "__call__" and not named:
+            return getattr(_library(), name)(*inputs)
+        return getattr(ufunc, method)(*(np.asarray(v) if isinstance(v, Operators) else v for v in inputs), **named)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        return _library()
+
+    # --- shape ----------------------------------------------------------------------------------------
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def T(self) -> Self:
+        """The axes in reverse order."""
+        return _library().permute_dims(self, tuple(range(self.ndim))[::-1])
+
+    @property
+    def mT(self) -> Self:
+        """The last two axes exchanged."""
+        return _library().matrix_transpose(self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a tensor without dimensions has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        """Its parts along the first axis."""
+        return (self[k] for k in range(len(self)))
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """The same elements in C order; one extent may be -1. ValueError where the numbers do not fit."""
+        sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return _library().reshape(self, sizes)
+
+    def transpose(self, *axes: int | Sequence[int]) -> Self:
+        """The axes in this order, or reversed."""
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return _library().permute_dims(self, order) if axes else self.T
+
+    def flatten(self) -> Self:
+        """All elements along one axis."""
+        return self.reshape(-1)
+
+    def squeeze(self, axis: Axes = None) -> Self:
+        """Without axes of one element."""
+        ones = tuple(k for k, size in enumerate(self.shape) if size == 1)
+        return _library().squeeze(self, ones if axis is None else axis)
+
+    def astype(self, dtype: npt.DTypeLike | DType) -> Self:
+        """Converted as Tile's casts do it: floats to integers towards zero, saturated."""
+        return _library().astype(self, dtype)
+
+    # --- aggregations ---------------------------------------------------------------------------------
+
+    def sum(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        """The sum over `axis`, or of all."""
+        return _library().sum(self, axis=axis, keepdims=keepdims)
+
+    def prod(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        """The product over `axis`, or of all."""
+        return _library().prod(self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        """The largest along `axis`, or of all."""
+        return _library().max(self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        """The smallest along `axis`, or of all."""
+        return _library().min(self, axis=axis, keepdims=keepdims)
+
+    def mean(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        """The mean over `axis`, or of all; of integers in float32."""
+        return _library().mean(self, axis=axis, keepdims=keepdims)
+
+    def var(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Self:
+        """The variance over `axis`, or of all."""
+        return _library().var(self, axis=axis, correction=correction, keepdims=keepdims)
+
+    def std(self, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Self:
+        """The standard deviation over `axis`, or of all."""
+        return _library().std(self, axis=axis, correction=correction, keepdims=keepdims)
+
+    def any(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Whether one is not zero."""
+        return _library().any(self, axis=axis, keepdims=keepdims)
+
+    def all(self, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Whether none is zero."""
+        return _library().all(self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None) -> Self:
+        """The place of the first of the largest along `axis`, or in C order of all (int32)."""
+        return _library().argmax(self, axis=axis)
+
+    def argmin(self, axis: int | None = None) -> Self:
+        """The place of the first of the smallest along `axis`, or in C order of all (int32)."""
+        return _library().argmin(self, axis=axis)
+
+    def cumsum(self, axis: int = 0) -> Self:
+        """Running sums along `axis`."""
+        return _library().cumulative_sum(self, axis=axis)
+
+    # --- indexing and operators -----------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Self:
+        return _library().indexed(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError(
+            "elements are not assigned to: make a new tensor, as in tile_runtime.numpy.where(test, value, tensor)"
+        )
+
+    def __neg__(self) -> Self:
+        return _library().negative(self)
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return _library().abs(self)
+
+    def __invert__(self) -> Self:
+        return _library().bitwise_invert(self)
+
+    def __matmul__(self, other: Any) -> Self:
+        return _binary("matmul", self, other)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return _binary("matmul", other, self)
+
+    def __pow__(self, other: Any) -> Self:
+        return _binary("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Self:
+        return _binary("pow", other, self)
+
+    def __add__(self, other: Any) -> Self:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Self:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Self:
+        return _binary("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return _binary("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Self:
+        return _binary("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Self:
+        return _binary("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Self:
+        return _binary("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return _binary("divide", other, self)
+
+    def __floordiv__(self, other: Any) -> Self:
+        return _binary("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Self:
+        return _binary("floor_divide", other, self)
+
+    def __mod__(self, other: Any) -> Self:
+        return _binary("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Self:
+        return _binary("remainder", other, self)
+
+    def __and__(self, other: Any) -> Self:
+        return _binary("bitwise_and", self, other)
+
+    def __rand__(self, other: Any) -> Self:
+        return _binary("bitwise_and", other, self)
+
+    def __or__(self, other: Any) -> Self:
+        return _binary("bitwise_or", self, other)
+
+    def __ror__(self, other: Any) -> Self:
+        return _binary("bitwise_or", other, self)
+
+    def __xor__(self, other: Any) -> Self:
+        return _binary("bitwise_xor", self, other)
+
+    def __rxor__(self, other: Any) -> Self:
+        return _binary("bitwise_xor", other, self)
+
+    def __lshift__(self, other: Any) -> Self:
+        return _binary("bitwise_left_shift", self, other)
+
+    def __rlshift__(self, other: Any) -> Self:
+        return _binary("bitwise_left_shift", other, self)
+
+    def __rshift__(self, other: Any) -> Self:
+        return _binary("bitwise_right_shift", self, other)
+
+    def __rrshift__(self, other: Any) -> Self:
+        return _binary("bitwise_right_shift", other, self)
+
+    def __lt__(self, other: Any) -> Self:
+        return _binary("less", self, other)
+
+    def __le__(self, other: Any) -> Self:
+        return _binary("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Self:
+        return _binary("greater", self, other)
+
+    def __ge__(self, other: Any) -> Self:
+        return _binary("greater_equal", self, other)
+
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        return _binary("equal", self, other)
+
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        return _binary("not_equal", self, other)
+
+
+_OPERANDS = (Operators, np.ndarray, np.generic, int, float)
+_UFUNCS: dict[Any, str] = {
+    np.add: "add",
+    np.subtract: "subtract",
+    np.multiply: "multiply",
+    np.divide: "divide",
+    np.floor_divide: "floor_divide",
+    np.remainder: "remainder",
+    np.power: "pow",
+    np.matmul: "matmul",
+    np.bitwise_and: "bitwise_and",
+    np.bitwise_or: "bitwise_or",
+    np.bitwise_xor: "bitwise_xor",
+    np.left_shift: "bitwise_left_shift",
+    np.right_shift: "bitwise_right_shift",
+    np.less: "less",
+    np.less_equal: "less_equal",
+    np.greater: "greater",
+    np.greater_equal: "greater_equal",
+    np.equal: "equal",
+    np.not_equal: "not_equal",
+}
+"""What ``array + tensor`` calls."""

@@ -1,0 +1,190 @@
+"""Operators that compute each element by itself: names of NumPy's functions, Tile's text, and the dtypes of results.
+
+Tensors of different dtypes meet as `docs/language.md` says; a Python number takes the dtype of what it meets, unless that
+cannot hold its kind: an integer with 0.5 gives float32, a truth value with 2 int32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from tile_ir.dtype import DType, promote
+
+from tile_runtime.ops.text import cast, expression, function, names
+from tile_runtime.ops.values import Value, apply, dtype_of
+
+Number = bool | int | float
+
+
+class Result(Enum):
+    """Which dtype an operator computes in, and gives."""
+
+    SAME = "that of its operands"
+    FLOAT = "that of its operands, or float32 where they are integers"
+    TRUTH = "bool, of operands that met in one dtype"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Text of operands ``X0``, ``X1``, …; `integers` is what integers take instead."""
+
+    text: str
+    result: Result = Result.SAME
+    integers: str | None = None
+    truths: str | None = None
+
+
+def _floats(text: str) -> Operator:
+    return Operator(text, Result.FLOAT)
+
+
+def _whole(text: str) -> Operator:
+    return Operator(text, integers="X0", truths="X0")
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "add": Operator("X0 + X1", truths="X0 | X1"),
+    "subtract": Operator("X0 - X1"),
+    "multiply": Operator("X0 * X1", truths="X0 & X1"),
+    "divide": _floats("X0 / X1"),
+    "floor_divide": Operator("floor(X0 / X1)", integers="(X0 - mod(X0, X1)) / X1"),
+    "remainder": Operator("mod(X0, X1)"),
+    "pow": _floats("pow(X0, X1)"),
+    "atan2": _floats("atan2(X0, X1)"),
+    "hypot": _floats("sqrt(X0 * X0 + X1 * X1)"),
+    "logaddexp": _floats("max(X0, X1) + log1p(exp(-abs(X0 - X1)))"),
+    "maximum": Operator("max(X0, X1)", truths="X0 | X1"),
+    "minimum": Operator("min(X0, X1)", truths="X0 & X1"),
+    "equal": Operator("X0 == X1", Result.TRUTH),
+    "not_equal": Operator("X0 != X1", Result.TRUTH),
+    "less": Operator("X0 < X1", Result.TRUTH),
+    "less_equal": Operator("X0 <= X1", Result.TRUTH),
+    "greater": Operator("X0 > X1", Result.TRUTH),
+    "greater_equal": Operator("X0 >= X1", Result.TRUTH),
+    "bitwise_and": Operator("X0 & X1"),
+    "bitwise_or": Operator("X0 | X1"),
+    "bitwise_xor": Operator("X0 ^ X1"),
+    "bitwise_left_shift": Operator("X0 << X1"),
+    "bitwise_right_shift": Operator("X0 >> X1"),
+    "bitwise_invert": Operator("~X0", truths="X0 == 0"),
+    "logical_and": Operator("(X0 != 0) & (X1 != 0)", Result.TRUTH),
+    "logical_or": Operator("(X0 != 0) | (X1 != 0)", Result.TRUTH),
+    "logical_xor": Operator("(X0 != 0) != (X1 != 0)", Result.TRUTH),
+    "logical_not": Operator("X0 == 0", Result.TRUTH),
+    "negative": Operator("-X0"),
+    "positive": Operator("X0"),
+    "abs": Operator("abs(X0)", truths="X0"),
+    "square": Operator("X0 * X0"),
+    "reciprocal": _floats("1 / X0"),
+    "sign": Operator("X0 != X0 ? X0 : sign(X0)", integers="sign(X0)"),
+    "signbit": Operator("X0 < 0 | (X0 == 0 & 1 / X0 < 0)", Result.TRUTH, integers="X0 < 0"),
+    "isnan": Operator("isnan(X0)", Result.TRUTH),
+    "isinf": Operator("isinf(X0)", Result.TRUTH),
+    "isfinite": Operator("isfinite(X0)", Result.TRUTH),
+    "ceil": _whole("ceil(X0)"),
+    "floor": _whole("floor(X0)"),
+    "trunc": _whole("trunc(X0)"),
+    "round": _whole("round_even(X0)"),
+    "log2": _floats("log(X0) / 0.6931471805599453"),
+    "log10": _floats("log(X0) / 2.302585092994046"),
+    **{name: _floats(f"{name}(X0)") for name in ("exp", "expm1", "log", "log1p", "sqrt", "erf", "sin", "cos", "tan")},
+    **{name: _floats(f"{name}(X0)") for name in ("asin", "acos", "atan", "sinh", "cosh", "tanh")},
+    **{name: _floats(f"{name}(X0)") for name in ("asinh", "acosh", "atanh", "sigmoid", "silu", "gelu", "softplus")},
+    "relu": Operator("relu(X0)"),
+    "where": Operator("X0 ? X1 : X2"),
+}
+"""By name."""
+
+_PRODUCTS = {0: "X0 * 0 + 1", 1: "X0", 2: "X0 * X0", 3: "X0 * X0 * X0", 4: "X0 * X0 * X0 * X0"}
+"""Powers by these exponents multiply."""
+
+
+def applied(name: str, *operands: Value | Number) -> Value:
+    """The operator of this name on tensors, at least one, and Python numbers; shapes broadcast."""
+    operator = OPERATORS[name]
+    tests, rest = (operands[:1], operands[1:]) if name == "where" else ((), operands)
+    met = meeting(rest)
+    computed = DType.FLOAT32 if operator.result is Result.FLOAT and not met.is_float else met
+    texts = [_converted(f"X{k + len(tests)}", v, computed) for k, v in enumerate(rest)]
+    text = _text(operator, computed)
+    for k, given in enumerate(texts):
+        text = text.replace(f"X{k + len(tests)}", given)
+    tensors = [as_tensor(v, computed) for v in rest]
+    return apply(
+        expression(", ".join(names(len(operands), "X")), text), *(as_tensor(v, DType.BOOL) for v in tests), *tensors
+    )
+
+
+def _text(operator: Operator, dtype: DType) -> str:
+    if dtype is DType.BOOL and operator.truths is not None:
+        return operator.truths
+    return operator.text if dtype.is_float or operator.integers is None else operator.integers
+
+
+def _converted(name: str, value: Value | Number, dtype: DType) -> str:
+    """An operand as text, in the dtype that is computed in."""
+    return name if is_number(value) or dtype_of(value) is dtype else cast(name, dtype)
+
+
+def powered(base: Value | Number, exponent: Value | Number) -> Value:
+    """``base ** exponent``: small whole exponents multiply, integers stay integers."""
+    if is_number(exponent) and exponent in _PRODUCTS and not is_number(base):
+        return apply(expression("X0", _PRODUCTS[int(exponent)]), as_tensor(base, dtype_of(base)))
+    met = meeting((base, exponent))
+    if met.is_integer:
+        return apply(integer_power(met), as_tensor(base, met), as_tensor(exponent, met))
+    return applied("pow", base, exponent)
+
+
+def integer_power(dtype: DType) -> str:
+    """The function of X and E, by squaring: wraps as products do; a negative exponent gives 0 unless the base is 1 or -1."""
+    steps = [f"B = {cast('X', dtype)};", f"E = {cast('N', dtype)};", "P0 = B * 0 + 1;", "S0 = B;"]
+    last = dtype.bits.bit_length() - 1
+    for k in range(last):
+        steps += [f"P{k + 1} = (E >> {k} & 1) == 1 ? P{k} * S{k} : P{k};", f"S{k + 1} = S{k} * S{k};"]
+    value = f"P{last}"
+    if dtype.is_signed:
+        value = f"E < 0 ? ((B == 1) | (B == -1) ? (E & 1) == 1 ? B : B * B : 0) : {value}"
+    return function(("X", "N"), ("Y",), *steps, f"Y = {value};")
+
+
+def is_number(value: Value | Number) -> bool:
+    """Whether it is one of Python's numbers, which take the dtype of what they meet."""
+    return type(value) in (bool, int, float)
+
+
+def meeting(values: Sequence[Value | Number]) -> DType:
+    """The dtype in which tensors and numbers meet."""
+    dtypes = [dtype_of(v) for v in values if not is_number(v)]
+    numbers = [v for v in values if is_number(v)]
+    met = reduce(promote, dtypes) if dtypes else DType.BOOL
+    for number in numbers:
+        if isinstance(number, float) and not met.is_float:
+            met = DType.FLOAT32
+        elif not isinstance(number, bool) and met is DType.BOOL:
+            met = DType.INT32
+    return met
+
+
+def as_tensor(value: Value | Number, dtype: DType) -> Value:
+    """A Python number as a tensor without dimensions; a tensor as it is. OverflowError for an integer that does not fit."""
+    if not is_number(value):
+        return value
+    if dtype.is_integer and not dtype.min_value <= value <= dtype.max_value:
+        raise OverflowError(f"{value} does not fit {dtype}")
+    return np.asarray(value, dtype.numpy)
+
+
+def converted(value: Value, dtype: DType) -> Value:
+    """`value` in another dtype, as Tile's casts do it."""
+    return value if dtype_of(value) is dtype else apply(expression("X", cast("X", dtype)), value)
+
+
+def fills(value: Number, like: Sequence[Any] = ()) -> DType:
+    """The dtype of an array filled with a Python number: bool, int32 or float32, as literals in Tile."""
+    return meeting((value, *like))
