@@ -15,7 +15,6 @@ LEFT = {
     "chlo._asin_acos_kernel": ("it is a part of functions of complex numbers", None),
     "chlo.scan": ("no pass writes it in terms of others", "jax.lax.scan gives a loop that runs"),
     "chlo.ragged_dot": ("no pass writes it in terms of others", "multiply the groups one by one"),
-    "chlo.mulhi": ("no pass writes it in terms of others", "multiply in integers of twice the width"),
 }
 """Operations that no pass knows: why they are refused, and what would help."""
 _PASSES = {"chlo": "chlo-legalize-to-stablehlo", "stablehlo": "stablehlo-legalize-deprecated-ops"}

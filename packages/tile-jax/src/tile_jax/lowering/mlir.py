@@ -14,9 +14,12 @@ _DIALECTS = ("stablehlo", "chlo", "sdy")
 
 def context() -> Any:
     """A context that knows the dialects of JAX's programs; a `with` statement makes it the current one."""
-    made = ir.Context()
+    made, registry = ir.Context(), ir.DialectRegistry()
+    import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").register_dialects(registry)
+    made.append_dialect_registry(registry)
     for name in _DIALECTS:
         import_module(f"jaxlib.mlir.dialects.{name}").register_dialect(made)
+    made.load_all_available_dialects()
     return made
 
 
