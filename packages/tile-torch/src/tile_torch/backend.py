@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileTypeError
@@ -80,7 +80,7 @@ def tile(
 
 def check(graphs: Sequence[GraphModule]) -> None:
     """TileTypeError with what cannot run in any of the graphs of a training step, before the first of them is compiled."""
-    targets = [cast(Any, node).target for graph in graphs for node in graph.graph.find_nodes(op="call_function")]
+    targets = [node.target for graph in graphs for node in graph.graph.nodes]
     if all(find(target) is not None for target in targets if hasattr(target, "_schema")):
         return
     walks = [Executable.walked(graph) for graph in graphs]
