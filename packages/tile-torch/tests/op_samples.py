@@ -1,19 +1,22 @@
 """PyTorch's own samples of its operators (OpInfo), computed by Tile and by PyTorch, forward and backward.
 
-As a command it runs those whose names match: ``python op_samples.py softmax --dtype float32 -v``; ``--write`` renews the list
-of what does not pass.
+As a command it runs those whose names match: ``python op_samples.py 'nn.functional.*' --dtype float32 -v``;
+``--write`` renews the record in op_samples.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
+import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,8 +39,10 @@ DTYPES = (
     torch.uint8,
     torch.bool,
 )
-SAMPLES = {torch.float32: 24}
-"""Samples of an operator that are taken, evenly from all; of other dtypes there are 6."""
+SAMPLES = {torch.float32: 6}
+"""Samples of an operator that are taken, evenly from all; of other dtypes there is one."""
+RESULTS = Path(os.environ.get("OPS_JSON") or Path(__file__).with_suffix(".json"))
+"""What came of every sample, as `--write` found it."""
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-10, torch.float16: 6e-3, torch.bfloat16: 5e-2}
 """How far results may be off, as part of the largest one."""
 
@@ -79,8 +84,8 @@ def samples(name: str, dtype: torch.dtype) -> Iterator[Sample]:
     torch.manual_seed(0)
     gradient = operator.supports_autograd and dtype.is_floating_point
     every = list(operator.sample_inputs("cpu", dtype, requires_grad=gradient))
-    step = max(1, len(every) // SAMPLES.get(dtype, 6))
-    for number in range(0, len(every), step):
+    count = min(SAMPLES.get(dtype, 1), len(every))
+    for number in (k * len(every) // count for k in range(count)):
         sample = every[number]
         yield Sample(name, dtype, number, operator, (sample.input, sample.args, sample.kwargs))
 
@@ -250,31 +255,90 @@ def _apart(expected: Any, actual: Any) -> str | None:
     return None if apart <= TOLERANCE[expected.dtype] * scale else f"off by {apart / scale:.1e} of the largest"
 
 
+# --- records ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Record:
+    """What came of the samples of an operator of PyTorch's in one dtype."""
+
+    passing: int = 0
+    failing: dict[str, int] = field(default_factory=dict[str, int])
+    """How many fail for each reason."""
+    operators: set[str] = field(default_factory=set[str])
+    """The operators of ATen that samples that pass consist of."""
+    gradients: set[str] = field(default_factory=set[str])
+    """Those among them in samples whose gradients agree."""
+
+
+def record(name: str, dtype: torch.dtype, device: str = "llvm") -> Record:
+    """Runs the samples of an operator."""
+    made = Record()
+    for sample in samples(name, dtype):
+        found = outcome(sample, device)
+        if found.why is None:
+            made.passing += 1
+            names = {str(target) for target in found.operators if isinstance(target, torch._ops.OpOverload)}
+            made.operators |= names
+            made.gradients |= names if found.gradient else set()
+        else:
+            made.failing[found.why] = made.failing.get(found.why, 0) + 1
+    return made
+
+
+def key(name: str, dtype: torch.dtype) -> str:
+    return f"{name} {str(dtype).removeprefix('torch.')}"
+
+
+@cache
+def recorded() -> dict[str, Record]:
+    """The records by operator and dtype."""
+    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "{}"
+    return {
+        k: Record(v["passing"], v["failing"], set(v["operators"]), set(v["gradients"]))
+        for k, v in json.loads(text).items()
+    }
+
+
+def write(records: dict[str, Record]) -> None:
+    """Keeps records, one line for each."""
+    lines = [
+        f"{json.dumps(k)}: "
+        + json.dumps(
+            {
+                "passing": r.passing,
+                "failing": r.failing,
+                "operators": sorted(r.operators),
+                "gradients": sorted(r.gradients),
+            }
+        )
+        for k, r in sorted(records.items())
+        if r.passing or r.failing
+    ]
+    RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description="runs samples whose operator matches")
-    parser.add_argument("pattern")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("pattern", help="a regular expression of operators' names")
+    parser.add_argument("--dtype", default="float32", help="dtypes, with commas; or all")
     parser.add_argument("--device", default="llvm")
-    parser.add_argument("-v", action="store_true")
+    parser.add_argument("--write", action="store_true", help="keep what came of it in op_samples.json")
+    parser.add_argument("-v", action="store_true", help="name operators that pass, too")
     chosen = parser.parse_args(arguments)
-    failed = total = 0
-    for name in operators():
-        if not re.fullmatch(chosen.pattern, name):
-            continue
-        whys: dict[str, int] = {}
-        count = 0
-        for sample in samples(name, getattr(torch, chosen.dtype)):
-            why = outcome(sample, chosen.device).why
-            count += 1
-            if why:
-                whys[why] = whys.get(why, 0) + 1
-        total, failed = total + count, failed + sum(whys.values())
-        if whys or chosen.v:
-            print(
-                f"{name} {count - sum(whys.values())}/{count}",
-                *(f"\n    {n} {w[:220]}" for w, n in whys.items()),
-                flush=True,
-            )
+    dtypes = DTYPES if chosen.dtype == "all" else [getattr(torch, d) for d in chosen.dtype.split(",")]
+    kept, failed, total = dict(recorded()), 0, 0
+    for dtype in dtypes:
+        for name in operators():
+            if not re.fullmatch(chosen.pattern, name):
+                continue
+            made = kept[key(name, dtype)] = record(name, dtype, chosen.device)
+            total, failed = total + made.passing + sum(made.failing.values()), failed + sum(made.failing.values())
+            if made.failing or chosen.v:
+                whys = "".join(f"\n    {count} {why[:220]}" for why, count in made.failing.items())
+                print(f"{key(name, dtype)} {made.passing} pass{whys}", flush=True)
+        if chosen.write:
+            write(kept)
     print(f"{total - failed} of {total} pass")
 
 

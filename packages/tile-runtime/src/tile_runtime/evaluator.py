@@ -17,6 +17,7 @@ from tile_runtime.arrays import readable
 from tile_runtime.checks import check_function, checked_count, checked_flag
 from tile_runtime.devices import checked_fallback, isolated
 from tile_runtime.devices import device as find_device
+from tile_runtime.exchange import handed_over, library
 from tile_runtime.executable import Executable
 from tile_runtime.outputs import donated, given_outputs
 from tile_runtime.pending import Pending
@@ -38,7 +39,33 @@ PROGRAMS = 128
 
 
 class Evaluator:
-    """Runs functions on one device: device settings and a cache of programs. Safe to use from any thread."""
+    """Runs functions on one device: device settings and a cache of programs. Safe to use from any thread.
+
+    `fast_math` lets backends use approximate math functions.
+
+    `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
+    rounded to TF32 (10 mantissa bits), and products, those of bfloat16 and float16 too, are added up in the
+    hardware's own order and rounding.
+
+    `fold_scales` lets constant weights take up what scales their products behind them: a convolution and its batch
+    normalisation ``(X*W - m)*s + b`` is computed as ``X*(W*s) + (b - m*s)``, as inference engines do. Sums are then
+    rounded in other places, and a factor beyond a float's range shows elsewhere. `fast_math` includes it.
+
+    With `tile_trials` above 1, so many schedules of each program are compiled and timed when it is first
+    called, and the fastest one is kept; sums may then be taken in another order from one process to the
+    next. TileDeviceError for an unknown device.
+
+    `plans` (by kernel name, or as text, or a Path to it: see `Lowered.plans`) go before what the compiler would
+    choose; a program without one of their kernels, or that one does not fit, is a TilePlanError.
+
+    With `isolate` the device's driver runs in a worker process, which all isolated evaluators of a device share: a
+    crash is a TileDeviceError, and the next call works. Tensors for it are made on `evaluator.device`. TILE_ISOLATE
+    does the same for whole drivers.
+
+    `fallback` is a device that runs the steps for which this one lacks an element type, or an operation of the
+    kernel language; values go there and back through the host, results are on `device`, and a TileFallbackWarning
+    names the steps. Without it such a program is refused.
+    """
 
     def __init__(
         self,
@@ -52,31 +79,6 @@ class Evaluator:
         isolate: bool = False,
         fallback: Device | str | None = None,
     ) -> None:
-        """`fast_math` lets backends use approximate math functions.
-
-        `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
-        rounded to TF32 (10 mantissa bits), and products, those of bfloat16 and float16 too, are added up in the
-        hardware's own order and rounding.
-
-        `fold_scales` lets constant weights take up what scales their products behind them: a convolution and its batch
-        normalisation ``(X*W - m)*s + b`` is computed as ``X*(W*s) + (b - m*s)``, as inference engines do. Sums are then
-        rounded in other places, and a factor beyond a float's range shows elsewhere. `fast_math` includes it.
-
-        With `tile_trials` above 1, so many schedules of each program are compiled and timed when it is first
-        called, and the fastest one is kept; sums may then be taken in another order from one process to the
-        next. TileDeviceError for an unknown device.
-
-        `plans` (by kernel name, or as text, or a Path to it: see `Lowered.plans`) go before what the compiler would
-        choose; a program without one of their kernels, or that one does not fit, is a TilePlanError.
-
-        With `isolate` the device's driver runs in a worker process, which all isolated evaluators of a device share: a
-        crash is a TileDeviceError, and the next call works. Tensors for it are made on `evaluator.device`. TILE_ISOLATE
-        does the same for whole drivers.
-
-        `fallback` is a device that runs the steps for which this one lacks an element type, or an operation of the
-        kernel language; values go there and back through the host, results are on `device`, and a TileFallbackWarning
-        names the steps. Without it such a program is refused.
-        """
         self.device = isolated(find_device(device)) if checked_flag("isolate", isolate) else find_device(device)
         self.fallback = checked_fallback(fallback, self.device)
         self.fast_math = fast_math
@@ -194,7 +196,9 @@ class Evaluator:
             return apply(function, dict(zip(function.inputs, values, strict=True)))
         named = list(zip(function.inputs, values, strict=True))
         if not any(isinstance(v, Tensor) for v in values):
-            return self._on_arrays(function, [readable(n, v) for n, v in named], out, donate)
+            results = self._on_arrays(function, [readable(n, v) for n, v in named], out, donate)
+            theirs = None if out is not None else library(given)
+            return results if theirs is None else handed_over(results, theirs)
         self._check_devices(function, named)
         plain = [v if isinstance(v, Tensor) else readable(n, v) for n, v in named]
         executable = self._executable(function, plain)

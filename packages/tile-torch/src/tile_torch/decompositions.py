@@ -14,7 +14,21 @@ from torch._ops import OpOverload
 from tile_torch import transformer
 from tile_torch.registry import converters
 
+aten = torch.ops.aten
+
+TRACERS: frozenset[Any] = frozenset({aten.lift.default, aten.lift_fresh.default})
+"""Operators that PyTorch's tracer has a use for."""
+
 Divisions = dict[Any, Callable[..., Any]]
+
+
+def _addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    total = alpha * torch.bmm(batch1, batch2).sum(0)
+    return (beta * input + total if beta else total).to(input.dtype)
+
+
+OWN: Divisions = {aten.addbmm.default: _addbmm}
+"""What PyTorch has no decomposition of."""
 
 
 @cache
@@ -23,13 +37,13 @@ def decompositions() -> Divisions:
     known = converters()
     core = cast("Divisions", core_aten_decompositions())
     table = {op: rule for op, rule in {**dict(_further()), **core}.items() if op not in known}
-    return {**table, **transformer.DIVIDED}
+    return {**table, **OWN, **transformer.DIVIDED}
 
 
 def _further() -> Iterator[tuple[Any, Callable[..., Any]]]:
     """What PyTorch can divide beyond core ATen, into operators of ATen, and without other random numbers than its own."""
     for op, rule in cast("Divisions", decomposition_table).items():
-        if not isinstance(op, OpOverload) or torch.Tag.nondeterministic_seeded in op.tags:
+        if not isinstance(op, OpOverload) or op in TRACERS or torch.Tag.nondeterministic_seeded in op.tags:
             continue
         if op.__name__.partition(".")[0].removeprefix("special_") not in prims.__all__:
             yield op, rule

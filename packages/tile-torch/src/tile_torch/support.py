@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tile_ir.diagnostics import Diagnostic, TileTypeError
@@ -13,6 +14,7 @@ from torch.fx import Node
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n(?:\s+(.*))?')
 _TORCH = os.path.dirname(torch.__file__)
+_ROOT = re.compile(r"^L\[[^]]*\]\.?")
 _LINE = 60
 _LISTED = 3
 """Nodes that are named for each operator and reason."""
@@ -31,7 +33,7 @@ class Problem:
 
 def problem(node: Node, why: str, hint: str | None = None) -> Problem:
     """What is wrong with a node."""
-    return Problem(str(node.target), node.name, source_line(node), why, hint)
+    return Problem(str(node.target), node.name, place(node), why, hint)
 
 
 def source_line(node: Node) -> str:
@@ -44,15 +46,27 @@ def source_line(node: Node) -> str:
     return f"{os.path.basename(path)}:{line}" + (f" `{shortened(text.strip())}`" if text else "")
 
 
+def module_path(node: Node) -> str:
+    """``layers.0.norm``: the module that a node comes from, as its model names it; "" where it comes from none."""
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    return _ROOT.sub("", list(stack.values())[-1][0]) if stack else ""
+
+
+def place(node: Node) -> str:
+    """Where a node comes from: the user's line, and the module."""
+    return " in ".join(filter(None, (source_line(node), module_path(node))))
+
+
 def shortened(text: str) -> str:
     """A line of code, without its end where it is long."""
     return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
 
 
 def label(node: Node) -> str:
-    """What errors, profiles and `explain` call a node: its name and the user's line."""
-    place = source_line(node).partition(" ")[0]
-    return f"{node.name} ({place})" if place else node.name
+    """What errors, profiles and `explain` call a node: its name, module and the user's line."""
+    parts = (module_path(node), source_line(node).partition(" ")[0])
+    where = ", ".join(filter(None, parts))
+    return f"{node.name} ({where})" if where else node.name
 
 
 def diagnostics(problems: Iterable[Problem]) -> list[Diagnostic]:

@@ -28,7 +28,7 @@ FOLDED = 2**20
 """Elements up to which what known values alone decide is computed while walking."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Input:
     """A tensor of the call: its place among the arguments, and the order of axes in which it is contiguous."""
 
@@ -37,7 +37,7 @@ class Input:
     symbol: Symbol
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Draw:
     """What PyTorch draws before each run."""
 

@@ -1,19 +1,14 @@
-"""Reading tensors between their cells, at places that data gives: GridSample, AffineGrid, DeformConv, RoiAlign.
-
-A place has one coordinate for each axis that is sampled. Coordinates lie in float tensors with as many dimensions as
-the result, broadcast to it: so the weights of two axes are computed apart, once for all channels.
-"""
+"""Reading tensors between their cells, at places that data gives: GridSample, AffineGrid, DeformConv, RoiAlign."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 import numpy as np
 from tile_runtime.ops.convolution import grouped, with_bias
-from tile_runtime.ops.text import aligned, at, contraction, function, listed, names
+from tile_runtime.ops.sampling import Sampled, grid_sampled, samples
+from tile_runtime.ops.text import at, contraction, function, listed, names
 from tile_runtime.ops.values import Array, Value, apply
 from tile_runtime.ops.windows import Window
 
@@ -23,71 +18,8 @@ from tile_onnx.ops.moving import demand
 from tile_onnx.ops.windows import sliding
 from tile_onnx.registry import operator
 
-_LINEAR = {0: "1 - {f}", 1: "{f}"}
-_CUBIC = {
-    -1: "((-0.75 * ({f} + 1) + 3.75) * ({f} + 1) - 6) * ({f} + 1) + 3",
-    0: "(1.25 * {f} - 2.25) * {f} * {f} + 1",
-    1: "(1.25 * (1 - {f}) - 2.25) * (1 - {f}) * (1 - {f}) + 1",
-    2: "((-0.75 * (2 - {f}) + 3.75) * (2 - {f}) - 6) * (2 - {f}) + 3",
-}
-_KERNELS: dict[str, dict[int, str]] = {"nearest": {0: "1"}, "linear": _LINEAR, "cubic": _CUBIC}
-"""The weights of cells around a place: offsets from the cell below it, and what they are of the fraction f."""
-
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """Names of older opsets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """An axis that is sampled, of `size` cells: its coordinates are the tensor `place`, of shape `shape`."""
-
-    place: str
-    shape: tuple[int, ...]
-    size: int
-
-    def taps(self, kernel: str, padding: str, aligned_corners: bool) -> list[str]:
-        """Statements for tap k: the cell ``placeIk``, its weight ``placeWk``, whether it is inside ``placeMk``."""
-        p = self.place
-        statements = [f"{p}B = floor({p});", f"{p}F = {p} - {p}B;"]
-        for k, (offset, weight) in enumerate(_KERNELS[kernel].items()):
-            cell = f"{p}B + ({offset})"
-            inside = reflected(cell, self.size, aligned_corners) if padding == "reflection" else cell
-            statements += [
-                f"{p}I{k} = as_int({inside}, 32);",
-                f"{p}W{k} = {weight.format(f=f'{p}F')};",
-                f"{p}M{k} = ({cell} >= 0) & ({cell} <= {self.size - 1});",
-            ]
-        return statements
-
-
-def reflected(place: str, size: int, aligned_corners: bool) -> str:
-    """`place` mirrored at both ends of `size` cells until it lies between: their centres, or their outer edges."""
-    low, span = (0.0, size - 1.0) if aligned_corners else (-0.5, float(size))
-    if not span:
-        return f"0 * ({place})"
-    turn = f"(({place}) - {low} - {2 * span} * floor((({place}) - {low}) / {2 * span}))"
-    return f"({low + span} - abs({turn} - {span}))"
-
-
-def samples(
-    target: str, image: str, sizes: Sequence[int], axes: Sequence[Sampled], kernel: str, padding: str = "border"
-) -> tuple[list[str], list[str]]:
-    """Statements for all taps of all axes, and the weighted values that they give, to be added up.
-
-    `image` has a hole ``{}`` for the subscripts of the axes, such as ``X[i0, i1, {}]``.
-    """
-    index = names(len(sizes))
-    statements: list[str] = []
-    terms: list[str] = []
-    for taps in product(range(len(_KERNELS[kernel])), repeat=len(axes)):
-        pairs = [(axis, k) for axis, k in zip(axes, taps, strict=True)]
-        name = f"{target}V{''.join(map(str, taps))}"
-        cells = listed(at(f"{a.place}I{k}", aligned(a.shape, index)) for a, k in pairs)
-        statements.append(contraction(name, sizes, index, "=", image.format(cells)))
-        weighted = f"{name} * ({' * '.join(f'{a.place}W{k}' for a, k in pairs)})"
-        inside = " & ".join(f"{a.place}M{k}" for a, k in pairs)
-        terms.append(f"({inside} ? {weighted} : 0)" if padding == "zeros" else weighted)
-    return statements, terms
 
 
 @operator("GridSample", since=16)
@@ -95,36 +27,9 @@ def grid_sample(node: Node) -> Value:
     image, grid = node.shape(0), node.shape(1)
     fits = len(image) == len(grid) and image[0] == grid[0] and grid[-1] == len(image) - 2
     demand(node, fits, f"a grid of shape {list(grid)} for images of shape {list(image)}")
-    corners, padding = bool(node.attribute("align_corners", 0)), node.attribute("padding_mode", "zeros")
     mode: str = node.attribute("mode", "linear")
-    kernel, rank = _MODES.get(mode, mode), len(image) - 2
-    sizes, points = (*image[:2], *grid[1:-1]), (grid[0], 1, *grid[1:-1])
-    index = names(len(sizes))
-    axes = [Sampled(f"P{k}", points, size) for k, size in enumerate(image[2:])]
-    statements: list[str] = []
-    for k, axis in enumerate(axes):
-        # The grid's coordinates begin with the last axis.
-        normal = at("G", (index[0], *index[2:], rank - 1 - k))
-        statements += [
-            contraction(f"N{k}", points, (index[0], "0", *index[2:]), "=", normal),
-            f"R{k} = {'round_even' if kernel == 'nearest' else 'ident'}({_unnormalised(f'N{k}', axis.size, corners)});",
-            f"P{k} = {_kept_inside(f'R{k}', axis.size, corners, padding)};",
-            *axis.taps(kernel, padding, corners),
-        ]
-    gathered, terms = samples("Y", f"X[{index[0]}, {index[1]}, {{}}]", sizes, axes, kernel, padding)
-    text = function("XG", "Y", *statements, *gathered, f"Y = {' + '.join(terms)};")
-    return apply(text, node.value(0), node.value(1))
-
-
-def _unnormalised(place: str, size: int, aligned_corners: bool) -> str:
-    """From -1 … 1 to cells."""
-    return f"({place} + 1) / 2 * {size - 1}" if aligned_corners else f"(({place} + 1) * {size} - 1) / 2"
-
-
-def _kept_inside(place: str, size: int, aligned_corners: bool, padding: str) -> str:
-    low, high = (0.0, size - 1.0) if aligned_corners else (-0.5, size - 0.5)
-    kept = {"border": f"min(max({place}, 0), {size - 1})", "reflection": reflected(place, size, aligned_corners)}
-    return f"({place} < {low}) | ({place} > {high}) ? {kept[padding]} : {place}" if padding in kept else place
+    padding, corners = node.attribute("padding_mode", "zeros"), bool(node.attribute("align_corners", 0))
+    return grid_sampled(node.value(0), node.value(1), _MODES.get(mode, mode), padding, corners)
 
 
 @operator("AffineGrid", since=20)

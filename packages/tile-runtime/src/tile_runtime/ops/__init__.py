@@ -12,5 +12,5 @@ moving elements alone is known, too. Each module is a family:
 | `windows`, `convolution`, `pooling` | windows that slide over spatial axes, and what is made of them |
 | `matmul`, `einsum`, `reducing`, `softmax` | products and sums |
 | `gather`, `scatter` | elements taken from, or put, where data says |
-| `resize` | axes made of weighted old cells |
+| `resize`, `sampling` | axes made of weighted old cells; images read between their cells |
 """

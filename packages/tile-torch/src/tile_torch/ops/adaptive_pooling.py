@@ -41,7 +41,7 @@ def part_cells(sizes: Sequence[int], counts: Sequence[int]) -> Array:
     for size, count in zip(sizes, counts, strict=True):
         number = np.arange(count)
         first, last = number * size // count, -(-(number + 1) * size // count)
-        cells = np.minimum(first[:, None] + np.arange((last - first).max()), last[:, None] - 1)
+        cells = np.minimum(first[:, None] + np.arange(int((last - first).max())), last[:, None] - 1)
         joined = found[:, None, :, None] * size + cells[None, :, None, :]
         found = joined.reshape(len(found) * count, -1)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -69,9 +69,10 @@ _HOW = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"
 def scatter_reduce(
     call: Call, input: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
 ) -> Value:
-    return _reduced(
-        input, src, lambda value, updates, how: _along(value, dim, index, updates, how), reduce, include_self
-    )
+    def along(value: Value, updates: Value, how: str) -> Value:
+        return _along(value, dim, index, updates, how)
+
+    return _reduced(input, src, along, reduce, include_self)
 
 
 @operator(aten.index_reduce.default)
@@ -186,9 +187,9 @@ def _masked(call: Call, value: Value, given: Sequence[tuple[int, Value]], update
 @operator(aten.put.default)
 def put_flat(call: Call, input: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """Places count all elements in row-major order."""
-    size = int(np.prod(input.shape))
-    flat, places = reshaped(input, (size,)), wrapped(reshaped(index, (int(np.prod(index.shape)),)), size)
-    updates = reshaped(source, (int(np.prod(source.shape)),))
+    size = prod(input.shape)
+    flat, places = reshaped(input, (size,)), wrapped(reshaped(index, (prod(index.shape),)), size)
+    updates = reshaped(source, (prod(source.shape),))
     found = put(flat, updates, tuple(places.shape), ["I0[i0]"], [places], "add" if accumulate else "none")
     return reshaped(found, call.shape)
 
@@ -204,22 +205,22 @@ def masked_scatter(call: Call, input: Value, mask: Value, source: Value) -> Valu
     index = names(len(call.shape))
     taken = contraction("T", call.shape, index, "=", f"S[{at('I', index)}]")
     text = function("XMSI", "Y", taken, "Y = M ? T : X;")
-    return apply(text, input, mask, reshaped(source, (int(np.prod(source.shape)),)), places)
+    return apply(text, input, mask, reshaped(source, (prod(source.shape),)), places)
 
 
 @operator(aten.masked_scatter_backward.default)
 def masked_scatter_backward(call: Call, grad_output: Value, mask: Value, sizes: Sequence[int]) -> Value:
     """The gradient of the source: what the mask let in, one after the other."""
-    size = int(np.prod(sizes))
+    size = prod(sizes)
     mask = expanded(mask, grad_output.shape)
     statements = ("Z = M ? G : 0;", contraction("Y", (size,), ("I[i0]",), "+", "F[i0]"))
-    flat = f"F = reshape(Z, {int(np.prod(grad_output.shape))});"
+    flat = f"F = reshape(Z, {prod(grad_output.shape)});"
     text = function("GMI", "Y", statements[0], flat, statements[1])
     return reshaped(apply(text, grad_output, mask, _numbered(mask)), tuple(sizes))
 
 
 def _numbered(mask: Value) -> Value:
     """For each cell, in one row, the number of true ones before it; the last one's where there is none after."""
-    size = int(np.prod(mask.shape))
+    size = prod(mask.shape)
     count = f"reshape(as_int(M, 64), {size})"
     return apply(function("M", "Y", f"C = {count};", "Y = max(cumsum(C, 0) - 1, 0);"), mask)

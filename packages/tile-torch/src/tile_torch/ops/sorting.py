@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import torch
 from tile_ir.dtype import DType
@@ -76,7 +78,7 @@ def nanmedian(call: Call, input: Value, dim: int = -1, keepdim: bool = False) ->
 @operator(aten.median.default, aten.nanmedian.default)
 def median_of_all(call: Call, input: Value) -> Value:
     which = median if call.target is aten.median.default else nanmedian
-    return which(call, reshaped(input, (int(np.prod(input.shape)),)), 0)[0]
+    return which(call, reshaped(input, (prod(input.shape),)), 0)[0]
 
 
 def _picked(call: Call, value: Value, dim: int, place: str) -> Ordered:

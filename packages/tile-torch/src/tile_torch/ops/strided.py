@@ -152,7 +152,7 @@ def _place(size: Sequence[int], stride: Sequence[int], start: int) -> str:
 def _places(size: Sequence[int], stride: Sequence[int], start: int) -> Array:
     """The place (int64) of every cell."""
     steps = [s * np.arange(n) for n, s in zip(size, stride, strict=True)]
-    return reduce(np.add.outer, steps, np.int64(start))
+    return np.asarray(reduce(np.add.outer, steps, np.int64(start)))
 
 
 def _differ(size: Sequence[int], stride: Sequence[int]) -> bool:

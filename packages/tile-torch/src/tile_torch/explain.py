@@ -1,0 +1,51 @@
+"""What a compiled function becomes: the programs that one call of it runs, with the user's lines in their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from tile_runtime.compose import Composition
+from tile_runtime.evaluator import Evaluator
+from tile_runtime.lowered import Lowered
+from tile_runtime.symbols import placeholder
+
+from tile_torch.executable import RECORDERS
+
+
+def explain(function: Callable[..., Any], *arguments: Any, kernels: bool = False, **named: Any) -> str:
+    """The Tile programs that ``function(*arguments, **named)`` runs, which it does once; with `kernels` each kernel.
+
+    `function` is what ``torch.compile(…, backend="tile")`` gives, or calls it: a whole training step, for instance.
+    """
+    with recorded() as found:
+        function(*arguments, **named)
+    texts = [_described(k, low, kernels) for k, low in enumerate(found, 1)]
+    return "\n".join(texts) or "It runs nothing on Tile: is it compiled with backend='tile'?"
+
+
+@contextmanager
+def recorded() -> Generator[list[Lowered]]:
+    """The programs that run inside, in their order, as stages of compilation."""
+    found: list[Lowered] = []
+
+    def record(evaluator: Evaluator, composition: Composition) -> None:
+        types = {p.name: p.type for p in composition.program.inputs if p.name in composition.arguments}
+        found.append(evaluator.lower(composition, *(placeholder(t.dtype, t.shape, n) for n, t in types.items())))
+
+    RECORDERS.append(record)
+    try:
+        yield found
+    finally:
+        RECORDERS.remove(record)
+
+
+def _described(number: int, low: Lowered, kernels: bool) -> str:
+    count, program = len(low.report().kernels), low.program
+    takes = ", ".join(f"{p.name} {p.type}" for p in program.inputs if not p.bound) or "nothing"
+    bound = sum(p.bound for p in program.inputs)
+    kept = f", with {bound} parameters that it keeps" if bound else ""
+    gives = f"{len(program.outputs)} result{'s' * (len(program.outputs) > 1)}"
+    head = f"{number}. A program of {count} kernel{'s' * (count > 1)}: {gives} from {takes}{kept}"
+    return f"{head}\n{low.explain()}" if kernels else head

@@ -1,0 +1,103 @@
+"""Elementwise functions that few networks have."""
+
+from __future__ import annotations
+
+import torch
+from tile_ir.dtype import DType
+from tile_runtime.ops.text import bits_as, cast, expression
+from tile_runtime.ops.values import Value, apply, dtype_of
+
+from tile_torch.call import Call, Number
+from tile_torch.registry import operator
+
+aten = torch.ops.aten
+
+SIGNED = {8: DType.INT8, 16: DType.INT16, 32: DType.INT32, 64: DType.INT64}
+
+NEXT_TO_NAN = {
+    aten.fmax.default: "isnan({0}) ? {1} : (isnan({1}) ? {0} : max({0}, {1}))",
+    aten.fmin.default: "isnan({0}) ? {1} : (isnan({1}) ? {0} : min({0}, {1}))",
+}
+"""Extremes in which a number goes before NaN."""
+
+
+@operator(*NEXT_TO_NAN)
+def extreme(call: Call, input: Value, other: Value) -> Value:
+    dtype = DType.UINT8 if call.dtype is DType.BOOL else call.dtype
+    return call.elementwise(NEXT_TO_NAN[call.target], input, other, dtype=dtype)
+
+
+@operator(aten.hypot.default)
+def hypot(call: Call, input: Value, other: Value) -> Value:
+    """The root of the squares' sum, scaled by the larger one so that no square is out of range."""
+    large, small = "max(abs({0}), abs({1}))", "min(abs({0}), abs({1}))"
+    scaled = f"({large}) * sqrt(1 + ({small}) / ({large}) * (({small}) / ({large})))"
+    return call.elementwise(f"(({large}) == 0) | (({large}) == inf) ? ({large}) : {scaled}", input, other)
+
+
+@operator(aten.signbit.default)
+def signbit(call: Call, input: Value) -> Value:
+    """Whether the sign is negative, that of zeros and NaNs too."""
+    return apply(expression("X", _is_negative("X", dtype_of(input))), input)
+
+
+def _is_negative(value: str, dtype: DType) -> str:
+    if dtype.is_float:
+        return f"{bits_as(value, SIGNED[dtype.bits])} < 0"
+    return f"{cast(value, DType.INT8)} < 0" if dtype is DType.BOOL else f"{value} < 0"
+
+
+@operator(aten.copysign.Tensor, aten.copysign.Scalar)
+def copysign(call: Call, input: Value, other: Value | Number) -> Value:
+    """The amount of one with the sign of the other."""
+    dtype = call.dtype.accumulator
+    if isinstance(other, bool | int | float):
+        negative = str(float(other)).startswith("-")
+        return call.elementwise("-abs({0})" if negative else "abs({0})", input)
+    sign = f"({_is_negative(cast('B', dtype), dtype)})"
+    amount = f"abs({cast('A', dtype)})"
+    return apply(expression("A, B", cast(f"({sign} ? -{amount} : {amount})", call.dtype)), input, other)
+
+
+@operator(aten.round.decimals)
+def round_decimals(call: Call, input: Value, *, decimals: int = 0) -> Value:
+    """To so many digits behind the point, or zeros before it; halves to the even neighbour."""
+    if not call.dtype.is_float:
+        return call.elementwise("{0}", input)
+    scale = float(10 ** abs(decimals))
+    text = "round_even({0} * {1}) / {1}" if decimals >= 0 else "round_even({0} / {1}) * {1}"
+    return call.elementwise(text, input, scale)
+
+
+@operator(aten.nextafter.default)
+def nextafter(call: Call, input: Value, other: Value) -> Value:
+    """The next number of the dtype in the direction of the other."""
+    dtype = call.dtype
+    own = SIGNED[dtype.bits]
+    bits = bits_as("A", own)
+    outwards = f"((B > A) == (A > 0)) ? {bits} + 1 : {bits} - 1"
+    smallest = f"B > 0 ? {cast('1', own)} : {cast('1', own)} | {cast(str(own.min_value), own)}"
+    moved = f"S = A == 0 ? ({smallest}) : ({outwards});"
+    end = f"Y = isnan(A) | isnan(B) ? A + B : (A == B ? B : {bits_as('S', dtype)});"
+    return apply(f"function (A, B) -> (Y) {{ {moved} {end} }}", input, other)
+
+
+@operator(aten.erfinv.default)
+def erfinv(call: Call, input: Value) -> Value:
+    """The reverse of erf: a first guess, and two steps of Newton."""
+    x = "{0}"
+    log = f"log((1 - {x}) * (1 + {x}))"
+    half = f"(4.330746750799873 + {log} / 2)"
+    guess = f"(sign({x}) * sqrt(sqrt({half} * {half} - {log} * 6.802721088435374) - {half}))"
+    value = call.elementwise(f"abs({x}) < 1 ? {guess} : {x} / (1 - abs({x}))", input)
+    for _ in range(2):
+        off = "(erf({1}) - {0}) / (1.1283791670955126 * exp(-({1} * {1})))"
+        step = f"{off} / (1 + {{1}} * ({off}))"
+        value = call.elementwise(f"abs({{0}}) < 1 ? {{1}} - {step} : {{1}}", input, value)
+    return value
+
+
+@operator(torch.ops.prims.fma.default)
+def fma(call: Call, a: Value, b: Value, c: Value) -> Value:
+    """A product and a sum, which PyTorch rounds once and Tile twice."""
+    return call.elementwise("{0} * {1} + {2}", a, b, c)

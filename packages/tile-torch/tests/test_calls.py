@@ -1,0 +1,227 @@
+"""How compiled functions take and give tensors: parameters, layouts, sizes, mutation, dtypes, other devices."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import tile_torch
+import torch
+from networks import ResNet, mlp
+from tile_ir.diagnostics import TileFallbackWarning
+from torch import Tensor, nn
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def compiled(function: Callable[..., object], **options: object) -> Callable[..., object]:
+    return torch.compile(function, backend="tile", options=options)
+
+
+def agree(found: object, wanted: object, atol: float = 1e-5) -> bool:
+    assert isinstance(found, Tensor) and isinstance(wanted, Tensor)
+    assert found.dtype is wanted.dtype and found.shape == wanted.shape
+    return torch.allclose(found, wanted, atol=atol, rtol=1e-4)
+
+
+# --- parameters ------------------------------------------------------------------------------------------
+
+
+def scaled(model: nn.Sequential) -> None:
+    model[0].weight.mul_(2)
+
+
+def moved(model: nn.Sequential) -> None:
+    model[0].weight.data = torch.randn_like(model[0].weight)
+
+
+def loaded(model: nn.Sequential) -> None:
+    model.load_state_dict(mlp(8, 16, 4).state_dict())
+
+
+def assigned(model: nn.Sequential) -> None:
+    model.load_state_dict(mlp(8, 16, 4).state_dict(), assign=True)
+
+
+@pytest.mark.parametrize("change", [scaled, moved, loaded, assigned])
+def test_changes_of_parameters_are_followed(change: Callable[[nn.Sequential], None]) -> None:
+    model, x = mlp(8, 16, 4), torch.randn(3, 8)
+    assert isinstance(model, nn.Sequential)
+    fast = compiled(model)
+    with torch.no_grad():
+        for _ in range(3):
+            assert agree(fast(x), model(x))
+            change(model)
+        assert agree(fast(x), model(x))
+
+
+def test_modules_that_share_a_graph_keep_their_own_parameters() -> None:
+    blocks, x = [mlp(8, 16, 8) for _ in range(3)], torch.randn(2, 8)
+    wanted = [block(x) for block in blocks]
+    for block in blocks:
+        block.compile(backend="tile")
+    with torch.no_grad():
+        for _ in range(2):
+            assert all(agree(block(x), y.detach()) for block, y in zip(blocks, wanted, strict=True))
+
+
+def test_buffers_are_updated_in_training_and_read_in_evaluation() -> None:
+    ours, theirs, x = ResNet((1,), 4, classes=3), ResNet((1,), 4, classes=3), torch.randn(2, 3, 16, 16)
+    theirs.load_state_dict(ours.state_dict())
+    fast = compiled(ours)
+    for _ in range(2):
+        fast(x), theirs(x)
+    for found, wanted in zip(ours.buffers(), theirs.buffers(), strict=True):
+        assert torch.allclose(found, wanted, atol=1e-6)
+    ours.eval(), theirs.eval()
+    with torch.no_grad():
+        assert agree(fast(x), theirs(x))
+
+
+# --- layouts and memory ----------------------------------------------------------------------------------
+
+
+def test_layouts_are_those_of_eager() -> None:
+    model = nn.Conv2d(3, 4, 3)
+    images = torch.randn(2, 3, 8, 8)
+    fast = compiled(model)
+    for x in (images, images.to(memory_format=torch.channels_last), images.transpose(2, 3), images[:, :, ::2]):
+        with torch.no_grad():
+            found, wanted = fast(x), model(x)
+        assert agree(found, wanted) and isinstance(found, Tensor)
+        assert found.stride() == wanted.stride()
+
+
+def test_contiguous_tensors_are_not_copied() -> None:
+    from tile_torch.dtypes import ordered_array, to_tensor
+
+    x = torch.randn(2, 3, 4, 5)
+    assert ordered_array(x, (0, 1, 2, 3)).__array_interface__["data"][0] == x.data_ptr()
+    last = x.to(memory_format=torch.channels_last)
+    array = ordered_array(last, (0, 2, 3, 1))
+    assert array.flags.c_contiguous and to_tensor(array).data_ptr() == last.data_ptr()
+
+
+def mutated(x: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    b.add_(x)
+    y = x.view(-1)
+    x.mul_(2)
+    return y, b[0], x.t(), x
+
+
+def test_mutation_and_aliases_are_those_of_eager() -> None:
+    ours, theirs = [[torch.arange(12.0).view(3, 4), torch.ones(3, 4)] for _ in range(2)]
+    found, wanted = compiled(mutated)(*ours), mutated(*theirs)
+    assert isinstance(found, tuple)
+    assert all(agree(f, w) for f, w in zip((*found, *ours), (*wanted, *theirs), strict=True))
+    assert found[0].data_ptr() == ours[0].data_ptr() and found[3] is ours[0]
+    ours[0].zero_()
+    assert not found[0].any() and not found[2].any()
+
+
+def test_results_of_two_calls_share_no_memory() -> None:
+    fast = compiled(lambda x: (torch.ones(3), x + 1))
+    first, second = fast(torch.zeros(3)), fast(torch.zeros(3))
+    assert isinstance(first, tuple) and isinstance(second, tuple)
+    first[0].zero_(), first[1].zero_()
+    assert second[0].all() and second[1].all()
+
+
+# --- sizes -----------------------------------------------------------------------------------------------
+
+
+def test_open_sizes() -> None:
+    def function(x: Tensor, n: int) -> Tensor:
+        return torch.cat([x[:, :n], x.flip(1)], 1).reshape(-1, x.shape[0]).cumsum(0)
+
+    fast = torch.compile(function, backend="tile", dynamic=True)
+    for rows, columns in ((4, 2), (6, 3), (5, 1)):
+        x = torch.randn(rows, rows + 1)
+        assert agree(fast(x, columns), function(x, columns))
+
+
+def test_open_sizes_in_training() -> None:
+    model = mlp(8, 16, 4)
+    fast = torch.compile(model, backend="tile", dynamic=True)
+    for size in (3, 5, 4):
+        x = torch.randn(size, 8, requires_grad=True)
+        fast(x).square().sum().backward()
+        found, x.grad = x.grad, None
+        model(x).square().sum().backward()
+        assert agree(found, x.grad)
+
+
+def test_what_has_no_elements() -> None:
+    fast = compiled(lambda x: (x.sum(0), x.relu(), torch.cat([x, x])))
+    found = fast(torch.zeros(0, 3))
+    assert isinstance(found, tuple)
+    assert [tuple(y.shape) for y in found] == [(3,), (0, 3), (0, 3)] and not found[0].any()
+
+
+# --- dtypes, devices, options ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_other_floats(dtype: torch.dtype) -> None:
+    model, x = mlp(8, 16, 4).to(dtype), torch.randn(3, 8, dtype=dtype)
+    with torch.no_grad():
+        assert agree(compiled(model)(x), model(x), atol=1e-12 if dtype is torch.float64 else 2e-2)
+
+
+def test_autocast() -> None:
+    model, x = mlp(8, 16, 4), torch.randn(3, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, wanted = compiled(model)(x), model(x)
+    assert agree(found, wanted, atol=2e-2)
+
+
+@pytest.mark.parametrize("shape", [(7,), (0,), ()])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+def test_integers_and_truth_values(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return x + 1, x * 0.5, x == 1, x.sum(), ~(x > 0), x / 2
+
+    x = torch.randint(0, 2, shape).to(dtype)
+    found = compiled(function)(x)
+    assert isinstance(found, tuple)
+    assert all(agree(f, w) for f, w in zip(found, function(x), strict=True))
+
+
+def test_the_slow_device_agrees() -> None:
+    model, x = mlp(4, 6, 2), torch.randn(2, 4)
+    with torch.no_grad():
+        assert agree(compiled(model, device="interp")(x), model(x))
+
+
+def test_operators_that_tile_lacks_run_in_pytorch_where_asked_for() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        q, _ = torch.linalg.qr(torch.relu(x @ x))
+        y = (q * 2).sum(0) + 1
+        return y.tanh(), torch.fft.fft(y).abs()
+
+    x = torch.randn(5, 5)
+    with pytest.warns(TileFallbackWarning, match="linalg_qr") as caught:
+        found = compiled(function, fallback="eager")(x)
+    assert len([w for w in caught if w.category is TileFallbackWarning]) == 1
+    assert isinstance(found, tuple)
+    assert all(agree(f, w) for f, w in zip(found, function(x), strict=True))
+
+
+def test_explain_shows_programs_and_where_kernels_come_from() -> None:
+    model, x = nn.Sequential(mlp(8, 16), nn.GELU()), torch.randn(3, 8)
+    fast = compiled(model)
+
+    def step() -> None:
+        fast(x).square().sum().backward()  # type: ignore[attr-defined]
+
+    with warnings.catch_warnings(), torch.no_grad():
+        text = tile_torch.explain(fast, x, kernels=True)
+    assert "1. A program of" in text and "with 2 parameters that it keeps" in text
+    assert "addmm (0.0)" in text
+    assert "2. A program of" in tile_torch.explain(step)
+    assert "nothing on Tile" in tile_torch.explain(model, x)

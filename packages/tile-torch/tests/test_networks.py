@@ -1,0 +1,23 @@
+"""Architectures agree with eager PyTorch to rounding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from networks import SMALL
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_inference_agrees_with_eager(name: str) -> None:
+    network = SMALL[name]
+    model, sample = network.make().eval(), network.sample()
+    with torch.no_grad():
+        found, wanted = torch.compile(model, backend="tile")(sample), model(sample)
+    assert found.shape == wanted.shape and found.stride() == wanted.stride()
+    assert float((found - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
