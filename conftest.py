@@ -22,20 +22,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--run-slow"):
         return
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="long; --run-slow runs it"))
     cases: Counter[object] = Counter()
-    for item in [*items]:
-        if mark := item.get_closest_marker("diagonal"):
-            number = cases[item.function] = cases[item.function] + 1  # pyright: ignore[reportAttributeAccessIssue]
-            if diagonal(item, number - 1) % mark.args[0]:
-                items.remove(item)
-                config.hook.pytest_deselected(items=[item])
+    left: list[pytest.Item] = []
+    kept: list[pytest.Item] = []
+    for item in items:
+        (left if is_slow(item, cases) else kept).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+def is_slow(item: pytest.Item, cases: Counter[object]) -> bool:
+    """Whether `--run-slow` alone runs it; `cases` counts those of each test with the mark `diagonal`."""
+    if mark := item.get_closest_marker("diagonal"):
+        test = item.nodeid.partition("[")[0]
+        number, cases[test] = cases[test], cases[test] + 1
+        return diagonal(item, number) % mark.args[0] != 0
+    return item.get_closest_marker("slow") is not None
 
 
 def diagonal(item: pytest.Item, number: int) -> int:
-    """The sum of the places of a test's case `number` in its parameters' lists, the last of which varies slowest.
+    """The sum of the places of a test's case `number` in its parameters' lists, the last of which varies slowest, and of
+    the number of its fixtures' parameters.
 
     Of the grid that several ``parametrize`` span, those whose sum is a multiple of n are a Latin square: each value
     of one parameter still meets some of each other's.
@@ -44,4 +52,4 @@ def diagonal(item: pytest.Item, number: int) -> int:
     for mark in reversed([*item.iter_markers("parametrize")]):
         number, place = divmod(number, len(mark.args[1]))
         total += place
-    return total
+    return total + number

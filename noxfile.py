@@ -51,8 +51,8 @@ PIP = ("-q", "--no-compile")
 BENCH_PEERS = ("torch==2.13.0", "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
 OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
-EXAMPLES = {"opencl": 8, "sim": 8, "oclgrind": 4}
-"""Random programs per conformance strategy for backends that compile or run slowly (default: 40)."""
+EXAMPLES = {"opencl": 5, "sim": 5, "sample": 5, "oclgrind": 4}
+"""Random programs per conformance strategy for backends that compile or run slowly (default: 15; nightly: 100)."""
 OCLGRIND = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 """One more OpenCL platform (Debian package oclgrind): a simulator that sees races and stray accesses."""
 OCLGRIND_CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}
@@ -224,7 +224,7 @@ def conformance(session: nox.Session, backend: str) -> None:
     report = ROOT / "build" / "conformance" / backend
     report.mkdir(parents=True, exist_ok=True)
     outputs = ("--json", str(report / "report.json"), "--markdown", str(report / "support.md"))
-    examples = ("--examples", str(EXAMPLES.get(backend, 40)))
+    examples = ("--examples", str(EXAMPLES.get(backend, 15)))
     if backend == "oclgrind":
         _on_oclgrind(session, report, *examples, *outputs, *session.posargs)
         return
@@ -347,6 +347,8 @@ def nightly(session: nox.Session) -> None:
             *session.posargs,
             success_codes=[0, NO_TESTS],
         )
+    for backend in BACKENDS:
+        session.notify(f"conformance({backend})", posargs=("--examples", "100"))
 
 
 @nox.session(default=False)

@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant("remainders do not check what runs past them", OPT + "plan/steps/edges.py", "if segment.past:", "if False:"),
     Mutant("constraints count as met too early", OPT + "plan/steps/edges.py", "if low < 0:\n            kept.append(constraint)", "if low < -1:\n            kept.append(constraint)"),
     Mutant("tiles of a segment start one tile late", OPT + "plan/steps/edges.py", "(position + -before) * segment.size", "(position + -before + 1) * segment.size"),
-    Mutant("partial results start at zero whatever the aggregation", OPT + "plan/steps/reduce.py", 'Const("$z", use.agg.identity(dtype), dtype)', 'Const("$z", 0, dtype)'),
+    Mutant("partial results start at zero whatever the aggregation", OPT + "plan/steps/reduce.py", 'Const("$z", self.use.agg.identity(dtype), dtype)', 'Const("$z", 0, dtype)'),
     Mutant("one of several copies of partial results is lost", OPT + "plan/steps/reduce.py", "w.size // w.lanes - 1", "max(1, w.size // w.lanes - 2)"),
     Mutant("items start partial results at zero", OPT + "plan/steps/combine.py", "agg.identity(dtype)", "0"),
     Mutant("items forget what the cell held", OPT + "plan/steps/combine.py", '(old, self._name("all", number))', '(self._name("all", number), self._name("all", number))'),

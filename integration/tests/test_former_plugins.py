@@ -18,8 +18,8 @@ import tile_hal
 
 FORMER = sorted((Path(__file__).parent / "former_plugins").iterdir())
 SAMPLE = (
-    "level0 or level1 or test_for or test_if or test_private_arrays or test_deep_expressions or test_groups or level4"
-    " or test_failed"
+    "level0 or level1 or test_for or test_if or test_private_arrays or test_deep_expressions or test_groups or test_failed"
+    " or (level4 and (matmul or softmax))"
 )
 """Something of every level."""
 

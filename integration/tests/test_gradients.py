@@ -189,7 +189,7 @@ def test_gradient_of_gradient(device: Any) -> None:
 TOLERANCES = {DType.FLOAT64: 1e-9, DType.FLOAT32: 1e-5, DType.FLOAT16: 4e-3}
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=PHASES)
+@settings(max_examples=25, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(case=st.sampled_from(list(TOLERANCES)).flatmap(lambda d: strategies.contractions([d])), data=st.data())
 def test_gradients_of_random_contractions(device: Any, case: strategies.Case, data: st.DataObject) -> None:
     """Strides, flips, fractions, constraints, every aggregation and body, on whole numbers: many ties and zeros."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,15 @@ def test_draws_repeat_and_are_legal(name: str, class_: Any) -> None:
         assert named(case.name).work == case.work
 
 
-@pytest.mark.parametrize(("name", "class_"), [pytest.param(n, c, id=n) for n, c in _classes()])
+def _drawn() -> Iterator[Any]:
+    """The classes; those all of whose kinds another has are slow."""
+    met: set[object] = set()
+    for name, class_ in _classes():
+        yield pytest.param(name, class_, id=name, marks=[pytest.mark.slow] * met.issuperset(class_.kinds))
+        met.update(class_.kinds)
+
+
+@pytest.mark.parametrize(("name", "class_"), _drawn())
 def test_tiny_draws_agree(name: str, class_: Any) -> None:
     """Every kind of each class compiles, and equals the reference evaluator; NumPy's expression does too."""
     from contest import compared, listed

@@ -186,6 +186,12 @@ case(
     A="float32[5, 11, 5, 1]", B="float32[5, 31]", C="float32[1]",
 )  # fmt: skip
 case(
+    "partial results of a ragged tile are merged where the accumulator was started",
+    "function (A[L, M, N]) -> (O) { O[i, 0 : N, 1] = +(A[i, j, k]); }",
+    Way("interp", "wide", plans="plan kernel_0 {\n  grid i:3\n  grid\n  serial i:1 k:28\n  reduce k across lanes x3\n}\n"),
+    A="float32[7, 7, 7]",
+)  # fmt: skip
+case(
     "a tile on the grid that is longer than its loop",
     "function (A[N, M, L]) -> (O) { O[j, 0 : L, 3] = +(A[i, j, j + l]); }",
     Way("stripe", "wide", plans="plan kernel_0 {\n  grid j:10\n  vector j:2 x2\n}\n"),

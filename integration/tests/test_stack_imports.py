@@ -1,4 +1,4 @@
-"""Imports run along the "needs" column of the README's table only, and importing is cheap."""
+"""Imports run along the "needs" column of the README's table only, and importing loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ CONFORMANCE = {"pytest", "hypothesis", "tile_lang", "tile_opt", "tile_autodiff"}
 """What tile_hal/conformance may import besides, by the extra of that name."""
 OPTIONAL = {"ml_dtypes"}
 HEAVY = ("llvmlite", "pyopencl", "islpy", "lark", "ml_dtypes", "hypothesis", "torch", "jax")
-IMPORT_MARGIN_MS = 60
 
 
 def module(package: Path) -> str:
@@ -89,13 +88,3 @@ def test_importing_loads_nothing_heavy(package: Path) -> None:
 
 def test_importing_the_runtime_opens_no_device() -> None:
     assert python("import sys, tile_runtime; print('hal_llvm' in sys.modules)").strip() == "False"
-
-
-def milliseconds(name: str) -> float:
-    code = f"import time; t = time.perf_counter(); import {name}; print(1e3 * (time.perf_counter() - t))"
-    return min(float(python(code)) for _ in range(7))
-
-
-def test_importing_the_runtime_is_cheap() -> None:
-    """The least of several fresh processes each, so that a busy machine does not matter."""
-    assert milliseconds("tile_runtime") <= milliseconds("numpy") + IMPORT_MARGIN_MS

@@ -14,7 +14,7 @@ import tile_runtime as tile
 from tile_ir.diagnostics import TileDeviceError
 
 DRIVERS = [name for name in ("llvm", "opencl") if name in tile_hal.drivers() and tile_hal.devices(name)]
-SAMPLE = "level0 or level1 or level2 or matmul or softmax or temporaries or serialization or outlives or out_of_memory"
+SAMPLE = "level0 or level1 or (level4 and matmul) or temporaries or outlives or out_of_memory"
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="worker processes need Unix sockets")
 

@@ -114,12 +114,12 @@ def test_there_are_passes_and_devices_to_compare() -> None:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_contractions(group: str) -> None:
-    explore("contractions", GROUPS[group], 25)
+    explore("contractions", GROUPS[group], 15)
 
 
 @pytest.mark.parametrize("group", ["float32", "every dtype"])
 def test_elementwise(group: str) -> None:
-    explore("elementwise", tuple(t for t in GROUPS[group] if t is not DType.BOOL), 12)
+    explore("elementwise", tuple(t for t in GROUPS[group] if t is not DType.BOOL), 8)
 
 
 @pytest.mark.slow

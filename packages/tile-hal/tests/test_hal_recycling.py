@@ -146,3 +146,13 @@ def test_host_memory_takes_large_blocks_from_what_was_given_up() -> None:
     assert where % 64 == 0
     del buffer
     assert memory.allocate(SIZE + 12345).address == where
+
+
+def test_trimmed_memory_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    recycler = Recycler(4 * SIZE)
+    monkeypatch.setattr(host_memory, "_recycler", lambda: recycler)
+    memory = HostMemory()
+    memory.allocate(SIZE)
+    assert recycler.kept == SIZE
+    memory.trim()
+    assert recycler.kept == 0

@@ -34,7 +34,7 @@ F32, I32 = s.Type(DType.FLOAT32), s.Type(DType.INT32)
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(st.text(max_size=60) | st.sampled_from([*sorted(C_KEYWORDS), "a", "a_1", "A"]), max_size=20))
 def test_names_are_safe_and_unique(hints):
     names = NameAllocator(["exp"])

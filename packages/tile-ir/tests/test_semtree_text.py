@@ -143,7 +143,7 @@ def functions_with(helpers):
 functions = functions_with(st.lists(functions_with(st.just(())), max_size=1).map(tuple))
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(functions)
 def test_parse_inverts_print(function):
     text = print_function(function)

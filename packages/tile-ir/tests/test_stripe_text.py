@@ -151,7 +151,7 @@ CONSTANTS = st.builds(nodes.ConstantBuffer, NAMES, types(), st.binary(max_size=9
 PROGRAMS = st.builds(nodes.Program, BLOCKS, tuples(CONSTANTS, 2), tuples(NAMES), tuples(NAMES))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(PROGRAMS)
 def test_programs_round_trip(program: nodes.Program) -> None:
     assert parse_program(print_program(program)) == program
@@ -365,7 +365,7 @@ EVERYTHING = """0: #t block<CONV[0]> [i:32, j = 4*k #ordered, v:8 #vector(lanes=
 }"""
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(st.integers(0, len(EVERYTHING)), st.integers(0, 12), st.sampled_from(TOKENS)), min_size=1, max_size=3

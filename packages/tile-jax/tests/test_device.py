@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import jax
@@ -205,6 +207,18 @@ def test_an_exception_passes_dying_arrays() -> None:
             _ = [f(placed), f(placed), 1 / 0]
     gc.collect()
     assert handles.alive() <= before + 4  # no buffer is left: the executable's, and JAX's own cache of it
+
+
+def test_an_interrupt_ends_a_program() -> None:
+    endless = jax.jit(lambda a: jax.lax.while_loop(lambda c: c >= 0, lambda c: c + 0, a))
+    one = jax.device_put(np.float32(1), HERE)
+    endless(-one)
+    timer = threading.Timer(0.5, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(ValueError, match="CANCELLED: interrupted"):
+        endless(one)
+    timer.join()
+    assert float(jax.jit(lambda a: a + 1)(one)) == 2
 
 
 def test_the_process_ends_by_itself() -> None:

@@ -67,7 +67,7 @@ def test_canonical_layout() -> None:
     assert format_source(TIDY) == TIDY
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(FUNCTIONS)
 def test_printing_and_parsing_are_inverse(function: ast.Function) -> None:
     assert parse(print_function(function)) == function

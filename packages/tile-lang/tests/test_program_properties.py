@@ -34,7 +34,7 @@ def arrays(sample: Sample, seed: int) -> dict[str, Any]:
     return {n: rng.integers(0, 4, t.shape).astype(t.dtype.numpy) for n, t in sample.types.items()}
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.one_of(contractions(), programs()))
 def test_text_round_trips(sample: Sample) -> None:
     try:
@@ -48,7 +48,7 @@ def test_text_round_trips(sample: Sample) -> None:
     assert tile_lang.print_program(again) == text
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(contractions(), st.integers(0, 99))
 def test_contraction_equals_trial_of_every_tuple(sample: Sample, seed: int) -> None:
     value = bound(sample)

@@ -241,7 +241,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.lists(PIECES, max_size=25),
     st.sampled_from(["", "function (A) -> (O) {", "function (A[N]) -> (O) { O[i : N] = +("]),
@@ -253,7 +253,7 @@ def test_any_text_parses_or_is_diagnosed(pieces: list[str], start: str) -> None:
         assert error.diagnostics and all(d.span for d in error.diagnostics)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.integers(0, len(CONV) - 1), st.integers(0, 8), st.sampled_from(["", ";", "(", "]", "=", "x", ",", "}"]))
 def test_damaged_functions_are_diagnosed(position: int, cut: int, inserted: str) -> None:
     try:

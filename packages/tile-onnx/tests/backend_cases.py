@@ -47,6 +47,11 @@ def light_path(case: Any) -> Path:
     return Path(onnx.__file__).parent.parent / case.url
 
 
+def operators(case: Any) -> frozenset[str]:
+    """Those of a case's graph; none where its model is a file."""
+    return frozenset(node.op_type for node in case.model.graph.node) if case.model is not None else frozenset()
+
+
 def data_sets(case: Any, model: onnx.ModelProto) -> Iterator[tuple[list[Any], list[Any]]]:
     """Inputs and expected outputs."""
     if case.data_sets is not None:

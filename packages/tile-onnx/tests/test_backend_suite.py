@@ -1,32 +1,40 @@
 """ONNX's own backend suite; `tests/backend/` has a list per device of the cases that do not pass, and why.
 
-By default the whole suite on llvm and a sample on the others; `--run-slow` runs everything. Networks of the kind "real"
-take long.
+By default a third of what has the same operators on llvm, so that each is met, and a sample of that on the others;
+`--run-slow` runs everything. Networks of the kind "real" take long.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from itertools import product
 
 import backend_cases
 import pytest
 import tile_runtime as tile
 
-SAMPLE = 40
-"""By default every so many-th case runs on devices but llvm."""
+SAMPLE = {"llvm": 1, "interp": 14, "opencl": 14}
+"""By default every so many-th case of a third of the suite runs on a device."""
+ALIKE = 3
+"""By default every so many-th case with the same operators runs at all."""
 LIMIT = 10.0
 """CPU seconds that a case may take."""
 
 
 def _parameters() -> list[object]:
-    found: list[object] = []
-    for device in ("llvm", "interp", "opencl"):
-        for k, case in enumerate(backend_cases.cases().values()):
-            slow = case.kind == "real" or (device != "llvm" and k % SAMPLE)
-            found.append(
-                pytest.param(device, case.name, id=f"{device}-{case.name}", marks=[pytest.mark.slow] * bool(slow))
-            )
-    return found
+    met: Counter[object] = Counter()
+    sampled: list[str] = []
+    for case in backend_cases.cases().values():
+        operators = backend_cases.operators(case)
+        if case.kind != "real" and met[operators] % ALIKE == 0:
+            sampled.append(case.name)
+        met[operators] += 1
+    quick = {(device, name) for device, every in SAMPLE.items() for name in sampled[::every]}
+    return [
+        pytest.param(*each, id="-".join(each), marks=() if each in quick else pytest.mark.slow)
+        for each in product(SAMPLE, backend_cases.cases())
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +61,6 @@ def test_case(device: str, name: str, present: set[str]) -> None:
     assert case.kind == "real" or time.process_time() - start < LIMIT
 
 
-@pytest.mark.parametrize("device", ["llvm", "interp", "opencl"])
+@pytest.mark.parametrize("device", SAMPLE)
 def test_lists_name_cases_that_exist(device: str) -> None:
     assert set(backend_cases.listed(device)) <= set(backend_cases.cases())

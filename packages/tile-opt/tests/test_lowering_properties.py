@@ -24,7 +24,7 @@ from tile_opt.lowering import lower
 from tile_opt.semtree import legalise
 from tile_opt.translate import to_stripe
 
-SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 TINY = HardwareSettings(vec_size=4, vector_bytes=16, registers=16, l1_bytes=256, l2_bytes=1024, l3_bytes=64, cores=2)
 SCHEDULED = Target(
     "tiny",
@@ -110,7 +110,7 @@ def rebound_programs(draw: st.DrawFn) -> tuple[Program, StripeProgram]:
 
 
 @given(rebound_programs())
-@settings(SETTINGS, max_examples=150)
+@settings(SETTINGS, max_examples=80)
 def test_any_binding_of_loops(case: tuple[Program, StripeProgram]) -> None:
     program, stripe = case
     inputs = random_inputs(program)

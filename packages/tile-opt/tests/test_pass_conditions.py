@@ -178,7 +178,7 @@ def copies(draw: st.DrawFn) -> Case:
     return Case(Merge(), {"in A": a, "out C": c}, (fill, copy))
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(copies())
 def test_loops_merge_only_where_they_walk_memory_as_one(case: Case) -> None:
     keeps_the_meaning(case)

@@ -35,7 +35,7 @@ from tile_opt.plan.steps.stage import Copy, stage_input, stage_sums
 from tile_opt.plan.tree import Around, Nest, close_tree, innermost, map_stages, names_of, open_tree
 from tile_opt.translate import to_stripe
 
-SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 FRONT = Target(
     "front", HardwareSettings(), passes=tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate"))
 )

@@ -24,7 +24,7 @@ from tile_opt.program import SplitReduction
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))
-SETTINGS = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 AGGREGATIONS = (Aggregation.SUM, Aggregation.PROD, Aggregation.MAX, Aggregation.MIN)
 LONG = 4096
 """Points from which on a kernel has to use lanes."""

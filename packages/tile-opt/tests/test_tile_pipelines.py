@@ -162,7 +162,7 @@ def _elementwise(draw: st.DrawFn, made: str, names: list[str], sizes: list[int])
     return f"{made} = {names[-1]} {draw(st.sampled_from('+-'))} {other} * 2;"
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(chains())
 def test_random_chains_keep_their_results(sample: tuple[str, tuple[int, ...]]) -> None:
     source, shape = sample

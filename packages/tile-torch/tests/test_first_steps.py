@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
 from tile_ir.diagnostics import TileTypeError
+from tile_torch.registry import converters
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 
@@ -80,13 +80,13 @@ def test_operators_without_a_converter_are_listed_with_their_lines() -> None:
     assert all("test_first_steps.py:" in d.message for d in problem.diagnostics)
 
 
+def test_what_only_the_backward_graph_lacks_is_listed_before_the_forward_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(converters(), torch.ops.aten.threshold_backward.default)  # type: ignore[arg-type]
+    with pytest.raises(BackendCompilerFailed, match=r"TILE-E920: aten\.threshold_backward"):
+        torch.compile(mlp(), backend="tile")(torch.randn(3, 20))
+
+
 @pytest.mark.parametrize("options", [{"devise": "llvm"}, {"fallback": "perhaps"}])
 def test_options_that_do_not_exist_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(BackendCompilerFailed, match="TILE-E921"):
         torch.compile(mlp(), backend="tile", options=options)(torch.ones(1, 20))
-
-
-def test_the_readme_runs() -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})

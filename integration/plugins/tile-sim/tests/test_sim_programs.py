@@ -70,7 +70,7 @@ def test_programs_are_right(name: str, sram: float) -> None:
     agrees(program, inputs_of(program), SRAM_SIZE_KIB=sram, NUM_SRAM=2, PIPELINE_DEPTH=1 + (sram > 1))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(programs())
 def test_random_programs_are_right(program: Program) -> None:
     assume(all(p.type.dtype is not DType.BFLOAT16 for p in program.inputs))

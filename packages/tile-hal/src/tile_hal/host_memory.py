@@ -121,6 +121,9 @@ class HostMemory(Memory):
         # NumPy does not tell the address of an empty array, so it is passed on.
         return HostBuffer(raw[start : start + nbytes], base + start)
 
+    def trim(self) -> None:
+        _recycler().clear()
+
     def array(self, shape: tuple[int, ...], dtype: npt.DTypeLike, nbytes: int) -> npt.NDArray[Any]:
         """An array of `nbytes` bytes of any content, in memory that others gave up where there is some."""
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -267,26 +267,33 @@ class Prepared:
     def _provide(self) -> None:
         """Memory that belongs to the list, with the constants in it."""
         self._losses = self._memory.losses
-        self._constants = _upload(self._memory, self.kernel_list)
         self._workspaces = Workspaces(self._memory, self.kernel_list, self._keeps)
-        self._run_once()
+        needed = {b for launch in self._steps for b in launch.step.buffers}
+        data = _constant_data(self.kernel_list)
+        self._constants = {number: _placed(self._memory, *data[number]) for number in data if number in needed}
+        self._run_once(needed, data)
 
-    def _run_once(self) -> None:
-        """Do what depends on constants alone, keep its results, and drop the constants that nothing else reads."""
+    def _run_once(self, needed: Collection[int], data: Mapping[int, _Data]) -> None:
+        """Do what depends on constants alone, and keep its results.
+
+        Constants that nothing else reads are in the device's memory from the first step that reads them to the last.
+        """
         once = [step for step in self.kernel_list.steps if step.once]
         if not once:
             return
-        memory, sizes = self.device.memory, {b.id: b.bytes for b in self.kernel_list.buffers}
+        memory, sizes = self._memory, {b.id: b.bytes for b in self.kernel_list.buffers}
         buffers = dict(self._constants)
-        needed = {b for launch in self._steps for b in launch.step.buffers}
         last = {b: number for number, step in enumerate(once) for b in step.buffers}
         for number, step in enumerate(once):
-            buffers |= {b: memory.allocate(sizes[b]) for b in step.buffers if b not in buffers}
+            for b in step.buffers:
+                if b not in buffers:
+                    buffers[b] = _placed(memory, *data[b]) if b in data else memory.allocate(sizes[b])
             self._launch(step, buffers, (), False).wait()
             for b in step.buffers:
                 if last[b] == number and b not in needed:
                     buffers.pop(b, None)
         self._constants = {number: b for number, b in buffers.items() if number in needed}
+        memory.trim()
 
     def _run_steps(self, bindings: Sequence[Buffer], dependencies: Sequence[Event], profile: bool) -> Event:
         workspace = self._workspaces.acquire()
@@ -357,16 +364,26 @@ def _launches(steps: Sequence[Step]) -> list[_Launch]:
     return [_Launch(steps[n], tuple(place[d] for d in steps[n].deps if d in place), n not in awaited) for n in place]
 
 
-def _upload(memory: Memory, kernels: KernelList) -> dict[int, Buffer]:
+_Data = tuple[memoryview, int]
+"""The bytes of a constant, and those of one element."""
+
+
+def _constant_data(kernels: KernelList) -> dict[int, _Data]:
+    """What each constant buffer holds."""
     data = {constant.name: constant.data for constant in kernels.constants}
-    result: dict[int, Buffer] = {}
+    found: dict[int, _Data] = {}
     for info in kernels.buffers:
         if info.kind is not BufferKind.CONST:
             continue
         if len(data.get(info.name, b"")) != info.bytes:
             raise TileInternalError(f"constant buffer {info.name!r} of {info.bytes} bytes has no data of that size")
-        result[info.id] = _in_place(memory, data[info.name], info.dtype.bytes) or _uploaded(memory, data[info.name])
-    return result
+        found[info.id] = data[info.name], info.dtype.bytes
+    return found
+
+
+def _placed(memory: Memory, data: memoryview, align: int) -> Buffer:
+    """A constant in memory that the device reads: its own where that can be, so that its bytes are in a process once."""
+    return _in_place(memory, data, align) or _uploaded(memory, data)
 
 
 def _in_place(memory: Memory, data: memoryview, align: int) -> Buffer | None:

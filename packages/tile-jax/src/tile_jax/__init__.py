@@ -8,11 +8,14 @@ Installing this package is enough: JAX finds it by its entry point. Importing it
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tile_jax.explaining import explain, lower
 
 __version__ = "0.1.0"
 
-__all__ = ["initialize", "register"]
+__all__ = ["explain", "initialize", "lower", "register"]
 
 OLDEST, NEXT = (0, 10, 0), (0, 11, 0)
 """The versions of JAX that this release is made for: from the first up to the second."""
@@ -39,6 +42,12 @@ def register(*, default: bool = False) -> None:
 def initialize() -> None:
     """What JAX calls when it looks for plugins."""
     register()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("explain", "lower"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("tile_jax.explaining"), name)
 
 
 def _check_version() -> None:

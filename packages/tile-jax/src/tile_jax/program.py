@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tile_ir.program.nodes import TensorType
 from tile_runtime.arrays import Array
@@ -48,8 +48,9 @@ class DeviceStep:
 
     def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
         for store, evaluator in zip(stores, evaluators, strict=True):
-            made = evaluator.call(self.function, [store[k] for k in self.reads], {})
-            _put(store, self.outputs, made if isinstance(made, tuple) else (made,), evaluator)  # pyright: ignore[reportUnknownArgumentType]
+            made = _tensors(evaluator.call(self.function, [store[k] for k in self.reads], {}), evaluator)
+            for slot, tensor in zip(self.outputs, made, strict=True):
+                store[slot] = tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +133,8 @@ def _beside(left: Rows, right: Rows) -> Rows:
 
 def _put_rows(stores: Sequence[Store], slots: Sequence[int], rows: Rows, evaluators: Sequence[Evaluator]) -> None:
     for store, row, evaluator in zip(stores, rows, evaluators, strict=True):
-        _put(store, slots, row, evaluator)
-
-
-def _put(store: Store, slots: Sequence[int], values: Sequence[Any], evaluator: Evaluator) -> None:
-    for slot, value in zip(slots, values, strict=True):
-        store[slot] = value if type(value) is Tensor else asarray(value, evaluator.device)
+        for slot, tensor in zip(slots, _tensors(tuple(row), evaluator), strict=True):
+            store[slot] = tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +152,20 @@ class Program:
     _dead: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
     """After each step: the slots that nobody reads any more."""
     _slots: int = field(init=False, repr=False)
+    _alone: Composition | None = field(init=False, repr=False)
+    """The one function that most programs are, from all inputs to all outputs in their order."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_alone", _alone(self.steps, len(self.inputs), self.results))
         object.__setattr__(self, "_dead", _deaths(self.steps, self.results))
         made = (slot for step in self.steps for slot in step.outputs)
         object.__setattr__(self, "_slots", 1 + max(made, default=-1) - len(self.inputs))
 
     def run(self, rows: Rows, evaluators: Sequence[Evaluator]) -> list[list[Tensor]]:
         """The outputs, which may be pending: a row for each device, as the inputs are, each on its evaluator's device."""
+        if self._alone is not None:
+            function = self._alone
+            return [_tensors(e.call(function, row, {}), e) for row, e in zip(rows, evaluators, strict=True)]
         stores: list[Store] = [[*row, *([None] * self._slots)] for row in rows]
         for step, dead in zip(self.steps, self._dead, strict=True):
             step.run(stores, evaluators)
@@ -174,6 +177,20 @@ class Program:
     def costs(self) -> dict[str, float]:
         """Bytes that go in and come out."""
         return {"bytes accessed": float(sum(map(nbytes, (*self.inputs, *self.outputs))))}
+
+
+def _alone(steps: Sequence[Step], inputs: int, results: tuple[int, ...]) -> Composition | None:
+    match steps:
+        case [DeviceStep(function, reads, outputs)] if reads == tuple(range(inputs)) and outputs == results:
+            return function
+        case _:
+            return None
+
+
+def _tensors(made: Any, evaluator: Evaluator) -> list[Tensor]:
+    """What a call gave, one or several: arrays where it was given nothing."""
+    several = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
+    return [value if type(value) is Tensor else asarray(value, evaluator.device) for value in several]
 
 
 def nbytes(type: TensorType) -> int:

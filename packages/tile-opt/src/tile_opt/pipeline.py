@@ -60,7 +60,6 @@ def schedule(
     check = settings.verify if verify is None else verify
     watch = _observers(settings.dump_ir, callback)
     steps = _resolved(target.passes if passes is None else passes)
-    given = plans or {}
     decisions: dict[str, Decision] = {}
     choices: list[Choice] = []
     _observe(0, "initial", program, watch, check)
@@ -68,18 +67,27 @@ def schedule(
         for number, (label, stripe_pass) in enumerate(steps, 1):
             check_time("pass", label)
             start = perf_counter()
-            if isinstance(stripe_pass, SchedulingPass):
-                scheduled = stripe_pass.schedule(program, target, given)
-                program, decisions = scheduled.program, {**decisions, **scheduled.decisions}
-            elif isinstance(stripe_pass, ChoosingPass):
-                made = stripe_pass.choose(program, target)
-                program, choices = made.program, [*choices, *made.choices]
-            else:
-                program = stripe_pass.apply(program, target)
+            made = _applied(stripe_pass, program, target, plans or {})
+            program = made.program
+            decisions.update(made.decisions)
+            choices.extend(made.choices)
             if timings is not None:
                 timings[label] = timings.get(label, 0.0) + perf_counter() - start
             _observe(number, label, program, watch, check)
     return Scheduled(program, decisions, tuple(choices))
+
+
+def _applied(stripe_pass: Pass, program: Program, target: Target, plans: Mapping[str, Plan]) -> Scheduled:
+    """The program after one pass, and what the pass decided."""
+    match stripe_pass:
+        case SchedulingPass():
+            scheduled = stripe_pass.schedule(program, target, plans)
+            return Scheduled(scheduled.program, scheduled.decisions)
+        case ChoosingPass():
+            made = stripe_pass.choose(program, target)
+            return Scheduled(made.program, {}, tuple(made.choices))
+        case _:
+            return Scheduled(stripe_pass.apply(program, target), {})
 
 
 def _resolved(passes: Iterable[PassConfig | Pass]) -> list[tuple[str, Pass]]:

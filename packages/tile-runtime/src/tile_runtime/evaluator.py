@@ -38,7 +38,33 @@ PROGRAMS = 128
 
 
 class Evaluator:
-    """Runs functions on one device: device settings and a cache of programs. Safe to use from any thread."""
+    """Runs functions on one device: device settings and a cache of programs. Safe to use from any thread.
+
+    `fast_math` lets backends use approximate math functions.
+
+    `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
+    rounded to TF32 (10 mantissa bits), and products, those of bfloat16 and float16 too, are added up in the
+    hardware's own order and rounding.
+
+    `fold_scales` lets constant weights take up what scales their products behind them: a convolution and its batch
+    normalisation ``(X*W - m)*s + b`` is computed as ``X*(W*s) + (b - m*s)``, as inference engines do. Sums are then
+    rounded in other places, and a factor beyond a float's range shows elsewhere. `fast_math` includes it.
+
+    With `tile_trials` above 1, so many schedules of each program are compiled and timed when it is first
+    called, and the fastest one is kept; sums may then be taken in another order from one process to the
+    next. TileDeviceError for an unknown device.
+
+    `plans` (by kernel name, or as text, or a Path to it: see `Lowered.plans`) go before what the compiler would
+    choose; a program without one of their kernels, or that one does not fit, is a TilePlanError.
+
+    With `isolate` the device's driver runs in a worker process, which all isolated evaluators of a device share: a
+    crash is a TileDeviceError, and the next call works. Tensors for it are made on `evaluator.device`. TILE_ISOLATE
+    does the same for whole drivers.
+
+    `fallback` is a device that runs the steps for which this one lacks an element type, or an operation of the
+    kernel language; values go there and back through the host, results are on `device`, and a TileFallbackWarning
+    names the steps. Without it such a program is refused.
+    """
 
     def __init__(
         self,
@@ -52,31 +78,6 @@ class Evaluator:
         isolate: bool = False,
         fallback: Device | str | None = None,
     ) -> None:
-        """`fast_math` lets backends use approximate math functions.
-
-        `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
-        rounded to TF32 (10 mantissa bits), and products, those of bfloat16 and float16 too, are added up in the
-        hardware's own order and rounding.
-
-        `fold_scales` lets constant weights take up what scales their products behind them: a convolution and its batch
-        normalisation ``(X*W - m)*s + b`` is computed as ``X*(W*s) + (b - m*s)``, as inference engines do. Sums are then
-        rounded in other places, and a factor beyond a float's range shows elsewhere. `fast_math` includes it.
-
-        With `tile_trials` above 1, so many schedules of each program are compiled and timed when it is first
-        called, and the fastest one is kept; sums may then be taken in another order from one process to the
-        next. TileDeviceError for an unknown device.
-
-        `plans` (by kernel name, or as text, or a Path to it: see `Lowered.plans`) go before what the compiler would
-        choose; a program without one of their kernels, or that one does not fit, is a TilePlanError.
-
-        With `isolate` the device's driver runs in a worker process, which all isolated evaluators of a device share: a
-        crash is a TileDeviceError, and the next call works. Tensors for it are made on `evaluator.device`. TILE_ISOLATE
-        does the same for whole drivers.
-
-        `fallback` is a device that runs the steps for which this one lacks an element type, or an operation of the
-        kernel language; values go there and back through the host, results are on `device`, and a TileFallbackWarning
-        names the steps. Without it such a program is refused.
-        """
         self.device = isolated(find_device(device)) if checked_flag("isolate", isolate) else find_device(device)
         self.fallback = checked_fallback(fallback, self.device)
         self.fast_math = fast_math

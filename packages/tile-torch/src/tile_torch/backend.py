@@ -15,8 +15,10 @@ from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tile_torch import support
 from tile_torch.decompositions import decompositions
 from tile_torch.executable import Executable
+from tile_torch.registry import find
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +61,32 @@ def tile(
     def inferring(graph: GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
         return boxed(Executable(graph, evaluator, static_inputs(graph, arguments), eager=chosen.eager), arguments)
 
+    def divided(joint: GraphModule, *given: Any, **how: Any) -> tuple[GraphModule, GraphModule]:
+        parts = min_cut_rematerialization_partition(joint, *given, **how)
+        if not chosen.eager:
+            check(parts)
+        return parts
+
     compiler: Any = aot_autograd(
         fw_compiler=compiled,
         bw_compiler=compiled,
         inference_compiler=inferring,
         decompositions=decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=divided,
     )
     with sdpa_kernel(SDPBackend.MATH):  # attention by its definition: Tile derives a kernel of its own
         return compiler(module, inputs)
+
+
+def check(graphs: Sequence[GraphModule]) -> None:
+    """TileTypeError with what cannot run in any of the graphs of a training step, before the first of them is compiled."""
+    targets = [node.target for graph in graphs for node in graph.graph.nodes]
+    if all(find(target) is not None for target in targets if hasattr(target, "_schema")):
+        return
+    walks = [Executable.walked(graph) for graph in graphs]
+    problems = [p for walk in walks for p in walk.problems.values()]
+    if problems:
+        raise support.unsupported(problems)
 
 
 def boxed(executable: Executable, arguments: Sequence[Any]) -> Callable[..., Any]:

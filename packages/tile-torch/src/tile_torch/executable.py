@@ -73,6 +73,15 @@ class Executable:
         self._plans: OrderedDict[tuple[int, ...], Plan | Segments] = OrderedDict()
         self._lock = forking.lock()
 
+    @staticmethod
+    def walked(module: GraphModule) -> Walk:
+        """A walk of a graph for the sizes with which it was traced."""
+        placeholders = module.graph.find_nodes(op="placeholder")
+        sizes = OpenSizes.of(placeholders)
+        traced = sizes.numbers([n.meta.get("val") for n in placeholders])
+        with _disable_current_modes(), torch.no_grad():
+            return Walk(module, sizes.bindings(traced)).run()
+
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The graph's outputs for its inputs."""
         return self.plan(arguments).run(arguments)

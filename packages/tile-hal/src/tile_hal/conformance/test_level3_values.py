@@ -21,7 +21,6 @@ from tile_ir.semtree.nodes import (
     Const,
     Expr,
     Fma,
-    Function,
     Limit,
     Select,
     Type,
@@ -87,8 +86,9 @@ def run(device: Device, expr: Formula, out: DType, args: list[Array], dtypes: li
     need(device, out, *dtypes)
     lanes = min((lanes_of(device, d) for d in (out, *dtypes)), default=1)
     widths = [1] if lanes == 1 else [1, lanes]
-    functions = [elementwise(expr, out, dtypes, COUNT, lanes=width) for width in widths]
-    blank = np.zeros(COUNT, out.numpy)
+    count = len(args[0])
+    functions = [elementwise(expr, out, dtypes, count, lanes=width) for width in widths]
+    blank = np.zeros(count, out.numpy)
     results = [written[0] for written in launch_all(device, functions, [[blank, *args]] * len(functions))]
     if len(results) > 1:
         assert_same(*subnormals.results(device, results[1], results[0]), f"{lanes} lanes differ from the scalar form")
@@ -166,9 +166,8 @@ def test_cast(tile_device: Device, source: DType, target: DType) -> None:
     need(tile_device, source, target)
     if source is target:
         pytest.skip("no conversion")
-    data = [hard_values(source, COUNT), values(source, COUNT), *near_ties(source, target)]
-    for args in data:
-        exact(tile_device, "cast", lambda v: Cast(v, Type(target, v.type.lanes)), target, [args], [source])
+    data = np.concatenate([hard_values(source, COUNT), values(source, COUNT), *near_ties(source, target)])
+    exact(tile_device, "cast", lambda v: Cast(v, Type(target, v.type.lanes)), target, [data], [source])
 
 
 @pytest.mark.parametrize(("source", "target"), BITCASTS)
@@ -231,11 +230,6 @@ def test_fma_rounds_once(tile_device: Device, dtype: DType) -> None:
     tolerance.assert_ulp(got, exact_sum.astype(dtype.numpy), bound, args)
 
 
-def _fill(name: str, value: Expr) -> Function:
-    out = param("out", value.type.dtype, 1, Access.WRITE)
-    return function([out], store("out", number(0), value), name=name)
-
-
 @pytest.mark.parametrize("dtype", ALL)
 def test_constants_and_limits(tile_device: Device, dtype: DType) -> None:
     need(tile_device, dtype)
@@ -245,10 +239,9 @@ def test_constants_and_limits(tile_device: Device, dtype: DType) -> None:
         exprs.append(Const(float("nan"), Type(dtype)))
     exprs += [Limit(which, Type(dtype)) for which in ("min", "max")]
     expected = [*sorted(literals), *([np.nan] if dtype.is_float else []), dtype.min_value, dtype.max_value]
-    functions = [_fill(f"constant{n}", e) for n, e in enumerate(exprs)]
-    blank = np.zeros(1, dtype.numpy)
-    results = launch_all(tile_device, functions, [[blank]] * len(functions))
-    got = np.array([written[0][0] for written in results], dtype.numpy)
+    out = param("out", dtype, len(exprs), Access.WRITE)
+    stores = [store("out", number(n), value) for n, value in enumerate(exprs)]
+    (got,) = launch(tile_device, function([out], *stores), [np.zeros(len(exprs), dtype.numpy)])
     wanted = np.array(expected, np.float64).astype(dtype.numpy) if dtype.is_float else np.array(expected, dtype.numpy)
     assert_same(got, wanted, "constants")
 

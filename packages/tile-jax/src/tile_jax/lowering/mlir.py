@@ -27,6 +27,12 @@ def parsed(code: bytes) -> Any:
     return ir.Module.parse(code)
 
 
+def artifact(module: Any) -> bytes:
+    """A module as JAX hands it to a device."""
+    with module.context:
+        return stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+
+
 Block = Any
 """A block of operations, with arguments."""
 Operation = Any

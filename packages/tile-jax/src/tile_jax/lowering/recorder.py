@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 from tile_ir.program.nodes import TensorType
 from tile_runtime.compose import Composition
 from tile_runtime.ops.values import Value, dtype_of
-from tile_runtime.symbols import Symbol, constant, placeholder
+from tile_runtime.symbols import Symbol, placeholder
 
+from tile_jax.lowering.elements import symbol
 from tile_jax.program import DeviceStep, Program, Step
 
 Slots = tuple[int, ...]
@@ -93,7 +93,7 @@ class Recorder:
         """A placeholder for any value; numbers that are known are constants of the segment that ended."""
         if isinstance(value, Symbol) and value.known is None:
             return self.current(value)
-        own = value if isinstance(value, Symbol) else constant(np.array(value, order="C"))
+        own = value if isinstance(value, Symbol) else symbol(value)
         self._kept += [value, own]
         return self._handed_on(own, ended)
 
@@ -107,8 +107,8 @@ class Recorder:
     def _step(self, segment: _Segment) -> DeviceStep | None:
         if not segment.wanted:
             return None
-        symbols = [symbol for symbol, _ in segment.wanted.values()]
-        inputs = roots(symbols)
+        symbols = [made for made, _ in segment.wanted.values()]
+        inputs = sorted(roots(symbols), key=lambda s: self._slots[id(s)])
         function = Composition(inputs, {f"out{k}": symbol for k, symbol in enumerate(symbols)}, ())
         return DeviceStep(
             function, tuple(self._slots[id(s)] for s in inputs), tuple(s for _, s in segment.wanted.values())

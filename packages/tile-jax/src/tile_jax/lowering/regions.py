@@ -44,6 +44,18 @@ def _aggregation(value: Node, block: Block, k: int, count: int) -> str | None:
     return (_OF_TRUTH if truth else _AGGREGATIONS).get(operation.name.partition(".")[2])
 
 
+def subtracts(block: Block) -> bool:
+    """Whether a region is the first of its two arguments less the second."""
+    (*_, value) = _returned(block)
+    one = value.owner.operation if isinstance(value, ir.OpResult) else None
+    return (
+        len(block.arguments) == 2
+        and one is not None
+        and one.name == "stablehlo.subtract"
+        and list(one.operands) == list(block.arguments)
+    )
+
+
 def neutral(aggregation: str, dtype: DType) -> float:
     """What changes nothing under an aggregation."""
     if aggregation in "+*":

@@ -17,7 +17,7 @@ from tile_runtime.symbols import Application, Symbol
 from tile_runtime.symbols import constant as known
 
 from tile_jax.lowering.counting import Counter
-from tile_jax.lowering.elements import full
+from tile_jax.lowering.elements import full, symbol
 from tile_jax.lowering.errors import Unlooped
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.walk import TOKEN, Poison, Poisoned
@@ -28,7 +28,7 @@ def on_device(op: Op, counter: Counter) -> list[Value]:
     if any(v is TOKEN for v in op.values):
         raise Unlooped
     rounds = _Rounds(op, counter)
-    carried = tuple(_symbol(op.values[k]) for k in rounds.carried)
+    carried = tuple(symbol(op.values[k]) for k in rounds.carried)
     numbers = (counter.first + counter.step * np.arange(counter.trips)).astype(op.values[counter.place].dtype)
     after, stacks = scan(rounds.step, carried, known(numbers))
     found = dict(enumerate(op.values)) | dict(zip(rounds.carried, after, strict=True))
@@ -37,10 +37,6 @@ def on_device(op: Op, counter: Counter) -> list[Value]:
     for (k, places), rows in zip(rounds.stacked.items(), stacks, strict=True):
         found[k] = _written(op.values[k], places, rows)
     return [found[k] for k in range(len(op.values))]
-
-
-def _symbol(value: Value) -> Symbol:
-    return known(np.array(value, order="C")) if is_known(value) else value
 
 
 class _Rounds:
@@ -60,7 +56,7 @@ class _Rounds:
         made = self._op.walk.block(self._op.region(1), given, self._op.scope)
         if any(isinstance(v, Poison) for v in made):
             raise Poisoned
-        after = [_symbol(made[k]) for k in self.carried]
+        after = [symbol(made[k]) for k in self.carried]
         rows = self._rows(carry, after, number)
         kept = tuple(own if k in rows else new for k, own, new in zip(self.carried, carry, after, strict=True))
         return kept, tuple(rows.values())

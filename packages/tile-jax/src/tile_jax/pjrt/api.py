@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -25,6 +27,10 @@ HANDLERS: dict[str, Handler] = {
 
 DESTROYING = tuple(n for n in HANDLERS if n.endswith(("_Destroy", "_Delete")))
 """What JAX calls while objects of Python die, with an exception pending perhaps."""
+WORKING = frozenset({"Client_Create", "Client_Compile", "LoadedExecutable_Execute", "Buffer_ToHostBuffer"})
+"""What takes time, so that an interrupt is meant for it; JAX ends the process when others fail."""
+LATER = 0.05
+"""Seconds after which an interrupt comes again that came while JAX was told something."""
 _kept: list[dict[str, Any]] = []
 """The callbacks behind guarded functions."""
 _Callback = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)
@@ -54,6 +60,11 @@ def _answering(name: str, handler: Handler) -> Callable[[int], int]:
 
     def answer(address: int) -> int:
         try:
+            return handler(read(address)) or 0
+        except KeyboardInterrupt as problem:
+            if name in WORKING:
+                return errors.failure(problem)
+            threading.Timer(LATER, _thread.interrupt_main).start()
             return handler(read(address)) or 0
         except BaseException as problem:
             return errors.failure(problem)

@@ -14,7 +14,7 @@ from tile_runtime.arrays import raw_view
 from tile_runtime.tensor import Tensor, asarray, result
 
 from tile_jax.pjrt.elements import NUMBERS, dtype_of
-from tile_jax.pjrt.events import DONE, Event, done
+from tile_jax.pjrt.events import DONE, Event, event_of
 from tile_jax.pjrt.handles import Array, Handler, drop, find, new, read_numbers
 from tile_jax.pjrt.state import Device, Memory
 from tile_jax.pjrt.structs import STRUCTS, MemoryLayout
@@ -87,7 +87,7 @@ def _from_host(args: Any) -> None:
         args.done_with_host_buffer = new(owner)
         args.buffer = new(Buffer(device, result(device.tile, dtype, shape, host), owner))
         return
-    args.done_with_host_buffer = done()
+    args.done_with_host_buffer = DONE
     args.buffer = new(Buffer(device, asarray(host, device.tile)))
 
 
@@ -131,7 +131,7 @@ def _to_host(args: Any) -> None:
     shape = tuple(tensor.shape[axis] for axis in order)
     target = _array_at(args.dst, shape, tensor.dtype, None)
     _copy(tensor, target.transpose(np.argsort(order)) if order else target)
-    args.event = done()
+    args.event = DONE
 
 
 def _copy(tensor: Tensor, target: NDArray) -> None:
@@ -149,7 +149,7 @@ def _raw_to_host(args: Any) -> None:
     raw = tensor.numpy().reshape(-1).view(np.uint8)
     part = raw[args.offset : args.offset + args.transfer_size]
     ctypes.memmove(args.dst, part.ctypes.data, part.nbytes)
-    args.event = done()
+    args.event = DONE
 
 
 def _order(layout: int, rank: int) -> list[int]:
@@ -227,8 +227,7 @@ def _is_on_cpu(args: Any) -> None:
 
 def _ready(args: Any) -> None:
     tensor = find(Buffer, args.buffer).contents
-    work = tensor.pending_write
-    args.event = new(DONE if work is None else Event([work]))
+    args.event = event_of([tensor.pending_write])
 
 
 # --- its life ----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from tile_ir.diagnostics import TileDeviceError, TileError, TileInternalError, T
 
 from tile_jax.pjrt.handles import Handler, Text, drop, find, new, written
 
-INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 3, 8, 12, 13
+CANCELLED, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 1, 3, 8, 12, 13
 
 OUT_OF_MEMORY = "TILE-E705"
 CANNOT = frozenset({"TILE-E952", "TILE-E954", "TILE-E956"})
@@ -42,6 +42,8 @@ def _code(problem: BaseException) -> int:
             return UNIMPLEMENTED
         case TileError():
             return INVALID_ARGUMENT
+        case KeyboardInterrupt():
+            return CANCELLED
         case MemoryError():
             return RESOURCE_EXHAUSTED
         case NotImplementedError():
@@ -51,6 +53,8 @@ def _code(problem: BaseException) -> int:
 
 
 def _sentence(problem: BaseException) -> str:
+    if isinstance(problem, KeyboardInterrupt):
+        return "interrupted"
     if isinstance(problem, (TileError, NotImplementedError)):
         return str(problem)
     return f"tile-jax: {type(problem).__name__}: {problem}"

@@ -6,14 +6,16 @@ import ctypes
 import queue
 import threading
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from tile_hal.interfaces import Event as Work
 
 from tile_jax.pjrt.errors import failure
-from tile_jax.pjrt.handles import Handler, drop, find, new
+from tile_jax.pjrt.handles import Handler, drop, find, lasting, new
 
-_Callback = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
+_c_function = lru_cache(64)(ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64))
+"""The C function at an address; JAX has a few."""
 
 
 class Event:
@@ -61,7 +63,7 @@ class Event:
             _waiter.add(self, callback, argument)
 
     def _call(self, callback: int, argument: int) -> None:
-        _Callback(callback)(self.error(), argument)
+        _c_function(callback)(self.error(), argument)
 
 
 def _problem(work: Sequence[Work]) -> Exception | None:
@@ -110,13 +112,14 @@ def finish_all() -> None:
     _waiter.stop()
 
 
-DONE = Event()
-"""The event of what was over before anybody could ask."""
+DONE = lasting(Event())
+"""The handle of the event of what was over before anybody could ask."""
 
 
-def done() -> int:
-    """A handle of an event that is over."""
-    return new(DONE)
+def event_of(work: Sequence[Work | None]) -> int:
+    """A handle of the event of work that may be pending; None is work that is over."""
+    pending = [w for w in work if w is not None]
+    return new(Event(pending)) if pending else DONE
 
 
 def _is_ready(args: Any) -> None:
@@ -128,7 +131,10 @@ def _await(args: Any) -> int:
 
 
 def _on_ready(args: Any) -> None:
-    find(Event, args.event).call(args.callback, args.user_arg)
+    if args.event == DONE:
+        _c_function(args.callback)(0, args.user_arg)
+    else:
+        find(Event, args.event).call(args.callback, args.user_arg)
 
 
 def _destroy(args: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -15,7 +15,7 @@ from tile_jax import lowering
 from tile_jax.pjrt.buffers import Buffer
 from tile_jax.pjrt.devices import KIND
 from tile_jax.pjrt.elements import NUMBERS
-from tile_jax.pjrt.events import DONE, Event
+from tile_jax.pjrt.events import event_of
 from tile_jax.pjrt.handles import KEEPER, Array, Handler, Text, drop, find, new, read_text, text, written
 from tile_jax.pjrt.named import NamedValues
 from tile_jax.pjrt.options import CompileOptions, read_options
@@ -40,8 +40,8 @@ class Executable:
         self.device_handles = Array([d.handle for d in self.devices])
         self.name = Text(self.program.name)
         self.deleted = False
-        self.arguments = ctypes.c_uint64 * len(self.program.inputs)
-        self.results = ctypes.c_uint64 * len(self.program.outputs)
+        self.arguments = _pointers(len(self.program.inputs))
+        self.results = _pointers(len(self.program.outputs))
 
     @cached_property
     def fingerprint(self) -> Text:
@@ -154,9 +154,17 @@ def _execute(args: Any) -> None:
         raise TileTypeError(Diagnostic("TILE-E953", message))
     devices = [find(Device, args.execute_device)] if args.execute_device else executable.devices
     kept = _kept(args.options)
-    lists = (ctypes.c_uint64 * len(devices)).from_address(args.argument_lists) if args.num_args else [0] * len(devices)
-    given: list[Any] = [executable.arguments.from_address(a) if a else () for a in lists]
+    given: list[Any] = [()] * len(devices)
+    if args.num_args:
+        lists = _pointers(len(devices)).from_address(args.argument_lists)
+        given = [executable.arguments.from_address(address) for address in lists]
     _deliver(args, executable, executable.run(devices, given, kept))
+
+
+@cache
+def _pointers(count: int) -> Any:
+    """The type of so many handles or addresses in a row."""
+    return ctypes.c_uint64 * count
 
 
 def _kept(options: int) -> frozenset[int]:
@@ -172,19 +180,13 @@ def _kept(options: int) -> frozenset[int]:
 
 def _deliver(args: Any, executable: Executable, made: Sequence[Sequence[Buffer]]) -> None:
     """Writes handles of what was made to where JAX wants them."""
-    outs = (ctypes.c_uint64 * len(made)).from_address(args.output_lists)
+    outs = _pointers(len(made)).from_address(args.output_lists)
     for address, buffers in zip(outs, made, strict=True):
         if buffers:
             executable.results.from_address(address)[:] = [new(b) for b in buffers]
     if args.device_complete_events:
-        events = (ctypes.c_uint64 * len(made)).from_address(args.device_complete_events)
-        events[:] = [new(_complete(buffers)) for buffers in made]
-
-
-def _complete(buffers: Sequence[Buffer]) -> Event:
-    """What is over when all buffers are ready."""
-    pending = [b.tensor.pending_write for b in buffers if b.tensor is not None and b.tensor.pending_write is not None]
-    return Event(pending) if pending else DONE
+        events = _pointers(len(made)).from_address(args.device_complete_events)
+        events[:] = [event_of([b.contents.pending_write for b in buffers]) for buffers in made]
 
 
 # --- what an executable is ---------------------------------------------------------------------------------

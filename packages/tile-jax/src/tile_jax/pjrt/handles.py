@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 Kind = TypeVar("Kind")
 
 _objects: dict[int, Any] = {}
+LASTING = 2**63
+"""Handles from here on are not dropped."""
 _numbers = count(16, 16)
 """No handle is given twice, so that one that was destroyed is known to be."""
 
@@ -30,9 +32,16 @@ def find(kind: type[Kind], handle: int) -> Kind:
     return found
 
 
+def lasting(value: object) -> int:
+    """A handle that nobody drops."""
+    handle = -new(value) % 2**64
+    _objects[handle] = _objects.pop(2**64 - handle)
+    return handle
+
+
 def drop(handle: int) -> Any:
     """Forgets a handle; gives the object that it had, None for a null handle."""
-    return _objects.pop(handle, None)
+    return _objects.pop(handle, None) if handle < LASTING else None
 
 
 def alive() -> int:

@@ -43,7 +43,7 @@ class Device:
 
         return Tensor(self.tile, (1,), "uint8").host is not None
 
-    @property
+    @cached_property
     def evaluator(self) -> Evaluator:
         """What runs programs here; places of the same Tile device share it, with its cache of programs."""
         return self.client.evaluator(self.tile)

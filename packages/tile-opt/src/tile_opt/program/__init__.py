@@ -13,12 +13,21 @@ from tile_opt.program.factorise import Factorise as Factorise
 from tile_opt.program.fold_scales import FoldScales as FoldScales
 from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.online import Online as Online
+from tile_opt.program.permutations import ComposePermutations as ComposePermutations
 from tile_opt.program.prepack import Prepack as Prepack
 from tile_opt.program.share import ShareCommon as ShareCommon
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
 
-STANDARD: tuple[Rewrite, ...] = (ShareCommon(), DropDead(), Factorise(), Subsample(), Prepack(), SplitReduction())
+STANDARD: tuple[Rewrite, ...] = (
+    ComposePermutations(),
+    ShareCommon(),
+    DropDead(),
+    Factorise(),
+    Subsample(),
+    Prepack(),
+    SplitReduction(),
+)
 """What a compilation for a CPU applies, in order."""
 
 
@@ -30,7 +39,7 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     if target.settings.threads == 1:
         return (*fold, DotProducts(target=target), *STANDARD)
     last = (Online(units=units), SplitReduction(units=units))
-    return (*fold, ShareCommon(), DropDead(), Factorise(), Prepack(), *last)
+    return (*fold, ComposePermutations(), ShareCommon(), DropDead(), Factorise(), Prepack(), *last)
 
 
 def _scatters(target: Target) -> tuple[Rewrite, ...]:

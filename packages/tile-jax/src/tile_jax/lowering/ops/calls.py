@@ -24,12 +24,12 @@ _HINTS = {
 }
 
 
-@operation("func.call")
+@operation("func.call", elementwise=True)
 def call(op: Op) -> tuple[Value, ...]:
     return tuple(op.walk.call(op.attribute("callee").value, op.values, op.scope))
 
 
-@operation("stablehlo.composite")
+@operation("stablehlo.composite", elementwise=True)
 def composite(op: Op) -> Any:
     """An operation of CHLO that travels under its name, or else what its decomposition says."""
     name = op.text("name")
@@ -81,7 +81,7 @@ def refused(op: Op) -> Value:
     raise op.unsupported(*_REFUSED[op.name.partition(".")[2]])
 
 
-@operation("stablehlo.optimization_barrier")
+@operation("stablehlo.optimization_barrier", elementwise=True)
 def optimization_barrier(op: Op) -> tuple[Value, ...]:
     return tuple(op.values)
 

@@ -62,7 +62,6 @@ _BINARY: dict[str, dict[DType | str, str]] = {
     "xor": {_ALL: "({0} ^ {1})"},
     "atan2": {_ALL: "atan2({0}, {1})"},
     "shift_left": {_ALL: "({0} << {1})"},
-    "shift_right_arithmetic": {_ALL: "({0} >> {1})"},
 }
 _DIRECTIONS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 
@@ -170,11 +169,15 @@ def _integer_power(base: Value, exponent: Value, dtype: DType, sizes: tuple[int,
     return elementwise("{0}", made, shape=sizes)
 
 
-@operation("stablehlo.shift_right_logical", "chlo.broadcast_shift_right_logical", elementwise=True)
-def shift_right_logical(op: Op) -> Value:
-    """Zeros come in at the top, of signed integers too."""
+_FILLING = {"shift_right_logical": "UINT", "shift_right_arithmetic": "INT"}
+
+
+@operation(*_stablehlo(_FILLING), *_broadcasting(_FILLING), elementwise=True)
+def shift_right(op: Op) -> Value:
+    """Zeros come in at the top, of signed integers too; or copies of the highest bit, of unsigned ones too."""
     dtype = op.dtype()
-    bits = [converted(v, DType[f"UINT{dtype.bits}"]) for v in _operands(op)]
+    shifted = DType[f"{_FILLING[_word(op)]}{dtype.bits}"]
+    bits = [converted(v, shifted) for v in _operands(op)]
     return converted(elementwise("({0} >> {1})", *bits, shape=_sizes(op)), dtype)
 
 

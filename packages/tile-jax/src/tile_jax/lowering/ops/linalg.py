@@ -7,17 +7,13 @@ from tile_ir.dtype import DType
 from tile_runtime.loops import scan
 from tile_runtime.ops.moving import flipped, permuted
 from tile_runtime.ops.text import at, contraction, function, names
-from tile_runtime.ops.values import Value, apply, dtype_of, is_known
+from tile_runtime.ops.values import Value, apply, dtype_of
 from tile_runtime.symbols import Symbol
 from tile_runtime.symbols import constant as known
 
-from tile_jax.lowering.elements import converted, counted, elementwise, full, where
+from tile_jax.lowering.elements import converted, counted, elementwise, full, symbol, where
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.registry import operation
-
-
-def _symbol(value: Value) -> Symbol:
-    return known(np.array(value, order="C")) if is_known(value) else value
 
 
 def _numbers(count: int) -> Symbol:
@@ -44,8 +40,8 @@ def cholesky(op: Op) -> Value:
     if 0 in shape:
         return full(0, made.dtype, shape)
     matrix = converted(op.values[0], _wide(made.dtype))
-    matrix = _symbol(matrix if lower else _turned(matrix))
-    start = _symbol(full(0, _wide(made.dtype), shape))
+    matrix = symbol(matrix if lower else _turned(matrix))
+    start = symbol(full(0, _wide(made.dtype), shape))
     text = _column(shape)
 
     def step(triangle: Symbol, k: Symbol) -> tuple[Symbol, None]:
@@ -96,8 +92,8 @@ def _solved(matrix: Value, right: Value, unit: bool) -> Value:
     shape, size = tuple(right.shape), matrix.shape[-1]
     rank = len(shape)
     below = elementwise("({0} < {1})", counted(matrix.shape, rank - 1), counted(matrix.shape, rank - 2))
-    strict = _symbol(where(below, matrix, full(0, dtype_of(matrix)), matrix.shape))
-    whole, given = _symbol(matrix), _symbol(right)
+    strict = symbol(where(below, matrix, full(0, dtype_of(matrix)), matrix.shape))
+    whole, given = symbol(matrix), symbol(right)
     stack = names(rank - 2, "b")
     rows = (*shape[:-2], 1, shape[-1])
     seen = contraction(
@@ -107,7 +103,7 @@ def _solved(matrix: Value, right: Value, unit: bool) -> Value:
     middle = contraction("D", (*shape[:-2], 1, 1), (*stack, "0", "0"), "=", at("A", (*stack, "K[]", "K[]")))
     row = "(R - P)" if unit else "(R - P) / D"
     text = function("ATBXK", "Y", seen, own, middle, f"W = {row};", f"Y = index(X, {rank - 2}) == K ? W : X;")
-    start = _symbol(full(0, dtype_of(right), shape))
+    start = symbol(full(0, dtype_of(right), shape))
 
     def step(solved: Symbol, k: Symbol) -> tuple[Symbol, None]:
         return apply(text, whole, strict, given, solved, k), None

@@ -37,9 +37,10 @@ def reshaped(value: Value, shape: Shape) -> Value:
     return moving.reshaped(value, shape)
 
 
-@operation("stablehlo.reshape", "stablehlo.dynamic_reshape")
+@operation("stablehlo.reshape", "stablehlo.dynamic_reshape", elementwise=True)
 def reshape(op: Op) -> Value:
-    return reshaped(op.values[0], op.result().shape)
+    """In regions of scalars only a scalar to itself."""
+    return op.values[0] if op.lifted else reshaped(op.values[0], op.result().shape)
 
 
 @operation("stablehlo.transpose")
@@ -47,10 +48,10 @@ def transpose(op: Op) -> Value:
     return moving.permuted(op.values[0], op.list("permutation"))
 
 
-@operation("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim")
+@operation("stablehlo.broadcast_in_dim", "stablehlo.dynamic_broadcast_in_dim", elementwise=True)
 def broadcast_in_dim(op: Op) -> Value:
     """Axis `k` of the operand becomes axis ``broadcast_dimensions[k]``; new axes and those of size 1 repeat."""
-    return placed(op.values[0], op.list("broadcast_dimensions"), op.result().shape)
+    return op.values[0] if op.lifted else placed(op.values[0], op.list("broadcast_dimensions"), op.result().shape)
 
 
 def placed(value: Value, axes: Shape, sizes: Shape) -> Value:

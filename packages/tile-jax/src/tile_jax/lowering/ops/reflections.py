@@ -7,17 +7,13 @@ from tile_ir.dtype import DType
 from tile_runtime.loops import scan
 from tile_runtime.ops.moving import permuted
 from tile_runtime.ops.text import at, contraction, function, names
-from tile_runtime.ops.values import Value, apply, dtype_of, is_known
+from tile_runtime.ops.values import Value, apply, dtype_of
 from tile_runtime.symbols import Symbol
 from tile_runtime.symbols import constant as known
 
-from tile_jax.lowering.elements import converted, counted, elementwise, full
+from tile_jax.lowering.elements import converted, counted, elementwise, full, symbol
 from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.moving import placed
-
-
-def _symbol(value: Value) -> Symbol:
-    return known(np.array(value, order="C")) if is_known(value) else value
 
 
 def reflected(op: Op) -> tuple[Value, Value]:
@@ -31,7 +27,7 @@ def reflected(op: Op) -> tuple[Value, Value]:
     def step(matrix: Symbol, k: Symbol) -> tuple[Symbol, Symbol]:
         return apply(text, matrix, k)
 
-    start = _symbol(converted(op.values[0], _wide(made.dtype)))
+    start = symbol(converted(op.values[0], _wide(made.dtype)))
     found, factors = scan(step, start, known(np.arange(rounds, dtype=np.int32)))
     stack = len(shape) - 2
     taus = permuted(factors, (*range(1, stack + 1), 0))
@@ -72,11 +68,11 @@ def product(op: Op) -> Value:
     shape, made = op.shape(), op.result()
     if 0 in shape:
         return full(0, made.dtype, shape)
-    matrix, taus = (_symbol(converted(v, _wide(made.dtype))) for v in op.values[:2])
+    matrix, taus = (symbol(converted(v, _wide(made.dtype))) for v in op.values[:2])
     text = _application(shape)
     rank = len(shape)
     unit = elementwise("({0} == {1})", counted(shape, rank - 2), counted(shape, rank - 1))
-    start = _symbol(placed(converted(unit, dtype_of(matrix)), tuple(range(rank)), shape))
+    start = symbol(placed(converted(unit, dtype_of(matrix)), tuple(range(rank)), shape))
     numbers = known(np.arange(taus.shape[-1], dtype=np.int32))
 
     def step(orthogonal: Symbol, k: Symbol) -> tuple[Symbol, None]:

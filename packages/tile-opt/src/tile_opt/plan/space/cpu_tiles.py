@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from tile_ir.frozen import frozen
@@ -145,27 +145,50 @@ class _Along:
         step += self._masking(vectors)
         rate = ops / step * share * _share_of_rows(facts, rows)
         steps = facts.points * self.ops / ports.fma / facts.lanes / ops / (rate / (ops / step))
+        packed, fetching, copied = self._packing(placed, steps, vectors, rows)
+        spread, repeating = self._spreading(steps, rows, copied if packed else None)
+        cycles = steps * step + fetching + repeating + self._storing(rows)
+        if cycles == float("inf"):
+            return None
+        code = self._code(count, rows, bool(packed))
+        return Tile(self.vector, vectors, rows, packed, spread, cycles, copied, rate, code)
+
+    def _packing(
+        self,
+        placed: list[tuple[Operand, float, float, float]],
+        steps: float,
+        vectors: int,
+        rows: tuple[tuple[str, int], ...],
+    ) -> tuple[tuple[Use, ...], float, float]:
+        """The operands that panels are worth it for, cycles to fetch all operands, and those of copying."""
         packed: list[Use] = []
-        copied = 0.0
-        cycles = steps * step
+        cycles = copied = 0.0
         for operand, near, in_panel, copying in placed:
-            in_place = near + cpu_operands.refetched(facts, operand, vectors, rows)
+            in_place = near + cpu_operands.refetched(self.facts, operand, vectors, rows)
             if copying + in_panel * steps < in_place * steps:
                 packed.append(operand.use)
                 copied += copying
             cycles += min(copying + in_panel * steps, in_place * steps)
+        return tuple(packed), cycles, copied
+
+    def _spreading(
+        self, steps: float, rows: tuple[tuple[str, int], ...], copied: float | None
+    ) -> tuple[tuple[Use, ...], float]:
+        """The operands to spread over lanes, and the cycles of giving all to them.
+
+        `copied` are the cycles of copying panels; None where there are none, which nothing is spread beside.
+        """
         spread: list[Use] = []
-        for operand in (o for o in facts.operands if o not in self.wide):
-            in_place = steps * cpu_operands.broadcast(facts, operand, rows)
-            copying = cpu_operands.spreading(facts, operand, self.vector, rows, copied) if packed else float("inf")
-            if copying < in_place:
-                spread.append(operand.use)
-            cycles += min(copying, in_place)
-        if cycles == float("inf"):
-            return None
-        cycles += self._storing(rows)
-        code = self._code(count, rows, bool(packed))
-        return Tile(self.vector, vectors, rows, tuple(packed), tuple(spread), cycles, copied, rate, code)
+        cycles = 0.0
+        for operand in (o for o in self.facts.operands if o not in self.wide):
+            in_place = steps * cpu_operands.broadcast(self.facts, operand, rows)
+            if copied is not None:
+                copying = cpu_operands.spreading(self.facts, operand, self.vector, rows, copied)
+                if copying < in_place:
+                    spread.append(operand.use)
+                in_place = min(copying, in_place)
+            cycles += in_place
+        return tuple(spread), cycles
 
     def _spills(self, held: float, rows: tuple[tuple[str, int], ...]) -> bool:
         """At edges steps are straight-line code, which keeps what it loads for the next ones, registers or not."""
@@ -254,16 +277,7 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
         order = _as_written(facts, order, sizes)
     deep = _depth(facts, tile)
     levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
-    levels = levels if grid else []
-    at = outside = 0
-    for n in order:
-        if tile.spread and n == tile.vector:
-            levels = levels or [Level(Bind.NONE, (Cover(n, -(-facts.extents[n] // sizes[n]) * sizes[n]),))]
-            outside = len(levels) - 1
-        if grid.get(n) != sizes.get(n, 1):
-            levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
-        if n in fixed:
-            at = len(levels) - 1
+    levels, at, outside = _tiled(facts, tile, order, fixed, grid, sizes, levels if grid else [])
     if deep is not None:
         at += 1
         levels.insert(at, Level(Bind.NONE, (deep,)))
@@ -277,6 +291,28 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     edges = facts.tails(tile.vector, own or bool(ahead) or tile.vector in grid)
     stagings = tuple(sorted((*stagings, *sums), key=lambda s: s.level))
     return Plan(tuple(levels), stagings, kept, edges, reason="register tile")
+
+
+def _tiled(
+    facts: Facts,
+    tile: Tile,
+    order: list[str],
+    fixed: set[str],
+    grid: Mapping[str, int],
+    sizes: Mapping[str, int],
+    levels: list[Level],
+) -> tuple[list[Level], int, int]:
+    """`levels` and the loops over tiles below them; the level of panels, and that of rows spread over lanes."""
+    at = outside = 0
+    for n in order:
+        if tile.spread and n == tile.vector:
+            levels = levels or [Level(Bind.NONE, (Cover(n, -(-facts.extents[n] // sizes[n]) * sizes[n]),))]
+            outside = len(levels) - 1
+        if grid.get(n) != sizes.get(n, 1):
+            levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
+        if n in fixed:
+            at = len(levels) - 1
+    return levels, at, outside
 
 
 def _is_streamed(facts: Facts) -> bool:

@@ -14,7 +14,7 @@ from tile_ir.stripe.nodes import Bind, Const, Direction, Index, Load, Location, 
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import merged_use
-from tile_opt.plan.tree import REGISTER, Around, Nest, Ranges, each_stage, map_stages, spans, stages_of
+from tile_opt.plan.tree import REGISTER, Around, Nest, Node, Ranges, each_stage, map_stages, spans, stages_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ def keep_partials(nest: Nest, ways: Mapping[str, Ways], name: str, around: Aroun
         return replace(stage, uses=uses)
 
     inner = map_stages(replace(nest, guard=()), moved)
-    body = (_start(alloc, use, ways, around), inner, *_finish(alloc, use, ways, windows, around))
+    partials = _Partials(alloc, use, ways, windows, around)
+    body = (partials.start(), inner, *partials.finish(inner))
     return Nest(nest.name, body=body, guard=nest.guard, allocs=(alloc,))
 
 
@@ -105,61 +106,88 @@ def _is_wide(stage: Stage, ways: Mapping[str, Ways]) -> bool:
     return merged_use(stage) is not None and all(n in ranges and ranges[n] % w.lanes == 0 for n, w in ways.items())
 
 
-def _cells(
-    alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around
-) -> tuple[tuple[Index, ...], tuple[Affine, ...]]:
-    """Loops over all partial results, and their subscripts; loops keep their names, so that they are bound alike."""
-    rank = len(alloc.type.sizes) - len(ways)
-    taken = {*around.ranges, *ways}
-    loops: list[Index] = []
-    cell: list[Affine] = []
-    for d, size in enumerate(alloc.type.sizes[:rank]):
-        if size > 1:
-            loops.append(Index(claim(_alone(use.forms[d]) or f"{alloc.into}_{d}", taken), size))
-        cell.append(Affine.var(loops[-1].name) if size > 1 else Affine())
-    return (*loops, *(Index(n, w.size) for n, w in ways.items())), (*cell, *(Affine.var(n) for n in ways))
+def _held(node: Node, buffer: str) -> tuple[frozenset[Affine], tuple[Use, ...]]:
+    """What holds wherever something is aggregated into a buffer, and all that do."""
+    if isinstance(node, Stage):
+        return frozenset((*node.constraints, *node.guard)), tuple(u for u in node.uses if u.buffer == buffer)
+    if not isinstance(node, Nest):
+        return frozenset(), ()
+    inner = [(held, uses) for held, uses in (_held(n, buffer) for n in node.body) if uses]
+    common = frozenset[Affine].intersection(*(held for held, _ in inner)) if inner else frozenset[Affine]()
+    return common.union(node.constraints, node.guard), tuple(u for _, uses in inner for u in uses)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partials:
+    """Where partial results are, what they are of, and which cells of it they are for."""
+
+    alloc: Refinement
+    use: Use
+    ways: Mapping[str, Ways]
+    windows: tuple[_Window, ...]
+    around: Around
+
+    def start(self) -> Stage:
+        assert self.use.agg is not None
+        loops, cell = self._cells(self.ways)
+        dtype = self.alloc.type.dtype
+        body = (Const("$z", self.use.agg.identity(dtype), dtype), Store("acc", "$z"))
+        return Stage(f"{self.alloc.into}_start", loops, (), (Use("acc", self.alloc.into, cell, Direction.OUT),), body)
+
+    def finish(self, nest: Nest) -> Iterator[Stage]:
+        """Vectors of partial results into the first one, then its lanes into the cell."""
+        body = (Load("$a", "part"), Store("out", "$a"))
+        name, ways = self.alloc.into, self.ways
+        one = {n: replace(w, size=w.lanes) if w.lanes > 1 and w.size % w.lanes == 0 else w for n, w in ways.items()}
+        loops, cell = self._cells(one)
+        for n, w in ways.items():
+            if w.size > one[n].size:
+                taken = {*self.around.ranges, *(i.name for i in loops)}
+                copy = Index(claim(f"{n}_copy", taken), w.size // w.lanes - 1, bind=Bind.UNROLL)
+                step = {n: Affine.var(n) + Affine.var(copy.name, w.lanes) + w.lanes}
+                part = Use("part", name, tuple(c.substitute(step) for c in cell), Direction.IN)
+                out = Use("out", name, cell, Direction.INOUT, agg=self.use.agg)
+                yield Stage(f"{name}_{n}", (copy, *loops), (), (part, out), body)
+        forms = tuple(w.first + c * w.step for w, c in zip(self.windows, cell, strict=False))
+        part, out = Use("part", name, cell, Direction.IN), replace(self.use, name="out", forms=forms)
+        limits = (*self._limits(forms, loops), *self._conditions(nest, cell))
+        yield Stage(f"{name}_merge", loops, tuple(dict.fromkeys(limits)), (part, out), body)
+
+    def _cells(self, ways: Mapping[str, Ways]) -> tuple[tuple[Index, ...], tuple[Affine, ...]]:
+        """Loops over all partial results, and their subscripts; loops keep their names, so that they are bound alike."""
+        rank = len(self.windows)
+        taken = {*self.around.ranges, *ways}
+        loops: list[Index] = []
+        cell: list[Affine] = []
+        for d, size in enumerate(self.alloc.type.sizes[:rank]):
+            if size > 1:
+                loops.append(Index(claim(_alone(self.use.forms[d]) or f"{self.alloc.into}_{d}", taken), size))
+            cell.append(Affine.var(loops[-1].name) if size > 1 else Affine())
+        return (*loops, *(Index(n, w.size) for n, w in ways.items())), (*cell, *(Affine.var(n) for n in ways))
+
+    def _limits(self, forms: Sequence[Affine], loops: tuple[Index, ...]) -> Iterator[Affine]:
+        """Constraints that keep subscripts in the buffer, where they may leave it: those of the stages do not hold here."""
+        ranges = {**self.around.ranges, **spans(loops)}
+        for form, size in zip(forms, self.around.buffers[self.use.buffer].type.sizes, strict=True):
+            low, high = form.bounds(ranges)
+            if low < 0:
+                yield form
+            if high >= size:
+                yield form * -1 + (size - 1)
+
+    def _conditions(self, nest: Nest, cell: Sequence[Affine]) -> Iterator[Affine]:
+        """Those of the stages that depend on the cell alone: nobody may have set what lies beside these cells."""
+        held, uses = _held(nest, self.alloc.into)
+        met = {name: cell[d] for d in range(len(self.windows)) if (name := _same([u.forms[d] for u in uses]))}
+        known = {*self.around.ranges, *met}
+        yield from (c.substitute(met) for c in sorted(held, key=str) if known.issuperset(c.names))
+
+
+def _same(forms: Sequence[Affine]) -> str:
+    """The one loop that all of these are; "" for anything else."""
+    return _alone(forms[0]) if len({*forms}) == 1 else ""
 
 
 def _alone(form: Affine) -> str:
     """The one loop that moves a subscript step by step; "" for any other form."""
     return form.terms[0][0] if form.terms and form == Affine.var(form.terms[0][0]) else ""
-
-
-def _start(alloc: Refinement, use: Use, ways: Mapping[str, Ways], around: Around) -> Stage:
-    assert use.agg is not None
-    loops, cell = _cells(alloc, use, ways, around)
-    dtype = alloc.type.dtype
-    body = (Const("$z", use.agg.identity(dtype), dtype), Store("acc", "$z"))
-    return Stage(f"{alloc.into}_start", loops, (), (Use("acc", alloc.into, cell, Direction.OUT),), body)
-
-
-def _finish(
-    alloc: Refinement, use: Use, ways: Mapping[str, Ways], windows: tuple[_Window, ...], around: Around
-) -> Iterator[Stage]:
-    """Vectors of partial results into the first one, then its lanes into the cell."""
-    body = (Load("$a", "part"), Store("out", "$a"))
-    one = {n: replace(w, size=w.lanes) if w.lanes > 1 and w.size % w.lanes == 0 else w for n, w in ways.items()}
-    loops, cell = _cells(alloc, use, one, around)
-    for n, w in ways.items():
-        if w.size > one[n].size:
-            copy = Index(
-                claim(f"{n}_copy", {*around.ranges, *(i.name for i in loops)}), w.size // w.lanes - 1, bind=Bind.UNROLL
-            )
-            step = {n: Affine.var(n) + Affine.var(copy.name, w.lanes) + w.lanes}
-            part = Use("part", alloc.into, tuple(c.substitute(step) for c in cell), Direction.IN)
-            out = Use("out", alloc.into, cell, Direction.INOUT, agg=use.agg)
-            yield Stage(f"{alloc.into}_{n}", (copy, *loops), (), (part, out), body)
-    forms = tuple(w.first + c * w.step for w, c in zip(windows, cell, strict=False))
-    out = replace(use, name="out", forms=forms)
-    limits = tuple(_limits(forms, around.buffers[use.buffer].type.sizes, {**around.ranges, **spans(loops)}))
-    yield Stage(f"{alloc.into}_merge", loops, limits, (Use("part", alloc.into, cell, Direction.IN), out), body)
-
-
-def _limits(forms: Sequence[Affine], sizes: Sequence[int], ranges: Ranges) -> Iterator[Affine]:
-    """Constraints that keep subscripts in a buffer, where they may leave it: those of the stages do not hold here."""
-    for form, size in zip(forms, sizes, strict=True):
-        low, high = form.bounds(ranges)
-        if low < 0:
-            yield form
-        if high >= size:
-            yield form * -1 + (size - 1)

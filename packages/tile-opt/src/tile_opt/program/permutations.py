@@ -1,0 +1,75 @@
+"""Permutations behind permutations: one is enough, and none where they undo each other.
+
+Front ends transpose what their users transposed already: the gradient of ``x @ w.T`` reads the transposed transpose of w.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Contraction, Op, Poly, Program, TensorType
+from tile_ir.program.rename import renamed
+
+from tile_opt.program.base import Rewrite
+
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ComposePermutations(Rewrite):
+    """A copy with its dimensions in another order reads what the copies before it read, and is not made where that is itself."""
+
+    name: ClassVar[str] = "compose_permutations"
+
+    def apply(self, program: Program) -> Program:
+        types, origins, same = program.types(), dict[str, tuple[str, Order]](), dict[str, str]()
+        ops: list[Op] = []
+        for op in program.ops:
+            made = renamed(op, same) if same else op
+            order = _order(made, types)
+            if order is None or not isinstance(made, Contraction):
+                ops.append(made)
+                continue
+            source = str(made.loads[0].tensor)
+            origin, before = origins.get(source, (source, tuple(range(len(order)))))
+            combined = tuple(before[d] for d in order)
+            if combined == tuple(range(len(order))):
+                same[made.name] = origin
+                continue
+            origins[made.name] = origin, combined
+            ops.append(made if origin == source else _reading(made, origin, before))
+        if not same and all(made is op for made, op in zip(ops, program.ops, strict=False)):
+            return program
+        outputs = tuple((public, same.get(value, value)) for public, value in program.outputs)
+        return replace(program, ops=tuple(ops), outputs=outputs)
+
+
+def _order(op: Op, types: Mapping[str, TensorType]) -> Order | None:
+    """Which dimension of its operand each dimension of a result is, where it is a whole copy of that; else None."""
+    if not isinstance(op, Contraction) or op.agg is not Aggregation.ASSIGN or len(op.loads) != 1 or op.body:
+        return None
+    (load,) = op.loads
+    source = types[load.tensor] if isinstance(load.tensor, str) else None
+    if source is None or source.dtype is not op.type.dtype or op.default is not None or op.result != load.dst:
+        return None
+    place = {form: d for d, form in enumerate(load.formulas) if form == Poly.of(dict.fromkeys(form.names, 1))}
+    if len(place) != len(source.shape) or any(len(form.names) != 1 for form in place):
+        return None
+    if len(set(op.output)) != len(place) or set(op.output) != place.keys():
+        return None
+    order = tuple(place[form] for form in op.output)
+    sizes = {load.formulas[d]: size for d, size in enumerate(source.shape)}
+    whole = op.type.shape == tuple(source.shape[d] for d in order)
+    free = all(c.formula in sizes and c.size >= sizes[c.formula] for c in op.constraints)
+    return order if whole and free else None
+
+
+def _reading(op: Contraction, origin: str, before: Order) -> Contraction:
+    """The same copy of what its operand is a copy of, with the dimensions in the order `before`."""
+    (load,) = op.loads
+    formulas = dict(zip(before, load.formulas, strict=True))
+    ordered = tuple(formulas[d] for d in range(len(before)))
+    return replace(op, loads=(replace(load, tensor=origin, formulas=ordered),))

@@ -1,0 +1,22 @@
+"""The pages' examples run as printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[3]
+PAGES = [Path(__file__).parents[1] / "README.md", ROOT / "docs" / "torch.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_the_examples_run(page: Path) -> None:
+    examples = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    assert examples
+    for code in examples:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        exec(compile(code, page.name, "exec"), {"__name__": "example"})
