@@ -1,4 +1,4 @@
-"""The table of operators in docs/torch.md: ``python torch_support.py`` rewrites it from the record of samples."""
+"""The table of operators in docs/torch-operators.md: ``python torch_support.py`` rewrites it from the record of samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tile_torch.decompositions import decompositions
 from tile_torch.registry import converters
 from torch._ops import OpOverload, OpOverloadPacket
 
-PAGE = Path(__file__).parents[3] / "docs" / "torch.md"
+PAGE = Path(__file__).parents[3] / "docs" / "torch-operators.md"
 HEAD = """# Operators of PyTorch
 
 What `tile_torch` makes of the operators of ATen that PyTorch {version} calls *core*, and of those beyond them that have
