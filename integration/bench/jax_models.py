@@ -34,7 +34,7 @@ def step(network: Any) -> Callable[..., Any]:
 def cases() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     """Functions and their arguments, by name."""
     import jax.numpy as jnp
-    from networks import block, cnn, layer, mlp, transformer
+    from torch_networks import block, cnn, layer, mlp, transformer
 
     rng = np.random.default_rng(0)
     small = np.ones((8, 8), np.float32)

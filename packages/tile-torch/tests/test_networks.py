@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from networks import SMALL
+from torch_networks import SMALL
 
 
 @pytest.fixture(autouse=True)

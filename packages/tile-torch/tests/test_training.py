@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from networks import SMALL, Network, Residual
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_networks import SMALL, Network, Residual
 
 STEPS = 20
 TRAINED = ("mlp", "gpt", "resnet18", "bert")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tile_runtime.profiling import Profile, profile
     from tile_runtime.provenance import provenance
     from tile_runtime.symbols import Symbol, constant, placeholder
-    from tile_runtime.tensor import Tensor, asarray
+    from tile_runtime.tensor import Tensor, asarray, from_dlpack
 
 __version__ = "0.1.0"
 
@@ -52,6 +52,7 @@ _HOME = {
     "devices": "devices",
     "Tensor": "tensor",
     "asarray": "tensor",
+    "from_dlpack": "tensor",
     "vjp": "derivatives",
     "custom_vjp": "custom",
     "hessian_vector_product": "custom",
@@ -98,6 +99,7 @@ __all__ = [
     "device",
     "devices",
     "eval_shape",
+    "from_dlpack",
     "hessian_vector_product",
     "jvp",
     "placeholder",

@@ -111,20 +111,39 @@ def _converted(name: str, value: Any) -> Array:
         hint = "pass a.filled(0), or another value that its masked elements shall have"
         raise TileTypeError(Diagnostic("TILE-E502", message, hint=hint))
     try:
-        array: Array = np.asarray(value, dtype=_LITERALS.get(type(value)))  # pyright: ignore[reportUnknownArgumentType]
+        array: Array = _others(value) if _speaks_dlpack(value) else np.asarray(value, _LITERALS.get(type(value)))  # pyright: ignore[reportUnknownArgumentType]
         if isinstance(value, (list, tuple)):
             array = _narrowed(value, array)
     except OverflowError:
         message = f"argument {name!r} holds an integer beyond int32: {described(cast(object, value))}"
         hint = "pass it as numpy.int64(…) or numpy.array(…, numpy.int64), if it fits that"
         raise TileTypeError(Diagnostic("TILE-E502", message, hint=hint)) from None
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, BufferError) as problem:
         raise TileTypeError(Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}")) from None
     if array.dtype.kind in "OUS" and not isinstance(value, np.ndarray):
         message = f"argument {name!r} is neither an array nor made of numbers: {described(cast(object, value))}"
         raise TileTypeError(Diagnostic("TILE-E502", message, hint=known_dtypes()))
     _check_dtype(name, array.dtype)
     return array if is_plain(array) else _plain_copy(name, array)
+
+
+def _speaks_dlpack(value: Any) -> bool:
+    return hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic))
+
+
+def _others(value: Any) -> Array:
+    """Another library's array: as NumPy sees it, or by DLPack, where it hands over no other way (as PyTorch its bfloat16)."""
+    from tile_runtime.exchange import imported
+
+    if not hasattr(value, "__array__"):
+        return imported(value)
+    try:
+        return np.asarray(value)
+    except TypeError as problem:
+        try:
+            return imported(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            raise problem from None
 
 
 def _plain_copy(name: str, array: Array) -> Array:

@@ -17,6 +17,7 @@ from tile_runtime.arrays import readable
 from tile_runtime.checks import check_function, checked_count, checked_flag
 from tile_runtime.devices import checked_fallback, isolated
 from tile_runtime.devices import device as find_device
+from tile_runtime.exchange import handed_over, library
 from tile_runtime.executable import Executable
 from tile_runtime.outputs import donated, given_outputs
 from tile_runtime.pending import Pending
@@ -195,7 +196,9 @@ class Evaluator:
             return apply(function, dict(zip(function.inputs, values, strict=True)))
         named = list(zip(function.inputs, values, strict=True))
         if not any(isinstance(v, Tensor) for v in values):
-            return self._on_arrays(function, [readable(n, v) for n, v in named], out, donate)
+            results = self._on_arrays(function, [readable(n, v) for n, v in named], out, donate)
+            theirs = None if out is not None else library(given)
+            return results if theirs is None else handed_over(results, theirs)
         self._check_devices(function, named)
         plain = [v if isinstance(v, Tensor) else readable(n, v) for n, v in named]
         executable = self._executable(function, plain)

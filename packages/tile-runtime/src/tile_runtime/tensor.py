@@ -19,6 +19,7 @@ from tile_ir.dtype import DType, from_numpy
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, dtype_of, numpy_dtype, raw_view, readable
 from tile_runtime.devices import device as find_device
+from tile_runtime.exchange import CPU, exported
 from tile_runtime.operators import Operators
 
 
@@ -168,14 +169,23 @@ class Tensor(Operators):
         return host if dtype is None else host.astype(dtype, copy=False)
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
-        """A DLPack capsule of a host copy (the CPU device); BufferError when no copy may be made."""
+        """A DLPack capsule (of the CPU): of the contents themselves where the device works on the host's memory, else of a copy.
+
+        Who writes to the contents does so behind Tile's back: not while work on the tensor is pending.
+        BufferError when no copy may be made and one is needed.
+        """
+        options.pop("stream", None)
+        if self.host is not None and not copy:
+            with suppress(
+                *(() if copy is False else (BufferError,))
+            ):  # memory that is read-only, for who cannot be told
+                return exported(self.wait().host, **options)
         if copy is False:
             raise BufferError("a Tensor cannot be exported without a copy; use mmap_current")
-        options.pop("stream", None)
-        return self.numpy().__dlpack__(**options)
+        return exported(self.numpy(), **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return CPU
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Tensor lives on a device and cannot be pickled; pickle tensor.numpy() instead")
@@ -225,6 +235,16 @@ def asarray(value: npt.ArrayLike | Tensor, device: Device | str | None = None) -
     with tensor.mmap_discard() as view:
         view[...] = host
     return tensor
+
+
+def from_dlpack(value: Any, device: Device | str | None = None) -> Tensor:
+    """A Tensor of anything with ``__dlpack__`` (PyTorch's, JAX's, NumPy's arrays), in its own memory where that can be.
+
+    Sharing needs a device that works on the host's memory, and an array in C order and aligned; else it is copied.
+    TileTypeError for memory that is not the host's, or a dtype that Tile has not. While it is shared, what changes
+    the one changes the other: nobody writes while work on the other is pending.
+    """
+    return sharing(readable("value", value), find_device(device))
 
 
 def sharing(array: Array, device: Device) -> Tensor:
