@@ -38,6 +38,7 @@ REFUSED = {
     "aten.nonzero.default": "data decides the shape of the result",
     "aten._fft_r2c.default": "complex numbers",
     "aten._fft_c2r.default": "complex numbers",
+    "aten.resize_.default": "it changes the size of an argument",
     "aten.atan2.out": "it writes to an argument; PyTorch replaces it by `atan2`",
     "aten.sym_is_contiguous.default": "a question about layouts; PyTorch answers it while it traces",
 }
@@ -56,8 +57,9 @@ class Row:
 
 def core() -> Iterator[OpOverload]:
     """The operators that PyTorch calls core."""
-    for name in dir(torch.ops.aten):
-        packet = getattr(torch.ops.aten, name)
+    every_name = torch._C._dispatch_get_all_op_names()
+    for name in sorted({n.removeprefix("aten::").partition(".")[0] for n in every_name if n.startswith("aten::")}):
+        packet = getattr(torch.ops.aten, name, None)
         if isinstance(packet, OpOverloadPacket):
             every = (getattr(packet, overload) for overload in packet.overloads())
             yield from (op for op in every if torch.Tag.core in op.tags)
