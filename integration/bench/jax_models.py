@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "tile-jax" / "tests"))
 
 
 def step(network: Any) -> Callable[..., Any]:
@@ -34,7 +30,7 @@ def step(network: Any) -> Callable[..., Any]:
 def cases() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     """Functions and their arguments, by name."""
     import jax.numpy as jnp
-    from torch_networks import block, cnn, layer, mlp, transformer
+    from jax_networks import block, cnn, layer, mlp, transformer
 
     rng = np.random.default_rng(0)
     small = np.ones((8, 8), np.float32)

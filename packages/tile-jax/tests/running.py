@@ -29,7 +29,7 @@ def computed(module: Any, arguments: tuple[Array, ...], device: str) -> list[Arr
     """What a module gives on a Tile device."""
     own = evaluator(device)
     given = [tile.asarray(np.array(a, order="C"), own.device) for a in arguments]
-    return [np.asarray(made.numpy()) for made in program(module).run(given, own)]
+    return [np.asarray(made.numpy()) for made in program(module).run([given], [own])[0]]
 
 
 def check(case: Case, device: str = "llvm") -> Any:

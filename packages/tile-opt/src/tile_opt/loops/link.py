@@ -164,7 +164,8 @@ class Linker:
     def launch(self, step: Step) -> None:
         """Append a step; what depends on constants alone, or on them and bound inputs, is marked as such."""
         touch = self._touch(step)
-        fixed = (step.once or step.bound) and touch.reads <= self._fixed
+        # What a step writes before it reads it is its own; the part has seen that nothing else enters.
+        fixed = (step.once or step.bound) and touch.reads - touch.writes <= self._fixed
         if fixed:
             self._fixed |= touch.writes
         once = step.once and fixed
