@@ -43,6 +43,8 @@ EXTRAS = {
     "tile-jax": "test",
 }
 """The extra that a package's own tests (and its conformance run) need."""
+FRONT_ENDS = ("tile-torch", "tile-jax")
+"""What needs PyTorch or JAX, which no other session installs."""
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100")
@@ -335,7 +337,9 @@ def nightly(session: nox.Session) -> None:
     """What a day has time for: the long versions, and every property on examples that no run drew before."""
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
     _install_photograph(session)
-    for folder in ("integration/tests", *(f"packages/{p}/tests" for p in PACKAGES)):
+    for front_end in FRONT_ENDS:
+        session.notify(f"tests({front_end})", NIGHTLY)
+    for folder in ("integration/tests", *(f"packages/{p}/tests" for p in PACKAGES if p not in FRONT_ENDS)):
         session.run(
             "pytest",
             "-q",
