@@ -99,6 +99,6 @@ MUTANTS = (
     Mutant("MIN / -1 traps", LLVM + "arith.py", 'wraps = code.let(f"and {mask} {lowest}, {minus}")', 'wraps = code.let(f"and {mask} {lowest}, {zero}")'),
     Mutant("remainders have C's sign", LLVM + "arith.py", 'apart = code.let(f"icmp slt {t} {mixed}', 'apart = code.let(f"icmp sgt {t} {mixed}'),
     Mutant("masked stores of vectors store every lane", LLVM + "memory.py", "if mask is not None:\n        _masked_store", "if mask is not None and lanes == 1:\n        _masked_store"),
-    Mutant("bools are read the wrong way round", LLVM + "memory.py", 'f"icmp ne {memory(dtype, lanes)} {value}', 'f"icmp eq {memory(dtype, lanes)} {value}'),
+    Mutant("bools are read the wrong way round", LLVM + "memory.py", 'f"icmp ne {memory(dtype, held(lanes))} {value}', 'f"icmp eq {memory(dtype, held(lanes))} {value}'),
 )  # fmt: skip
 """One line each."""
