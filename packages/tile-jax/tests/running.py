@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -59,12 +58,16 @@ def compare(got: Array, want: Array, tolerance: float) -> None:
     assert worst <= tolerance * max(size, 1e-6), f"off by {worst:.3g} beside {size:.3g}:\n{got}\n{want}"
 
 
-def operations(module: Any) -> Counter[str]:
-    """How often each operation stands in a module."""
-    found: Counter[str] = Counter()
+def operands(module: Any) -> dict[str, set[str]]:
+    """The operations that stand in a module, and the element types of their first operands (of results where none)."""
+    found: dict[str, set[str]] = {}
     stack = [module.operation]
     while stack:
         operation = stack.pop()
-        found[operation.name] += 1
+        values = [*operation.operands, *operation.results][:1]
+        own = found.setdefault(operation.name, set())
+        own |= {
+            str(v.type).rstrip(">").split("x")[-1].removeprefix("tensor<") for v in values if "tensor" in str(v.type)
+        }
         stack += [o.operation for region in operation.regions for block in region.blocks for o in block.operations]
     return found

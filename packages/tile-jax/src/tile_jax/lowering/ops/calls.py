@@ -62,23 +62,39 @@ def map_(op: Op) -> Value:
     return elementwise("{0}", op.lift(op.region(), op.values)[0], shape=op.result().shape)
 
 
-_REFUSED = {
-    "infeed": ("the host feeds nothing to a program that runs", "hand arrays in as arguments"),
-    "outfeed": ("a program hands nothing to the host while it runs", "return arrays"),
-    "send": ("a program sends nothing while it runs", "jax.debug.callback and the like run on JAX's cpu platform"),
-    "recv": ("a program receives nothing while it runs", "jax.pure_callback and the like run on JAX's cpu platform"),
-    "async_start": ("work of its own beside the program is not started", None),
-    "async_done": ("work of its own beside the program is not awaited", None),
-    "set_dimension_size": ("sizes do not change while a program runs", "pad, and mask what is beyond the size"),
-    "uniform_quantize": ("Tile has no quantised tensors", "quantise with integers and scales of their own"),
-    "uniform_dequantize": ("Tile has no quantised tensors", "quantise with integers and scales of their own"),
+REFUSED: dict[str, tuple[str, str | None]] = {
+    "stablehlo.infeed": ("the host feeds nothing to a program that runs", "hand arrays in as arguments"),
+    "stablehlo.outfeed": ("a program hands nothing to the host while it runs", "return arrays"),
+    "stablehlo.send": (
+        "a program sends nothing while it runs",
+        "jax.debug.callback and the like run on JAX's cpu platform",
+    ),
+    "stablehlo.recv": (
+        "a program receives nothing while it runs",
+        "jax.pure_callback and the like run on JAX's cpu platform",
+    ),
+    "stablehlo.async_start": ("work of its own beside the program is not started", None),
+    "stablehlo.async_done": ("work of its own beside the program is not awaited", None),
+    "stablehlo.set_dimension_size": (
+        "sizes do not change while a program runs",
+        "pad, and mask what is beyond the size",
+    ),
+    "stablehlo.uniform_quantize": ("Tile has no quantised tensors", "quantise with integers and scales of their own"),
+    "stablehlo.uniform_dequantize": ("Tile has no quantised tensors", "quantise with integers and scales of their own"),
+    "stablehlo.complex": (
+        "Tile has no complex numbers",
+        "compute with real and imaginary parts, or on JAX's cpu platform",
+    ),
+    "stablehlo.fft": ("Tile has no complex numbers", "compute transforms on JAX's cpu platform"),
+    "chlo.conj": ("Tile has no complex numbers", None),
+    "chlo.broadcast_complex": ("Tile has no complex numbers", None),
 }
 """Why operations cannot be, and what would help."""
 
 
-@operation(*(f"stablehlo.{name}" for name in _REFUSED))
+@operation(*REFUSED)
 def refused(op: Op) -> Value:
-    raise op.unsupported(*_REFUSED[op.name.partition(".")[2]])
+    raise op.unsupported(*REFUSED[op.name])
 
 
 @operation("stablehlo.optimization_barrier", elementwise=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from tile_ir.dtype import DType
+from tile_runtime.ops.einsum import einsum as einsum_of
 from tile_runtime.ops.text import Names, at, contraction, function, names
 from tile_runtime.ops.values import Value, apply
 
@@ -76,3 +77,10 @@ def multiplied(
 def _factor(value: Value, dtype: DType) -> Value:
     """An operand in the dtype of the sum."""
     return converted(value, dtype)
+
+
+@operation("stablehlo.einsum", "stablehlo.unary_einsum")
+def einsum(op: Op) -> Value:
+    """An equation of one or two operands."""
+    made = op.result()
+    return einsum_of(op.text("einsum_config"), *(converted(v, made.dtype) for v in op.values))

@@ -278,3 +278,16 @@ def _less_range(bits: Value, dtype: DType, exponent: int) -> Value:
         f"(({{0}} & {field}) > {most} ? ({{0}} & {sign}) | {field} : ({{0}} & {field}) <= {least} ? {{0}} & {sign} : {{0}})",
         bits,
     )
+
+
+@operation("chlo.mulhi", elementwise=True)
+def high_product(op: Op) -> Value:
+    """The upper half of the product of two integers."""
+    dtype = op.dtype()
+    if dtype.bits == 64:
+        raise op.unsupported("Tile has no integers of 128 bits to multiply in", "multiply halves of 32 bits")
+    wide = DType[f"{'INT' if dtype.is_signed else 'UINT'}{2 * dtype.bits}"]
+    made = elementwise(
+        f"(({{0}} * {{1}}) >> {dtype.bits})", *(converted(v, wide) for v in _operands(op)), shape=_sizes(op)
+    )
+    return converted(made, dtype)
