@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packages" / "tile-torch" / "tests"))
-from networks import FULL, SMALL, Network  # noqa: E402
+from torch_networks import FULL, SMALL, Network  # noqa: E402
 
 Step = Callable[[], Tensor]
 

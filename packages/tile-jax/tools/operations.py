@@ -16,6 +16,9 @@ ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "jax-operations.md"
 sys.path.insert(0, str(ROOT / "packages" / "tile-jax" / "tests"))
 
+LONGER = {"exact_functions": 8, "smooth_functions": 12, "two_floats": 4}
+"""Families that draw from long lists of functions, and how many times as many cases they get."""
+
 HEAD = """# Operations of JAX, one by one
 
 What JAX hands to a device are the operations of StableHLO and, for special functions, of CHLO. This page lists all that the
@@ -68,7 +71,7 @@ def counted(cases: int) -> tuple[Counter[str], dict[str, set[str]], list[str]]:
     dtypes: dict[str, set[str]] = defaultdict(set)
     failed: list[str] = []
     for family in FAMILIES:
-        for number in range(cases):
+        for number in range(cases * LONGER.get(family, 1)):
             try:
                 found = operands(check(drawn(family, number)))
             except Exception as problem:
@@ -94,7 +97,9 @@ def written(passed: Counter[str], dtypes: dict[str, set[str]], failed: list[str]
             continue
         called = operation.split('"')[1]
         passed[called] += 1
-        dtypes[called] |= {typed(a).rstrip(">").split("x")[-1].removeprefix("tensor<") for a in (*arguments, *expected)[:1]}
+        dtypes[called] |= {
+            typed(a).rstrip(">").split("x")[-1].removeprefix("tensor<") for a in (*arguments, *expected)[:1]
+        }
 
 
 def page(passed: Counter[str], dtypes: dict[str, set[str]]) -> str:

@@ -231,6 +231,14 @@ def test_the_statistics_of_images_take_several_loops_at_once() -> None:
     assert len({r.loop for r in plan.reductions}) == 2
 
 
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_windows_are_no_rows(step: int) -> None:
+    """Whatever lies side by side in memory: an item finds its window alone, without waiting for others."""
+    source = f"function (X[N, H, W]) -> (R) {{ R[n, y, x : N, 40, 40] = >(X[n, {step}*y + i, {step}*x + j]), i < 3, j < 3; }}"
+    plan = plan_of(source, target(threads=256, cores=2), X=(64, 122, 122))
+    assert plan.reason == "an item per element"
+
+
 def test_what_is_narrower_goes_wider() -> None:
     source = "function (X) -> (R) { R = X + X; }"
     widths = {

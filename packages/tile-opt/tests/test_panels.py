@@ -79,6 +79,20 @@ def test_panels_of_any_size_keep_the_meaning(channels: int, filters: int, side: 
     same(scheduled(of, target), of)
 
 
+def test_panels_know_every_loop_that_moves_the_weights() -> None:
+    spread = "X[N, C, H, V], W[C, O, I, J]) -> (Y) { Y[n, o, 2*h + i, 2*v + j : N, O, 2*H, 2*V] = +(X[n, c, h, v] * W[c, o, i, j]);"
+    of = program(spread, X=(1, 24, 6, 7), W=(24, 40, 2, 2))
+    made = scheduled(of, processor(1))
+    assert ahead(made) == {"W"}
+    same(made, of)
+
+
+def test_a_plan_that_leaves_a_loop_out_is_refused() -> None:
+    short = "plan kernel_0 {\n stage W in DRAM as [k]\n serial m:3\n}"
+    with pytest.raises(TilePlanError, match="moves with just the loops k"):
+        scheduled(program(PRODUCT, X=(6, 20), W=(40, 20)), processor(1), parse_plans(Source(short, "plans")))
+
+
 def plans(edge: str) -> Mapping[str, Plan]:
     lines = (
         "stage W in DRAM as [k, n]",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tile_runtime as tile
+from tile_runtime.tensor import sharing
 
 MATMUL = tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }")
 RELU = tile.Function("function (X) -> (Y) { Y = (X > 0 ? X : 0); }")
@@ -304,3 +305,21 @@ def test_equal_applications_are_typed_once(monkeypatch: pytest.MonkeyPatch) -> N
     z = double(tile.placeholder("float32", (4,), name="z"))
     assert len(calls) == 2 and z.shape == (4,)
     np.testing.assert_array_equal(tile.compose([x], [y])(np.ones(3, np.float32), device="interp"), 32)
+
+
+def test_binding_fills_inputs_in_and_follows_what_is_written_to_them() -> None:
+    x, w = tile.placeholder("float32", (2, 3), name="x"), tile.placeholder("float32", (4, 3), name="w")
+    matmul = tile.Function("function (X[M, K], W[N, K]) -> (Y) { Y[m, n : M, N] = +(X[m, k] * W[n, k]); }")
+    whole = tile.compose([x, w], [matmul(x, w)])
+    rng = np.random.default_rng(0)
+    a, b = rng.random((2, 3), np.float32), rng.random((4, 3), np.float32)
+    weights = sharing(b, tile.device("llvm"))
+    filled = whole.binding({"w": weights})
+    assert filled.arguments == ("x",) and whole.arguments == ("x", "w")
+    assert np.allclose(filled(a, device="llvm"), a @ b.T)
+    b *= 2
+    weights.writes += 1
+    assert np.allclose(filled(a, device="llvm"), a @ b.T)
+    for wrong in ({"v": weights}, {"x": weights}):
+        with pytest.raises(tile.TileTypeError, match="TILE-E509"):
+            whole.binding(wrong)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import re
 import sys
 import warnings
@@ -39,9 +38,11 @@ DTYPES = (
     torch.uint8,
     torch.bool,
 )
-SAMPLES = {torch.float32: 6}
+SAMPLES = {torch.float32: 3}
 """Samples of an operator that are taken, evenly from all; of other dtypes there is one."""
-RESULTS = Path(os.environ.get("OPS_JSON") or Path(__file__).with_suffix(".json"))
+TIED = ("sort", "argsort", "topk", "kthvalue", "median", "nanmedian")
+"""Operators that give places of elements in an order."""
+RESULTS = Path(__file__).with_suffix(".json")
 """What came of every sample, as `--write` found it."""
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-10, torch.float16: 6e-3, torch.bfloat16: 5e-2}
 """How far results may be off, as part of the largest one."""
@@ -97,6 +98,15 @@ class Outcome:
     why: str | None = None
     operators: set[Any] = field(default_factory=set[Any])
     gradient: bool = False
+    void: bool = False
+    """PyTorch itself cannot compute it from copies of the tensors."""
+
+
+def _expected(sample: Sample) -> Results | None:
+    try:
+        return _both(sample, sample_function(sample))
+    except RuntimeError:
+        return None
 
 
 def outcome(sample: Sample, device: str = "llvm") -> Outcome:
@@ -106,9 +116,13 @@ def outcome(sample: Sample, device: str = "llvm") -> Outcome:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            expected = _both(sample, sample_function(sample))
+            expected = _expected(sample)
+            if expected is None:
+                return Outcome(void=True)
             actual = _both(sample, _compiled(sample, found, device))
         found.gradient = bool(expected[1])
+        if sample.name in TIED and not sample.dtype.is_floating_point:
+            expected, actual = _without_places(expected), _without_places(actual)
         found.why = _difference(expected, actual)
         if found.why and _is_as_good(sample, expected, actual):
             found.why = None
@@ -117,6 +131,11 @@ def outcome(sample: Sample, device: str = "llvm") -> Outcome:
     finally:
         logging.disable(logging.NOTSET)
     return found
+
+
+def _without_places(results: Results) -> Results:
+    """Integers and truth values have equal ones among them, whose order PyTorch leaves open."""
+    return results[0][:1] if len(results[0]) > 1 else [], results[1]
 
 
 def _is_as_good(sample: Sample, expected: Results, actual: Results) -> bool:
@@ -276,6 +295,8 @@ def record(name: str, dtype: torch.dtype, device: str = "llvm") -> Record:
     made = Record()
     for sample in samples(name, dtype):
         found = outcome(sample, device)
+        if found.void:
+            continue
         if found.why is None:
             made.passing += 1
             names = {str(target) for target in found.operators if isinstance(target, torch._ops.OpOverload)}
@@ -333,12 +354,12 @@ def main(arguments: Sequence[str]) -> None:
             if not re.fullmatch(chosen.pattern, name):
                 continue
             made = kept[key(name, dtype)] = record(name, dtype, chosen.device)
+            if chosen.write:
+                write(kept)
             total, failed = total + made.passing + sum(made.failing.values()), failed + sum(made.failing.values())
             if made.failing or chosen.v:
                 whys = "".join(f"\n    {count} {why[:220]}" for why, count in made.failing.items())
                 print(f"{key(name, dtype)} {made.passing} pass{whys}", flush=True)
-        if chosen.write:
-            write(kept)
     print(f"{total - failed} of {total} pass")
 
 

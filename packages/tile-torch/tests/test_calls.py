@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 import tile_torch
 import torch
-from networks import ResNet, mlp
 from tile_ir.diagnostics import TileFallbackWarning
 from torch import Tensor, nn
+from torch_networks import ResNet, mlp
 
 
 @pytest.fixture(autouse=True)

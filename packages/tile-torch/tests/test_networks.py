@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from networks import SMALL
+from torch_networks import SMALL
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +13,11 @@ def fresh_dynamo() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("name", SMALL)
+SLOW = ("resnet50", "efficientnet", "convnext", "vit")
+"""Each has much in common with another one."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SMALL])
 def test_inference_agrees_with_eager(name: str) -> None:
     network = SMALL[name]
     model, sample = network.make().eval(), network.sample()

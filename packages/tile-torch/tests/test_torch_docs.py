@@ -9,6 +9,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[3]
+CHIP = ROOT / "docs" / "on-your-chip.md"
 PAGES = [Path(__file__).parents[1] / "README.md", ROOT / "docs" / "torch.md"]
 
 
@@ -20,3 +21,12 @@ def test_the_examples_run(page: Path) -> None:
         torch._dynamo.reset()
         torch.manual_seed(0)
         exec(compile(code, page.name, "exec"), {"__name__": "example"})
+
+
+def test_training_on_the_sample_plugin() -> None:
+    found = re.search(r'```python title="train_torch.py"\n(.*?)```', CHIP.read_text("utf-8"), re.DOTALL)
+    assert found
+    values: dict[str, list[float]] = {}
+    torch._dynamo.reset()
+    exec(compile(found[1], "train_torch.py", "exec"), values)
+    assert values["losses"][-1] < 0.8 * values["losses"][0]

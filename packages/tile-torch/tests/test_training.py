@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from networks import SMALL, Network, Residual
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_networks import SMALL, Network, Residual
 
 STEPS = 20
-TRAINED = ("mlp", "gpt", "resnet18", "bert")
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def losses(case: Network, network: nn.Module, forward: Callable[[Tensor], Tensor
     return found
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", ["resnet18", "mlp", *(pytest.param(n, marks=SLOW) for n in ("gpt", "bert"))])
 def test_losses_follow_eager(name: str) -> None:
     case = SMALL[name]
     ours = settled(case.make())
@@ -60,7 +60,7 @@ def test_losses_follow_eager(name: str) -> None:
     assert found[-1] != found[0]
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", ["gpt", *(pytest.param(n, marks=SLOW) for n in ("mlp", "resnet18", "bert"))])
 def test_gradients_are_those_of_float64(name: str) -> None:
     case = SMALL[name]
     ours = case.make()
@@ -78,7 +78,7 @@ def test_gradients_are_those_of_float64(name: str) -> None:
         assert apart <= 1e-4 or wide.grad.norm() < 1e-9, f"{label}: {apart:.1e}"
 
 
-@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, pytest.param(torch.optim.Adam, marks=SLOW)])
 def test_an_optimiser_may_be_compiled(kind: type[torch.optim.Optimizer]) -> None:
     """Its step is a graph of its own, which writes to parameters and moments in place."""
     ours, theirs = (SMALL["mlp"].make() for _ in range(2))

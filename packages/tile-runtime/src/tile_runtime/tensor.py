@@ -175,11 +175,12 @@ class Tensor(Operators):
         BufferError when no copy may be made and one is needed.
         """
         options.pop("stream", None)
-        if self.host is not None and not copy:
-            with suppress(
-                *(() if copy is False else (BufferError,))
-            ):  # memory that is read-only, for who cannot be told
-                return exported(self.wait().host, **options)
+        host = self.host
+        if host is not None and not copy:
+            self.wait()
+            # Memory that is read-only cannot be shared with those who do not ask for a version.
+            with suppress(*(() if copy is False else (BufferError,))):
+                return exported(host, **options)
         if copy is False:
             raise BufferError("a Tensor cannot be exported without a copy; use mmap_current")
         return exported(self.numpy(), **options)

@@ -7,11 +7,12 @@ node once, and rewriting keeps the sharing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
+from tile_ir.frozen import replace
 from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, Let, Statement, Var
 
 Node = TypeVar("Node", bound=Expr | Statement)

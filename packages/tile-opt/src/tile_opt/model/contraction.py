@@ -121,10 +121,6 @@ class Contraction:
         dims = [d for o in self.operands for d in o.dims if loop in {n for n, _ in d}]
         return tuple(n for n in self.own if any(n in {m for m, _ in d} for d in dims))
 
-    def slides(self, loop: str) -> bool:
-        """A window moves along `loop` by ones, so that neighbours share most of it."""
-        return any((loop, 1) in d and len(d) > 1 for o in self.operands for d in o.dims)
-
     @cached_property
     def results(self) -> list[Use]:
         """What the kernel stores."""

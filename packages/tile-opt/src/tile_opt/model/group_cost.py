@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from math import ceil, gcd, prod
+from math import ceil, gcd, log2, prod
 
 from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory, Machine, Occupancy
 
 from tile_opt.kernel.view import Use
+from tile_opt.model.conditions import Conditions
 from tile_opt.model.contraction import SECTOR, Contraction, Counts, Operand
 
 BODY = 1024
@@ -46,8 +47,16 @@ CACHED = 0.8
 """Share of the last cache's bandwidth that copies reach."""
 HANDOFF = 1.5
 """Launches that a kernel costs which waits for the one before."""
-SHARED = 1.06
+SHARED = 1.0
 """Times as long that groups take which share a reduction: their ends and starts, and results that leave the caches."""
+CROWDED = 0.14
+"""Power of an item's registers with which steps take longer: what waits in them is in the way of what is computed."""
+UNCROWDED = 80
+"""Registers with which they do not."""
+TEAM = 1.05
+"""Times as long that steps take for each doubling of the teams that share them."""
+CUT = 1.65
+"""Times as long that steps take where every cell of an item asks at every tap whether it lies inside."""
 DRIVEN_OUT = 1.06
 """Times as long again where those results are more than half of what the last cache holds."""
 AHEAD = 0.6
@@ -56,6 +65,8 @@ COPY = 5
 """Instructions around one access of a copy: its address, load and store."""
 LOOP = 20
 """Instructions' worth of time between one straight-line body and the next: the first loads of a body wait."""
+STEP = 15
+"""The same between one step and the next."""
 
 
 def sectors(elements: int, row: int, width: int, unit: int = SECTOR) -> float:
@@ -156,6 +167,7 @@ class GroupCost:
 
     def __init__(self, work: Contraction, machine: Machine, local_bytes: int) -> None:
         self.work, self.machine = work, machine
+        self.conditions = Conditions(work)
         self.local_bytes = local_bytes
         """Bytes of local memory that one group may declare."""
         self.occupancy = machine.occupancy or Occupancy()
@@ -285,7 +297,7 @@ class GroupCost:
         copies, stored = self._copies(tile)
         arithmetic = tile.cells * prod(inner.values()) * self.work.slots
         instructions = arithmetic + loads * bodies + copies + (LOOP * bodies if bodies > 1 else 0)
-        instructions += LOOP / tile.versions if tile.staged else 0
+        instructions += LOOP / tile.versions + STEP if tile.staged else 0
         slots = self.occupancy.slots
         issued = max(arithmetic * slots / self.rate, instructions * slots / self.issue) / SUSTAINED
         alone = instructions * ALONE + self._waiting(tile, inner, bodies)
@@ -297,6 +309,7 @@ class GroupCost:
         groups = tiles * tile.ways
         cycles, rounds = self._rounds(groups, tile, step)
         stored = self._storing(tile, groups)
+        cycles *= self._hindered(tile, step.registers)
         parts = {
             "arithmetic": cycles / (self.machine.clock_ghz * 1e9),
             "cache": (step.fetched * self._steps(tile) * groups) / self._cache_rate(),
@@ -314,6 +327,16 @@ class GroupCost:
         if limit == "arithmetic" and step.delivered * self.occupancy.slots > step.issued * step.subgroups:
             limit = "local memory"
         return Cost(seconds, share, limit, step.registers, step.resident, groups, parts)
+
+    def peels(self, tile: Tile) -> bool:
+        """Enough groups are free of conditions for code of their own."""
+        return self.conditions.peels({n: tile.size(n) for n in self.work.shared})
+
+    def _hindered(self, tile: Tile, registers: int) -> float:
+        """How much longer steps take by what the compiler makes of them, as measured."""
+        runs = [n for n in tile.each if tile.each[n] > 1] if not self.peels(tile) else []
+        cut = max((self.conditions.asked(n, tile.each[n]) for n in runs), default=0.0)
+        return max(1.0, registers / UNCROWDED) ** CROWDED * TEAM ** log2(tile.teams) * CUT**cut
 
     def traffic(self, tile: Tile) -> dict[str, float]:
         """Seconds of what groups fetch, of everything once through memory, and of results, whatever computes the tile."""

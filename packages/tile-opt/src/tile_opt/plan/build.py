@@ -88,10 +88,9 @@ class _Build:
         tiles = {n: at.tiling.size for n, at in self.loops.items() if at.binding and at.binding.bind is Bind.VECTOR}
         made: list[Panels] = []
         for staging in (s for s in self.plan.stagings if s.level < 0):
-            found = read_ahead(self.view, staging, {n: t for n, t in tiles.items() if t < self.loops[n].extent})
-            if found is not None:
-                self.view, panels = found
-                made.append(panels)
+            cut = {n: t for n, t in tiles.items() if t < self.loops[n].extent}
+            self.view, panels = read_ahead(self.view, staging, cut)
+            made.append(panels)
         return tuple(made)
 
     def _loop(self, name: str, extent: int) -> Loop:

@@ -92,11 +92,12 @@ def _parts(form: Affine, size: int, ranges: Ranges) -> tuple[Affine, Affine]:
     return outer, inner
 
 
-def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> tuple[KernelView, Panels] | None:
-    """`view` reading a copy with a dimension per loop of the staging, not yet in panels; None where nothing is read so."""
+def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> tuple[KernelView, Panels]:
+    """`view` reading a copy with a dimension per loop of the staging, not yet in panels."""
     found = next((u for s in view.stages for u in s.uses if _is_staged(s, u, staging)), None)
     if found is None:
-        return None
+        message = f"no access to {staging.operand!r} moves with just the loops {', '.join(staging.order) or 'of none'}"
+        raise TileDeviceError(Diagnostic("TILE-E415", message, hint="name all loops that its subscripts mention"))
     name = claim(f"{staging.operand}_panels", {r.into for r in (*view.refs, *view.allocs)} | set(view.ranges))
     cut = {n: tiles[n] for n in staging.order if n in tiles}
     panels = Panels(found, name, staging.order, cut, view.type_of(staging.operand), view.ranges)

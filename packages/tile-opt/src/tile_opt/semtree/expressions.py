@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -78,18 +79,28 @@ def _by_rules(expr: Expr) -> Expr | None:
     found = operation_of(expr)
     assert found is not None
     name, args = found
-    kinds = {type(a) for a in args}
-    if kinds == {Const}:
+    kinds = tuple([type(a) for a in args])
+    if all(kind is Const for kind in kinds):
         return fold(name, args, expr.type)
-    if kinds == {Var} and len({a.name for a in args if isinstance(a, Var)}) == len(args):
-        return None  # every rule needs a literal, a repeated operand or an operation within
-    dtype = args[-1].type.dtype
-    for rule in BY_OPERATION.get(name, ()):
-        if dtype in rule.dtypes:
-            bound: dict[str, Expr] = {}
-            if _match(rule.pattern, expr, bound):
-                return _build(rule, rule.to, expr, bound)
+    for rule in _possible(name, args[-1].type.dtype, kinds):
+        bound: dict[str, Expr] = {}
+        if _match(rule.pattern, expr, bound):
+            return _build(rule, rule.to, expr, bound)
     return None
+
+
+@cache
+def _possible(name: str, dtype: DType, kinds: tuple[type, ...]) -> tuple[Rule, ...]:
+    """The rules that an operation on operands of these classes may match."""
+    rules = (rule for rule in BY_OPERATION.get(name, ()) if dtype in rule.dtypes)
+    return tuple(rule for rule in rules if all(map(_may_be, rule.pattern[1:], kinds)))
+
+
+def _may_be(pattern: Pattern, kind: type) -> bool:
+    """A node of that class may match."""
+    if isinstance(pattern, tuple):
+        return kind in _OPERATIONS
+    return kind is Const or (isinstance(pattern, str) and not pattern.startswith("#"))
 
 
 def fold(name: str, args: tuple[Expr, ...], type: Type) -> Const | None:

@@ -76,7 +76,7 @@ def batch_norm_training(call: Call, x: Value, weight: Value, bias: Value, *rest:
         made = batch_norm(call, x, weight, bias, running[0], running[1], momentum, eps)
         return (*made, running[0], running[1]) if functional else made
     found = _of_batch(call, x, weight, bias, eps)
-    return (*found[:3], *_running(x, running, found, momentum)) if functional else found[:3]
+    return (*found[:3], *_running(call, x, running, found, momentum)) if functional else found[:3]
 
 
 def _of_batch(call: Call, x: Value, weight: Value, bias: Value, eps: float) -> tuple[Value, ...]:
@@ -92,21 +92,23 @@ def _of_batch(call: Call, x: Value, weight: Value, bias: Value, eps: float) -> t
         *moments(shape, tuple(k for k in range(len(shape)) if k != 1)),
         f"R = 1 / sqrt(V + {literal(eps)});",
         f"Y = {cast(f'({value})', call.dtype)};",
-        f"Y1 = reshape(M, {channels});",
-        f"Y2 = reshape(R, {channels});",
+        f"Y1 = {cast(f'reshape(M, {channels})', call.type(1)[1])};",
+        f"Y2 = {cast(f'reshape(R, {channels})', call.type(2)[1])};",
         f"Y3 = reshape(V, {channels});",
     ]
     return apply(function(given.names, ("Y", "Y1", "Y2", "Y3"), *lines), *given.values)
 
 
-def _running(x: Value, old: Sequence[Value], found: Sequence[Value], momentum: float) -> tuple[Value, Value]:
+def _running(
+    call: Call, x: Value, old: Sequence[Value], found: Sequence[Value], momentum: float
+) -> tuple[Value, Value]:
     """Running statistics after this batch; the variance is that of a sample."""
     count = prod(x.shape) // x.shape[1]
     correction = literal(count / (count - 1) if count > 1 else 1.0)
     text = f"{literal(momentum)} * {{}} + {literal(1 - momentum)} * R"
-    mean = apply(function("NR", "Y", f"Y = {text.format('N')};"), found[1], old[0])
-    variance = apply(function("NR", "Y", f"Y = {text.format(f'(N * {correction})')};"), found[3], old[1])
-    return mean, variance
+    new = (("N", call.type(3)[1]), (f"(N * {correction})", call.type(4)[1]))
+    mean, variance = (function("NR", "Y", f"Y = {cast(f'({text.format(n)})', dtype)};") for n, dtype in new)
+    return apply(mean, found[1], old[0]), apply(variance, found[3], old[1])
 
 
 @operator(aten.native_layer_norm.default)

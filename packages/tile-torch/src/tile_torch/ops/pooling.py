@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from tile_runtime.ops.moving import reshaped
-from tile_runtime.ops.pooling import average_pool, cell, max_pool, max_pool_with_places, pooled
-from tile_runtime.ops.text import cast, function, literal
+from tile_runtime.ops.pooling import average_pool, cell, counted, max_pool, max_pool_with_places, pooled
+from tile_runtime.ops.text import cast, function
 from tile_runtime.ops.values import Value, apply, dtype_of
 from tile_runtime.ops.windows import Window, sliding
 
@@ -73,11 +73,12 @@ def avg_pool(
     rank = int(call.name[-2])
     image = batched(x, rank)
     over = pool_window(image.shape[2:], kernel_size, stride, padding, (1,), ceil_mode)
-    if divisor_override is None:
+    if divisor_override is None and call.dtype.is_float:
         return reshaped(average_pool(image, over, count_include_pad), call.shape)
     total = pooled("S", "+", cell(over), image.shape, over)
-    divided = f"Y = {cast(f'(S / {literal(float(divisor_override))})', dtype_of(x))};"
-    return reshaped(apply(function("X", "Y", total, divided), image), call.shape)
+    counts = counted(over, image.shape[2:], count_include_pad) if divisor_override is None else divisor_override
+    text = function("XC", "Y", total, f"Y = {cast('(S / C)', call.dtype)};")
+    return reshaped(apply(text, image, np.asarray(counts).astype(call.dtype.numpy)), call.shape)
 
 
 @operator(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool1d.default)

@@ -17,6 +17,8 @@ from tile_opt.plan.plan import Edge
 from tile_opt.plan.segments import constraints_on
 
 MAX_EDGE_TILES = 6
+SPILLS = 1.3
+"""Times as long that a step of a tile takes whose sums and operands together outnumber the registers."""
 
 
 @dataclass(frozen=True, slots=True)

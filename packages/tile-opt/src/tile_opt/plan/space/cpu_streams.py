@@ -14,8 +14,9 @@ from tile_opt.lowering.memory import SPREAD, WIDE
 from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
 from tile_opt.plan.segments import constraints_on
-from tile_opt.plan.space.cpu_facts import Facts, filled, is_recurrence, vector_ops
+from tile_opt.plan.space.cpu_facts import SPILLS, Facts, filled, is_recurrence, vector_ops
 from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
+from tile_opt.plan.steps.bind import MAX_DECIDED
 
 MAX_VECTORS = 4
 MAX_STREAM_VECTORS = 16
@@ -152,9 +153,10 @@ def _unroll_loop(facts: Facts, vector: str) -> str | None:
     for name in reversed(facts.shared):
         if name != vector and facts.extents[name] >= 2 and any(name not in found for found in wide):
             return name
-    if prod(i.range for i in facts.main.loops) > WINDOW or facts.extents[vector] > FEW_VECTORS * facts.lanes:
+    long = facts.extents[vector] > FEW_VECTORS * facts.lanes and vector not in facts.constrained
+    if prod(i.range for i in facts.main.loops) > WINDOW or long:
         return None
-    # Results of few steps each: several at a time hide the latency of a step.
+    # Results of few steps each: several at a time hide the latency of a step, and share its masks.
     return next((n for n in reversed(facts.shared) if n != vector and facts.is_free(n) and facts.extents[n] >= 2), None)
 
 
@@ -183,6 +185,8 @@ def _rate(facts: Facts, vector: str, unroll: str | None, rows: int, vectors: int
     ports = facts.machine.ports
     work = rows * vectors * vector_ops(facts.main) / ports.fma
     step = max(work, loads / ports.load, ports.fma_latency if accumulators else 0.0) + 0.1 * loads + STEP / ports.issue
+    if accumulators and unroll and _spills(facts, vector, unroll, rows, vectors):
+        step *= SPILLS
     width = vectors * facts.lanes
     shape = filled(facts.extents[vector], width, facts.lanes)
     if not accumulators and facts.may_overlap() and facts.extents[vector] >= facts.lanes:
@@ -196,6 +200,29 @@ def _rate(facts: Facts, vector: str, unroll: str | None, rows: int, vectors: int
     if recurrence:
         shape *= min(1.0, facts.extents[vector] / (vectors * facts.lanes) / facts.settings.cores)
     return work / step * shape
+
+
+def _spills(facts: Facts, vector: str, unroll: str, rows: int, vectors: int) -> bool:
+    """Straight-line code at edges takes more registers than there are; vectors that constraints cut run one by one."""
+    beside = 1 if vector in facts.constrained else vectors
+    return beside * (rows + _kept_rows(facts, vector, unroll, rows)) >= facts.settings.registers
+
+
+def _kept_rows(facts: Facts, vector: str, unroll: str, rows: int) -> int:
+    """Rows that straight-line code at the edges of a loop loads: those of one step are there for the steps beside it."""
+    met = {n for c in constraints_on(facts.view, unroll) for n in c.names} & set(facts.main.loop_names)
+    steps = [(n, min(facts.extents[n], MAX_DECIDED)) for n in sorted(met)]
+    moving = [u for u in facts.reads if met and {vector, unroll} <= facts.names(u)]
+    return sum(len(_places(facts, u, [(unroll, rows), *steps])) for u in moving)
+
+
+def _places(facts: Facts, use: Use, loops: list[tuple[str, int]]) -> set[int]:
+    """Where an access lies while loops make their first iterations."""
+    found = {0}
+    for name, count in loops:
+        stride = facts.stride(use, name)
+        found = {at + stride * k for at in found for k in range(count)}
+    return found
 
 
 def _states(facts: Facts, vector: str) -> int:

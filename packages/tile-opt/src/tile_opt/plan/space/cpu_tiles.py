@@ -13,7 +13,7 @@ from tile_opt.kernel.view import Use
 from tile_opt.kernel.work import nbytes
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space import cpu_operands
-from tile_opt.plan.space.cpu_facts import Facts, Operand, filled, pieces, vector_ops
+from tile_opt.plan.space.cpu_facts import SPILLS, Facts, Operand, filled, pieces, vector_ops
 from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, cut, cut_rows, wanted_groups
 from tile_opt.plan.space.cpu_operands import SHALLOW, TURNED
 
@@ -25,8 +25,6 @@ SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
 TIGHT, ROOM = 0.03, 2
 """What a tile loses that leaves fewer registers than ROOM."""
-SPILLS = 1.3
-"""Times as long that a step of a tile takes whose sums and operands together outnumber the registers."""
 EDGE = 0.15
 """What tiles on an edge lose: code of their own, unrolled further."""
 AGAIN = 0.02
@@ -285,7 +283,7 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
     levels += _own_levels(facts, tile, own)
     pad = -facts.extents[tile.vector] % facts.lanes if tile.packed and not fixed else 0
     ahead = _ahead(facts, tile)
-    stagings = tuple(_staging(facts, u, tile, -1 if u in ahead else at, pad) for u in tile.packed)
+    stagings = tuple(_panels(facts, u, tile) if u in ahead else _staging(facts, u, tile, at, pad) for u in tile.packed)
     stagings = tuple(_rows_staging(facts, u, tile, outside) for u in tile.spread) + stagings
     kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
     edges = facts.tails(tile.vector, own or bool(ahead) or tile.vector in grid)
@@ -444,4 +442,11 @@ def _own_levels(facts: Facts, tile: Tile, own: bool) -> list[Level]:
 def _staging(facts: Facts, use: Use, tile: Tile, level: int, pad: int) -> Staging:
     names = facts.names(use)
     order = (*(n for n in facts.own_order(facts.main) if n in names), tile.vector)
-    return Staging(use.buffer, level, "L2", order, pad=pad) if level >= 0 else Staging(use.buffer, level, "DRAM", order)
+    return Staging(use.buffer, level, "L2", order, pad=pad)
+
+
+def _panels(facts: Facts, use: Use, tile: Tile) -> Staging:
+    """A copy before the kernel, where no loop is fixed yet."""
+    names = facts.names(use)
+    outer = tuple(n for n in facts.shared if n in names and n != tile.vector)
+    return Staging(use.buffer, -1, "DRAM", (*outer, *_staging(facts, use, tile, -1, 0).order))

@@ -36,6 +36,8 @@ KEEPING = 512
 """Items of a group that may each have so many registers."""
 FEW_STEPS = 8
 """Accesses of an item that are straight-line code."""
+SHORT = 8
+"""Iterations of an own loop below which items do not divide it."""
 WINDOW = 32
 """Points of small loops that are straight-line code together."""
 IDLE = 0.15
@@ -157,8 +159,11 @@ class _Chooser:
         return along
 
     def _own(self) -> tuple[str, ...]:
-        """Own loops of the main stage that are worth sharing out, the one along memory first."""
-        loops = [i.name for i in reversed(self.facts.main.loops) if i.range >= 8 or i.name == self.along]
+        """Own loops of the main stage that are worth sharing out, the one along memory first: no short ones of a window."""
+        loops = [i.name for i in reversed(self.facts.main.loops) if i.range >= SHORT or i.name == self.along]
+        slides = (len(f.names) > 1 for u in self.facts.main.uses for f in u.forms if self.along in f.names)
+        if self.along in loops and self.facts.extent(self.along) < SHORT and any(slides):
+            loops.remove(self.along)
         return tuple(sorted(loops, key=lambda n: n != self.along))
 
     # --- rows ---------------------------------------------------------------------------------------

@@ -26,8 +26,6 @@ from tile_opt.plan.space.group_plan import GroupPlan
 
 RUNS = (16, 8, 4, 2)
 LONGEST_RUN = 16
-SHORT = 6
-"""Iterations below which a window has little to slide along."""
 RAGGED = 0.15
 """Share of a loop that tiles may reach beyond it."""
 PIECE = 4
@@ -147,8 +145,7 @@ class TileSpace:
         others = [n for n in self.work.reused if n != vector]
         windows = [n for n in others if self.work.partners(n)]
         plain = sorted((n for n in others if n not in windows), key=lambda n: self.work.shared[n])
-        slides = any(self.work.slides(n) and self.work.shared[n] >= SHORT for n in windows)
-        return [*([] if slides else plain[-1:]), *windows[-2 if self.work.contiguous in windows else -1 :]]
+        return [*plain[-1:], *windows[-2 if self.work.contiguous in windows else -1 :]]
 
     @staticmethod
     def _lengths(extent: int) -> list[int]:
@@ -260,8 +257,9 @@ def plans(view: KernelView, target: Target) -> Iterator[Plan]:
 
 
 def forecast(view: KernelView, target: Target) -> float | None:
-    """Seconds of the best plan; None for kernels of other classes."""
-    return next((seconds for seconds, _ in _ranked_plans(view, target)), None)
+    """Seconds of the best plan, at best; None for kernels of other classes."""
+    found = _ranked_plans(view, target)
+    return found[0][0] / OPTIMISM if found else None
 
 
 def _ranked_plans(view: KernelView, target: Target) -> list[tuple[float, Callable[[], Plan]]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd, prod
+from math import gcd
 
 from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Bind, Index, Scope
 
-from tile_opt.kernel.segments import interior
 from tile_opt.model.contraction import Contraction, Operand
 from tile_opt.model.group_cost import Cost, GroupCost, Tile
 from tile_opt.plan.banks import padding
@@ -22,8 +21,6 @@ LANES_ACROSS = 8
 """Lanes of a sub-group along the vector loop: with the others along the run, each fragment is loaded by as few as can be."""
 PIECE = 4
 """Elements of the pieces in which items take turns."""
-PEELED = 0.7
-"""Share of groups without edges from which they get code of their own."""
 PADS = 5
 """Paddings of a local copy that are weighed."""
 
@@ -203,8 +200,8 @@ class GroupPlan:
     def _edges(self) -> tuple[tuple[str, Edge], ...]:
         """Groups inside an image apart from those at its edges, where they are many; ends of ragged loops filled up."""
         tile, work = self.tile, self.work
-        inner = {n: self._interior(n) for n in work.shared}
-        peel = prod(inner.values()) >= PEELED
+        inner = {n: self.costs.conditions.inside(n, tile.size(n)) for n in work.shared}
+        peel = self.costs.peels(tile)
         found: list[tuple[str, Edge]] = []
         for n, extent in work.shared.items():
             if inner[n] < 1:
@@ -214,15 +211,6 @@ class GroupPlan:
         if tile.staged and work.own[tile.stepped] % tile.deep:
             found.append((tile.stepped, Edge.PEEL))
         return tuple(found)
-
-    def _interior(self, loop: str) -> float:
-        """Share of the tiles along a loop that no constraint cuts."""
-        constraints = self.work.main.constraints
-        if not any(loop in c.names for c in constraints):
-            return 1.0
-        low, high = interior(loop, constraints, self.work.view.ranges)
-        size = self.tile.size(loop)
-        return max(0, high // size - -(-low // size)) / -(-self.work.shared[loop] // size)
 
     def _reason(self) -> str:
         tile, cost = self.tile, self.cost

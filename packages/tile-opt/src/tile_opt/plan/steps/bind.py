@@ -24,10 +24,15 @@ class Binding:
 
 
 def bind(stage: Stage, bindings: Mapping[str, Binding], order: Sequence[str]) -> Stage:
-    """The stage's loops in `order` (others first, as they were) and bound; vectors shrink to short loops."""
+    """The stage's loops in `order` (others first, as they were) and bound; vectors shrink to short loops.
+
+    Where lanes are masked, what is unrolled to decide other constraints is innermost of the others: it shares the masks.
+    """
     rank = {name: k for k, name in enumerate(order)}
-    loops = tuple(sorted(stage.loops, key=lambda i: rank.get(i.name, -1)))
     decided = _decided(stage, bindings)
+    if _is_masked(stage, bindings) and all(i.order is Order.FREE for i in stage.loops):
+        rank = dict.fromkeys(decided, -1) | rank
+    loops = tuple(sorted(stage.loops, key=lambda i: rank.get(i.name, -2)))
     return replace(stage, loops=tuple(_bound(i, bindings.get(i.name, decided.get(i.name))) for i in loops))
 
 
@@ -63,6 +68,12 @@ def _bound(index: Index, binding: Binding | None) -> Index:
     if binding.bind is Bind.VECTOR:
         lanes = binding.lanes if index.range % binding.lanes == 0 else index.range
     return replace(index, bind=binding.bind, lanes=lanes, axis=binding.axis)
+
+
+def _is_masked(stage: Stage, bindings: Mapping[str, Binding]) -> bool:
+    """Steps of the stage's other loops decide which lanes take part."""
+    vectors = {n for n, binding in bindings.items() if binding.bind is Bind.VECTOR}
+    return any(vectors.intersection(c.names) for c in stage.constraints)
 
 
 def _decided(stage: Stage, bindings: Mapping[str, Binding]) -> dict[str, Binding]:

@@ -26,7 +26,10 @@ def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around) 
     other = None if source is None else _contiguous(stage, source, along, around)
     if source is None or other is None:
         return stage
-    nest, lanes = gathered(stage), min(lanes, SIDE)
+    lanes = min(lanes, SIDE)
+    if _is_tile(stage, other, lanes, around):
+        return bind(stage, {along: Binding(Bind.UNROLL), other.name: Binding(Bind.VECTOR, lanes)}, (along, other.name))
+    nest = gathered(stage)
     for loop in (other, nest.loop(along)):
         assert loop is not None
         segments = cover_exactly(loop.range, lanes, lanes)
@@ -36,6 +39,12 @@ def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around) 
     nest = innermost(nest, lambda n, a: stage_input(n, _fitting(copy, n), a), around)
     nest = innermost(nest, lambda n, _: distribute(n), around)
     return map_stages(nest, lambda s: _bound(s, along, other.name, lanes, name))
+
+
+def _is_tile(stage: Stage, other: Index, lanes: int, around: Around) -> bool:
+    """What the copy writes lies in registers as its source does: it is the tile itself."""
+    target = next(u for u in stage.uses if u.writes)
+    return around.in_registers(target.buffer) and around.stride(target, other.name) == 1 and other.range == lanes
 
 
 def _contiguous(stage: Stage, use: Use, along: str, around: Around) -> Index | None:
