@@ -143,6 +143,14 @@ def test_ahead_of_time() -> None:
     assert compiled.memory_analysis().argument_size_in_bytes == X.nbytes
 
 
+def test_options_of_one_program() -> None:
+    placed = jax.device_put(X, HERE)
+    rounded = jax.jit(lambda a: a @ a.T, compiler_options={"reduced_precision": True})(placed)
+    np.testing.assert_allclose(rounded, X @ X.T, rtol=1e-2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="no compiler option nonsense"):
+        jax.jit(lambda a: a - 3, compiler_options={"nonsense": "3"})(placed)
+
+
 def test_executables_are_serialized() -> None:
     placed = jax.device_put(X, HERE)
     parts = serialize(jax.jit(lambda a: a * 3).lower(placed).compile())

@@ -21,7 +21,6 @@ def context() -> Any:
     made.append_dialect_registry(_upstream())
     for name in _DIALECTS:
         import_module(f"jaxlib.mlir.dialects.{name}").register_dialect(made)
-    made.load_all_available_dialects()
     return made
 
 

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from functools import cache, cached_property
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.tensor import Tensor
@@ -23,6 +23,9 @@ from tile_jax.pjrt.state import Client, Device
 from tile_jax.pjrt.structs import STRUCTS
 from tile_jax.program import nbytes
 
+if TYPE_CHECKING:
+    from tile_runtime.evaluator import Evaluator
+
 _MAGIC = b"tile-jax 1\n"
 
 
@@ -37,6 +40,10 @@ class Executable:
         self.program = lowering.lowered(code)
         self.replicas, self.partitions = options.replicas, options.partitions
         self.devices = _placed(client, options)
+        self.overrides = options.overrides
+        self._evaluators: dict[Device, Evaluator] = {
+            d: client.evaluator(d.tile, options.overrides) for d in self.devices
+        }
         self.device_handles = Array([d.handle for d in self.devices])
         self.name = Text(self.program.name)
         self.deleted = False
@@ -77,12 +84,18 @@ class Executable:
         """The outputs, a row for each device. Donated arguments are deleted, but those whose numbers are `kept`."""
         given = [[find(Buffer, handle) for handle in row] for row in rows]
         tensors = [[self._on(d, buffer.contents) for buffer in row] for d, row in zip(devices, given, strict=True)]
-        made = self.program.run(tensors, [d.evaluator for d in devices])
+        made = self.program.run(tensors, [self._evaluators[d] for d in devices])
         for number in self.program.donated:
             if number not in kept:
                 for row in given:
                     row[number].delete()
         return [[Buffer(d, tensor) for tensor in row] for d, row in zip(devices, made, strict=True)]
+
+    def on(self, device: Device) -> list[Device]:
+        """The one device that a call names instead of those that it was compiled for."""
+        if device not in self._evaluators:
+            self._evaluators[device] = self._client.evaluator(device.tile, self.overrides)
+        return [device]
 
     def _on(self, device: Device, tensor: Tensor) -> Tensor:
         if tensor.device is device.tile:
@@ -152,7 +165,7 @@ def _execute(args: Any) -> None:
     if executable.deleted:
         message = f"the executable {executable.program.name!r} has been deleted"
         raise TileTypeError(Diagnostic("TILE-E953", message))
-    devices = [find(Device, args.execute_device)] if args.execute_device else executable.devices
+    devices = executable.on(find(Device, args.execute_device)) if args.execute_device else executable.devices
     kept = _kept(args.options)
     given: list[Any] = [()] * len(devices)
     if args.num_args:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
 
 from tile_jax import __version__
 from tile_jax.pjrt.handles import Array, Text, new, text
@@ -43,11 +43,6 @@ class Device:
 
         return Tensor(self.tile, (1,), "uint8").host is not None
 
-    @cached_property
-    def evaluator(self) -> Evaluator:
-        """What runs programs here; places of the same Tile device share it, with its cache of programs."""
-        return self.client.evaluator(self.tile)
-
 
 class Memory:
     """The one memory of a device."""
@@ -68,7 +63,7 @@ class Client:
             message = f"the platform {PLATFORM!r} has no option {', '.join(unknown)}"
             raise TileDeviceError(Diagnostic("TILE-E951", message, hint=f"there are devices, {', '.join(FLAGS)}"))
         self._flags: Any = {name: _flag(name, options[name]) for name in FLAGS if name in options}
-        self._evaluators: dict[str, Evaluator] = {}
+        self._evaluators: dict[Any, Evaluator] = {}
         self.handle = new(self)
         named = str(options.get("devices", os.environ.get(VARIABLE, "")))
         self.devices = [Device(self, k, found) for k, found in enumerate(_devices(named))]
@@ -85,14 +80,19 @@ class Client:
         """All that were made for it."""
         return [self.handle, *(h for d in self.devices for h in (d.handle, d.memory.handle))]
 
-    def evaluator(self, device: TileDevice) -> Evaluator:
-        """The evaluator of a device, with the client's options."""
+    def evaluator(self, device: TileDevice, overrides: Mapping[str, Any]) -> Evaluator:
+        """The evaluator of a device, with the client's options, or what a program's own say instead."""
         from tile_runtime.evaluator import Evaluator
 
-        found = self._evaluators.get(device.id)
-        if found is None:
-            found = self._evaluators[device.id] = Evaluator(device, **self._flags)
-        return found
+        unknown = sorted(set(overrides) - {*FLAGS})
+        if unknown:
+            message = f"tile-jax has no compiler option {', '.join(unknown)}"
+            raise TileTypeError(Diagnostic("TILE-E951", message, hint=f"there are {', '.join(FLAGS)}"))
+        flags = self._flags | {name: _flag(name, value) for name, value in overrides.items()}
+        key = (device.id, *sorted(flags.items()))
+        if key not in self._evaluators:
+            self._evaluators[key] = Evaluator(device, **flags)
+        return self._evaluators[key]
 
 
 def _devices(named: str) -> Sequence[TileDevice]:

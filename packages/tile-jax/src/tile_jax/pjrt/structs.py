@@ -10,8 +10,8 @@ import ctypes
 from typing import Any
 
 MAJOR, MINOR = 0, 60
-"""The version that is reported. Callers take what came later for absent then: from 0.106 on, handles of memories and
-errors would have to be C++ objects."""
+"""The version that is reported. Callers take what came later for absent then: handles of memories and errors that are
+objects with tables of functions, for one."""
 
 _KINDS: dict[str, Any] = {"": ctypes.c_uint64, "i": ctypes.c_int32, "q": ctypes.c_int64, "b": ctypes.c_bool, "f": ctypes.c_float}  # fmt: skip
 
