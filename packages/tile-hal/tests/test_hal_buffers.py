@@ -9,23 +9,14 @@ from tile_hal import submission
 from tile_hal.events import COMPLETED
 from tile_hal.host import ALIGNMENT, HostMemory
 from tile_hal.recycling import LARGE
-from tile_ir.contents import Contents
 from tile_ir.diagnostics import TileDeviceError
-from tile_ir.dtype import DType
-from tile_ir.kernels import BufferInfo, BufferKind, KernelList
-from tile_ir.stripe.nodes import ConstantBuffer, TensorType
-from tile_ir.target import Target
 
 
 def test_large_constants_are_read_where_they_are() -> None:
     memory, size = HostMemory(), LARGE // 4
     data = np.arange(size, dtype=np.float32)
     data.flags.writeable = False
-    one = ConstantBuffer("c", TensorType.row_major(DType.FLOAT32, (size,)), Contents(data.data))
-    few = ConstantBuffer("d", TensorType.row_major(DType.FLOAT32, (4,)), Contents(data[:4].data))
-    buffers = (BufferInfo(0, "c", BufferKind.CONST, (size,), DType.FLOAT32, data.nbytes),
-               BufferInfo(1, "d", BufferKind.CONST, (4,), DType.FLOAT32, 16))  # fmt: skip
-    large, small = submission._upload(memory, KernelList((), buffers, (), Target("py"), (one, few))).values()
+    large, small = (submission._placed(memory, memoryview(part).cast("B"), 4) for part in (data, data[:4]))
     assert np.shares_memory(np.frombuffer(large.map_current(), np.float32), data)
     assert not np.shares_memory(np.frombuffer(small.map_current(), np.float32), data)
     np.testing.assert_array_equal(np.frombuffer(small.map_current(), np.float32), data[:4])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tile_hal.disk_cache import SUFFIX, DiskCache
+from tile_hal.disk_cache import MAX_BYTES, SUFFIX, DiskCache
 
 KEY, PAYLOAD = "ab" * 32, bytes(range(256))
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
@@ -75,6 +75,24 @@ def test_a_hundred_processes_write_at_once(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path)
     assert [e.path.stem for e in sorted(cache.entries(), key=lambda e: e.path)] == keys and cache.verify() == []
     assert len(list(tmp_path.iterdir())) == len(keys), "an unfinished file was left"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "loop", "folder", "large"])
+def test_what_is_no_file_of_an_entrys_size_is_no_entry(tmp_path: Path, kind: str) -> None:
+    path = entry(tmp_path)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "loop":
+            path.symlink_to(path)
+        case "folder":
+            path.mkdir()
+        case _:
+            path.touch()
+            os.truncate(path, MAX_BYTES + 1)
+    assert DiskCache(tmp_path).read(KEY) is None
 
 
 def test_a_full_disk_is_a_warning_and_leaves_nothing(tmp_path: Path) -> None:

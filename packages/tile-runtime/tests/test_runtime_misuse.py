@@ -35,6 +35,14 @@ def test_a_source_that_is_no_text(source: Any, name: Any, message: str, hint: st
     assert hint in (found.hint or "")
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_two_inputs_of_one_name(count: int) -> None:
+    """However many arguments there are: each by position, or one for both."""
+    twice = tile.Function("function (A[N], A[N]) -> (B) { B = A; }")
+    with pytest.raises(tile.TileTypeError, match="A is an input twice"):
+        twice(*[np.zeros(3, np.float32)] * count, device="interp")
+
+
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "plus.tile"
     path.write_text(SOURCE, encoding="utf-8-sig")

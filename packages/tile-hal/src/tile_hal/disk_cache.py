@@ -80,7 +80,7 @@ class DiskCache:
         if not self._is_private():
             return None
         try:
-            raw = self._path(key).read_bytes()
+            raw = _content(self._path(key))
         except OSError:
             return None
         payload = _payload(raw, key)
@@ -187,9 +187,19 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def _content(path: Path) -> bytes:
+    """Of a file; OSError for what is none: a pipe has no end, and its opening waits for a writer."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with open(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_BYTES:
+            raise OSError(f"{path} is no file of at most {MAX_BYTES} bytes")
+        return file.read()
+
+
 def _is_sound(path: Path) -> bool:
     try:
-        return _payload(path.read_bytes(), path.stem) is not None
+        return _payload(_content(path), path.stem) is not None
     except OSError:
         return False
 

@@ -121,7 +121,8 @@ class Evaluator:
             if results is not None:
                 return results
         if named or function.bound or donate or len(args) != len(function.inputs):
-            values = tuple(collect(function, args, named).values())
+            found = collect(function, args, named)
+            values = tuple(found[n] for n in function.inputs)  # two of one name are refused with their places
             given = (*args, *named.values())
         else:
             values = given = args
