@@ -105,7 +105,7 @@ def test_a_strangers_source_touches_nothing(tmp_path: Path) -> None:
         "TILE_PLUGINS": "tile-hal,hal-llvm",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    command = [sys.executable, "-c", STRANGER]
+    command = [sys.executable, "-B", "-c", STRANGER]  # modules that nobody imported before are not compiled into files
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "15 []\n"), done.stdout[-2000:] + done.stderr[-2000:]
     assert list(tmp_path.iterdir()) == []
