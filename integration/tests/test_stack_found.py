@@ -248,6 +248,12 @@ case(
     *everywhere("groups", "accumulate", "gpu_tile"),
     B="float64[1, 33]", C="float64[3, 3]",
 )  # fmt: skip
+case(
+    "a cell that every iteration writes, read before the last of them has",
+    "function (A[N], B[N]) -> (O) { O[B[i] : 1] = =(A[i]); }",
+    *everywhere("small"), *everywhere("masked"), Way("llvm", "small"),
+    wrt="A", A="float32[31]", B="uint8[31]",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CASES)

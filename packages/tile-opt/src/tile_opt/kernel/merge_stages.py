@@ -8,7 +8,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Statement, Store
 
 from tile_opt.kernel.regroup import fresh_all
-from tile_opt.kernel.unify import plain_loop
+from tile_opt.kernel.unify import moves_alone, plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import carries, is_elementwise
 
@@ -68,11 +68,15 @@ class _Run:
         return True
 
     def _allows(self, use: Use) -> bool:
-        """What was written is read in place, and nothing that was touched is written."""
+        """What was written is read in place, by the point that wrote it, and nothing that was touched is written."""
         before = self.written.get(use.buffer)
-        if before is not None and (use.writes or before.reads or use.forms != before.forms):
+        if before is not None and (use.writes or before.reads or use.forms != before.forms or not self._own(before)):
             return False
         return not (use.writes and use.buffer in self.buffers)
+
+    def _own(self, written: Use) -> bool:
+        """Each point writes a cell of its own: a scatter may write one from all of its points, and the last stays."""
+        return all(moves_alone(written, i.name, self.first) for i in self.first.loops if i.range > 1)
 
     def _matched_loops(self, view: KernelView, second: Stage) -> dict[str, str] | None:
         """Loops of `second` by those here that subscript the buffers passed between them."""

@@ -152,7 +152,7 @@ def _private_to_each_iteration(
     for buffer, uses in written.items():
         if len(uses) == 1:
             ((k, use),) = uses
-            if not is_atomic(stages[k], use) and not _moves_alone(use, members[k], stages[k]):
+            if not is_atomic(stages[k], use) and not moves_alone(use, members[k], stages[k]):
                 return False
             continue
         dims = {_dims(use, members[k], stages[k], types[buffer]) for k, use in uses}
@@ -161,7 +161,7 @@ def _private_to_each_iteration(
     return True
 
 
-def _moves_alone(use: Use, name: str, stage: Stage) -> bool:
+def moves_alone(use: Use, name: str, stage: Stage) -> bool:
     """Iterations of the loop touch cells of their own: a dimension that it subscripts has a form that never repeats."""
     ranges = {i.name: i.range for i in stage.loops}
     direct = (f for d, f in enumerate(use.forms) if not use.extent or use.extent[d] == 1)

@@ -22,7 +22,7 @@ def scattered(
 ) -> Value:
     """`value` with `updates` put, or combined by one of REDUCTIONS, at `subscripts` into which integers I may enter.
 
-    Subscripts may name the indexes of the updates, ``i0``, ``i1`` …; places outside `value` are left out.
+    Subscripts may name the indexes of the updates, ``i0``, ``i1`` …; places outside `value` are clamped into it.
     """
     aggregation, default, result = REDUCTIONS[reduction]
     update = at("U", names(len(updates.shape)))
