@@ -118,3 +118,16 @@ def test_a_plan_may_stage_any_operand_before_the_kernel(bound: bool) -> None:
 def test_tiles_that_begin_inside_panels_are_refused() -> None:
     with pytest.raises(TilePlanError, match="cannot be staged before the kernel"):
         scheduled(program(PRODUCT, X=(6, 20), W=(40, 20)), processor(1), plans("edge n overlap"))
+
+
+def test_what_the_kernel_itself_writes_is_not_copied_before_it() -> None:
+    types = {"A": TensorType(DType.INT8, (2,)), "B": TensorType(DType.UINT8, (2,))}
+    text = "function (A[N], B[N]) -> (X) { X[B[i] : 8] = >(A[i]); }"
+    made = tile_lang.bind(tile_lang.parse(Source(text, "test")), types)
+    target = processor(1)
+    kernel = next(
+        k.name for k in kernels_of(scheduled(made, target).program) if {"X_hit", "X"} <= {r.into for r in k.refs}
+    )
+    plans = parse_plans(f"plan {kernel} {{\n  stage X_hit in DRAM as [i0_1]\n  serial\n}}\n")
+    with pytest.raises(TilePlanError, match="the kernel itself writes 'X_hit'"):
+        scheduled(made, target, plans)

@@ -98,6 +98,9 @@ def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> 
     if found is None:
         message = f"no access to {staging.operand!r} moves with just the loops {', '.join(staging.order) or 'of none'}"
         raise TileDeviceError(Diagnostic("TILE-E415", message, hint="name all loops that its subscripts mention"))
+    if _is_written(view, staging.operand):
+        message = f"the kernel itself writes {staging.operand!r}: a copy made before it would be of what was there"
+        raise TileDeviceError(Diagnostic("TILE-E415", message, hint="stage it inside a level, or not at all"))
     name = claim(f"{staging.operand}_panels", {r.into for r in (*view.refs, *view.allocs)} | set(view.ranges))
     cut = {n: tiles[n] for n in staging.order if n in tiles}
     panels = Panels(found, name, staging.order, cut, view.type_of(staging.operand), view.ranges)
@@ -111,6 +114,13 @@ def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> 
 
     stages = tuple(replace(s, uses=tuple(map(redirected, s.uses))) for s in view.stages)
     return replace(view, stages=stages, refs=(*view.refs, ref)), panels
+
+
+def _is_written(view: KernelView, buffer: str) -> bool:
+    """Whether the kernel writes the buffer, under whatever name."""
+    sources = {r.into: r.source for r in view.refs}
+    written = {sources.get(u.buffer, u.buffer) for s in view.stages for u in s.uses if u.writes}
+    return sources.get(buffer, buffer) in written
 
 
 def _is_staged(stage: Stage, use: Use, staging: Staging) -> bool:
