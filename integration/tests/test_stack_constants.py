@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tile_runtime as tile
 from tile_hal.interfaces import Device
 
@@ -68,3 +69,13 @@ def test_chains_of_weights_are_folded_once() -> None:
     steps = layer.lower(np.ones((7, 300), np.float32), device="llvm").kernels.steps
     assert [step.bound for step in steps] == [True] * (len(steps) - 1) + [False]
     np.testing.assert_array_equal(layer(np.ones((7, 300), np.float32)), np.full((7, 512), 900, np.float32))
+
+
+def test_memory_that_a_device_keeps_stays_its_own(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of others that are queued may still use what a device keeps for the next buffers."""
+    trimmed: list[bool] = []
+    monkeypatch.setattr(type(device.memory), "trim", lambda _: trimmed.append(True))
+    x = tile.placeholder("float32", (2, 30), name="x")
+    weights = np.random.default_rng(1).random((41, 30), np.float32)
+    tile.compose([x], [LINEAR(x, weights)])(np.ones((2, 30), np.float32), device=device)
+    assert not (trimmed and device.capabilities.keeps_buffers)

@@ -293,7 +293,8 @@ class Prepared:
                 if last[b] == number and b not in needed:
                     buffers.pop(b, None)
         self._constants = {number: b for number, b in buffers.items() if number in needed}
-        memory.trim()
+        if not self._keeps:  # memory that others' queued commands may still use is the device's to give back
+            memory.trim()
 
     def _run_steps(self, bindings: Sequence[Buffer], dependencies: Sequence[Event], profile: bool) -> Event:
         workspace = self._workspaces.acquire()
