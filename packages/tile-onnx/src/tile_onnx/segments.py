@@ -14,7 +14,7 @@ import numpy as np
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.compose import Composition
 from tile_runtime.ops.values import tile_dtype
-from tile_runtime.symbols import Symbol
+from tile_runtime.symbols import Symbol, roots
 from tile_runtime.tensor import asarray
 
 from tile_onnx.host import NotEvaluated
@@ -238,20 +238,3 @@ class Recorder:
         names = [self.names[id(s)] for s in inputs]
         outputs = {self.names[id(s)]: s for s in symbols}
         return Segment(Composition(inputs, outputs, ()), tuple(names), tuple(outputs), tuple(inputs))
-
-
-def roots(symbols: Iterable[Symbol]) -> list[Symbol]:
-    """The placeholders that symbols are computed from."""
-    found: dict[int, Symbol] = {}
-    seen: set[int] = set()
-    stack = list(symbols)
-    while stack:
-        symbol = stack.pop()
-        if id(symbol) in seen:
-            continue
-        seen.add(id(symbol))
-        if symbol.is_placeholder:
-            found[id(symbol)] = symbol
-        elif symbol.source is not None:
-            stack += [a for a in symbol.source[0].arguments.values() if isinstance(a, Symbol)]
-    return list(found.values())

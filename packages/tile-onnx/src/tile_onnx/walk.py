@@ -13,7 +13,7 @@ from onnx import AttributeProto, NodeProto
 from tile_ir.diagnostics import Diagnostic, TileError, TileTypeError
 from tile_runtime.ops.values import Array, NotInTile, as_array
 from tile_runtime.provenance import provenance
-from tile_runtime.symbols import Symbol
+from tile_runtime.symbols import Symbol, roots
 
 from tile_onnx import functions, host, support
 from tile_onnx.engine import Engine, specialised
@@ -21,7 +21,7 @@ from tile_onnx.graph import Graph, with_attributes
 from tile_onnx.memory import machine_memory
 from tile_onnx.node import Node, RunOnHost, Unlooped, Unsupported
 from tile_onnx.registry import Entry, find
-from tile_onnx.segments import Ask, Recorder, Suspended, roots
+from tile_onnx.segments import Ask, Recorder, Suspended
 from tile_onnx.values import Held, Poison, Value, described, is_known, leaves
 
 VALUED = {"f": 16, "i": 64, "u": 64, "b": 64}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,6 +98,23 @@ def apply(function: Signature, arguments: Mapping[str, Any]) -> Symbol | tuple[S
         for public, value in application.program.outputs
     ]
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def roots(symbols: Iterable[Symbol]) -> list[Symbol]:
+    """The placeholders that symbols are computed from."""
+    found: dict[int, Symbol] = {}
+    seen: set[int] = set()
+    stack = list(symbols)
+    while stack:
+        symbol = stack.pop()
+        if id(symbol) in seen:
+            continue
+        seen.add(id(symbol))
+        if symbol.is_placeholder:
+            found[id(symbol)] = symbol
+        elif symbol.source is not None:
+            stack += [a for a in symbol.source[0].arguments.values() if isinstance(a, Symbol)]
+    return list(found.values())
 
 
 def composition_error(message: str, hint: str | None = None) -> TileTypeError:

@@ -6,13 +6,13 @@ asks for it, so that programs give just what is needed later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tile_ir.program.nodes import TensorType
 from tile_runtime.compose import Composition
 from tile_runtime.ops.values import Value, dtype_of
-from tile_runtime.symbols import Symbol, placeholder
+from tile_runtime.symbols import Symbol, placeholder, roots
 
 from tile_jax.lowering.elements import symbol
 from tile_jax.program import DeviceStep, Program, Step
@@ -113,20 +113,3 @@ class Recorder:
         return DeviceStep(
             function, tuple(self._slots[id(s)] for s in inputs), tuple(s for _, s in segment.wanted.values())
         )
-
-
-def roots(symbols: Iterable[Symbol]) -> list[Symbol]:
-    """The placeholders that symbols are computed from."""
-    found: dict[int, Symbol] = {}
-    seen: set[int] = set()
-    stack = list(symbols)
-    while stack:
-        symbol = stack.pop()
-        if id(symbol) in seen:
-            continue
-        seen.add(id(symbol))
-        if symbol.is_placeholder:
-            found[id(symbol)] = symbol
-        elif symbol.source is not None:
-            stack += [a for a in symbol.source[0].arguments.values() if isinstance(a, Symbol)]
-    return list(found.values())
