@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TileTypeError,
     )
 
+    from tile_runtime import random
     from tile_runtime.batching import vmap
     from tile_runtime.compose import compose
     from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
     from tile_runtime.profiling import Profile, profile
     from tile_runtime.provenance import provenance
+    from tile_runtime.random.keys import key
     from tile_runtime.symbols import Symbol, constant, placeholder
     from tile_runtime.tensor import Tensor, asarray, from_dlpack
     from tile_runtime.trees import register_tree, tree_leaves, tree_map
@@ -62,6 +64,7 @@ _HOME = {
     "grad": "gradients",
     "value_and_grad": "gradients",
     "jit": "jit",
+    "key": "random.keys",
     "register_tree": "trees",
     "tree_leaves": "trees",
     "tree_map": "trees",
@@ -81,6 +84,8 @@ _HOME = {
     "constant": "symbols",
     "placeholder": "symbols",
 }
+_MODULES = ("numpy", "random")
+"""Submodules that need no import of their own: ``tile.random.normal``."""
 _ERRORS = (
     "TileDeviceError", "TileError", "TileFallbackWarning", "TileInternalError", "TileLimitError", "TilePlanError",
     "TilePlanWarning", "TileSyntaxError", "TileTypeError",
@@ -115,9 +120,11 @@ __all__ = [
     "hessian_vector_product",
     "jit",
     "jvp",
+    "key",
     "placeholder",
     "profile",
     "provenance",
+    "random",
     "register_tree",
     "repeat",
     "scan",
@@ -134,6 +141,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f"tile_runtime.{_HOME[name]}"), name)
     elif name in _ERRORS:
         value = getattr(import_module("tile_ir.diagnostics"), name)
+    elif name in _MODULES:
+        value = import_module(f"tile_runtime.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
