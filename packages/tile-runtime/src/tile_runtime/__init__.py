@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TileTypeError,
     )
 
+    from tile_runtime.ahead import build
     from tile_runtime.compose import compose
     from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
     from tile_runtime.derivatives import vjp
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "build": "ahead",
     "Function": "function",
     "eval_shape": "function",
     "device": "devices",
@@ -93,6 +95,7 @@ __all__ = [
     "TileSyntaxError",
     "TileTypeError",
     "asarray",
+    "build",
     "compose",
     "constant",
     "custom_vjp",
