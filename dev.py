@@ -67,7 +67,9 @@ def _side_by_side(names: list[str], rest: list[str]) -> Iterator[tuple[str, int]
 def _session(name: str, rest: list[str]) -> subprocess.CompletedProcess[str]:
     print(f"{name} …", flush=True)
     arguments = ["-s", name, *(["--", *rest] if rest else [])]
-    return _nox(*arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, SIDE_BY_SIDE="1")
+    # Idle threads of a library spin, which costs the other session.
+    alone = {"SIDE_BY_SIDE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return _nox(*arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **alone)
 
 
 def _nox(

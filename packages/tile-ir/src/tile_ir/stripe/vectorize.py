@@ -62,7 +62,7 @@ class Domain:
             for form in self.constraints:
                 keep = _at(form, values) >= 0
                 if isinstance(keep, np.ndarray):
-                    count = int(np.count_nonzero(keep))
+                    count = int(keep.sum())
                     values = {n: v[keep] if isinstance(v, np.ndarray) else v for n, v in values.items()}
                 elif not keep:
                     count = 0
