@@ -7,6 +7,7 @@ sources joins every session, the conformance matrix included, by itself.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -62,7 +63,8 @@ OCLGRIND_LEFT_OUT = "not thread"
 """It crashes when several threads are in it, which it does not claim to allow."""
 OCLGRIND_SCALAR = f"level3 and {OCLGRIND_LEFT_OUT} and not serialization"
 """Where it looks for uninitialised values: it takes vectors made of lanes, and buffers filled by a command, for those."""
-PARALLEL = ("-n2", "--dist=worksteal")
+PARALLEL = () if "SIDE_BY_SIDE" in os.environ else ("-n2", "--dist=worksteal")
+"""Two workers for a session that runs alone; `dev.py test` runs two sessions at a time."""
 NIGHTLY = ("--run-slow", "--hypothesis-profile=explore")
 INTEGRATION = {"PYTHONPATH": str(ROOT / "integration")}
 """Where the farm and the tables of mutants are."""
@@ -300,6 +302,13 @@ def integration(session: nox.Session) -> None:
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
     _install_photograph(session)
     session.run("pytest", "-q", *PARALLEL, "integration/tests", *session.posargs)
+
+
+@nox.session(default=False)
+def wheels(session: nox.Session) -> None:
+    """The wheels of all packages: whatever sessions run side by side afterwards finds them."""
+    for package in FOLDERS:
+        _wheel(session, package)
 
 
 # --- on request --------------------------------------------------------------------------------------
