@@ -32,7 +32,7 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 
 from hal_opencl.emit import helpers, ptx
-from hal_opencl.emit.copies import apart, asynchronous_bytes, copy_groups
+from hal_opencl.emit.copies import asynchronous_bytes, copy_groups
 from hal_opencl.emit.matrix import MatrixExpressions
 from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint, tag, unsigned
 from hal_opencl.emit.waiting import waiting
@@ -256,13 +256,8 @@ class OpenCLPrinter(MatrixExpressions):
             self._copy_at_once(node, guard)
             return
         name = self.helper(f"copy_async_{nbytes}", ptx.copy_async, nbytes)
-        target, source = (self._place(*at) for at in ((node.dst, node.dst_index), (node.src, node.src_index)))
-        self.line(f"{guard}{name}({target}, {source});")
-
-    def _place(self, ptr: Expr, index: Expr) -> str:
-        """A pointer, and the bytes from there that are known."""
-        rest, known = apart(index, ptr.type)
-        return f"{self.pieces(self._address(ptr, rest))}, {known}"
+        target, source = self._address(node.dst, node.dst_index), self._address(node.src, node.src_index)
+        self.line(f"{guard}{name}({self.pieces(target)}, {self.pieces(source)});")
 
     def _copy_at_once(self, node: AsyncCopy, guard: str) -> None:
         name = self.names.fresh("k")

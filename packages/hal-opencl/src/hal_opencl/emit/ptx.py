@@ -23,9 +23,9 @@ MNEMONICS: Mapping[str, str] = {
 }
 """The matrix instructions of `tile_ir.matrix` that can be written."""
 COPIES: Mapping[int, str] = {
-    4: "cp.async.ca.shared.global [%0 + %2], [%1 + %3], 4;",
-    8: "cp.async.ca.shared.global [%0 + %2], [%1 + %3], 8;",
-    16: "cp.async.cg.shared.global [%0 + %2], [%1 + %3], 16;",
+    4: "cp.async.ca.shared.global [%0], [%1], 4;",
+    8: "cp.async.ca.shared.global [%0], [%1], 8;",
+    16: "cp.async.cg.shared.global [%0], [%1], 16;",
 }
 """Asynchronous copies by their bytes; 16 bytes go past the first cache."""
 COMMIT = 'asm volatile("cp.async.commit_group;" ::: "memory");'
@@ -37,12 +37,11 @@ def wait(groups: int) -> str:
 
 
 def copy_async(name: str, nbytes: int) -> str:
-    """Start to copy bytes from global to local memory, each so many bytes behind a pointer.
-
-    A macro: the distances are parts of the instruction, so that copies from one place share its address.
-    """
-    operands = '"r"((uint)(size_t)(to)), "l"((ulong)(size_t)(from)), "n"(behind), "n"(beyond)'
-    return f'#define {name}(to, behind, from, beyond) \\\n    asm volatile("{COPIES[nbytes]}" :: {operands} : "memory")'
+    """Start to copy bytes from global to local memory."""
+    return (
+        f"void {name}(local void* to, global const void* from) {{\n"
+        f'    asm volatile("{COPIES[nbytes]}" :: "r"((uint)(size_t)to), "l"((ulong)(size_t)from) : "memory");\n}}'
+    )
 
 
 def merge(name: str, agg: Aggregation, dtype: DType) -> str:

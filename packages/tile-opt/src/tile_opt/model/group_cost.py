@@ -63,8 +63,6 @@ AHEAD = 0.6
 """Share of the latency of memory that a step takes at least, where the next one is fetched meanwhile."""
 COPY = 5
 """Instructions around one access of a copy: its address, load and store."""
-START = 3
-"""Instructions that start one copy which runs ahead by itself, its addresses included."""
 LOOP = 20
 """Instructions' worth of time between one straight-line body and the next: the first loads of a body wait."""
 STEP = 15
@@ -98,7 +96,6 @@ class Tile:
     """Reduction loops that run completely in each step; the others are around the steps, one iteration at a time."""
     staged: bool = True
     ahead: bool = True
-    """The next step waits in registers; else copies run ahead by themselves, one step less than there are versions."""
     versions: int = 1
     ways: int = 1
     """Groups that share the reduction of each output tile."""
@@ -256,7 +253,7 @@ class GroupCost:
         )
         fragments = min(whole, 2 * near)
         held = 0
-        if tile.staged and tile.ahead:
+        if tile.staged:
             group = self._group(tile)
             held = sum(ceil(o.box(group) / tile.count) * max(1, o.kept.bytes // 4) for o in self.work.operands)
         limits = LIMITS if self.work.main.constraints else 0
@@ -300,7 +297,7 @@ class GroupCost:
         copies, stored = self._copies(tile)
         arithmetic = tile.cells * prod(inner.values()) * self.work.slots
         instructions = arithmetic + loads * bodies + copies + (LOOP * bodies if bodies > 1 else 0)
-        instructions += LOOP / min(tile.versions, 2) + STEP if tile.staged else 0
+        instructions += LOOP / tile.versions + STEP if tile.staged else 0
         slots = self.occupancy.slots
         issued = max(arithmetic * slots / self.rate, instructions * slots / self.issue) / SUSTAINED
         alone = instructions * ALONE + self._waiting(tile, inner, bodies)
@@ -378,9 +375,8 @@ class GroupCost:
             return bodies * self._near_latency() / 2
         slides = {p for n in tile.each if tile.each[n] > 1 for p in self.work.partners(n)}
         fragments = prod(c for n, c in inner.items() if n not in slides)
-        barriers = 2.0 / min(tile.versions, 2) * self.machine.launch.barrier
-        waits = not tile.ahead and tile.versions == 1
-        return fragments * self.local.latency + barriers + (self._memory_latency if waits else 0.0)
+        barriers = 2.0 / tile.versions * self.machine.launch.barrier
+        return fragments * self.local.latency + barriers + (0.0 if tile.ahead else self._memory_latency)
 
     @property
     def _memory_latency(self) -> float:
@@ -426,8 +422,7 @@ class GroupCost:
             row = o.row(group)
             even = gcd(row, o.aligned)
             lanes = next((n for n in (16 // o.width, 8 // o.width, 4 // o.width) if n and even % n == 0), 1)
-            pieces = ceil(share / max(1, lanes))
-            instructions += pieces * COPY + share if tile.ahead else pieces * START
+            instructions += ceil(share / max(1, lanes)) * COPY + share
             words += share * max(1.0, o.kept.bytes / 4)
         return instructions, words
 
@@ -441,8 +436,8 @@ class GroupCost:
         def cycles(together: int) -> float:
             alone = together == 1 and step.subgroups > self.occupancy.slots
             one = step.cycles(together, self.occupancy.slots) * (LONELY if alone else 1)
-            if tile.staged and (tile.ahead or tile.versions > 1):
-                one = max(one, latency * AHEAD / max(1, tile.versions - 1))
+            if tile.staged and tile.ahead:
+                one = max(one, latency * AHEAD)
             return steps * one + (1 + around) * latency / together + latency + self._meeting(tile)
 
         full, rest = divmod(-(-groups // self.machine.cores), step.resident)

@@ -13,9 +13,6 @@
       }
     }
 
-Copies in several versions that the plan takes through no registers run ahead by themselves, one step less than there are
-versions: `copy the first steps; steps { Wait; Sync; copy a later step; accumulate }`.
-
 Each part is a step from tree to tree of `plan.steps`; which of them are taken, and how large, is the plan's.
 """
 
@@ -30,7 +27,7 @@ from math import prod
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Sync, TensorType, Wait
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Order, Refinement, Sync, TensorType
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import MERGING, merged_use
@@ -230,8 +227,7 @@ class GroupTile:
         inner = {i.name: i.range for i in (*self.run, *self.items, *whole)} | {within: part.deep}
         names = {"local": f"{use.name}_local", "held": f"{use.name}_held{suffix}"}
         source = self.view.type_of(use.buffer)
-        items, around = Items(self.items), self._around(part)
-        copy = group_copy(use, forms, source, staging, inner, around, items, names, rows=bool(self._under_way))
+        copy = group_copy(use, forms, source, staging, inner, self._around(part), Items(self.items), names)
         # A shorter part uses the memory of a whole step.
         return copy if part.deep == self.deep else replace(copy, local=self._copy(use, staging, self.first, "").local)
 
@@ -253,8 +249,7 @@ class GroupTile:
         for stage in self.view.stages:
             body += [*self._reduced(), *self._combined()] if stage is self.main else self._beside(stage)
         guard = tuple(g for a in self.axes for g in a.guard)
-        through = () if self._under_way else tuple(c.held for c in self.staged)
-        held = (*through, *(w.held for w in self.windows))
+        held = (*(c.held for c in self.staged), *(w.held for w in self.windows))
         name = f"{self.view.name}_group{self.number}"
         return Nest(name, self.items, tuple(body), (), guard, tuple(self.registers.values()) + held)
 
@@ -283,14 +278,8 @@ class GroupTile:
         """The next step is fetched into registers while one is computed."""
         return any(s.unit == "REG" and s.level > 0 for s in self.plan.stagings)
 
-    @cached_property
-    def _under_way(self) -> int:
-        """Steps whose copies run ahead by themselves; 0 where items fetch through registers."""
-        return 0 if self._ahead else min((s.versions for _, s in self._staged), default=1) - 1
-
     def _reduced(self) -> list[Node]:
-        made = self._pipelined if self._under_way else self._steps
-        steps = made() if self._staged and self._step_index.range else ()
+        steps = self._steps() if self._staged and self._step_index.range else ()
         body: list[Node] = [*self._rest(), *steps] if self._staged else self._direct()
         if any(s.versions > 1 for _, s in self._staged) and self.outer:
             # The next iteration may not write what others still read.
@@ -349,26 +338,6 @@ class GroupTile:
             yield Nest(f"{self.view.name}_steps{self.number}", (index,), tuple(body))
         else:
             yield from body
-
-    def _pipelined(self) -> Iterator[Node]:
-        """All steps, copies running ahead: a wait closes the batch of copies before it, which may be empty at the end."""
-        index, ahead = self._step_index, self._under_way
-        wait = Wait(0, ahead - 1)
-        for number in range(ahead):
-            copies = self.copies(self._part(Affine((), number))) if number < index.range else ()
-            started = tuple(c.ahead(Affine((), number), ()) for c in copies)
-            yield from (*([wait] if number else []), *([Nest(f"copy_step_{number}", (), started)] if started else []))
-        step = Affine.var(index.name) if index.range > 1 else Affine()
-        now, later, last = self.copies(self._part(step)), step + ahead, index.range - 1
-        body: list[Node] = [wait, Sync()]
-        if last >= ahead:
-            more = replace(self._part(later), last=last - ahead)
-            body += [c.ahead(later, (), (later * -1 + last,)) for c in self.copies(more)]
-        body.append(self._accumulate(now, step, replace(self._part(step), last=last)))
-        yield from [Nest(f"{self.view.name}_steps{self.number}", (index,), tuple(body))] if index.range > 1 else body
-
-    def _part(self, step: Affine) -> Part:
-        return Part(step * self.deep, self.deep)
 
     def _filled(self, copies: Sequence[GroupCopy], step: Affine) -> Iterator[Node]:
         """Local memory with the operands of `step`, visible to all items."""

@@ -45,8 +45,6 @@ OPTIMISM = 1.2
 """Times longer than `GroupCost` says that staged tiles take beside windows: the median of 15 convolutions measured both ways (quartiles 1.2 and 2.0)."""
 FEW = 12
 """Iterations of a reduction for which a copy in local memory does not pay, whether or not anything slides along it."""
-VERSIONS = (3, 4)
-"""Versions of copies that run ahead by themselves."""
 NARROW_WINDOW = 64
 """Points of a window that may be whole in a step."""
 
@@ -69,8 +67,6 @@ class TileSpace:
         most = 0 if self.windows else target.settings.static_local_bytes
         self.costs = GroupCost(work, machine, max(target.settings.max_mem, most))
         self.subgroup = self.costs.occupancy.subgroup
-        self.copies = "AsyncCopy" in target.nodes and all(o.width >= 4 and not o.converts for o in work.operands)
-        """Copies can run ahead by themselves: nothing is converted on the way, and no element is too small."""
         self.threads = target.settings.threads
 
     def best(self) -> list[Ranked]:
@@ -227,14 +223,12 @@ class TileSpace:
                 depths = WINDOW_DEPTHS if self.windows else DEPTHS
                 for deep in sorted({min(d, self.work.own[stepped]) for d in depths}):
                     other = replace(tile, stepped=stepped, deep=deep, whole=tuple(rest[:k]))
-                    yield from (v for t in self._teams(other) for v in self._versions(t))
+                    yield from (self._twice(t) for t in self._teams(other))
 
-    def _versions(self, tile: Tile) -> Iterator[Tile]:
-        """The tile with two versions of its copies where they fit, and with copies that run ahead by themselves."""
+    def _twice(self, tile: Tile) -> Tile:
+        """The tile with two versions of its copies, where they fit."""
         twice = replace(tile, versions=2)
-        yield twice if self.costs.box_bytes(twice) <= self.costs.local_bytes else tile
-        if self.copies:
-            yield from (replace(tile, ahead=False, versions=n) for n in VERSIONS)
+        return twice if self.costs.box_bytes(twice) <= self.costs.local_bytes else tile
 
     def _teams(self, tile: Tile) -> Iterator[Tile]:
         """The tile with more and more teams of items that share its steps."""

@@ -90,13 +90,13 @@ class GroupCopy:
         source = self._source()
         return self._stage("fetch", source, self._held(Direction.OUT), (*constraints, *self.limits))
 
-    def ahead(self, step: Affine, items: tuple[Index, ...], constraints: tuple[Affine, ...] = ()) -> Stage:
-        """Global into local memory for `step`, where `constraints` hold, without waiting; `items` are loops over the items."""
+    def ahead(self, step: Affine, items: tuple[Index, ...]) -> Stage:
+        """Global into local memory for `step`, without waiting for it; `items` are loops over the items."""
         first = {i.name: Affine() for i in self.plan.loops if i.bind is Bind.VECTOR}
         contiguous = _closest(self.box, self.source)
         line = tuple(self.plan.lanes if d == contiguous else 1 for d in range(len(self.box.extents)))
         source, target = (replace(u.substitute(first), extent=line) for u in (self._source(), self._target(step)))
-        where = tuple(f.substitute(first) for f in (*self.plan.constraints, *constraints, *self.limits))
+        where = tuple(f.substitute(first) for f in (*self.plan.constraints, *self.limits))
         loops = (*items, *(i for i in self.plan.loops if i.name not in first))
         return Stage(f"copy_{self.use.name}", loops, as_forms(where), (source, target), (Transfer("dst", "src"),))
 
@@ -159,18 +159,14 @@ def group_copy(
     around: Ranges,
     items: Items,
     names: Mapping[str, str],
-    *,
-    rows: bool = False,
 ) -> GroupCopy:
     """The copy of what `use` touches at `forms` while the loops `inner` run, at any point of the loops `around`.
 
-    `names` are those of the local copy and of the registers that hold an item's share. With `rows` it goes by pieces that
-    are neighbours in local memory, too.
+    `names` are those of the local copy and of the registers that hold an item's share.
     """
     box = box_of(forms, inner)
     contiguous = _closest(box, source)
-    single = rows and order_of(use, staging)[-1:] != (contiguous,)
-    plan, limits = _within(use, box, source, contiguous, around, items, () if single else pieces(source.dtype.bytes))
+    plan, limits = _within(use, box, source, contiguous, around, items)
     dtype = DType(staging.dtype) if staging.dtype else source.dtype
     type = local_type(box.extents, order_of(use, staging), dtype, staging.pad)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
@@ -182,10 +178,10 @@ def group_copy(
 
 
 def _within(
-    use: Use, box: Box, source: TensorType, contiguous: int, around: Ranges, items: Items, wide: Sequence[int]
+    use: Use, box: Box, source: TensorType, contiguous: int, around: Ranges, items: Items
 ) -> tuple[CopyPlan, tuple[Quasi, ...]]:
-    """The copy by the widest of `wide` pieces that lie inside the buffer or outside, never half of each; and its limits."""
-    widths = (n for n in wide if in_pieces(box, source, contiguous, n))
+    """The copy by the widest pieces that lie inside the buffer or outside, never half of each; and its limits."""
+    widths = (n for n in pieces(source.dtype.bytes) if in_pieces(box, source, contiguous, n))
     for lanes in widths:
         plan = _plan(use, box, contiguous, items, lanes)
         limits = _limits(box, plan, contiguous, source, around)
