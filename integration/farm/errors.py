@@ -54,10 +54,16 @@ class Range:
     high: float
     step: float = 0.0
     error: float = 0.0
+    signless: bool = False
+    """Zeros among them may have either sign: the language leaves that open."""
 
     @property
     def largest(self) -> float:
         return max(abs(self.low), abs(self.high))
+
+    @property
+    def open_zero(self) -> bool:
+        return self.signless and self.low <= 0 <= self.high
 
     @property
     def smallest(self) -> float:
@@ -66,8 +72,8 @@ class Range:
 
     def joined(self, other: Range) -> Range:
         """Elements of either."""
-        step = _grid(self, other)
-        return Range(min(self.low, other.low), max(self.high, other.high), step, max(self.error, other.error))
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return Range(low, high, _grid(self, other), max(self.error, other.error), self.signless or other.signless)
 
 
 ZERO = Range(0.0, 0.0, math.inf)
@@ -103,11 +109,12 @@ def _settled(found: Range, dtype: DType) -> Range:
         error = OPEN if found.error else 0.0
         inside = low <= found.low and found.high <= high
         return Range(found.low, found.high, 1.0, error) if inside else Range(low, high, 1.0, error)
+    signless = found.signless
     error = found.error + eps(dtype) * found.largest if found.error else 0.0
     if not found.largest <= GREATEST[dtype]:
-        return Range(-GREATEST[dtype], GREATEST[dtype], 0.0, OPEN if error else 0.0)
+        return Range(-GREATEST[dtype], GREATEST[dtype], 0.0, OPEN if error else 0.0, signless)
     fits = found.step and found.largest / found.step <= 2.0 ** MANTISSA[dtype]
-    return Range(found.low, found.high, found.step if fits else 0.0, error)
+    return Range(found.low, found.high, found.step if fits else 0.0, error, signless)
 
 
 # --- scalar operations -------------------------------------------------------------------------------
@@ -135,8 +142,12 @@ def _times(x: float, y: float) -> float:
     return x * y if x and y else 0.0
 
 
-def _either(a: Range, b: Range) -> Range:
-    return a.joined(b)
+def _max(a: Range, b: Range) -> Range:
+    return replace(a.joined(b), low=max(a.low, b.low))
+
+
+def _min(a: Range, b: Range) -> Range:
+    return replace(a.joined(b), high=min(a.high, b.high))
 
 
 def _abs(a: Range) -> Range:
@@ -174,7 +185,7 @@ def _divided(a: Range, b: Range) -> Range:
 
 
 SIMPLE: Mapping[str, Callable[..., Range]] = {
-    "add": _add, "sub": lambda a, b: _add(a, _neg(b)), "mul": _mul, "neg": _neg, "abs": _abs, "max": _either, "min": _either,
+    "add": _add, "sub": lambda a, b: _add(a, _neg(b)), "mul": _mul, "neg": _neg, "abs": _abs, "max": _max, "min": _min,
     "ident": lambda a: a, "cond": _choice, **dict.fromkeys(ROUNDINGS, _whole),
     "cmp_eq": _test, "cmp_ne": _test, "cmp_lt": _test, "cmp_gt": _test, "cmp_le": _test, "cmp_ge": _test,
     "bit_and": _anything, "bit_or": _anything, "bit_xor": _anything, "bit_not": _anything, "bit_left": _anything,
@@ -221,6 +232,11 @@ def _log1p(a: Range) -> Range:
     return _log(_add(a, Range(1, 1)))
 
 
+def _atan2(a: Range, b: Range) -> Range:
+    jumps = (a.open_zero and b.low <= 0) or (b.open_zero and a.low <= 0 <= a.high)
+    return Range(-3.2, 3.2, 0.0, OPEN if a.error or b.error or jumps else 0.0)
+
+
 def _bounded(low: float, high: float) -> Callable[[Range], Range]:
     return lambda a: Range(low, high, 0.0, a.error)
 
@@ -230,13 +246,18 @@ ROUNDED: Mapping[str, Callable[..., Range]] = {
     "sin": _bounded(-1, 1), "cos": _bounded(-1, 1), "tanh": _bounded(-1, 1), "atan": _bounded(-1.6, 1.6),
     "expm1": _expm1, "log1p": _log1p, "erf": lambda a: Range(-1, 1, 0.0, 1.13 * a.error),
     "erfc": lambda a: Range(0, 2, 0.0, 1.13 * a.error), "asinh": lambda a: replace(a, step=0.0),
-    "atan2": lambda a, b: Range(-3.2, 3.2, 0.0, OPEN if a.error or b.error else 0.0),
+    "atan2": _atan2,
 }  # fmt: skip
 """Operations that may be some units in the last place off."""
 
 
 def _scalar(s: ScalarStatement, known: Mapping[str, Range]) -> Range:
     args = [_operand(a, known) for a in s.args]
+    found = _computed(s, args)
+    return replace(found, signless=s.fn in ("max", "min") or any(r.signless for r in args))
+
+
+def _computed(s: ScalarStatement, args: Sequence[Range]) -> Range:
     if s.fn == "cast":
         return _settled(args[0] if s.dtype.is_float else _whole(args[0]), s.dtype)
     if s.fn in SIMPLE or (s.fn == "div" and not s.dtype.is_float):
@@ -283,7 +304,8 @@ def _contraction(op: Contraction, known: Ranges) -> None:
     found = _AGGREGATED[op.agg](each, least, most, op.acc) if most else ZERO
     found = found if covered else found.joined(ZERO)
     found = found if op.default is None else found.joined(known[op.default])
-    known[op.name] = _settled(found, op.type.dtype)
+    signless = each.signless or op.agg is not Aggregation.ASSIGN
+    known[op.name] = _settled(replace(found, signless=signless or found.signless), op.type.dtype)
 
 
 def _terms(op: Contraction) -> tuple[int, int, bool]:
@@ -347,6 +369,7 @@ def _gather(op: Gather, known: Ranges) -> None:
 def _scatter(op: Scatter, known: Ranges) -> None:
     found = _AGGREGATED[op.agg](known[op.updates], 1, FALLING, op.acc).joined(ZERO)
     found = found if op.default is None else found.joined(known[op.default])
+    found = replace(found, signless=found.signless or op.agg is not Aggregation.ASSIGN)
     known[op.name] = _settled(_chosen(found, op.subscripts, known), op.type.dtype)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tile_hal
 from farm.judge import Trial, Verdict
+from farm.machines import CPU
 from farm.sample import Sample
 from farm.ways import Way
 from tile_ir.diagnostics import TilePlanError
@@ -254,6 +255,21 @@ case(
     *everywhere("small"), *everywhere("masked"), Way("llvm", "small"),
     wrt="A", A="float32[31]", B="uint8[31]",
 )  # fmt: skip
+case(
+    "a remainder of a transposed copy that some iterations leave out, read beyond its operand",
+    "function (A[M, N], B[K, L]) -> (O) { O[x, z : K, 4] = +(A[x, 2 * z + k - 1] * B[0, k]); }",
+    Way("stripe", "wide"),
+    A="bfloat16[3, 8]",
+    B="bfloat16[3, 3]",
+    wrt="A",
+)
+case(
+    "a copy of a row whose masked last vector holds what nobody wrote",
+    "function (A[M, N]) -> (O) { O[x, y : M, N] = <(A[x - k, y]); }",
+    Way("interp", "masked", tuple(p for p in CPU if p != "scan")),
+    A="float32[2, 3]",
+    wrt="A",
+)
 
 
 @pytest.mark.parametrize("what", CASES)

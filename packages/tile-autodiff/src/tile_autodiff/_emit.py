@@ -194,7 +194,11 @@ class Graph(Emitter):
 
     def zeros(self, type_: TensorType) -> str:
         """A tensor of zeros."""
-        return self.add(Elementwise(self.fresh("Zero"), type_, "ident", (literal(0, type_.dtype),)))
+        return self.filled(0, type_, "Zero")
+
+    def filled(self, number: int, type_: TensorType, hint: str = "One") -> str:
+        """A tensor of one number."""
+        return self.add(Elementwise(self.fresh(hint), type_, "ident", (literal(number, type_.dtype),)))
 
     def stretched(self, name: str, shape: tuple[int, ...]) -> str:
         """`name` broadcast to `shape`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tile_ir.deadline import check
@@ -44,27 +44,52 @@ def gradient(program: Program, wrt: Sequence[str], *, rules: Sequence[CustomGrad
     when an input is called like a cotangent.
     """
     _check(program, wrt)
+    types = program.types()
+    cotangents = {public: Param(f"d_{public}", types[value]) for public, value in program.outputs}
+    return _pulled(program, wrt, rules, cotangents, keep=False)
+
+
+def value_and_gradient(program: Program, wrt: Sequence[str], of: str) -> Program:
+    """The outputs of `program`, then the derivatives ``d_<name>`` of its scalar output `of` by the inputs in `wrt`.
+
+    The inputs are those of the program; nothing is computed twice. Errors as `gradient`, and TILE-E805 where `of` is no
+    float scalar.
+    """
+    _check(program, wrt)
+    type_ = program.types()[dict(program.outputs)[of]]
+    if type_.shape or not type_.dtype.is_float:
+        hint = "add it up or take its mean" if type_.shape else "convert it to a float dtype"
+        raise TileTypeError(Diagnostic("TILE-E805", f"only a float scalar has a gradient, {of} is {type_}", hint=hint))
+    return _pulled(program, wrt, (), {of: None}, keep=True)
+
+
+def _pulled(
+    program: Program,
+    wrt: Sequence[str],
+    rules: Sequence[CustomGradient],
+    cotangents: Mapping[str, Param | None],
+    keep: bool,
+) -> Program:
+    """Derivatives by `wrt`, from these cotangents (None: one) of outputs; behind the outputs themselves with `keep`."""
     program = in_blocks(program)
     rules = (*program.gradients, *rules)
     if not rules:
         program = merged(program)
+    given = [p for p in cotangents.values() if p is not None]
     types = program.types()
-    cotangents = tuple(Param(f"d_{public}", types[value]) for public, value in program.outputs)
     graph = Graph(program)
-    graph.types |= {p.name: p.type for p in cotangents}
+    graph.types |= {p.name: p.type for p in given}
     tape = _Tape(graph, _varied(program, wrt, rules))
-    for (_, value), cotangent in zip(program.outputs, cotangents, strict=True):
-        tape.give(value, cotangent.name)
+    for public, value in program.outputs:
+        if public in cotangents:
+            cotangent = cotangents[public]
+            tape.give(value, graph.filled(1, types[value]) if cotangent is None else cotangent.name)
     rules = (*rules, *_walk(program, tape, rules))
     results = [tape.take(name) or graph.zeros(types[name]) for name in wrt]
-    ops, rules = _live(graph, results, rules)
-    return Program(
-        f"vjp_{program.name}",
-        (*program.inputs, *cotangents),
-        ops,
-        tuple((f"d_{name}", value) for name, value in zip(wrt, results, strict=True)),
-        rules,
-    )
+    kept = program.outputs if keep else ()
+    ops, rules = _live(graph, [*results, *(value for _, value in kept)], rules)
+    derivatives = tuple((f"d_{name}", value) for name, value in zip(wrt, results, strict=True))
+    return Program(f"vjp_{program.name}", (*program.inputs, *given), ops, (*kept, *derivatives), rules)
 
 
 def _live(

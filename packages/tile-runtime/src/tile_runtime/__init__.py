@@ -29,23 +29,31 @@ if TYPE_CHECKING:
         TileTypeError,
     )
 
+    from tile_runtime import random
+    from tile_runtime.ahead import build
+    from tile_runtime.batching import vmap
     from tile_runtime.compose import compose
     from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
     from tile_runtime.derivatives import vjp
     from tile_runtime.devices import device, devices
     from tile_runtime.evaluator import Evaluator
     from tile_runtime.function import Function, eval_shape
+    from tile_runtime.gradients import grad, value_and_grad
     from tile_runtime.invoker import Invoker
+    from tile_runtime.jit import jit
     from tile_runtime.loops import repeat, scan
     from tile_runtime.lowered import Lowered
     from tile_runtime.profiling import Profile, profile
     from tile_runtime.provenance import provenance
+    from tile_runtime.random.keys import key
     from tile_runtime.symbols import Symbol, constant, placeholder
     from tile_runtime.tensor import Tensor, asarray, from_dlpack
+    from tile_runtime.trees import register_tree, tree_leaves, tree_map
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "build": "ahead",
     "Function": "function",
     "eval_shape": "function",
     "device": "devices",
@@ -54,6 +62,14 @@ _HOME = {
     "asarray": "tensor",
     "from_dlpack": "tensor",
     "vjp": "derivatives",
+    "vmap": "batching",
+    "grad": "gradients",
+    "value_and_grad": "gradients",
+    "jit": "jit",
+    "key": "random.keys",
+    "register_tree": "trees",
+    "tree_leaves": "trees",
+    "tree_map": "trees",
     "custom_vjp": "custom",
     "hessian_vector_product": "custom",
     "jvp": "custom",
@@ -70,6 +86,8 @@ _HOME = {
     "constant": "symbols",
     "placeholder": "symbols",
 }
+_MODULES = ("numpy", "random")
+"""Submodules that need no import of their own: ``tile.random.normal``."""
 _ERRORS = (
     "TileDeviceError", "TileError", "TileFallbackWarning", "TileInternalError", "TileLimitError", "TilePlanError",
     "TilePlanWarning", "TileSyntaxError", "TileTypeError",
@@ -93,6 +111,7 @@ __all__ = [
     "TileSyntaxError",
     "TileTypeError",
     "asarray",
+    "build",
     "compose",
     "constant",
     "custom_vjp",
@@ -100,14 +119,23 @@ __all__ = [
     "devices",
     "eval_shape",
     "from_dlpack",
+    "grad",
     "hessian_vector_product",
+    "jit",
     "jvp",
+    "key",
     "placeholder",
     "profile",
     "provenance",
+    "random",
+    "register_tree",
     "repeat",
     "scan",
+    "tree_leaves",
+    "tree_map",
+    "value_and_grad",
     "vjp",
+    "vmap",
 ]
 
 
@@ -116,6 +144,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f"tile_runtime.{_HOME[name]}"), name)
     elif name in _ERRORS:
         value = getattr(import_module("tile_ir.diagnostics"), name)
+    elif name in _MODULES:
+        value = import_module(f"tile_runtime.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,10 +62,27 @@ class Symbol(Operators):
         return f"Symbol({self.name!r}, {self.dtype}{list(self.shape)})"
 
     def __bool__(self) -> bool:
-        raise TypeError("a Symbol has no values yet: choose with tile_runtime.numpy.where, or compose it and call that")
+        raise _no_value(self, "choose with tile_runtime.numpy.where; what Python decides must not depend on elements")
+
+    def _number(self) -> Any:
+        raise _no_value(self, "return it, and look at the result; shapes and dtypes are known now")
+
+    __int__ = __float__ = __index__ = item = numpy = _number
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
-        raise TypeError("a Symbol has no values yet; compose it into a function and call that")
+        raise _no_value(self, "use tile_runtime.numpy for NumPy's functions; compose it and call that to see elements")
+
+
+class SymbolValueError(TileTypeError, TypeError):
+    """Somebody asks for elements of what is yet to be computed."""
+
+
+def _no_value(symbol: Symbol, hint: str) -> SymbolValueError:
+    return SymbolValueError(Diagnostic("TILE-E542", f"{symbol!r} has no values yet", hint=hint))
+
+
+making: ContextVar[bool] = ContextVar("making", default=False)
+"""Whether a Python function is being traced."""
 
 
 def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -> Symbol:

@@ -13,10 +13,11 @@ from tile_ir.dtype import DType
 from tile_runtime import tensor
 from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.elementwise import where
-from tile_runtime.numpy.operands import Operand, Result, called
+from tile_runtime.numpy.operands import Operand, Result, called, made
 from tile_runtime.ops import elementwise
 from tile_runtime.ops.moving import expanded, reshaped
 from tile_runtime.ops.values import Value
+from tile_runtime.symbols import Symbol, constant, making
 from tile_runtime.tensor import Tensor
 
 Dtype = npt.DTypeLike | DType | None
@@ -24,77 +25,83 @@ Where = Device | str | None
 Shape = int | Sequence[int]
 
 
-def asarray(value: Any, /, *, dtype: Dtype = None, device: Where = None, copy: bool | None = None) -> Tensor:
+def asarray(value: Any, /, *, dtype: Dtype = None, device: Where = None, copy: bool | None = None) -> Result:
     """A Tensor of what NumPy can make an array of; one that is a Tensor there already is itself, unless `copy`."""
-    found = tensor.asarray(value, device)
+    found = value if isinstance(value, Symbol) else made(value, device)
     if dtype is not None and found.dtype is not dtype_of(dtype):
         return found.astype(dtype)
+    if isinstance(found, Symbol):
+        return found
     return tensor.asarray(found.numpy(), found.device) if copy and found is value else found
 
 
-def full(shape: Shape, fill_value: float, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+def full(shape: Shape, fill_value: float, *, dtype: Dtype = None, device: Where = None) -> Result:
     """A Tensor of one number."""
     kind = elementwise.meeting((fill_value,)) if dtype is None else dtype_of(dtype)
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if making.get() and device is None:
+        return expanded(constant(np.asarray(fill_value, kind.numpy)), sizes)
     return tensor.asarray(np.full(sizes, fill_value, kind.numpy), device)
 
 
-def zeros(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+def zeros(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Result:
     """A Tensor of zeros (float32)."""
     return full(shape, 0.0, dtype=dtype, device=device)
 
 
-def ones(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+def ones(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Result:
     """A Tensor of ones (float32)."""
     return full(shape, 1.0, dtype=dtype, device=device)
 
 
-def empty(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+def empty(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Result:
     """A Tensor of whatever the memory holds (float32)."""
+    if making.get() and device is None:
+        return zeros(shape, dtype=dtype)
     return Tensor(device, (shape,) if isinstance(shape, int) else shape, "float32" if dtype is None else dtype)
 
 
-def full_like(x: Operand, /, fill_value: float, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+def full_like(x: Operand, /, fill_value: float, *, dtype: Dtype = None, device: Where = None) -> Result:
     """A Tensor of one number, in the shape and dtype of another, on its device."""
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or getattr(x, "device", None))
 
 
-def zeros_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+def zeros_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Result:
     """Zeros in the shape and dtype of another tensor."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 
-def ones_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+def ones_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Result:
     """Ones in the shape and dtype of another tensor."""
     return full_like(x, 1, dtype=dtype, device=device)
 
 
-def empty_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Tensor:
+def empty_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Result:
     """Whatever the memory holds, in the shape and dtype of another tensor."""
     return empty(x.shape, dtype=dtype or x.dtype, device=device or getattr(x, "device", None))
 
 
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: Dtype = None, device: Where = None
-) -> Tensor:
+) -> Result:
     """Numbers from `start` (0) to before `stop`: int32, or float32 where one of them is a float."""
     low, high = (0, start) if stop is None else (start, stop)
     kind = elementwise.meeting((low, high, step)) if dtype is None else dtype_of(dtype)
-    return tensor.asarray(np.arange(low, high, step).astype(kind.numpy), device)
+    return made(np.arange(low, high, step).astype(kind.numpy), device)
 
 
 def linspace(
     start: float, stop: float, /, num: int, *, dtype: Dtype = None, device: Where = None, endpoint: bool = True
-) -> Tensor:
+) -> Result:
     """`num` numbers at equal distances (float32)."""
     kind = DType.FLOAT32 if dtype is None else dtype_of(dtype)
-    return tensor.asarray(np.linspace(start, stop, num, endpoint=endpoint).astype(kind.numpy), device)
+    return made(np.linspace(start, stop, num, endpoint=endpoint).astype(kind.numpy), device)
 
 
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Dtype = None, device: Where = None) -> Tensor:
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Dtype = None, device: Where = None) -> Result:
     """Ones on diagonal `k`, zeros beside it (float32)."""
     kind = DType.FLOAT32 if dtype is None else dtype_of(dtype)
-    return tensor.asarray(np.eye(n_rows, n_cols, k, kind.numpy), device)
+    return made(np.eye(n_rows, n_cols, k, kind.numpy), device)
 
 
 def tril(x: Operand, /, *, k: int = 0) -> Result:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
+from tile_runtime.arrays import dtype_of
 from tile_runtime.numpy.elementwise import multiply
-from tile_runtime.numpy.manipulation import expand_dims, permute_dims, reshape
+from tile_runtime.numpy.manipulation import expand_dims, permute_dims
 from tile_runtime.numpy.operands import Operand, Result, axis_of, called
 from tile_runtime.numpy.statistical import sum
 from tile_runtime.ops import einsum as summing
@@ -61,7 +64,5 @@ def outer(x1: Operand, x2: Operand, /) -> Result:
 
 def trace(x: Operand, /, *, offset: int = 0) -> Result:
     """The sum of a diagonal of the last two axes."""
-    from tile_runtime.numpy.creation import eye
-
-    ones = eye(*x.shape[-2:], k=offset, dtype=x.dtype).numpy()
-    return sum(multiply(x, reshape(ones, ones.shape)), axis=(-2, -1))
+    ones = np.eye(*x.shape[-2:], k=offset, dtype=dtype_of(x.dtype).numpy)
+    return sum(multiply(x, ones), axis=(-2, -1))

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from tile_hal.interfaces import Device
+
 from tile_runtime import tensor
 from tile_runtime.operators import Operators
 from tile_runtime.ops import elementwise
 from tile_runtime.ops.values import as_array
 from tile_runtime.pending import through
+from tile_runtime.symbols import constant, making
 
 Operand = Any
 """A Tensor, a Symbol, a NumPy array, or a Python number beside one of them."""
@@ -24,10 +27,15 @@ def called(function: Callable[..., Any], *operands: Operand, **named: Any) -> Re
     """`function`, which is made for Symbols, on any operands; without a Tensor among them the first goes to the default device."""
     values = [as_array(v) for v in operands]
     if not any(isinstance(v, Operators) for v in values):
-        values = [v if elementwise.is_number(v) else tensor.asarray(v) for v in values]
+        values = [v if elementwise.is_number(v) else made(v) for v in values]
         if all(map(elementwise.is_number, values)):
-            values[0] = tensor.asarray(values[0])
+            values[0] = made(values[0])
     return through(partial(function, **named) if named else function, *values)
+
+
+def made(value: Any, device: Device | str | None = None) -> Any:
+    """An array as a Tensor; as a constant of the program, whatever its device, where a Python function is traced."""
+    return constant(value) if making.get() and device is None else tensor.asarray(value, device)
 
 
 def elementary(name: str, *operands: Operand) -> Result:

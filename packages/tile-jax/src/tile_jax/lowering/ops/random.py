@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 from tile_ir.dtype import DType
 from tile_runtime.ops.moving import joined, sliced
-from tile_runtime.ops.text import function
+from tile_runtime.ops.threefry import threefry
 from tile_runtime.ops.values import Value, apply, is_known
 
 from tile_jax.lowering.elements import converted, elementwise
@@ -15,32 +15,13 @@ from tile_jax.lowering.op import Op, Shape
 from tile_jax.lowering.ops.moving import reshaped
 from tile_jax.lowering.registry import operation
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
-
-
-def _threefry() -> str:
-    """Two words of 32 bits for each count (X, Y), under the key (K, L): twenty rounds."""
-    keys = ("K", "L", "M")
-    lines = [f"M = K ^ L ^ {_PARITY};", "A0 = X + K;", "B0 = Y + L;"]
-    for k in range(5):
-        for j, turn in enumerate(_ROTATIONS[k % 2]):
-            n = 4 * k + j
-            lines += [f"S{n} = A{n} + B{n}" if j or not k else f"S{n} = T{k} + V{k}"]
-            before = f"B{n}" if j or not k else f"V{k}"
-            lines[-1] += ";"
-            lines += [f"A{n + 1} = S{n};", f"B{n + 1} = (({before} << {turn}) | ({before} >> {32 - turn})) ^ S{n};"]
-        lines += [f"T{k + 1} = A{4 * k + 4} + {keys[(k + 1) % 3]};",
-                  f"V{k + 1} = B{4 * k + 4} + {keys[(k + 2) % 3]} + {k + 1};"]  # fmt: skip
-    return function(("K", "L", "X", "Y"), ("F", "G"), *lines, "F = T5;", "G = V5;")
-
 
 def random_words(key: Value, count: Value, size: int) -> Value:
     """`size` words of 32 bits under a key, counted from `count` on; both uint64 scalars."""
     half = -(-size // 2)
     places = elementwise("({0} + {1})", count, np.arange(half, dtype=np.uint64), shape=(half,))
     words = [part for value in (key, places) for part in _halves(value)]
-    first, second = apply(_threefry(), *words)
+    first, second = apply(threefry(), *words)
     return sliced(joined([first, second], 0), [slice(0, size)])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tile_ir.frozen import replace
 from tile_ir.stripe.nodes import Bind, Index
 
 from tile_opt.kernel.segments import cover_exactly
@@ -35,8 +34,7 @@ def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around) 
         segments = cover_exactly(loop.range, lanes, lanes)
         tiling = Tiling(loop.name, segments, f"{loop.name}_v", size=min(lanes, loop.range))
         nest = innermost(nest, lambda n, a, t=tiling: tile(n, t, a.ranges), around)
-    copy = Copy(source.buffer, name, (along, other.name), REGISTER, inside=True)
-    nest = innermost(nest, lambda n, a: stage_input(n, _fitting(copy, n), a), around)
+    nest = innermost(nest, lambda n, a: _through_registers(n, source.buffer, name, (along, other.name), a), around)
     nest = innermost(nest, lambda n, _: distribute(n), around)
     return map_stages(nest, lambda s: _bound(s, along, other.name, lanes, name))
 
@@ -52,9 +50,10 @@ def _contiguous(stage: Stage, use: Use, along: str, around: Around) -> Index | N
     return next(found, None)
 
 
-def _fitting(copy: Copy, nest: Nest) -> Copy:
-    """The copy, without loops that a remainder does not have."""
-    return replace(copy, order=tuple(n for n in copy.order if nest.loop(n) is not None))
+def _through_registers(nest: Nest, buffer: str, name: str, loops: tuple[str, str], around: Around) -> Nest:
+    """A tile, read from registers: those of its loops that a remainder has; what has neither is a single element."""
+    order = tuple(n for n in loops if nest.loop(n) is not None)
+    return stage_input(nest, Copy(buffer, name, order, REGISTER), around) if order else nest
 
 
 def _bound(stage: Stage, along: str, other: str, lanes: int, name: str) -> Stage:

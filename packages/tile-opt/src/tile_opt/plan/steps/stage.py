@@ -14,7 +14,7 @@ from tile_ir.stripe.nodes import Const, Direction, Index, Load, Location, Refine
 from tile_opt.kernel.strides import limits_inside
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
-from tile_opt.plan.tree import ARRAY, REGISTER, Around, Nest, map_stages, spans, stages_of
+from tile_opt.plan.tree import ARRAY, REGISTER, Around, Nest, Ranges, map_stages, spans, stages_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,32 @@ def _boxed(nest: Nest, copy: Copy, around: Around) -> tuple[Stage, Refinement, N
     sizes = tuple(max(b[1] for b in bounds[d]) - low[d] + 1 for d in rank)
     start = tuple(origin[d] + low[d] for d in rank)
     taken = {*around.ranges, *nest.loop_names}
-    loops = tuple(Index(claim(f"{copy.name}_{d}", taken), size) for d, size in enumerate(sizes) if size > 1)
+    reached = _reached(nest, [(tuple(f - s for f, s in zip(u.forms, start, strict=True)), r) for _, u, r in found])
+    loops = tuple(Index(claim(f"{copy.name}_{d}", taken), size) for d, size in enumerate(reached) if size > 1)
     names = iter(loops)
-    cell = tuple(Affine.var(next(names).name) if size > 1 else Affine() for size in sizes)
+    cell = tuple(Affine.var(next(names).name) if size > 1 else Affine() for size in reached)
     alloc = _alloc(copy, around.buffers[copy.operand].type, sizes)
     made = _copy_stage(copy, loops, tuple(a + b for a, b in zip(start, cell, strict=True)), cell, around)
     forms = {u.forms: tuple(f - s for f, s in zip(u.forms, start, strict=True)) for _, u, _ in found}
     return made, alloc, _redirected(nest, copy.operand, forms, copy.name)
+
+
+def _reached(nest: Nest, uses: Sequence[tuple[tuple[Affine, ...], Ranges]]) -> tuple[int, ...]:
+    """Elements from the box's first one that are read, per dimension: what a masked last vector leaves out may hold nothing."""
+    most = [
+        [form.bounds({n: _within(nest, n, r) for n, r in ranges.items()})[1] + 1 for form in forms]
+        for forms, ranges in uses
+    ]
+    return tuple(max(1, *sizes) for sizes in zip(*most, strict=True))
+
+
+def _within(nest: Nest, loop: str, span: tuple[int, int]) -> tuple[int, int]:
+    """What constraints on one loop alone leave of its interval."""
+    low, high = span
+    for constraint in nest.constraints:
+        if constraint.names == (loop,) and constraint.coefficient(loop) < 0:
+            high = min(high, constraint.const // -constraint.coefficient(loop))
+    return low, max(low, high)
 
 
 def _outside(form: Affine, inner: dict[str, tuple[int, int]]) -> Affine:
@@ -121,7 +140,8 @@ def _copy_stage(
     """The copy, of what lies inside the operand."""
     extents = {n: high + 1 for n, (_, high) in around.ranges.items()} | {i.name: i.range for i in loops}
     if not copy.inside:
-        limits += limits_inside(source, around.buffers[copy.operand].type.sizes, extents)
+        inside = limits_inside(source, around.buffers[copy.operand].type.sizes, extents)
+        limits += tuple(c for c in inside if c not in limits)
     uses = (Use("src", copy.operand, source, Direction.IN), Use("dst", copy.name, target, Direction.OUT))
     return Stage(f"{copy.name}_copy", loops, limits, uses, (Load("$x", "src"), Store("dst", "$x")))
 

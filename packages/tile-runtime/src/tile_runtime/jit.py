@@ -1,0 +1,264 @@
+"""Python functions as compiled programs, one for each form, shapes and dtypes of their arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from tile_hal.interfaces import Device
+from tile_ir import forking
+from tile_ir.diagnostics import Diagnostic, TileTypeError
+
+from tile_runtime.arrays import readable
+from tile_runtime.checks import checked_names, described, wrong_kind
+from tile_runtime.evaluator import default_evaluator
+from tile_runtime.symbols import Symbol, making
+from tile_runtime.tensor import Tensor
+from tile_runtime.tracing import Traced, leaf_type, places_for, traced
+from tile_runtime.trees import Structure, flatten, paths, unflatten
+
+if TYPE_CHECKING:
+    from tile_runtime.lowered import Lowered
+
+PROGRAMS = 64
+"""Programs that a function keeps; the least recently used goes first."""
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    static: str | Sequence[str] = (),
+    donate: str | Sequence[str] = (),
+    device: Device | str | None = None,
+) -> Any:
+    """`function` as one compiled program for each form, shapes and dtypes of its arguments; also a decorator.
+
+    It is run once for each on symbols, as if they were arrays (`tile_runtime.numpy`, operators, Tile functions, scan,
+    grad, vmap), and what it makes of them is compiled; later calls run the program. Arguments and results are trees
+    (tuples, lists, dicts, dataclasses) of arrays, Tensors and numbers. NumPy arrays give NumPy arrays, Tensors Tensors.
+    Called on symbols it is `function` itself, so that it composes with everything.
+
+    Arguments named in `static` are any hashable values, by which programs are told apart. Those named in `donate`
+    must not be used afterwards: their Tensors' memory receives results of the same shape and dtype. Without `device`
+    it runs where the Tensors are. TileTypeError for leaves that are no tensors, and for decisions that depend on elements.
+
+        @tile.jit
+        def step(weights, x):
+            return {name: w - 0.1 * w * x.mean() for name, w in weights.items()}
+    """
+    if function is None:
+        return functools.partial(jit, static=static, donate=donate, device=device)
+    return Jitted(function, static, donate, device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Arguments, taken apart."""
+
+    leaves: list[Any]
+    form: Structure
+    static: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Donation:
+    """Which arguments' memory receives which results."""
+
+    names: tuple[str, ...]
+    places: tuple[int | None, ...]
+    """For each result, the number of the leaf whose memory receives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    traced: Traced
+    donation: _Donation | None
+
+
+class Jitted:
+    """A Python function that is compiled when it is called: see `jit`."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static: str | Sequence[str] = (),
+        donate: str | Sequence[str] = (),
+        device: Device | str | None = None,
+    ) -> None:
+        if not callable(function):
+            raise wrong_kind("jit takes a function", function, "such as tile.jit(lambda x: x * 2)")
+        self.function = function
+        self._static = checked_names("static", static)
+        self._donate = checked_names("donate", donate)
+        self._device = device
+        self._signature = _signature(function)
+        self._programs: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._lock = forking.rlock()
+        functools.update_wrapper(self, function, updated=())  # pyright: ignore[reportArgumentType]
+        self._check_names()
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        call = self._taken_apart(args, named)
+        if making.get() or any(isinstance(v, Symbol) for v in call.leaves):
+            return self.function(*args, **named)
+        leaves = self._arrays(call)
+        entry = self._entry(call, leaves)
+        return unflatten(entry.traced.form, self._run(entry, leaves))
+
+    def lower(self, *args: Any, **named: Any) -> Lowered:
+        """Every stage of compilation for arguments like these."""
+        call = self._taken_apart(args, named)
+        leaves = self._arrays(call)
+        program = self._entry(call, leaves).traced
+        return default_evaluator(self._device, leaves).lower(program, *leaves)
+
+    def __repr__(self) -> str:
+        return f"<tile jit {getattr(self.function, '__qualname__', self.function)}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As a method: the instance is an argument, a tree like the others."""
+        return self if instance is None else functools.partial(self, instance)
+
+    # --- arguments ------------------------------------------------------------------------------------
+
+    def _check_names(self) -> None:
+        known = () if self._signature is None else tuple(self._signature.parameters)
+        for what, names in (("static", self._static), ("donate", self._donate)):
+            for name in names:
+                if name not in known:
+                    hint = f"its parameters are {', '.join(known)}" if known else None
+                    raise TileTypeError(
+                        Diagnostic("TILE-E541", f"{what} names {name!r}, which {self!r} lacks", hint=hint)
+                    )
+
+    def _taken_apart(self, args: Sequence[Any], named: Mapping[str, Any]) -> _Call:
+        if not (self._static or self._donate):
+            return _Call(*flatten((tuple(args), dict(named))), ())
+        assert self._signature is not None
+        given = self._signature.bind(*args, **named).arguments
+        fixed = tuple((name, given[name]) for name in self._static if name in given)
+        tree = {name: value for name, value in given.items() if name not in self._static}
+        return _Call(*flatten(tree), fixed)
+
+    def _names(self, form: Structure) -> list[str]:
+        """What errors call the leaves."""
+        if self._static or self._donate:
+            return [path.removeprefix("['").replace("']", "", 1) for path in paths(form, "")]
+        positional, named = form.parts
+        first = [argument_name(self.function, k) for k in range(len(positional.parts))]
+        parts = zip((*positional.parts, *named.parts), (*first, *named.keys), strict=True)
+        return [path for part, name in parts for path in paths(part, name)]
+
+    def _called(self, call: _Call, symbols: Sequence[Any]) -> Any:
+        tree = unflatten(call.form, symbols)
+        if not (self._static or self._donate):
+            args, named = tree
+            return self.function(*args, **named)
+        assert self._signature is not None
+        bound = inspect.BoundArguments(self._signature, OrderedDict())
+        everything = {**tree, **dict(call.static)}
+        bound.arguments = {n: everything[n] for n in self._signature.parameters if n in everything}  # pyright: ignore[reportAttributeAccessIssue]
+        return self.function(*bound.args, **bound.kwargs)
+
+    def _arrays(self, call: _Call) -> list[Any]:
+        """The leaves as what an evaluator takes: Python's numbers become arrays of int32 and float32."""
+        if all(isinstance(v, (np.ndarray, Tensor)) for v in call.leaves):
+            return call.leaves
+        return [_array(n, v) for n, v in zip(self._names(call.form), call.leaves, strict=True)]
+
+    # --- programs -------------------------------------------------------------------------------------
+
+    def _entry(self, call: _Call, leaves: Sequence[Any]) -> _Entry:
+        key = (
+            call.form,
+            call.static,
+            *[(v.dtype.numpy if isinstance(v, Tensor) else v.dtype, v.shape) for v in leaves],
+        )
+        with self._lock:
+            try:
+                found = self._programs.get(key)
+            except TypeError:
+                raise _unhashable(call) from None
+            if found is None:
+                found = self._programs[key] = self._traced(call)
+                while len(self._programs) > PROGRAMS:
+                    self._programs.popitem(last=False)
+            self._programs.move_to_end(key)
+            return found
+
+    def _traced(self, call: _Call) -> _Entry:
+        names = self._names(call.form)
+        places = places_for(call.leaves, names)
+        name = getattr(self.function, "__name__", "function")
+        made = traced(name, functools.partial(self._called, call), places)
+        if made.captured:
+            from tile_runtime.symbols import composition_error
+
+            message = f"{self!r} is called on arrays and uses {next(iter(made.captured.values()))!r} of a composition"
+            raise composition_error(message, "pass it as an argument")
+        return _Entry(made, self._donation(made, names) if self._donate else None)
+
+    def _donation(self, made: Traced, names: Sequence[str]) -> _Donation:
+        program = made.program
+        free = [k for k, n in enumerate(names) if any(n == d or n.startswith((f"{d}[", f"{d}.")) for d in self._donate)]
+        own = [p.type for p in program.inputs if p.name not in made.bound]
+        inputs = [p.name for p in program.inputs if p.name not in made.bound]
+        types, places = program.types(), list[int | None]()
+        for _, value in program.outputs:
+            fits = next((k for k in free if own[k] == types[value]), None)
+            places.append(fits)
+            if fits is not None:
+                free.remove(fits)
+        return _Donation(tuple(inputs[k] for k in places if k is not None), tuple(places))
+
+    def _run(self, entry: _Entry, leaves: Sequence[Any]) -> Sequence[Any]:
+        function, donation = entry.traced, entry.donation
+        if not function.outputs:
+            return ()
+        evaluator = default_evaluator(self._device, leaves)
+        out = None
+        if donation is not None and any(isinstance(v, Tensor) for v in leaves):
+            given = [None if k is None else leaves[k] for k in donation.places]
+            out = [v if isinstance(v, Tensor) else None for v in given]
+        names = donation.names if donation is not None and out is not None else ()
+        found = evaluator.call(function, leaves, {}, out, names)
+        return cast("tuple[Any, ...]", found) if len(function.outputs) > 1 else (found,)
+
+
+def _array(name: str, value: Any) -> Any:
+    """A leaf as an array; other libraries' arrays stay what they are."""
+    leaf_type(name, value)
+    if isinstance(value, np.generic) or not hasattr(value, "dtype"):
+        return readable(name, cast(Any, value))
+    return value
+
+
+def argument_name(function: Callable[..., Any], number: int) -> str:
+    """What errors call the argument of this number."""
+    found = _signature(function)
+    known = () if found is None else [p.name for p in found.parameters.values() if p.kind is not p.VAR_POSITIONAL]
+    return known[number] if number < len(known) else f"argument {number}"
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # written in C
+        return None
+
+
+def _unhashable(call: _Call) -> TileTypeError:
+    for name, value in call.static:
+        try:
+            hash(value)
+        except TypeError:
+            hint = "programs are told apart by it: pass a tuple instead of a list, or leave it out of static"
+            return TileTypeError(
+                Diagnostic("TILE-E541", f"static {name} is {described(value)}, which has no hash", hint=hint)
+            )
+    return TileTypeError(Diagnostic("TILE-E541", "a static part of an argument has no hash"))

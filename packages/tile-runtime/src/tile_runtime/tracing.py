@@ -1,0 +1,148 @@
+"""A Python function run once on placeholders: what it makes of them, as a Tile function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tile_ir.diagnostics import Diagnostic, TileTypeError
+
+from tile_runtime.arguments import input_type
+from tile_runtime.checks import described
+from tile_runtime.compose import Linker
+from tile_runtime.function import BaseFunction
+from tile_runtime.symbols import Symbol, apply, constant, making
+from tile_runtime.tensor import Tensor
+from tile_runtime.trees import Structure, flatten, paths
+
+if TYPE_CHECKING:
+    from tile_ir.program.nodes import Program, TensorType
+
+
+class Traced(BaseFunction):
+    """What a Python function makes of placeholders: a program, what else it reads, and the form of its results."""
+
+    def __init__(self, name: str, program: Program, form: Structure, linker: Linker) -> None:
+        self.name = name
+        self.program = program
+        self.form = form
+        self.bound: Mapping[str, Any] = dict(linker.tensors)
+        self.captured: Mapping[str, Any] = dict(linker.captured)
+        """Symbols of a composition around it, by the names of the inputs that stand for them."""
+        self._name_all()
+
+    def _name_all(self) -> None:
+        self.inputs = tuple(p.name for p in self.program.inputs)
+        self.outputs = tuple(public for public, _ in self.program.outputs)
+        self.key: Hashable = object()
+
+    def bind(self, types: Mapping[str, TensorType]) -> Program:
+        return self.program
+
+    def rewritten(self, program: Program) -> Traced:
+        """The same with another program, whose inputs are called as before."""
+        made = copy(self)
+        made.program = program
+        made._name_all()
+        return made
+
+    def applied(self, leaves: Sequence[Any]) -> list[Any]:
+        """Its results on symbols, arrays and Tensors in place of the placeholders, as symbols."""
+        if not self.outputs:
+            return []
+        rest = iter(leaves)
+        given = {**self.bound, **self.captured}
+        found = apply(self, {n: given[n] if n in given else next(rest) for n in self.inputs})
+        return list(found) if isinstance(found, tuple) else [found]
+
+
+def traced(name: str, call: Callable[[Sequence[Symbol]], Any], places: Sequence[Symbol]) -> Traced:
+    """What ``call(places)`` gives, a tree of symbols, arrays, Tensors and numbers.
+
+    What it takes from a composition around it, symbols of other placeholders, is `captured`.
+    """
+    with tracing():
+        leaves, form = flatten(call(places))
+        names = paths(form, "result")
+        symbols = [result_symbol(n, v) for n, v in zip(names, leaves, strict=True)]
+    linker = Linker(places, Foreign(places))
+    values = [linker.value(s) for s in symbols]
+    return Traced(name, linker.program(tuple(zip(names, values, strict=True))), form, linker)
+
+
+@contextmanager
+def tracing() -> Generator[None]:
+    """While a Python function is traced: what `tile_runtime.numpy` makes of nothing are constants of its program."""
+    token = making.set(True)
+    try:
+        yield
+    finally:
+        making.reset(token)
+
+
+def place(name: str, type: TensorType) -> Symbol:
+    """A placeholder of any name."""
+    return Symbol(type.shape, type.dtype, name)
+
+
+def places_for(leaves: Sequence[Any], names: Sequence[str]) -> list[Symbol]:
+    """A placeholder for each leaf. TileTypeError names one that is no tensor."""
+    return [place(name, leaf_type(name, v)) for name, v in zip(names, leaves, strict=True)]
+
+
+def leaf_type(name: str, value: Any) -> TensorType:
+    """The type of a leaf of an argument."""
+    if isinstance(value, (str, bytes)) or callable(value):
+        hint = "arguments that choose what is computed are named in static=, as in tile.jit(f, static=('mode',))"
+        raise TileTypeError(Diagnostic("TILE-E541", f"{name} is {described(value)}, not a tensor", hint=hint))
+    return input_type(name, value)
+
+
+def result_symbol(path: str, value: Any) -> Symbol:
+    """A leaf of what a Python function returned, as a symbol."""
+    if isinstance(value, Symbol):
+        return value
+    if isinstance(value, Tensor):
+        return apply(_identity(), {"X": value})  # pyright: ignore[reportReturnType]
+    if isinstance(value, (str, bytes)) or not (np.isscalar(value) or hasattr(value, "dtype")):
+        hint = "return tensors and numbers, alone or in tuples, lists, dicts and dataclasses"
+        raise TileTypeError(Diagnostic("TILE-E541", f"{path} is {described(value)}, not a tensor", hint=hint))
+    return constant(value)
+
+
+def _identity() -> BaseFunction:
+    from tile_runtime.ops.values import parsed
+
+    return parsed("function (X) -> (Y) { Y = X; }")
+
+
+class Foreign:
+    """Whether a value belongs to a composition around: a symbol of other placeholders than a trace's own ones alone."""
+
+    def __init__(self, own: Sequence[Symbol]) -> None:
+        self._known: dict[int, tuple[bool, bool]] = {id(s): (True, False) for s in own}
+        """Whether a value depends on own placeholders, and on others."""
+        self._kept: list[Any] = list(own)
+        """Identities are of living objects."""
+
+    def __call__(self, value: Any) -> bool:
+        stack = [value]
+        while stack:
+            item = stack[-1]
+            if id(item) in self._known:
+                stack.pop()
+                continue
+            parts = list(item.source[0].arguments.values()) if isinstance(item, Symbol) and item.source else []
+            waiting = [p for p in parts if id(p) not in self._known]
+            if waiting:
+                stack += waiting
+                continue
+            found = [self._known[id(p)] for p in parts]
+            other = isinstance(item, Symbol) and item.is_placeholder
+            self._known[id(item)] = (any(a for a, _ in found), other or any(b for _, b in found))
+            self._kept.append(item)
+        own, other = self._known[id(value)]
+        return other and not own
