@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from math import prod
 
 from tile_ir.machine import Machine, Occupancy
@@ -30,8 +31,8 @@ START = 60
 EXPOSED = 0.35
 """Share of an access's latency that an item waits for again where loads of one step follow those of another."""
 AROUND, SINGLE = 1.4, 1.6
-"""Times as long that items take which load several elements of several operands at each step, where reduction loops stand
-around that, and again where all of them do: 21 tiles of 5 convolutions (1.1 to 1.8, and 2.2)."""
+"""Times as long that items take whose cells are a product of two operands' elements, where reduction loops stand around
+that, and again where all of them do: 21 tiles of 5 convolutions (1.1 to 1.8, and 2.2)."""
 COLD = 3.5e-9
 """Seconds until an instruction has come from memory where a kernel begins."""
 APART, CROWD = 0.1, 6.0
@@ -138,8 +139,8 @@ class DirectCost:
 
     def _hindered(self, tile: DirectTile) -> float:
         """How much longer items take by loops around their windows, as measured."""
-        several = [o for o in self.work.operands if o.distinct(tile.each) > (tile.lanes if tile.vector in o.loops else 1)]
-        if not tile.outer or len(several) < 2:
+        cells = [{n for n in o.loops if tile.each.get(n, 1) > 1} for o in self.work.operands]
+        if not tile.outer or not any(a - b and b - a for a, b in combinations(cells, 2)):
             return 1.0
         return AROUND * (1.0 if self.inner(tile) else SINGLE)
 
