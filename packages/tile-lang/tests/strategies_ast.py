@@ -67,10 +67,16 @@ CONTRACTIONS = st.builds(
     st.none() | NAMES,
     ATTRIBUTES,
 )
-STATEMENTS = st.one_of(st.builds(ast.Assign, NAMES, EXPRESSIONS, ATTRIBUTES), CONTRACTIONS)
-FUNCTIONS = st.builds(
-    ast.Function,
-    st.lists(st.builds(ast.Input, NAMES, st.none() | st.lists(NAMES, max_size=3).map(tuple)), max_size=3).map(tuple),
-    st.lists(NAMES, min_size=1, max_size=2).map(tuple),
-    st.lists(STATEMENTS, max_size=3).map(tuple),
-)
+UNPACKED = st.builds(ast.Unpack, st.lists(NAMES, min_size=2, max_size=3).map(tuple), EXPRESSIONS, ATTRIBUTES)
+STATEMENTS = st.one_of(st.builds(ast.Assign, NAMES, EXPRESSIONS, ATTRIBUTES), UNPACKED, CONTRACTIONS)
+INPUTS = st.builds(ast.Input, NAMES, st.none() | st.lists(NAMES, max_size=3).map(tuple))
+OUTPUTS = st.lists(NAMES, min_size=1, max_size=2).map(tuple)
+BODIES = st.lists(STATEMENTS, max_size=3).map(tuple)
+LOCAL = st.lists(
+    st.builds(
+        ast.Function, st.lists(INPUTS, min_size=1, max_size=2).map(tuple), OUTPUTS, BODIES, st.just(()), WORDS
+    ),
+    max_size=2,
+    unique_by=lambda f: f.name,
+).map(tuple)
+FUNCTIONS = st.builds(ast.Function, st.lists(INPUTS, max_size=3).map(tuple), OUTPUTS, BODIES, LOCAL)

@@ -124,6 +124,14 @@ def _initialize(every_target: bool) -> None:
 
 
 @cache
+def accept_inline_assembly() -> None:
+    """From now on modules may have assembly in their functions; without a parser for it LLVM would end the process."""
+    with LOCK:
+        _initialize(False)
+        llvm.initialize_native_asmparser()
+
+
+@cache
 def host() -> Processor:
     """This machine's processor with the features that the operating system lets programs use."""
     with LOCK:

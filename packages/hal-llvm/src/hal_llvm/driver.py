@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from tile_hal.host import HostMemory
 from tile_hal.host_queue import HostQueue
@@ -15,6 +16,9 @@ from tile_ir.target import Capabilities, Target
 
 from hal_llvm.cpu import host_target, present, processor_name, thread_count
 from hal_llvm.dots import forms
+
+if TYPE_CHECKING:
+    from tile_hal.ahead import Exporter
 
 
 class LlvmDevice(Device):
@@ -42,6 +46,13 @@ class LlvmDevice(Device):
         self.compiler = LlvmCompiler(processor, threads)
         self.executor = LlvmExecutor(HostQueue(2, "hal-llvm"))
         self.memory = HostMemory()
+        self._threads = threads
+
+    @property
+    def exporter(self) -> Exporter:
+        from hal_llvm.ahead.exporter import LlvmExporter
+
+        return LlvmExporter(self._threads)
 
 
 class LlvmDeviceSet(DeviceSet):

@@ -106,7 +106,7 @@ class OpenCLCompiler(Compiler):
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
 
     def build(self, kernels: KernelList) -> OpenCLLibrary:
-        sources = self._emit(kernels)
+        sources = self.emit(kernels)
         options = FAST_OPTIONS if kernels.target.options.fast_math else OPTIONS
         programs = {text: self._start(text, options) for text in dict.fromkeys(s.text for s in sources)}
         return OpenCLLibrary(self._context, kernels, sources, programs, self.fingerprint)
@@ -132,7 +132,8 @@ class OpenCLCompiler(Compiler):
                 self._pool = os.getpid(), ThreadPoolExecutor(BUILDERS, "hal-opencl-build")
             return self._pool[1].submit(work)
 
-    def _emit(self, kernels: KernelList) -> list[Source]:
+    def emit(self, kernels: KernelList) -> list[Source]:
+        """The source of each kernel."""
         info = self._context.info
         dialect = Dialect(kernels.target.options.fast_math, info.kind == "cpu", info.vector_bytes, info.ptx)
         check = Settings.from_environment().verify
@@ -154,7 +155,7 @@ class OpenCLCompiler(Compiler):
 
     def deserialize(self, kernels: KernelList, data: bytes) -> OpenCLLibrary:
         library = self.load(kernels, data)
-        if library.sources != self._emit(kernels):
+        if library.sources != self.emit(kernels):
             raise ValueError("the compiled kernels belong to other kernels")
         return library
 

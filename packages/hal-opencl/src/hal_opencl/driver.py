@@ -13,6 +13,8 @@ from tile_ir.matrix import LANES
 from tile_ir.target import Capabilities
 
 if TYPE_CHECKING:
+    from tile_hal.ahead import Exporter
+
     from hal_opencl.binding import DeviceInfo, PlatformInfo
 
 _INSTALL = (
@@ -54,6 +56,14 @@ class OpenCLDevice(Device):
         self.compiler = OpenCLCompiler(context)
         self.memory = DeviceMemory(context)
         self.executor = OpenCLExecutor(context, self.memory)
+
+    @property
+    def exporter(self) -> Exporter:
+        from hal_opencl.ahead import OpenCLExporter
+        from hal_opencl.compiler import OpenCLCompiler
+
+        assert isinstance(self.compiler, OpenCLCompiler)
+        return OpenCLExporter(self.info.name, self.target, self.compiler)
 
 
 def flushes(info: DeviceInfo) -> frozenset[DType]:

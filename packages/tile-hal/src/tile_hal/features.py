@@ -87,6 +87,12 @@ FEATURES: Mapping[str, Feature] = {
     "loops": Feature(
         (1, 5), "Capabilities.loops", "the host starts the steps of each round of a loop", _states("loops")
     ),
+    "export": Feature(
+        (1, 6),
+        "Device.exporter",
+        "`tile build` writes nothing for the device",
+        lambda device: device.exporter is not None,
+    ),
     "requires": Feature(
         (1, 4), "Driver.requires", "the minor version decides what a plugin may be loaded by", lambda device: False
     ),

@@ -12,13 +12,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tile_ir.dtype import DType
 from tile_ir.kernels import KernelList, StepKind
 from tile_ir.target import Capabilities, Target
 
-HAL_API: tuple[int, int] = (1, 5)
+if TYPE_CHECKING:
+    from tile_hal.ahead import Exporter
+
+HAL_API: tuple[int, int] = (1, 6)
 """(major, minor) of this contract. A plugin built for another major is refused with a message; so is one built for a later minor,
 unless it says what it requires of that (`Driver.requires`)."""
 
@@ -337,6 +340,11 @@ class Device(ABC):
     """Its driver runs in a process of its own (see `tile_hal.isolation`)."""
     versions: Mapping[str, str] = {}
     """Optional: what is beneath the plugin and its version, such as ``{"driver": "550.54", "firmware": "1.2"}``."""
+
+    @property
+    def exporter(self) -> Exporter | None:
+        """Optional: writes programs for use without Python (see `tile_hal.ahead`)."""
+        return None
 
 
 class DeviceSet(ABC):

@@ -114,7 +114,11 @@ def _conditional_body(b: Builder, p: list[Any]) -> ast.Body:
 
 def _header(b: Builder, p: list[Any]) -> ast.Function:
     inputs: tuple[ast.Input, ...] = tuple(p[2]) if len(p) == 9 else ()
-    return ast.Function(inputs, tuple(p[-3]), (), b.span(p))
+    return ast.Function(inputs, tuple(p[-3]), (), span=b.span(p))
+
+
+def _named_header(b: Builder, p: list[Any]) -> ast.Function:
+    return ast.Function(tuple(p[3]), tuple(p[-3]), (), name=p[1], span=b.span([p[0], p[-1]]))
 
 
 ACTIONS: dict[str, Action] = {
@@ -150,6 +154,7 @@ ACTIONS: dict[str, Action] = {
     "default": lambda b, p: ("DEFAULT", p[1], b.span(p)),
     "contraction": _contraction,
     "assign": lambda b, p: ast.Assign(p[0], p[2], (), b.span(p)),
+    "unpack": lambda b, p: ast.Unpack((p[0], *p[2]), p[4], (), b.span(p)),
     "attribute": lambda b, p: ast.Attribute(p[1].text, (), b.span(p)),
     "attribute_args": lambda b, p: ast.Attribute(p[1].text, tuple(p[3]), b.span(p)),
     "statement": _statement,
@@ -158,4 +163,5 @@ ACTIONS: dict[str, Action] = {
     "input_dims": lambda b, p: ast.Input(ast.Name(p[0].text, b.span(p[:1])), tuple(p[2]), b.span(p)),
     "header": _header,
     "header_no_inputs": _header,
+    "header_named": _named_header,
 }

@@ -40,7 +40,7 @@ def bind_contraction(scope: Scope, node: ast.Contraction) -> Tensor:
     body = _Body(scope, node.agg, node.body.span)
     result, acc, dtype = body.bind(node.body, [load.value for load in loads])
     op = Contraction(
-        node.target.name.id,
+        scope.title(node.target.name.id),
         TensorType(dtype, place.extents),
         node.agg,
         indexes,

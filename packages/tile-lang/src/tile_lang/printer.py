@@ -24,9 +24,10 @@ _Part = str | tuple[ast.Expr | ast.Ref, int]
 
 def print_function(function: ast.Function) -> str:
     """The text of a function, one statement a line; `tile_lang.format_source` also breaks long lines."""
+    before = [print_function(f) + "\n" for f in function.functions]
     lines = [_header(function)]
     lines += ["    " + print_statement(s) for s in function.statements]
-    return "\n".join([*lines, "}", ""])
+    return "".join(before) + "\n".join([*lines, "}", ""])
 
 
 def print_statement(statement: ast.Statement) -> str:
@@ -35,6 +36,8 @@ def print_statement(statement: ast.Statement) -> str:
     match statement:
         case ast.Assign(target, value):
             return f"{attributes}{print_name(target.id)} = {print_expression(value)};"
+        case ast.Unpack(targets, value):
+            return f"{attributes}{_names(targets)} = {print_expression(value)};"
         case ast.Contraction():
             return attributes + _contraction(statement) + ";"
 
@@ -103,12 +106,16 @@ def print_word(name: str) -> str:
 
 def _header(function: ast.Function) -> str:
     inputs = ", ".join(_input(i) for i in function.inputs)
-    outputs = ", ".join(print_name(o.id) for o in function.outputs)
-    return f"function ({inputs}) -> ({outputs}) {{"
+    name = "" if function.name is None else print_word(function.name)
+    return f"function {name}({inputs}) -> ({_names(function.outputs)}) {{"
+
+
+def _names(names: Iterable[ast.Name]) -> str:
+    return ", ".join(print_name(n.id) for n in names)
 
 
 def _input(item: ast.Input) -> str:
-    dims = "" if item.dims is None else "[" + ", ".join(print_name(d.id) for d in item.dims) + "]"
+    dims = "" if item.dims is None else f"[{_names(item.dims)}]"
     return print_name(item.name.id) + dims
 
 
@@ -149,7 +156,7 @@ def print_node(node: ast.Node) -> str:
     match node:
         case ast.Function():
             return print_function(node)
-        case ast.Assign() | ast.Contraction():
+        case ast.Assign() | ast.Unpack() | ast.Contraction():
             return print_statement(node)
         case ast.Input():
             return _input(node)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
 
     from tile_runtime import random
+    from tile_runtime.ahead import build
     from tile_runtime.batching import vmap
     from tile_runtime.compose import compose
     from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "build": "ahead",
     "Function": "function",
     "eval_shape": "function",
     "device": "devices",
@@ -109,6 +111,7 @@ __all__ = [
     "TileSyntaxError",
     "TileTypeError",
     "asarray",
+    "build",
     "compose",
     "constant",
     "custom_vjp",

@@ -29,8 +29,11 @@ from tile_runtime.symbols import Symbol, apply
 from tile_runtime.tensor import Tensor, asarray, deliver, same_device
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tile_ir.program.nodes import TensorType
 
+    from tile_runtime.ahead.building import Built
     from tile_runtime.lowered import Lowered
     from tile_runtime.plans import Given
 
@@ -99,6 +102,11 @@ class Evaluator:
     def memory(self) -> MemoryUsage | None:
         """Bytes of the device's memory that this process uses and holds; None where the device does not count."""
         return self.device.memory.usage
+
+    @property
+    def options(self) -> Options:
+        """What programs are compiled with."""
+        return self._target.options
 
     def __call__(
         self, function: Signature, *args: Any, out: Any = None, donate: str | Sequence[str] = (), **named: Any
@@ -266,6 +274,24 @@ class Evaluator:
         lowered = self.lower_types(function, {n: input_type(n, v) for n, v in values.items()})
         lowered.program  # noqa: B018 - errors of the types show now
         return lowered
+
+    def build(
+        self,
+        function: Signature,
+        *args: Any,
+        output: str | Path,
+        header: str | Path | None = None,
+        name: str | None = None,
+        target: str | None = None,
+        threads: int = 1,
+        **named: Any,
+    ) -> Built:
+        """Files that need no Python, of `function` for arguments like these; see `tile_runtime.build`."""
+        from tile_runtime.ahead.building import build
+
+        return build(
+            self, function, args, named, output, header_file=header, name=name, target=target, threads=threads
+        )
 
     def lower_types(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
         """The stages of compilation for inputs of these types."""

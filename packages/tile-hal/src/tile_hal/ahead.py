@@ -1,0 +1,197 @@
+"""Building programs ahead of time: what a C function is called and takes, and what a device writes for it.
+
+`tile_runtime.build` asks a device's `Exporter`; the files need neither Python nor this package when they run.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from math import prod
+
+from tile_ir.contents import Contents
+from tile_ir.dtype import DType
+from tile_ir.kernels import BufferKind, KernelList, Step, flat_steps
+from tile_ir.stripe.nodes import ConstantBuffer, TensorType
+from tile_ir.target import Target
+
+from tile_hal.interfaces import Device
+from tile_hal.submission import submit
+
+C_TYPES: Mapping[DType, str] = {
+    DType.BOOL: "uint8_t", DType.FLOAT16: "uint16_t", DType.BFLOAT16: "uint16_t", DType.FLOAT32: "float",
+    DType.FLOAT64: "double",
+} | {d: f"{d}_t" for d in DType if d.is_integer}  # fmt: skip
+"""Booleans are bytes that are 0 or 1; 16-bit floats are their bits."""
+
+ABI = 1
+"""The version of the calling convention, which the function ``<name>_abi`` returns: what a header declares."""
+
+
+class Status(IntEnum):
+    """What a C function returns."""
+
+    OK = 0
+    PROCESSOR = 1
+    """The processor lacks instructions that the code was built for."""
+    NULL = 2
+    """A pointer is null."""
+    ALIGNMENT = 3
+    """An address is no multiple of what the header states."""
+    OVERLAP = 4
+    """An output has memory in common with an input or another output."""
+    MEMORY = 5
+    """Memory for intermediate results could not be allocated."""
+    DEVICE = 6
+    """The device, or its driver, refused something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a C function."""
+
+    name: str
+    """A C identifier, unlike the others."""
+    dtype: DType
+    shape: tuple[int, ...]
+    buffer: int | None
+    """The kernel list's buffer; None for an input that nothing reads."""
+    output: bool = False
+    align: int = 1
+    """What the address is a multiple of, in bytes."""
+
+    @property
+    def by_value(self) -> bool:
+        """Numbers are passed themselves."""
+        return not self.output and not self.shape
+
+    @property
+    def declaration(self) -> str:
+        kind = C_TYPES[self.dtype]
+        if self.by_value:
+            return f"{kind} {self.name}"
+        return f"{kind} *{self.name}" if self.output else f"const {kind} *{self.name}"
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A C function: the inputs, then the outputs."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    threads: int = 1
+    """Threads that a call may use, the caller's among them."""
+
+    @property
+    def signature(self) -> str:
+        """The parameters as C declares them."""
+        return ", ".join(p.declaration for p in self.parameters) or "void"
+
+    @property
+    def prototype(self) -> str:
+        return f"int32_t {self.name}({self.signature});"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFile:
+    """A relocatable object file, and the symbols that others refer to."""
+
+    code: bytes
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a device writes: object files to be linked, or files of text by suffix."""
+
+    objects: tuple[ObjectFile, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Exporter(ABC):
+    """Writes a program for use without Python; the `exporter` of a device that can do so."""
+
+    links: bool = True
+    """It writes object files, which are linked into a library, and no texts."""
+
+    @property
+    @abstractmethod
+    def targets(self) -> Mapping[str, str]:
+        """What code can be written for: names, and a sentence on each; the first is the default."""
+
+    @abstractmethod
+    def target(self, name: str, threads: int) -> Target:
+        """What programs are compiled for; `name` is one of `targets`."""
+
+    @abstractmethod
+    def export(self, kernels: KernelList, entry: Entry, name: str) -> Exported:
+        """The files for kernels compiled for the target `name`; none of the steps is to be done once (`folded`)."""
+
+
+def folded(device: Device, kernels: KernelList) -> KernelList:
+    """The same program, its steps that depend on constants alone done now on `device`: their results are constants.
+
+    What no step needs any more is left out.
+    """
+    once = tuple(step for step in kernels.steps if step.once)
+    found = _results(device, _chosen(kernels, once)) if once else {}
+    buffers = tuple(replace(b, kind=BufferKind.CONST) if b.id in found else b for b in kernels.buffers)
+    made = tuple(
+        ConstantBuffer(b.name, TensorType.row_major(b.dtype, b.shape), found[b.id]) for b in buffers if b.id in found
+    )
+    whole = replace(kernels, buffers=buffers, constants=(*kernels.constants, *made))
+    return _chosen(whole, tuple(step for step in kernels.steps if not step.once), (BufferKind.INPUT, BufferKind.OUTPUT))
+
+
+def _chosen(kernels: KernelList, steps: tuple[Step, ...], always: tuple[BufferKind, ...] = ()) -> KernelList:
+    """A program of some of the steps, which are done in every run; what they keep are its outputs.
+
+    It has the buffers that they touch, and those that are `always` there.
+    """
+    numbers = sorted({s.kernel for s in flat_steps(steps) if s.kernel >= 0})
+    order = {n: k for k, n in enumerate(numbers)}
+    alone = tuple(_renumbered(replace(s, once=False), order) for s in _moved(kernels.steps, steps))
+    touched = {b for step in alone for b in step.buffers}
+    buffers = tuple(
+        replace(b, kind=BufferKind.OUTPUT) if b.kind is BufferKind.KEPT else b
+        for b in kernels.buffers
+        if b.id in touched or b.kind in always
+    )
+    read = {b.name for b in buffers if b.kind is BufferKind.CONST}
+    constants = tuple(c for c in kernels.constants if c.name in read)
+    picked = tuple(kernels.kernels[n] for n in numbers)
+    return replace(kernels, kernels=picked, steps=alone, buffers=buffers, constants=constants)
+
+
+def _moved(steps: tuple[Step, ...], chosen: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The chosen steps, which depend on those among them."""
+    wanted = {id(s) for s in chosen}
+    place = {n: k for k, n in enumerate(n for n, s in enumerate(steps) if id(s) in wanted)}
+    return tuple(replace(steps[n], deps=tuple(place[d] for d in steps[n].deps if d in place)) for n in place)
+
+
+def _renumbered(step: Step, kernels: Mapping[int, int]) -> Step:
+    """The step with other numbers of kernels, in its loop too."""
+    loop = step.loop
+    if loop is not None:
+        loop = replace(loop, steps=tuple(_renumbered(s, kernels) for s in loop.steps))
+    return replace(step, kernel=kernels.get(step.kernel, -1), loop=loop)
+
+
+def _results(device: Device, kernels: KernelList) -> dict[int, Contents]:
+    """What a program without inputs computes, by the numbers of its outputs."""
+    memory = device.memory
+    outputs = {b.id: b for b in kernels.buffers if b.kind is BufferKind.OUTPUT}
+    buffers = {number: memory.allocate(info.bytes) for number, info in outputs.items()}
+    done = submit(device, device.compiler.build(kernels), kernels, buffers)
+    found: dict[int, Contents] = {}
+    for number, buffer in buffers.items():
+        found[number] = Contents(bytes(buffer.map_current([done])[: outputs[number].bytes]))
+        buffer.unmap().wait()
+    return found

@@ -1,0 +1,60 @@
+"""`tile build`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tile_runtime.cli.common import (
+    Device,
+    File,
+    Json,
+    Plan,
+    Reduced,
+    Shapes,
+    evaluator,
+    placeholders,
+    print_json,
+    print_pairs,
+    read_function,
+)
+
+
+def build(
+    file: File,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="Library to write: .so or .dylib (needs a C compiler), or .a."
+        ),
+    ],
+    shape: Shapes = [],  # noqa: B006 - typer copies it
+    header: Annotated[Path | None, typer.Option("--header", metavar="H", help="C header to write.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The C function; the file's name otherwise.")
+    ] = None,
+    device: Device = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", "-t", metavar="TARGET", help="What runs it: host (default), baseline, x86-64-v2, -v3 or -v4."
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that a call may use.")] = 1,
+    plan: Plan = None,
+    reduced: Reduced = False,
+    json: Json = False,
+) -> None:
+    """Write a function as a library for C, which needs no Python."""
+    function = read_function(file)
+    symbols = placeholders(function, shape)
+    chosen = evaluator(device, reduced, plan)
+    arguments = [symbols[n] for n in function.inputs]
+    made = chosen.build(function, *arguments, output=output, header=header, name=name, target=target, threads=threads)
+    facts = {"function": made.prototype, "target": made.target, "files": [str(f) for f in made.files]}
+    if json:
+        print_json(facts)
+    else:
+        print_pairs({**facts, "files": ", ".join(facts["files"])})
