@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import dask.array as da
+import dask.array
 import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
@@ -15,7 +15,7 @@ from tile_ir.dtype import from_numpy
 from tile_ir.program.nodes import Program, TensorType
 from tile_opt.partition import Grid, Partition
 from tile_opt.partition import partition as cut
-from tile_runtime.arguments import collect
+from tile_runtime.arguments import collect, input_type
 from tile_runtime.checks import check_function
 from tile_runtime.function import BaseFunction
 from tile_runtime.typed import program_digest
@@ -23,6 +23,9 @@ from tile_runtime.typed import program_digest
 from tile_dask.graph import Graph
 from tile_dask.kernels import Device
 
+da = cast("Any", dask.array)
+"""dask's annotations leave most of its results unknown."""
+DaskArray = Any
 Chunks = Any
 """As dask writes chunks: a number of cells, a tuple of sizes for each axis, -1 for a whole axis."""
 
@@ -78,7 +81,7 @@ def partition(
 
 def _typed(
     function: BaseFunction, arrays: Sequence[Any], named: Mapping[str, Any]
-) -> tuple[dict[str, da.Array], Program]:
+) -> tuple[dict[str, DaskArray], Program]:
     """Every input as a dask array, and the program for their types."""
     check_function(function)
     if function.updates:
@@ -91,23 +94,21 @@ def _typed(
 
 def _type(name: str, value: Any) -> TensorType:
     if not isinstance(value, da.Array):
-        from tile_runtime.arguments import input_type
-
         return input_type(name, value)
     if any(math.isnan(n) for n in value.shape):
         raise _error(f"the chunks of {name!r} have unknown sizes", "call its compute_chunk_sizes() before")
     return TensorType(from_numpy(value.dtype), tuple(map(int, value.shape)))
 
 
-def _array(value: Any, type: TensorType) -> da.Array:
+def _array(value: Any, type: TensorType) -> DaskArray:
     if isinstance(value, da.Array):
         return value
     known = np.asarray(value, type.dtype.numpy)
     return da.from_array(known, chunks=-1 if known.ndim else ())
 
 
-def _name(array: da.Array) -> str:
-    return cast("str", array.name)
+def _name(array: DaskArray) -> str:
+    return array.name
 
 
 # --- chunks -----------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def _name(array: da.Array) -> str:
 def _partition(
     function: BaseFunction,
     program: Program,
-    values: Mapping[str, da.Array],
+    values: Mapping[str, DaskArray],
     out_chunks: Chunks | Mapping[str, Chunks],
     steps: int,
     exchange: int | None,
@@ -142,13 +143,11 @@ def _wanted(function: BaseFunction, program: Program, chunks: Chunks | Mapping[s
 
 
 def _grid(name: str, chunks: Chunks, outputs: Mapping[str, TensorType]) -> Grid:
-    from dask.array.core import normalize_chunks
-
     if name not in outputs:
         raise _error(f"there is no output {name!r} to cut", f"outputs are {', '.join(outputs)}")
     type = outputs[name]
     try:
-        sizes = normalize_chunks(chunks, shape=type.shape, dtype=type.dtype.numpy)
+        sizes = da.core.normalize_chunks(chunks, shape=type.shape, dtype=type.dtype.numpy)
     except (ValueError, TypeError, KeyError) as problem:
         raise _error(f"out_chunks={chunks!r} does not cut {type}: {problem}") from None
     return Grid(tuple(tuple(map(int, axis)) for axis in sizes))
@@ -157,15 +156,15 @@ def _grid(name: str, chunks: Chunks, outputs: Mapping[str, TensorType]) -> Grid:
 # --- results ----------------------------------------------------------------------------------------------
 
 
-def _known(part: Partition, name: str, key: str) -> da.Array:
+def _known(part: Partition, name: str, key: str) -> DaskArray:
     type, contents = part.constants[name]
     array = np.frombuffer(contents.view, type.dtype.numpy).reshape(type.shape)
     return da.from_array(array, chunks=-1 if type.shape else (), name=key)
 
 
 def _result(
-    part: Partition, array: str, name: str, layer: str, graph: HighLevelGraph, given: Mapping[str, da.Array]
-) -> da.Array:
+    part: Partition, array: str, name: str, layer: str, graph: HighLevelGraph, given: Mapping[str, DaskArray]
+) -> DaskArray:
     if array in given:
         return given[array]
     type = part.types[array]

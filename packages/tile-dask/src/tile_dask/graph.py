@@ -69,7 +69,7 @@ class Graph:
     def _task(self, stage: Stage, task: Work, key: Key) -> Task:
         program = self._partition.kernel(stage, task)
         given: list[TaskRef] = []
-        reads = tuple([self._read(array, box, given) for array, box in task.needs.reads])
+        reads = tuple([self._read(stage.reads[n], box, given) for n, box in task.needs.reads])
         return Task(key, compute, self._kernel(program, stage.name), task.place, reads, task.needs.numbers, *given)
 
     def _kernel(self, program: Program, of: str) -> TaskRef:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from math import prod
 
 from tile_ir.frozen import frozen
@@ -28,7 +28,7 @@ class Box:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple([h - l for l, h in zip(self.low, self.high, strict=True)])
+        return tuple([high - low for low, high in zip(self.low, self.high, strict=True)])
 
     @property
     def size(self) -> int:
@@ -66,7 +66,7 @@ class Grid:
         """The sizes along an axis that is cut before certain cells."""
         inner = sorted({c for c in cuts if 0 < c < size})
         ends = [0, *inner, size]
-        return tuple(b - a for a, b in zip(ends, ends[1:], strict=False))
+        return tuple(b - a for a, b in pairwise(ends))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -54,6 +54,7 @@ class ContractionRule:
     def __init__(self, op: Contraction, domain: FlatDomain, sets: Sets, reduced: tuple[str, ...] = ()) -> None:
         self._op, self._domain, self._sets, self._reduced = op, domain, sets, reduced
         reads = [load.tensor for load in op.loads if isinstance(load.tensor, str)]
+        self._count = len(reads)
         self._default = op.default if not reduced else None
         self.operands = (*reads, *((self._default,) if self._default is not None else ()))
         self._forms: tuple[Affine, ...] = (*map(Affine.var, reduced), *domain.output)
@@ -67,7 +68,7 @@ class ContractionRule:
         relative = self._relative[form]
         last = () if self._default is None else (box,)
         if relative is None:
-            return Cut(_Form(form.shape), (None,) * len(self._accesses) + last)
+            return Cut(_Form(form.shape), (None,) * self._count + last)
         shifts = self._shifts(box.low)
         return Cut(form, tuple([_moved(b, a, shifts) for b, a in zip(relative, self._accesses, strict=True)]) + last)
 

@@ -51,7 +51,8 @@ def _computed(stages: Stages, arrays: frozenset[str]) -> dict[str, int]:
     total: dict[str, int] = {}
     for name in _made(stages, arrays):
         stage = stages.stage(name, arrays)
-        for value, cells in stage.walker.cells(stage.walker.region(middle(stage))).items():
+        for number, cells in stage.walker.cells(stage.walker.region(middle(stage))).items():
+            value = stage.values[number]
             total[value] = total.get(value, 0) + cells * stage.grid.chunks * stage.splits.chunks
     return total
 
@@ -109,9 +110,10 @@ def _round_cost(stages: Stages, rounds: Sequence[tuple[str, ...]], arrays: froze
 def _stage_cost(stages: Stages, stage: Stage) -> float:
     box = middle(stage)
     region = stage.walker.region(box)
-    operations = sum(cells * _work(stages, value) for value, cells in stage.walker.cells(region).items())
+    operations = sum(cells * _work(stages, stage.values[n]) for n, cells in stage.walker.cells(region).items())
     moved, pieces = 0, 0
-    for name, read in region.reads:
+    for number, read in region.reads:
+        name = stage.reads[number]
         parts = stages.grids[name].parts(read)
         pieces += len(parts)
         largest = max((part.size for _, part in parts), default=0)

@@ -25,7 +25,8 @@ def _row(partition: Partition, stage: Stage) -> tuple[str, ...]:
     region = stage.walker.region(middle(stage))
     moved = memory = 0
     reads: list[str] = []
-    for array, box in region.reads:
+    for number, box in region.reads:
+        array = stage.reads[number]
         size = partition.types[array].dtype.bytes
         parts = partition.grids[array].parts(box)
         moved += (box.size - max((p.size for _, p in parts), default=0)) * size
@@ -40,18 +41,18 @@ def _row(partition: Partition, stage: Stage) -> tuple[str, ...]:
         str(stage.grid.chunks * stage.splits.chunks),
         " ".join(reads),
         _bytes(moved),
-        f"{_again(stage, region):.0%}",
+        f"{_again(partition, stage, region):.0%}",
         _bytes(memory),
     )
 
 
-def _again(stage: Stage, region: Region) -> float:
+def _again(partition: Partition, stage: Stage, region: Region) -> float:
     """Cells that the tasks of a stage compute more than once, for each cell of the values they compute."""
     tasks = stage.grid.chunks * stage.splits.chunks
-    sizes = stage.walker.sizes
-    computed = {name: cells for name, cells in stage.walker.cells(region).items() if name != stage.name}
-    twice = sum(max(0, cells * tasks - sizes[name]) for name, cells in computed.items())
-    return twice / max(1, sum(sizes[name] for name in computed))
+    types = partition.program.types()
+    computed = {stage.values[n]: cells for n, cells in stage.walker.cells(region).items()}
+    inner = [(cells * tasks, types[name].size) for name, cells in computed.items() if name != stage.name]
+    return sum(max(0, cells - size) for cells, size in inner) / max(1, sum(size for _, size in inner))
 
 
 def _counts(counts: tuple[int, ...]) -> str:

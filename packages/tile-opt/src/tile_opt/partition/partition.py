@@ -14,6 +14,7 @@ from tile_ir.program.nodes import Elementwise, Param, Program, TensorType
 
 from tile_opt.partition.boxes import Grid, Place
 from tile_opt.partition.costs import kept
+from tile_opt.partition.region import Walker
 from tile_opt.partition.stages import Stage, Stages
 from tile_opt.partition.sweep import Found, Sweep
 from tile_opt.partition.unroll import repeated, unrolled
@@ -47,10 +48,12 @@ class Partition:
     stages: tuple[Stage, ...]
     outputs: tuple[tuple[str, str], ...]
     """(public name, array): the array of a stage, an input, or a constant."""
-    _programs: dict[tuple[str, int], Program] = field(
-        default_factory=dict[tuple[str, int], Program], repr=False, compare=False
+    _programs: dict[tuple[Sweep, int], Program] = field(
+        default_factory=dict[tuple[Sweep, int], Program], repr=False, compare=False
     )
-    _sweeps: dict[str, Sweep] = field(default_factory=dict[str, Sweep], repr=False, compare=False)
+    _sweeps: dict[tuple[Walker, Grid, Grid], Sweep] = field(
+        default_factory=dict[tuple[Walker, Grid, Grid], Sweep], repr=False, compare=False
+    )
 
     def grid(self, array: str) -> Grid:
         """How an array is cut."""
@@ -78,16 +81,17 @@ class Partition:
 
     def kernel(self, stage: Stage, task: Task) -> Program:
         """The program that a task runs: the same object for all tasks of one form."""
-        key = (stage.name, task.needs.form)
+        key = (self._sweep(stage), task.needs.form)
         if key not in self._programs:
             region = self._sweep(stage).forms[task.needs.form]
             self._programs[key] = stage.walker.program(region, TensorType(stage.task_type, task.shape))
         return self._programs[key]
 
     def _sweep(self, stage: Stage) -> Sweep:
-        if stage.name not in self._sweeps:
-            self._sweeps[stage.name] = Sweep(stage.walker, Grid((*stage.splits.sizes, *stage.grid.sizes)))
-        return self._sweeps[stage.name]
+        key = (stage.walker, stage.splits, stage.grid)
+        if key not in self._sweeps:
+            self._sweeps[key] = Sweep(stage.walker, Grid((*stage.splits.sizes, *stage.grid.sizes)))
+        return self._sweeps[key]
 
     def explain(self) -> str:
         """Tasks, kernels, bytes moved and computed again, as a table."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tile_ir.dtype import DType
 from tile_ir.program.nodes import Argsort, Elementwise, Gather, IndexOf, Lookup, Op, Poly, Subscript, TensorType
 
 from tile_opt.partition.boxes import Box
@@ -81,16 +80,16 @@ class GatherRule:
 
     def cut(self, box: Box) -> Cut:
         data = [
-            _reach(s, box) if isinstance(s, Poly) else (0, n)
+            reach(s, box) if isinstance(s, Poly) else (0, n)
             for s, n in zip(self._op.subscripts, self._shape, strict=True)
         ]
-        places = [_box([_reach(f, box) for f in s.formulas]) for s in self._looked]
-        return Cut(self._fractions(box), (_box(data), *places))
+        places = [around([reach(f, box) for f in s.formulas]) for s in self._looked]
+        return Cut(self._fractions(box), (around(data), *places))
 
     def _fractions(self, box: Box) -> tuple[object, ...]:
         """What the place of the box adds to each formula, beyond whole cells."""
         formulas = [f for s in self._op.subscripts for f in ((s,) if isinstance(s, Poly) else s.formulas)]
-        return tuple(_moved(f, box.low, _reach(f, box)[0]).const for f in formulas)
+        return tuple(moved(f, box.low, reach(f, box)[0]).const for f in formulas)
 
     def ops(
         self,
@@ -102,7 +101,7 @@ class GatherRule:
         new: Fresh,
     ) -> list[Op]:
         data, *places = [s for s in sources if s is not None]
-        consts = iter(cut.form if isinstance(cut.form, tuple) else ())
+        consts = iter(cut.form)
         lookups = iter(places)
         subscripts: list[Subscript] = []
         for axis, subscript in enumerate(self._op.subscripts):
@@ -139,7 +138,7 @@ class ArgsortRule:
         new: Fresh,
     ) -> list[Op]:
         ops: list[Op] = []
-        low, high = cut.form if isinstance(cut.form, tuple) else (0, 0)
+        low, high = cut.form
         axis = self._op.axis
         arg = _read(sources[0], ops, new)
         sorted_type = TensorType(type.dtype, _set(type.shape, axis, high))
@@ -153,11 +152,6 @@ class ArgsortRule:
         return ops
 
 
-def number_type() -> TensorType:
-    """What a task's numbers are given as."""
-    return TensorType(DType.INT32, ())
-
-
 def _read(source: Source | None, ops: list[Op], new: Fresh) -> str:
     assert source is not None
     return exactly(source, ops, new)
@@ -167,7 +161,7 @@ def _set(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
     return (*values[:axis], value, *values[axis + 1 :])
 
 
-def _moved(formula: Poly, low: Sequence[int], start: int) -> Poly:
+def moved(formula: Poly, low: Sequence[int], start: int) -> Poly:
     """The formula for a cell counted from `low`, giving cells counted from `start`."""
     return formula + Poly.of({}, formula.evaluate(_at(low)) - formula.const - start)
 
@@ -176,7 +170,7 @@ def _at(low: Sequence[int]) -> dict[str, int]:
     return {f"i{k}": v for k, v in enumerate(low)}
 
 
-def _reach(formula: Poly, box: Box) -> tuple[int, int]:
+def reach(formula: Poly, box: Box) -> tuple[int, int]:
     """Cells (from, to) that a formula reaches over a box."""
     low = high = formula.const
     for name, c in formula.terms:
@@ -186,5 +180,6 @@ def _reach(formula: Poly, box: Box) -> tuple[int, int]:
     return int(low), int(high) + 1
 
 
-def _box(reaches: Sequence[tuple[int, int]]) -> Box:
+def around(reaches: Sequence[tuple[int, int]]) -> Box:
+    """The box that reaches along its axes so far."""
     return Box(tuple(low for low, _ in reaches), tuple(high for _, high in reaches))

@@ -30,8 +30,6 @@ class ReshapeRule:
         self._groups = tuple(groups(before, self._after)) if op.type.size else ()
 
     def cut(self, box: Box) -> Cut:
-        if not box.size:
-            return Cut(None, (None,))
         read, around = self._rows(box)
         inside = box.relative(around.low)
         return Cut((around.shape, inside.low), (read,))
@@ -56,7 +54,7 @@ class ReshapeRule:
     ) -> list[Op]:
         ops: list[Op] = []
         source = sources[0]
-        assert source is not None and isinstance(cut.form, tuple)
+        assert source is not None
         shape, at = cut.form
         arg = exactly(source, ops, new)
         if shape == type.shape:

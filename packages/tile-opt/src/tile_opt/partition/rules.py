@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
 from tile_ir.program.nodes import Gather, Op, Poly, TensorType
@@ -14,8 +14,8 @@ from tile_opt.partition.boxes import Box
 class Cut(NamedTuple):
     """What computing a box of a result takes."""
 
-    form: Hashable
-    """Equal for boxes that are computed by one and the same operation."""
+    form: Any
+    """Hashable; equal for boxes that are computed by one and the same operation. Only the rule looks into it."""
     reads: tuple[Box | None, ...]
     """The cells read of each operand; None: none."""
     numbers: tuple[int, ...] = ()

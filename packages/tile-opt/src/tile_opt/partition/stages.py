@@ -30,7 +30,9 @@ from tile_ir.program.nodes import (
     Reshape,
     Scatter,
     TensorType,
+    results_of,
 )
+from tile_ir.program.rename import renamed
 
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.partition import grids as follow
@@ -40,6 +42,7 @@ from tile_opt.partition.pointwise import ArgsortRule, ElementwiseRule, GatherRul
 from tile_opt.partition.region import Walker
 from tile_opt.partition.reshape import ReshapeRule
 from tile_opt.partition.rules import Rule, refused
+from tile_opt.partition.scatter import ScatterRule, scatter_cuts, scatter_grid
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,12 @@ class Stage:
     grid: Grid
     splits: Grid
     """Chunks of the indexes that are reduced, when partial results are combined; no axes else."""
+    reads: tuple[str, ...]
+    """The arrays that tasks read, as the walker numbers them."""
+    values: tuple[str, ...]
+    """What the walker's operations compute."""
     walker: Walker
+    """Shared by stages that compute alike."""
     aggregation: Aggregation | None
     """How partial results are combined."""
     acc: DType
@@ -71,7 +79,6 @@ class Stages:
         self.sets = Sets()
         self.grids: dict[str, Grid] = dict(given)
         self._wanted = wanted
-        self._domains: dict[str, FlatDomain] = {}
         self.splits: dict[str, dict[str, tuple[int, ...]]] = {}
         """Sizes of the chunks of reduced indexes, by contraction."""
         self.constants = {op.name: op for op in program.ops if isinstance(op, ConstantTensor)}
@@ -88,7 +95,7 @@ class Stages:
         ops: list[Op] = []
         for op in program.ops:
             for made in self._divided(op, types, set(types)):
-                types[made.name] = made.type  # pyright: ignore[reportAttributeAccessIssue]
+                types.update(results_of(made))
                 ops.append(made)
                 self._cut(made, types)
         return replace(program, ops=tuple(ops), gradients=())
@@ -114,43 +121,56 @@ class Stages:
                 return follow.index_grid(op, self.grids)
             case ConstantTensor():
                 return Grid.single(op.type.shape)
-            case Prng() | Scatter() | Loop():
-                raise refused(*_REFUSED[type(op)], origin=op.origin)
+            case Scatter():
+                return scatter_grid(op, self.grids)
+            case Prng() | Loop():
+                raise refused(_REFUSED[type(op)][0], op.origin, _REFUSED[type(op)][1])
 
     def domain(self, op: Contraction) -> FlatDomain:
-        if op.name not in self._domains:
-            self._domains[op.name] = analyze(op, self.sets)
-        return self._domains[op.name]
+        return analyze(op, self.sets)
 
     def _divided(self, op: Op, types: dict[str, TensorType], taken: set[str]) -> list[Op]:
         """A split reduction that leaves cells unwritten, as one that starts from the identity and one that says which it wrote."""
-        if not isinstance(op, Contraction):
+        if not isinstance(op, Contraction | Scatter):
             return [op]
-        domain = self.domain(op)
-        cuts = follow.reduction_cuts(op, domain, types, self.grids)
+        cuts = self._cuts(op, types)
         if not cuts:
             return [op]
-        covers = uncovered(domain, op.type.shape, self.sets) == ()
-        if covers or (op.agg is Aggregation.SUM and op.default is None):
+        if op.default is None and (op.agg is Aggregation.SUM or self._covers(op)):
             self.splits[op.name] = cuts
             return [op]
-        return self._with_hits(op, domain, cuts, taken)
+        return self._with_hits(op, cuts, taken)
 
-    def _with_hits(
-        self, op: Contraction, domain: FlatDomain, cuts: dict[str, tuple[int, ...]], taken: set[str]
-    ) -> list[Op]:
+    def _cuts(self, op: Contraction | Scatter, types: dict[str, TensorType]) -> dict[str, tuple[int, ...]]:
+        if isinstance(op, Scatter):
+            return scatter_cuts(op, self.grids)
+        return follow.reduction_cuts(op, self.domain(op), types, self.grids)
+
+    def _covers(self, op: Contraction | Scatter) -> bool:
+        """Every cell of the result is written."""
+        return isinstance(op, Contraction) and uncovered(self.domain(op), op.type.shape, self.sets) == ()
+
+    def _with_hits(self, op: Contraction | Scatter, cuts: dict[str, tuple[int, ...]], taken: set[str]) -> list[Op]:
         found, hits, was = (claim(f"{op.name}_{what}", taken) for what in ("found", "hits", "hit"))
-        for name in (found, hits):
-            self._domains[name], self.splits[name] = domain, cuts
-        value = replace(op, name=found, default=None)
+        self.splits |= {found: cuts, hits: cuts}
         one = Literal(1, DType.INT32)
-        hit = replace(
-            op, name=hits, type=TensorType(DType.INT32, op.type.shape), agg=Aggregation.MAX, body=(), result=one,
-            acc=DType.INT32, default=None,
-        )  # fmt: skip
         written = Elementwise(was, TensorType(DType.BOOL, op.type.shape), "cmp_eq", (hits, one))
         other = Literal(0, op.type.dtype) if op.default is None else op.default
-        return [value, hit, written, Elementwise(op.name, op.type, "cond", (was, found, other), origin=op.origin)]
+        chosen = Elementwise(op.name, op.type, "cond", (was, found, other), origin=op.origin)
+        return [replace(op, name=found, default=None), *self._hits(op, hits, one, taken), written, chosen]
+
+    def _hits(self, op: Contraction | Scatter, name: str, one: Literal, taken: set[str]) -> list[Op]:
+        """1 in the cells that an operation writes; anything else where it does not."""
+        type = TensorType(DType.INT32, op.type.shape)
+        if isinstance(op, Contraction):
+            changes = {"agg": Aggregation.MAX, "body": (), "result": one, "acc": DType.INT32, "default": None}
+            return [replace(op, name=name, type=type, **changes)]
+        ones = claim(f"{name}_ones", taken)
+        given = Elementwise(ones, TensorType(DType.INT32, self._shape(op.updates)), "ident", (one,))
+        return [given, replace(op, name=name, type=type, updates=ones, agg=Aggregation.MAX, default=None)]
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self.grids[name].shape
 
     # --- stages --------------------------------------------------------------------------------------
 
@@ -158,18 +178,22 @@ class Stages:
         """The stage that makes `name` of the arrays in `arrays`."""
         op = self._makers.get(name)
         cuts = self.splits.get(name, {})
-        acc = op.acc if isinstance(op, Contraction) else self.types[name].dtype
-        agg = op.agg if cuts and isinstance(op, Contraction) else None
-        walker = self._walker(name, arrays - {name})
-        return Stage(name, self.types[name], self.grids[name], Grid(tuple(cuts.values())), walker, agg, acc)
+        program = self._program(name, arrays - {name})
+        type = self.types[name]
+        agg, acc = (op.agg, op.acc) if cuts and isinstance(op, Contraction | Scatter) else (None, type.dtype)
+        reads = tuple(p.name for p in program.inputs)
+        values = tuple(defined_by(op)[0] for op in program.ops)
+        walker = self._walker(_plainly_named(program), tuple(cuts))
+        return Stage(name, type, self.grids[name], Grid(tuple(cuts.values())), reads, values, walker, agg, acc)
 
-    def reads(self, name: str, arrays: frozenset[str]) -> tuple[str, ...]:
-        """The arrays that a stage reads."""
-        return tuple(p.name for p in self._program(name, arrays - {name}).inputs)
-
-    def _walker(self, name: str, arrays: frozenset[str]) -> Walker:
-        program = self._program(name, arrays)
-        return Walker(program, tuple(self._rule(op) for op in program.ops))
+    def _walker(self, program: Program, reduced: tuple[str, ...]) -> Walker:
+        key = (program, reduced)
+        if key not in self._walkers:
+            types = program.types()
+            result = program.outputs[0][1]
+            rules = (self._rule(op, types, reduced if result in defined_by(op) else ()) for op in program.ops)
+            self._walkers[key] = Walker(program, tuple(rules))
+        return self._walkers[key]
 
     def _program(self, name: str, arrays: frozenset[str]) -> Program:
         """What computes a value from arrays."""
@@ -196,32 +220,40 @@ class Stages:
     def _order(self) -> dict[str, int]:
         return {name: n for n, name in enumerate(self.types)}
 
-    def _rule(self, op: Op) -> Rule:
+    def _rule(self, op: Op, types: dict[str, TensorType], reduced: tuple[str, ...]) -> Rule:
         match op:
             case Elementwise():
-                return ElementwiseRule(op, self.types)
+                return ElementwiseRule(op, types)
             case Contraction():
-                return ContractionRule(op, self.domain(op), self.sets, tuple(self.splits.get(op.name, {})))
+                return ContractionRule(op, self.domain(op), self.sets, reduced)
             case Gather():
-                return GatherRule(op, self.types)
+                return GatherRule(op, types)
             case Reshape():
-                return ReshapeRule(op, self.types[op.arg].shape)
+                return ReshapeRule(op, types[op.arg].shape)
+            case Scatter():
+                return ScatterRule(op, types, reduced)
             case Argsort():
-                return ArgsortRule(op, self.types)
+                return ArgsortRule(op, types)
             case IndexOf():
                 return IndexRule(op)
             case _:
                 raise AssertionError(type(op).__name__)
 
 
-_REFUSED = {
+def _plainly_named(program: Program) -> Program:
+    """The same program with values called by their order: equal for rounds of a loop."""
+    names = {p.name: f"a{n}" for n, p in enumerate(program.inputs)}
+    for n, value in enumerate(v for op in program.ops for v in defined_by(op)):
+        names[value] = f"v{n}"
+    inputs = tuple(Param(names[p.name], p.type) for p in program.inputs)
+    ops = tuple(renamed(op, names) for op in program.ops)
+    return Program("chunk", inputs, ops, tuple(("R", names[v]) for _, v in program.outputs))
+
+
+_REFUSED: dict[type, tuple[str, str | None]] = {
     Prng: (
         "random numbers are drawn one after the other from a state, so they cannot be drawn chunk by chunk",
         "draw them before, and give them as an array",
-    ),
-    Scatter: (
-        "a scatter may write any cell from any chunk, so it cannot be computed chunk by chunk",
-        "scatter within chunks, or write it as a contraction over the places that are compared",
     ),
     Loop: ("a loop inside a loop is not cut into tasks", None),
 }

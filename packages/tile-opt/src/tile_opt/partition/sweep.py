@@ -9,7 +9,7 @@ for blocks of chunks, by their corners.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import NamedTuple
 
 from tile_opt.partition.boxes import Box, Grid, Place
@@ -24,7 +24,8 @@ class Found(NamedTuple):
 
     form: int
     """Chunks of one form have one program: see `Sweep.forms`."""
-    reads: tuple[tuple[str, Box], ...]
+    reads: tuple[tuple[int, Box], ...]
+    """(number of the array in the stage's reads, box of it)."""
     numbers: tuple[int, ...]
 
 
@@ -40,8 +41,9 @@ class Sweep:
 
     def all(self) -> dict[Place, Found]:
         """What every chunk takes."""
-        for block in product(*map(_runs, self._grid.sizes)):
-            self._fill(block)
+        if len(self._found) < self._grid.chunks:
+            for block in product(*map(_runs, self._grid.sizes)):
+                self._fill(block)
         return self._found
 
     def _fill(self, block: Ranges) -> None:
@@ -69,13 +71,13 @@ class Sweep:
         first = tuple(r.start for r in block)
         start = probes[first]
         steps = [_step(start, probes.get(_next(first, k))) for k in range(len(block))]
-        names = [(name, box.shape) for name, box in start.reads]
+        arrays = [(array, box.shape) for array, box in start.reads]
         for place in product(*block):
             values = _corner(start)
             for step, at, begin in zip(steps, place, first, strict=True):
                 if at != begin:
                     values = [v + (at - begin) * s for v, s in zip(values, step, strict=True)]
-            self._found[place] = _found(start.form, names, values)
+            self._found[place] = _found(start.form, arrays, values)
 
 
 def _corner(found: Found) -> list[int]:
@@ -83,12 +85,12 @@ def _corner(found: Found) -> list[int]:
     return [*(low for _, box in found.reads for low in box.low), *found.numbers]
 
 
-def _found(form: int, names: Sequence[tuple[str, tuple[int, ...]]], values: Sequence[int]) -> Found:
-    reads: list[tuple[str, Box]] = []
+def _found(form: int, arrays: Sequence[tuple[int, tuple[int, ...]]], values: Sequence[int]) -> Found:
+    reads: list[tuple[int, Box]] = []
     n = 0
-    for name, shape in names:
+    for array, shape in arrays:
         low = tuple(values[n : n + len(shape)])
-        reads.append((name, Box(low, tuple([a + b for a, b in zip(low, shape, strict=True)]))))
+        reads.append((array, Box(low, tuple([a + b for a, b in zip(low, shape, strict=True)]))))
         n += len(shape)
     return Found(form, tuple(reads), tuple(values[n:]))
 
@@ -106,7 +108,7 @@ def _next(place: Place, axis: int) -> Place:
 def _runs(sizes: Sequence[int]) -> Iterator[range]:
     """Chunks of equal size beside each other; the first and the last chunk, which meet the borders, on their own."""
     ends = [0, *(n for n in range(1, len(sizes)) if sizes[n] != sizes[n - 1] or n in (1, len(sizes) - 1)), len(sizes)]
-    for a, b in zip(ends, ends[1:], strict=False):
+    for a, b in pairwise(ends):
         yield range(a, b)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from math import prod
 
 from tile_opt.partition.boxes import Box, Grid, Place
 from tile_opt.partition.partition import Partition
-from tile_opt.partition.stages import Stage
 
 Worker = int
 Placing = Callable[[Grid, Place], Worker]
@@ -44,7 +45,8 @@ def traffic(partition: Partition, workers: int, bandwidth: float = 1e9) -> Traff
         for task in partition.tasks(stage):
             tasks += 1
             worker = placed(stage.grid, task.place)
-            for array, box in task.needs.reads:
+            for number, box in task.needs.reads:
+                array = stage.reads[number]
                 for place, part in partition.grid(array).parts(box):
                     if placed(partition.grid(array), place) != worker:
                         fetched.setdefault((worker, array, place), set()).add(part)
@@ -66,7 +68,7 @@ def _distinct(parts: set[Box]) -> int:
     axes = range(len(boxes[0].low))
     lines = [sorted({e for b in boxes for e in (b.low[k], b.high[k])}) for k in axes]
     total = 0
-    for cell in Grid(tuple(tuple(b - a for a, b in zip(e, e[1:], strict=False)) for e in lines)).places():
+    for cell in Grid(tuple(tuple(b - a for a, b in pairwise(e)) for e in lines)).places():
         low = tuple(lines[k][n] for k, n in enumerate(cell))
         if any(all(b.low[k] <= low[k] < b.high[k] for k in axes) for b in boxes):
             total += prod(lines[k][n + 1] - lines[k][n] for k, n in enumerate(cell))
@@ -86,6 +88,7 @@ def _blocks(workers: int) -> Placing:
     return placed
 
 
+@cache
 def _spread(workers: int, counts: tuple[int, ...]) -> tuple[int, ...]:
     """Workers along each axis: the product is at most `workers`, each at most the chunks there are."""
     along = [1] * len(counts)
@@ -106,8 +109,3 @@ def _primes(number: int) -> list[int]:
             number //= factor
         factor += 1
     return sorted(found, reverse=True)
-
-
-def stage_bytes(stage: Stage) -> int:
-    """Of the array that a stage makes."""
-    return stage.type.size * stage.type.dtype.bytes
