@@ -73,9 +73,7 @@ INPUTS = st.builds(ast.Input, NAMES, st.none() | st.lists(NAMES, max_size=3).map
 OUTPUTS = st.lists(NAMES, min_size=1, max_size=2).map(tuple)
 BODIES = st.lists(STATEMENTS, max_size=3).map(tuple)
 LOCAL = st.lists(
-    st.builds(
-        ast.Function, st.lists(INPUTS, min_size=1, max_size=2).map(tuple), OUTPUTS, BODIES, st.just(()), WORDS
-    ),
+    st.builds(ast.Function, st.lists(INPUTS, min_size=1, max_size=2).map(tuple), OUTPUTS, BODIES, st.just(()), WORDS),
     max_size=2,
     unique_by=lambda f: f.name,
 ).map(tuple)

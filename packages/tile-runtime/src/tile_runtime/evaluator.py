@@ -289,9 +289,7 @@ class Evaluator:
         """Files that need no Python, of `function` for arguments like these; see `tile_runtime.build`."""
         from tile_runtime.ahead.building import build
 
-        return build(
-            self, function, args, named, output, header_file=header, name=name, target=target, threads=threads
-        )
+        return build(self, function, args, named, output, header_file=header, name=name, target=target, threads=threads)
 
     def lower_types(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
         """The stages of compilation for inputs of these types."""
