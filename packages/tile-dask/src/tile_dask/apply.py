@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import dask.array
 import numpy as np
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.dtype import from_numpy
 from tile_ir.program.nodes import Program, TensorType
@@ -54,12 +54,10 @@ def apply(
     token = tokenize(program_digest(program), *[_name(v) for v in values.values()], part.grids, device, steps, exchange)
     names = {n: v.name for n, v in values.items()}
     names |= {n: f"{function.name}-{n}-{token}" for n in part.constants}
+    found = {**values, **{n: _known(part, n, names[n]) for n in part.constants}}
     graph = Graph(part, names, function.name, token, device)
-    known = {n: _known(part, n, names[n]) for n in part.constants}
-    layer = f"{function.name}-{token}"
-    whole = HighLevelGraph.from_collections(layer, graph.build(), dependencies=[*values.values(), *known.values()])
-    found = {**values, **known}
-    results = [_result(part, array, graph.names[array], layer, whole, found) for _, array in part.outputs]
+    whole = _joined(graph, found.values())
+    results = [_result(part, array, graph.names[array], whole, found) for _, array in part.outputs]
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -162,14 +160,19 @@ def _known(part: Partition, name: str, key: str) -> DaskArray:
     return da.from_array(array, chunks=-1 if type.shape else (), name=key)
 
 
-def _result(
-    part: Partition, array: str, name: str, layer: str, graph: HighLevelGraph, given: Mapping[str, DaskArray]
-) -> DaskArray:
+def _joined(graph: Graph, arrays: Iterable[DaskArray]) -> HighLevelGraph:
+    """The tasks, behind those of the arrays that they read."""
+    before = HighLevelGraph.merge(*(a.__dask_graph__() for a in arrays))
+    needs: dict[str, set[str]] = {**before.dependencies, **graph.needs}
+    return HighLevelGraph({**before.layers, **{n: MaterializedLayer(t) for n, t in graph.layers.items()}}, needs)
+
+
+def _result(part: Partition, array: str, name: str, graph: HighLevelGraph, given: Mapping[str, DaskArray]) -> DaskArray:
     if array in given:
         return given[array]
     type = part.types[array]
-    chunks = part.grids[array].sizes
-    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(type.shape), type.dtype.numpy))
+    meta = np.empty((0,) * len(type.shape), type.dtype.numpy)
+    return da.Array(graph, name, part.grids[array].sizes, meta=meta)
 
 
 def _error(message: str, hint: str | None = None) -> TileTypeError:

@@ -33,38 +33,42 @@ class _Layout(NamedTuple):
 
 
 class Graph:
-    """Collects the tasks; `names` are the keys' names of the arrays that are there already."""
+    """Collects the tasks, a layer for each array; `names` are the keys' names of the arrays that are there already."""
 
     def __init__(self, partition: Partition, names: Mapping[str, str], label: str, token: str, device: Device) -> None:
         self._partition, self._device = partition, device
         self._label, self._token = label, token
         self.names = {**names, **{s.name: f"{label}-{s.name}-{token}" for s in partition.stages}}
-        self.tasks: dict[Key, Any] = {}
+        self.layers: dict[str, dict[Key, Any]] = {}
+        """Tasks by key, by layer: those of an array are in the layer of its name."""
+        self.needs: dict[str, set[str]] = {}
+        """The layers that a layer's tasks need."""
         self._kernels: dict[int, TaskRef] = {}
         self._kept: list[Program] = []
         self._layouts: dict[object, _Layout] = {}
         self._combining: dict[object, Program] = {}
-
-    def build(self) -> dict[Key, Any]:
-        """All tasks, by key."""
-        for stage in self._partition.stages:
+        self._kernel_layer = f"{label}-kernels-{token}"
+        self._tasks = self._layer(self._kernel_layer)
+        for stage in partition.stages:
             self._stage(stage)
-        return self.tasks
+
+    def _layer(self, name: str, *needs: str) -> dict[Key, Any]:
+        self.needs.setdefault(name, set()).update(needs)
+        return self.layers.setdefault(name, {})
 
     def _stage(self, stage: Stage) -> None:
+        name = self.names[stage.name]
+        self._tasks = self._layer(name, self._kernel_layer, *(self.names[r] for r in stage.reads))
         waiting: list[TaskRef] = []
         for task in self._partition.tasks(stage):
-            key = self._key(stage, task)
-            self.tasks[key] = self._task(stage, task, key)
+            key = (f"{name}-partial", *task.place, *task.split) if stage.aggregation else (name, *task.place)
+            self._tasks[key] = self._task(stage, task, key)
             if stage.aggregation:
                 waiting.append(TaskRef(key))
                 if len(waiting) == stage.splits.chunks:
                     self._combine(stage, task, waiting)
                     waiting = []
-
-    def _key(self, stage: Stage, task: Work) -> Key:
-        name = self.names[stage.name]
-        return (f"{name}-partial", *task.place, *task.split) if stage.aggregation else (name, *task.place)
+        self.needs[name].update(e for r in stage.reads if (e := _edges(self.names[r])) in self.layers)
 
     def _task(self, stage: Stage, task: Work, key: Key) -> Task:
         program = self._partition.kernel(stage, task)
@@ -75,8 +79,9 @@ class Graph:
     def _kernel(self, program: Program, of: str) -> TaskRef:
         """The key of a kernel: data of its own, which each worker gets once."""
         if id(program) not in self._kernels:
-            key = f"{self._label}-kernel-{len(self._kernels)}-{self._token}"
-            self.tasks[key] = DataNode(key, Kernel(program, f"{self._label}, {of}", self._device))
+            key = (self._kernel_layer, len(self._kernels))
+            kernel = Kernel(program, f"{self._label}, {of}", self._device)
+            self.layers[self._kernel_layer][key] = DataNode(key, kernel)
             self._kernels[id(program)] = TaskRef(key)
             self._kept.append(program)
         return self._kernels[id(program)]
@@ -106,9 +111,13 @@ class Graph:
         return self._layouts[key], first
 
     def _edge(self, name: str, place: Place, part: Slices) -> TaskRef:
-        key = (f"{name}-edge", *place, *[end for s in part for end in (s.start, s.stop)])
-        if key not in self.tasks:
-            self.tasks[key] = Task(key, edge, TaskRef((name, *place)), part)
+        layer = _edges(name)
+        key = (layer, *place, *[end for s in part for end in (s.start, s.stop)])
+        tasks = self.layers.get(layer)
+        if tasks is None:
+            tasks = self._layer(layer, name)
+        if key not in tasks:
+            tasks[key] = Task(key, edge, TaskRef((name, *place)), part)
         return TaskRef(key)
 
     # --- partial results -----------------------------------------------------------------------------
@@ -129,7 +138,7 @@ class Graph:
         key = (name, *task.place) if last else (f"{name}-combined", *task.place, *node)
         kernel = self._kernel(self._combiner(stage, len(group), tuple(shape), last), stage.name)
         read = Read(tuple(shape), stage.acc.dtype.str, (Piece(_all(shape), None),))
-        self.tasks[key] = Task(key, compute, kernel, task.place, (read,) * len(group), (), *group)
+        self._tasks[key] = Task(key, compute, kernel, task.place, (read,) * len(group), (), *group)
         return TaskRef(key)
 
     def _combiner(self, stage: Stage, count: int, shape: tuple[int, ...], last: bool) -> Program:
@@ -137,6 +146,11 @@ class Graph:
         if key not in self._combining:
             self._combining[key] = combining(stage, count, shape, last=last)
         return self._combining[key]
+
+
+def _edges(name: str) -> str:
+    """The layer of an array's edges."""
+    return f"{name}-edge"
 
 
 def _laid_out(box: Box, chunks: Grid, dtype: DType) -> _Layout:
