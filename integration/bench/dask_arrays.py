@@ -37,7 +37,9 @@ function (X[M, N]) -> (Y) {
 }""",
     name="stencil.tile",
 )
-PRODUCT = tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }", name="product.tile")
+PRODUCT = tile.Function(
+    "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }", name="product.tile"
+)
 BLUR = tile.Function(
     "function (X[M, N], K[A, B]) -> (Y) { Y[i, j : M, N] = +(X[i + a - 1, j + b - 1] * K[a, b]); }", name="blur.tile"
 )
@@ -129,7 +131,10 @@ def measured(client: Any, ways: list[Way], rounds: int) -> dict[str, tuple[float
                 seconds[name].append(took)
                 most[name] = max(most[name], memory.most)
             del kept, result
-    return {n: (statistics.median(s), (max(s) - min(s)) / statistics.median(s), float(most[n]), tasks[n]) for n, s in seconds.items()}
+    return {
+        n: (statistics.median(s), (max(s) - min(s)) / statistics.median(s), float(most[n]), tasks[n])
+        for n, s in seconds.items()
+    }
 
 
 def _process() -> int:
@@ -148,9 +153,16 @@ def show(title: str, found: dict[str, tuple[float, float, float, int]], unit: in
     ours = found["tile"]
     print(f"\n{title}")
     for name, (seconds, spread, memory, tasks) in found.items():
-        ratios = "" if name == "tile" else f"   ours/its: time {ours[0] / seconds:.2f}, memory {ours[2] / max(memory, 1):.2f}"
+        ratios = (
+            ""
+            if name == "tile"
+            else f"   ours/its: time {ours[0] / seconds:.2f}, memory {ours[2] / max(memory, 1):.2f}"
+        )
         each = f"{tasks / unit:.2f} tasks {per}"
-        print(f"  {name:12} {seconds:7.2f} s ±{spread / 2:.0%}  {memory / 1e9:6.2f} GB  {tasks} tasks ({each}){ratios}", flush=True)
+        print(
+            f"  {name:12} {seconds:7.2f} s ±{spread / 2:.0%}  {memory / 1e9:6.2f} GB  {tasks} tasks ({each}){ratios}",
+            flush=True,
+        )
 
 
 def stencil(client: Any, args: argparse.Namespace) -> None:
@@ -162,7 +174,12 @@ def stencil(client: Any, args: argparse.Namespace) -> None:
         ("map_blocks", lambda: blockwise(x)),
     ]
     found = measured(client, ways, args.rounds)
-    show(f"5-point stencil, {args.size}² float32, {args.chunk}² chunks, {STEPS} steps", found, x.npartitions * STEPS, "a chunk and step")
+    show(
+        f"5-point stencil, {args.size}² float32, {args.chunk}² chunks, {STEPS} steps",
+        found,
+        x.npartitions * STEPS,
+        "a chunk and step",
+    )
     far = (slice(100, 110), slice(args.chunk - 5, args.chunk + 5))
     a, b = (np.asarray(w()[far]) for _, w in ways[:2])
     print(f"  largest difference: {np.abs(a - b).max():.1e}")
@@ -175,7 +192,12 @@ def product(client: Any, args: argparse.Namespace) -> None:
     distributed.wait([a, b])  # type: ignore[no-untyped-call]
     ways: list[Way] = [("tile", lambda: tile_dask.apply(PRODUCT, a, b)), ("dask", lambda: da.matmul(a, b))]
     found = measured(client, ways, args.rounds)
-    show(f"product {rows}x{inner}x{rows}, chunks of {args.chunk}, {args.chunk // 4}, {args.chunk}", found, (rows // args.chunk) ** 2, "a chunk")
+    show(
+        f"product {rows}x{inner}x{rows}, chunks of {args.chunk}, {args.chunk // 4}, {args.chunk}",
+        found,
+        (rows // args.chunk) ** 2,
+        "a chunk",
+    )
 
 
 def overhead(client: Any, args: argparse.Namespace) -> None:
@@ -199,7 +221,9 @@ def image(client: Any, args: argparse.Namespace) -> None:
         dx, dk = tile_dask.apply(gradient, x, k, y)
         total = dask.array.compute(abs(dx).sum(), dk)  # type: ignore[attr-defined]
         took = time.perf_counter() - start
-    print(f"\nblur and its gradients over {side}² float32 ({side * side * 4 / 1e9:.0f} GB): {took:.0f} s, most memory {memory.most / 1e9:.2f} GB")
+    print(
+        f"\nblur and its gradients over {side}² float32 ({side * side * 4 / 1e9:.0f} GB): {took:.0f} s, most memory {memory.most / 1e9:.2f} GB"
+    )
     print(f"  dK: {np.asarray(total[1]).ravel()[:3]} …")
 
 
