@@ -42,10 +42,11 @@ EXTRAS = {
     "tile-onnx": "test",
     "tile-torch": "test",
     "tile-jax": "test",
+    "tile-dask": "test",
 }
 """The extra that a package's own tests (and its conformance run) need."""
-FRONT_ENDS = ("tile-torch", "tile-jax")
-"""What needs PyTorch or JAX, which no other session installs."""
+FRONT_ENDS = ("tile-torch", "tile-jax", "tile-dask")
+"""What needs PyTorch, JAX or dask, which no other session installs."""
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100")
@@ -74,6 +75,7 @@ TYPED = (
     "numpy",
     "onnx",
     "torch==2.13.0",
+    "dask[array]>=2025.1",
     "lark",
     "islpy",
     "pluggy",
