@@ -120,7 +120,9 @@ def _converted(name: str, value: Any) -> Array:
         raise TileTypeError(Diagnostic("TILE-E502", message, hint=hint)) from None
     except RuntimeError as problem:  # PyTorch's, of a tensor that requires gradients
         hint = "tile.torch_function(f) passes gradients on; x.detach() leaves them out"
-        raise TileTypeError(Diagnostic("TILE-E502", f"argument {name!r}: {problem}", hint=hint)) from None
+        raise TileTypeError(
+            Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}", hint=hint)
+        ) from None
     except (TypeError, ValueError, BufferError) as problem:
         raise TileTypeError(Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}")) from None
     if array.dtype.kind in "OUS" and not isinstance(value, np.ndarray):
