@@ -43,7 +43,7 @@ def _test(rest: list[str]) -> int:
 
     What a session says is printed when it ends.
     """
-    if status := _nox("-s", "wheels").returncode:
+    if status := _nox("-s", "prepare").returncode:
         return status
     listed = _nox("--list", "--json", stdout=subprocess.PIPE).stdout
     names = [s["session"] for s in json.loads(listed)]
