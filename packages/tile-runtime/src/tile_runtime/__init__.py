@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tile_runtime.compose import compose
     from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
     from tile_runtime.derivatives import vjp
-    from tile_runtime.devices import device, devices
+    from tile_runtime.devices import device, devices, synchronize
     from tile_runtime.evaluator import Evaluator
     from tile_runtime.function import Function, eval_shape
     from tile_runtime.gradients import grad, value_and_grad
@@ -58,6 +58,7 @@ _HOME = {
     "eval_shape": "function",
     "device": "devices",
     "devices": "devices",
+    "synchronize": "devices",
     "Tensor": "tensor",
     "asarray": "tensor",
     "from_dlpack": "tensor",
@@ -134,6 +135,7 @@ __all__ = [
     "tree_leaves",
     "tree_map",
     "value_and_grad",
+    "synchronize",
     "vjp",
     "vmap",
 ]

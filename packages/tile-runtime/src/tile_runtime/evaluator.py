@@ -162,7 +162,7 @@ class Evaluator:
             for name, output in function.updates:
                 deliver(fresh[output], function.bound[name])
         as_arrays = bool(args) and Tensor not in map(type, args)
-        results = [fresh[n].host if as_arrays else fresh[n] for n in function.results]
+        results = [fresh[n].wait().host if as_arrays else fresh[n] for n in function.results]
         return results[0] if len(results) == 1 else tuple(results)
 
     def _on_arrays(self, function: Signature, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
@@ -289,9 +289,7 @@ class Evaluator:
         """Files that need no Python, of `function` for arguments like these; see `tile_runtime.build`."""
         from tile_runtime.ahead.building import build
 
-        return build(
-            self, function, args, named, output, header_file=header, name=name, target=target, threads=threads
-        )
+        return build(self, function, args, named, output, header_file=header, name=name, target=target, threads=threads)
 
     def lower_types(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
         """The stages of compilation for inputs of these types."""
