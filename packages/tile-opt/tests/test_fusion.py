@@ -44,6 +44,25 @@ def test_a_result_wanted_transposed_leaves_the_contraction_its_lanes() -> None:
     assert product.writes() == {"C"} and transposed.writes() == {"D"}
 
 
+@pytest.mark.parametrize(
+    ("text", "kernels"),
+    [
+        ("T[k, o : K, O] = =(W[o, k]); Y[m, o : M, O] = +(X[m, k] * T[k, o]);", 1),
+        ("T[k, o : K, O] = =(W[o, k]); Y[m, o : M, O] = +(X[m, k + j] * T[k, o]), j < 3;", 1),
+        ("T[k, m : K, M] = =(X[m, k]); Y[m, o : M, O] = +(T[k + j, m] * W[o, k]), j < 3;", 2),  # windows overlap
+        ("T[k, o : K, O] = =(W[o, k]); Y[k : K] = >(T[k, o]);", 1),  # wanted once
+        ("V = exp(W); T[k, o : K, O] = =(V[o, k]); Y[m, o : M, O] = +(X[m, k] * T[k, o]);", 2),
+    ],
+)
+def test_copies_in_another_order_move_into_products_that_take_tiles_of_them(text: str, kernels: int) -> None:
+    types = {name: TensorType(DType.FLOAT32, shape) for name, shape in {"X": (20, 33), "W": (24, 33)}.items()}
+    source = Source(f"function (X[M, K], W[O, K]) -> (Y) {{ {text} }}", "sample.tile")
+    bound = tile_lang.bind(tile_lang.parse(source), types)
+    passes = (PassConfig("inline", options={"copies": True}), PassConfig("fuse"), PassConfig("merge"))
+    program = optimize(to_stripe(bound), CPU, passes=passes, verify=True)
+    assert len(kernels_of(program)) == kernels
+
+
 STEP = """L{n}[y, x : H, W] = =(U{n}[y, x - 1]); E{n}[y, x : H, W] = =(U{n}[y, x + 1]);
 N{n}[y, x : H, W] = =(U{n}[y - 1, x]); S{n}[y, x : H, W] = =(U{n}[y + 1, x]);
 U{m} = U{n} + 0.1 * (L{n} + E{n} + N{n} + S{n} - 4 * U{n});"""

@@ -77,3 +77,12 @@ def test_copies_of_both_operands_keep_the_meaning() -> None:
     assert copied(made) == {"A", "B"}
     inputs = random_inputs(program)
     np.testing.assert_allclose(run(made.program, inputs)["C"], evaluate(program, inputs)["C"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [400, 416, 449])
+def test_rows_from_afar_are_read_in_long_runs(n: int) -> None:
+    """The first look at each row is waited for: a tile's vectors lie side by side there."""
+    near, afar = (scheduled(product(36, 120, n), processor(1, room)) for room in (1 << 22, 1 << 16))
+    widths = [sum(c.size for level in plan.levels for c in level.covers if c.loop == "j" and c.size > 1) for plan in
+              (next(iter(made.decisions.values())).plan for made in (near, afar))]  # fmt: skip
+    assert widths[0] <= widths[1] == 64

@@ -166,8 +166,17 @@ class Ref(Node):
     span: Span = NO_SPAN
 
 
-Subscript = Poly | Ref
-"""An index formula, or data."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Border(Node):
+    """``mode(formula)`` as a subscript: what a tensor holds beyond its edges; `mode` is a key of `tile_lang.borders.MODES`."""
+
+    mode: str
+    formula: Poly
+    span: Span = NO_SPAN
+
+
+Subscript = Poly | Ref | Border
+"""An index formula, with a border or without, or data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -240,7 +249,28 @@ class Assign(Node):
     span: Span = NO_SPAN
 
 
-Statement = Assign | Contraction
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Unpack(Node):
+    """``First, Second = expr;`` with two names or more, for a tuple."""
+
+    targets: tuple[Name, ...]
+    value: Expr
+    attributes: tuple[Attribute, ...] = ()
+    span: Span = NO_SPAN
+
+
+Statement = Assign | Unpack | Contraction
+
+
+def targets(statement: Statement) -> tuple[Name, ...]:
+    """The names that a statement assigns."""
+    match statement:
+        case Contraction(target):
+            return (target.name,)
+        case Assign(target):
+            return (target,)
+        case Unpack(names):
+            return names
 
 
 # --- functions -------------------------------------------------------------------------------------------------
@@ -257,12 +287,26 @@ class Input(Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Function(Node):
-    """``function (inputs…) -> (outputs…) { statements… }``; at least one output."""
+    """``function (inputs…) -> (outputs…) { statements… }``; at least one output.
+
+    `functions` are those with names that stand before it in its text, in order. They have `name`, an input or more,
+    and none before them; the function that a text describes has no name.
+    """
 
     inputs: tuple[Input, ...]
     outputs: tuple[Name, ...]
     statements: tuple[Statement, ...]
+    functions: tuple[Function, ...] = ()
+    name: str | None = None
     span: Span = NO_SPAN
+
+    @property
+    def name_span(self) -> Span:
+        """Where its name stands; of a function without one, the word ``function``."""
+        start = self.span.start
+        if self.name is not None:
+            start = self.span.source.text.find(self.name, start + len("function"))
+        return Span(self.span.source, start, start + len(self.name or "function"))
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
@@ -300,4 +344,4 @@ def formulas(subscripts: Iterable[Subscript]) -> Iterator[Poly]:
         if isinstance(subscript, Ref):
             stack += reversed(subscript.indexes)
         else:
-            yield subscript
+            yield subscript.formula if isinstance(subscript, Border) else subscript

@@ -14,6 +14,10 @@ from tile_lang.lexer import Token
 
 Action = Callable[["Builder", list[Any]], Any]
 
+NO_CALLS = (
+    "they are sums of indices with constant factors; clamp(…), reflect(…), symmetric(…), wrap(…) or zero(…) around a whole one says "
+    "what stands beyond the edge"
+)
 OWN_STATEMENT = "compute it in a statement of its own, before or after the contraction"
 AGGREGATIONS = {agg.symbol: agg for agg in Aggregation}
 
@@ -62,6 +66,18 @@ def _integer(b: Builder, p: list[Any]) -> ast.IntLiteral:
 
 def _index_name(b: Builder, p: list[Any]) -> ast.IndexName:
     return ast.IndexName(p[0].text, b.span(p))
+
+
+BORDERS = ("clamp", "reflect", "symmetric", "wrap", "zero")
+"""Words around an index formula that say what a tensor holds beyond its edges."""
+
+
+def _border(b: Builder, p: list[Any]) -> ast.Border:
+    mode, _, formula, _ = p
+    if mode.text not in BORDERS:
+        span = Span(b.source, mode.start, mode.end)
+        b.diagnostics.append(Diagnostic("TILE-E022", "index formulas call no functions", span, NO_CALLS))
+    return ast.Border(mode.text, formula, b.span(p))
 
 
 # --- contractions ----------------------------------------------------------------------------------------------
@@ -114,7 +130,11 @@ def _conditional_body(b: Builder, p: list[Any]) -> ast.Body:
 
 def _header(b: Builder, p: list[Any]) -> ast.Function:
     inputs: tuple[ast.Input, ...] = tuple(p[2]) if len(p) == 9 else ()
-    return ast.Function(inputs, tuple(p[-3]), (), b.span(p))
+    return ast.Function(inputs, tuple(p[-3]), (), span=b.span(p))
+
+
+def _named_header(b: Builder, p: list[Any]) -> ast.Function:
+    return ast.Function(tuple(p[3]), tuple(p[-3]), (), name=p[1], span=b.span([p[0], p[-1]]))
 
 
 ACTIONS: dict[str, Action] = {
@@ -135,6 +155,7 @@ ACTIONS: dict[str, Action] = {
     "conditional": lambda b, p: ast.Conditional(p[0], p[2], p[4], b.span(p)),
     "call": lambda b, p: ast.Call(p[0].text, tuple(p[2]), b.span(p)),
     "agg": lambda _, p: AGGREGATIONS[p[0].text],
+    "border": _border,
     "ref_scalar": lambda b, p: ast.Ref(p[0], (), b.span(p)),
     "ref": lambda b, p: ast.Ref(p[0], tuple(p[2]), b.span(p)),
     "body_one": lambda b, p: ast.Body((p[0],), None, None, b.span(p)),
@@ -150,6 +171,7 @@ ACTIONS: dict[str, Action] = {
     "default": lambda b, p: ("DEFAULT", p[1], b.span(p)),
     "contraction": _contraction,
     "assign": lambda b, p: ast.Assign(p[0], p[2], (), b.span(p)),
+    "unpack": lambda b, p: ast.Unpack((p[0], *p[2]), p[4], (), b.span(p)),
     "attribute": lambda b, p: ast.Attribute(p[1].text, (), b.span(p)),
     "attribute_args": lambda b, p: ast.Attribute(p[1].text, tuple(p[3]), b.span(p)),
     "statement": _statement,
@@ -158,4 +180,5 @@ ACTIONS: dict[str, Action] = {
     "input_dims": lambda b, p: ast.Input(ast.Name(p[0].text, b.span(p[:1])), tuple(p[2]), b.span(p)),
     "header": _header,
     "header_no_inputs": _header,
+    "header_named": _named_header,
 }

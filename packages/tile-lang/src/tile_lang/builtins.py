@@ -33,20 +33,23 @@ STATE = TensorType(DType.UINT32, (3, 2048))
 
 
 def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Span]) -> Value:
-    """Bind ``function(args…)``."""
+    """Bind ``function(args…)``: of the text's own functions first."""
     name = node.function
+    own = scope.local.get(name)
+    if own is not None:
+        return own(Call(scope, name, args, spans, node.span))
     builtin = BUILTINS.get("assert_" if name.startswith("assert_") else name)
     if builtin is None:
-        fail("TILE-E114", f"there is no function {name}", node.function_span, _hint(name))
+        fail("TILE-E114", f"there is no function {name}", node.function_span, _hint(scope, name))
     _check_arity(builtin, node)
     return builtin.bind(Call(scope, name, args, spans, node.span))
 
 
-def _hint(name: str) -> str | None:
+def _hint(scope: Scope, name: str) -> str | None:
     """What was probably meant by the name of a function that does not exist."""
     if name in FOREIGN:
         return f"write {FOREIGN[name]}"
-    near = suggest(name, list(BUILTINS))
+    near = suggest(name, [*scope.local, *BUILTINS])
     return f"did you mean {near}?" if near else None
 
 

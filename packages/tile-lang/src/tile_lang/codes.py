@@ -27,6 +27,7 @@ CODES: dict[str, str] = {
     "TILE-E023": "a function without outputs",
     "TILE-E024": "text follows the end of the function",
     "TILE-E025": "a statement that assigns nothing",
+    "TILE-E026": "two functions of a text have one name",
     "TILE-E050": "one of the limits in tile_lang.Limits is exceeded",
     "TILE-E051": "more mistakes were found than are shown",
     "TILE-E101": "a name is used and nothing defines it",
@@ -68,5 +69,6 @@ CODES: dict[str, str] = {
     "TILE-E137": "the bound of a constraint is not an integer constant",
     "TILE-E139": "a statement scatters values that it may not have",
     "TILE-E140": "more elements are chosen than there are",
+    "TILE-E141": "a function of the text calls itself, perhaps through others",
     "TILE-E150": "the text of a Program is not in its text form",
 }

@@ -38,7 +38,7 @@ _STATEMENT_WORDS = {
     "const": "write 'A = …;' alone",
     "float": "types follow from the inputs: write 'A = …;' alone",
     "int": "types follow from the inputs: write 'A = …;' alone",
-    "def": "put each function into a text of its own",
+    "def": "write 'function name(A) -> (B) { … }' before the function that calls it",
 }
 
 
@@ -78,13 +78,20 @@ def _assigns_nothing(c: Context) -> Diagnostic | None:
 def _strange_start(c: Context) -> Diagnostic | None:
     if c.region != "start":
         return None
-    if c.token.kind == "COMMA" and c.at(-1).kind == "ID":
-        return c.report("TILE-E025", "a statement assigns one tensor", "write one statement for each")
     if c.token.kind == "LSQB" and c.fault.position == 0:
         return c.report("TILE-E019", "attributes stand in double brackets", "write [[pid(name)]]")
     if c.token.kind in ("INT", "FLOAT", *OPERATORS):
         return c.report("TILE-E025", "a statement starts with the tensor it assigns", "write 'A = …;'")
     return None
+
+
+def _strange_targets(c: Context) -> Diagnostic | None:
+    """What is no name among those that a tuple is assigned to."""
+    if c.region != "assign" or c.at(-1).kind not in ("COMMA", "ID") or any(t.kind == "EQUAL" for t in c.before):
+        return None
+    if c.token.kind in ("LSQB", "LDSQB"):
+        return c.report("TILE-E025", "a contraction assigns one tensor", "write one statement for each")
+    return lower_case(c, c.token, "tensor") if c.token.kind == "IDX" else None
 
 
 def _lower_case_target(c: Context) -> Diagnostic | None:
@@ -220,7 +227,7 @@ def _keyword(c: Context) -> Diagnostic | None:
     if token.text not in KEYWORDS or not {"ID", "IDX"} & c.expected:
         return None
     if token.kind == "FUNCTION" and c.start == "statement" and c.fault.position == 0:
-        hint = "close the first function with '}' and put each function into a text of its own"
+        hint = "close it with '}'; a function that it calls stands before it: function name(A) -> (B) { … }"
         return c.report("TILE-E004", "a function inside a function", hint)
     return c.report(
         "TILE-E017", f"'{token.text}' is a keyword", f"write '#{token.text}' or '${token.text}' to use it as a name"
@@ -321,6 +328,7 @@ STATEMENT_RULES: tuple[Rule, ...] = (
     _lower_case_target,
     _assign_with_equality,
     _strange_start,
+    _strange_targets,
     _unindexed_contraction,
     _word_between,
     *CONTRACTION_RULES,

@@ -20,11 +20,15 @@ def _no_function(c: Context) -> Diagnostic | None:
 
 
 def _named(c: Context) -> Diagnostic | None:
-    if c.at(-1).kind != "FUNCTION" or c.token.kind not in ("ID", "IDX"):
-        return None
-    if c.at(1).kind != "LPAR":
-        return c.report("TILE-E016", "inputs stand in parentheses", f"write: {_EXAMPLE}")
-    return c.report("TILE-E016", "a Tile function has no name", "remove it")
+    """A name without the parentheses that follow it, or around which they are empty."""
+    named = c.at(-2).kind == "FUNCTION" and c.at(-1).kind in ("ID", "IDX")
+    if named and c.token.kind != "LPAR":
+        return c.report("TILE-E016", "inputs stand in parentheses", f"write: {_EXAMPLE}", c.at(-1))
+    if c.at(-3).kind == "FUNCTION" and c.at(-1).kind == "LPAR" and c.token.kind == "RPAR":
+        return c.report(
+            "TILE-E016", "a function that others call has an input or more", "write the value where it is used"
+        )
+    return None
 
 
 def _no_outputs(c: Context) -> Diagnostic | None:

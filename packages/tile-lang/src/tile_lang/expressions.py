@@ -78,7 +78,7 @@ def bind_expression(scope: Scope, root: ast.Expr, sizes: int = 0) -> Value:
             case ast.Unary() | ast.Call():
                 operands = ast.children(step)
                 todo.append(_Finish(step, operands))
-                todo.extend(_sized(step, operands) if scope.sizes else reversed(operands))
+                todo.extend(_sized(scope, step, operands) if scope.sizes else reversed(operands))
             case _Sizes(change=change):
                 sizes += change
             case _Finish():
@@ -99,9 +99,9 @@ def bind_expression(scope: Scope, root: ast.Expr, sizes: int = 0) -> Value:
     return values[0]
 
 
-def _sized(node: ast.Expr, operands: tuple[ast.Expr, ...]) -> list[ast.Expr | _Sizes]:
+def _sized(scope: Scope, node: ast.Expr, operands: tuple[ast.Expr, ...]) -> list[ast.Expr | _Sizes]:
     """The operands, last first, with steps around those arguments of a call that are sizes."""
-    first = sizes_from(node.function) if isinstance(node, ast.Call) else None
+    first = sizes_from(node.function) if isinstance(node, ast.Call) and node.function not in scope.local else None
     if first is None:
         return list(reversed(operands))
     return [_Sizes(-1), *reversed(operands[first:]), _Sizes(1), *reversed(operands[:first])]

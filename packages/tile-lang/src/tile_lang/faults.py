@@ -173,7 +173,7 @@ def _region(before: list[Token]) -> Region:
         return "start"
     if kinds[1] == "LSQB":
         return _contraction_region(kinds)
-    return "assign" if kinds[1] == "EQUAL" else "start"
+    return "assign" if kinds[1] in ("EQUAL", "COMMA") else "start"
 
 
 def _contraction_region(kinds: list[str]) -> Region:

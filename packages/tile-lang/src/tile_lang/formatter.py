@@ -1,12 +1,13 @@
 """Canonical layout of Tile text: ``format_source(text)`` changes blanks and line breaks only, and keeps comments.
 
 One statement a line, four blanks in front; a statement longer than `WIDTH` breaks after its ``=`` and then
-wherever a line is full. Single blank lines between statements stay.
+wherever a line is full. Single blank lines between statements stay; one stands between functions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tile_ir.diagnostics import Source
 
@@ -32,7 +33,7 @@ class _Comment:
 
 @dataclass(slots=True)
 class _Chunk:
-    """The header, a statement, or the closing brace: tokens with comments at positions between them."""
+    """A header, a statement, or a closing brace: tokens with comments at positions between them."""
 
     tokens: list[Token] = field(default_factory=list[Token])
     leading: list[_Comment] = field(default_factory=list["_Comment"])
@@ -40,6 +41,11 @@ class _Chunk:
     trailing: str = ""
     blank_before: list[bool] = field(default_factory=list[bool])
     """Whether a blank line stands before each leading comment, and before the first token."""
+
+    @property
+    def end(self) -> str:
+        """The kind of its last token: LBRACE, SEMI or RBRACE."""
+        return self.tokens[-1].kind if self.tokens else "LBRACE"
 
 
 def format_source(text: str | Source, limits: Limits = DEFAULT_LIMITS) -> str:
@@ -51,8 +57,8 @@ def format_source(text: str | Source, limits: Limits = DEFAULT_LIMITS) -> str:
     lexed = lex(source)
     chunks, rest = _chunks(lexed)
     lines: list[str] = []
-    for number, chunk in enumerate(chunks):
-        lines += _chunk_lines(chunk, number, len(chunks))
+    for before, chunk in pairwise([_Chunk(), *chunks]):
+        lines += _chunk_lines(chunk, before)
     lines += [c.text for c in rest]
     return "\n".join(lines) + "\n"
 
@@ -95,18 +101,18 @@ def _place_comment(item: Token, gap: str, chunks: list[_Chunk], current: _Chunk)
 # --- lines -----------------------------------------------------------------------------------------------------
 
 
-def _chunk_lines(chunk: _Chunk, number: int, total: int) -> list[str]:
-    outer = number in (0, total - 1)
+def _chunk_lines(chunk: _Chunk, before: _Chunk) -> list[str]:
+    """The lines of a chunk; what stands `before` the first one counts as a header."""
     lines: list[str] = []
     for index, blank in enumerate(chunk.blank_before):
         comment = chunk.leading[index].text if index < len(chunk.leading) else None
-        first = number < 2 and index == 0
-        last = number == total - 1 and comment is None
-        if blank and not first and not last:
+        if index == 0 and before.end != "SEMI":
+            blank = before.end == "RBRACE"
+        if blank and (comment is not None or chunk.end != "RBRACE"):
             lines.append("")
         if comment is not None:
-            lines.append(("" if number == 0 else INDENT) + comment)
-    body = _laid_out(chunk, "" if outer else INDENT)
+            lines.append(("" if chunk.end == "LBRACE" else INDENT) + comment)
+    body = _laid_out(chunk, INDENT if chunk.end == "SEMI" else "")
     body[-1] += chunk.trailing
     return lines + body
 

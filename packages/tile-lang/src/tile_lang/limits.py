@@ -19,6 +19,8 @@ _WHAT = {
     "max_indexes": "a contraction has {value} index variables",
     "max_elements": "a tensor has {value} elements",
     "max_bytes": "a tensor needs {value} bytes",
+    "max_depth": "functions call one another {value} deep",
+    "max_calls": "there are {value} calls of the text's functions",
     "max_ops": "the program has {value} operations",
     "max_constant_bits": "a constant needs {value} bits",
 }
@@ -41,6 +43,8 @@ class Limits:
     max_indexes: int = 64
     max_elements: int = 1 << 40
     max_bytes: int = 1 << 42
+    max_depth: int = 32
+    max_calls: int = 10_000
     max_ops: int = 100_000
     max_constant_bits: int = 4_096
     max_errors: int = 100

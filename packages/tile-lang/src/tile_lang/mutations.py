@@ -33,11 +33,14 @@ class Mutant:
     types: Mapping[str, TensorType]
 
 
-LAYERS = """function (X[B, N], W[N, M], V[M]) -> (P, L) {
+LAYERS = """function layer(X[B, N], W[N, M], V) -> (H, A) {
     H[b, m : B, M] = +(X[b, n] * W[n, m]);
-    A = relu(H + V);  // a layer
+    A = relu(H + V);
+}
+function (X[B, N], W[N, M], V[M]) -> (P, L) {
+    H, A = layer(X, W, V);  // a layer
     P = builtin_softmax(A, B, M) + stop_gradient(A) - reverse_grad(A, 0.5);
-    C[m : M] = >(P[b, m]), b < B / 2 default V;
+    C[m : M] = >(P[wrap(b - 1), m]), b < B / 2 default V;
     S[m : M] = +(C[m - k]), k < M;
     L[] = +(S[m] == V[m] ? C[m]);
 }

@@ -1,17 +1,18 @@
 """Tile text to syntax tree: ``parse(text) -> ast.Function``.
 
-The header and each statement are parsed by the LALR tables of tile.lark, one after the other, so that every
-statement reports its own mistake. Nothing here recurses; limits are checked before anything is built.
+Headers and statements are parsed by the LALR tables of tile.lark, one after the other, so that every statement
+reports its own mistake. Nothing here recurses; limits are checked before anything is built.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from tile_ir.collector import uncollected
-from tile_ir.diagnostics import Diagnostic, Source, Span, TileSyntaxError
+from tile_ir.diagnostics import Diagnostic, Note, Source, Span, TileSyntaxError
 
 from tile_lang import ast
 from tile_lang._tables import RULES, STARTS, STATES
@@ -33,7 +34,7 @@ def parse(text: str | Source, limits: Limits = DEFAULT_LIMITS) -> ast.Function:
         lexed = lex(source)
         check_limits(lexed, limits)
         parser = _Parser(lexed, limits)
-        function = parser.function()
+        function = parser.text()
     if parser.diagnostics or function is None:
         found = sorted(parser.diagnostics, key=lambda d: d.span.start if d.span else 0)
         raise TileSyntaxError(found[: limits.max_errors])
@@ -48,25 +49,44 @@ class _Parser:
         self.builder = Builder(lexed.source)
         self.diagnostics: list[Diagnostic] = [*lexed.diagnostics]
 
-    def function(self) -> ast.Function | None:
-        header, position = self._header()
-        if position is None:
-            return None
-        statements, position = self._statements(position)
-        end = self.tokens[position - 1] if position else self.tokens[0]
-        if len(self.diagnostics) < self.limits.max_errors:
-            self._after(position)
+    def text(self) -> ast.Function | None:
+        """The function that the text describes, with those that stand before it."""
+        own, end = self._function(0)
+        local: list[ast.Function] = []
+        named = self._is_named(0)
+        while named and end is not None and self.tokens[end].kind == "FUNCTION":
+            local += [] if own is None else [own]
+            named = self._is_named(end)
+            own, end = self._function(end)
+        if end is not None and len(self.diagnostics) < self.limits.max_errors:
+            self._after(end)
         self.diagnostics += self.builder.diagnostics
-        if header is None:
+        if own is None or self.diagnostics:
             return None
-        span = Span(self.lexed.source, header.span.start, end.end)
-        return replace(header, statements=tuple(statements), span=span)
+        self.diagnostics += _misnamed(own, local)
+        return replace(own, functions=tuple(local))
 
-    def _header(self) -> tuple[ast.Function | None, int | None]:
+    def _is_named(self, position: int) -> bool:
+        """Whether the function that begins here has a name, so that another one may follow."""
+        return [t.kind for t in self.tokens[position : position + 2]] in (["FUNCTION", "ID"], ["FUNCTION", "IDX"])
+
+    def _function(self, position: int) -> tuple[ast.Function | None, int | None]:
+        """A function, if its header is well formed, and the position after it, if it has a ``{``."""
+        header, end = self._header(position)
+        if end is None:
+            return None, None
+        statements, end = self._statements(end)
+        if header is None:
+            return None, end
+        span = Span(self.lexed.source, header.span.start, self.tokens[end - 1].end)
+        return replace(header, statements=tuple(statements), span=span), end
+
+    def _header(self, position: int) -> tuple[ast.Function | None, int | None]:
         """The header, if it is well formed, and the position after its ``{``, if there is one."""
-        brace = next((i for i, t in enumerate(self.tokens) if t.kind == "LBRACE"), None)
-        end = len(self.tokens) - 1 if brace is None else brace + 1
-        header = self._piece("header", 0, end)
+        tokens = self.tokens
+        brace = next((i for i in range(position, len(tokens)) if tokens[i].kind == "LBRACE"), None)
+        end = len(tokens) - 1 if brace is None else brace + 1
+        header = self._piece("header", position, end)
         return header, None if brace is None else end
 
     def _statements(self, position: int) -> tuple[list[ast.Statement], int]:
@@ -168,7 +188,7 @@ class _Parser:
         span = Span(self.lexed.source, token.start, token.end)
         match token.kind:
             case "FUNCTION":
-                hint = "put each function into a text of its own"
+                hint = "functions that it calls stand before it, and have names; put all others into texts of their own"
             case "SEMI":
                 hint = "no ';' follows the '}' of a function"
             case "RBRACE":
@@ -176,6 +196,24 @@ class _Parser:
             case _:
                 hint = "statements stand before the '}'"
         self.diagnostics.append(Diagnostic("TILE-E024", "the function has ended, yet text follows", span, hint))
+
+
+def _misnamed(own: ast.Function, local: Sequence[ast.Function]) -> list[Diagnostic]:
+    """Mistakes in the names of functions: the text's `own` one has none, those before it have different ones."""
+    found: list[Diagnostic] = []
+    if own.name is not None:
+        hint = "remove the name" if not local else "end with one without a name, which calls the others"
+        message = f"{own.name} has a name, so it is for others to call, and no function follows it"
+        found.append(Diagnostic("TILE-E016", message, own.name_span, hint))
+    seen: dict[str | None, ast.Function] = {}
+    for function in local:
+        first = seen.setdefault(function.name, function)
+        if first is not function:
+            note = Note("first here", first.name_span)
+            found.append(
+                Diagnostic("TILE-E026", f"{function.name} is defined twice", function.name_span, None, (note,))
+            )
+    return found
 
 
 def _ended(tokens: list[Token]) -> list[Token]:

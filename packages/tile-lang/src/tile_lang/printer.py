@@ -19,14 +19,15 @@ _BOUND = LEVEL["+"]
 _UPPER = re.compile(r"[A-Z][A-Za-z0-9_]*'?")
 _LOWER = re.compile(r"[a-z][A-Za-z0-9_]*'?")
 
-_Part = str | tuple[ast.Expr | ast.Ref, int]
+_Part = str | tuple[ast.Expr | ast.Subscript, int]
 
 
 def print_function(function: ast.Function) -> str:
     """The text of a function, one statement a line; `tile_lang.format_source` also breaks long lines."""
+    before = [print_function(f) + "\n" for f in function.functions]
     lines = [_header(function)]
     lines += ["    " + print_statement(s) for s in function.statements]
-    return "\n".join([*lines, "}", ""])
+    return "".join(before) + "\n".join([*lines, "}", ""])
 
 
 def print_statement(statement: ast.Statement) -> str:
@@ -35,11 +36,13 @@ def print_statement(statement: ast.Statement) -> str:
     match statement:
         case ast.Assign(target, value):
             return f"{attributes}{print_name(target.id)} = {print_expression(value)};"
+        case ast.Unpack(targets, value):
+            return f"{attributes}{_names(targets)} = {print_expression(value)};"
         case ast.Contraction():
             return attributes + _contraction(statement) + ";"
 
 
-def print_expression(expr: ast.Expr | ast.Ref, level: int = 0) -> str:
+def print_expression(expr: ast.Expr | ast.Subscript, level: int = 0) -> str:
     """An expression or index formula; in parentheses when it binds weaker than `level`."""
     out: list[str] = []
     stack: list[_Part] = [(expr, level)]
@@ -52,12 +55,12 @@ def print_expression(expr: ast.Expr | ast.Ref, level: int = 0) -> str:
     return "".join(out)
 
 
-def _parts(expr: ast.Expr | ast.Ref, level: int) -> list[_Part]:
+def _parts(expr: ast.Expr | ast.Subscript, level: int) -> list[_Part]:
     own, parts = _pieces(expr)
     return ["(", *parts, ")"] if own < level else parts
 
 
-def _pieces(expr: ast.Expr | ast.Ref) -> tuple[int, list[_Part]]:
+def _pieces(expr: ast.Expr | ast.Subscript) -> tuple[int, list[_Part]]:
     """Binding strength and parts of a node."""
     match expr:
         case ast.IntLiteral(text) | ast.FloatLiteral(text):
@@ -68,6 +71,8 @@ def _pieces(expr: ast.Expr | ast.Ref) -> tuple[int, list[_Part]]:
             return _ATOM, [print_index(id)]
         case ast.Call(function, args):
             return _ATOM, [print_word(function), "(", *_joined(args), ")"]
+        case ast.Border(mode, formula):
+            return _ATOM, [print_index(mode), "(", (formula, 0), ")"]
         case ast.Ref(name, indexes):
             return _ATOM, [print_name(name.id), "[", *_joined(indexes), "]"]
         case ast.Unary(op, operand):
@@ -79,7 +84,7 @@ def _pieces(expr: ast.Expr | ast.Ref) -> tuple[int, list[_Part]]:
             return level, [(left, level + (op in _NOT_CHAINED)), f" {op} ", (right, level + 1)]
 
 
-def _joined(exprs: Iterable[ast.Expr | ast.Ref]) -> list[_Part]:
+def _joined(exprs: Iterable[ast.Expr | ast.Subscript]) -> list[_Part]:
     parts: list[_Part] = []
     for expr in exprs:
         parts += [", ", (expr, 0)]
@@ -103,12 +108,16 @@ def print_word(name: str) -> str:
 
 def _header(function: ast.Function) -> str:
     inputs = ", ".join(_input(i) for i in function.inputs)
-    outputs = ", ".join(print_name(o.id) for o in function.outputs)
-    return f"function ({inputs}) -> ({outputs}) {{"
+    name = "" if function.name is None else print_word(function.name)
+    return f"function {name}({inputs}) -> ({_names(function.outputs)}) {{"
+
+
+def _names(names: Iterable[ast.Name]) -> str:
+    return ", ".join(print_name(n.id) for n in names)
 
 
 def _input(item: ast.Input) -> str:
-    dims = "" if item.dims is None else "[" + ", ".join(print_name(d.id) for d in item.dims) + "]"
+    dims = "" if item.dims is None else f"[{_names(item.dims)}]"
     return print_name(item.name.id) + dims
 
 
@@ -124,7 +133,7 @@ def _contraction(c: ast.Contraction) -> str:
     return text + (f" default {print_name(c.default.id)}" if c.default else "")
 
 
-def _list(exprs: Iterable[ast.Expr | ast.Ref]) -> str:
+def _list(exprs: Iterable[ast.Expr | ast.Subscript]) -> str:
     return ", ".join(print_expression(e) for e in exprs)
 
 
@@ -149,7 +158,7 @@ def print_node(node: ast.Node) -> str:
     match node:
         case ast.Function():
             return print_function(node)
-        case ast.Assign() | ast.Contraction():
+        case ast.Assign() | ast.Unpack() | ast.Contraction():
             return print_statement(node)
         case ast.Input():
             return _input(node)
@@ -161,7 +170,9 @@ def print_node(node: ast.Node) -> str:
             return _body(node)
         case ast.Constraint():
             return _constraint(node)
-        case ast.IntLiteral() | ast.FloatLiteral() | ast.Name() | ast.IndexName() | ast.Call() | ast.Ref():
+        case (
+            ast.IntLiteral() | ast.FloatLiteral() | ast.Name() | ast.IndexName() | ast.Call() | ast.Ref() | ast.Border()
+        ):
             return print_expression(node)
         case ast.Unary() | ast.Binary() | ast.Conditional():
             return print_expression(node)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tile_ir.contents import Contents
 from tile_ir.diagnostics import Diagnostic, Note, Span
 from tile_ir.dtype import DType
+from tile_ir.names import claim
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
     ConstantTensor,
@@ -33,6 +36,9 @@ from tile_lang.limits import Limits
 from tile_lang.types import literal, unify, weak_dtype
 from tile_lang.values import BindFailure, Const, Draw, Failed, Tensor, TupleValue, Value, fail
 
+if TYPE_CHECKING:
+    from tile_lang.calls import Call
+
 MOST_COMPARED = 20_000
 """Names that suggestions are looked for among, in all of one binding: a fraction of a second."""
 
@@ -49,8 +55,17 @@ class Scope:
     ops: list[Op] = field(default_factory=list[Op])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     taken: set[str] = field(default_factory=set[str])
+    local: Mapping[str, Callable[[Call], Value]] = field(default_factory=dict[str, "Callable[[Call], Value]"])
+    """What binds calls of the functions that the text defines, by name."""
+    calls: tuple[str, ...] = ()
+    """Names of such functions whose statements are being bound, outermost first."""
+    outer: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    """What the caller of such a function knows by name, and it does not."""
+    reported: set[tuple[str, str, Span | None]] = field(default_factory=set[tuple[str, str, "Span | None"]])
+    """Mistakes of such functions: each call of one repeats them."""
     _casts: dict[tuple[str, DType], Tensor] = field(default_factory=dict[tuple[str, DType], Tensor])
-    _next: int = 0
+    _numbers: Iterator[int] = field(default_factory=count)
+    _called: Iterator[int] = field(default_factory=lambda: count(1))
     _compared: int = 0
     _checked: TensorType | None = None
 
@@ -69,8 +84,7 @@ class Scope:
         """What a name stands for; TILE-E101 with a suggestion when nothing does."""
         value = self.values.get(name)
         if value is None:
-            near = self.near(name)
-            fail("TILE-E101", f"{name} is not defined", span, f"did you mean {near}?" if near else None)
+            fail("TILE-E101", f"{name} is not defined", span, self._undefined(name))
         if isinstance(value, Failed):
             raise BindFailure
         return value
@@ -84,6 +98,12 @@ class Scope:
             raise BindFailure
         return Const(found[0])
 
+    def _undefined(self, name: str) -> str | None:
+        if name in self.outer:
+            return f"a function sees its own inputs only: give it {name} as an argument"
+        near = self.near(name)
+        return f"did you mean {near}?" if near else None
+
     def near(self, name: str) -> str | None:
         """The defined name that was probably meant. A text of thousands of mistakes gets this for the first ones only."""
         if name.lower() in CONSTANTS:
@@ -93,10 +113,47 @@ class Scope:
 
     def fresh(self) -> str:
         """A name for an intermediate value that no source can spell."""
-        while (name := f"_T{self._next}") in self.taken:
-            self._next += 1
-        self.taken.add(name)
-        return name
+        return next(name for n in self._numbers if (name := f"_T{n}") not in self.taken)
+
+    def title(self, name: str) -> str:
+        """What the operation is called whose result a statement calls `name`: inside a function of the text, after both."""
+        if not self.calls:
+            return name
+        wanted = f"{self.calls[-1]}.{name}"
+        return claim(f"{wanted}_{next(self._numbers)}" if wanted in self.taken else wanted, self.taken)
+
+    # --- functions of the text ---------------------------------------------------------------------
+
+    def inner(self, function: str) -> Scope:
+        """The scope of a call: its names are its own, its operations join the caller's."""
+        return Scope(
+            self.limits,
+            ops=self.ops,
+            taken=self.taken,
+            local=self.local,
+            calls=(*self.calls, function),
+            outer=self.values,
+            reported=self.reported,
+            _casts=self._casts,
+            _numbers=self._numbers,
+            _called=self._called,
+        )
+
+    def called(self) -> int:
+        """How many calls there were, with this one."""
+        return next(self._called)
+
+    def unreported(self, found: Iterable[Diagnostic]) -> list[Diagnostic]:
+        """Those mistakes of a function called here that no earlier call has reported; inside another one, all."""
+        if self.calls:
+            return list(found)
+        kept: list[Diagnostic] = []
+        for diagnostic in found:
+            key = (diagnostic.code, diagnostic.message, diagnostic.span)
+            if key not in self.reported:
+                self.reported.add(key)
+                kept.append(diagnostic)
+        return kept
 
     # --- operations ------------------------------------------------------------------------------
 

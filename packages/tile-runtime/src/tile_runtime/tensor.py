@@ -94,6 +94,9 @@ class Tensor(Operators):
     def __repr__(self) -> str:
         return shown(self)
 
+    def settle(self) -> None:
+        """Compute it, where only its expression is known (`pending`)."""
+
     def wait(self) -> Tensor:
         """Block until its contents are final; raises the TileDeviceError of work that failed."""
         for event in hazards.before(self, write=False):

@@ -86,7 +86,10 @@ _add(app, "run", run.run, "tile run matmul.tile --input A=a.npy --input B=b.npy 
 _add(app, "grad", grad.grad, "tile grad matmul.tile --wrt A --shape 'A=[2,3]' --shape 'B=[3,4]'")
 _add(app, "bench", bench.bench, "tile bench matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' --json")
 _add(
-    app, "build", build.build, "tile build conv.tile -s 'D=[1,56,56,64]' -s 'K=[3,3,64,64]' -o libconv.so --header conv.h"
+    app,
+    "build",
+    build.build,
+    "tile build conv.tile -s 'D=[1,56,56,64]' -s 'K=[3,3,64,64]' -o libconv.so --header conv.h",
 )
 _add(app, "tune", tune.tune, "tile tune matmul.tile --shape 'A=[512,512]' --shape 'B=[512,512]' --trials 6")
 _add(app, "calibrate", calibrate.calibrate, "tile calibrate --device llvm")

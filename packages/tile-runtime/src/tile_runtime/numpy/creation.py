@@ -106,12 +106,12 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Dtype =
 
 def tril(x: Operand, /, *, k: int = 0) -> Result:
     """What is on diagonal `k` or below; zeros above."""
-    return where(_below(x, k), x, 0)
+    return where(_below(x, k), x, False)
 
 
 def triu(x: Operand, /, *, k: int = 0) -> Result:
     """What is on diagonal `k` or above; zeros below."""
-    return where(_below(x, k - 1), 0, x)
+    return where(_below(x, k - 1), False, x)
 
 
 def _below(x: Operand, k: int) -> npt.NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.regroup import fresh_all
 from tile_opt.kernel.unify import plain_loop
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
-from tile_opt.kernel.work import elements, is_elementwise, op_cost, points
+from tile_opt.kernel.work import elements, is_elementwise, is_heavy, op_cost, points
 from tile_opt.model.fusion import forecast_flat
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
 
@@ -43,6 +43,8 @@ class Inline(ChoosingPass):
     max_cost: int = 384
     """Operations; compilers of machine code take long for longer bodies."""
     costly: int = 8
+    copies: bool = False
+    """Copies in another order move into contractions, too: their plans copy operands by tiles, where that is worth it."""
 
     def choose(self, program: Program, target: Target) -> Choices:
         work = _Work.of(program)
@@ -71,6 +73,8 @@ class Inline(ChoosingPass):
         loads = [(r, s) for r in readers.values() for s in r.stages for u in s.uses if u.buffer == producer.buffer]
         often = sum(points(stage, reader.ranges) for reader, stage in loads) / max(1, size)
         names = producer.buffer, results(readers.values())
+        if self.copies and not op_cost(view.stages[0]) and all(_is_operand(r, s, producer.buffer) for r, s in loads):
+            return Choice(Chosen.INLINED, *names, reason="what reads it reads each of its parts again and again")
         if often > self.max_recompute:
             cheap = op_cost(view.stages[0]) <= self.trivial_cost and sum(u.reads for u in view.stages[0].uses) <= 1
             taken = cheap and all(is_elementwise(stage) for _, stage in loads)
@@ -80,6 +84,13 @@ class Inline(ChoosingPass):
             return Choice(Chosen.INLINED, *names, reason="each element is wanted once")
         together, apart = _seconds(view, producer, readers, machine)
         return Choice(Chosen.STORED if together > apart else Chosen.INLINED, *names, together, apart)
+
+
+def _is_operand(view: KernelView, stage: Stage, buffer: str) -> bool:
+    """The stage is a product that reads the buffer in rows and columns, which tiles of it may be copies of."""
+    forms = [f for u in stage.uses if u.buffer == buffer for f in u.forms]
+    plain = all(f.is_const or (len(f.terms) == 1 and f.terms[0][1] == 1) for f in forms)
+    return plain and is_heavy(view, stage)
 
 
 def _kept(view: KernelView, readers: dict[int, KernelView]) -> Choice:

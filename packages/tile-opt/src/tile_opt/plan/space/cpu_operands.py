@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isqrt, prod
 
+from tile_opt.kernel.work import nbytes
 from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.space.cpu_facts import Facts, Operand
 from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, wanted_groups
@@ -29,12 +30,28 @@ def repeats(operand: Operand, rows: tuple[tuple[str, int], ...]) -> int:
     return prod(size for n, size in rows if n in operand.strides)
 
 
+def side_by_side(operand: Operand, rows: tuple[tuple[str, int], ...]) -> int:
+    """Elements of neighbouring rows that follow each other."""
+    return prod(size for n, size in rows if operand.strides.get(n) == 1)
+
+
 def in_place(facts: Facts, operand: Operand, vectors: int) -> float:
     """Cycles that one step waits for a vector operand that is read where it lies."""
     run = vectors * facts.lanes * operand.bytes
     if operand.step == run:
         return _in_sequence(facts, operand, vectors)
     return (max(1.0, run / 64) * 0.25 if operand.step % 64 else 0.0) + _strided(facts, operand, run)
+
+
+def reached(facts: Facts, operand: Operand, run: int) -> float:
+    """Cycles in all for the first look at an operand from afar, of which tiles read runs of bytes that lie apart.
+
+    Each run is waited for, however long it is: few long ones are better than many short ones.
+    """
+    size, line = nbytes(facts.view.type_of(operand.use.buffer)), facts.cache(3).line
+    if 2 * size <= facts.cache(2).bytes or operand.rows == 1 or operand.step <= max(run, line):
+        return 0.0
+    return min(size, operand.elements * operand.bytes) / max(run, line) * facts.cache(3).latency
 
 
 def refetched(facts: Facts, operand: Operand, vectors: int, rows: tuple[tuple[str, int], ...]) -> float:
@@ -103,7 +120,7 @@ def broadcast(facts: Facts, operand: Operand, rows: tuple[tuple[str, int], ...])
             return 0.25 * size
     if operand.rows == 1 or operand.step < 64:
         return 0.0
-    side = prod(size for name, size in rows if operand.strides.get(name) == 1)
+    side = side_by_side(operand, rows)
     near = repeats(operand, rows) / side * _strided(facts, operand, side * operand.bytes)
     return near + _afresh(facts, operand, rows)
 

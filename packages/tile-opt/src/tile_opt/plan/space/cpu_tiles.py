@@ -167,6 +167,8 @@ class _Along:
                 packed.append(operand.use)
                 copied += copying
             cycles += min(copying + in_panel * steps, in_place * steps)
+            if operand.strides[self.vector] == 1 and not cpu_operands.is_ahead(self.facts, operand, self.vector):
+                cycles += cpu_operands.reached(self.facts, operand, vectors * self.facts.lanes * operand.bytes)
         return tuple(packed), cycles, copied
 
     def _spreading(
@@ -185,7 +187,8 @@ class _Along:
                 if copying < in_place:
                     spread.append(operand.use)
                 in_place = min(copying, in_place)
-            cycles += in_place
+            side = cpu_operands.side_by_side(operand, rows) * operand.bytes
+            cycles += in_place + cpu_operands.reached(self.facts, operand, side)
         return tuple(spread), cycles
 
     def _spills(self, held: float, rows: tuple[tuple[str, int], ...]) -> bool:
