@@ -75,6 +75,8 @@ class MemoryUsage:
     """Those, and the bytes that are kept for the next buffers."""
     allocations: int
     """How often memory was taken from the device so far; it stands still where all calls find what they need among the kept."""
+    peak: int | None = None
+    """The most that was used at once so far; None where nobody has looked."""
 
 
 class Memory(ABC):

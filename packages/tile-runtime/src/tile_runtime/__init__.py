@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         TileLimitError,
         TilePlanError,
         TilePlanWarning,
+        TileShapeWarning,
         TileSyntaxError,
         TileTypeError,
     )
@@ -91,7 +92,7 @@ _MODULES = ("numpy", "random")
 """Submodules that need no import of their own: ``tile.random.normal``."""
 _ERRORS = (
     "TileDeviceError", "TileError", "TileFallbackWarning", "TileInternalError", "TileLimitError", "TilePlanError",
-    "TilePlanWarning", "TileSyntaxError", "TileTypeError",
+    "TilePlanWarning", "TileShapeWarning", "TileSyntaxError", "TileTypeError",
 )  # fmt: skip
 
 __all__ = [
@@ -109,6 +110,7 @@ __all__ = [
     "TileLimitError",
     "TilePlanError",
     "TilePlanWarning",
+    "TileShapeWarning",
     "TileSyntaxError",
     "TileTypeError",
     "asarray",
