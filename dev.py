@@ -8,15 +8,20 @@ python3 dev.py --list    all sessions
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 HOME = ROOT / ".venv"
 TOOLS = ("nox>=2024.4.15", "hatchling>=1.24")
+AT_ONCE = 2
+"""Sessions of `test` that run side by side."""
 
 
 def main(arguments: list[str]) -> int:
@@ -27,9 +32,52 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 0 if arguments else 2
     job, *rest = arguments
-    selection = {"test": [], "--list": ["--list"]}.get(job, ["-s", job])
-    command = [str(_python()), "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), *selection]
-    return subprocess.call([*command, *(["--", *rest] if rest else [])], cwd=ROOT, env=_environment())
+    if job == "test":
+        return _test(rest)
+    selection = ["--list"] if job == "--list" else ["-s", job]
+    return _nox(*selection, *(["--", *rest] if rest else [])).returncode
+
+
+def _test(rest: list[str]) -> int:
+    """Every default session, two at a time, each in one process: workers of pytest would cost a tenth more.
+
+    What a session says is printed when it ends.
+    """
+    if status := _nox("-s", "wheels").returncode:
+        return status
+    listed = _nox("--list", "--json", stdout=subprocess.PIPE).stdout
+    names = [s["session"] for s in json.loads(listed)]
+    failed = [name for name, status in _side_by_side(names, rest) if status]
+    print("failed: " + ", ".join(failed) if failed else f"{len(names)} sessions passed")
+    return 1 if failed else 0
+
+
+def _side_by_side(names: list[str], rest: list[str]) -> Iterator[tuple[str, int]]:
+    """Names of sessions and their exit codes, the sessions that take long first: they are listed last."""
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        running = {pool.submit(_session, name, rest): name for name in reversed(names)}
+        for done in as_completed(running):
+            print(done.result().stdout, flush=True)
+            yield running[done], done.result().returncode
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _session(name: str, rest: list[str]) -> subprocess.CompletedProcess[str]:
+    print(f"{name} …", flush=True)
+    arguments = ["-s", name, *(["--", *rest] if rest else [])]
+    # Idle threads of a library spin, which costs the other session.
+    alone = {"SIDE_BY_SIDE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return _nox(*arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **alone)
+
+
+def _nox(
+    *arguments: str, stdout: int | None = None, stderr: int | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    command = [str(_python()), "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), *arguments]
+    environment = _environment() | variables
+    return subprocess.run(command, cwd=ROOT, env=environment, stdout=stdout, stderr=stderr, text=True, check=False)
 
 
 def _python() -> Path:

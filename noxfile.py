@@ -7,6 +7,7 @@ sources joins every session, the conformance matrix included, by itself.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -41,10 +42,11 @@ EXTRAS = {
     "tile-onnx": "test",
     "tile-torch": "test",
     "tile-jax": "test",
+    "tile-dask": "test",
 }
 """The extra that a package's own tests (and its conformance run) need."""
-FRONT_ENDS = ("tile-torch", "tile-jax")
-"""What needs PyTorch or JAX, which no other session installs."""
+FRONT_ENDS = ("tile-torch", "tile-jax", "tile-dask")
+"""What needs PyTorch, JAX or dask, which no other session installs."""
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100")
@@ -62,7 +64,8 @@ OCLGRIND_LEFT_OUT = "not thread"
 """It crashes when several threads are in it, which it does not claim to allow."""
 OCLGRIND_SCALAR = f"level3 and {OCLGRIND_LEFT_OUT} and not serialization"
 """Where it looks for uninitialised values: it takes vectors made of lanes, and buffers filled by a command, for those."""
-PARALLEL = ("-n2", "--dist=worksteal")
+PARALLEL = () if "SIDE_BY_SIDE" in os.environ else ("-n2", "--dist=worksteal")
+"""Two workers for a session that runs alone; `dev.py test` runs two sessions at a time."""
 NIGHTLY = ("--run-slow", "--hypothesis-profile=explore")
 INTEGRATION = {"PYTHONPATH": str(ROOT / "integration")}
 """Where the farm and the tables of mutants are."""
@@ -72,6 +75,7 @@ TYPED = (
     "numpy",
     "onnx",
     "torch==2.13.0",
+    "dask[array]>=2025.1",
     "lark",
     "islpy",
     "pluggy",
@@ -300,6 +304,13 @@ def integration(session: nox.Session) -> None:
     _install_everything(session, "pytest-xdist>=3", "pillow>=10")
     _install_photograph(session)
     session.run("pytest", "-q", *PARALLEL, "integration/tests", *session.posargs)
+
+
+@nox.session(default=False)
+def wheels(session: nox.Session) -> None:
+    """The wheels of all packages: whatever sessions run side by side afterwards finds them."""
+    for package in FOLDERS:
+        _wheel(session, package)
 
 
 # --- on request --------------------------------------------------------------------------------------

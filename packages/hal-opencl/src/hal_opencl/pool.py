@@ -88,15 +88,17 @@ class Pool:
         most: int,
         largest: int,
         capacity: int | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         """At most `most` idle bytes. `make` may raise TileDeviceError; `drop` gets every block that leaves the pool.
 
         No block is larger than `largest`. From `capacity` bytes on, the device is expected to have no more, and idle
-        blocks go before a new one is made.
+        blocks go before a new one is made. `settle` waits until what was dropped is gone.
         """
         self._largest = largest
         self._make = make
         self._drop = drop
+        self._settle = settle
         self.most = most
         self._capacity = capacity
         self.held = 0
@@ -161,10 +163,11 @@ class Pool:
         self._given.append(block)
 
     def trim(self) -> None:
-        """Give all that waits back to the device."""
+        """Give all that waits back to the device; commands that use it still end first."""
         with self._lock:
             self._count()
             self._shrink(0)
+        self._settle()
 
     def _new(self, size: int) -> Block:
         try:

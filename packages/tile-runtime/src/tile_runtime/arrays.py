@@ -118,7 +118,12 @@ def _converted(name: str, value: Any) -> Array:
         message = f"argument {name!r} holds an integer beyond int32: {described(cast(object, value))}"
         hint = "pass it as numpy.int64(…) or numpy.array(…, numpy.int64), if it fits that"
         raise TileTypeError(Diagnostic("TILE-E502", message, hint=hint)) from None
-    except (TypeError, ValueError, BufferError) as problem:
+    except (
+        TypeError,
+        ValueError,
+        BufferError,
+        RuntimeError,
+    ) as problem:  # the last: PyTorch's, of what requires a gradient
         raise TileTypeError(Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}")) from None
     if array.dtype.kind in "OUS" and not isinstance(value, np.ndarray):
         message = f"argument {name!r} is neither an array nor made of numbers: {described(cast(object, value))}"
