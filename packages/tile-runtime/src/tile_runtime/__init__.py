@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tile_runtime import random
     from tile_runtime.ahead import build
     from tile_runtime.batching import vmap
+    from tile_runtime.brought import torch_function
     from tile_runtime.compose import compose
     from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
     from tile_runtime.derivatives import vjp
@@ -72,6 +73,7 @@ _HOME = {
     "register_tree": "trees",
     "tree_leaves": "trees",
     "tree_map": "trees",
+    "torch_function": "brought",
     "custom_vjp": "custom",
     "hessian_vector_product": "custom",
     "jvp": "custom",
@@ -134,6 +136,7 @@ __all__ = [
     "register_tree",
     "repeat",
     "scan",
+    "torch_function",
     "tree_leaves",
     "tree_map",
     "value_and_grad",
