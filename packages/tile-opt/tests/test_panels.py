@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -64,6 +65,17 @@ def test_weights_of_a_convolution_are_copied_once_and_read_panel_by_panel() -> N
     (buffer,) = (r for r in main_of(made.program).refs if r.into == "W_panels")
     blocks, *loops, lanes = buffer.type.sizes
     assert (blocks * lanes, sorted(loops)) == (64, [3, 3, 32])
+
+
+def test_taps_that_are_read_of_larger_weights_are_put_side_by_side() -> None:
+    """A map of one cell meets the middle of each window, and nothing reads a weight twice."""
+    of = convolution(40, 70, 1)
+    made = scheduled(of, processor(1))
+    assert ahead(made) == {"W"}
+    (buffer,) = (r for r in main_of(made.program).refs if r.into == "W_panels")
+    assert 40 * 70 <= prod(buffer.type.sizes) <= 40 * 128
+    same(made, of)
+    assert not ahead(scheduled(convolution(40, 70, 1, bound=False), processor(1)))
 
 
 def test_what_a_call_may_change_is_copied_just_in_time() -> None:
