@@ -17,7 +17,7 @@ from tile_ir.diagnostics import Source, TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe.interpret import run
-from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.target import Target
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of, main_of
@@ -143,3 +143,16 @@ def test_what_the_kernel_itself_writes_is_not_copied_before_it() -> None:
     plans = parse_plans(f"plan {kernel} {{\n  stage X_hit in DRAM as [i0_1]\n  serial\n}}\n")
     with pytest.raises(TilePlanError, match="the kernel itself writes 'X_hit'"):
         scheduled(made, target, plans)
+
+
+@pytest.mark.parametrize("side", [8, 9, 13, 14])
+def test_steps_over_small_maps_run_along_their_rows(side: int) -> None:
+    """Channels, a whole map apart, would be fetched lane by lane."""
+    half = (side + 1) // 2
+    text = f"X[C, H, V], W[C, I, J]) -> (Y) {{ Y[c, h, v : C, {half}, {half}] = +(X[c, 2*h + i - 1, 2*v + j - 1] * W[c, i, j]);"
+    of = program(text, X=(40, side, side), W=(40, 3, 3))
+    made = scheduled(of, processor(1))
+    (decision,) = made.decisions.values()
+    vectors = [level for level in decision.plan.levels if level.bind is Bind.VECTOR]
+    assert [(c.loop, level.lanes) for level in vectors for c in level.covers] == [("v", 4)]
+    same(made, of)
