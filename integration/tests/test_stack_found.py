@@ -271,6 +271,14 @@ case(
     wrt="A",
 )
 
+case(
+    "partial results of points at which nothing runs, added beyond the accumulator",
+    "function (A[M, N]) -> (O) { O[x, y : 4, M] = +(A[2*x + i - 1, y]), i < 3; }",
+    Way("stripe", "few"),
+    A="float16[8, 8]",
+    wrt="A",
+)
+
 
 @pytest.mark.parametrize("what", CASES)
 def test_what_was_found_stays_mended(what: str) -> None:

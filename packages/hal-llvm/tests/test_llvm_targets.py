@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hal_llvm.binding import AddressesAsWritten, Processor
+from hal_llvm.binding import Processor, QuickOptions
 from hal_llvm.compiler import assembly, machine_for
 from hal_llvm.cpu import FAMILIES, family, family_target
 from hal_llvm.emit.module import emit_module
@@ -124,16 +124,20 @@ def test_target_documents(name: str) -> None:
     assert target.codegen == "semtree"
 
 
-def test_other_users_of_llvm_keep_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cpu", "again"), [("znver4", True), ("sapphirerapids", False)])
+def test_other_users_of_llvm_keep_its_options(monkeypatch: pytest.MonkeyPatch, cpu: str, again: bool) -> None:
     """However often compilations overlap, what they switch off is on again after the last one."""
     options: list[str] = []
+    monkeypatch.setattr("hal_llvm.binding.host", lambda: Processor("x86_64", cpu, ""))
 
     def note(name: str, option: str) -> None:
         options.append(option)
 
     monkeypatch.setattr("llvmlite.binding.set_option", note)
-    with AddressesAsWritten(), AddressesAsWritten():
+    with QuickOptions(), QuickOptions():
         pass
-    with AddressesAsWritten():
+    with QuickOptions():
         pass
-    assert options == ["-disable-lsr=true", "-disable-lsr=false"] * 2
+    quick = ["-disable-lsr=true", *["-post-RA-scheduler=false"] * again]
+    usual = ["-disable-lsr=false", *["-post-RA-scheduler=true"] * again]
+    assert options == [*quick, *usual] * 2

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hal_opencl.context import DeviceContext
 from hal_opencl.events import DeviceEvent
 from hal_opencl.memory import DeviceBuffer, DeviceMemory
@@ -135,6 +137,14 @@ class FakeQueue:
     def flush(self) -> None:
         pass
 
+    def finish(self) -> None:
+        for event in self.commands:
+            event.command_execution_status = COMPLETE
+
+
+class Raw:
+    """A memory object."""
+
 
 class Context(DeviceContext):
     """A device that does nothing."""
@@ -247,6 +257,30 @@ def test_mapped_memory_is_not_used_again() -> None:
     memory = DeviceMemory(context)
     shown = memory.allocate(100).map_discard()
     assert memory.usage.held == 0 and len(shown) == 100
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_memory_goes_back_to_the_device_when_no_queued_command_uses_it(full: bool) -> None:
+    context = Context()
+    memory = DeviceMemory(context)
+    raws: list[weakref.ref[Raw]] = []
+
+    def make(size: int) -> Block:
+        if full and raws and any(raw() is not None for raw in raws):
+            raise device_error(Code.MEMORY, "none left")
+        raw = Raw()
+        raws.append(weakref.ref(raw))
+        return Block(raw, size)
+
+    context.pool._make = make
+    buffer = memory.allocate(100)
+    event = context.lanes.submit(lambda queue, buffers, waits: queue.add(waits), (buffer,))
+    del buffer
+    context.pool.most = 0
+    assert context.pool.used == context.pool.held == 0 and raws[0]() is not None, "a command uses it still"
+    other = memory.allocate(5000) if full else memory.trim()
+    assert event.done and raws[0]() is None
+    del other
 
 
 def test_a_queue_waits_for_each_later_command_of_another_once() -> None:

@@ -32,12 +32,13 @@ def _formulas(inner: st.SearchStrategy[ast.Poly]) -> st.SearchStrategy[ast.Poly]
 EXPRESSIONS = st.recursive(st.one_of(NAMES, INTS, FLOATS), _expressions, max_leaves=8)
 FORMULAS = st.recursive(st.one_of(NAMES, INTS, st.builds(ast.IndexName, LOWER)), _formulas, max_leaves=5)
 FORMULA_LISTS = st.lists(FORMULAS, max_size=3).map(tuple)
+BORDERS = st.builds(ast.Border, st.sampled_from(["clamp", "reflect", "symmetric", "wrap", "zero"]), FORMULAS)
 REFS = st.recursive(
     st.builds(ast.Ref, NAMES, FORMULA_LISTS),
-    lambda inner: st.builds(ast.Ref, NAMES, st.lists(FORMULAS | inner, max_size=3).map(tuple)),
+    lambda inner: st.builds(ast.Ref, NAMES, st.lists(FORMULAS | BORDERS | inner, max_size=3).map(tuple)),
     max_leaves=3,
 )
-SUBSCRIPTS = st.lists(FORMULAS | REFS, max_size=3).map(tuple)
+SUBSCRIPTS = st.lists(FORMULAS | REFS | BORDERS, max_size=3).map(tuple)
 ATTRIBUTES = st.lists(st.builds(ast.Attribute, LOWER, st.lists(WORDS, max_size=2).map(tuple)), max_size=2).map(tuple)
 
 

@@ -31,6 +31,7 @@ from tile_opt.pipeline import optimize
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.group_tiles import group_tile
 from tile_opt.plan.plan import Across, Plan
+from tile_opt.plan.space.gpu_copied import copied
 from tile_opt.plan.space.gpu_tiles import TileSpace, plans
 from tile_opt.plan.space.group_plan import GroupPlan
 from tile_opt.plan.text import parse_plans, print_plans
@@ -142,6 +143,45 @@ def test_other_dtypes_keep_the_meaning(name: str, dtype: DType) -> None:
 def test_sixteen_bit_operands_are_converted_once_on_their_way() -> None:
     plan = next(plans(contracted(MATMUL, {"A": (512, 256), "B": (256, 512)}, DType.FLOAT16), BUSY))
     assert {s.dtype for s in plan.stagings if s.unit == "LOCAL"} == {"float32"}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "awkward"),
+    [
+        ({"A": (3001, 3001), "B": (3001, 3000)}, DType.FLOAT32, {"A"}), ({"A": (2048, 2048), "B": (2048, 2048)}, DType.FLOAT32, set()),
+        ({"A": (301, 301), "B": (301, 301)}, DType.FLOAT32, set()), ({"A": (2048, 2048), "B": (2048, 2048)}, DType.FLOAT16, {"A", "B"}),
+    ],
+)  # fmt: skip
+def test_operands_of_large_products_are_copied_before_where_they_are_awkward_to_fetch(
+    shapes: Shapes, dtype: DType, awkward: set[str]
+) -> None:
+    plan = next(plans(contracted(MATMUL, shapes, dtype), BUSY))
+    assert {s.operand for s in plan.stagings if s.level < 0} == awkward
+    assert parse_plans(print_plans({"kernel": plan}))["kernel"] == plan
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("matmul", DType.FLOAT32), ("batched", DType.FLOAT16), ("bias", DType.FLOAT32)]
+)
+def test_copies_of_whole_operands_keep_the_meaning(name: str, dtype: DType) -> None:
+    program = stripe(*SAMPLES[name], dtype)
+    (view,) = views(program)
+    work = contraction(view)
+    assert work is not None
+    copies = copied(work, BUSY.machine)
+    assert copies is not None
+    space = TileSpace(copies.work, BUSY)
+    first = space.best()[0]
+    plan = copies.plan(GroupPlan(copies.work, first.tile, first.cost, space.costs).plan())
+    PlanCheck(view, plan, BUSY, {}).before()
+    made = scheduled(program, BUSY, plan)
+    assert len(kernels_of(made)) >= 1 + len(copies.panels) and all(p.type.sizes[-1] % 4 == 0 for p in copies.panels)
+    agree(program, made, BUSY, 2e-3 if dtype is DType.FLOAT16 else 3e-5)
+
+
+def test_an_operand_that_is_both_factors_is_not_copied() -> None:
+    work = contraction(contracted(*SAMPLES["gram"]))
+    assert work is not None and copied(work, BUSY.machine) is None
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(8, 12, 600), (16, 8, 1021)])

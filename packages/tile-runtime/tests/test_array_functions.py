@@ -248,3 +248,32 @@ def test_a_comparison_with_what_is_no_tensor_is_false() -> None:
     assert (x == None) is False  # noqa: E711
     assert (x != "a") is True
     assert x in [x]
+
+
+EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, 1.0, -1.0, 0.1, -0.1, 3.0, 7.0, 1e30, -1e30], np.float32)
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "logaddexp", "hypot", "power"])
+def test_quotients_and_lengths_at_the_edges(name: str) -> None:
+    left, right = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(EDGES, EDGES))
+    keep = ~(np.isnan(left) | np.isnan(right))
+    left, right = left[keep], right[keep]
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(left, right)
+    found = getattr(tnp, "pow" if name == "power" else name)(tile.asarray(left), tile.asarray(right)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_what_nothing_gives_and_what_dtypes_powers_have() -> None:
+    nothing, whole, truths = (tile.asarray(a) for a in (np.ones((0, 3), np.float32), np.arange(4), TRUTHS))
+    np.testing.assert_array_equal(nothing.prod(axis=0).numpy(), [1, 1, 1])
+    assert bool(nothing.all()) and not bool(nothing.any()) and float(nothing.sum()) == 0
+    assert tnp.all(nothing, axis=0).numpy().tolist() == [True] * 3
+    assert [t.dtype.value for t in (whole**2, whole**2.0, whole**0.5, truths**1)] == [
+        "int64",
+        "float32",
+        "float32",
+        "int32",
+    ]
+    np.testing.assert_array_equal((tile.asarray(EDGES) ** 0).numpy(), np.ones_like(EDGES))
+    np.testing.assert_array_equal(tnp.tril(truths).numpy(), np.tril(TRUTHS))

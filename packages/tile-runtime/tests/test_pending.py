@@ -74,6 +74,19 @@ def test_a_tensor_that_changes_is_read_first() -> None:
     assert float(late.sum()) == 18 and float(y.sum()) == 12
 
 
+def test_what_is_pending_is_mapped_waited_for_and_written_to() -> None:
+    x, double = tile.asarray(ONES), tile.Function("function (A) -> (B) { B = A * 2; }")
+    mapped, discarded, out, given = x + 1, x + 1, x + 1, x + 1
+    with mapped.mmap_current() as view:
+        view[...] *= 2
+    with discarded.mmap_discard() as view:
+        view[...] = 5
+    double(x, out=out)
+    double(given, out=given, donate="A")
+    assert (x + 2).wait().dtype == "float32"
+    assert [float(t.sum()) for t in (mapped, discarded, out, given)] == [24, 30, 12, 24]
+
+
 def test_an_array_may_change_after_it_was_used() -> None:
     host = ONES.copy()
     y = tile.asarray(ONES) + host

@@ -23,8 +23,11 @@ LOCK = forking.rlock()
 """Held around every use of LLVM but `Alongside`, and across fork, so that a child never inherits LLVM in the middle of something."""
 
 
-LAST_WITH_OPTION = 22
-"""The latest LLVM that is known to have the option `-disable-lsr`."""
+LAST_WITH_OPTIONS = 22
+"""The latest LLVM that is known to have the options of `QuickOptions`."""
+
+SCHEDULED_AGAIN = "znver"
+"""Names of processors for which LLVM schedules instructions a second time by default."""
 
 
 class Alongside:
@@ -48,29 +51,33 @@ class Alongside:
             self.changed.notify_all()
 
 
-class AddressesAsWritten:
-    """A stretch in which LLVM leaves the addresses of loops as kernels compute them.
+class QuickOptions:
+    """A stretch in which LLVM leaves out what takes long and gives kernels nothing.
 
-    Its loop strength reduction took most of the time of compiling large register tiles, for code that is no faster:
-    subscripts are computed where their loops are already. The option belongs to the process, so the last one out gives
-    other users of LLVM the default back. Unknown options would end the process: later versions do without.
+    Its loop strength reduction took most of the time of compiling large register tiles: subscripts are computed where
+    their loops are already. Scheduling once more after registers are chosen, which it does for processors of AMD, took a
+    tenth: these reorder instructions themselves. The options belong to the process, so the last one out gives other users
+    of LLVM the defaults back. Unknown options would end the process: later versions do without.
     """
 
     inside = 0
 
     def __enter__(self) -> None:
         with LOCK:
-            AddressesAsWritten.inside += 1
-            self._set(AddressesAsWritten.inside == 1, "true")
+            QuickOptions.inside += 1
+            self._set(QuickOptions.inside == 1, True)
 
     def __exit__(self, *_: object) -> None:
         with LOCK:
-            AddressesAsWritten.inside -= 1
-            self._set(AddressesAsWritten.inside == 0, "false")
+            QuickOptions.inside -= 1
+            self._set(QuickOptions.inside == 0, False)
 
-    def _set(self, changes: bool, value: str) -> None:
-        if changes and llvm.llvm_version_info[0] <= LAST_WITH_OPTION:
-            llvm.set_option("hal-llvm", f"-disable-lsr={value}")
+    def _set(self, changes: bool, quick: bool) -> None:
+        if not changes or llvm.llvm_version_info[0] > LAST_WITH_OPTIONS:
+            return
+        llvm.set_option("hal-llvm", f"-disable-lsr={str(quick).lower()}")
+        if host().cpu.startswith(SCHEDULED_AGAIN):
+            llvm.set_option("hal-llvm", f"-post-RA-scheduler={str(not quick).lower()}")
 
 
 def _before_fork() -> None:
@@ -89,7 +96,7 @@ def _after_fork() -> None:
 
 def _after_fork_in_child() -> None:
     Alongside.forks = 0
-    AddressesAsWritten.inside = 0  # threads that were inside are not in the child
+    QuickOptions.inside = 0  # threads that were inside are not in the child
 
 
 forking.at_fork(_before_fork, _after_fork, _after_fork_in_child)
@@ -200,7 +207,7 @@ class Module:
 
     def object_code(self) -> bytes:
         """A relocatable object file."""
-        with LOCK, AddressesAsWritten():
+        with LOCK, QuickOptions():
             return bytes(self._machine.emit_object(self._module))
 
     def object_code_alongside(self) -> bytes:
@@ -213,7 +220,7 @@ class Module:
             return self.object_code()
         with LOCK:
             problem = llvm.ffi.OutputString()
-        with AddressesAsWritten(), Alongside():
+        with QuickOptions(), Alongside():
             memory = emit(self._machine, self._module, 1, problem)
         with LOCK, problem:
             if not memory:
@@ -225,7 +232,7 @@ class Module:
 
     def assembly(self) -> str:
         """Machine code as text."""
-        with LOCK, AddressesAsWritten():
+        with LOCK, QuickOptions():
             return str(self._machine.emit_assembly(self._module))
 
     def close(self) -> None:

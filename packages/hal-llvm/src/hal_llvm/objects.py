@@ -16,9 +16,10 @@ def object_files(sources: Iterable[str], processor: binding.Processor, threads: 
     """
     rest = iter(sources)
     first = list(islice(rest, 2))
-    if len(first) < 2 or threads < 2:
-        return [_object_file(source, processor) for source in chain(first, rest)]
-    return _at_once(chain(first, rest), processor, threads)
+    with binding.QuickOptions():  # once, not for each of them
+        if len(first) < 2 or threads < 2:
+            return [_object_file(source, processor) for source in chain(first, rest)]
+        return _at_once(chain(first, rest), processor, threads)
 
 
 def _object_file(source: str, processor: binding.Processor) -> bytes:

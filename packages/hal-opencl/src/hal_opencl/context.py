@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from contextlib import suppress
 
 import numpy as np
 from tile_hal.errors import Code, device_error
@@ -29,7 +30,7 @@ class DeviceContext:
         self._lock = forking.lock()
         self._raw: object = None
         self._lingering = deque[Block]()
-        """Blocks of the host's memory that nobody holds any more, but for commands."""
+        """Blocks that nobody holds any more, but for commands."""
         alone: Guard | None = forking.rlock() if "oclgrind" in info.platform.lower() else None
         """oclgrind crashes when two threads are in it."""
         self.maps_for_free = self.is_pocl and self.shares_host_memory
@@ -44,8 +45,9 @@ class DeviceContext:
         total, shared = self.info.global_bytes, self.info.unified
         most = total // (SHARED_IDLE_SHARE if shared else IDLE_SHARE)
         return Pool(
-            self._make_block, self.drop, most, self.info.max_allocation, None if shared else int(total * USABLE)
-        )
+            self._make_block, self.drop, most, self.info.max_allocation,
+            None if shared else int(total * USABLE), self.settle,
+        )  # fmt: skip
 
     def _make_queue(self, profiling: bool) -> binding.RawQueue:
         return binding.make_queue(self.raw, self.info.raw, profiling)
@@ -76,12 +78,22 @@ class DeviceContext:
         return Block(binding.wrap_array(self.raw, host), size, host)
 
     def drop(self, block: Block) -> None:
-        """Let a block go. A driver keeps its own memory until queued commands are over, but not the host's.
+        """Let a block go, once no queued command uses it: a driver keeps its own memory that long, but not the host's, and
+        NVIDIA's has crashed over its own.
 
         From any thread, a finalizer too.
         """
-        if block.host is not None:
-            self._lingering.append(block)
+        self._lingering.append(block)
+        self._let_go()
+
+    def settle(self) -> None:
+        """Wait for the queued commands, so that all blocks that were dropped are gone."""
+        if self._lingering:
+            with suppress(binding.cl_error):  # a lost device uses nothing
+                self.lanes.finish()
+            self._let_go()
+
+    def _let_go(self) -> None:
         while self._lingering:
             try:
                 block = self._lingering.popleft()

@@ -88,15 +88,17 @@ class Pool:
         most: int,
         largest: int,
         capacity: int | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         """At most `most` idle bytes. `make` may raise TileDeviceError; `drop` gets every block that leaves the pool.
 
         No block is larger than `largest`. From `capacity` bytes on, the device is expected to have no more, and idle
-        blocks go before a new one is made.
+        blocks go before a new one is made. `settle` waits until what was dropped is gone.
         """
         self._largest = largest
         self._make = make
         self._drop = drop
+        self._settle = settle
         self.most = most
         self._capacity = capacity
         self.held = 0
@@ -105,6 +107,8 @@ class Pool:
         """Bytes of those that wait for their next use."""
         self.made = 0
         """Blocks that have been made so far."""
+        self.peak = 0
+        """The most bytes that were in use at once."""
         self._blocks: dict[int, list[Block]] = {}
         self._ages: dict[Block, None] = {}
         """The idle blocks, longest idle first."""
@@ -151,6 +155,7 @@ class Pool:
                 block = waiting.pop()  # the newest: caches may still hold it
                 del self._ages[block]
                 self.idle -= block.nbytes
+                self.peak = max(self.peak, self.held - self.idle)
                 return block
             if self._capacity is not None and self.held + size > self._capacity:
                 self._shrink(0)
@@ -161,10 +166,11 @@ class Pool:
         self._given.append(block)
 
     def trim(self) -> None:
-        """Give all that waits back to the device."""
+        """Give all that waits back to the device; commands that use it still end first."""
         with self._lock:
             self._count()
             self._shrink(0)
+        self._settle()
 
     def _new(self, size: int) -> Block:
         try:
@@ -175,6 +181,7 @@ class Pool:
         with self._lock:
             self.held += block.nbytes
             self.made += 1
+            self.peak = max(self.peak, self.held - self.idle)
         return block
 
     def _count(self) -> None:

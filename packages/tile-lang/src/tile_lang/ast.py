@@ -166,8 +166,17 @@ class Ref(Node):
     span: Span = NO_SPAN
 
 
-Subscript = Poly | Ref
-"""An index formula, or data."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Border(Node):
+    """``mode(formula)`` as a subscript: what a tensor holds beyond its edges; `mode` is a key of `tile_lang.borders.MODES`."""
+
+    mode: str
+    formula: Poly
+    span: Span = NO_SPAN
+
+
+Subscript = Poly | Ref | Border
+"""An index formula, with a border or without, or data."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -335,4 +344,4 @@ def formulas(subscripts: Iterable[Subscript]) -> Iterator[Poly]:
         if isinstance(subscript, Ref):
             stack += reversed(subscript.indexes)
         else:
-            yield subscript
+            yield subscript.formula if isinstance(subscript, Border) else subscript

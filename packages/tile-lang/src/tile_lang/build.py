@@ -14,7 +14,14 @@ from tile_lang.lexer import Token
 
 Action = Callable[["Builder", list[Any]], Any]
 
-OWN_STATEMENT = "compute it in a statement of its own, before or after the contraction"
+NO_CALLS = (
+    "they are sums of indices with constant factors; clamp(…), reflect(…), symmetric(…), wrap(…) or zero(…) around a whole one says "
+    "what stands beyond the edge"
+)
+OWN_STATEMENT = (
+    "compute it in a statement of its own, before or after the contraction "
+    "(of all pairs: D = reshape(A, N, 1, K) - B); they fuse"
+)
 AGGREGATIONS = {agg.symbol: agg for agg in Aggregation}
 
 
@@ -62,6 +69,18 @@ def _integer(b: Builder, p: list[Any]) -> ast.IntLiteral:
 
 def _index_name(b: Builder, p: list[Any]) -> ast.IndexName:
     return ast.IndexName(p[0].text, b.span(p))
+
+
+BORDERS = ("clamp", "reflect", "symmetric", "wrap", "zero")
+"""Words around an index formula that say what a tensor holds beyond its edges."""
+
+
+def _border(b: Builder, p: list[Any]) -> ast.Border:
+    mode, _, formula, _ = p
+    if mode.text not in BORDERS:
+        span = Span(b.source, mode.start, mode.end)
+        b.diagnostics.append(Diagnostic("TILE-E022", "index formulas call no functions", span, NO_CALLS))
+    return ast.Border(mode.text, formula, b.span(p))
 
 
 # --- contractions ----------------------------------------------------------------------------------------------
@@ -139,6 +158,7 @@ ACTIONS: dict[str, Action] = {
     "conditional": lambda b, p: ast.Conditional(p[0], p[2], p[4], b.span(p)),
     "call": lambda b, p: ast.Call(p[0].text, tuple(p[2]), b.span(p)),
     "agg": lambda _, p: AGGREGATIONS[p[0].text],
+    "border": _border,
     "ref_scalar": lambda b, p: ast.Ref(p[0], (), b.span(p)),
     "ref": lambda b, p: ast.Ref(p[0], tuple(p[2]), b.span(p)),
     "body_one": lambda b, p: ast.Body((p[0],), None, None, b.span(p)),

@@ -20,10 +20,12 @@ from tile_ir.program.nodes import (
 )
 
 from tile_lang import ast
+from tile_lang.borders import known_ranges
 from tile_lang.domain import undetermined
 from tile_lang.expressions import bind_integer
+from tile_lang.formulas import bind_formula
 from tile_lang.scope import Scope, join_shapes, origin, plural, show
-from tile_lang.subscripts import Place, append, bind_access, bind_formula, bind_place
+from tile_lang.subscripts import Place, append, bind_access, bind_place
 from tile_lang.types import exact_comparison, literal, unify
 from tile_lang.values import Const, Tensor, fail
 
@@ -32,9 +34,10 @@ def bind_contraction(scope: Scope, node: ast.Contraction) -> Tensor:
     """Append the contraction that a statement means; its result has the statement's name."""
     since = len(scope.ops)
     place = _place(scope, node.target)
-    loads = [bind_access(scope, ref, place.formulas) for ref in node.body.accesses]
-    constraints = [*place.constraints, *(c for load in loads for c in load.constraints)]
-    constraints += [_user_constraint(scope, c) for c in node.constraints]
+    given = [_user_constraint(scope, c) for c in node.constraints]
+    ranges = known_ranges(scope, node, [*place.constraints, *given])
+    loads = [bind_access(scope, ref, place.formulas, ranges) for ref in node.body.accesses]
+    constraints = [*place.constraints, *(c for load in loads for c in load.constraints), *given]
     indexes = tuple(sorted({n for c in constraints for n in c.formula.names}))
     _check_indexes(scope, node, indexes, constraints)
     body = _Body(scope, node.agg, node.body.span)

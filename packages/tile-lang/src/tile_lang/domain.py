@@ -121,7 +121,7 @@ class _IntegerRow:
 def _candidates(basis: Sequence[Constraint], indexes: Sequence[str]) -> Iterator[Integers]:
     """Integral solutions x of ``basis formulas = v`` for every v in the product of their ranges."""
     matrix = [[c.formula.coefficient(n) for n in indexes] for c in basis]
-    inverse = _inverse(matrix)
+    inverse = inverted(matrix)
     rows = [
         _IntegerRow.of(row, -sum((f * c.formula.const for f, c in zip(row, basis, strict=True)), Fraction(0)))
         for row in inverse
@@ -147,7 +147,7 @@ def _digits(numbers: Integers, sizes: Sequence[int]) -> Integers:
     return np.stack(columns[::-1], axis=1) if columns else np.zeros((len(numbers), 0), np.int64)
 
 
-def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
+def inverted(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
     """Gauss–Jordan over the rationals; the matrix is square and regular."""
     n = len(matrix)
     rows = [row + [Fraction(int(i == j)) for j in range(n)] for i, row in enumerate(matrix)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tile_ir.diagnostics import Diagnostic
 
-from tile_lang.build import OWN_STATEMENT
+from tile_lang.build import NO_CALLS, OWN_STATEMENT
 from tile_lang.faults import ARITHMETIC, COMPARISONS, OPERATORS, Context, in_words, last_clause
 
 _AGGREGATIONS = {
@@ -29,9 +29,11 @@ def _formula(c: Context) -> Diagnostic | None:
     if kind in ARITHMETIC and previous.kind == "RSQB":
         return c.report("TILE-E022", "a subscript that is data stands alone", _OWN_SUBSCRIPT)
     if kind == "LPAR" and previous.kind in ("ID", "IDX"):
-        return c.report(
-            "TILE-E022", "index formulas call no functions", "they are sums of indices with constant factors", previous
-        )
+        return c.report("TILE-E022", "index formulas call no functions", NO_CALLS, previous)
+    if kind == "COMMA" and c.open_brackets[-1].kind == "LPAR":
+        called = c.tokens[c.tokens.index(c.open_brackets[-1]) - 1]
+        if called.kind in ("ID", "IDX"):
+            return c.report("TILE-E022", "index formulas call no functions", NO_CALLS, called)
     if kind == "FLOAT":
         return c.report("TILE-E022", "index formulas hold integers only", "a fraction is written as i / 2")
     if kind in ("TILDE", "SHL", "SHR", "AMP", "BAR", "CARET", "QUESTION"):

@@ -40,7 +40,7 @@ LAYERS = """function layer(X[B, N], W[N, M], V) -> (H, A) {
 function (X[B, N], W[N, M], V[M]) -> (P, L) {
     H, A = layer(X, W, V);  // a layer
     P = builtin_softmax(A, B, M) + stop_gradient(A) - reverse_grad(A, 0.5);
-    C[m : M] = >(P[b, m]), b < B / 2 default V;
+    C[m : M] = >(P[wrap(b - 1), m]), b < B / 2 default V;
     S[m : M] = +(C[m - k]), k < M;
     L[] = +(S[m] == V[m] ? C[m]);
 }

@@ -19,7 +19,7 @@ _BOUND = LEVEL["+"]
 _UPPER = re.compile(r"[A-Z][A-Za-z0-9_]*'?")
 _LOWER = re.compile(r"[a-z][A-Za-z0-9_]*'?")
 
-_Part = str | tuple[ast.Expr | ast.Ref, int]
+_Part = str | tuple[ast.Expr | ast.Subscript, int]
 
 
 def print_function(function: ast.Function) -> str:
@@ -42,7 +42,7 @@ def print_statement(statement: ast.Statement) -> str:
             return attributes + _contraction(statement) + ";"
 
 
-def print_expression(expr: ast.Expr | ast.Ref, level: int = 0) -> str:
+def print_expression(expr: ast.Expr | ast.Subscript, level: int = 0) -> str:
     """An expression or index formula; in parentheses when it binds weaker than `level`."""
     out: list[str] = []
     stack: list[_Part] = [(expr, level)]
@@ -55,12 +55,12 @@ def print_expression(expr: ast.Expr | ast.Ref, level: int = 0) -> str:
     return "".join(out)
 
 
-def _parts(expr: ast.Expr | ast.Ref, level: int) -> list[_Part]:
+def _parts(expr: ast.Expr | ast.Subscript, level: int) -> list[_Part]:
     own, parts = _pieces(expr)
     return ["(", *parts, ")"] if own < level else parts
 
 
-def _pieces(expr: ast.Expr | ast.Ref) -> tuple[int, list[_Part]]:
+def _pieces(expr: ast.Expr | ast.Subscript) -> tuple[int, list[_Part]]:
     """Binding strength and parts of a node."""
     match expr:
         case ast.IntLiteral(text) | ast.FloatLiteral(text):
@@ -71,6 +71,8 @@ def _pieces(expr: ast.Expr | ast.Ref) -> tuple[int, list[_Part]]:
             return _ATOM, [print_index(id)]
         case ast.Call(function, args):
             return _ATOM, [print_word(function), "(", *_joined(args), ")"]
+        case ast.Border(mode, formula):
+            return _ATOM, [print_index(mode), "(", (formula, 0), ")"]
         case ast.Ref(name, indexes):
             return _ATOM, [print_name(name.id), "[", *_joined(indexes), "]"]
         case ast.Unary(op, operand):
@@ -82,7 +84,7 @@ def _pieces(expr: ast.Expr | ast.Ref) -> tuple[int, list[_Part]]:
             return level, [(left, level + (op in _NOT_CHAINED)), f" {op} ", (right, level + 1)]
 
 
-def _joined(exprs: Iterable[ast.Expr | ast.Ref]) -> list[_Part]:
+def _joined(exprs: Iterable[ast.Expr | ast.Subscript]) -> list[_Part]:
     parts: list[_Part] = []
     for expr in exprs:
         parts += [", ", (expr, 0)]
@@ -131,7 +133,7 @@ def _contraction(c: ast.Contraction) -> str:
     return text + (f" default {print_name(c.default.id)}" if c.default else "")
 
 
-def _list(exprs: Iterable[ast.Expr | ast.Ref]) -> str:
+def _list(exprs: Iterable[ast.Expr | ast.Subscript]) -> str:
     return ", ".join(print_expression(e) for e in exprs)
 
 
@@ -168,7 +170,9 @@ def print_node(node: ast.Node) -> str:
             return _body(node)
         case ast.Constraint():
             return _constraint(node)
-        case ast.IntLiteral() | ast.FloatLiteral() | ast.Name() | ast.IndexName() | ast.Call() | ast.Ref():
+        case (
+            ast.IntLiteral() | ast.FloatLiteral() | ast.Name() | ast.IndexName() | ast.Call() | ast.Ref() | ast.Border()
+        ):
             return print_expression(node)
         case ast.Unary() | ast.Binary() | ast.Conditional():
             return print_expression(node)

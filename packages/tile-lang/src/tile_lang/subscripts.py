@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
-from tile_ir.diagnostics import Span
 from tile_ir.ops import Aggregation
 from tile_ir.program.nodes import (
     Constraint,
@@ -26,58 +24,10 @@ from tile_ir.program.nodes import (
 )
 
 from tile_lang import ast
-from tile_lang.dims import as_integer
+from tile_lang.borders import Ranges, bordered
+from tile_lang.formulas import bind_formula
 from tile_lang.scope import Scope, origin, plural
-from tile_lang.values import Const, Tensor, describe, fail
-
-
-def bind_formula(scope: Scope, root: ast.Poly) -> Poly:
-    """The affine form that an index formula denotes; coefficients are exact fractions."""
-    values: list[Poly] = []
-    for node in ast.postorder(root):
-        match node:
-            case ast.IntLiteral():
-                values.append(Poly(const=Fraction(node.value)))
-            case ast.IndexName(name):
-                values.append(Poly.of({name: 1}))
-            case ast.Name(name, span):
-                values.append(Poly(const=Fraction(_dimension(scope, name, span))))
-            case ast.Unary():
-                values.append(values.pop().scaled(-1))
-            case ast.Binary(op, _, _, span):
-                right, left = values.pop(), values.pop()
-                values.append(_combine(op, left, right, node.right.span, span))
-            case _:
-                fail("TILE-E110", "an index formula is made of integers, dimensions and indexes", node.span)
-    return values[0]
-
-
-def _dimension(scope: Scope, name: str, span: Span) -> int:
-    value = scope.lookup_size(name, span)
-    number = as_integer(value.value) if isinstance(value, Const) else None
-    if number is None:
-        message = f"{name} in an index formula must be an integer constant, not {describe(value)}"
-        hint = f"index variables are written in lower case: {name.lower()}" if len(name) == 1 else None
-        if isinstance(value, Tensor) and value.type.dtype.is_integer:
-            hint = f"a tensor of subscripts stands alone, with its own subscripts: {name}[{'i' if value.type.shape else ''}]"
-        fail("TILE-E124", message, span, hint)
-    return number
-
-
-def _combine(op: str, left: Poly, right: Poly, right_span: Span, span: Span) -> Poly:
-    if op in "+-":
-        return left + right.scaled(1 if op == "+" else -1)
-    if op == "*":
-        if left.terms and right.terms:
-            hint = "every index may only be multiplied by constants"
-            fail("TILE-E110", f"the product of {left} and {right} is not linear", span, hint)
-        return left.scaled(right.const) if not right.terms else right.scaled(left.const)
-    if right.terms:
-        fail("TILE-E111", f"division by {right}, which contains an index", right_span, "divide by constants only")
-    if not right.const:
-        fail("TILE-E133", "division by zero in an index formula", right_span)
-    return left.scaled(1 / right.const)
-
+from tile_lang.values import Const, Tensor, fail
 
 # --- accesses ------------------------------------------------------------------------------------
 
@@ -95,15 +45,23 @@ class Access:
         return self.value.type.shape if isinstance(self.value, Tensor) else ()
 
 
-def bind_access(scope: Scope, ref: ast.Ref, order: Sequence[Poly] = ()) -> Access:
-    """What ``X[subscripts…]`` reads; dimensions of what is gathered follow `order` where they can."""
+def bind_access(scope: Scope, ref: ast.Ref, order: Sequence[Poly] = (), ranges: Ranges | None = None) -> Access:
+    """What ``X[subscripts…]`` reads; dimensions of what is gathered follow `order` where they can.
+
+    Subscripts with borders need `ranges` of the indexes in them.
+    """
     value = scope.scalar(scope.lookup(ref.name.id, ref.name.span), ref.name.span, ref.name.id)
     shape = value.type.shape if isinstance(value, Tensor) else ()
     if len(shape) != len(ref.indexes):
         message = f"{ref.name.id} has {plural(len(shape), 'dimension')} but {plural(len(ref.indexes), 'index formula')}"
         hint = "a constant is written with empty brackets" if isinstance(value, Const) else None
         fail("TILE-E108", message, ref.span, hint)
-    parts = _bind_parts(scope, ref.indexes)
+    beyond: dict[int, Poly] = {}
+    for axis, node in enumerate(ref.indexes):
+        if isinstance(node, ast.Border) and isinstance(value, Tensor) and ranges is not None:
+            value, beyond[axis] = bordered(scope, value, axis, node, ranges)
+            shape = value.type.shape
+    parts = [beyond[k] if k in beyond else _bind_part(scope, p, ranges) for k, p in enumerate(ref.indexes)]
     formulas = tuple(p for p in parts if isinstance(p, Poly))
     found = _constraints(parts, shape, ref.indexes)
     if len(formulas) == len(parts) or isinstance(value, Const):
@@ -115,13 +73,16 @@ def bind_access(scope: Scope, ref: ast.Ref, order: Sequence[Poly] = ()) -> Acces
     return Access(gathered, places.formulas, found)
 
 
-def _bind_parts(scope: Scope, indexes: Sequence[ast.Subscript]) -> list[Poly | Access]:
-    return [_data(scope, p) if isinstance(p, ast.Ref) else bind_formula(scope, p) for p in indexes]
+def _bind_part(scope: Scope, node: ast.Subscript, ranges: Ranges | None = None) -> Poly | Access:
+    if isinstance(node, ast.Border):
+        hint = "what is read may lie beyond an edge; tuples that would write there are left out"
+        fail("TILE-E014", f"{node.mode}(…) stands in what a contraction reads only", node.span, hint)
+    return _data(scope, node, ranges) if isinstance(node, ast.Ref) else bind_formula(scope, node)
 
 
-def _data(scope: Scope, ref: ast.Ref) -> Access:
+def _data(scope: Scope, ref: ast.Ref, ranges: Ranges | None) -> Access:
     """A subscript that is data: integers."""
-    access = bind_access(scope, ref)
+    access = bind_access(scope, ref, (), ranges)
     if isinstance(access.value, Const):
         hint = f"write {ref.name.id} without brackets"
         fail("TILE-E126", f"the subscript {ref.name.id} is a constant, not a tensor of subscripts", ref.span, hint)
@@ -201,7 +162,7 @@ class Place:
 
 def bind_place(scope: Scope, target: ast.Target, shape: tuple[int, ...]) -> Place:
     """The subscripts of a contraction's target of this shape."""
-    parts = _bind_parts(scope, target.indexes)
+    parts = [_bind_part(scope, node) for node in target.indexes]
     found = _constraints(parts, shape, target.indexes)
     formulas = tuple(p for p in parts if isinstance(p, Poly))
     if len(formulas) == len(parts):

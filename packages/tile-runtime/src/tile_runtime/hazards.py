@@ -22,6 +22,10 @@ class Tracked(Protocol):
     writes: int
     """How often it was written to, or was about to be."""
 
+    def settle(self) -> None:
+        """Computes it, where that is yet to happen: so that nothing is claimed by asking for the others while `alone`."""
+        ...
+
 
 class Unread(Protocol):
     """What is yet to read the contents of a tensor."""
@@ -32,6 +36,10 @@ class Unread(Protocol):
 
 unread: WeakValueDictionary[int, Unread] = WeakValueDictionary()
 """By the id of the tensor, which it keeps alive."""
+
+
+lent: WeakValueDictionary[int, object] = WeakValueDictionary()
+"""Tensors in memory that others may write to, by id: no work on one goes on behind its caller's back."""
 
 
 def about_to_write(tensors: Iterable[object]) -> None:
@@ -122,6 +130,8 @@ class Ticket(Event):
 
 def claim(reads: Sequence[Tracked], writes: Sequence[Tracked]) -> tuple[Ticket, list[Event]]:
     """Enter work on these tensors: its ticket, and the events it must wait for. `started` must follow."""
+    for tensor in (*reads, *writes):
+        tensor.settle()
     if unread:
         about_to_write(writes)
     ticket = Ticket()
@@ -185,6 +195,7 @@ def enter(work: Event, reads: Sequence[Tracked], writes: Sequence[Tracked]) -> N
 
 def before(tensor: Tracked, *, write: bool) -> list[Event]:
     """Events that a new read (or, with `write`, a new write) of `tensor` must wait for."""
+    tensor.settle()
     with _lock:
         return _before_write(tensor) if write else _before_read(tensor)
 

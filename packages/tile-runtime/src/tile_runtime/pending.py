@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 DEPTH = 64
 """So many operators, one after the other, wait at most."""
+_COMPUTED = ("_buffer", "host", "pending_write", "pending_reads", "writes")
+"""The slots of what a tensor has once it is computed."""
 PROGRAMS = 256
 """Programs that are kept."""
 WHOLE = 4096
@@ -52,7 +54,8 @@ class Leaf(Symbol):
         """The tensor is about to change: what was made of it is computed now."""
         with _lock:
             for waiting in list(_pending.values()):
-                if any(item is self for item in _Graph((waiting.expression,)).leaves):
+                # Whoever was interrupted may have left one that is computed.
+                if type(waiting) is Pending and any(item is self for item in _Graph((waiting.expression,)).leaves):
                     waiting.settle()
 
 
@@ -167,14 +170,12 @@ def _compute(wanted: Pending) -> None:
 
 
 def _become(tensor: Pending, value: Tensor) -> None:
-    """The tensor is `value` from now on, which nobody else has."""
-    del _pending[id(tensor.expression)], tensor.expression
-    buffer, host = value._buffer, value.host  # pyright: ignore[reportPrivateUsage]
-    writes, reads, count = value.pending_write, value.pending_reads, value.writes
+    """The tensor is `value` from now on, which nobody else has; in one step, since whoever does this may be interrupted."""
+    for name in _COMPUTED:
+        getattr(Tensor, name).__set__(tensor, getattr(value, name))
     tensor.__class__ = Tensor  # pyright: ignore[reportAttributeAccessIssue]
-    settled = cast("Tensor", tensor)
-    settled._buffer, settled.host = buffer, host  # pyright: ignore[reportPrivateUsage]
-    settled.pending_write, settled.pending_reads, settled.writes = writes, reads, count
+    _pending.pop(id(tensor.expression), None)
+    del tensor.expression
 
 
 def _program(graph: _Graph, results: Sequence[Pending]) -> Composition:

@@ -42,10 +42,10 @@ from hal_llvm.math import call as math_call
 
 
 @dataclass(slots=True)
-class Slot:
-    """Storage of a mutable variable."""
+class Variable:
+    """A mutable variable, and what it holds at the current position."""
 
-    pointer: str
+    value: str
     llvm_type: str
 
 
@@ -53,12 +53,12 @@ class Slot:
 class Scope:
     """Variables in sight, with the log that takes them out of sight again."""
 
-    values: dict[str, str | Slot] = field(default_factory=dict[str, "str | Slot"])
-    log: list[tuple[str, str | Slot | None]] = field(default_factory=list["tuple[str, str | Slot | None]"])
+    values: dict[str, str | Variable] = field(default_factory=dict[str, "str | Variable"])
+    log: list[tuple[str, str | Variable | None]] = field(default_factory=list["tuple[str, str | Variable | None]"])
     groups: tuple[str, str, str] = ("0", "0", "0")
     """The work group's numbers (i64)."""
 
-    def bind(self, name: str, value: str | Slot) -> None:
+    def bind(self, name: str, value: str | Variable) -> None:
         self.log.append((name, self.values.get(name)))
         self.values[name] = value
 
@@ -70,6 +70,24 @@ class Scope:
                 del self.values[name]
             else:
                 self.values[name] = old
+
+
+def displaced(index: Expr) -> tuple[Expr, int]:
+    """A subscript as what varies of it and a constant number of elements."""
+    if (
+        isinstance(index, Binary)
+        and index.op == "add"
+        and isinstance(index.right, Const)
+        and index.type.dtype.bits == 64
+    ):
+        return index.left, int(index.right.value)
+    return index, 0
+
+
+def _parts(expr: Expr) -> tuple[Expr, ...]:
+    """What is computed before a node: its children, but of subscripts only what varies."""
+    parts = children(expr)
+    return (parts[0], displaced(parts[1])[0], *parts[2:]) if isinstance(expr, Load) else parts
 
 
 class Expressions:
@@ -88,7 +106,7 @@ class Expressions:
             if id(expr) in done:
                 continue
             if parts is None:
-                parts = children(expr)
+                parts = _parts(expr)
                 if parts:
                     stack.append((expr, parts))
                     stack.extend((part, None) for part in reversed(parts))
@@ -106,12 +124,23 @@ class Expressions:
         found = self.scope.values.get(node.name)
         if found is None:
             raise TileInternalError(f"semtree variable {node.name!r} is not defined here")
-        if isinstance(found, Slot):
-            return self.code.let(f"load {found.llvm_type}, ptr {found.pointer}")
-        return found
+        return found.value if isinstance(found, Variable) else found
+
+    def address(self, pointer: str, varying: str, index: Expr, dtype: DType) -> str:
+        """Address of element `index`, whose part that varies (`displaced`) is known; elements beside it share that one's."""
+        code, index_type = self.code, of(index.type)
+        displacement = displaced(index)[1]
+        if not displacement:
+            return memory.address(code, pointer, varying, index_type, dtype)
+        name = f"{pointer}[{varying}]"
+        base = self.scope.values.get(name)
+        if not isinstance(base, str):
+            base = memory.address(code, pointer, varying, index_type, dtype, inside=False)
+            self.scope.bind(name, base)
+        return memory.address(code, base, str(displacement), index_type, dtype, inside=False)
 
     def _load(self, node: Load, pointer: str, index: str, mask: str | None = None) -> str:
-        where = memory.address(self.code, pointer, index, of(node.index.type), node.type.dtype)
+        where = self.address(pointer, index, node.index, node.type.dtype)
         return memory.load(self.code, where, node.type, node.align, mask)
 
     def _unary(self, node: Unary, value: str) -> str:

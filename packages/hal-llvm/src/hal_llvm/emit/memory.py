@@ -14,11 +14,12 @@ STREAMED = 16
 """Bytes: the alignment that streaming stores need; LLVM splits vectors that are wider than what is known."""
 
 
-def address(code: Code, base: str, index: str, index_type: str, dtype: DType) -> str:
-    """Address of element `index`."""
+def address(code: Code, base: str, index: str, index_type: str, dtype: DType, inside: bool = True) -> str:
+    """Address of element `index`; `inside` says that it and `base` belong to one array."""
     if index == "0":
         return base
-    return code.let(f"getelementptr inbounds {memory(dtype)}, ptr {base}, {index_type} {index}")
+    bounds = " inbounds" if inside else ""
+    return code.let(f"getelementptr{bounds} {memory(dtype)}, ptr {base}, {index_type} {index}")
 
 
 def load(code: Code, pointer: str, type_: Type, align: int, mask: str | None) -> str:

@@ -29,10 +29,11 @@ from tile_ir.semtree.nodes import (
 
 from hal_llvm.emit import memory
 from hal_llvm.emit.code import Code
-from hal_llvm.emit.expressions import Expressions, Scope, Slot
+from hal_llvm.emit.expressions import Expressions, Scope, Variable, displaced
 from hal_llvm.emit.polling import static_trips
 from hal_llvm.emit.types import literal, of
 from hal_llvm.emit.types import memory as memory_type
+from hal_llvm.emit.variables import Assigned, Carried, assigned_below
 
 FULL_UNROLL_LIMIT = 256
 """Most iterations of an Unroll.FULL loop that are written out."""
@@ -65,10 +66,12 @@ class Statements:
         self.polling = polling
         """Loops, by identity, that end when the word at ``%stop`` is not 0."""
         self.values = Expressions(code, scope)
+        self._assigned: Assigned = {}
         self._stack = 0
 
     def run(self, block: Block) -> None:
-        """Emit `block` from the current position on."""
+        """Emit `block`, a function's body, from the current position on."""
+        self._assigned = assigned_below(block)
         stack: list[Work] = [block]
         while stack:
             item = stack.pop()
@@ -86,23 +89,20 @@ class Statements:
 
     def _let(self, node: Let) -> None:
         value = self.values.value(node.value)
-        if not node.mutable:
-            self.scope.bind(node.name, value)
-            return
-        llvm_type = of(node.value.type)
-        slot = Slot(self.code.alloca(llvm_type), llvm_type)
-        self.code.emit(f"store {llvm_type} {value}, ptr {slot.pointer}")
-        self.scope.bind(node.name, slot)
+        self.scope.bind(node.name, Variable(value, of(node.value.type)) if node.mutable else value)
 
     def _assign(self, node: Assign) -> None:
-        slot = self.scope.values.get(node.name)
-        if not isinstance(slot, Slot):
+        variable = self.scope.values.get(node.name)
+        if not isinstance(variable, Variable):
             raise TileInternalError(f"semtree variable {node.name!r} is not a mutable one")
-        self.code.emit(f"store {slot.llvm_type} {self.values.value(node.value)}, ptr {slot.pointer}")
+        variable.value = self.values.value(node.value)
+
+    def _carried(self, *inside: Block) -> Carried:
+        return Carried(self.code, self.scope, self._assigned, inside)
 
     def _pointer(self, ptr: Expr, index: Expr) -> str:
-        base, number = self.values.value(ptr), self.values.value(index)
-        return memory.address(self.code, base, number, of(index.type), ptr.type.dtype)
+        base, varying = self.values.value(ptr), self.values.value(displaced(index)[0])
+        return self.values.address(base, varying, index, ptr.type.dtype)
 
     def _store(self, node: Store) -> None:
         value = self.values.value(node.value)
@@ -122,34 +122,46 @@ class Statements:
     def _if(self, node: If) -> Iterable[Work]:
         code = self.code
         cond = self.values.value(node.cond)
+        carried = self._carried(node.then, *((node.other,) if node.other is not None else ()))
         then, done = code.fresh("then"), code.fresh("endif")
         other = code.fresh("else") if node.other is not None else done
+        edges = [carried.edge()]
         code.branch(cond, then, other)
         code.block(then)
 
         def between() -> None:
+            edges.append(carried.edge())
             code.jump(done)
             if node.other is not None:
+                carried.back_to(edges.pop(0))
                 code.block(other)
 
         def end() -> None:
             if node.other is not None:
+                edges.append(carried.edge())
                 code.jump(done)
             code.block(done)
+            carried.join(*edges)
 
         return (node.then, between, *((node.other,) if node.other is not None else ()), end)
 
     def _while(self, node: While) -> Iterable[Work]:
-        code = self.code
+        code, carried = self.code, self._carried(node.body)
         test, body, done = code.fresh("while"), code.fresh("do"), code.fresh("done")
+        before = carried.edge()
         code.jump(test)
         code.block(test)
-        code.branch(self.values.value(node.cond), body, done)
+        carried.loop()
+        cond = self.values.value(node.cond)
+        tested = carried.edge()
+        code.branch(cond, body, done)
         code.block(body)
 
         def end() -> None:
+            carried.close(before, carried.edge())
             code.jump(test)
             code.block(done)
+            carried.back_to(tested)
 
         return (node.body, end)
 
@@ -177,14 +189,16 @@ class Statements:
         body, done = code.fresh("loop"), code.fresh("after")
         if trips is not None and not trips:
             return ()
+        carried = self._carried(node.body)
+        edges = [carried.edge()]
         if trips:
             code.jump(body)
         else:
             code.branch(code.let(f"icmp {'s' if signed else 'u'}lt {t} {start}, {stop}"), body, done)
-        before = code.label
         code.block(body)
         var, following = code.fresh("%i"), code.fresh("%i")
         place, mark = code.reserve(), len(self.scope.log)
+        carried.loop()
         self.scope.bind(node.var, var)
 
         def end() -> None:
@@ -194,11 +208,14 @@ class Statements:
             code.emit(f"{following} = add{wrap} {t} {var}, {node.step}")
             if id(node) in self.polling:
                 self._poll()
-            latch = code.label
+            edges.append(carried.edge())
+            before, latch = (edge.label for edge in edges)
             again = code.let(f"icmp {'s' if signed else 'u'}lt {t} {following}, {stop}")
             code.emit(f"br i1 {again}, label %{body}, label %{done}, !llvm.loop {code.module.loop_id()}")
             code.fill(place, f"{var} = phi {t} [ {start}, %{before} ], [ {following}, %{latch} ]")
+            carried.close(*edges)
             code.block(done)
+            carried.join(*(edges[1:] if trips else edges))
 
         return (node.body, end)
 

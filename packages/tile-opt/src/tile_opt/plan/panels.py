@@ -10,14 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tile_ir.diagnostics import Diagnostic, TileDeviceError
+from tile_ir.dtype import DType
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Block, Direction, Index, Load, Refinement, Store, TensorType
+from tile_ir.stripe.nodes import Block, Direction, Index, Load, Op, Refinement, Store, TensorType
 
 from tile_opt.kernel.strides import limits_inside
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel
-from tile_opt.plan.plan import Staging
+from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.tree import Around, Ranges, spans
 
 
@@ -31,12 +32,15 @@ class Panels:
     tiles: Mapping[str, int]
     source: TensorType
     extents: Mapping[str, int]
+    dtype: DType
+    pad: int = 0
+    """Elements behind each row that count for nothing: rows begin and end where wide accesses may."""
 
     @property
     def type(self) -> TensorType:
         blocks = tuple(-(-self.extents[n] // size) for n, size in self.tiles.items())
         inner = tuple(self.tiles.get(n, self.extents[n]) for n in self.order)
-        return TensorType.row_major(self.source.dtype, (*blocks, *inner), align=64)
+        return TensorType.row_major(self.dtype, (*blocks, *inner[:-1], inner[-1] + self.pad), align=64)
 
     @property
     def buffer(self) -> Refinement:
@@ -73,7 +77,9 @@ class Panels:
             Use("src", self.operand.buffer, forms, Direction.IN),
             Use("dst", self.name, tuple(Affine.var(i.name) for i in loops), Direction.OUT),
         )
-        stage = Stage("panels", (), (*cut, *inside), uses, (Load("$x", "src"), Store("dst", "$x")))
+        converted = () if self.dtype is self.source.dtype else (Op("$y", "cast", ("$x",), self.dtype),)
+        body = (Load("$x", "src"), *converted, Store("dst", "$y" if converted else "$x"))
+        stage = Stage("panels", (), (*cut, *inside), uses, body)
         source = next(r for r in view.refs if r.into == self.operand.buffer)
         refs = (replace(source, dir=Direction.IN), self.ref(Direction.OUT))
         comment = f"{self.name}: panels of {source.source}, read by {view.name}"
@@ -103,8 +109,10 @@ def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> 
         raise TileDeviceError(Diagnostic("TILE-E415", message, hint="stage it inside a level, or not at all"))
     name = claim(f"{staging.operand}_panels", {r.into for r in (*view.refs, *view.allocs)} | set(view.ranges))
     cut = {n: tiles[n] for n in staging.order if n in tiles}
-    panels = Panels(found, name, staging.order, cut, view.type_of(staging.operand), view.ranges)
-    whole = TensorType.row_major(panels.source.dtype, tuple(view.ranges[n] for n in staging.order), align=64)
+    source = view.type_of(staging.operand)
+    dtype = DType(staging.dtype) if staging.dtype else source.dtype
+    panels = Panels(found, name, staging.order, cut, source, view.ranges, dtype, staging.pad)
+    whole = TensorType.row_major(dtype, tuple(view.ranges[n] for n in staging.order), align=64)
     ref = replace(panels.ref(), access=(Affine(),) * len(whole.sizes), type=whole)
     forms = tuple(Affine.var(n) for n in staging.order)
 
@@ -114,6 +122,18 @@ def read_ahead(view: KernelView, staging: Staging, tiles: Mapping[str, int]) -> 
 
     stages = tuple(replace(s, uses=tuple(map(redirected, s.uses))) for s in view.stages)
     return replace(view, stages=stages, refs=(*view.refs, ref)), panels
+
+
+def copied_before(view: KernelView, plan: Plan) -> tuple[KernelView, Plan, tuple[Panels, ...]]:
+    """The kernel on the copies that its plan has made before it, whole operands; the plan names them, too."""
+    made: list[Panels] = []
+    for staging in (s for s in plan.stagings if s.level < 0):
+        view, panels = read_ahead(view, staging, {})
+        view = with_panels(view, (panels,))
+        made.append(panels)
+    names = {p.operand.buffer: p.name for p in made}
+    rest = (replace(s, operand=names.get(s.operand, s.operand)) for s in plan.stagings if s.level >= 0)
+    return view, replace(plan, stagings=tuple(rest)), tuple(made)
 
 
 def _is_written(view: KernelView, buffer: str) -> bool:

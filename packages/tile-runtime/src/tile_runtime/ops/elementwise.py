@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -47,17 +48,27 @@ def _whole(text: str) -> Operator:
     return Operator(text, integers="X0", truths="X0")
 
 
+_QUOTIENT = (
+    "X1 == 0 ? X0 / X1 : round_even((X0 - fmod(X0, X1)) / X1) - (fmod(X0, X1) != 0 & (X0 < 0) != (X1 < 0) ? 1 : 0)"
+)
+"""Of what a remainder leaves, as Python has it: ``floor(1.0 / 0.1)`` is 10, ``1.0 // 0.1`` is 9."""
+_LONG, _SHORT = "max(abs(X0), abs(X1))", "min(abs(X0), abs(X1))"
+_HYPOTENUSE = (
+    f"{_LONG} == {_SHORT} ? {_LONG} * {sqrt(2)} : {_LONG} * sqrt(1 + {_SHORT} / {_LONG} * ({_SHORT} / {_LONG}))"
+)
+"""Squares of large numbers would be infinite."""
+
 OPERATORS: Mapping[str, Operator] = {
     "add": Operator("X0 + X1", truths="X0 | X1"),
     "subtract": Operator("X0 - X1"),
     "multiply": Operator("X0 * X1", truths="X0 & X1"),
     "divide": _floats("X0 / X1"),
-    "floor_divide": Operator("floor(X0 / X1)", integers="(X0 - mod(X0, X1)) / X1"),
+    "floor_divide": Operator(_QUOTIENT, integers="(X0 - mod(X0, X1)) / X1"),
     "remainder": Operator("mod(X0, X1)"),
     "pow": _floats("pow(X0, X1)"),
     "atan2": _floats("atan2(X0, X1)"),
-    "hypot": _floats("sqrt(X0 * X0 + X1 * X1)"),
-    "logaddexp": _floats("max(X0, X1) + log1p(exp(-abs(X0 - X1)))"),
+    "hypot": _floats(_HYPOTENUSE),
+    "logaddexp": _floats(f"X0 == X1 ? X0 + {log(2)} : max(X0, X1) + log1p(exp(-abs(X0 - X1)))"),
     "maximum": Operator("max(X0, X1)", truths="X0 | X1"),
     "minimum": Operator("min(X0, X1)", truths="X0 & X1"),
     "equal": Operator("X0 == X1", Result.TRUTH),
@@ -100,7 +111,7 @@ OPERATORS: Mapping[str, Operator] = {
 }
 """By name."""
 
-_PRODUCTS = {0: "X0 * 0 + 1", 1: "X0", 2: "X0 * X0", 3: "X0 * X0 * X0", 4: "X0 * X0 * X0 * X0"}
+_PRODUCTS = {0: "(X0 == 0 ? X0 : 0) * 0 + 1", 1: "X0", 2: "X0 * X0", 3: "X0 * X0 * X0", 4: "X0 * X0 * X0 * X0"}
 """Powers by these exponents multiply."""
 
 
@@ -133,9 +144,9 @@ def _converted(name: str, value: Value | Number, dtype: DType) -> str:
 
 def powered(base: Value | Number, exponent: Value | Number) -> Value:
     """``base ** exponent``: small whole exponents multiply, integers stay integers."""
-    if is_number(exponent) and exponent in _PRODUCTS and not is_number(base):
-        return apply(expression("X0", _PRODUCTS[int(exponent)]), as_tensor(base, dtype_of(base)))
     met = meeting((base, exponent))
+    if is_number(exponent) and exponent in _PRODUCTS and not is_number(base):
+        return apply(expression("X0", _PRODUCTS[int(exponent)]), converted(base, met))
     if met.is_integer:
         return apply(integer_power(met), as_tensor(base, met), as_tensor(exponent, met))
     return applied("pow", base, exponent)

@@ -26,6 +26,8 @@ def reduced_shape(shape: Shape, axes: Shape, keep: bool) -> Shape:
 
 
 _AGGREGATIONS = {"sum": "+", "prod": "*", "max": ">", "min": "<", "any": ">", "all": "<"}
+_IDENTITIES = {"prod": 1, "all": 1}
+"""What nothing gives, if not 0."""
 
 
 def aggregated(name: str, value: Value, axes: Shape, keep: bool = False) -> Value:
@@ -38,7 +40,9 @@ def aggregated(name: str, value: Value, axes: Shape, keep: bool = False) -> Valu
         raise ValueError(f"the {name} of no elements")
     dtype = _summed(given) if name in ("sum", "prod") else DType.BOOL if name in ("any", "all") else given
     statements = [f"A = {_computing(given, dtype)};", reduced("R", "A", shape, axes, _AGGREGATIONS[name], keep)]
-    return apply(function("X", "Y", *statements, f"Y = {cast('R', dtype)};"), value)
+    # Cells that nothing is aggregated into hold 0.
+    found = "R" if prod(shape[a] for a in axes) else f"(R + {_IDENTITIES.get(name, 0)})"
+    return apply(function("X", "Y", *statements, f"Y = {cast(found, dtype)};"), value)
 
 
 def averaged(value: Value, axes: Shape, keep: bool = False) -> Value:
@@ -62,7 +66,9 @@ def spread(value: Value, axes: Shape, correction: float = 0.0, keep: bool = Fals
         "Q = D * D;",
         reduced("R", "Q", shape, axes, "+", keep),
     ]
-    return apply(function("X", "Y", *statements, f"Y = {cast(f'(R / {count - correction!r})', dtype)};"), value)
+    return apply(
+        function("X", "Y", *statements, f"Y = {cast(f'(R / {max(count - correction, 0.0)!r})', dtype)};"), value
+    )
 
 
 def _summed(dtype: DType) -> DType:

@@ -17,6 +17,7 @@ from tile_opt.kernel.work import merged_use
 from tile_opt.model.contraction import contraction
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
 from tile_opt.plan.group_tiles import build_group_tiles
+from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction
 from tile_opt.plan.space.gpu_tiles import plans
 from tile_opt.plan.steps.share_reduction import SharedReduction, share_reduction
@@ -39,6 +40,12 @@ class GroupTile(SchedulingPass):
         return bool(plan.bound(Bind.GROUP)) and not plan.instruction and bool(across & ours)
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
+        view, plan, copies = copied_before(view, plan)
+        built = self._groups(view, plan)
+        before, buffers = (tuple(p.kernel(view) for p in copies), tuple(p.buffer for p in copies))
+        return replace(built, before=before, buffers=(*buffers, *built.buffers))
+
+    def _groups(self, view: KernelView, plan: Plan) -> Built:
         main = main_stage(view)
         if main is None:
             raise refused(f"kernel {view.name!r} has no stage that aggregates into a cell of its own")

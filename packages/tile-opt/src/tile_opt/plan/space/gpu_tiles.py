@@ -21,6 +21,7 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.model.contraction import Contraction, contraction
 from tile_opt.model.group_cost import Cost, GroupCost, Tile, sectors
 from tile_opt.plan.plan import Plan
+from tile_opt.plan.space.gpu_copied import copied
 from tile_opt.plan.space.gpu_windows import WindowSpace, window_plan
 from tile_opt.plan.space.group_plan import GroupPlan
 
@@ -270,8 +271,21 @@ def _ranked_plans(view: KernelView, target: Target) -> list[tuple[float, Callabl
     space, windows = TileSpace(work, target), WindowSpace(work, target)
     near = windows.best() if space.windows or prod(work.own.values()) <= FEW else []
     found: list[tuple[float, Callable[[], Plan]]] = []
-    for r in space.best():
+    for r in (ranked := space.best()):
         found.append((OPTIMISM * r.cost.seconds, GroupPlan(work, r.tile, r.cost, space.costs).plan))
     for f in near:
         found.append((f.cost.seconds, partial(window_plan, windows, f)))
+    if ranked:
+        found += _on_copies(work, target, ranked[0].cost.seconds)
     return sorted(found, key=lambda pair: pair[0])
+
+
+def _on_copies(work: Contraction, target: Target, seconds: float) -> Iterator[tuple[float, Callable[[], Plan]]]:
+    """(seconds, plan) of tiles of copies of the operands, where making the copies may pay: without them it takes `seconds`."""
+    copies = copied(work, target.machine)
+    if copies is None or copies.seconds > (copies.gain - 1) * seconds:
+        return
+    space = TileSpace(copies.work, target)
+    for r in space.best():
+        made = GroupPlan(copies.work, r.tile, r.cost, space.costs)
+        yield OPTIMISM * (r.cost.seconds + copies.seconds) / copies.gain, lambda m=made: copies.plan(m.plan())

@@ -138,12 +138,19 @@ def _copy_stage(
     limits: tuple[Affine, ...] = (),
 ) -> Stage:
     """The copy, of what lies inside the operand."""
-    extents = {n: high + 1 for n, (_, high) in around.ranges.items()} | {i.name: i.range for i in loops}
     if not copy.inside:
-        inside = limits_inside(source, around.buffers[copy.operand].type.sizes, extents)
-        limits += tuple(c for c in inside if c not in limits)
+        limits = _inside(copy.operand, source, loops, around, limits)
     uses = (Use("src", copy.operand, source, Direction.IN), Use("dst", copy.name, target, Direction.OUT))
     return Stage(f"{copy.name}_copy", loops, limits, uses, (Load("$x", "src"), Store("dst", "$x")))
+
+
+def _inside(
+    buffer: str, forms: tuple[Affine, ...], loops: tuple[Index, ...], around: Around, limits: tuple[Affine, ...]
+) -> tuple[Affine, ...]:
+    """The limits, and what else keeps an access inside its buffer."""
+    extents = {n: high + 1 for n, (_, high) in around.ranges.items()} | {i.name: i.range for i in loops}
+    more = limits_inside(forms, around.buffers[buffer].type.sizes, extents)
+    return (*limits, *(c for c in more if c not in limits))
 
 
 def is_copy(stage: Stage) -> bool:
@@ -184,7 +191,7 @@ def stage_sums(nest: Nest, buffer: str, name: str, around: Around, place: Locati
     dtype = around.buffers[buffer].type.dtype
     type = TensorType.row_major(dtype, sizes, align=64)
     alloc = Refinement(Direction.ALLOC, name, "", (Affine(),) * len(sizes), type, loc=place)
-    limits = _limits(nest, loops, around)
+    limits = _inside(buffer, use.forms, loops, around, _limits(nest, loops, around))
     start = (Const("$z", agg.identity(dtype), dtype), Store("acc", "$z"))
     merge = (Load("$a", "acc"), Store("out", "$a"))
     into = (Use("acc", name, cell, Direction.IN), replace(use, name="out"))

@@ -1,0 +1,97 @@
+"""Whole operands copied before a contraction on items: rows that begin where wide accesses may, along which items walk.
+
+Where an operand's rows begin anywhere, or its elements are converted, items of every group fetch it element by element,
+again and again. A kernel of its own does that once, and the reduction's steps then fetch 16 bytes at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.frozen import replace
+from tile_ir.machine import Machine
+
+from tile_opt.kernel.view import KernelView
+from tile_opt.model.contraction import Contraction, Operand, contraction
+from tile_opt.model.group_cost import HANDOFF
+from tile_opt.plan.panels import Panels, copied_before
+from tile_opt.plan.plan import Plan, Staging
+
+WIDE = 16
+"""Bytes on multiples of which rows should begin."""
+BANDWIDTH = 0.85
+"""Share of the memory's bandwidth that a copy reaches."""
+NARROW, CONVERTED = 1.1, 1.2
+"""Times longer than `GroupCost` says that steps take whose copies go element by element, and those that convert 16-bit
+elements: ten products measured both ways (1.02 to 1.25)."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A contraction on copies of some of its operands, and the seconds that making them takes in every run."""
+
+    work: Contraction
+    stagings: tuple[Staging, ...]
+    panels: tuple[Panels, ...]
+    seconds: float
+    gain: float
+    """How much longer than predicted the steps of the contraction itself take."""
+
+    def plan(self, inner: Plan) -> Plan:
+        """`inner`, which speaks of the copies, as a plan of the kernel that has none."""
+        operands = {p.name: p.operand.buffer for p in self.panels}
+        rest = (replace(s, operand=operands.get(s.operand, s.operand)) for s in inner.stagings)
+        return replace(inner, stagings=(*self.stagings, *rest), reason=f"{inner.reason}; {self._reason}")
+
+    @property
+    def _reason(self) -> str:
+        return f"{' and '.join(p.operand.buffer for p in self.panels)} copied before"
+
+
+def copied(work: Contraction, machine: Machine) -> Copied | None:
+    """The contraction on copies of all operands that are awkward to fetch.
+
+    None where none is, where windows slide along some, and where two operands are one buffer.
+    """
+    awkward = [o for o in work.operands if _is_awkward(o)]
+    alone = len({o.use.buffer for o in work.operands}) == len(work.operands)
+    if not (awkward and alone and all(map(_is_plain, work.operands))):
+        return None
+    stagings = tuple(_staging(work, o) for o in awkward)
+    view, _, panels = copied_before(work.view, Plan((), stagings))
+    found = contraction(view)
+    seconds = sum(_seconds(work.view, p, machine) for p in panels)
+    gain = CONVERTED if any(o.converts for o in awkward) else NARROW
+    return None if found is None else Copied(found, stagings, panels, seconds, gain)
+
+
+def _is_awkward(o: Operand) -> bool:
+    return o.converts or o.aligned * o.width % WIDE != 0
+
+
+def _is_plain(o: Operand) -> bool:
+    """A loop per dimension: a copy has each element once."""
+    loops = [n for dim in o.dims for n, _ in dim]
+    return len(loops) == len(set(loops)) == len([d for d in o.dims if d]) and all(c == 1 for d in o.dims for _, c in d)
+
+
+def _staging(work: Contraction, o: Operand) -> Staging:
+    """The loops of the reduction outside those along which items walk: steps then fetch along these."""
+    order = sorted(_loops(o), key=lambda n: (n in work.reused, n not in work.own))
+    pad = -work.shared.get(order[-1], work.own.get(order[-1], 1)) % (WIDE // min(o.kept.bytes, WIDE))
+    return Staging(o.use.buffer, -1, "DRAM", tuple(order), pad=pad, dtype=o.kept.value if o.converts else "")
+
+
+def _loops(o: Operand) -> Iterator[str]:
+    return (n for dim in o.dims for n, _ in dim)
+
+
+def _seconds(view: KernelView, panels: Panels, machine: Machine) -> float:
+    """Of one copy; nothing where no call changes what it is a copy of."""
+    if panels.operand.buffer in view.fixed:
+        return 0.0
+    elements = prod(panels.type.sizes)
+    moved = elements * (panels.source.dtype.bytes + panels.dtype.bytes)
+    return moved / (BANDWIDTH * machine.memory.all_cores.write * 1e9) + HANDOFF * machine.launch.kernel
