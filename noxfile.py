@@ -87,6 +87,7 @@ TYPED = (
     "typer",
     "rich",
     "platformdirs",
+    "safetensors",
     "ml_dtypes",
 )
 
@@ -199,7 +200,7 @@ def _with_extra(package: str) -> str:
 
 def _install_everything(session: nox.Session, *tools: str) -> None:
     backends = [_with_extra(p) for p in PACKAGES if p.startswith("hal-")]
-    needed = ("tile-runtime", "tile-onnx", "tile-hal[conformance]", BFLOAT16, *backends)
+    needed = ("tile-runtime", "tile-onnx", "tile-nn", "tile-hal[conformance]", BFLOAT16, *backends)
     install(session, *needed, tools=(*TOOLS, *tools))
 
 
