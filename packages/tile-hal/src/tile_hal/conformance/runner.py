@@ -70,7 +70,9 @@ def _supervised(backend: str, arguments: Sequence[str], timeout: float) -> Repor
             if not record.finished:
                 if record.started is None:
                     raise ValueError(f"the conformance suite did not run on {backend!r} ({_ending(code)})")
-                record.died(f"{HUNG} {timeout:g} s, and the process had to be ended" if code == FAILED else _ending(code))
+                record.died(
+                    f"{HUNG} {timeout:g} s, and the process had to be ended" if code == FAILED else _ending(code)
+                )
         through = code == NO_TESTS and record.cases  # the last test was the one that died
         if code in (OK, FAILED) or through or not record.finished:
             return record.report()
