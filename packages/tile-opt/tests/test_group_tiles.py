@@ -160,7 +160,9 @@ def test_operands_of_large_products_are_copied_before_where_they_are_awkward_to_
     assert parse_plans(print_plans({"kernel": plan}))["kernel"] == plan
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("matmul", DType.FLOAT32), ("batched", DType.FLOAT16), ("bias", DType.FLOAT32)])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("matmul", DType.FLOAT32), ("batched", DType.FLOAT16), ("bias", DType.FLOAT32)]
+)
 def test_copies_of_whole_operands_keep_the_meaning(name: str, dtype: DType) -> None:
     program = stripe(*SAMPLES[name], dtype)
     (view,) = views(program)
