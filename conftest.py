@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 
 import pytest
@@ -30,6 +31,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: the collector need not look through it again and again."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def is_slow(item: pytest.Item, cases: Counter[object]) -> bool:

@@ -1,5 +1,6 @@
 """Set up a private environment and run one of the repository's jobs: needs Python 3.11 and nothing else.
 
+python3 dev.py install [PACKAGE...]   tile-runtime and the CPU device, or other packages, into the Python that runs this
 python3 dev.py demo      the main job, on the default CPU device
 python3 dev.py test      every check
 python3 dev.py SESSION   any other nox session, such as bench or "tests(tile-lang)"
@@ -8,15 +9,23 @@ python3 dev.py --list    all sessions
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
+import tomllib
 import venv
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 HOME = ROOT / ".venv"
 TOOLS = ("nox>=2024.4.15", "hatchling>=1.24")
+AT_ONCE = 2
+"""Sessions of `test` that run side by side."""
 
 
 def main(arguments: list[str]) -> int:
@@ -27,9 +36,99 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 0 if arguments else 2
     job, *rest = arguments
-    selection = {"test": [], "--list": ["--list"]}.get(job, ["-s", job])
-    command = [str(_python()), "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), *selection]
-    return subprocess.call([*command, *(["--", *rest] if rest else [])], cwd=ROOT, env=_environment())
+    if job == "test":
+        return _test(rest)
+    if job == "install":
+        return _install(rest or ["tile-runtime"])
+    selection = ["--list"] if job == "--list" else ["-s", job]
+    return _nox(*selection, *(["--", *rest] if rest else [])).returncode
+
+
+def _install(requested: list[str]) -> int:
+    """Wheels of the packages and of those of ours that they need, installed by path: no name of ours is looked up anywhere."""
+    folders = {p.parent.name: p.parent for p in sorted(ROOT.glob("packages/*/pyproject.toml"))}
+    unknown = [r for r in requested if _name(r) not in folders]
+    if unknown:
+        print(f"there is no package {', '.join(unknown)}; packages are {', '.join(folders)}", file=sys.stderr)
+        return 2
+    family = sorted({name for r in requested for name in _family(r, folders)})
+    python, extras = str(_python()), {_name(r): r[len(_name(r)) :] for r in requested}
+    with tempfile.TemporaryDirectory() as wheels:
+        paths: list[str] = []
+        for name in family:
+            print(f"building {name} …", flush=True)
+            into = Path(wheels) / name
+            build = [python, "-m", "hatchling", "build", "-t", "wheel", "-d", str(into)]
+            subprocess.check_call(build, cwd=folders[name], env=_environment(), stdout=subprocess.DEVNULL)
+            paths.append(f"{next(into.glob('*.whl'))}{extras.get(name, '')}")
+        command = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", *paths]
+        if status := subprocess.run([*command, "-q"], check=False).returncode:
+            return status
+        status = subprocess.run([sys.executable, "-m", "pip", "install", "-q", *paths], check=False).returncode
+    print("failed" if status else f"installed {', '.join(family)}")
+    return status
+
+
+def _name(requirement: str) -> str:
+    """``tile-runtime`` of ``tile-runtime[opencl]>=0.1``."""
+    return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def _family(requirement: str, folders: dict[str, Path]) -> set[str]:
+    """The package and those of ours that it needs, for its extras too."""
+    name = _name(requirement)
+    if name not in folders:
+        return set()
+    project = tomllib.loads((folders[name] / "pyproject.toml").read_text("utf-8"))["project"]
+    options = project.get("optional-dependencies", {})
+    extras = re.search(r"\[(.*)\]", requirement)
+    needs = [
+        *project.get("dependencies", ()),
+        *(n for e in (extras[1].split(",") if extras else ()) for n in options.get(e.strip(), ())),
+    ]
+    return {name}.union(*(_family(need, folders) for need in needs))
+
+
+def _test(rest: list[str]) -> int:
+    """Every default session, two at a time, each in one process: workers of pytest would cost a tenth more.
+
+    What a session says is printed when it ends.
+    """
+    if status := _nox("-s", "prepare").returncode:
+        return status
+    listed = _nox("--list", "--json", stdout=subprocess.PIPE).stdout
+    names = [s["session"] for s in json.loads(listed)]
+    failed = [name for name, status in _side_by_side(names, rest) if status]
+    print("failed: " + ", ".join(failed) if failed else f"{len(names)} sessions passed")
+    return 1 if failed else 0
+
+
+def _side_by_side(names: list[str], rest: list[str]) -> Iterator[tuple[str, int]]:
+    """Names of sessions and their exit codes, the sessions that take long first: they are listed last."""
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        running = {pool.submit(_session, name, rest): name for name in reversed(names)}
+        for done in as_completed(running):
+            print(done.result().stdout, flush=True)
+            yield running[done], done.result().returncode
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _session(name: str, rest: list[str]) -> subprocess.CompletedProcess[str]:
+    print(f"{name} …", flush=True)
+    arguments = ["-s", name, *(["--", *rest] if rest else [])]
+    # Idle threads of a library spin, which costs the other session.
+    alone = {"SIDE_BY_SIDE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return _nox(*arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **alone)
+
+
+def _nox(
+    *arguments: str, stdout: int | None = None, stderr: int | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    command = [str(_python()), "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), *arguments]
+    environment = _environment() | variables
+    return subprocess.run(command, cwd=ROOT, env=environment, stdout=stdout, stderr=stderr, text=True, check=False)
 
 
 def _python() -> Path:

@@ -136,6 +136,7 @@ def compare_with_evaluator(device: Any, source: str, inputs: Arrays, tolerance: 
         close(got, want, tolerance, f"d_{name} of {source}")
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_gradients_of_every_operation(device: Any, name: str) -> None:
     source, shapes = OTHERS[name]
@@ -145,6 +146,7 @@ def test_gradients_of_every_operation(device: Any, name: str) -> None:
     compare_with_evaluator(device, source, inputs)
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("example", TUTORIAL, ids=[e.name for e in TUTORIAL])
 def test_gradients_of_the_tutorial(device: Any, example: Example) -> None:
     if any(s in example.name for s in ("equality", "less")):

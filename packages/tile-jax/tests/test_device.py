@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -217,6 +218,7 @@ def test_an_exception_passes_dying_arrays() -> None:
 
 
 def test_an_interrupt_ends_a_program() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process ignores it
     endless = jax.jit(lambda a: jax.lax.while_loop(lambda c: c >= 0, lambda c: c + 0, a))
     one = jax.device_put(np.float32(1), HERE)
     endless(-one)

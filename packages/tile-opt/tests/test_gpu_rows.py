@@ -334,6 +334,7 @@ SCANS = {
 }
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("name", SCANS)
 @pytest.mark.parametrize(("shape", "threads"), [((3, 200), 128), ((35, 65), 32)])
 def test_scans_whose_rows_items_share(name: str, shape: tuple[int, int], threads: int) -> None:

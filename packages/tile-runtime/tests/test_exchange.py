@@ -112,3 +112,20 @@ def test_results_are_the_callers_kind() -> None:
     total = ADD(narrow, narrow)
     assert total.dtype is torch.bfloat16 and total.tolist() == [0, 2, 4]
     assert tile.from_dlpack(narrow).dtype is DType.BFLOAT16
+
+
+class Broken(Foreign):
+    """An array whose library says no, as PyTorch does of a tensor that requires a gradient; or gives a capsule again."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if isinstance(self.array, Exception):
+            raise self.array
+        return self.array
+
+
+def test_what_cannot_be_had_is_told() -> None:
+    capsule = exchange.exported(np.ones(3, np.float32))
+    exchange.imported(Broken(capsule))
+    for value, said in ((capsule, "taken already"), (RuntimeError("requires grad"), "requires grad"), (3, "Capsule")):
+        with pytest.raises(TileTypeError, match=said):
+            tile.from_dlpack(Broken(value))

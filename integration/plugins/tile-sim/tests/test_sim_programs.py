@@ -55,6 +55,7 @@ def agrees(program: Program, data: dict[str, Any], **design: Any) -> Report:
     return report
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("sram", [1, 2, 8, 64])
 @pytest.mark.parametrize("conv", [1, 3, 4])
 def test_the_slides_convolution_is_right_on_every_machine(sram: int, conv: int) -> None:
@@ -63,6 +64,7 @@ def test_the_slides_convolution_is_right_on_every_machine(sram: int, conv: int) 
     assert report.ops["CONV"] >= 20 * 14 * 9 * 8 * 16
 
 
+@pytest.mark.diagonal(2)
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("sram", [0.25, 1, 64])
 def test_programs_are_right(name: str, sram: float) -> None:

@@ -15,12 +15,20 @@ def plain(name: str) -> str:
 
 
 def fresh(wanted: str, taken: Container[str]) -> str:
-    """`wanted`, or `wanted_1`, `wanted_2`, … whichever is free first."""
-    name, k = wanted, 0
-    while name in taken:
-        k += 1
-        name = f"{wanted}_{k}"
-    return name
+    """`wanted`, or `wanted_1`, `wanted_2`, … whichever is free first; past a gap in the numbers, any one behind it.
+
+    Asks so often as the number has digits in base 2: thousands of statements may want one name.
+    """
+    if wanted not in taken:
+        return wanted
+    free = 1
+    while f"{wanted}_{free}" in taken:
+        free *= 2
+    held = free // 2
+    while free - held > 1:
+        middle = (held + free) // 2
+        held, free = (middle, free) if f"{wanted}_{middle}" in taken else (held, middle)
+    return f"{wanted}_{free}"
 
 
 def claim(wanted: str, taken: set[str]) -> str:

@@ -54,8 +54,11 @@ def apply(name: str, args: Sequence[npt.ArrayLike], dtype: DType) -> Array:
 
 def cast_array(value: npt.ArrayLike, dtype: DType) -> Array:
     """`value` converted to `dtype`: integers wrap, float to integer saturates, to bool is ``!= 0``."""
+    array = np.asarray(value)
+    if array.dtype == dtype.numpy:
+        return array
     with np.errstate(all="ignore"):
-        return _cast(np.asarray(value), dtype)
+        return _cast(array, dtype)
 
 
 def identity(agg: Aggregation, dtype: DType) -> Array:
@@ -66,7 +69,9 @@ def identity(agg: Aggregation, dtype: DType) -> Array:
 def merge(agg: Aggregation | None, old: npt.ArrayLike, new: npt.ArrayLike, dtype: DType) -> Array:
     """One aggregation step in `dtype`: ``old + new`` and so on; ASSIGN and None give `new`."""
     if agg is None or agg is Aggregation.ASSIGN:
-        return np.broadcast_to(cast_array(new, dtype), np.broadcast_shapes(np.shape(old), np.shape(new)))
+        cast = cast_array(new, dtype)
+        shape = np.shape(old)
+        return cast if cast.shape == shape else np.broadcast_to(cast, np.broadcast_shapes(shape, cast.shape))
     return apply(agg.op, (old, new), dtype)
 
 

@@ -118,6 +118,11 @@ def _converted(name: str, value: Any) -> Array:
         message = f"argument {name!r} holds an integer beyond int32: {described(cast(object, value))}"
         hint = "pass it as numpy.int64(…) or numpy.array(…, numpy.int64), if it fits that"
         raise TileTypeError(Diagnostic("TILE-E502", message, hint=hint)) from None
+    except RuntimeError as problem:  # PyTorch's, of a tensor that requires gradients
+        hint = "tile.torch_function(f) passes gradients on; x.detach() leaves them out"
+        raise TileTypeError(
+            Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}", hint=hint)
+        ) from None
     except (TypeError, ValueError, BufferError) as problem:
         raise TileTypeError(Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}")) from None
     if array.dtype.kind in "OUS" and not isinstance(value, np.ndarray):

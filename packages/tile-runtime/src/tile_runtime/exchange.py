@@ -71,6 +71,8 @@ def imported(value: Any) -> Array:
 def _described(capsule: Any) -> _Tensor:
     """What a capsule says of its tensor, which belongs to whoever has the capsule."""
     name = _name(capsule)
+    if name not in _OFFSETS:
+        raise BufferError(f"a capsule {name.decode()!r} has been taken already")
     return _Tensor.from_address(cast("int", _pointer(capsule, name)) + _OFFSETS[name])
 
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import warnings
 from dataclasses import replace
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,7 @@ def forget(device: Device) -> bool:
 
 def applied(device: Device) -> Device:
     """`device`, with the machine of its calibration where one is stored; a damaged one is a warning and left alone."""
-    folder = _folder()
-    if not folder.is_dir():
+    if not isdir(_folder()):  # not Path.is_dir, which raises for a name that is too long
         return device
     try:
         document = json.loads(stored(device).read_text(encoding="utf-8"))

@@ -73,7 +73,9 @@ def _check(name: str, info: BufferInfo, value: Any, device: Device) -> None:
     if isinstance(value, Tensor):
         same_device([(name, value)], device, "the tensor given for output")
     elif not isinstance(value, np.ndarray):
-        raise _bad(f"output {name!r} needs a NumPy array or a Tensor, not {type(value).__name__}")
+        raise _bad(
+            f"output {name!r} needs a NumPy array or a Tensor, not {type(value).__module__}.{type(value).__name__}"
+        )
     given = cast("Array | Tensor", value)
     dtype = str(given.dtype) if isinstance(given, Tensor) else given.dtype.name
     if given.shape != info.shape or dtype != str(info.dtype):

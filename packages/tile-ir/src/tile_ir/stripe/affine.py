@@ -64,7 +64,8 @@ class Affine:
         """The value at a point; KeyError for an unknown name."""
         total = self.const
         for name, coefficient in self.terms:
-            total = total + coefficient * values[name]
+            value = values[name]
+            total = total + (value if coefficient == 1 else coefficient * value)
         return total
 
     def substitute(self, values: Mapping[str, Affine]) -> Affine:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from operator import add, le, lt
 from typing import Any
 
 import numpy as np
@@ -275,9 +276,9 @@ def _refine(block: Block, ref: Refinement, parents: Views, indexes: Values, give
     every = parent.versioned and ref.versions > 1
     if parent.versioned and not every:
         data = data[_version(block, ref, access, indexes) % data.shape[0], ...]
-    origin = tuple(o + a for o, a in zip(parent.origin, access[-rank:] if rank else (), strict=True))
+    origin = tuple(map(add, parent.origin, access[-rank:] if rank else ()))
     low = tuple(map(max, parent.low, origin))
-    high = tuple(min(h, o + s) for h, o, s in zip(parent.high, origin, ref.type.sizes, strict=True))
+    high = tuple(map(min, parent.high, map(add, origin, ref.type.sizes)))
     return View(ref, data, origin, low, high, every)
 
 
@@ -406,8 +407,8 @@ def _element(task: Task, view: View, at: tuple[Quasi | str, ...], clamp: bool) -
     sizes = view.ref.type.sizes
     if clamp:
         subscripts = [min(max(s, 0), size - 1) for s, size in zip(subscripts, sizes, strict=True)]
-    position = tuple(o + s for o, s in zip(view.origin, subscripts or (0,) * len(sizes), strict=True))
-    if any(not low <= p < high for p, low, high in zip(position, view.low, view.high, strict=True)):
+    position = tuple(map(add, view.origin, subscripts)) if subscripts else view.origin
+    if not (all(map(le, view.low, position)) and all(map(lt, position, view.high))):
         limits = ", ".join(f"{low}:{high}" for low, high in zip(view.low, view.high, strict=True))
         raise task.error(f"{view.ref.into} is accessed at element {list(position)} of its buffer, outside [{limits}]")
     return position

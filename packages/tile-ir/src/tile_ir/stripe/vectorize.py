@@ -58,14 +58,16 @@ class Domain:
         for start in range(0, total, CHUNK):
             count = min(total, start + CHUNK) - start
             parts = zip(self.names, _box(self.ranges, start, count), self.first, self.ranges, strict=True)
-            values: dict[str, Number] = {n: f if size == 1 else p + f for n, p, f, size in parts}
+            values: dict[str, Number] = {n: f if size == 1 else p + f if f else p for n, p, f, size in parts}
             for form in self.constraints:
                 keep = _at(form, values) >= 0
-                if not np.any(keep):
-                    break
                 if isinstance(keep, np.ndarray):
                     count = int(keep.sum())
                     values = {n: v[keep] if isinstance(v, np.ndarray) else v for n, v in values.items()}
+                elif not keep:
+                    count = 0
+                if not count:
+                    break
             else:
                 yield count, values
 
@@ -171,7 +173,11 @@ class _Chunk:
         return ""
 
     def _broadcast(self, value: Array) -> Array:
-        return value if value.shape == (self.count,) else np.broadcast_to(value, (self.count,))
+        if value.shape == (self.count,):
+            return value
+        everywhere = np.empty(self.count, value.dtype)
+        everywhere[...] = value
+        return everywhere
 
     def _where(self, ref: Refinement, at: tuple[Quasi | str, ...], clamp: bool) -> tuple[Number, ...] | str:
         """Positions in the buffer per dimension, or what is wrong with the first point outside."""
@@ -217,7 +223,7 @@ class _Chunk:
 
 def _within(value: Number, low: int, high: int) -> bool:
     if isinstance(value, np.ndarray):
-        return low <= int(value.min()) and int(value.max()) < high
+        return bool(low <= np.minimum.reduce(value) and np.maximum.reduce(value) < high)
     return low <= value < high
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
 from tile_ir.dtype import DType, from_numpy
+from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Refinement
 
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """A refinement while its block runs.
 

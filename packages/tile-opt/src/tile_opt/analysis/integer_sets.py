@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-import islpy
 from tile_ir.stripe.affine import Affine
 
-isl = cast(Any, islpy)
+from tile_opt.analysis.whole import loaded
+
+isl: Any = loaded("islpy")
 """islpy's stubs leave most results unknown; every value that leaves this module is plain Python."""
 
 Error = cast("type[Exception]", isl.Error)

@@ -1,0 +1,265 @@
+"""Tile functions over dask arrays beside what a dask user writes today, on worker processes of this machine.
+
+    python integration/bench/dask_arrays.py [stencil product overhead image] [--size 16384] [--chunk 2048] [--workers 2]
+
+Prints, for each: wall time, tasks, and the largest memory of all workers together, ours beside the peers', and ratios.
+Each is run `--rounds` times, interleaved; medians with the spread. Memory is what workers hold beyond what they
+held before the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask.array
+import distributed
+import numpy as np
+import psutil
+import tile_dask
+import tile_runtime as tile
+
+da: Any = dask.array
+
+STENCIL = tile.Function(
+    """
+function (X[M, N]) -> (Y) {
+    U[i, j : M, N] = =(X[i - 1, j]);
+    D[i, j : M, N] = =(X[i + 1, j]);
+    L[i, j : M, N] = =(X[i, j - 1]);
+    R[i, j : M, N] = =(X[i, j + 1]);
+    Y = (X + U + D + L + R) * 0.2;
+}""",
+    name="stencil.tile",
+)
+PRODUCT = tile.Function(
+    "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }", name="product.tile"
+)
+BLUR = tile.Function(
+    "function (X[M, N], K[A, B]) -> (Y) { Y[i, j : M, N] = +(X[i + a - 1, j + b - 1] * K[a, b]); }", name="blur.tile"
+)
+STEPS = 10
+
+
+class Memory:
+    """The most that processes hold together, beyond what they hold at the start, in bytes."""
+
+    def __init__(self, processes: list[psutil.Process]) -> None:
+        self._processes, self._over = processes, threading.Event()
+        self._start = self._held()
+        self.most = 0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _held(self) -> int:
+        return sum(p.memory_info().rss for p in self._processes)
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.02):
+            self.most = max(self.most, self._held() - self._start)
+
+
+def step(block: Any) -> Any:
+    """One step inside a block that has a cell more on each side, in Numba."""
+    return _numba()(block)
+
+
+def _numba() -> Callable[[Any], Any]:
+    global _compiled
+    if _compiled is None:
+        import numba
+
+        @numba.njit(fastmath=True)
+        def compiled(x: Any) -> Any:
+            y = np.zeros_like(x)
+            for i in range(1, x.shape[0] - 1):
+                for j in range(1, x.shape[1] - 1):
+                    y[i, j] = (x[i, j] + x[i - 1, j] + x[i + 1, j] + x[i, j - 1] + x[i, j + 1]) * np.float32(0.2)
+            return y
+
+        _compiled = compiled
+    return _compiled
+
+
+_compiled: Callable[[Any], Any] | None = None
+
+
+def overlapped(x: Any) -> Any:
+    for _ in range(STEPS):
+        x = da.map_overlap(step, x, depth=1, boundary=0, dtype=x.dtype)
+    return x
+
+
+def blockwise(x: Any) -> Any:
+    for _ in range(STEPS):
+        x = da.map_blocks(step, x, dtype=x.dtype)
+    return x
+
+
+Way = tuple[str, Callable[[], Any]]
+
+
+def measured(client: Any, ways: list[Way], rounds: int) -> dict[str, tuple[float, float, float, int]]:
+    """(median seconds, spread, most bytes, tasks) of each way, run in turns."""
+    processes = [psutil.Process(p) for p in client.run(_process).values()]
+    seconds: dict[str, list[float]] = {name: [] for name, _ in ways}
+    most: dict[str, int] = {name: 0 for name, _ in ways}
+    tasks: dict[str, int] = {}
+    for turn in range(rounds + 1):
+        for name, make in ways:
+            client.run(_collect)
+            with Memory(processes) as memory:
+                start = time.perf_counter()
+                result = make()
+                tasks[name] = len(result.__dask_graph__())
+                kept = client.persist(result)
+                distributed.wait(kept)  # type: ignore[no-untyped-call]
+                took = time.perf_counter() - start
+            if turn:
+                seconds[name].append(took)
+                most[name] = max(most[name], memory.most)
+            del kept, result
+    return {
+        n: (statistics.median(s), (max(s) - min(s)) / statistics.median(s), float(most[n]), tasks[n])
+        for n, s in seconds.items()
+    }
+
+
+def _process() -> int:
+    import os
+
+    return os.getpid()
+
+
+def _collect() -> None:
+    import gc
+
+    gc.collect()
+
+
+def show(title: str, found: dict[str, tuple[float, float, float, int]], unit: int, per: str) -> None:
+    ours = found["tile"]
+    print(f"\n{title}")
+    for name, (seconds, spread, memory, tasks) in found.items():
+        ratios = (
+            ""
+            if name == "tile"
+            else f"   ours/its: time {ours[0] / seconds:.2f}, memory {ours[2] / max(memory, 1):.2f}"
+        )
+        each = f"{tasks / unit:.2f} tasks {per}"
+        print(
+            f"  {name:12} {seconds:7.2f} s ±{spread / 2:.0%}  {memory / 1e9:6.2f} GB  {tasks} tasks ({each}){ratios}",
+            flush=True,
+        )
+
+
+def stencil(client: Any, args: argparse.Namespace) -> None:
+    x = client.persist(da.random.random((args.size, args.size), chunks=args.chunk).astype(np.float32))
+    distributed.wait(x)  # type: ignore[no-untyped-call]
+    ways: list[Way] = [
+        ("tile", lambda: tile_dask.apply(STENCIL, x, steps=STEPS)),
+        ("map_overlap", lambda: overlapped(x)),
+        ("map_blocks", lambda: blockwise(x)),
+    ]
+    found = measured(client, ways, args.rounds)
+    show(
+        f"5-point stencil, {args.size}² float32, {args.chunk}² chunks, {STEPS} steps",
+        found,
+        x.npartitions * STEPS,
+        "a chunk and step",
+    )
+    far = (slice(100, 110), slice(args.chunk - 5, args.chunk + 5))
+    a, b = (np.asarray(w()[far]) for _, w in ways[:2])
+    print(f"  largest difference: {np.abs(a - b).max():.1e}")
+
+
+def product(client: Any, args: argparse.Namespace) -> None:
+    rows, inner = args.size, args.size // 8
+    a = client.persist(da.random.random((rows, inner), chunks=(args.chunk, args.chunk // 4)).astype(np.float32))
+    b = client.persist(da.random.random((inner, rows), chunks=(args.chunk // 4, args.chunk)).astype(np.float32))
+    distributed.wait([a, b])  # type: ignore[no-untyped-call]
+    ways: list[Way] = [("tile", lambda: tile_dask.apply(PRODUCT, a, b)), ("dask", lambda: da.matmul(a, b))]
+    found = measured(client, ways, args.rounds)
+    show(
+        f"product {rows}x{inner}x{rows}, chunks of {args.chunk}, {args.chunk // 4}, {args.chunk}",
+        found,
+        (rows // args.chunk) ** 2,
+        "a chunk",
+    )
+
+
+def overhead(client: Any, args: argparse.Namespace) -> None:
+    print("\nplanning alone (no array is touched)")
+    for n in (100, 200, 316):
+        x = da.zeros((n * 2048, n * 2048), chunks=2048, dtype="float32")
+        start = time.process_time()
+        y = tile_dask.apply(STENCIL, x)
+        print(f"  {n * n} chunks: {time.process_time() - start:.1f} CPU s, {len(y.__dask_graph__())} tasks", flush=True)
+
+
+def image(client: Any, args: argparse.Namespace) -> None:
+    side = int((args.gigabytes * 1e9 / 4) ** 0.5) // 4096 * 4096
+    x = da.random.random((side, side), chunks=4096).astype(np.float32)
+    k = np.full((3, 3), 1 / 9, np.float32)
+    gradient = tile.vjp(BLUR, wrt=("X", "K"))
+    processes = [psutil.Process(p) for p in client.run(_process).values()]
+    with Memory(processes) as memory:
+        start = time.perf_counter()
+        y = tile_dask.apply(BLUR, x, k)
+        dx, dk = tile_dask.apply(gradient, x, k, y)
+        total = dask.array.compute(abs(dx).sum(), dk)  # type: ignore[attr-defined]
+        took = time.perf_counter() - start
+    print(
+        f"\nblur and its gradients over {side}² float32 ({side * side * 4 / 1e9:.0f} GB): {took:.0f} s, most memory {memory.most / 1e9:.2f} GB"
+    )
+    print(f"  dK: {np.asarray(total[1]).ravel()[:3]} …")
+
+
+PARTS: dict[str, Callable[[Any, argparse.Namespace], None]] = {
+    "stencil": stencil, "product": product, "overhead": overhead, "image": image,
+}  # fmt: skip
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Any]:
+    cluster = distributed.LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None)  # type: ignore[no-untyped-call]
+    with cluster, distributed.Client(cluster) as client:  # type: ignore[no-untyped-call]
+        client.run(_one_thread)
+        yield client
+
+
+def _one_thread() -> None:
+    """Workers are as many as cores: kernels need no threads of their own."""
+    import os
+
+    os.environ["TILE_NUM_THREADS"] = "1"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=["stencil", "product", "overhead"])
+    parser.add_argument("--size", type=int, default=16384)
+    parser.add_argument("--chunk", type=int, default=2048)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--gigabytes", type=float, default=20)
+    args = parser.parse_args()
+    with workers(args.workers) as client:
+        for part in args.parts:
+            PARTS[part](client, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The tasks of a partition as a dask graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dask._task_spec import DataNode, Task, TaskRef
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import Program
+from tile_opt.partition import Box, Grid, Partition
+from tile_opt.partition.boxes import Place
+from tile_opt.partition.partition import Task as Work
+from tile_opt.partition.partition import combining
+from tile_opt.partition.stages import Stage
+
+from tile_dask.kernels import Device, Kernel
+from tile_dask.work import Piece, Read, Slices, compute, edge
+
+Key = Any
+FAN = 4
+"""Partial results that one task combines."""
+THIN = 1 << 18
+"""Bytes that an edge must save, against the whole chunk, to be a task of its own."""
+
+
+class _Layout(NamedTuple):
+    """How a box lies in the chunks it meets."""
+
+    read: Read
+    sources: tuple[tuple[Place, Slices | None], ...]
+    """Chunks, counted from the first one; with the part of it where an edge is enough."""
+
+
+class Graph:
+    """Collects the tasks, a layer for each array; `names` are the keys' names of the arrays that are there already."""
+
+    def __init__(self, partition: Partition, names: Mapping[str, str], label: str, token: str, device: Device) -> None:
+        self._partition, self._device = partition, device
+        self._label, self._token = label, token
+        self.names = {**names, **{s.name: f"{label}-{s.name}-{token}" for s in partition.stages}}
+        self.layers: dict[str, dict[Key, Any]] = {}
+        """Tasks by key, by layer: those of an array are in the layer of its name."""
+        self.needs: dict[str, set[str]] = {}
+        """The layers that a layer's tasks need."""
+        self._kernels: dict[int, TaskRef] = {}
+        self._kept: list[Program] = []
+        self._layouts: dict[object, _Layout] = {}
+        self._combining: dict[object, Program] = {}
+        self._kernel_layer = f"{label}-kernels-{token}"
+        self._tasks = self._layer(self._kernel_layer)
+        for stage in partition.stages:
+            self._stage(stage)
+
+    def _layer(self, name: str, *needs: str) -> dict[Key, Any]:
+        self.needs.setdefault(name, set()).update(needs)
+        return self.layers.setdefault(name, {})
+
+    def _stage(self, stage: Stage) -> None:
+        name = self.names[stage.name]
+        self._tasks = self._layer(name, self._kernel_layer, *(self.names[r] for r in stage.reads))
+        waiting: list[TaskRef] = []
+        for task in self._partition.tasks(stage):
+            key = (f"{name}-partial", *task.place, *task.split) if stage.aggregation else (name, *task.place)
+            self._tasks[key] = self._task(stage, task, key)
+            if stage.aggregation:
+                waiting.append(TaskRef(key))
+                if len(waiting) == stage.splits.chunks:
+                    self._combine(stage, task, waiting)
+                    waiting = []
+        self.needs[name].update(e for r in stage.reads if (e := _edges(self.names[r])) in self.layers)
+
+    def _task(self, stage: Stage, task: Work, key: Key) -> Task:
+        program = self._partition.kernel(stage, task)
+        given: list[TaskRef] = []
+        reads = tuple([self._read(stage.reads[n], box, given) for n, box in task.needs.reads])
+        return Task(key, compute, self._kernel(program, stage.name), task.place, reads, task.needs.numbers, *given)
+
+    def _kernel(self, program: Program, of: str) -> TaskRef:
+        """The key of a kernel: data of its own, which each worker gets once."""
+        if id(program) not in self._kernels:
+            key = (self._kernel_layer, len(self._kernels))
+            kernel = Kernel(program, f"{self._label}, {of}", self._device)
+            self.layers[self._kernel_layer][key] = DataNode(key, kernel)
+            self._kernels[id(program)] = TaskRef(key)
+            self._kept.append(program)
+        return self._kernels[id(program)]
+
+    # --- what a task reads ---------------------------------------------------------------------------
+
+    def _read(self, array: str, box: Box, given: list[TaskRef]) -> Read:
+        """What a task is told about a box; the chunks and edges that hold it are added to `given`."""
+        layout, first = self._layout(array, box)
+        name = self.names[array]
+        for step, edge_part in layout.sources:
+            place = tuple([a + b for a, b in zip(first, step, strict=True)])
+            given.append(TaskRef((name, *place)) if edge_part is None else self._edge(name, place, edge_part))
+        return layout.read
+
+    def _layout(self, array: str, box: Box) -> tuple[_Layout, Place]:
+        """How a box lies in the chunks it meets, and the first of these; boxes that lie alike share it."""
+        grid = self._partition.grids[array]
+        met = grid.meeting(box)
+        first = tuple([run.start for run in met])
+        starts = tuple([ends[n] for ends, n in zip(grid.ends, first, strict=True)])
+        sizes = tuple([sizes[run.start : run.stop] for sizes, run in zip(grid.sizes, met, strict=True)])
+        here = box.relative(starts)
+        key = (array, here, sizes)
+        if key not in self._layouts:
+            self._layouts[key] = _laid_out(here, Grid(sizes), self._partition.types[array].dtype)
+        return self._layouts[key], first
+
+    def _edge(self, name: str, place: Place, part: Slices) -> TaskRef:
+        layer = _edges(name)
+        key = (layer, *place, *[end for s in part for end in (s.start, s.stop)])
+        tasks = self.layers.get(layer)
+        if tasks is None:
+            tasks = self._layer(layer, name)
+        if key not in tasks:
+            tasks[key] = Task(key, edge, TaskRef((name, *place)), part)
+        return TaskRef(key)
+
+    # --- partial results -----------------------------------------------------------------------------
+
+    def _combine(self, stage: Stage, task: Work, partial: list[TaskRef]) -> None:
+        """A tree over the partial results of one chunk, always of the same form: the same bits in every run."""
+        level, shape = 0, task.shape
+        while len(partial) > 1 or not level:
+            groups = [partial[n : n + FAN] for n in range(0, len(partial), FAN)]
+            last = len(groups) == 1
+            partial = [self._combined(stage, task, (level, n), shape, g, last) for n, g in enumerate(groups)]
+            level += 1
+
+    def _combined(
+        self, stage: Stage, task: Work, node: Place, shape: Sequence[int], group: list[TaskRef], last: bool
+    ) -> TaskRef:
+        name = self.names[stage.name]
+        key = (name, *task.place) if last else (f"{name}-combined", *task.place, *node)
+        kernel = self._kernel(self._combiner(stage, len(group), tuple(shape), last), stage.name)
+        read = Read(tuple(shape), stage.acc.dtype.str, (Piece(_all(shape), None),))
+        self._tasks[key] = Task(key, compute, kernel, task.place, (read,) * len(group), (), *group)
+        return TaskRef(key)
+
+    def _combiner(self, stage: Stage, count: int, shape: tuple[int, ...], last: bool) -> Program:
+        key = (stage.name, count, shape, last)
+        if key not in self._combining:
+            self._combining[key] = combining(stage, count, shape, last=last)
+        return self._combining[key]
+
+
+def _edges(name: str) -> str:
+    """The layer of an array's edges."""
+    return f"{name}-edge"
+
+
+def _laid_out(box: Box, chunks: Grid, dtype: DType) -> _Layout:
+    pieces: list[Piece] = []
+    sources: list[tuple[Place, Slices | None]] = []
+    for place, part in chunks.parts(box):
+        chunk = chunks.box(place)
+        inside = None if part == chunk else _slices(part.relative(chunk.low))
+        thin = 2 * part.size < chunk.size and (chunk.size - part.size) * dtype.bytes >= THIN
+        sources.append((place, inside if thin else None))
+        pieces.append(Piece(_slices(part.relative(box.low)), None if thin else inside))
+    return _Layout(Read(box.shape, dtype.dtype.str, tuple(pieces)), tuple(sources))
+
+
+def _slices(box: Box) -> Slices:
+    return tuple([slice(a, b) for a, b in zip(box.low, box.high, strict=True)])
+
+
+def _all(shape: Sequence[int]) -> Slices:
+    return tuple(slice(0, n) for n in shape)

@@ -1,0 +1,55 @@
+"""The functions that dask's workers call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tile_dask.kernels import Kernel
+
+Array = np.ndarray[Any, Any]
+Slices = tuple[slice, ...]
+
+
+class Piece(NamedTuple):
+    """A part of what a task reads."""
+
+    into: Slices
+    """Where it goes."""
+    part: Slices | None
+    """Which part of the chunk that is given; None: all of it."""
+
+
+class Read(NamedTuple):
+    """A box of an array that a task reads, and the pieces that it comes in."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    pieces: tuple[Piece, ...]
+
+
+def compute(kernel: Kernel, place: object, reads: tuple[Read, ...], numbers: tuple[int, ...], *given: Array) -> Array:
+    """A chunk, or a partial result of one, from chunks of other arrays and edges of them."""
+    waiting = iter(given)
+    return kernel.run([_assembled(read, waiting) for read in reads], numbers, place)
+
+
+def edge(chunk: Array, part: Slices) -> Array:
+    """A thin part of a chunk, as an array of its own: the chunk need not be kept for it."""
+    return np.ascontiguousarray(np.asarray(chunk)[part])
+
+
+def _assembled(read: Read, given: Iterator[Array]) -> Array:
+    if len(read.pieces) == 1:
+        return _part(next(given), read.pieces[0].part)
+    whole = np.empty(read.shape, np.dtype(read.dtype))
+    for into, part in read.pieces:
+        whole[into] = _part(next(given), part)
+    return whole
+
+
+def _part(chunk: Array, part: Slices | None) -> Array:
+    array = np.asarray(chunk)
+    return array if part is None else array[part]

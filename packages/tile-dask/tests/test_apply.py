@@ -1,0 +1,169 @@
+"""Tile functions over dask arrays give what they give over whole arrays."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import dask.array
+import numpy as np
+import pytest
+import tile_dask
+import tile_runtime as tile
+from functions import BLUR, MATMUL, numbers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+da: Any = dask.array
+
+CONV = tile.Function(
+    """
+function (D[N, X, Y, CI], K[I, J, CO, CI]) -> (R) {
+    O[n, x, y, co : N, X, Y, CO] = +(D[n, x + i - 1, y + j - 1, ci] * K[i, j, co, ci]);
+    R = (O > 0 ? O : 0);
+}""",
+    name="conv.tile",
+)
+STATISTICS = tile.Function(
+    """
+function (X[M, N]) -> (Mean, Largest) {
+    S[j : N] = +(X[i, j]);
+    Mean = S / 64;
+    Largest[j : N] = >(X[i, j]);
+}""",
+    name="statistics.tile",
+)
+
+
+@st.composite
+def chunks(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple(_sizes(n, sorted(draw(st.sets(st.integers(1, n - 1), max_size=3)))) for n in shape)
+
+
+def _sizes(size: int, cuts: list[int]) -> tuple[int, ...]:
+    ends = [0, *cuts, size]
+    return tuple(b - a for a, b in pairwise(ends))
+
+
+@given(st.data())
+@settings(max_examples=6, deadline=None)
+def test_any_chunks_give_the_same_product(data: st.DataObject) -> None:
+    a, b = numbers(6, 8), numbers(8, 5, seed=1)
+    c = tile_dask.apply(
+        MATMUL, da.from_array(a, data.draw(chunks((6, 8)))), da.from_array(b, data.draw(chunks((8, 5))))
+    )
+    np.testing.assert_array_equal(c.compute(), a @ b)
+
+
+@given(st.data())
+@settings(max_examples=6, deadline=None)
+def test_any_chunks_give_the_same_blur_thinner_than_the_halo_or_not(data: st.DataObject) -> None:
+    x = numbers(9, 7)
+    y = tile_dask.apply(
+        BLUR, da.from_array(x, data.draw(chunks((9, 7)))), steps=2, exchange=data.draw(st.integers(1, 2))
+    )
+    np.testing.assert_array_equal(y.compute(), BLUR(BLUR(x)))
+
+
+def test_results_are_lazy_and_follow_the_arrays_chunks() -> None:
+    a, b = da.zeros((6, 8), chunks=(3, 4), dtype="float32"), da.zeros((8, 4), chunks=(4, 2), dtype="float32")
+    c = tile_dask.apply(MATMUL, a, b)
+    assert (c.chunks, c.dtype, type(c._meta)) == (((3, 3), (2, 2)), np.float32, np.ndarray)
+
+
+def test_out_chunks_cut_results_as_dask_writes_chunks() -> None:
+    a, b = numbers(6, 8), numbers(8, 4)
+    c = tile_dask.apply(MATMUL, da.from_array(a, (3, 4)), b, out_chunks=(2, -1))
+    assert c.chunks == ((2, 2, 2), (4,))
+    np.testing.assert_array_equal(c.compute(), a @ b)
+
+
+def test_several_outputs_come_as_a_tuple_and_share_what_they_read() -> None:
+    x = numbers(64, 6)
+    mean, largest = tile_dask.apply(STATISTICS, da.from_array(x, (16, 3)), out_chunks={"Largest": 2})
+    np.testing.assert_array_equal(mean.compute(), x.sum(0) / 64)
+    np.testing.assert_array_equal(largest.compute(), x.max(0))
+    assert largest.chunks == ((2, 2, 2),)
+
+
+def test_a_convolution_and_its_gradient() -> None:
+    d, k = numbers(2, 8, 8, 3), numbers(3, 3, 4, 3, seed=1)
+    dd = da.from_array(d, (1, 4, 4, 3))
+    r = tile_dask.apply(CONV, dd, k)
+    np.testing.assert_array_equal(r.compute(), CONV(d, k))
+    gradient = tile.vjp(CONV, wrt=("D", "K"))
+    gd, gk = tile_dask.apply(gradient, dd, k, r)
+    want = gradient(d, k, CONV(d, k))
+    np.testing.assert_array_equal(gd.compute(), want[0])
+    np.testing.assert_array_equal(gk.compute(), want[1])
+
+
+def test_compositions_bound_tensors_and_constants() -> None:
+    x = tile.placeholder("float32", (8, 6), name="x")
+    w, b = tile.asarray(numbers(6, 5, seed=1)), numbers(8, 5, seed=2)
+    add = tile.Function("function (A, B) -> (C) { C = A + B; }")
+    f = tile.compose([x], [add(MATMUL(x, w), tile.constant(b))])
+    a = numbers(8, 6)
+    np.testing.assert_array_equal(tile_dask.apply(f, da.from_array(a, (3, 2))).compute(), a @ w.numpy() + b)
+
+
+def test_scalars_and_index_values() -> None:
+    f = tile.Function("function (X[N], S) -> (Y) { I = index(X, 0); Y = X * S + I; }")
+    x = numbers(10)
+    y = tile_dask.apply(f, da.from_array(x, 3), np.float32(2))
+    np.testing.assert_array_equal(y.compute(), x * 2 + np.arange(10))
+
+
+def test_loops_are_cut_by_rounds() -> None:
+    x = numbers(12, 6)
+    f = tile.compose([p := tile.placeholder("float32", (12, 6), name="x")], [tile.repeat(BLUR, p, 4)])
+    np.testing.assert_array_equal(tile_dask.apply(f, da.from_array(x, (4, 6))).compute(), f(x))
+
+
+def test_fixed_chunks_give_the_same_bits_twice() -> None:
+    a = da.from_array(np.random.default_rng(0).normal(size=(6, 64)).astype(np.float32), (6, 8))
+    b = da.from_array(np.random.default_rng(1).normal(size=(64, 6)).astype(np.float32), (8, 6))
+    first, second = (tile_dask.apply(MATMUL, a, b).compute(scheduler="threads") for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_equal_work_has_equal_keys() -> None:
+    x = da.from_array(numbers(8, 8), (4, 4))
+    assert tile_dask.apply(BLUR, x).name == tile_dask.apply(BLUR, x).name != tile_dask.apply(BLUR, x, steps=2).name
+
+
+def test_names_of_tasks_are_the_functions() -> None:
+    y = tile_dask.apply(BLUR, da.zeros((8, 8), chunks=4, dtype="float32"))
+    assert all(
+        str(key[0] if isinstance(key, tuple) else key).startswith(("blur", "zeros")) for key in y.__dask_graph__()
+    )
+
+
+def test_the_partition_is_printed() -> None:
+    assert "float32[8, 8]" in tile_dask.partition(BLUR, da.zeros((8, 8), chunks=4, dtype="float32")).explain()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: tile_dask.apply(BLUR, x, x), "takes 1 input"),
+        (lambda x: tile_dask.apply(BLUR, x, steps=0), "steps is a whole number"),
+        (lambda x: tile_dask.apply(BLUR, x, out_chunks={"Z": 3}), "no output 'Z'"),
+        (lambda x: tile_dask.apply(BLUR, x, out_chunks=(3, (4, 5))), "does not cut"),
+        (lambda x: tile_dask.apply(BLUR, x[x[:, 0] > 0]), "unknown sizes"),
+        (lambda x: tile_dask.apply(STATISTICS, x, out_chunks=2), "has 2 outputs"),
+        (lambda x: tile_dask.apply("blur", x), "function"),
+        (lambda x: tile_dask.apply(MATMUL, x, x[:3]), "M|L|size"),
+    ],
+)
+def test_wrong_use_is_our_error(call: Any, message: str) -> None:
+    with pytest.raises(tile.TileTypeError, match=message):
+        call(da.zeros((8, 8), chunks=4, dtype="float32"))
+
+
+def test_an_error_in_a_task_names_function_and_chunk() -> None:
+    y = tile_dask.apply(BLUR, da.zeros((8, 8), chunks=4, dtype="float32"), device="nowhere")
+    with pytest.raises(tile.TileError) as caught:
+        y.compute()
+    assert re.search(r"in chunk \([01], [01]\) of blur, Y", "\n".join(getattr(caught.value, "__notes__", [])))

@@ -1,0 +1,121 @@
+"""What becomes an array and what every task computes again, by bytes handed on and operations done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tile_ir.program.liveness import defined_by
+from tile_ir.program.nodes import Contraction, Gather
+
+from tile_opt.partition.boxes import Box, Grid
+from tile_opt.partition.stages import Stage, Stages
+
+HANDED_ON = 0.5e9
+"""Bytes a second from one task to another, on another machine at worst."""
+COMPUTED = 1e10
+"""Scalar operations a second."""
+TASK = 1e-3
+"""Seconds that an engine spends on a task."""
+MOST_ROUNDS = 32
+"""Rounds that a task may compute between two exchanges."""
+
+
+def kept(stages: Stages, rounds: Sequence[tuple[str, ...]], exchange: int | None) -> frozenset[str]:
+    """The values that are arrays: outputs, constants, split reductions, rounds that are exchanged, and what is dear."""
+    program = stages.program
+    inputs = {p.name for p in program.inputs}
+    arrays = {value for _, value in program.outputs} | set(stages.constants) | set(stages.splits) | inputs
+    if rounds:
+        every = exchange or _exchange(stages, rounds, frozenset(arrays))
+        arrays.update(name for n, values in enumerate(rounds, 1) if n % every == 0 for name in values)
+    return _with_dear(stages, arrays)
+
+
+def _with_dear(stages: Stages, arrays: set[str]) -> frozenset[str]:
+    """Add values whose repeated computation costs more than handing them on, the first of them first."""
+    candidates = {op.name: op for op in stages.program.ops if isinstance(op, Contraction | Gather)}
+    waiting = [name for name in candidates if name not in arrays]
+    while waiting:
+        computed = _computed(stages, frozenset(arrays))
+        dear = next((name for name in waiting if _dear(stages, name, computed.get(name, 0))), None)
+        if dear is None:
+            break
+        arrays.add(dear)
+        waiting = waiting[waiting.index(dear) + 1 :]
+    return frozenset(arrays)
+
+
+def _computed(stages: Stages, arrays: frozenset[str]) -> dict[str, int]:
+    """Cells of each value that all tasks compute, from the chunk in the middle of each stage."""
+    total: dict[str, int] = {}
+    for name in _made(stages, arrays):
+        stage = stages.stage(name, arrays)
+        for number, cells in stage.walker.cells(stage.walker.region(middle(stage))).items():
+            value = stage.values[number]
+            total[value] = total.get(value, 0) + cells * stage.grid.chunks * stage.splits.chunks
+    return total
+
+
+def _made(stages: Stages, arrays: frozenset[str]) -> list[str]:
+    return [n for op in stages.program.ops for n in defined_by(op) if n in arrays and n not in stages.constants]
+
+
+def middle(stage: Stage) -> Box:
+    """The box of a chunk away from the borders, where there is one."""
+    part = stage.splits.box(_half(stage.splits))
+    box = stage.grid.box(_half(stage.grid))
+    return Box((*part.low, *box.low), (*part.high, *box.high))
+
+
+def _half(grid: Grid) -> tuple[int, ...]:
+    return tuple(n // 2 for n in grid.counts)
+
+
+def _dear(stages: Stages, name: str, cells: int) -> bool:
+    """Computing `cells` cells instead of each once takes longer than an array of them."""
+    type, grid = stages.types[name], stages.grids[name]
+    again = (cells - type.size) * _work(stages, name) / COMPUTED
+    return again > 2 * type.size * type.dtype.bytes / HANDED_ON + grid.chunks * TASK
+
+
+def _work(stages: Stages, name: str) -> float:
+    """Scalar operations for a cell."""
+    op = next(op for op in stages.program.ops if name in defined_by(op))
+    if not isinstance(op, Contraction):
+        return 1.0
+    points = prod(stages.domain(op).ranges)
+    return max(1.0, points / max(1, op.type.size)) * max(1, len(op.body))
+
+
+def _exchange(stages: Stages, rounds: Sequence[tuple[str, ...]], arrays: frozenset[str]) -> int:
+    """Rounds between two exchanges for which one round costs least."""
+    choices = [n for n in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, MOST_ROUNDS) if n <= len(rounds)]
+    return min(choices, key=lambda n: (_round_cost(stages, rounds, arrays, n), n))
+
+
+def _round_cost(stages: Stages, rounds: Sequence[tuple[str, ...]], arrays: frozenset[str], every: int) -> float:
+    """Seconds of a round where so many are computed between exchanges, seen at a chunk in the middle."""
+    last = rounds[every - 1]
+    ends = arrays | set(last)
+    cost = 0.0
+    for name in last:
+        if name in (p.name for p in stages.program.inputs):
+            continue
+        stage = stages.stage(name, frozenset(ends))
+        cost += _stage_cost(stages, stage)
+    return cost / every
+
+
+def _stage_cost(stages: Stages, stage: Stage) -> float:
+    box = middle(stage)
+    region = stage.walker.region(box)
+    operations = sum(cells * _work(stages, stage.values[n]) for n, cells in stage.walker.cells(region).items())
+    moved, pieces = 0, 0
+    for number, read in region.reads:
+        name = stage.reads[number]
+        parts = stages.grids[name].parts(read)
+        pieces += len(parts)
+        largest = max((part.size for _, part in parts), default=0)
+        moved += (read.size - largest) * stages.types[name].dtype.bytes
+    return operations / COMPUTED + moved / HANDED_ON + pieces * TASK

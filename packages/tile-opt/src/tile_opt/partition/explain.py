@@ -1,0 +1,67 @@
+"""A partition as a table: what each stage costs, from the chunk in the middle of it."""
+
+from __future__ import annotations
+
+from tile_opt.partition.costs import middle
+from tile_opt.partition.partition import Partition
+from tile_opt.partition.region import Region
+from tile_opt.partition.stages import Stage
+
+HEADER = ("array", "type", "chunks", "splits", "tasks", "reads of a task", "moved", "again", "memory")
+MEANING = """\
+moved: cells that a task reads of chunks other than the one it reads most of; again: cells that several tasks of the stage compute;
+memory: what a task reads and writes."""
+
+
+def explained(partition: Partition) -> str:
+    """The table, then what its columns mean."""
+    rows = [HEADER, *(_row(partition, stage) for stage in partition.stages)]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(HEADER))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, "", MEANING])
+
+
+def _row(partition: Partition, stage: Stage) -> tuple[str, ...]:
+    region = stage.walker.region(middle(stage))
+    moved = memory = 0
+    reads: list[str] = []
+    for number, box in region.reads:
+        array = stage.reads[number]
+        size = partition.types[array].dtype.bytes
+        parts = partition.grids[array].parts(box)
+        moved += (box.size - max((p.size for _, p in parts), default=0)) * size
+        memory += box.size * size
+        reads.append(f"{array}[{', '.join(map(str, box.shape))}]")
+    memory += stage.grid.box(tuple(n // 2 for n in stage.grid.counts)).size * stage.task_type.bytes
+    return (
+        stage.name,
+        str(stage.type),
+        _counts(stage.grid.counts),
+        _counts(stage.splits.counts) if stage.aggregation else "-",
+        str(stage.grid.chunks * stage.splits.chunks),
+        " ".join(reads),
+        _bytes(moved),
+        f"{_again(partition, stage, region):.0%}",
+        _bytes(memory),
+    )
+
+
+def _again(partition: Partition, stage: Stage, region: Region) -> float:
+    """Cells that the tasks of a stage compute more than once, for each cell of the values they compute."""
+    tasks = stage.grid.chunks * stage.splits.chunks
+    types = partition.program.types()
+    computed = {stage.values[n]: cells for n, cells in stage.walker.cells(region).items()}
+    inner = [(cells * tasks, types[name].size) for name, cells in computed.items() if name != stage.name]
+    return sum(max(0, cells - size) for cells, size in inner) / max(1, sum(size for _, size in inner))
+
+
+def _counts(counts: tuple[int, ...]) -> str:
+    return "x".join(map(str, counts)) or "1"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number = number / 1000
+    return f"{number:.3g} GB"

@@ -1,0 +1,245 @@
+"""Boxes of scatters: updates that fall beside the box fall on one more row, which is cut off again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from tile_ir.dtype import DType
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import (
+    Constraint,
+    Contraction,
+    Elementwise,
+    Literal,
+    Lookup,
+    Op,
+    Operand,
+    Poly,
+    Scatter,
+    Subscript,
+    TensorLoad,
+    TensorType,
+)
+
+from tile_opt.partition.boxes import Box, Grid
+from tile_opt.partition.pointwise import around, moved, reach
+from tile_opt.partition.rules import Cut, Fresh, Source, exactly, refused
+
+INDEX = DType.INT32
+
+
+def coordinate(subscript: Subscript) -> tuple[int, int] | None:
+    """(axis of the updates, what is added) where a subscript is a coordinate of them."""
+    if isinstance(subscript, Lookup) or len(subscript.terms) != 1 or subscript.terms[0][1] != 1:
+        return None
+    return int(subscript.terms[0][0][1:]), int(subscript.const)
+
+
+def scatter_grid(op: Scatter, grids: Mapping[str, Grid]) -> Grid:
+    """Cut as the updates along coordinates of theirs, elsewhere as the tensor scattered into."""
+    into = None if op.default is None else grids[op.default]
+    sizes: list[tuple[int, ...]] = []
+    for axis, (subscript, size) in enumerate(zip(op.subscripts, op.type.shape, strict=True)):
+        found = coordinate(subscript)
+        cuts = [c + found[1] for c in grids[op.updates].cuts(found[0])] if found else into.cuts(axis) if into else ()
+        sizes.append(Grid.cut(size, cuts))
+    return Grid(tuple(sizes))
+
+
+def scatter_cuts(op: Scatter, grids: Mapping[str, Grid]) -> dict[str, tuple[int, ...]]:
+    """The sizes into which the updates are cut along axes that are no coordinates of the result."""
+    if op.agg is Aggregation.ASSIGN:
+        return {}
+    kept = {found[0] for s in op.subscripts if (found := coordinate(s))}
+    grid = grids[op.updates]
+    return {f"i{k}": sizes for k, sizes in enumerate(grid.sizes) if len(sizes) > 1 and k not in kept}
+
+
+class _Form(NamedTuple):
+    """All that the operation for a box depends on, beside its shape."""
+
+    open_axes: tuple[int, ...]
+    """Subscribed by data, and cut."""
+    begins: tuple[int, ...]
+    """The constant of each subscript that is a formula."""
+    consts: tuple[Fraction, ...]
+    """The constants of the formulas with which data is read."""
+
+
+class ScatterRule:
+    """A scatter, the updates of which are cut along the axes in `reduced`: boxes begin with an axis for each."""
+
+    def __init__(self, op: Scatter, types: Mapping[str, TensorType], reduced: tuple[str, ...] = ()) -> None:
+        self._op, self._shape = op, types[op.updates].shape
+        self._reduced = tuple(int(name[1:]) for name in reduced)
+        self._looked = tuple(s for s in op.subscripts if isinstance(s, Lookup))
+        self._default = op.default if not reduced else None
+        self._types = types
+        last = () if self._default is None else (self._default,)
+        self.operands = (op.updates, *(s.tensor for s in self._looked), *last)
+
+    def cut(self, box: Box) -> Cut:
+        parts = len(self._reduced)
+        inner = Box(box.low[parts:], box.high[parts:])
+        updates = self._updates(box, inner)
+        last = () if self._default is None else (inner,)
+        if not (updates.size and self._meets(inner)):
+            return Cut(None, (None,) * (1 + len(self._looked)) + last)
+        open_axes = self._open(inner)
+        formulas = [f for s in self._looked for f in s.formulas]
+        consts = tuple(moved(f, updates.low, reach(f, updates)[0]).const for f in formulas)
+        places = tuple(around([reach(f, updates) for f in s.formulas]) for s in self._looked)
+        form = _Form(open_axes, self._begins(inner, updates), consts)
+        return Cut(form, (updates, *places, *last), tuple(inner.low[axis] for axis in open_axes))
+
+    def _begins(self, inner: Box, updates: Box) -> tuple[int, ...]:
+        """What is added to each subscript that is a formula, counted from the boxes."""
+        found: list[int] = []
+        for axis, (subscript, place) in enumerate(zip(self._op.subscripts, self._coordinates(), strict=True)):
+            if place:
+                found.append(place[1] + updates.low[place[0]] - inner.low[axis])
+            elif isinstance(subscript, Poly):
+                found.append(int(moved(subscript, updates.low, inner.low[axis]).const))
+            else:
+                found.append(0)
+        return tuple(found)
+
+    def _coordinates(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(map(coordinate, self._op.subscripts))
+
+    def _updates(self, box: Box, inner: Box) -> Box:
+        """The updates that may fall into a box."""
+        low, high = [0] * len(self._shape), list(self._shape)
+        for n, axis in enumerate(self._reduced):
+            low[axis], high[axis] = box.low[n], box.high[n]
+        for k, found in enumerate(self._coordinates()):
+            if found:
+                axis, plus = found
+                low[axis] = max(low[axis], inner.low[k] - plus)
+                high[axis] = max(low[axis], min(high[axis], inner.high[k] - plus))
+        return Box(tuple(low), tuple(high))
+
+    def _meets(self, inner: Box) -> bool:
+        """The box has the cells on which formulas fall that are no coordinates; TileTypeError where it has a part of them."""
+        for axis, (subscript, place) in enumerate(zip(self._op.subscripts, self._coordinates(), strict=True)):
+            if isinstance(subscript, Poly) and not place:
+                if not subscript.terms and not inner.low[axis] <= subscript.const < inner.high[axis]:
+                    return False
+                if subscript.terms and (inner.low[axis], inner.high[axis]) != (0, self._op.type.shape[axis]):
+                    message = f"a scatter into {subscript} cannot be cut along that axis"
+                    raise refused(message, self._op.origin, "leave the axis whole with out_chunks=")
+        return True
+
+    def _open(self, inner: Box) -> tuple[int, ...]:
+        """The axes that data subscribes, where the box is a part of them."""
+        return tuple(
+            k
+            for k, s in enumerate(self._op.subscripts)
+            if isinstance(s, Lookup) and (inner.low[k], inner.high[k]) != (0, self._op.type.shape[k])
+        )
+
+    # --- the scatter of a box --------------------------------------------------------------------------
+
+    def ops(
+        self,
+        cut: Cut,
+        name: str,
+        type: TensorType,
+        sources: Sequence[Source | None],
+        numbers: Sequence[str],
+        new: Fresh,
+    ) -> list[Op]:
+        ops: list[Op] = []
+        default = self._start(type, sources, ops, new)
+        if cut.form is None:
+            return [
+                *ops,
+                Elementwise(name, type, "ident", (default or Literal(0, type.dtype),), origin=self._op.origin),
+            ]
+        form: _Form = cut.form
+        given = [s for s in sources if s is not None]
+        updates = self._cast(exactly(given[0], ops, new), given[0], type.dtype, ops, new)
+        wide = _wider(type, form.open_axes)
+        subscripts = self._subscripts(given[1:], form, numbers, type, ops, new)
+        start = default if default is None or wide == type else _padded(default, type, wide, ops, new)
+        made = new(f"{name}_wide") if wide != type else name
+        ops.append(replace(self._op, name=made, type=wide, updates=updates, subscripts=subscripts, default=start))
+        if wide != type:
+            exactly(Source(made, wide, (0,) * len(type.shape), type.shape), ops, lambda _: name)
+        return ops
+
+    def _cast(self, name: str, source: Source, dtype: DType, ops: list[Op], new: Fresh) -> str:
+        """Partial sums are of the accumulator's dtype."""
+        if source.type.dtype is dtype:
+            return name
+        wide = new(f"{name}_wide")
+        ops.append(Elementwise(wide, TensorType(dtype, source.shape), "cast", (name,)))
+        return wide
+
+    def _subscripts(
+        self, places: Sequence[Source], form: _Form, numbers: Sequence[str], type: TensorType, ops: list[Op], new: Fresh
+    ) -> tuple[Subscript, ...]:
+        looked, consts, low = iter(places), iter(form.consts), iter(numbers)
+        found: list[Subscript] = []
+        for axis, (subscript, begin) in enumerate(zip(self._op.subscripts, form.begins, strict=True)):
+            if isinstance(subscript, Poly):
+                found.append(Poly(subscript.terms, Fraction(begin)))
+                continue
+            source = next(looked)
+            tensor = exactly(source, ops, new)
+            if axis in form.open_axes:
+                sizes = (self._op.type.shape[axis], type.shape[axis])
+                tensor = _inside(tensor, TensorType(source.type.dtype, source.shape), sizes, next(low), ops, new)
+            found.append(Lookup(tensor, tuple(Poly(f.terms, next(consts)) for f in subscript.formulas)))
+        return tuple(found)
+
+    def _start(self, type: TensorType, sources: Sequence[Source | None], ops: list[Op], new: Fresh) -> str | None:
+        if self._default is not None:
+            source = sources[-1]
+            assert source is not None
+            return exactly(source, ops, new)
+        if not self._reduced or self._op.agg is Aggregation.SUM:
+            return None
+        name = new(f"{self._op.name}_identity")
+        ops.append(Elementwise(name, type, "ident", (Literal(self._op.agg.identity(type.dtype), type.dtype),)))
+        return name
+
+
+def _wider(type: TensorType, axes: Sequence[int]) -> TensorType:
+    """One more row along some axes."""
+    return TensorType(type.dtype, tuple(n + (k in axes) for k, n in enumerate(type.shape)))
+
+
+def _padded(name: str, type: TensorType, wide: TensorType, ops: list[Op], new: Fresh) -> str:
+    """A tensor with rows behind it that nobody reads."""
+    made = new(f"{name}_wide")
+    cells = tuple(Poly.of({f"i{k}": 1}) for k in range(len(type.shape)))
+    limits = tuple(Constraint(f, n) for f, n in zip(cells, type.shape, strict=True))
+    indexes = tuple(f.names[0] for f in cells)
+    load = TensorLoad("$value", name, cells)
+    copy = Contraction(made, wide, Aggregation.ASSIGN, indexes, cells, limits, (load,), (), "$value", type.dtype)
+    ops.append(copy)
+    return made
+
+
+def _inside(name: str, type: TensorType, sizes: tuple[int, int], low: str, ops: list[Op], new: Fresh) -> str:
+    """Subscripts counted from `low`, clamped into the whole axis before; those beside the box are its size."""
+    whole, size = sizes
+    dtype, shape = type.dtype, type.shape
+
+    def add(fn: str, args: tuple[Operand, ...], kind: DType) -> str:
+        made = new("place")
+        ops.append(Elementwise(made, TensorType(kind, shape), fn, args))
+        return made
+
+    value = add("max", (name, Literal(0, dtype)), dtype) if dtype.is_signed else name
+    if whole - 1 <= dtype.max_value:
+        value = add("min", (value, Literal(whole - 1, dtype)), dtype)
+    value = value if dtype is INDEX else add("cast", (value,), INDEX)
+    here = add("sub", (value, low), INDEX)
+    above = add("cmp_ge", (here, Literal(0, INDEX)), DType.BOOL)
+    below = add("cmp_lt", (here, Literal(size, INDEX)), DType.BOOL)
+    return add("cond", (add("bit_and", (above, below), DType.BOOL), here, Literal(size, INDEX)), INDEX)

@@ -1,0 +1,259 @@
+"""Which values become arrays between tasks, and the stage of tasks that makes each.
+
+A value is computed again by every task that needs it, halos and all, unless it is a result, a reduction over an axis
+that is cut, or dearer to compute again than to hand on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tile_ir.dtype import DType
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.liveness import defined_by, live_ops, used_by
+from tile_ir.program.nodes import (
+    Argsort,
+    ConstantTensor,
+    Contraction,
+    Elementwise,
+    Gather,
+    IndexOf,
+    Literal,
+    Loop,
+    Op,
+    Param,
+    Prng,
+    Program,
+    Reshape,
+    Scatter,
+    TensorType,
+    results_of,
+)
+from tile_ir.program.rename import renamed
+
+from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
+from tile_opt.partition import grids as follow
+from tile_opt.partition.boxes import Grid
+from tile_opt.partition.contraction import ContractionRule
+from tile_opt.partition.pointwise import ArgsortRule, ElementwiseRule, GatherRule, IndexRule
+from tile_opt.partition.region import Walker
+from tile_opt.partition.reshape import ReshapeRule
+from tile_opt.partition.rules import Rule, refused
+from tile_opt.partition.scatter import ScatterRule, scatter_cuts, scatter_grid
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Tasks that compute one array, chunk by chunk."""
+
+    name: str
+    """The array."""
+    type: TensorType
+    grid: Grid
+    splits: Grid
+    """Chunks of the indexes that are reduced, when partial results are combined; no axes else."""
+    reads: tuple[str, ...]
+    """The arrays that tasks read, as the walker numbers them."""
+    values: tuple[str, ...]
+    """What the walker's operations compute."""
+    walker: Walker
+    """Shared by stages that compute alike."""
+    aggregation: Aggregation | None
+    """How partial results are combined."""
+    acc: DType
+    """Of partial results."""
+
+    @property
+    def task_type(self) -> DType:
+        return self.acc if self.aggregation else self.type.dtype
+
+
+class Stages:
+    """A program's values, as far as cutting them is decided."""
+
+    def __init__(self, program: Program, given: Mapping[str, Grid], wanted: Mapping[str, Grid]) -> None:
+        """`given` are the grids of inputs; `wanted` those of some values, by name."""
+        self.sets = Sets()
+        self.grids: dict[str, Grid] = dict(given)
+        self._wanted = wanted
+        self.splits: dict[str, dict[str, tuple[int, ...]]] = {}
+        """Sizes of the chunks of reduced indexes, by contraction."""
+        self.constants = {op.name: op for op in program.ops if isinstance(op, ConstantTensor)}
+        self.program = self._follow(program)
+        self.types = self.program.types()
+        self._makers = {name: op for op in self.program.ops for name in defined_by(op)}
+        self._walkers: dict[object, Walker] = {}
+
+    # --- grids ---------------------------------------------------------------------------------------
+
+    def _follow(self, program: Program) -> Program:
+        """Find the grid of every value, and the reductions to split; those that leave cells unwritten become two."""
+        types = program.types()
+        ops: list[Op] = []
+        for op in program.ops:
+            for made in self._divided(op, types, set(types)):
+                types.update(results_of(made))
+                ops.append(made)
+                self._cut(made, types)
+        return replace(program, ops=tuple(ops), gradients=())
+
+    def _cut(self, op: Op, types: dict[str, TensorType]) -> None:
+        found = self._grid(op, types)
+        for name in defined_by(op):
+            self.grids[name] = self._wanted.get(name, found)
+
+    def _grid(self, op: Op, types: dict[str, TensorType]) -> Grid:
+        match op:
+            case Elementwise():
+                return follow.elementwise_grid(op, types, self.grids)
+            case Contraction():
+                return follow.contraction_grid(op, self.domain(op), types, self.grids)
+            case Gather():
+                return follow.gather_grid(op, types, self.grids)
+            case Reshape():
+                return follow.reshape_grid(op, types, self.grids)
+            case Argsort():
+                return follow.argsort_grid(op, types, self.grids)
+            case IndexOf():
+                return follow.index_grid(op, self.grids)
+            case ConstantTensor():
+                return Grid.single(op.type.shape)
+            case Scatter():
+                return scatter_grid(op, self.grids)
+            case Prng() | Loop():
+                raise refused(_REFUSED[type(op)][0], op.origin, _REFUSED[type(op)][1])
+
+    def domain(self, op: Contraction) -> FlatDomain:
+        return analyze(op, self.sets)
+
+    def _divided(self, op: Op, types: dict[str, TensorType], taken: set[str]) -> list[Op]:
+        """A split reduction that leaves cells unwritten, as one that starts from the identity and one that says which it wrote."""
+        if not isinstance(op, Contraction | Scatter):
+            return [op]
+        cuts = self._cuts(op, types)
+        if not cuts:
+            return [op]
+        if op.default is None and (op.agg is Aggregation.SUM or self._covers(op)):
+            self.splits[op.name] = cuts
+            return [op]
+        return self._with_hits(op, cuts, taken)
+
+    def _cuts(self, op: Contraction | Scatter, types: dict[str, TensorType]) -> dict[str, tuple[int, ...]]:
+        if isinstance(op, Scatter):
+            return scatter_cuts(op, self.grids)
+        return follow.reduction_cuts(op, self.domain(op), types, self.grids)
+
+    def _covers(self, op: Contraction | Scatter) -> bool:
+        """Every cell of the result is written."""
+        return isinstance(op, Contraction) and uncovered(self.domain(op), op.type.shape, self.sets) == ()
+
+    def _with_hits(self, op: Contraction | Scatter, cuts: dict[str, tuple[int, ...]], taken: set[str]) -> list[Op]:
+        found, hits, was = (claim(f"{op.name}_{what}", taken) for what in ("found", "hits", "hit"))
+        self.splits |= {found: cuts, hits: cuts}
+        one = Literal(1, DType.INT32)
+        written = Elementwise(was, TensorType(DType.BOOL, op.type.shape), "cmp_eq", (hits, one))
+        other = Literal(0, op.type.dtype) if op.default is None else op.default
+        chosen = Elementwise(op.name, op.type, "cond", (was, found, other), origin=op.origin)
+        return [replace(op, name=found, default=None), *self._hits(op, hits, one, taken), written, chosen]
+
+    def _hits(self, op: Contraction | Scatter, name: str, one: Literal, taken: set[str]) -> list[Op]:
+        """1 in the cells that an operation writes; anything else where it does not."""
+        type = TensorType(DType.INT32, op.type.shape)
+        if isinstance(op, Contraction):
+            changes = {"agg": Aggregation.MAX, "body": (), "result": one, "acc": DType.INT32, "default": None}
+            return [replace(op, name=name, type=type, **changes)]
+        ones = claim(f"{name}_ones", taken)
+        given = Elementwise(ones, TensorType(DType.INT32, self._shape(op.updates)), "ident", (one,))
+        return [given, replace(op, name=name, type=type, updates=ones, agg=Aggregation.MAX, default=None)]
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return self.grids[name].shape
+
+    # --- stages --------------------------------------------------------------------------------------
+
+    def stage(self, name: str, arrays: frozenset[str]) -> Stage:
+        """The stage that makes `name` of the arrays in `arrays`."""
+        op = self._makers.get(name)
+        cuts = self.splits.get(name, {})
+        program = self._program(name, arrays - {name})
+        type = self.types[name]
+        agg, acc = (op.agg, op.acc) if cuts and isinstance(op, Contraction | Scatter) else (None, type.dtype)
+        reads = tuple(p.name for p in program.inputs)
+        values = tuple(defined_by(op)[0] for op in program.ops)
+        walker = self._walker(_plainly_named(program), tuple(cuts))
+        return Stage(name, type, self.grids[name], Grid(tuple(cuts.values())), reads, values, walker, agg, acc)
+
+    def _walker(self, program: Program, reduced: tuple[str, ...]) -> Walker:
+        key = (program, reduced)
+        if key not in self._walkers:
+            types = program.types()
+            result = program.outputs[0][1]
+            rules = (self._rule(op, types, reduced if result in defined_by(op) else ()) for op in program.ops)
+            self._walkers[key] = Walker(program, tuple(rules))
+        return self._walkers[key]
+
+    def _program(self, name: str, arrays: frozenset[str]) -> Program:
+        """What computes a value from arrays."""
+        ops: list[Op] = []
+        inputs: dict[str, None] = {}
+        stack, seen = [name], {name}
+        while stack:
+            value = stack.pop()
+            op = None if value in arrays else self._makers.get(value)
+            if op is None:
+                inputs[value] = None
+                continue
+            ops.append(op)
+            for operand in used_by(op):
+                if operand not in seen:
+                    seen.add(operand)
+                    stack.append(operand)
+        chosen = {id(op) for op in ops}
+        ordered = live_ops([op for op in self.program.ops if id(op) in chosen], [name])
+        given = tuple(Param(n, self.types[n]) for n in sorted(inputs, key=self._order.__getitem__))
+        return Program(name, given, ordered, ((name, name),))
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        return {name: n for n, name in enumerate(self.types)}
+
+    def _rule(self, op: Op, types: dict[str, TensorType], reduced: tuple[str, ...]) -> Rule:
+        match op:
+            case Elementwise():
+                return ElementwiseRule(op, types)
+            case Contraction():
+                return ContractionRule(op, self.domain(op), self.sets, reduced)
+            case Gather():
+                return GatherRule(op, types)
+            case Reshape():
+                return ReshapeRule(op, types[op.arg].shape)
+            case Scatter():
+                return ScatterRule(op, types, reduced)
+            case Argsort():
+                return ArgsortRule(op, types)
+            case IndexOf():
+                return IndexRule(op)
+            case _:
+                raise AssertionError(type(op).__name__)
+
+
+def _plainly_named(program: Program) -> Program:
+    """The same program with values called by their order: equal for rounds of a loop."""
+    names = {p.name: f"a{n}" for n, p in enumerate(program.inputs)}
+    for n, value in enumerate(v for op in program.ops for v in defined_by(op)):
+        names[value] = f"v{n}"
+    inputs = tuple(Param(names[p.name], p.type) for p in program.inputs)
+    ops = tuple(renamed(op, names) for op in program.ops)
+    return Program("chunk", inputs, ops, tuple(("R", names[v]) for _, v in program.outputs))
+
+
+_REFUSED: dict[type, tuple[str, str | None]] = {
+    Prng: (
+        "random numbers are drawn one after the other from a state, so they cannot be drawn chunk by chunk",
+        "draw them before, and give them as an array",
+    ),
+    Loop: ("a loop inside a loop is not cut into tasks", None),
+}
