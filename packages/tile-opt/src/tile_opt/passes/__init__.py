@@ -45,7 +45,6 @@ PASSES: dict[str, str] = {
     "tensor_tile": "tile_opt.passes.kernels.tensor_tile:TensorTile",
     "group_tile": "tile_opt.passes.kernels.group_tile:GroupTile",
     "gpu_tile": "tile_opt.passes.kernels.gpu_tile:GpuTile",
-    "backwards": "tile_opt.passes.kernels.backwards:Backwards",
 }
 """Pass name -> ``module:class``."""
 
