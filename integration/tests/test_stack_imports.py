@@ -24,6 +24,7 @@ NEEDS: dict[str, set[str]] = {
     "tile_onnx": {"tile_runtime", "onnx", "numpy"},
     "tile_torch": {"tile_runtime", "torch", "numpy"},
     "tile_jax": {"tile_runtime", "llvmlite", "jax", "numpy"},
+    "tile_nn": {"tile_runtime", "safetensors", "rich", "numpy"},
     "tile_dask": {"tile_runtime", "tile_opt", "tile_ir", "dask", "numpy"},
 }
 """The README's table. `hal_llvm` is in tile_runtime's metadata only: no module of it is imported by name."""

@@ -187,6 +187,10 @@ class TileFallbackWarning(UserWarning):
     """Steps of a program run on another device than was asked for, because that one cannot."""
 
 
+class TileShapeWarning(UserWarning):
+    """A function was compiled for many shapes, each of which takes compile time and memory of its own."""
+
+
 class TileLimitError(TileError):
     """A program exceeds one of the documented limits."""
 

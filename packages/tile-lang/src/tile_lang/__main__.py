@@ -29,7 +29,9 @@ def _arguments() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser("python -m tile_lang", description="Check and format Tile files.", epilog=epilog)
     commands = top.add_subparsers(required=True, metavar="check|fmt")
     check = commands.add_parser(
-        "check", help="report syntax mistakes, and warn of what is probably not meant", epilog=f"example: python -m tile_lang check conv.tile; {epilog}"
+        "check",
+        help="report syntax mistakes, and warn of what is probably not meant",
+        epilog=f"example: python -m tile_lang check conv.tile; {epilog}",
     )
     check.add_argument("--json", action="store_true", help="one JSON object a finding, one a line")
     check.set_defaults(command=_check)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any, cast, overload
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 
@@ -165,7 +165,17 @@ def _differs(root: str, structure: Structure, value: Any) -> TileTypeError:
     return TileTypeError(Diagnostic("TILE-E540", message, hint="the asterisks stand for tensors"))
 
 
-def tree_map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+@overload
+def tree_map(function: Callable[[Any], Any], tree: Any, /) -> Any: ...
+@overload
+def tree_map(function: Callable[[Any, Any], Any], tree: Any, second: Any, /) -> Any: ...
+@overload
+def tree_map(function: Callable[[Any, Any, Any], Any], tree: Any, second: Any, third: Any, /) -> Any: ...
+@overload
+def tree_map(function: Callable[..., Any], tree: Any, /, *rest: Any) -> Any: ...
+
+
+def tree_map(function: Callable[..., Any], tree: Any, /, *rest: Any) -> Any:
     """`function` of each leaf of `tree`, and of the leaves in its place in the other trees, as a tree of the same form.
 
     A tree is a leaf, or a tuple, list, dict, dataclass or registered type of trees; None is a tree without leaves.

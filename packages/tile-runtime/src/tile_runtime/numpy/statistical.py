@@ -81,6 +81,11 @@ def softmax(x: Operand, /, *, axis: Axes = -1) -> Result:
     return called(shares.softmax, x, axes=axes_of(len(x.shape), axis))
 
 
+def log_softmax(x: Operand, /, *, axis: Axes = -1) -> Result:
+    """The logarithms of `softmax`, also of shares that are too small for their dtype."""
+    return called(shares.softmax, x, axes=axes_of(len(x.shape), axis), logarithm=True)
+
+
 def _running(name: str, value: Value, axis: int) -> Value:
     return apply(expression("X", f"{name}(X, {axis})"), value)
 
