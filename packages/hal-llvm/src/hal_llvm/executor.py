@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -13,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
-from tile_hal.host import HostBuffer, HostExecutor
+from tile_hal.host import HostBuffer, HostExecutor, HostQueue
 from tile_hal.interfaces import Buffer, Direct, DirectArray, DirectStep, Event, Kernel, Library, LoopStep, Turning
 from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.semtree.nodes import Access
 
 from hal_llvm import pool
+from hal_llvm.backlog import Backlog
 from hal_llvm.compiler import LlvmLibrary
-from hal_llvm.direct import Program, direct, scratch
+from hal_llvm.direct import Program, direct, scratch, stop_all
 from hal_llvm.pool_ir import JOB_PARAMS, JOB_STOP
 
 INLINE_SECONDS = 20e-6
@@ -118,11 +120,22 @@ class LlvmKernel(Kernel):
             self._give_scratch(job)
         if self._inline:
             self._all(job.params)
-        elif self._long and threading.current_thread() is threading.main_thread():
-            _run_interruptibly(job)
+        elif self._long:
+            self._run_long(job)
         else:
             pool.current().run(job.address)
         self._free.append(job)
+
+    def _run_long(self, job: _Job) -> None:
+        if threading.current_thread() is threading.main_thread():
+            _run_interruptibly(job)
+            return
+        running = self._executor.running
+        running.add(job)
+        try:
+            pool.current().run(job.address)
+        finally:
+            running.discard(job)
 
     def enlist(self, program: Program, params: Sequence[Buffer | int | Turning]) -> None:
         """Add a launch on `params` to a program of direct calls."""
@@ -235,6 +248,31 @@ def _caller_scratch(nbytes: int) -> int:
 class LlvmExecutor(HostExecutor):
     """Runs kernels on the host's threads and copies in host memory."""
 
+    def __init__(self) -> None:
+        stop = _weakly(self)
+        super().__init__(HostQueue(2, "hal-llvm", stop))
+        self._calls = HostQueue(1, "hal-llvm-calls", stop)
+        """Whole programs, one after the other: each uses all cores, and one thread at a time has a direct call of it."""
+        self.running: set[_Job] = set()
+        """Long jobs of other threads than the main one."""
+        self._backlog = Backlog()
+
+    def stop(self) -> None:
+        """Have what other threads work on end soon; its results are of no use."""
+        for job in tuple(self.running):
+            job.words[JOB_STOP // 8] = 1
+        stop_all()
+
+    def finish(self) -> None:
+        self._calls.finish()
+        super().finish()
+
+    def defer(self, work: Callable[[], None], dependencies: Sequence[Event] = (), nbytes: int = 0) -> Event:
+        self._backlog.make_room(nbytes)
+        event = self._calls.run(work, dependencies, inline=False)
+        self._backlog.add(event, nbytes)
+        return event
+
     def prepare(self, library: Library, index: int) -> LlvmKernel:
         if not isinstance(library, LlvmLibrary):
             raise device_error(Code.PARAMETERS, f"a library of {type(library).__name__} was not built for llvm")
@@ -249,6 +287,18 @@ class LlvmExecutor(HostExecutor):
         if LONG_SECONDS < program.unbroken < math.inf:
             return None  # it could not be interrupted
         return direct(program, arrays, hold=INLINE_SECONDS)
+
+
+def _weakly(executor: LlvmExecutor) -> Callable[[], None]:
+    """Stops the executor, which is not kept for it."""
+    found = weakref.ref(executor)
+
+    def stop() -> None:
+        there = found()
+        if there is not None:
+            there.stop()
+
+    return stop
 
 
 def _enlist(program: Program, steps: Sequence[DirectStep | LoopStep]) -> None:

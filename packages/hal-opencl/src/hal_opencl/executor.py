@@ -15,6 +15,7 @@ from hal_opencl.commands import Memory, Waits, copy, fill
 from hal_opencl.compiler import OpenCLLibrary
 from hal_opencl.context import DeviceContext
 from hal_opencl.endings import owner
+from hal_opencl.events import failure
 from hal_opencl.memory import DeviceBuffer, DeviceMemory, overlapping
 
 
@@ -118,6 +119,12 @@ class OpenCLExecutor(Executor):
     def __init__(self, context: DeviceContext, memory: DeviceMemory) -> None:
         self._context = context
         self._memory = memory
+
+    def finish(self) -> None:
+        try:
+            self._context.lanes.finish()
+        except binding.cl_error as problem:
+            raise failure(problem) from problem
 
     def prepare(self, library: Library, index: int) -> OpenCLKernel:
         """Waits for the kernel's build; its errors are raised here."""

@@ -129,7 +129,7 @@ class DeviceMemory(Memory):
     @property
     def usage(self) -> MemoryUsage:
         used = self._pool.used
-        return MemoryUsage(used, self._pool.held, self._pool.made)
+        return MemoryUsage(used, self._pool.held, self._pool.made, max(used, self._pool.peak))
 
     def trim(self) -> None:
         self._pool.trim()

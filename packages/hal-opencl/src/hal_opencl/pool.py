@@ -107,6 +107,8 @@ class Pool:
         """Bytes of those that wait for their next use."""
         self.made = 0
         """Blocks that have been made so far."""
+        self.peak = 0
+        """The most bytes that were in use at once."""
         self._blocks: dict[int, list[Block]] = {}
         self._ages: dict[Block, None] = {}
         """The idle blocks, longest idle first."""
@@ -153,6 +155,7 @@ class Pool:
                 block = waiting.pop()  # the newest: caches may still hold it
                 del self._ages[block]
                 self.idle -= block.nbytes
+                self.peak = max(self.peak, self.held - self.idle)
                 return block
             if self._capacity is not None and self.held + size > self._capacity:
                 self._shrink(0)
@@ -178,6 +181,7 @@ class Pool:
         with self._lock:
             self.held += block.nbytes
             self.made += 1
+            self.peak = max(self.peak, self.held - self.idle)
         return block
 
     def _count(self) -> None:

@@ -91,6 +91,13 @@ class DiskCache:
             os.utime(self._path(key))
         return payload
 
+    def peek(self, entry: Entry) -> bytes | None:
+        """The payload of a sound entry, which does not count as used for that."""
+        try:
+            return _payload(_content(entry.path), entry.path.stem)
+        except OSError:
+            return None
+
     def write(self, key: str, payload: bytes) -> None:
         """Store atomically, then keep the cache within its bound."""
         try:

@@ -87,6 +87,18 @@ FEATURES: Mapping[str, Feature] = {
     "loops": Feature(
         (1, 5), "Capabilities.loops", "the host starts the steps of each round of a loop", _states("loops")
     ),
+    "defer": Feature(
+        (1, 6),
+        "Executor.defer",
+        "a call on tensors whose work is host code is over when it returns",
+        _overrides("executor", Executor, "defer"),
+    ),
+    "finish": Feature(
+        (1, 6),
+        "Executor.finish",
+        "`tile_runtime.synchronize` waits for submissions alone",
+        _overrides("executor", Executor, "finish"),
+    ),
     "export": Feature(
         (1, 6),
         "Device.exporter",

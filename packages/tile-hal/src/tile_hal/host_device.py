@@ -184,6 +184,9 @@ class HostExecutor(Executor):
 
         return self.queue.run(work, dependencies)
 
+    def finish(self) -> None:
+        self.queue.finish()
+
     def fill(self, dst: Buffer, dependencies: Sequence[Event] = ()) -> Event:
         target = _writable(dst)
 

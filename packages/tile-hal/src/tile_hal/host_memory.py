@@ -16,7 +16,7 @@ from tile_ir import forking
 
 from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
-from tile_hal.interfaces import Buffer, Event, Memory
+from tile_hal.interfaces import Buffer, Event, Memory, MemoryUsage
 from tile_hal.recycling import ALIGNMENT, LARGE, Recycler
 
 KEPT_SHARE, MOST_KEPT = 1 / 32, 1 << 30
@@ -120,6 +120,13 @@ class HostMemory(Memory):
         start = -base % ALIGNMENT
         # NumPy does not tell the address of an empty array, so it is passed on.
         return HostBuffer(raw[start : start + nbytes], base + start)
+
+    @property
+    def usage(self) -> MemoryUsage:
+        """Of arrays and buffers from 256 KiB on, those of all devices in host memory together."""
+        recycler = _recycler()
+        used, peak = recycler.used
+        return MemoryUsage(used, used + recycler.kept, recycler.made, peak)
 
     def trim(self) -> None:
         _recycler().clear()

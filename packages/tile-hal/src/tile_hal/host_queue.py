@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import queue
+import sys
 import threading
 import time
 import weakref
@@ -24,7 +25,7 @@ Work = Callable[[], object]
 class HostEvent(Event):
     """An event that host code completes: `set` or `fail` it once, from any thread."""
 
-    __slots__ = ("_callbacks", "_error", "_finished", "_lock", "_result", "_traceback")
+    __slots__ = ("_callbacks", "_error", "_finished", "_lock", "_result", "_traceback", "left")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,6 +34,8 @@ class HostEvent(Event):
         self._result = Result()
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
+        self.left = False
+        """Somebody was interrupted while waiting for it, and nobody began anew."""
 
     @property
     def done(self) -> bool:
@@ -44,7 +47,12 @@ class HostEvent(Event):
         return self._error
 
     def wait(self) -> Result:
-        self._finished.wait()
+        self.left = False
+        try:
+            self._finished.wait()
+        except BaseException:
+            self.left = True
+            raise
         if self._error is not None:
             raise self._error.with_traceback(self._traceback)
         return self._result
@@ -88,8 +96,10 @@ class HostQueue:
     pending in the parent fails there) and stops at interpreter exit after the work in hand.
     """
 
-    def __init__(self, threads: int = 1, name: str = "tile-hal") -> None:
+    def __init__(self, threads: int = 1, name: str = "tile-hal", stop: Callable[[], None] | None = None) -> None:
+        """`stop` makes the work in hand end soon, whatever becomes of its results."""
         self._threads = threads
+        self._stop = stop
         self._name = name
         self._reset()
         _queues.add(self)
@@ -131,6 +141,15 @@ class HostQueue:
             self._workers.append(worker)
             worker.start()
 
+    def _abandon(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                task = self._ready.get_nowait()
+                if task is not None:
+                    task.event.fail(_Lost())
+        if self._stop is not None:
+            self._stop()
+
     def enqueue(self, task: _Task) -> None:
         self._ready.put(task)
 
@@ -148,13 +167,32 @@ class HostQueue:
             event._lock = threading.Lock()  # pyright: ignore[reportPrivateUsage]
             event.fail(device_error(Code.EXECUTION, "the process forked while this work was pending"))
 
+    def finish(self) -> None:
+        """Wait for all that is pending now; failures stay with their events."""
+        with self._lock:
+            pending = list(self._open)
+        for event in pending:
+            with contextlib.suppress(Exception):
+                event.wait()
+
     def close(self) -> None:
-        """Finish the work in hand and the ready work before it, then end the threads."""
+        """Finish the work in hand and the ready work before it, then end the threads.
+
+        Work that a user was tired of waiting for is given up, and what is behind it; so is all work where Ctrl-C ends the process.
+        """
+        pending = [event for event in list(self._open) if not event.done]
+        ended = getattr(sys, "last_type", None) is KeyboardInterrupt
+        if pending and (ended or any(event.left for event in pending)):
+            self._abandon()
         workers, self._workers = self._workers, []
         for _ in workers:
             self._ready.put(None)
         for worker in workers:
             worker.join()
+
+
+class _Lost(Exception):
+    """The process ends before the work is done."""
 
 
 class _Task:

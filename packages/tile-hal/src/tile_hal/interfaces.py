@@ -75,6 +75,8 @@ class MemoryUsage:
     """Those, and the bytes that are kept for the next buffers."""
     allocations: int
     """How often memory was taken from the device so far; it stands still where all calls find what they need among the kept."""
+    peak: int | None = None
+    """The most that was used at once so far; None where nobody has looked."""
 
 
 class Memory(ABC):
@@ -305,6 +307,17 @@ class Executor(ABC):
 
     def flush(self) -> None:  # noqa: B027 - devices that start work at once need none
         """Make sure that submitted work starts; no waiting."""
+
+    def defer(self, work: Callable[[], None], dependencies: Sequence[Event] = (), nbytes: int = 0) -> Event | None:
+        """Have a thread of the device's do `work`, which is host code, once `dependencies` are done; None where it has none.
+
+        For devices that work on host memory: whoever submits a long program need not wait for it. `work` keeps `nbytes` of
+        memory alive; where much is waiting already this blocks until some of it is done.
+        """
+        return None
+
+    def finish(self) -> None:  # noqa: B027 - devices whose work is over when it is submitted need none
+        """Wait until all that was submitted is over; failures stay with their events."""
 
     def direct(self, steps: Sequence[DirectStep | LoopStep], arrays: Sequence[DirectArray]) -> Direct | None:
         """All `steps`, in order, as one function of `arrays` (the written ones last); None when the device has no such.

@@ -57,12 +57,17 @@ class Recycler:
     Nobody waits for the lock, since its holder may be further up in the same thread: blocks are let go instead.
     """
 
-    __slots__ = ("__weakref__", "_blocks", "_clock", "_lock", "kept", "most")
+    __slots__ = ("__weakref__", "_blocks", "_changes", "_clock", "_lock", "_peak", "_used", "kept", "made", "most")
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.kept = 0
         """Bytes that wait for their next use."""
+        self.made = 0
+        """Blocks that were made so far."""
+        self._used = self._peak = 0
+        self._changes: deque[int] = deque()
+        """Bytes that came into use, or went out of it (negative), since somebody added them up."""
         self._blocks: dict[int, deque[_Block]] = {}
         """By size, the last one given up behind."""
         self._clock = 0
@@ -76,7 +81,24 @@ class Recycler:
         block = self._take(nbytes) or self._new(nbytes)
         lent = _Lent(shape, dtype, block.memory, block.start)
         lent.block = block
+        self._changes.append(nbytes)
         return lent.view(np.ndarray)
+
+    @property
+    def used(self) -> tuple[int, int]:
+        """Bytes in use, and the most that were in use at once, as far as nobody else is counting."""
+        if self._lock.acquire(False):
+            try:
+                self._count()
+            finally:
+                self._lock.release()
+        return self._used, self._peak
+
+    def _count(self) -> None:
+        """Add up the changes, in order."""
+        while self._changes:
+            self._used += self._changes.popleft()
+            self._peak = max(self._peak, self._used)
 
     def clear(self) -> None:
         """Give all that waits back to the system, unless it is being counted right now."""
@@ -91,6 +113,7 @@ class Recycler:
         except MemoryError:
             self.clear()
             raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+        self.made += 1
         memory = (ctypes.c_char * raw.nbytes).from_buffer(raw.data)
         return _Block(self, memory, -ctypes.addressof(memory) % ALIGNMENT, nbytes)
 
@@ -109,9 +132,13 @@ class Recycler:
 
     def keep(self, block: _Block) -> None:
         """`block` waits for its next use from now on."""
-        if block.nbytes > self.most or not self._lock.acquire(False):
+        self._changes.append(-block.nbytes)
+        if not self._lock.acquire(False):
             return
         try:
+            self._count()
+            if block.nbytes > self.most:
+                return
             self._clock += 1
             block.given_up = self._clock
             self._blocks.setdefault(block.nbytes, deque()).append(block)

@@ -116,8 +116,8 @@ _abandoned: list[Submission] = []
 
 
 @atexit.register
-def _drain() -> None:
-    """Buffers must outlive the work on them, at interpreter exit too."""
+def drain() -> None:
+    """Wait for all submissions, whose failures stay with them: buffers must outlive the work on them, at exit too."""
     for submission in list(_pending.values()):
         with contextlib.suppress(Exception):
             submission.wait()

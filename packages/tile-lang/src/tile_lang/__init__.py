@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tile_lang.evaluate import evaluate as evaluate
     from tile_lang.formatter import format_source as format_source
     from tile_lang.limits import Limits as Limits
+    from tile_lang.lint import lint as lint
     from tile_lang.parser import parse as parse
     from tile_lang.printer import print_function as print_function
 
@@ -34,6 +35,7 @@ _HOME = {
     "parse_program": "tile_ir.program.parser",
     "evaluate": "tile_lang.evaluate",
     "Limits": "tile_lang.limits",
+    "lint": "tile_lang.lint",
     "CODES": "tile_lang.codes",
     "Program": "tile_ir.program.nodes",
     "TensorType": "tile_ir.program.nodes",
@@ -48,6 +50,7 @@ __all__ = [
     "bind",
     "evaluate",
     "format_source",
+    "lint",
     "parse",
     "parse_program",
     "print_function",

@@ -1,7 +1,7 @@
 """``python -m tile_lang check FILE…`` and ``python -m tile_lang fmt [--check] FILE…``.
 
-Exit codes: 0 nothing to report, 1 findings (mistakes, or files that fmt --check would change), 2 wrong usage or
-a file that cannot be read.
+Exit codes: 0 nothing to report but warnings, 1 findings (mistakes, or files that fmt --check would change), 2 wrong
+usage or a file that cannot be read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def _arguments() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser("python -m tile_lang", description="Check and format Tile files.", epilog=epilog)
     commands = top.add_subparsers(required=True, metavar="check|fmt")
     check = commands.add_parser(
-        "check", help="report syntax mistakes", epilog=f"example: python -m tile_lang check conv.tile; {epilog}"
+        "check",
+        help="report syntax mistakes, and warn of what is probably not meant",
+        epilog=f"example: python -m tile_lang check conv.tile; {epilog}",
     )
     check.add_argument("--json", action="store_true", help="one JSON object a finding, one a line")
     check.set_defaults(command=_check)
@@ -65,10 +67,12 @@ def _as_json(d: Diagnostic) -> str:
     return json.dumps({**place, "code": d.code, "message": d.message, "hint": d.hint, "severity": d.severity.value})
 
 
-def _check(source: Source, _args: argparse.Namespace) -> int:
+def _check(source: Source, args: argparse.Namespace) -> int:
+    from tile_lang.lint import lint
     from tile_lang.parser import parse
 
-    parse(source)
+    for warning in lint(parse(source)):
+        print(_as_json(warning) if args.json else warning.render())
     return OK
 
 

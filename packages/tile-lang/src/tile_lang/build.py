@@ -18,7 +18,10 @@ NO_CALLS = (
     "they are sums of indices with constant factors; clamp(…), reflect(…), symmetric(…), wrap(…) or zero(…) around a whole one says "
     "what stands beyond the edge"
 )
-OWN_STATEMENT = "compute it in a statement of its own, before or after the contraction"
+OWN_STATEMENT = (
+    "compute it in a statement of its own, before or after the contraction "
+    "(of all pairs: D = reshape(A, N, 1, K) - B); they fuse"
+)
 AGGREGATIONS = {agg.symbol: agg for agg in Aggregation}
 
 

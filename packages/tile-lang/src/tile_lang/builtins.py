@@ -22,9 +22,9 @@ from tile_lang import ast
 from tile_lang.along import ALONG
 from tile_lang.calls import Builtin, Call
 from tile_lang.dims import fold
-from tile_lang.foreign import FOREIGN
+from tile_lang.foreign import misused, unknown
 from tile_lang.operators import compare, operate, select
-from tile_lang.scope import Scope, join_shapes, plural, show, suggest, unified
+from tile_lang.scope import Scope, join_shapes, plural, show, unified
 from tile_lang.types import math_dtype, unify
 from tile_lang.values import Const, Draw, Tensor, TupleValue, Value, describe, fail
 
@@ -40,17 +40,10 @@ def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Sp
         return own(Call(scope, name, args, spans, node.span))
     builtin = BUILTINS.get("assert_" if name.startswith("assert_") else name)
     if builtin is None:
-        fail("TILE-E114", f"there is no function {name}", node.function_span, _hint(scope, name))
-    _check_arity(builtin, node)
+        hint = unknown(node, args, [*scope.local, *BUILTINS])
+        fail("TILE-E114", f"there is no function {name}", node.function_span, hint)
+    _check_arity(builtin, node, args)
     return builtin.bind(Call(scope, name, args, spans, node.span))
-
-
-def _hint(scope: Scope, name: str) -> str | None:
-    """What was probably meant by the name of a function that does not exist."""
-    if name in FOREIGN:
-        return f"write {FOREIGN[name]}"
-    near = suggest(name, [*scope.local, *BUILTINS])
-    return f"did you mean {near}?" if near else None
 
 
 def sizes_from(name: str) -> int | None:
@@ -59,14 +52,14 @@ def sizes_from(name: str) -> int | None:
     return builtin.sizes if builtin else None
 
 
-def _check_arity(builtin: Builtin, node: ast.Call) -> None:
+def _check_arity(builtin: Builtin, node: ast.Call, args: Sequence[Value]) -> None:
     given, least, most = len(node.args), builtin.least, builtin.most
     if given >= least and (most is None or given <= most):
         return
     wanted = f"at least {plural(least, 'argument')}"
     if most is not None:
         wanted = plural(least, "argument") if most == least else f"{least} to {plural(most, 'argument')}"
-    fail("TILE-E115", f"{node.function} takes {wanted}, not {given}", node.span)
+    fail("TILE-E115", f"{node.function} takes {wanted}, not {given}", node.span, misused(node, args))
 
 
 # --- arithmetic ----------------------------------------------------------------------------------

@@ -71,4 +71,6 @@ CODES: dict[str, str] = {
     "TILE-E140": "more elements are chosen than there are",
     "TILE-E141": "a function of the text calls itself, perhaps through others",
     "TILE-E150": "the text of a Program is not in its text form",
+    "TILE-W151": "a function of the text is never called",
+    "TILE-W152": "an index takes every value whatever the others are, so that every cell gets the same",
 }

@@ -27,12 +27,16 @@ from tile_lang.lexer import KEYWORDS, Lexed, Token
 Rule = Callable[[Context], Diagnostic | None]
 
 _WORD_OPERATORS = {"and": "&", "or": "|", "not": "~", "mod": "mod(A, B)", "is": "==", "xor": "^"}
+_NO_LOOPS = (
+    "a contraction runs over all values of its indexes, as in O[i : N] = +(A[i, k]); tile.scan and tile.repeat repeat whole "
+    "functions"
+)
 _STATEMENT_WORDS = {
     "return": "outputs are named in the header: -> (O)",
-    "for": "loops are implied by the indices of a contraction",
+    "for": _NO_LOOPS,
     "if": "use 'C ? A : B'",
     "else": "use 'C ? A : B'",
-    "while": "loops are implied by the indices of a contraction",
+    "while": _NO_LOOPS,
     "let": "write 'A = …;' alone",
     "var": "write 'A = …;' alone",
     "const": "write 'A = …;' alone",

@@ -52,12 +52,12 @@ _MASTER = re.compile(
     r"|(?P<hex>0[xXbBoO][0-9A-Fa-f]+(?![0-9A-Za-z_']))"
     r"|(?P<grouped>[0-9]+(?:_[0-9]+)+)"
     r"|(?P<FLOAT>[0-9]+(?:\.[0-9]+)+[eE][+-]?[0-9]+|[0-9]+\.?[eE][+-]?[0-9]+|[0-9]+\.[0-9]+)"
-    r"|(?P<bare_point>[0-9]+\.|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<bare_point>[0-9]+\.(?!\.)|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<INT>[0-9]+)"
     rf"|(?P<escaped>[#$]{_NAME})"
     rf"|(?P<name>{_NAME})"
     r"|(?P<block_comment>/\*(?:[^*]|\*(?!/))*(?:\*/)?)"
-    r"|(?P<foreign>&&|\|\||\*\*|(?:[+\-*/]|<<|>>)=(?!=)|:=|\+\+(?=;)|%|!(?!=))"
+    r"|(?P<foreign>@|&&|\|\||\*\*|(?:[+\-*/]|<<|>>)=(?!=)|:=|\+\+(?=;)|%|!(?!=))"
     r"|(?P<punct>\[\[|\]\]|->|==|!=|<=|>=|<<|>>|[-.*/+=<>\[\](){},&|^~:;?])"
     r"|(?P<underscore>_[A-Za-z0-9_]*)"
     r"|(?P<string>\"[^\"\n]*\"?)"
@@ -69,6 +69,7 @@ _FOREIGN = {
     "&&": ("&", "use '&' on boolean tensors"),
     "||": ("|", "use '|' on boolean tensors"),
     "**": ("*", "write pow(A, B)"),
+    "@": ("*", "a matrix product is a statement of its own: C[i, j : M, N] = +(A[i, k] * B[k, j]);"),
     "%": ("/", "write mod(A, B), which has the sign of B, or fmod(A, B), which has that of A"),
     "!": ("~", "write 'A == 0', or '~A' for boolean tensors"),
     ":=": ("=", "write '='"),

@@ -109,10 +109,16 @@ class _Parser:
         return statements, position + 1
 
     def _statement_end(self, position: int) -> int:
-        """The position after the next ``;``, or of the ``}`` or the end before it."""
-        while self.tokens[position].kind not in ("SEMI", "RBRACE", "$END"):
+        """The position after the next ``;``, or of the ``}`` or the end before it; braces inside belong to it."""
+        depth = 0
+        while (kind := self.tokens[position].kind) != "$END":
+            depth += (kind == "LBRACE") - (kind == "RBRACE")
+            if depth < 0:
+                return position
             position += 1
-        return position + (self.tokens[position].kind == "SEMI")
+            if depth == 0 and kind in ("SEMI", "RBRACE"):
+                return position
+        return position
 
     def _statement(self, start: int, end: int) -> list[ast.Statement]:
         """The statement in [start, end); several where only a ``;`` between them is missing."""

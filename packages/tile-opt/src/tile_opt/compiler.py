@@ -97,9 +97,9 @@ def _compiled(
     def part(program: Program, first: int = 0) -> Compiled:
         return _part(program, target, steps, plans, callback, verify, first)
 
-    from tile_opt.loops import compile_parts, has_loops, inlined
+    from tile_opt.loops import compile_parts, has_loops, prepared
 
-    written = inlined(numbered(program))
+    written = prepared(numbered(program))
     compiled = compile_parts(written, target, part) if has_loops(written) else part(written)
     if plans:
         refuse_unused(plans, compiled.decisions)
@@ -179,21 +179,21 @@ def stripe_after(
 
     One program, or those of the parts of a program with loops.
     """
-    from tile_opt.loops import has_loops, inlined
+    from tile_opt.loops import has_loops, prepared
 
-    program = inlined(program)
     labels = ("initial", *pass_labels(target))
     if label not in labels:
         raise KeyError(label)
     number = max(n for n, found in enumerate(labels) if found == label)
-    if has_loops(program):
+    written = prepared(program)
+    if has_loops(written):
         found: list[StripeProgram] = []
         compile(
             program, target, plans=plans, callback=lambda n, _, stripe: found.append(stripe) if n == number else None
         )
         return tuple(found)
     with uncollected():
-        initial = _to_stripe(_rewritten(program, target), target)
+        initial = _to_stripe(_rewritten(written, target), target)
         return (schedule(initial, target, passes=target.passes[:number], plans=plans).program,)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         TileLimitError,
         TilePlanError,
         TilePlanWarning,
+        TileShapeWarning,
         TileSyntaxError,
         TileTypeError,
     )
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
     from tile_runtime import random
     from tile_runtime.ahead import build
     from tile_runtime.batching import vmap
+    from tile_runtime.brought import torch_function
     from tile_runtime.compose import compose
     from tile_runtime.custom import custom_vjp, hessian_vector_product, jvp
     from tile_runtime.derivatives import vjp
-    from tile_runtime.devices import device, devices
+    from tile_runtime.devices import device, devices, synchronize
     from tile_runtime.evaluator import Evaluator
     from tile_runtime.function import Function, eval_shape
     from tile_runtime.gradients import grad, value_and_grad
@@ -58,6 +60,7 @@ _HOME = {
     "eval_shape": "function",
     "device": "devices",
     "devices": "devices",
+    "synchronize": "devices",
     "Tensor": "tensor",
     "asarray": "tensor",
     "from_dlpack": "tensor",
@@ -70,6 +73,7 @@ _HOME = {
     "register_tree": "trees",
     "tree_leaves": "trees",
     "tree_map": "trees",
+    "torch_function": "brought",
     "custom_vjp": "custom",
     "hessian_vector_product": "custom",
     "jvp": "custom",
@@ -90,7 +94,7 @@ _MODULES = ("numpy", "random")
 """Submodules that need no import of their own: ``tile.random.normal``."""
 _ERRORS = (
     "TileDeviceError", "TileError", "TileFallbackWarning", "TileInternalError", "TileLimitError", "TilePlanError",
-    "TilePlanWarning", "TileSyntaxError", "TileTypeError",
+    "TilePlanWarning", "TileShapeWarning", "TileSyntaxError", "TileTypeError",
 )  # fmt: skip
 
 __all__ = [
@@ -108,6 +112,7 @@ __all__ = [
     "TileLimitError",
     "TilePlanError",
     "TilePlanWarning",
+    "TileShapeWarning",
     "TileSyntaxError",
     "TileTypeError",
     "asarray",
@@ -131,9 +136,11 @@ __all__ = [
     "register_tree",
     "repeat",
     "scan",
+    "torch_function",
     "tree_leaves",
     "tree_map",
     "value_and_grad",
+    "synchronize",
     "vjp",
     "vmap",
 ]
@@ -150,6 +157,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext tile_runtime`` in a notebook: see `tile_runtime.notebook`."""
+    import_module("tile_runtime.notebook").load(shell)
 
 
 def __dir__() -> list[str]:

@@ -118,12 +118,12 @@ def _converted(name: str, value: Any) -> Array:
         message = f"argument {name!r} holds an integer beyond int32: {described(cast(object, value))}"
         hint = "pass it as numpy.int64(…) or numpy.array(…, numpy.int64), if it fits that"
         raise TileTypeError(Diagnostic("TILE-E502", message, hint=hint)) from None
-    except (
-        TypeError,
-        ValueError,
-        BufferError,
-        RuntimeError,
-    ) as problem:  # the last: PyTorch's, of what requires a gradient
+    except RuntimeError as problem:  # PyTorch's, of a tensor that requires gradients
+        hint = "tile.torch_function(f) passes gradients on; x.detach() leaves them out"
+        raise TileTypeError(
+            Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}", hint=hint)
+        ) from None
+    except (TypeError, ValueError, BufferError) as problem:
         raise TileTypeError(Diagnostic("TILE-E502", f"argument {name!r} cannot be made an array: {problem}")) from None
     if array.dtype.kind in "OUS" and not isinstance(value, np.ndarray):
         message = f"argument {name!r} is neither an array nor made of numbers: {described(cast(object, value))}"

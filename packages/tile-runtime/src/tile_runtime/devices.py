@@ -30,6 +30,22 @@ def device(id: str | Device | None = None) -> Device:
     return _found(id) if found is None else found
 
 
+_named = device
+
+
+def synchronize(device: Device | str | None = None) -> None:
+    """Wait until all work on a device is over; failures stay with the Tensors that they are about.
+
+    None is the default device. TileDeviceError when there is no such device, or it is lost.
+    """
+    from tile_hal.submission import drain
+
+    executor = _named(device).executor
+    executor.flush()
+    executor.finish()
+    drain()
+
+
 def isolated(device: Device) -> Device:
     """The same device with its driver in a worker process, always the same one; TileDeviceError when that fails."""
     import tile_hal

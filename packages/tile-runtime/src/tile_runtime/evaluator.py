@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from tile_hal.interfaces import Device, MemoryUsage
 from tile_ir import forking
-from tile_ir.diagnostics import Diagnostic, TileTypeError
+from tile_ir.diagnostics import Diagnostic, TileShapeWarning, TileTypeError, warn_user
 from tile_ir.target import Options
 
 from tile_runtime.arguments import collect, input_type
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 PROGRAMS = 128
 """Compiled programs an evaluator keeps; the least recently used goes first. A small one takes about 200 KiB."""
+
+
+MANY_SHAPES = 10
+"""Shapes of one function from which on somebody should know."""
 
 
 class Evaluator:
@@ -162,7 +166,7 @@ class Evaluator:
             for name, output in function.updates:
                 deliver(fresh[output], function.bound[name])
         as_arrays = bool(args) and Tensor not in map(type, args)
-        results = [fresh[n].host if as_arrays else fresh[n] for n in function.results]
+        results = [fresh[n].wait().host if as_arrays else fresh[n] for n in function.results]
         return results[0] if len(results) == 1 else tuple(results)
 
     def _on_arrays(self, function: Signature, values: Sequence[Any], out: Any, donate: str | Sequence[str]) -> Any:
@@ -259,6 +263,8 @@ class Evaluator:
         if found is None:
             types = {n: input_type(n, v) for n, v in zip(function.inputs, values, strict=True)}
             found = self.programs.make(signature, lambda: self.lower_types(function, types).executable)
+            if self.programs.shapes(function.key) == MANY_SHAPES:
+                warn_user(_many_shapes(function, types), TileShapeWarning)
         return found
 
     def prepare(self, function: Signature, *args: Any, **named: Any) -> None:
@@ -309,6 +315,14 @@ class Evaluator:
         from tile_runtime.tuning import best
 
         return best(lowered, self.tile_trials)
+
+
+def _many_shapes(function: Signature, types: Mapping[str, TensorType]) -> str:
+    last = ", ".join(f"{name} {type_}" for name, type_ in types.items())
+    return (
+        f"function {function.name!r} has been compiled for its {MANY_SHAPES}th shape ({last}): each takes compile time and"
+        " memory of its own; pad arguments to a few sizes, or keep one and call in pieces of it"
+    )
 
 
 def _kind(value: Any) -> tuple[Any, ...]:

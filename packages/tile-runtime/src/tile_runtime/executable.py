@@ -6,11 +6,12 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from tile_hal.errors import execution_error
 from tile_hal.events import COMPLETED, FailedEvent
 from tile_hal.host import HostBuffer, HostMemory
 from tile_hal.interfaces import Buffer, Device, Direct, DirectArray, Event, Library, Memory
@@ -18,7 +19,7 @@ from tile_hal.recycling import LARGE
 from tile_hal.submission import Prepared
 from tile_ir.diagnostics import TileDeviceError
 from tile_ir.dtype import DType
-from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, KernelList
+from tile_ir.kernels import OUTPUT_ALIGN, BufferInfo, BufferKind, KernelList, StepKind, counted_steps
 
 from tile_runtime import hazards
 from tile_runtime.arrays import Array, numpy_dtype, overlaps_itself, raw_view
@@ -29,6 +30,13 @@ from tile_runtime.tensor import Tensor, host_view, in_place, result
 if TYPE_CHECKING:
     from tile_runtime.runnable import Runnable
     from tile_runtime.typed import Typed
+
+
+HANDED_OVER_SECONDS = 1e-2
+"""Work that is estimated above this, on all cores, is handed over when it is on Tensors alone: mostly it takes a fifth of the
+estimate, and to hand it over and to hear that it is done takes up to 0.1 ms."""
+_FLOPS, _BYTES = 20e9, 10e9
+"""A core's pessimistic speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,7 @@ class Executable:
     __slots__ = (
         "_arguments",
         "_as_tensors",
+        "_defers",
         "_direct",
         "_inputs",
         "_make",
@@ -129,6 +138,8 @@ class Executable:
         self._single = len(self._results) == 1
         self._quick = device.capabilities.keeps_buffers
         """Submitting is a matter of microseconds and waits for nobody: no ticket is needed meanwhile."""
+        self._defers = not self._quick and work_seconds(kernels) >= HANDED_OVER_SECONDS * device.target.machine.cores
+        """A call on Tensors returns before its work is done."""
         self._expects_more = False
         if any(step.loop is not None for step in kernels.steps):
             self.expect_more()  # its rounds are as many calls
@@ -162,8 +173,10 @@ class Executable:
         if RECORDERS:  # who measures needs one step after the other
             return None
         direct = self._direct
-        if direct is None:
-            return self._launched(values, out)
+        if direct is None or self._defers:
+            results = self._launched(values, out)
+            if direct is None or results is not None:
+                return results
         if self._packed is not None:
             values = (*values, *self._packed.current(values))
         results = self._make() if out is None else self._several(out)
@@ -323,20 +336,58 @@ class Executable:
         return result(self.device, dtype, shape, in_place(buffer, dtype, shape), buffer)
 
     def _start(self, tensors: Sequence[Tensor], results: Sequence[Tensor], waits: Sequence[Event]) -> Event:
-        direct = None if RECORDERS or waits else self._direct
-        if direct is not None and direct.run(*[t.host for t in (*tensors, *results)]):
-            return COMPLETED
         bindings: list[Any] = [None] * (len(self._inputs) + len(self._results))
         for k, n in self._inputs:
             bindings[k] = tensors[n].buffer
         for wanted, tensor in zip(self._results, results, strict=True):
             bindings[wanted.place] = tensor.buffer
+        hosts = None if self._quick else [t.host for t in (*tensors, *results)]
+        if hosts is not None and (waits or self._defers):
+            event = self._handed_over(hosts, bindings, waits)
+            if event is not None:
+                if hazards.lent and any(id(t) in hazards.lent for t in (*tensors, *results)):
+                    event.wait()
+                return event
+        return self._run(hosts, bindings, waits)
+
+    def _handed_over(self, hosts: Sequence[Any], bindings: Sequence[Buffer], waits: Sequence[Event]) -> Event | None:
+        """The program, run by a thread of the device's; None where there are none, or somebody measures."""
+        if RECORDERS:
+            return None
+
+        def work() -> None:
+            try:
+                self._run(hosts, bindings, ()).wait()
+            except Exception as problem:
+                raise within(self.typed, execution_error(problem)) from problem
+
+        return self.device.executor.defer(work, waits, sum(r.info.bytes for r in self._results))
+
+    def _run(self, hosts: Sequence[Any] | None, bindings: Sequence[Buffer], waits: Sequence[Event]) -> Event:
+        """The program, run on the caller where that is how the device works."""
+        direct = None if RECORDERS or waits or hosts is None else self._direct
+        if direct is not None and hosts is not None and direct.run(*hosts):
+            return COMPLETED
         return self._submit(bindings, waits)
 
     def _submit(self, bindings: Sequence[Buffer], waits: Sequence[Event]) -> Event:
         if not RECORDERS:
             return self._prepared.run(bindings, waits)
         return recorded(self.typed, self._prepared, bindings, waits)
+
+
+def within(typed: Typed, problem: TileDeviceError) -> TileDeviceError:
+    """The failure of work that was handed over, which says what function it was, and where that is."""
+    place = next(iter(typed.spans.values()), None)
+    found = (replace(d, message=f"{d.message} (in {typed.name!r})", span=d.span or place) for d in problem.diagnostics)
+    return TileDeviceError(tuple(found))
+
+
+def work_seconds(kernels: KernelList) -> float:
+    """Rough time of a run on one thread; 0 for kernels that do not say what they do."""
+    steps = counted_steps(kernels.steps)
+    launched = ((kernels.kernels[step.kernel], times) for step, times in steps if step.kind is StepKind.KERNEL)
+    return sum(times * max(kernel.flops / _FLOPS, kernel.bytes / _BYTES) for kernel, times in launched)
 
 
 def _apart(values: Sequence[Tensor], results: Sequence[Tensor]) -> bool:

@@ -17,6 +17,7 @@ from tile_ir.program.nodes import Op, Param, Program
 from tile_runtime.arrays import Array
 from tile_runtime.division import Part, divide, lacking
 from tile_runtime.executable import Executable
+from tile_runtime.logs import FALLBACK
 from tile_runtime.lowered import Lowered
 from tile_runtime.requirements import MISSING
 from tile_runtime.signature import Signature
@@ -49,6 +50,7 @@ def with_fallback(first: Lowered, fallback: Device, tune: Tune) -> Lowered:
         raise TilePlanError(Diagnostic("TILE-E523", message, hint="plans are for programs of one device")) from problem
     made = DividedLowered(first, fallback, away, tune)
     if away:
+        FALLBACK.info("%s", made.reason)
         warn_user(made.reason, TileFallbackWarning)
     return made
 

@@ -38,6 +38,10 @@ unread: WeakValueDictionary[int, Unread] = WeakValueDictionary()
 """By the id of the tensor, which it keeps alive."""
 
 
+lent: WeakValueDictionary[int, object] = WeakValueDictionary()
+"""Tensors in memory that others may write to, by id: no work on one goes on behind its caller's back."""
+
+
 def about_to_write(tensors: Iterable[object]) -> None:
     """Has whatever is yet to read these tensors read them. Not while `alone`."""
     for tensor in tensors:

@@ -110,6 +110,16 @@ class Jitted:
         entry = self._entry(call, leaves)
         return unflatten(entry.traced.form, self._run(entry, leaves))
 
+    def traced(self, args: Sequence[Any], named: Mapping[str, Any], leaf: Callable[[str, Any], Any]) -> Traced:
+        """The Tile function for such arguments, of their leaves, which ``leaf(name, value)`` makes arrays.
+
+        For libraries that call it in a way of their own.
+        """
+        call = self._taken_apart(args, named)
+        rows = zip(self._names(call.form), call.leaves, strict=True)
+        leaves = [leaf(name, value) for name, value in rows]
+        return self._entry(_Call(leaves, call.form, call.static), leaves).traced
+
     def lower(self, *args: Any, **named: Any) -> Lowered:
         """Every stage of compilation for arguments like these."""
         call = self._taken_apart(args, named)

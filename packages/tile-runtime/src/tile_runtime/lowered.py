@@ -15,6 +15,7 @@ from tile_ir.stripe.nodes import Program as StripeProgram
 from tile_ir.target import Target
 
 from tile_runtime.executable import Executable
+from tile_runtime.logs import telling
 from tile_runtime.requirements import check_dtypes, check_memory
 from tile_runtime.runnable import Runnable
 from tile_runtime.stored import Place, find, library_of
@@ -149,8 +150,9 @@ class Lowered:
             if found is not None:
                 check_memory(found[0].kernels, self.device, lambda: self.program)
                 return Executable(self.device, *found, self._typed)
-            check_memory(self.compiled.kernels, self.device, lambda: self.program)
-            return Executable(self.device, Runnable.of(self.compiled), self.library, self._typed)
+            with telling(self._typed.name, self.device):
+                check_memory(self.compiled.kernels, self.device, lambda: self.program)
+                return Executable(self.device, Runnable.of(self.compiled), self.library, self._typed)
 
     @cached_property
     def _place(self) -> Place:
@@ -165,6 +167,12 @@ class Lowered:
         from tile_opt.explain import explain
 
         return explain(self.compiled, candidates=candidates, measured=self._measured(measure))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page of `explain_html`, in a frame of its own."""
+        from html import escape
+
+        return f'<iframe style="width: 100%; height: 40em; border: 0" srcdoc="{escape(self.explain_html())}"></iframe>'
 
     def explain_html(self, *, candidates: bool = True, measure: bool = False) -> str:
         """The same as one self-contained HTML page, with the roofline, loop nests, Stripe and semtree."""

@@ -119,6 +119,15 @@ class Profile:
 
     __str__ = table
 
+    def __repr__(self) -> str:
+        return f"<tile Profile of {len(self._launches)} steps in {self.seconds:.6f} s>"
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        from html import escape
+
+        return f"<pre>{escape(self.table())}</pre>"
+
     def to_dict(self) -> dict[str, Any]:
         """Kernels and launches as JSON types; seconds, operations and bytes as they are."""
         kernels, launches = [asdict(k) for k in self.kernels], [asdict(launch) for launch in self._launches]

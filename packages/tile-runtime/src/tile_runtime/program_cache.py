@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
+from typing import cast
 
 from tile_ir import forking
 
@@ -12,6 +13,7 @@ from tile_runtime.executable import Executable
 
 Signature = tuple[object, ...]
 """A function's key, then (NumPy dtype, shape) of each input."""
+_Kind = tuple[object, tuple[int, ...]]
 
 
 class ProgramCache:
@@ -59,6 +61,12 @@ class ProgramCache:
             while len(self._ready) > self.limit:
                 self._forget(min(self._ready, key=lambda s: self._ready[s].used))
         return made
+
+    def shapes(self, key: object) -> int:
+        """For how many shapes of its arguments there are programs of the function of this key."""
+        with self._lock:
+            found = [cast("tuple[_Kind, ...]", signature[1:]) for signature in self._ready if signature[0] == key]
+        return len({tuple(shape for _, shape in kinds) for kinds in found})
 
     def _forget(self, signature: Signature) -> None:
         gone = self._ready.pop(signature)

@@ -27,6 +27,7 @@ from tile_ir.target import Target
 
 from tile_runtime.cache import build
 from tile_runtime.compiling import compiled as first_compiled
+from tile_runtime.logs import tell_cached
 from tile_runtime.runnable import Runnable
 from tile_runtime.typed import Typed
 
@@ -101,6 +102,16 @@ class Place:
             ("passes", " ".join(_foreign_passes(self._target))),
         )
 
+    @property
+    def short_parts(self) -> Parts:
+        """The parts, long ones as hashes."""
+        return tuple((n, v if len(v) < _LONG else hashlib.sha256(v.encode()).hexdigest()) for n, v in self.parts)
+
+    @property
+    def name(self) -> str:
+        """What the function is called, for messages."""
+        return self._typed.name
+
     @cached_property
     def key(self) -> str:
         """SHA-256 of the parts, in hexadecimal."""
@@ -129,10 +140,9 @@ class Place:
         if code is not None:
             kept = compiled.kernels.constants
             where = _places(kept, self._typed.program) if kept else ()
-            parts = tuple((n, v if len(v) < _LONG else hashlib.sha256(v.encode()).hexdigest()) for n, v in self.parts)
             run = Runnable.of(compiled)
             outline = Outline.of(run.kernels)
-            head = Head(parts, str(compiled.plans), run.inputs, run.outputs, outline, len(code), where)
+            head = Head(self.short_parts, str(compiled.plans), run.inputs, run.outputs, outline, len(code), where)
             inside = (c.data for c, place in zip(kept, where, strict=True) if place.program < 0)
             text = json.dumps(to_record(head)).encode()
             disk_cache(settings).write(self.key, b"".join((text, b"\n", code, *inside)))
@@ -162,7 +172,9 @@ def find(place: Place) -> tuple[Runnable, Library] | None:
     if settings.verify or settings.dump_ir:
         return None
     with uncollected():
-        return place.read(place.run)
+        found = place.read(place.run)
+    tell_cached(place, found is not None)
+    return found
 
 
 def library_of(place: Place, compiled: Compiled) -> Library:

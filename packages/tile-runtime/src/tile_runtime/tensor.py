@@ -103,6 +103,19 @@ class Tensor(Operators):
             event.wait()
         return self
 
+    @property
+    def done(self) -> bool:
+        """True once `wait` would not block: its contents are final, or work on it has failed."""
+        return all(event.done for event in hazards.before(self, write=False))
+
+    def __await__(self) -> Generator[Any, None, Tensor]:
+        """``await tensor`` lets other tasks run until its contents are final; the tensor."""
+        if not self.done:
+            from asyncio import to_thread
+
+            yield from to_thread(self.wait).__await__()
+        return self.wait()
+
     # --- host access ----------------------------------------------------------------------------------
 
     @contextmanager
@@ -258,7 +271,9 @@ def sharing(array: Array, device: Device) -> Tensor:
     """
     plain = readable("value", array)
     if plain is array and device.memory.wrap(raw_view(array)) is not None:
-        return result(device, from_numpy(array.dtype), array.shape, array)
+        tensor = result(device, from_numpy(array.dtype), array.shape, array)
+        hazards.lent[id(tensor)] = tensor
+        return tensor
     return asarray(array, device)
 
 
@@ -278,12 +293,13 @@ def copy(source: Tensor, target: Tensor) -> None:
 def deliver(source: Tensor, target: Tensor) -> None:
     """Have `target` hold what `source` does, which its caller drops: they exchange memory, unless somebody may still look at the old.
 
-    A device that keeps buffers orders what uses them, so that whatever is pending may go on in the memory that it began with.
+    A device that keeps buffers orders what uses them, and in host memory work keeps what it uses, so that whatever is pending
+    may go on in the memory that it began with.
     """
     hazards.about_to_write((target,))
     with hazards.alone():
         pending = [e for e in (target.pending_write, *target.pending_reads) if e is not None and not e.done]
-        if not pending or target.device.capabilities.keeps_buffers:
+        if not pending or target.device.capabilities.keeps_buffers or target.host is not None:
             mine, other = target._buffer, source._buffer  # pyright: ignore[reportPrivateUsage]
             target._buffer, source._buffer = other, mine  # pyright: ignore[reportPrivateUsage]
             target.host, source.host = source.host, target.host

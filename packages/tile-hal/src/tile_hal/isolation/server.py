@@ -178,7 +178,7 @@ class Server:
 
     def do_usage(self, message: Message) -> Mapping[str, Any]:
         usage = self._chosen.memory.usage
-        return {"usage": usage and [usage.used, usage.held, usage.allocations]}
+        return {"usage": usage and [usage.used, usage.held, usage.allocations, usage.peak]}
 
     def do_trim(self, message: Message) -> None:
         self._chosen.memory.trim()

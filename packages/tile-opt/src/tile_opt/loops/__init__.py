@@ -6,4 +6,4 @@ round; the values that it carries stay where a round leaves them, and the next r
 
 from tile_opt.loops.compile import compile_parts as compile_parts
 from tile_opt.loops.divide import has_loops as has_loops
-from tile_opt.loops.inline import inlined as inlined
+from tile_opt.loops.prepare import prepared as prepared

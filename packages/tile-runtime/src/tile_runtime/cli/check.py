@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from tile_ir.diagnostics import Diagnostic, TileError
+from tile_ir.diagnostics import Diagnostic, Severity, TileError
 
 from tile_runtime.cli.common import Json, Shapes, placeholders, read_function
 from tile_runtime.cli.errors import FINDINGS
@@ -20,26 +20,33 @@ def check(
     shape: Shapes = [],  # noqa: B006 - typer copies it
     json: Json = False,
 ) -> None:
-    """Report mistakes; with --shape for every input, those of shapes and types too. --json: one object a line."""
+    """Report mistakes; with --shape for every input, those of shapes and types too. --json: one object a line.
+
+    Warnings say what is probably not meant, and leave the exit code alone.
+    """
     found: list[Diagnostic] = []
     for path in files:
         try:
-            _examine(path, shape)
+            found += _examine(path, shape)
         except TileError as problem:
             found += problem.diagnostics
     for diagnostic in found:
         print(as_json(diagnostic) if json else diagnostic.render())
-    if found:
+    if any(d.severity is Severity.ERROR for d in found):
         sys.stdout.flush()
         raise typer.Exit(FINDINGS)
 
 
-def _examine(path: Path, shapes: Sequence[str]) -> None:
+def _examine(path: Path, shapes: Sequence[str]) -> list[Diagnostic]:
+    """Warnings; TileError with all mistakes where there are any."""
+    import tile_lang
+
     function = read_function(path)
     if shapes:
         from tile_runtime.function import eval_shape
 
         eval_shape(function, **placeholders(function, shapes))
+    return tile_lang.lint(function.syntax)
 
 
 def as_json(d: Diagnostic) -> str:

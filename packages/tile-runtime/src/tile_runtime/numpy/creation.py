@@ -61,9 +61,14 @@ def empty(shape: Shape, *, dtype: Dtype = None, device: Where = None) -> Result:
     return Tensor(device, (shape,) if isinstance(shape, int) else shape, "float32" if dtype is None else dtype)
 
 
+def _place(x: Operand) -> Device | None:
+    """The device of a Tensor; NumPy's arrays name one of their own."""
+    return x.device if isinstance(x, Tensor) else None
+
+
 def full_like(x: Operand, /, fill_value: float, *, dtype: Dtype = None, device: Where = None) -> Result:
     """A Tensor of one number, in the shape and dtype of another, on its device."""
-    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or getattr(x, "device", None))
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or _place(x))
 
 
 def zeros_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Result:
@@ -78,7 +83,7 @@ def ones_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Re
 
 def empty_like(x: Operand, /, *, dtype: Dtype = None, device: Where = None) -> Result:
     """Whatever the memory holds, in the shape and dtype of another tensor."""
-    return empty(x.shape, dtype=dtype or x.dtype, device=device or getattr(x, "device", None))
+    return empty(x.shape, dtype=dtype or x.dtype, device=device or _place(x))
 
 
 def arange(

@@ -8,6 +8,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
+from tile_opt.plan.space import cpu_operands
 from tile_opt.plan.space.cpu_facts import Facts
 from tile_opt.plan.space.cpu_streams import row_plan, stream_plan, walking_plan
 from tile_opt.plan.space.cpu_tiles import tile_plan, tiles
@@ -19,7 +20,8 @@ FEW = 4
 def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterator[Plan]:
     """The plans of a kernel; `group_ops` is the least work of a group, in scalar operations and accesses."""
     facts = Facts(view, target, group_ops)
-    if facts.lanes > 1 and facts.heavy and facts.merged is not None and facts.main.loops:
+    tiled = facts.heavy or cpu_operands.lies_scattered(facts)
+    if facts.lanes > 1 and tiled and facts.merged is not None and facts.main.loops:
         for tile in tiles(facts)[:FEW]:
             walking = walking_plan(facts, tile.vector) if tile.vector in facts.shared and not tile.packed else None
             yield walking or tile_plan(facts, tile)

@@ -182,6 +182,11 @@ def is_ahead(facts: Facts, operand: Operand, vector: str) -> bool:
     return operand.use.buffer in facts.view.fixed and vector in facts.shared and vector not in facts.constrained
 
 
+def lies_scattered(facts: Facts) -> bool:
+    """An operand that no call changes has no two neighbours that are read: the middle of each window, say."""
+    return any(o.use.buffer in facts.view.fixed and 1 not in o.strides.values() for o in facts.operands)
+
+
 def _copying(facts: Facts, operand: Operand) -> float:
     """Cycles per element of copying pieces of rows that lie afar."""
     return (facts.line_cost(3) + 2) * operand.bytes / 64

@@ -18,6 +18,8 @@ from tile_opt.plan.space.cpu_facts import SPILLS, Facts, filled, is_recurrence, 
 from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
 from tile_opt.plan.steps.bind import MAX_DECIDED
 
+FEW_LANES = 4
+"""Lanes from which neighbours a few elements apart are computed together, on maps that are not wider."""
 MAX_VECTORS = 4
 MAX_STREAM_VECTORS = 16
 MAX_UNROLL = 16
@@ -80,15 +82,19 @@ def _vector_loop(facts: Facts) -> str | None:
 
 
 def _spread_lanes(facts: Facts, loop: str) -> int:
-    """Lanes that iterations fill which run whatever other loops do, without a mask: it would take the lanes one by one."""
+    """Lanes that iterations fill which run whatever other loops do, without a mask: it would take the lanes one by one.
+
+    On maps hardly wider than windows there are few of these: straight-line code decides the others.
+    """
     low, high = interior(loop, constraints_on(facts.view, loop), facts.extents)
-    return min(facts.lanes, 1 << max(0, (high - low).bit_length() - 1))
+    few = min(FEW_LANES, facts.extents[loop])
+    return min(facts.lanes, 1 << max(0, max(few, high - low).bit_length() - 1))
 
 
 def _is_spread(facts: Facts, loop: str) -> bool:
-    """Shuffles spread rows of operands over lanes: neighbours along the loop are some elements apart."""
+    """Rows of operands are spread over lanes, by shuffles where these are many: neighbours along the loop are some elements apart."""
     strides = {abs(facts.stride(u, loop)) for u in facts.memory_uses()}
-    return not strides <= {0, 1} and max(strides) <= SPREAD and _spread_lanes(facts, loop) >= WIDE
+    return not strides <= {0, 1} and max(strides) <= SPREAD and _spread_lanes(facts, loop) >= FEW_LANES
 
 
 # --- along the output ----------------------------------------------------------------------------------

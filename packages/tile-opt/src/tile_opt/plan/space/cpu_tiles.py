@@ -209,7 +209,8 @@ class _Along:
         never = float("inf")
         if self.own:
             return 0.0, 0.0, never
-        may_copy = self.facts.heavy and len(operand.strides) > 1
+        ahead = cpu_operands.is_ahead(self.facts, operand, self.vector)
+        may_copy = (self.facts.heavy or ahead) and len(operand.strides) > 1
         copying = cpu_operands.packing(self.facts, operand, self.vector, vectors) if may_copy else never
         here = cpu_operands.in_place(self.facts, operand, vectors) if operand.strides[self.vector] in (0, 1) else never
         return here, cpu_operands.panelled(self.facts, operand, self.vector, vectors), copying
