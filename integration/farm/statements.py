@@ -319,6 +319,26 @@ def transpose(draft: Draft) -> None:
     draft.define(f"{{0}}[{target} : {texts}] = =({a}[{', '.join(names)}]);", draft.dtype, [shape[d] for d in order])
 
 
+def joined(draft: Draft) -> None:
+    """Parts of matrices side by side, as a concatenation is written: each is the default of the next."""
+    random, axis = draft.random, draft.random.randrange(2)
+    first = draft.any(2)
+    across = draft.values[first].shape[1 - axis]
+    alike = [n for n, t in draft.values.items() if t.dtype is draft.dtype and len(t.shape) == 2]
+    fitting = [n for n in alike if draft.values[n].shape[1 - axis] == across]
+    parts = [first, *random.choices(fitting, k=random.choice((1, 1, 2)))]
+    cuts = [sorted(random.choices(range(draft.values[n].shape[axis] + 1), k=2)) for n in parts]
+    total, place, whole = sum(stop - start for start, stop in cuts), 0, ""
+    shape = (across, total) if axis else (total, across)
+    for name, (start, stop) in zip(parts, cuts, strict=True):
+        into, of = (f"i, j + {at}" if axis else f"j + {at}, i" for at in (place, start))
+        text = f"{{0}}[{into} : {shape[0]}, {shape[1]}] = =({draft.use(name)}[{of}]), j < {stop - start}{whole};"
+        made = draft.define(text, draft.dtype, shape)
+        place, whole = place + stop - start, f" default {made}"
+        draft.use(made)
+    draft.unused.append(made)
+
+
 def reshape(draft: Draft) -> None:
     """The same elements in fewer or more dimensions."""
     a = draft.any()
@@ -438,7 +458,7 @@ def random_numbers(draft: Draft) -> None:
 
 
 KINDS: Mapping[Callable[[Draft], None], int] = {
-    elementwise: 80, contraction: 80, matmul: 25, factors: 12, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, gather: 8,
-    elements: 6, scatter: 10, along: 15, coordinates: 6, conditional: 8, random_numbers: 1,
+    elementwise: 80, contraction: 80, matmul: 25, factors: 12, window: 30, rows: 25, scan: 15, transpose: 20, reshape: 12, joined: 14,
+    gather: 8, elements: 6, scatter: 10, along: 15, coordinates: 6, conditional: 8, random_numbers: 1,
 }  # fmt: skip
 """What may be drawn, and how often."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from cProfile import Profile
 from pathlib import Path
 
 import pytest
@@ -33,18 +34,9 @@ CASES: dict[str, tuple[Callable[[int], object], int]] = {
 
 def calls(work: Callable[[int], object], size: int) -> int:
     """Functions that are called, Python's own among them."""
-    count = 0
-
-    def note(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(note)
-    try:
-        work(size)
-    finally:
-        sys.setprofile(None)
-    return count
+    profile = Profile()
+    profile.runcall(work, size)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 def growth(work: Callable[[int], object], size: int) -> float:

@@ -36,6 +36,20 @@ function (X[M, N]) -> (Mean, Largest) {
 )
 
 
+ATTENTION = tile.Function(
+    """
+function (Q[N, D], K[M, D], V[M, E]) -> (O) {
+    S[i, j : N, M] = +(Q[i, d] * K[j, d]);
+    T[i, 0 : N, 1] = >(S[i, j]);
+    P = exp(S - T);
+    L[i, 0 : N, 1] = +(P[i, j]);
+    W[i, e : N, E] = +(P[i, j] * V[j, e]);
+    O = W / L;
+}""",
+    name="attention.tile",
+)
+
+
 @st.composite
 def chunks(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(_sizes(n, sorted(draw(st.sets(st.integers(1, n - 1), max_size=3)))) for n in shape)
@@ -167,3 +181,13 @@ def test_an_error_in_a_task_names_function_and_chunk() -> None:
     with pytest.raises(tile.TileError) as caught:
         y.compute()
     assert re.search(r"in chunk \([01], [01]\) of blur, Y", "\n".join(getattr(caught.value, "__notes__", [])))
+
+
+def test_attention_over_chunks_of_keys_needs_no_rechunk() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=s).astype(np.float32) for s in ((24, 8), (64, 8), (64, 4)))
+    found = tile_dask.apply(ATTENTION, q, da.from_array(k, (8, 8)), da.from_array(v, (8, 4)))
+    s = q.astype(np.float64) @ k.T.astype(np.float64)
+    p = np.exp(s - s.max(1, keepdims=True))
+    np.testing.assert_allclose(found.compute(), p @ v / p.sum(1, keepdims=True), rtol=1e-5)
+    assert not any("rechunk" in str(key) for key in found.__dask_graph__())

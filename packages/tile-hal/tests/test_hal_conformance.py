@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tile_hal.conformance
 from hypothesis import HealthCheck, given, settings
-from tile_hal.conformance import strategies, tolerance
+from tile_hal.conformance import __main__, strategies, tolerance
 from tile_hal.conformance.programs import bind, fill
 from tile_hal.conformance.record import Record
 from tile_hal.conformance.report import Case, DeviceFacts, Report, RunFacts, matches
@@ -99,6 +99,12 @@ def test_a_missing_backend_is_an_error():
     done = conformance("--backend", "imaginary", "--level", "0")
     assert done.returncode == 2
     assert "there is no device 'imaginary'" in done.stdout + done.stderr
+
+
+def test_what_the_suite_needs_and_lacks_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(__main__, "find_spec", lambda name: None if name == "hypothesis" else object())
+    assert __main__.main(["--backend", "interp"]) == 2
+    assert "hypothesis is not installed; pip install 'tile-hal[conformance]'" in capsys.readouterr().err
 
 
 def test_without_a_backend_nothing_is_collected():

@@ -151,7 +151,7 @@ CHANGES: tuple[Callable[[random.Random, ModelProto], None], ...] = (
 
 
 def test_mutated_models() -> None:
-    for mutant in mutants(400):
+    for mutant in mutants(200):
         tried(mutant)
 
 

@@ -76,6 +76,14 @@ def test_a_square_that_is_turned_is_no_copy(part: str) -> None:
     agree(stripe(f"{square} Q[i, j : 4, 4] = =({part}); R[i + 1, j : 4, 4] = =(C[i, j]) default Q;"), TARGET)
 
 
+def test_parts_are_made_behind_the_results_that_they_read() -> None:
+    """A layer normalisation that keeps its deviations, with the halves of its rows exchanged."""
+    body = """T[i, 0 : 4, 1] = +(A[i, j]); D = tanh(A - T); V[i, 0 : 4, 1] = +(D[i, j] * D[i, j]); S = 1 / V; Y = D * S;
+        Y1[i, j : 4, 6] = =(Y[i, j]); R[i, j + 3 : 4, 6] = =(D[i, j] * S[i, 0]) default Y1;"""
+    for target in (TARGET, replace(TARGET, passes=(PassConfig("inline"), PassConfig("in_place")))):
+        agree(stripe(body, "R, S"), target)
+
+
 def test_a_result_that_is_a_part_of_the_next_lies_in_it() -> None:
     program = in_place(stripe(GROWING.replace("R[", "Y[") + "R = Y + Y;"))
     assert {r.source for r in main_of(program).refs if r.into in ("P", "Y1", "V")} == {"Y"}

@@ -4,14 +4,25 @@
     y = tile_dask.apply(conv, d, k)      # lazy; y.compute(), y.persist(), y.visualize() as ever
 
 Which cells of neighbouring chunks a chunk needs, and which partial results are combined and how, follows from the
-subscripts of the function, exactly. Importing this package opens no device.
+subscripts of the function, exactly. Importing this package opens no device, and dask only when it is used.
 """
 
 from __future__ import annotations
 
-from tile_dask.apply import apply as apply
-from tile_dask.apply import partition as partition
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tile_dask.applying import apply as apply
+    from tile_dask.applying import partition as partition
 
 __version__ = "0.1.0"
 
 __all__ = ["apply", "partition"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module("tile_dask.applying"), name)
+    return value

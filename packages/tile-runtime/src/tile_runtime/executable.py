@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from tile_runtime.typed import Typed
 
 
-HANDED_OVER_SECONDS = 1e-3
-"""Work that takes longer, on all cores, is handed over when it is on Tensors alone: that and the way back take some 50 µs."""
+HANDED_OVER_SECONDS = 1e-2
+"""Work that is estimated above this, on all cores, is handed over when it is on Tensors alone: mostly it takes a fifth of the
+estimate, and to hand it over and to hear that it is done takes up to 0.1 ms."""
 _FLOPS, _BYTES = 20e9, 10e9
 """A core's pessimistic speed."""
 

@@ -10,6 +10,7 @@ from tile_hal.interfaces import Device
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_runtime.evaluator import Evaluator
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch.fx import GraphModule
@@ -19,6 +20,7 @@ from tile_torch import support
 from tile_torch.decompositions import decompositions
 from tile_torch.executable import Executable
 from tile_torch.registry import find
+from tile_torch.sharing import share
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,10 @@ def tile(
         return boxed(Executable(graph, evaluator, static_inputs(graph, arguments), eager=chosen.eager), arguments)
 
     def divided(joint: GraphModule, *given: Any, **how: Any) -> tuple[GraphModule, GraphModule]:
-        parts = min_cut_rematerialization_partition(joint, *given, **how)
+        joint.graph.eliminate_dead_code()
+        share(joint.graph)
+        with functorch.patch(cse=False):  # pyright: ignore[reportUnknownMemberType]
+            parts = min_cut_rematerialization_partition(joint, *given, **how)
         if not chosen.eager:
             check(parts)
         return parts

@@ -11,6 +11,7 @@ from tile_runtime.ops.moving import permuted
 from tile_runtime.ops.values import Array, is_known
 from tile_runtime.symbols import Symbol
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from tile_torch.dtypes import to_tensor
 from tile_torch.sizes import Bindings, dense_order, resolved, strides_of
@@ -90,8 +91,10 @@ class _Making:
     def _viewed(self, node: Node) -> Source:
         before = self.source(node.args[0])
         target: Any = node.target
-        rest = [resolved(self._values[a] if isinstance(a, Node) else a, self._sizes) for a in node.args[1:]]
-        named = {k: resolved(v, self._sizes) for k, v in node.kwargs.items()}
+        # Sizes may stand in lists: [n * 5, 4].
+        known: Any = map_arg((node.args[1:], node.kwargs), self._values.__getitem__)
+        rest = [resolved(a, self._sizes) for a in known[0]]
+        named = {k: resolved(v, self._sizes) for k, v in known[1].items()}
         return lambda arguments, computed: target(before(arguments, computed), *rest, **named)
 
     def _made(self, node: Node, value: Symbol) -> Source:

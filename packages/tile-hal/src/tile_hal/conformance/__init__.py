@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tile_hal.conformance.runner import run
 
-__all__ = ["run"]
+__all__ = ["TIMEOUT", "run"]
+TIMEOUT = 60.0
+"""Seconds until a test that hangs fails, unless told otherwise."""
 
 
 def __getattr__(name: str) -> Any:

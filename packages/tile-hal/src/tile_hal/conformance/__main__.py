@@ -6,8 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 
-from tile_hal.conformance.plugin import TIMEOUT
+from tile_hal.conformance import TIMEOUT
+from tile_hal.conformance.runner import run
 
 PERFORMANCE = "--performance"
 
@@ -18,10 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if PERFORMANCE in own:
         return _performance([argument for argument in own if argument != PERFORMANCE])
     given = _parser().parse_args(arguments)
-    try:
-        from tile_hal.conformance.runner import run
-    except ModuleNotFoundError as missing:
-        print(f"{missing}; pip install 'tile-hal[conformance]'", file=sys.stderr)
+    if missing := [name for name in ("pytest", "hypothesis") if find_spec(name) is None]:
+        print(f"{' and '.join(missing)} is not installed; pip install 'tile-hal[conformance]'", file=sys.stderr)
         return 2
     try:
         report = run(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tile_hal.conformance import TIMEOUT
+
 if TYPE_CHECKING:
     from tile_hal.conformance.session import Session
 
 _HERE = Path(__file__).parent
-TIMEOUT = 60.0
-"""Seconds until a test that hangs fails, unless told otherwise."""
 OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (
         ("--tile-backend", "--backend"),

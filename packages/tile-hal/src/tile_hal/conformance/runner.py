@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
-from tile_hal.conformance import plugin
+from tile_hal.conformance import TIMEOUT
 from tile_hal.conformance.record import HUNG, Record
 from tile_hal.conformance.report import Report
 
 _HERE = Path(__file__).parent
-_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+OK, FAILED, NO_TESTS = 0, 1, 5
+"""Exit codes of pytest, which is imported in the process of the tests alone."""
 MOST_DEATHS = 50
 """Processes that may die before the suite gives up."""
 FAREWELL = 10.0
@@ -32,7 +31,7 @@ def run(
     strict: bool = True,
     level: int = 5,
     examples: int | None = None,
-    timeout: float = plugin.TIMEOUT,
+    timeout: float = TIMEOUT,
     json: str | Path | None = None,
     markdown: str | Path | None = None,
     badge: str | Path | None = None,
@@ -64,16 +63,18 @@ def _supervised(backend: str, arguments: Sequence[str], timeout: float) -> Repor
     """One process after the other, until every test has an outcome."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "record.jsonl"
-        code, record = pytest.ExitCode.OK, Record()
+        code, record = OK, Record()
         while not record.finished and record.deaths < MOST_DEATHS:
             code = _process([*arguments, f"--tile-record={file}"], file)
             record = Record(file)
             if not record.finished:
                 if record.started is None:
                     raise ValueError(f"the conformance suite did not run on {backend!r} ({_ending(code)})")
-                record.died(f"{HUNG} {timeout:g} s, and the process had to be ended" if code == 1 else _ending(code))
-        through = code == pytest.ExitCode.NO_TESTS_COLLECTED and record.cases  # the last test was the one that died
-        if code in _RAN or through or not record.finished:
+                record.died(
+                    f"{HUNG} {timeout:g} s, and the process had to be ended" if code == FAILED else _ending(code)
+                )
+        through = code == NO_TESTS and record.cases  # the last test was the one that died
+        if code in (OK, FAILED) or through or not record.finished:
             return record.report()
         raise ValueError(f"the conformance suite did not run on {backend!r} ({_ending(code)})")
 
@@ -100,5 +101,7 @@ def _process(arguments: Sequence[str], file: Path) -> int:
 def _ending(code: int) -> str:
     if code < 0:
         return f"the process died: {signal.strsignal(-code) or 'signal'} ({signal.Signals(-code).name})"
-    known = {int(c): c.name for c in pytest.ExitCode}
+    from pytest import ExitCode
+
+    known = {int(c): c.name for c in ExitCode}
     return f"pytest: {known[code]}" if code in known else f"the process ended with exit code {code}"

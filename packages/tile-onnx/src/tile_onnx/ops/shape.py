@@ -11,6 +11,7 @@ from tile_runtime.ops.values import Value
 from tile_onnx.node import Node
 from tile_onnx.ops.moving import attribute_or_input, demand
 from tile_onnx.registry import operator
+from tile_onnx.values import frozen
 
 
 @operator("Reshape", since=5)
@@ -79,7 +80,7 @@ def size(node: Node) -> Value:
 @operator("ConstantOfShape", since=9)
 def constant_of_shape(node: Node) -> Value:
     value = node.attribute("value", np.zeros(1, np.float32))
-    return np.full(node.ints(0), value.reshape(()), value.dtype)
+    return frozen(np.full(node.ints(0), value.reshape(()), value.dtype))
 
 
 @operator("SpaceToDepth")

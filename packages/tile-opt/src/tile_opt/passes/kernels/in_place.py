@@ -205,9 +205,11 @@ class _Work:
         return outer == 1 or prod(map(len, box[cut:])) * type.dtype.bytes >= self.row
 
     def _after(self, part: _Part) -> int:
-        """The last of the program's kernels that touches what the part reads, before the part's own."""
-        read = {u.buffer for u in part.stage.uses if u.reads} & self.own
-        return max((p[0] for b in read for p in self.touching[b] if p < part.place), default=part.place[0])
+        """The last of the program's kernels that makes what the part reads, or touches a temporary of that, before the part's own."""
+        read = {u.buffer for u in part.stage.uses if u.reads}
+        touching = ((b, p) for b in read for p in self.touching[b] if p < part.place and p in self.kernels)
+        made = (p[0] for b, p in touching if b in self.own or b in _written(self.kernels[p]))
+        return max(made, default=part.place[0])
 
 
 def _sources(kernel: Statement) -> set[str]:
