@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import compute
 import gradients
+import jobs
 import large
 import memory
 import overhead
@@ -37,6 +38,7 @@ ROWS: dict[str, Contest | Limit | Growth] = {
     "restart-network": Limit("ResNet-50 from the disk cache, CPU seconds", 0.6, "s", restarting("resnet")),
     "restart-kernels": Limit("60 kernels from the disk cache, CPU seconds", 0.4, "s", restarting("kernels")),
     "scaling": Contest("compiling 60 distinct kernels, per kernel, against 15", 0.84, overhead.scaling),
+    **jobs.ROWS,
     **large.ROWS,
     "call": Limit("warm call on eight elements", 4, "us", overhead.warm_call("arrays")),
     "output": Limit("warm call on eight elements, output given", 4, "us", overhead.warm_call("output")),

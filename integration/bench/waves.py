@@ -12,10 +12,11 @@ from rounds import Contestant
 
 STEP = Path(__file__).parents[1] / "examples" / "wave.tile"
 STEPS = 1000
+Array = np.ndarray[Any, Any]
 
 
 def wave(side: int) -> Callable[[bool], Mapping[str, Contestant]]:
-    """1000 steps of side², float32, against the same in Numba: on one thread and on all, whichever is faster."""
+    """1000 steps of side², float32, against the same in Numba, on one thread and on all, and in JAX."""
 
     def prepare(small: bool) -> Mapping[str, Contestant]:
         from peers.loops import waves as on_all
@@ -30,12 +31,34 @@ def wave(side: int) -> Callable[[bool], Mapping[str, Contestant]]:
             "tile": lambda: run(start, start),
             "Numba": lambda: alone(start, start, steps),
             "Numba parallel": lambda: on_all(start, start, steps),
+            **_in_jax(start, steps),
         }
 
     return prepare
 
 
-def _membrane(side: int, steps: int) -> Callable[..., np.ndarray[Any, Any]]:
+def _in_jax(start: Array, steps: int) -> Mapping[str, Contestant]:
+    """`jax.lax.fori_loop`, where JAX is installed."""
+    try:
+        import jax
+        import jax.numpy as jnp
+    except ModuleNotFoundError:
+        return {}
+
+    def step(_: Any, state: Any) -> Any:
+        now, last = state
+        wide = jnp.pad(now, 1)
+        around = wide[:-2, 1:-1] + wide[2:, 1:-1] + wide[1:-1, :-2] + wide[1:-1, 2:]
+        return 2 * now - last + np.float32(0.1) * (around - 4 * now), now
+
+    run = jax.jit(lambda u, p: jax.lax.fori_loop(0, steps, step, (u, p))[0], backend="cpu")
+    np.testing.assert_allclose(
+        np.asarray(run(start, start)), _membrane(*start.shape[:1], steps)(start, start), atol=1e-3
+    )
+    return {"JAX": lambda: run(start, start).block_until_ready()}
+
+
+def _membrane(side: int, steps: int) -> Callable[..., Array]:
     step = tile.Function.from_file(STEP)
     u, p = (tile.placeholder("float32", (side, side), name) for name in ("u", "p"))
     return tile.compose([u, p], [tile.repeat(lambda state: (step(*state), state[0]), (u, p), steps)[0]])

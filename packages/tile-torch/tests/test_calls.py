@@ -148,7 +148,12 @@ def test_open_sizes() -> None:
 def test_open_sizes_in_training() -> None:
     model = mlp(8, 16, 4)
     fast = torch.compile(model, backend="tile", dynamic=True)
-    for shape in ((3, 8), (5, 8), (3, 5, 8), (2, 4, 8)):  # of three dimensions what is saved is a view whose sizes are open
+    for shape in (
+        (3, 8),
+        (5, 8),
+        (3, 5, 8),
+        (2, 4, 8),
+    ):  # of three dimensions what is saved is a view whose sizes are open
         x = torch.randn(shape, requires_grad=True)
         fast(x).square().sum().backward()
         found, x.grad = x.grad, None

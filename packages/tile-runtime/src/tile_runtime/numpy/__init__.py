@@ -51,6 +51,7 @@ from tile_runtime.numpy.elementwise import (
     bitwise_xor,
     ceil,
     clip,
+    copysign,
     cos,
     cosh,
     divide,
@@ -107,8 +108,10 @@ from tile_runtime.numpy.elementwise import (
 from tile_runtime.numpy.linear import einsum, matmul, matrix_transpose, outer, tensordot, trace, vecdot
 from tile_runtime.numpy.manipulation import (
     broadcast_arrays,
+    broadcast_shapes,
     broadcast_to,
     concat,
+    diff,
     expand_dims,
     flip,
     indexed,
@@ -123,10 +126,11 @@ from tile_runtime.numpy.manipulation import (
     tile,
     unstack,
 )
-from tile_runtime.numpy.searching import argmax, argmin, argsort, searchsorted, sort, take, take_along_axis, top_k
+from tile_runtime.numpy.searching import argmax, argmin, argsort, isin, searchsorted, sort, take, take_along_axis, top_k
 from tile_runtime.numpy.statistical import (
     all,
     any,
+    count_nonzero,
     cumulative_prod,
     cumulative_sum,
     log_softmax,
@@ -139,6 +143,7 @@ from tile_runtime.numpy.statistical import (
     sum,
     var,
 )
+from tile_runtime.tensor import from_dlpack
 
 bool = DType.BOOL
 int8, int16, int32, int64 = DType.INT8, DType.INT16, DType.INT32, DType.INT64
@@ -175,15 +180,19 @@ __all__ = [
     "bitwise_xor",
     "bool",
     "broadcast_arrays",
+    "broadcast_shapes",
     "broadcast_to",
     "can_cast",
     "ceil",
     "clip",
     "concat",
+    "copysign",
     "cos",
     "cosh",
+    "count_nonzero",
     "cumulative_prod",
     "cumulative_sum",
+    "diff",
     "divide",
     "e",
     "einsum",
@@ -202,6 +211,7 @@ __all__ = [
     "float64",
     "floor",
     "floor_divide",
+    "from_dlpack",
     "full",
     "full_like",
     "gelu",
@@ -217,6 +227,7 @@ __all__ = [
     "int8",
     "isdtype",
     "isfinite",
+    "isin",
     "isinf",
     "isnan",
     "less",

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, cast
 
 import numpy as np
+from tile_ir.dtype import DType
 
 from tile_runtime.numpy.operands import Axes, Operand, Result, axes_of, axis_of, called
 from tile_runtime.ops import indexing, moving
@@ -60,6 +61,26 @@ def broadcast_to(x: Operand, /, shape: Sequence[int]) -> Result:
     """Repeated along axes of one element, and along new ones in front."""
     np.broadcast_shapes(tuple(x.shape), tuple(shape))
     return called(moving.expanded, x, shape=tuple(shape))
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that tensors of these shapes have together; ValueError where they have none."""
+    return np.broadcast_shapes(*(tuple(s) for s in shapes))
+
+
+def diff(
+    x: Operand, /, *, axis: int = -1, n: int = 1, prepend: Operand | None = None, append: Operand | None = None
+) -> Result:
+    """Each element less the one before it along an axis, `n` times over; what is given joins at either end first."""
+    from tile_runtime.numpy.elementwise import not_equal, subtract
+
+    place = axis_of(len(x.shape), axis)
+    parts = [v for v in (prepend, x, append) if v is not None]
+    x = concat(parts, axis=place) if len(parts) > 1 else x
+    for _ in range(n):
+        ahead, behind = ((slice(None),) * place + (s,) for s in (slice(1, None), slice(None, -1)))
+        x = (not_equal if x.dtype is DType.BOOL else subtract)(indexed(x, ahead), indexed(x, behind))
+    return x
 
 
 def broadcast_arrays(*arrays: Operand) -> list[Result]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from tile_ir.dtype import DType
+
 from tile_runtime.numpy.manipulation import reshape
 from tile_runtime.numpy.operands import Operand, Result, axis_of, called
 from tile_runtime.ops import gather
@@ -62,6 +64,22 @@ def searchsorted(x1: Operand, x2: Operand, /, *, side: str = "left") -> Result:
     """How many elements of the sorted vector `x1` come before each of `x2`; with ``right``, or are equal to it."""
     text = expression("S, V", f"searchsorted(S, V{', 1' if side == 'right' else ''})")
     return called(partial(apply, text), x1, x2)
+
+
+def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Result:
+    """Which elements of `x1` are among those of `x2`: by sorting, so that NaN is never found."""
+    from tile_runtime.numpy.creation import full
+    from tile_runtime.numpy.dtypes import astype, result_type
+    from tile_runtime.numpy.elementwise import equal, logical_not, minimum
+
+    dtype = result_type(x1, x2)
+    known = sort(reshape(astype(x2, dtype), -1))
+    if not known.shape[0]:
+        return full(x1.shape, invert, dtype=DType.BOOL)
+    x1 = astype(x1, dtype)
+    places = minimum(searchsorted(known, reshape(x1, -1)), known.shape[0] - 1)
+    found = equal(reshape(take(known, places), x1.shape), x1)
+    return logical_not(found) if invert else found
 
 
 def take(x: Operand, indices: Operand, /, *, axis: int | None = None) -> Result:

@@ -52,6 +52,13 @@ def all(x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Result:
     return _aggregated("all", x, axis, keepdims)
 
 
+def count_nonzero(x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Result:
+    """How many are not zero, NaN included (int32)."""
+    from tile_runtime.numpy.elementwise import not_equal
+
+    return sum(astype(not_equal(x, 0), DType.INT32), axis=axis, keepdims=keepdims)
+
+
 def mean(x: Operand, /, *, axis: Axes = None, keepdims: bool = False) -> Result:
     """The mean; of integers in float32."""
     return called(reducing.averaged, x, axes=axes_of(len(x.shape), axis), keep=keepdims)
@@ -83,16 +90,32 @@ def _running(name: str, value: Value, axis: int) -> Value:
     return apply(expression("X", f"{name}(X, {axis})"), value)
 
 
-def cumulative_sum(x: Operand, /, *, axis: int | None = None, dtype: Dtype = None) -> Result:
-    """Running sums, in linear time; `axis` may be left out of a vector."""
+def cumulative_sum(
+    x: Operand, /, *, axis: int | None = None, dtype: Dtype = None, include_initial: bool = False
+) -> Result:
+    """Running sums, in linear time; `axis` may be left out of a vector. With the 0 in front where that is wanted."""
     x = x if dtype is None else astype(x, dtype)
-    return called(partial(_running, "cumsum"), x, axis=_only(x, axis))
+    found = called(partial(_running, "cumsum"), x, axis=_only(x, axis))
+    return _begun(found, 0, axis or 0) if include_initial else found
 
 
-def cumulative_prod(x: Operand, /, *, axis: int | None = None, dtype: Dtype = None) -> Result:
-    """Running products, in linear time; `axis` may be left out of a vector."""
+def cumulative_prod(
+    x: Operand, /, *, axis: int | None = None, dtype: Dtype = None, include_initial: bool = False
+) -> Result:
+    """Running products, in linear time; `axis` may be left out of a vector. With the 1 in front where that is wanted."""
     x = x if dtype is None else astype(x, dtype)
-    return called(partial(_running, "cumprod"), x, axis=_only(x, axis))
+    found = called(partial(_running, "cumprod"), x, axis=_only(x, axis))
+    return _begun(found, 1, axis or 0) if include_initial else found
+
+
+def _begun(found: Result, first: int, axis: int) -> Result:
+    """With a number in front along an axis."""
+    from tile_runtime.numpy.creation import full
+    from tile_runtime.numpy.manipulation import concat
+
+    shape = list(found.shape)
+    shape[axis_of(len(shape), axis)] = 1
+    return concat([full(shape, first, dtype=found.dtype), found], axis=axis)
 
 
 def _only(x: Operand, axis: int | None) -> int:

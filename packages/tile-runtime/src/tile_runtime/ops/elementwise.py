@@ -67,6 +67,7 @@ OPERATORS: Mapping[str, Operator] = {
     "remainder": Operator("mod(X0, X1)"),
     "pow": _floats("pow(X0, X1)"),
     "atan2": _floats("atan2(X0, X1)"),
+    "copysign": _floats("X1 < 0 | (X1 == 0 & 1 / X1 < 0) ? -abs(X0) : abs(X0)"),
     "hypot": _floats(_HYPOTENUSE),
     "logaddexp": _floats(f"X0 == X1 ? X0 + {log(2)} : max(X0, X1) + log1p(exp(-abs(X0 - X1)))"),
     "maximum": Operator("max(X0, X1)", truths="X0 | X1"),

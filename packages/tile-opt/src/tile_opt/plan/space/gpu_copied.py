@@ -1,6 +1,6 @@
 """Whole operands copied before a contraction on items: rows that begin where wide accesses may, along which items walk.
 
-Where an operand's rows begin anywhere, or its elements are converted, items of every group fetch it element by element,
+Where rows along the reduction begin anywhere, or elements are converted, items of every group fetch them one by one,
 again and again. A kernel of its own does that once, and the reduction's steps then fetch 16 bytes at a time.
 """
 
@@ -55,7 +55,7 @@ def copied(work: Contraction, machine: Machine) -> Copied | None:
 
     None where none is, where windows slide along some, and where two operands are one buffer.
     """
-    awkward = [o for o in work.operands if _is_awkward(o)]
+    awkward = [o for o in work.operands if _is_awkward(o, work)]
     alone = len({o.use.buffer for o in work.operands}) == len(work.operands)
     if not (awkward and alone and all(map(_is_plain, work.operands))):
         return None
@@ -67,8 +67,10 @@ def copied(work: Contraction, machine: Machine) -> Copied | None:
     return None if found is None else Copied(found, stagings, panels, seconds, gain)
 
 
-def _is_awkward(o: Operand) -> bool:
-    return o.converts or o.aligned * o.width % WIDE != 0
+def _is_awkward(o: Operand, work: Contraction) -> bool:
+    """Its elements are converted, or rows along the reduction begin anywhere: items fetch, and transpose, one by one."""
+    along = {n for dim, stride in zip(o.dims, o.strides, strict=True) if stride == 1 for n, _ in dim}
+    return o.converts or (o.aligned * o.width % WIDE != 0 and not along.isdisjoint(work.own))
 
 
 def _is_plain(o: Operand) -> bool:
