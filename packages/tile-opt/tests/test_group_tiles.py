@@ -179,9 +179,22 @@ def test_copies_of_whole_operands_keep_the_meaning(name: str, dtype: DType) -> N
     agree(program, made, BUSY, 2e-3 if dtype is DType.FLOAT16 else 3e-5)
 
 
-def test_an_operand_that_is_both_factors_is_not_copied() -> None:
-    work = contraction(contracted(*SAMPLES["gram"]))
-    assert work is not None and copied(work, BUSY.machine) is None
+SCALED = "function (A[M, L], B[L, N], S[]) -> (R) { R[i, j : M, N] = +(A[i, k] * B[k, j] * S[]); }"
+
+
+@pytest.mark.parametrize(
+    ("source", "shapes", "dtype", "copies"),
+    [
+        (*SAMPLES["gram"], DType.FLOAT32, 0), (SCALED, {"A": (9, 7), "B": (7, 8), "S": ()}, DType.FLOAT16, 2),
+        (*SAMPLES["conv"], DType.FLOAT16, 0),
+    ],
+)  # fmt: skip
+def test_one_element_both_factors_and_windows_are_not_copied(
+    source: str, shapes: Shapes, dtype: DType, copies: int
+) -> None:
+    work = contraction(contracted(source, shapes, dtype))
+    found = copied(work, BUSY.machine) if work is not None else None
+    assert (0 if found is None else len(found.panels)) == copies
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(8, 12, 600), (16, 8, 1021)])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from tile_ir.diagnostics import TileDeviceError
 from tile_ir.frozen import replace
 from tile_ir.machine import Machine
 
@@ -60,7 +61,10 @@ def copied(work: Contraction, machine: Machine) -> Copied | None:
     if not (awkward and alone and all(map(_is_plain, work.operands))):
         return None
     stagings = tuple(_staging(work, o) for o in awkward)
-    view, _, panels = copied_before(work.view, Plan((), stagings))
+    try:
+        view, _, panels = copied_before(work.view, Plan((), stagings))
+    except TileDeviceError:  # data chooses its elements, or the kernel itself writes them
+        return None
     found = contraction(view)
     seconds = sum(_seconds(work.view, p, machine) for p in panels)
     gain = CONVERTED if any(o.converts for o in awkward) else NARROW
@@ -69,6 +73,8 @@ def copied(work: Contraction, machine: Machine) -> Copied | None:
 
 def _is_awkward(o: Operand, work: Contraction) -> bool:
     """Its elements are converted, or rows along the reduction begin anywhere: items fetch, and transpose, one by one."""
+    if not o.loops:
+        return False
     along = {n for dim, stride in zip(o.dims, o.strides, strict=True) if stride == 1 for n, _ in dim}
     return o.converts or (o.aligned * o.width % WIDE != 0 and not along.isdisjoint(work.own))
 
