@@ -31,7 +31,7 @@ NEEDS: dict[str, set[str]] = {
 METADATA_ONLY = {"tile_runtime": {"hal_llvm"}}
 CONFORMANCE = {"pytest", "hypothesis", "tile_lang", "tile_opt", "tile_autodiff"}
 """What tile_hal/conformance may import besides, by the extra of that name."""
-OPTIONAL = {"ml_dtypes"}
+OPTIONAL = {"ml_dtypes", "pygments"}
 HEAVY = ("llvmlite", "pyopencl", "islpy", "lark", "ml_dtypes", "hypothesis", "torch", "jax", "dask")
 
 

@@ -196,3 +196,11 @@ def test_ctrl_c_while_waiting_ends_work_that_takes_minutes() -> None:
     process.send_signal(signal.SIGINT)
     _, problems = process.communicate(timeout=80)
     assert problems.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_synchronize_waits_for_a_worker_process() -> None:
+    evaluator = tile.Evaluator("llvm", isolate=True)
+    x = tile.asarray(ONES, evaluator.device)
+    results = [evaluator(doubling(), x) for _ in range(5)]
+    tile.synchronize(evaluator.device)
+    assert all(r.done for r in results)

@@ -60,7 +60,7 @@ def test_a_function_of_many_shapes_is_named_once() -> None:
         for size in range(MANY_SHAPES, MANY_SHAPES + 3):
             evaluator(function, np.ones(size, np.float32))
     (warning,) = caught
-    assert "'scaling' has been compiled for its 10th shape (A float32[10])" in str(warning.message)
+    assert "scaling (A) -> (B) has been compiled for its 10th shape (A float32[10])" in str(warning.message)
     assert warning.filename == __file__
 
 

@@ -157,8 +157,8 @@ def rnn(weights: Any, xs: Any) -> Any:
     return tile.scan(lambda c, x: (tnp.tanh(c @ weights + x),) * 2, tnp.zeros(3), xs)
 
 
-def drawn(state: Any) -> Any:
-    return tile.Function("function (S) -> (V, T) { P = prng(S, 4); V = element(P, 0); T = element(P, 1); }")(state)
+STATES = np.random.default_rng(1).integers(1, 2**32, (2, 3, 2048), np.uint32)
+DRAWN = tile.Function("function (S) -> (V, T) { P = prng_step(S, 4); V = prng_value(P); T = prng_state(P); }")
 
 
 CASES: dict[str, tuple[Any, tuple[Any, ...], Any, Any]] = {
@@ -172,6 +172,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], Any, Any]] = {
     "top_k": (lambda x: tnp.top_k(x, 3), (normal(4, 7),), 0, 0),
     "running": (lambda x: (tnp.cumulative_sum(x), tnp.argmax(x)), (normal(4, 7),), 0, 0),
     "scatter": (tile.grad(lambda x, i: (x[i] ** 2).sum()), (normal(3, 7), np.int32([1, 1, 4])), (0, None), 0),
+    "states": (lambda s: DRAWN(s), (STATES,), 0, 0),
     "loop of rows": (rnn, (normal(3, 3), normal(4, 5, 3)), (None, 0), 0),
     "loop of captured": (rnn, (normal(4, 3, 3), normal(5, 3)), (0, None), 0),
     "gradient of a loop": (tile.grad(lambda w, xs: rnn(w, xs)[1].sum()), (normal(3, 3), normal(2, 4, 3)), (None, 0), 0),
@@ -231,6 +232,7 @@ WRONG = {
     "no pair": (lambda: tile.grad(lambda x: x.sum(), has_aux=True)(X), "TILE-E543", "pair"),
     "too few arguments": (lambda: tile.grad(lambda x: x.sum(), argnums=1)(X), "TILE-E543", "argnums 1"),
     "a decision": (lambda: tile.jit(lambda x: 1 if x.sum() > 0 else 2)(X), "TILE-E542", "where"),
+    "an object": (lambda: tile.jit(lambda thing: 1)(object()), "TILE-E541", "tile.register_tree"),
     "a number": (lambda: tile.jit(lambda x: float(x.sum()))(X), "TILE-E542", "no values yet"),
     "NumPy": (lambda: tile.jit(lambda x: np.cumsum(x))(X), "TILE-E542", "tile_runtime.numpy"),
     "a text": (lambda: tile.jit(lambda x, mode: x)(X, "relu"), "TILE-E541", "mode is str 'relu'"),

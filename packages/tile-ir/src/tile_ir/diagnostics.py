@@ -159,8 +159,13 @@ class TileError(Exception):
         )
         self.args = ("\n".join(item.render() for item in self.diagnostics),)
 
-    def __reduce__(self) -> tuple[type[TileError], tuple[tuple[Diagnostic, ...]]]:
-        return (type(self), (self.diagnostics,))
+    def __reduce__(self) -> tuple[type[TileError], tuple[tuple[Diagnostic, ...]], dict[str, list[str]]]:
+        """Notes go along, to whichever process is told."""
+        return (type(self), (self.diagnostics,), {"__notes__": [*getattr(self, "__notes__", ())]})
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the findings and where they are in the text, without Python's frames."""
+        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
 
 
 class TileSyntaxError(TileError):

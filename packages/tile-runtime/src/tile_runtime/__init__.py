@@ -159,6 +159,11 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext tile_runtime`` in a notebook: see `tile_runtime.notebook`."""
+    import_module("tile_runtime.notebook").load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)
 

@@ -319,9 +319,10 @@ class Evaluator:
 
 def _many_shapes(function: Signature, types: Mapping[str, TensorType]) -> str:
     last = ", ".join(f"{name} {type_}" for name, type_ in types.items())
+    called = f"{function.name} ({', '.join(function.arguments)}) -> ({', '.join(function.results)})"
     return (
-        f"function {function.name!r} has been compiled for its {MANY_SHAPES}th shape ({last}): each takes compile time and"
-        " memory of its own; pad arguments to a few sizes, or keep one and call in pieces of it"
+        f"{called} has been compiled for its {MANY_SHAPES}th shape ({last}): each takes compile time and memory of"
+        " its own; pad arguments to a few sizes, or keep one and call in pieces of it"
     )
 
 

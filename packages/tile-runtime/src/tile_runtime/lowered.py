@@ -168,6 +168,12 @@ class Lowered:
 
         return explain(self.compiled, candidates=candidates, measured=self._measured(measure))
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page of `explain_html`, in a frame of its own."""
+        from html import escape
+
+        return f'<iframe style="width: 100%; height: 40em; border: 0" srcdoc="{escape(self.explain_html())}"></iframe>'
+
     def explain_html(self, *, candidates: bool = True, measure: bool = False) -> str:
         """The same as one self-contained HTML page, with the roofline, loop nests, Stripe and semtree."""
         from tile_opt.explain import explain_html

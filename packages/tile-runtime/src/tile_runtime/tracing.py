@@ -17,6 +17,7 @@ from tile_runtime.function import BaseFunction
 from tile_runtime.symbols import Symbol, apply, constant, making
 from tile_runtime.tensor import Tensor
 from tile_runtime.trees import Structure, flatten, paths
+from tile_runtime.typed import program_digest
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program, TensorType
@@ -37,7 +38,8 @@ class Traced(BaseFunction):
     def _name_all(self) -> None:
         self.inputs = tuple(p.name for p in self.program.inputs)
         self.outputs = tuple(public for public, _ in self.program.outputs)
-        self.key: Hashable = object()
+        # A function that is made anew for every call is the same program; what is bound belongs to one of them.
+        self.key: Hashable = object() if self.bound else ("traced", program_digest(self.program))
 
     def bind(self, types: Mapping[str, TensorType]) -> Program:
         return self.program
@@ -95,8 +97,13 @@ def places_for(leaves: Sequence[Any], names: Sequence[str]) -> list[Symbol]:
 
 def leaf_type(name: str, value: Any) -> TensorType:
     """The type of a leaf of an argument."""
-    if isinstance(value, (str, bytes)) or callable(value):
+    known = isinstance(value, (bool, int, float)) or hasattr(value, "dtype") or hasattr(value, "__dlpack__")
+    if not known:
         hint = "arguments that choose what is computed are named in static=, as in tile.jit(f, static=('mode',))"
+        if not isinstance(value, (str, bytes)) and not callable(value):
+            hint = (
+                "a class of tensors is a dataclass, or named by tile.register_tree; other objects are static= arguments"
+            )
         raise TileTypeError(Diagnostic("TILE-E541", f"{name} is {described(value)}, not a tensor", hint=hint))
     return input_type(name, value)
 

@@ -51,6 +51,8 @@ LEAF = Structure(None)
 Apart = Callable[[Any], tuple[Sequence[Any], Hashable]]
 Together = Callable[[Any, Sequence[Any]], Any]
 _registered: dict[type, tuple[Apart, Together]] = {}
+_leaves: set[type] = set()
+"""Types of which leaves were seen."""
 
 
 def register_tree(kind: type, flatten: Apart, unflatten: Together) -> None:
@@ -64,6 +66,7 @@ def register_tree(kind: type, flatten: Apart, unflatten: Together) -> None:
     if kind in _registered or kind in (tuple, list, dict, type(None)):
         raise TileTypeError(Diagnostic("TILE-E540", f"{kind.__name__} is known as a tree already"))
     _registered[kind] = (flatten, unflatten)
+    _leaves.discard(kind)
 
 
 @cache
@@ -77,6 +80,8 @@ def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
 def _apart(value: Any) -> tuple[type, tuple[Any, ...], Sequence[Any]] | None:
     """Kind, keys and parts of a value (see `Structure`); None for a leaf."""
     kind = cast("type[Any]", type(value))
+    if kind in _leaves:
+        return None
     if value is None:
         return kind, (), ()
     if isinstance(value, dict):
@@ -91,6 +96,7 @@ def _apart(value: Any) -> tuple[type, tuple[Any, ...], Sequence[Any]] | None:
         names = tuple(name for name, static in fields if not static)
         fixed = tuple((name, getattr(value, name)) for name, static in fields if static)
         return kind, (names, fixed), tuple(getattr(value, name) for name in names)
+    _leaves.add(kind)
     return None
 
 

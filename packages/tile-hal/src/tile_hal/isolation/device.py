@@ -210,6 +210,10 @@ class IsolatedExecutor(HostExecutor):
             raise device_error(Code.PARAMETERS, f"the library has {count} kernels, none is number {index}")
         return IsolatedKernel(library, index)
 
+    def finish(self) -> None:
+        super().finish()
+        self._link.finish()
+
     def copy(self, src: Buffer, dst: Buffer, dependencies: Sequence[Event] = ()) -> Event:
         if isinstance(src, HostBuffer) or isinstance(dst, HostBuffer):
             return super().copy(src, dst, dependencies)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 from tile_ir import forking
 
@@ -71,6 +73,7 @@ class Link:
         self.gone = deque[tuple[Worker, str, int]]()
         """What nobody here refers to any more."""
         self._later = HostQueue(1, "tile-isolation")
+        self._commands: WeakSet[Call] = WeakSet()
 
     @property
     def alignment(self) -> int:
@@ -122,6 +125,8 @@ class Link:
             own, later = self._sorted(dependencies)
         except Exception as problem:
             return FailedEvent(problem)
+        with self._lock:
+            self._commands.add(call)
         if not later:
             self._command(call, table, own)
             return call
@@ -130,6 +135,14 @@ class Link:
         assert isinstance(gate, HostEvent)
         gate.add_done_callback(lambda: call.lose(gate.error) if gate.error is not None else None)
         return call
+
+    def finish(self) -> None:
+        """Wait for all commands so far; failures stay with them."""
+        with self._lock:
+            commands = list(self._commands)
+        for call in commands:
+            with suppress(Exception):
+                call.wait()
 
     def _command(self, call: Call, table: Callable[[Worker], Table], own: Sequence[Call]) -> None:
         worker = self.worker()
