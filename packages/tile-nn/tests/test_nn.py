@@ -208,6 +208,7 @@ def test_checkpoints_go_round(tmp_path: Path) -> None:
         "layers": [{"w": normal(2, 3)}, {"w": np.float16([1, 2])}],
         "step": np.array(3, np.int64),
         "on": np.array([True]),
+        "none": np.zeros((0, 3)),
     }
     file = tmp_path / "a.safetensors"
     nn.save(file, tree, {"note": "first"})

@@ -150,6 +150,15 @@ def test_what_a_trace_makes_of_nothing_belongs_to_no_device() -> None:
     np.testing.assert_array_equal(made(np.zeros(3, np.float32)), [2, 4, 6])
 
 
+def test_so_does_what_a_step_or_a_gradient_by_hand_makes() -> None:
+    start = np.zeros(3, np.float32)
+    twice = tile.jit(lambda c: tile.repeat(lambda c: c + tnp.arange(3), c, 2), device="interp")
+    np.testing.assert_array_equal(twice(start), [0, 2, 4])
+    source = tile.Function("function (X) -> (Y) { Y = X * 2; }")
+    ones = tile.custom_vjp(source, lambda x, y, dy: tnp.full((3,), 7.0))
+    np.testing.assert_array_equal(tile.jit(tile.grad(lambda x: ones(x).sum()), device="interp")(start), [7, 7, 7])
+
+
 # --- vmap -------------------------------------------------------------------------------------------------
 
 

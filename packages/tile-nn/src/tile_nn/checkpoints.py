@@ -107,7 +107,7 @@ def _array(path: Path, name: str, entry: Mapping[str, Any]) -> np.ndarray[Any, A
         raise wrong_file(
             f"{path} has {name} as {entry['dtype']}, which Tile has not", f"there are {', '.join(_DTYPES)}"
         )
-    return np.frombuffer(bytes(entry["data"]), dtype.numpy).reshape(entry["shape"])
+    return np.frombuffer(entry["data"], dtype.numpy).reshape(entry["shape"])
 
 
 def _nested(tensors: Mapping[str, Any]) -> Any:

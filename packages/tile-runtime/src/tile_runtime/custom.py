@@ -15,7 +15,7 @@ from tile_runtime.checks import check_function, described, wrong_kind
 from tile_runtime.compose import compose
 from tile_runtime.derivatives import vjp
 from tile_runtime.function import BaseFunction
-from tile_runtime.symbols import Symbol, placeholder
+from tile_runtime.symbols import Symbol, placeholder, tracing
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program, TensorType
@@ -100,7 +100,8 @@ def _traced(backward: Callable[..., Any], types: Sequence[TensorType], inputs: S
     from tile_ir.program.nodes import Elementwise
 
     symbols = [placeholder(t.dtype, t.shape, f"P{k}") for k, t in enumerate(types)]
-    found = backward(*symbols)
+    with tracing():
+        found = backward(*symbols)
     results: list[Any] = list(found) if isinstance(found, tuple | list) else [found]  # pyright: ignore[reportUnknownArgumentType]
     if len(results) != len(inputs) or not all(r is None or isinstance(r, Symbol) for r in results):
         hint = "return one symbol, or None, per input"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,16 @@ def _no_value(symbol: Symbol, hint: str) -> SymbolValueError:
 
 making: ContextVar[bool] = ContextVar("making", default=False)
 """Whether a Python function is being traced."""
+
+
+@contextmanager
+def tracing() -> Generator[None]:
+    """While a Python function is traced: what `tile_runtime.numpy` makes of nothing are constants of its program."""
+    token = making.set(True)
+    try:
+        yield
+    finally:
+        making.reset(token)
 
 
 def placeholder(dtype: npt.DTypeLike | DType, shape: Sequence[int], name: str) -> Symbol:

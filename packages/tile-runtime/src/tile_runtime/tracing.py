@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from tile_runtime.arguments import input_type
 from tile_runtime.checks import described
 from tile_runtime.compose import Linker
 from tile_runtime.function import BaseFunction
-from tile_runtime.symbols import Symbol, apply, constant, making
+from tile_runtime.symbols import Symbol, apply, constant, tracing
 from tile_runtime.tensor import Tensor
 from tile_runtime.trees import Structure, flatten, paths
 from tile_runtime.typed import program_digest
@@ -73,16 +72,6 @@ def traced(name: str, call: Callable[[Sequence[Symbol]], Any], places: Sequence[
     linker = Linker(places, Foreign(places))
     values = [linker.value(s) for s in symbols]
     return Traced(name, linker.program(tuple(zip(names, values, strict=True))), form, linker)
-
-
-@contextmanager
-def tracing() -> Generator[None]:
-    """While a Python function is traced: what `tile_runtime.numpy` makes of nothing are constants of its program."""
-    token = making.set(True)
-    try:
-        yield
-    finally:
-        making.reset(token)
 
 
 def place(name: str, type: TensorType) -> Symbol:
