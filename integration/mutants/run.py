@@ -46,15 +46,15 @@ DEFAULT: dict[str, tuple[str, ...]] = {
     ),
     "packages/tile-opt/src/tile_opt/passes/": (
         "packages/tile-opt/tests/test_pass_conditions.py",
+        "packages/tile-opt/tests/test_passes.py",
         *QUICK,
         "packages/tile-opt/tests/test_fusion.py",
-        "packages/tile-opt/tests/test_passes.py",
         "packages/tile-opt/tests/test_widen.py",
         "integration/tests/test_stack_random.py",
     ),
     "packages/tile-opt/src/tile_opt/plan/": (
-        *QUICK,
         "packages/tile-opt/tests/test_plan_steps.py",
+        *QUICK,
         "packages/tile-opt/tests/test_gpu_rows.py",
         "packages/tile-opt/tests/test_plan_given.py",
     ),
