@@ -213,3 +213,21 @@ def test_a_child_may_call_what_was_running_at_the_fork() -> None:
         print('end')
     """)
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_code_that_two_threads_made_at_once_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions that the slower one has made already are in its code."""
+    monkeypatch.setattr(module, "_natives", [])
+    quicker: list[object] = []
+
+    class Slower(module._Native):
+        def __init__(self) -> None:
+            super().__init__()
+            if not quicker:
+                quicker.append(self)
+                quicker.append(module._native())  # what another thread does meanwhile
+
+    monkeypatch.setattr(module, "_Native", Slower)
+    first = module._native()
+    assert module._native() is first
+    assert set(map(id, quicker)) == set(map(id, module._natives))

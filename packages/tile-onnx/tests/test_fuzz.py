@@ -252,3 +252,11 @@ def test_external_data_that_do_not_fit(tmp_path: Path, location: str, more: dict
     (folder / "m.onnx").write_bytes(proto.SerializeToString())
     refused(folder / "m.onnx", words)
     refused(proto, "load the model by its path")
+
+
+def test_what_the_host_cannot_do_is_told() -> None:
+    made = tile_onnx.load(
+        model("(float[2, 3] x, bool[2] c) => (float[K] y) { y = Compress<axis = -7>(x, c) }"), "interp"
+    )
+    with pytest.raises(TileError, match="cannot take what it was given"):
+        made(x=np.ones((2, 3), np.float32), c=np.array([True, False]))

@@ -19,7 +19,10 @@ from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import HardwareSettings, PassConfig, Target
 from tile_lang.evaluate import evaluate
 from tile_opt.blocks.tree import kernels_of
+from tile_opt.kernel.segments import cover_masked
+from tile_opt.kernel.view import open_kernel
 from tile_opt.pipeline import Scheduled, schedule
+from tile_opt.plan.space.cpu_facts import Facts
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))
@@ -86,3 +89,15 @@ def test_rows_from_afar_are_read_in_long_runs(n: int) -> None:
     widths = [sum(c.size for level in plan.levels for c in level.covers if c.loop == "j" and c.size > 1) for plan in
               (next(iter(made.decisions.values())).plan for made in (near, afar))]  # fmt: skip
     assert widths[0] <= widths[1] == 64
+
+
+@pytest.mark.parametrize("vectors", [1, 2, 3])
+def test_masked_lanes_count_as_the_tiles_have_them(vectors: int) -> None:
+    (kernel,) = kernels_of(to_stripe(product(8, 8, 64)))
+    view = open_kernel(kernel) if isinstance(kernel, Block) else None
+    assert view is not None
+    facts = Facts(view, processor(1), 1 << 16)
+    for extent in range(1, 100):
+        made = cover_masked(0, extent, vectors * facts.lanes, facts.lanes)
+        whole = sum(s.count * max(s.size, facts.lanes) for s in made)
+        assert facts.slots(extent, vectors * facts.lanes) == whole

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -204,3 +206,33 @@ def test_synchronize_waits_for_a_worker_process() -> None:
     results = [evaluator(doubling(), x) for _ in range(5)]
     tile.synchronize(evaluator.device)
     assert all(r.done for r in results)
+
+
+def _history(seed: int) -> None:
+    """Calls that write, read and replace a Tensor in any order; its numbers are always those of the calls before."""
+    draw, tensor, count, one = random.Random(seed), on(np.zeros(64)), 0, on(np.ones(64))
+    add = tile.Function("function (A, B) -> (C) { C = A + B; }")
+    kept: list[tuple[tile.Tensor, int]] = []
+    for _ in range(120):
+        match draw.randrange(6):
+            case 0 | 1:
+                count += 1
+                add(tensor, one, out=tensor, donate="A")
+            case 2:
+                count += 1
+                tensor = add(tensor, one)
+            case 3:
+                count += 1
+                with tensor.mmap_current() as view:
+                    view += 1
+            case 4:
+                kept.append((add(tensor, tensor), 2 * count))
+            case _:
+                assert tensor.numpy()[0] == count
+    assert [int(t.numpy()[5]) for t, _ in kept] == [wanted for _, wanted in kept]
+
+
+def test_histories_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executable, "HANDED_OVER_SECONDS", 0)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(_history, range(4))) == [None] * 4

@@ -214,7 +214,14 @@ class _Native:
         return self._make(ctypes.addressof(self._method), table, None)
 
 
-_native = cache(_Native)
+_natives: list[_Native] = []
+
+
+def _native() -> _Native:
+    """The first that was made. Threads that come at once make one each: all stay, since functions are in their code."""
+    if not _natives:
+        _natives.append(_Native())
+    return _natives[0]
 
 
 def _addresses() -> dict[str, int]:

@@ -30,7 +30,7 @@ def _formula(c: Context) -> Diagnostic | None:
         return c.report("TILE-E022", "a subscript that is data stands alone", _OWN_SUBSCRIPT)
     if kind == "LPAR" and previous.kind in ("ID", "IDX"):
         return c.report("TILE-E022", "index formulas call no functions", NO_CALLS, previous)
-    if kind == "COMMA" and c.open_brackets[-1].kind == "LPAR":
+    if kind == "COMMA" and c.open_brackets and c.open_brackets[-1].kind == "LPAR":
         called = c.tokens[c.tokens.index(c.open_brackets[-1]) - 1]
         if called.kind in ("ID", "IDX"):
             return c.report("TILE-E022", "index formulas call no functions", NO_CALLS, called)

@@ -184,7 +184,7 @@ class Walk:
                 raise Unsupported(f"ONNX's reference implementation fails on it: {problem}") from None
         self._refuse_turning(node.values)
         names = [self._path(node, k) for k, o in enumerate(node.proto.output) if o]
-        made = self._recorder.work(f"{node.op} {node.name!r}", _several(function), node.values, names, self._live)
+        made = self._recorder.work(f"{node.op} {node.name!r}", _several(node, function), node.values, names, self._live)
         given = iter(made)
         return tuple(next(given) if o else None for o in node.proto.output)
 
@@ -325,9 +325,17 @@ def _may_be_value(symbol: Symbol) -> bool:
     return len(symbol.shape) <= 1 and int(np.prod(symbol.shape)) <= VALUED.get(kind, 0)
 
 
-def _several(function: Any) -> Any:
+def _several(node: Node, function: Any) -> Any:
+    """`function`, which runs on the host between device programs; TileTypeError for numbers that do not fit the operator."""
+
     def call(*arrays: Any) -> tuple[Any, ...]:
-        made: Any = function(*arrays)
+        try:
+            made: Any = function(*arrays)
+        except TileError:
+            raise
+        except Exception as problem:
+            message = f"{node.op} {node.name!r} cannot take what it was given: {problem}"
+            raise TileTypeError(Diagnostic("TILE-E903", message)) from problem
         return cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
 
     return call

@@ -66,8 +66,9 @@ class Tensor(Operators):
     def buffer(self) -> Buffer:
         """The device's buffer: the same until a call that updates the tensor, or is given it as donated, puts another in its place."""
         if self._buffer is None:
+            wrapped = self._wrapped()  # not while `alone`: a device may wait for its work, which waits for that
             with hazards.alone():
-                self._buffer = self._buffer or self._wrapped()
+                self._buffer = self._buffer or wrapped
         return self._buffer
 
     def _wrapped(self) -> Buffer:

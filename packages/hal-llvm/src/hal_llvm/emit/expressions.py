@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dots import DOTS
@@ -98,7 +98,9 @@ class Expressions:
         self.scope = scope
 
     def value(self, root: Expr) -> str:
-        """The operand that holds `root`; equal objects are computed once."""
+        """The operand that holds `root`; equal objects are computed once, literals and variables where they are used."""
+        if type(root) in _LEAVES:
+            return _LEAVES[type(root)](self, root)
         done: dict[int, str] = {}
         stack: list[tuple[Expr, tuple[Expr, ...] | None]] = [(root, None)]
         while stack:
@@ -107,20 +109,24 @@ class Expressions:
                 continue
             if parts is None:
                 parts = _parts(expr)
-                if parts:
+                waiting = [(part, None) for part in parts if type(part) not in _LEAVES]
+                if waiting:
                     stack.append((expr, parts))
-                    stack.extend((part, None) for part in reversed(parts))
+                    stack += reversed(waiting)
                     continue
             handler = self._handlers.get(type(expr))
             if handler is None:
                 raise TileInternalError(f"the llvm device has no {type(expr).__name__} node")
-            done[id(expr)] = handler(self, expr, *(done[id(part)] for part in parts))
+            operands = [_LEAVES[type(p)](self, p) if type(p) in _LEAVES else done[id(p)] for p in parts]
+            done[id(expr)] = handler(self, expr, *operands)
         return done[id(root)]
 
-    def _const(self, node: Const) -> str:
+    def const(self, node: Const) -> str:
+        """A literal."""
         return literal(node.value, node.type.dtype, node.type.lanes)
 
-    def _var(self, node: Var) -> str:
+    def variable(self, node: Var) -> str:
+        """What a variable in sight holds."""
         found = self.scope.values.get(node.name)
         if found is None:
             raise TileInternalError(f"semtree variable {node.name!r} is not defined here")
@@ -252,8 +258,6 @@ class Expressions:
         return self.code.let(f"trunc i64 {group} to {of(node.type)}")
 
     _handlers: ClassVar[dict[type, Callable[..., str]]] = {
-        Const: _const,
-        Var: _var,
         Load: _load,
         Unary: _unary,
         Binary: _binary,
@@ -272,3 +276,7 @@ class Expressions:
         Limit: _limit,
         WorkId: _work_id,
     }
+
+
+_LEAVES: dict[type, Callable[[Expressions, Any], str]] = {Const: Expressions.const, Var: Expressions.variable}
+"""Nodes that take no instruction."""

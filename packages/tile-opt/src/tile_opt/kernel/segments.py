@@ -91,12 +91,17 @@ def cover_masked(start: int, stop: int, tile: int, lanes: int) -> tuple[Segment,
     full, left = divmod(stop - start - rest, tile)
     parts = [Segment(start, full, tile)] if full else []
     start += full * tile
-    if 0 < rest <= lanes // FEW or not left:
+    if not joins_tile(rest, left, lanes):
         parts += [Segment(start, 1, left)] if left else []
         size = short_vector(rest, lanes)
         return (*parts, Segment(start + left, 1, size, size - rest)) if rest else tuple(parts)
     past = lanes - rest if rest else 0
     return (*parts, Segment(start, 1, left + rest + past, past))
+
+
+def joins_tile(rest: int, left: int, lanes: int) -> bool:
+    """The last `rest` iterations get a vector as long as the `left` ones before them, which make no whole tile either."""
+    return rest > lanes // FEW and left > 0
 
 
 def cover_parts(extent: int, within: tuple[int, int], tile: int, lanes: int, others: Part) -> tuple[Segment, ...]:

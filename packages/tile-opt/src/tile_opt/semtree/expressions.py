@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def simplify_expr(expr: Expr, values: Mapping[str, Expr], depth: int = 0) -> Exp
         return map_expr(expr, lambda e: values.get(e.name, e) if isinstance(e, Var) else local(e))
     old = children(expr)
     new = [simplify_expr(child, values, depth + 1) for child in old]
-    if any(a is not b for a, b in zip(old, new, strict=True)):
+    if not all(map(is_, old, new)):
         expr = with_children(expr, new)
     return local(expr)
 
@@ -80,7 +81,7 @@ def _by_rules(expr: Expr) -> Expr | None:
     assert found is not None
     name, args = found
     kinds = tuple([type(a) for a in args])
-    if all(kind is Const for kind in kinds):
+    if kinds.count(Const) == len(kinds):
         return fold(name, args, expr.type)
     for rule in _possible(name, args[-1].type.dtype, kinds):
         bound: dict[str, Expr] = {}

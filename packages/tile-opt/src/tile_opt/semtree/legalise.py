@@ -81,6 +81,10 @@ def legalise(function: Function, nodes: frozenset[str]) -> Function:
     return result
 
 
+_LEAVES = frozenset((Var, Const))
+"""The most frequent nodes; they have no children."""
+
+
 def used_nodes(function: Function) -> frozenset[str]:
     """Class names of all nodes in a function's body, and the optional functions that it calls."""
     kinds: set[type] = set()
@@ -92,11 +96,12 @@ def used_nodes(function: Function) -> frozenset[str]:
         while stack:
             expr = stack.pop()
             kinds.add(type(expr))
+            if type(expr) in _LEAVES or id(expr) in seen:
+                continue
+            seen.add(id(expr))
+            stack += children(expr)
             if isinstance(expr, Call):
                 functions.add(expr.name)
-            if id(expr) not in seen:
-                seen.add(id(expr))
-                stack += children(expr)
     return frozenset(kind.__name__ for kind in kinds) | functions & LISTED_FUNCTIONS
 
 

@@ -9,7 +9,7 @@ from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind, Direction, Op, Order
 from tile_ir.target import Target
 
-from tile_opt.kernel.segments import cover, interior, short_vector, split_edges
+from tile_opt.kernel.segments import cover, interior, joins_tile, short_vector, split_edges
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points
@@ -104,9 +104,11 @@ class Facts:
         """Cells may be written twice: nothing that is written is read or aggregated."""
         return all(u.dir is Direction.OUT for u in self.memory_uses() if u.writes)
 
-    def slots(self, extent: int) -> int:
-        """Iterations that the vectors of a loop run where the last one is masked, as the ports count them."""
+    def slots(self, extent: int, tile: int) -> int:
+        """Iterations that vectors of a loop in tiles of so many run where the last one is masked, as the ports count them."""
         rest = extent % self.lanes
+        if joins_tile(rest, (extent - rest) % tile, self.lanes):
+            return extent - rest + self.lanes
         native = (self.machine.vector.native or self.settings.vector_bytes) // self.bytes
         return extent - rest + (max(native, short_vector(rest, self.lanes)) if rest else 0)
 

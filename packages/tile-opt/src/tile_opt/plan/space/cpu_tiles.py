@@ -226,7 +226,7 @@ class _Along:
         lanes, extent = self.facts.lanes, self.extent
         if self.facts.settings.masks:
             whole = -(-extent // lanes) * lanes
-            slots = whole if self.facts.overlaps(self.vector) else self.facts.slots(extent)
+            slots = whole if self.facts.overlaps(self.vector) else self.facts.slots(extent, vectors * lanes)
             return extent / slots * filled(whole, vectors * lanes, lanes)
         if self.vector in self.facts.constrained and not self.own:
             slots = extent if extent < 3 * lanes else pieces(extent, lanes) + 4
