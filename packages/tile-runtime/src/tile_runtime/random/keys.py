@@ -20,6 +20,7 @@ from tile_runtime.ops.moving import reshaped
 from tile_runtime.ops.text import at, cast, contraction, function
 from tile_runtime.ops.threefry import threefry
 from tile_runtime.ops.values import Value, apply
+from tile_runtime.pending import Pending
 from tile_runtime.tensor import checked_shape
 
 Shape = int | Sequence[int]
@@ -57,7 +58,7 @@ def split(key: Operand, n: int = 2) -> Any:
     count = operator.index(n)
     if count < 1:
         raise wrong_kind("the number of keys is an integer of at least 1", n, "such as tile.random.split(key, 3)")
-    return called(partial(_split, count=count), checked_key(key))
+    return _settled(called(partial(_split, count=count), checked_key(key)))
 
 
 def _split(key: Value, count: int) -> Value:
@@ -72,7 +73,14 @@ def fold_in(key: Operand, number: int | Operand) -> Result:
     """A key from a key and an integer (of 32 bits, a tensor's too): of a step, a layer, a worker."""
     if not isinstance(number, Operators):
         number = np.array(operator.index(number) & 0xFFFFFFFF, np.uint32)
-    return called(_folded, checked_key(key), number)
+    return _settled(called(_folded, checked_key(key), number))
+
+
+def _settled(key: Any) -> Any:
+    """Keys are computed at once: what is drawn by them is then the same program for every key."""
+    if isinstance(key, Pending):
+        key.settle()
+    return key
 
 
 def _folded(key: Value, number: Value) -> Value:
@@ -136,7 +144,7 @@ def checked_key(key: Any) -> Any:
     """The key; TileTypeError for what is none."""
     dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
     if shape == (2,) and (dtype is DType.UINT32 or dtype == np.uint32):
-        return key
+        return _settled(key)
     hint = "make one with tile.key(seed)"
     if shape is not None and len(shape) == 2 and shape[1] == 2:
         hint = "these are several keys: take one, keys[0], or map over them with tile.vmap"
