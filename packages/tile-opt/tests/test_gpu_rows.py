@@ -47,11 +47,13 @@ def stripe_of(source: str, dtype: DType = DType.FLOAT32, **shapes: tuple[int, ..
     return to_stripe(tile_lang.bind(function, {n: TensorType(dtype, s) for n, s in shapes.items()}))
 
 
-def agree(stripe: Program, on: Target) -> None:
-    """The scheduled program on both interpreters against the unscheduled one."""
+def agree(stripe: Program, on: Target, sign: int = 0) -> None:
+    """The scheduled program on both interpreters against the unscheduled one; with a sign all inputs have it."""
     scheduled = optimize(stripe, on, verify=True)
     # Whole numbers: sums in another order have the same value.
     inputs = {name: np.rint(value).astype(value.dtype) for name, value in random_inputs(stripe).items()}
+    if sign:
+        inputs = {name: (sign * (np.abs(value) + 1)).astype(value.dtype) for name, value in inputs.items()}
     expected, got = interpret.run(stripe, inputs), interpret.run(scheduled, inputs)
     for name, value in expected.items():
         tolerance = 2e-2 if value.dtype == np.float16 else 2e-5
@@ -224,6 +226,14 @@ def items(plan: Plan, **extents: int) -> int:
 def test_short_rows_share_a_group() -> None:
     plan = plan_of(SOFTMAX, target(threads=256, cores=2), X=(4096, 256))
     assert (items(plan, i0_1=4096, i1=256), plan.tile("i0_1", 0, 4096)) == (256, 32)
+
+
+@pytest.mark.parametrize(("agg", "sign"), [(">", -1), ("<", 1)])
+def test_items_that_share_a_row_start_from_the_identity(agg: str, sign: int) -> None:
+    source = f"function (X[M, N]) -> (R) {{ R[i : M] = {agg}(X[i, j]); }}"
+    on = target(threads=64)
+    assert plan_of(source, on, X=(3, 210)).reductions
+    agree(stripe_of(source, X=(3, 210)), on, sign)
 
 
 def test_the_statistics_of_images_take_several_loops_at_once() -> None:

@@ -194,6 +194,14 @@ def test_scatter_adds_rows_in_order_and_clamps() -> None:
     check(made)
 
 
+@pytest.mark.parametrize("agg", [Aggregation.MAX, Aggregation.PROD])
+def test_cells_beside_the_columns_that_are_scattered_hold_zero(agg: Aggregation) -> None:
+    """Rows of two cells into rows of four: the other two get no value, so that a flag for the row is not enough."""
+    made = rows((6, 2), (3, 4))
+    (scatter,) = made.ops
+    check(replace(made, ops=(replace(scatter, agg=agg),)))
+
+
 def test_gather_from_nothing_is_zero() -> None:
     params = (Param("A", TensorType(F32, (0, 2))), Param("R", TensorType(I32, (3,))))
     subscripts = (Lookup("R", coordinates(1)), Poly.of({"i1": 1}))
