@@ -3,8 +3,8 @@
     python integration/bench/dask_arrays.py [stencil product overhead image] [--size 16384] [--chunk 2048] [--workers 2]
 
 Prints, for each: wall time, tasks, and the largest memory of all workers together, ours beside the peers', and ratios.
-Each is run `--rounds` times, interleaved; medians with the spread. Memory is what workers hold beyond what they
-held before the run.
+Each is run `--rounds` times, interleaved; medians with the spread. Memory is the most that workers
+hold beyond what they held before the first run: the result is in it.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ STEPS = 10
 
 
 class Memory:
-    """The most that processes hold together, beyond what they hold at the start, in bytes."""
+    """The most that processes hold together, beyond `start`, in bytes."""
 
-    def __init__(self, processes: list[psutil.Process]) -> None:
+    def __init__(self, processes: list[psutil.Process], start: int | None = None) -> None:
         self._processes, self._over = processes, threading.Event()
-        self._start = self._held()
+        self._start = held(processes) if start is None else start
         self.most = 0
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -63,12 +63,14 @@ class Memory:
         self._over.set()
         self._thread.join()
 
-    def _held(self) -> int:
-        return sum(p.memory_info().rss for p in self._processes)
-
     def _watch(self) -> None:
         while not self._over.wait(0.02):
-            self.most = max(self.most, self._held() - self._start)
+            self.most = max(self.most, held(self._processes) - self._start)
+
+
+def held(processes: list[psutil.Process]) -> int:
+    """Resident bytes of processes."""
+    return sum(p.memory_info().rss for p in processes)
 
 
 def step(block: Any) -> Any:
@@ -117,10 +119,12 @@ def measured(client: Any, ways: list[Way], rounds: int) -> dict[str, tuple[float
     seconds: dict[str, list[float]] = {name: [] for name, _ in ways}
     most: dict[str, int] = {name: 0 for name, _ in ways}
     tasks: dict[str, int] = {}
+    client.run(_collect)
+    before = held(processes)
     for turn in range(rounds + 1):
         for name, make in ways:
             client.run(_collect)
-            with Memory(processes) as memory:
+            with Memory(processes, before) as memory:
                 start = time.perf_counter()
                 result = make()
                 tasks[name] = len(result.__dask_graph__())
@@ -144,9 +148,12 @@ def _process() -> int:
 
 
 def _collect() -> None:
+    """Give back what a way before has left."""
+    import ctypes
     import gc
 
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def show(title: str, found: dict[str, tuple[float, float, float, int]], unit: int, per: str) -> None:
@@ -234,7 +241,7 @@ PARTS: dict[str, Callable[[Any, argparse.Namespace], None]] = {
 
 @contextmanager
 def workers(count: int) -> Iterator[Any]:
-    cluster = distributed.LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None)  # type: ignore[no-untyped-call]
+    cluster = distributed.LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None, silence_logs=50)  # type: ignore[no-untyped-call]
     with cluster, distributed.Client(cluster) as client:  # type: ignore[no-untyped-call]
         client.run(_one_thread)
         yield client
