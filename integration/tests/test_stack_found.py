@@ -278,6 +278,16 @@ case(
     A="float16[8, 8]",
     wrt="A",
 )
+case(
+    "a kernel that touches no memory has no largest operand",
+    "function (A[M, N], B[K, L], C[J]) -> (P, Q, R) { R[i, j : M, N] = =(A[i, j]), j - i < 3; X[j, i : 1, 4] = =(B[j + 2, i]), j < 0;"
+    " Q[j, i : 1, 4] = =(B[j, i]), j < 1 default X; P = clamp(X, -1, C); }",
+    *everywhere("sixteen"),
+    wrt="B",
+    A="float32[4, 1]",
+    B="float32[4, 4]",
+    C="float32[4]",
+)
 
 
 @pytest.mark.parametrize("what", CASES)

@@ -409,18 +409,18 @@ class _Chooser:
 
     def _reach(self, loop: str) -> int:
         """Elements between neighbouring iterations, in the largest operand: groups follow one another as it lies in memory."""
-        return abs(self.facts.stride(self._largest, loop))
+        return abs(self.facts.stride(self._largest, loop)) if self._largest else 0
 
     @cached_property
-    def _largest(self) -> Use:
-        """The access to most of the memory; of equal ones the first that reads."""
+    def _largest(self) -> Use | None:
+        """The access to most of the memory; of equal ones the first that reads. None where nothing in memory is met."""
         facts = self.facts
 
         def size(pair: tuple[Stage, Use]) -> tuple[int, bool]:
             moved = {n for f in pair[1].forms for n in f.names} & facts.loops.keys()
             return prod(map(facts.extent, moved)) * facts.bytes(pair[1]), pair[1].reads
 
-        return max(facts.accesses, key=size)[1]
+        return max(facts.accesses, key=size)[1] if facts.accesses else None
 
     def _inner(self, own: list[Share], shared: list[Share], static: bool) -> list[Level]:
         """What an item does one after the other: straight-line code where it is little, or must stay in registers."""
