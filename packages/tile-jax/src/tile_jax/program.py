@@ -7,7 +7,6 @@ store of its own, so that they can tell one another what they have.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -176,7 +175,7 @@ class Program:
 
     def costs(self) -> dict[str, float]:
         """Bytes that go in and come out."""
-        return {"bytes accessed": float(sum(map(nbytes, (*self.inputs, *self.outputs))))}
+        return {"bytes accessed": float(sum(t.nbytes for t in (*self.inputs, *self.outputs)))}
 
 
 def _alone(steps: Sequence[Step], inputs: int, results: tuple[int, ...]) -> Composition | None:
@@ -191,11 +190,6 @@ def _tensors(made: Any, evaluator: Evaluator) -> list[Tensor]:
     """What a call gave, one or several: arrays where it was given nothing."""
     several = cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
     return [value if type(value) is Tensor else asarray(value, evaluator.device) for value in several]
-
-
-def nbytes(type: TensorType) -> int:
-    """Bytes of an array of this type."""
-    return math.prod(type.shape) * type.dtype.bytes
 
 
 def _deaths(steps: Sequence[Step], results: Sequence[int]) -> tuple[tuple[int, ...], ...]:

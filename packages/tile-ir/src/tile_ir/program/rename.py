@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from tile_ir.names import claim
+from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import (
     Argsort,
     ConstantTensor,
@@ -58,6 +60,13 @@ def renamed(op: Op, names: Mapping[str, str]) -> Op:
             return replace(op, **{group: tuple(map(new, getattr(op, group))) for group in groups})
         case IndexOf() | ConstantTensor():
             return replace(op, name=new(op.name))
+
+
+def spliced(ops: Iterable[Op], names: dict[str, str], taken: set[str]) -> Iterator[Op]:
+    """Operations for another place in a program: what they define gets names that are not `taken`, added to `names`."""
+    for op in ops:
+        names |= {name: claim(name, taken) for name in defined_by(op)}
+        yield renamed(op, names)
 
 
 def renamed_gradient(rule: CustomGradient, names: Mapping[str, str]) -> CustomGradient:

@@ -21,7 +21,6 @@ from tile_jax.pjrt.named import NamedValues
 from tile_jax.pjrt.options import CompileOptions, read_options
 from tile_jax.pjrt.state import Client, Device
 from tile_jax.pjrt.structs import STRUCTS
-from tile_jax.program import nbytes
 
 if TYPE_CHECKING:
     from tile_runtime.evaluator import Evaluator
@@ -241,8 +240,8 @@ def _memory_stats(args: Any) -> None:
     program = find(Executable, args.executable).program
     for name in _ZERO:
         setattr(args, name, 0)
-    args.argument_size_in_bytes = sum(map(nbytes, program.inputs))
-    args.output_size_in_bytes = sum(map(nbytes, program.outputs))
+    args.argument_size_in_bytes = sum(t.nbytes for t in program.inputs)
+    args.output_size_in_bytes = sum(t.nbytes for t in program.outputs)
 
 
 def _element_types(args: Any) -> None:

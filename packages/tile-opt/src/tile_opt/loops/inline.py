@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tile_ir.names import claim
-from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Elementwise, Loop, Op, Program, Reshape, TensorType
-from tile_ir.program.rename import renamed
+from tile_ir.program.rename import spliced
 
 
 def inlined(program: Program) -> Program:
@@ -39,9 +38,7 @@ def _round(op: Loop, taken: set[str]) -> Iterator[Op]:
     for param, value in zip(body.inputs[carried:], op.slices, strict=False):
         names[param.name] = claim(f"{value}_row", taken)
         yield Reshape(names[param.name], param.type, value, op.origin)
-    for inner in body.ops:
-        names |= {name: claim(name, taken) for name in defined_by(inner)}
-        yield renamed(inner, names)
+    yield from spliced(body.ops, names, taken)
     ends = zip(op.results, op.types, (names[value] for _, value in body.outputs), strict=True)
     for number, (result, type, value) in enumerate(ends):
         yield _end(result, type, value, number < carried)

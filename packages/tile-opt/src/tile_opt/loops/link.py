@@ -48,7 +48,7 @@ class _Storage:
 
     @property
     def bytes(self) -> int:
-        return self.type.size * self.type.dtype.bytes
+        return self.type.nbytes
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Linker:
 
     def temporary(self, name: str, type: TensorType, arena: int = 0) -> int:
         """The number of a new buffer that lives as long as launches touch it."""
-        return self.buffer(name, BufferKind.TEMP, type, _Region(type.size * type.dtype.bytes, arena))
+        return self.buffer(name, BufferKind.TEMP, type, _Region(type.nbytes, arena))
 
     def constant(self, name: str, contents: Contents, type: TensorType) -> int:
         found = self.constants.get((contents, type))

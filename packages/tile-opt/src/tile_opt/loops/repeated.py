@@ -114,7 +114,7 @@ class Repeated:
             yield self._window(self._carried(reading, rings))
         for param, name in zip(loop.body.inputs[len(found) :], loop.slices, strict=False):
             start, stride = self._rows_of(row_bytes(linker.program.types()[name]))
-            yield self._window(Window(0, (), (linker.value(name),), _bytes(param.type), start, stride))
+            yield self._window(Window(0, (), (linker.value(name),), param.type.nbytes, start, stride))
         constants = {op.name for op in linker.program.ops if isinstance(op, ConstantTensor)}
         yield from (linker.value(name) for name in loop.captured if name not in constants)
 
@@ -122,7 +122,7 @@ class Repeated:
         inits = tuple(self.linker.value(self.loop.carries[k]) for k in reading.inits)
         if reading.ring is not None:
             return rings[reading.ring].read(0, inits, reading.age)
-        nbytes, period = _bytes(self.loop.types[reading.carry]), len(inits) - reading.repeats
+        nbytes, period = self.loop.types[reading.carry].nbytes, len(inits) - reading.repeats
         turned = tuple(inits[reading.repeats + (k - reading.repeats) % period] for k in range(period))
         return Window(0, inits[: reading.repeats], turned, nbytes)
 
@@ -131,7 +131,7 @@ class Repeated:
         type = self.body.types()[self._outputs[name]]
         if name in self._rows:
             k = len(loop.carries) + self._rows.index(name)
-            return _Ring((linker.value(loop.results[k]),), _bytes(type), *self._rows_of(row_bytes(loop.types[k])))
+            return _Ring((linker.value(loop.results[k]),), type.nbytes, *self._rows_of(row_bytes(loop.types[k])))
         mine = [r for r in found if r.ring == name]
         size = max(r.age for r in mine) + 2
         places: list[int | None] = [None] * size
@@ -139,7 +139,7 @@ class Repeated:
             if r.init(loop.count) is None and loop.results[r.carry] in self._needed():
                 place = (loop.count - 1 - r.age) % size
                 places[place] = linker.value(loop.results[r.carry]) if places[place] is None else places[place]
-        return _Ring(tuple(self._turn(name, type) if p is None else p for p in places), _bytes(type))
+        return _Ring(tuple(self._turn(name, type) if p is None else p for p in places), type.nbytes)
 
     def _turn(self, name: str, type: TensorType) -> int:
         return self.linker.temporary(f"{name}_turn", type)
@@ -172,7 +172,3 @@ def _inside(steps: list[Step]) -> tuple[Step, ...]:
     kept = [n for n, step in enumerate(steps) if not (step.once or step.bound)]
     place = {n: k for k, n in enumerate(kept)}
     return tuple(replace(steps[n], deps=tuple(place[d] for d in steps[n].deps if d in place)) for n in kept)
-
-
-def _bytes(type: TensorType) -> int:
-    return type.size * type.dtype.bytes

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tile_ir.names import claim
-from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Elementwise, Loop, Op, Program
-from tile_ir.program.rename import renamed
+from tile_ir.program.rename import spliced
 
 MOST_ROUNDS = 8
 MOST_OPERATIONS = 64
@@ -62,9 +61,7 @@ def _repeated(body: Program, carried: int, rounds: int) -> Program:
     values = [value for _, value in body.outputs]
     for _ in range(rounds - 1):
         names = dict(zip((p.name for p in body.inputs[:carried]), values, strict=True))
-        for op in body.ops:
-            names |= {name: claim(name, taken) for name in defined_by(op)}
-            ops.append(renamed(op, names))
+        ops += spliced(body.ops, names, taken)
         values = [names.get(value, value) for _, value in body.outputs]
     outputs = tuple((public, value) for (public, _), value in zip(body.outputs, values, strict=True))
     return replace(body, ops=tuple(ops), outputs=outputs)

@@ -41,7 +41,7 @@ class _Copies:
 
     def __init__(self, least: int, fixed: Mapping[str, TensorType], taken: set[str]) -> None:
         self.known = fixed.keys()
-        self.fixed = {name: t for name, t in fixed.items() if t.size * t.dtype.bytes >= least}
+        self.fixed = {name: t for name, t in fixed.items() if t.nbytes >= least}
         self.taken = taken
         self.made: dict[tuple[str, Order], str] = {}
 
