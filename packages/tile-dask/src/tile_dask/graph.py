@@ -44,11 +44,11 @@ class Graph:
         self.needs: dict[str, set[str]] = {}
         """The layers that a layer's tasks need."""
         self._kernels: dict[int, TaskRef] = {}
-        self._kept: list[Program] = []
+        """By the identity of their programs, which the partition and `_combining` keep."""
         self._layouts: dict[object, _Layout] = {}
         self._combining: dict[object, Program] = {}
         self._kernel_layer = f"{label}-kernels-{token}"
-        self._tasks = self._layer(self._kernel_layer)
+        self._layer(self._kernel_layer)
         for stage in partition.stages:
             self._stage(stage)
 
@@ -58,11 +58,11 @@ class Graph:
 
     def _stage(self, stage: Stage) -> None:
         name = self.names[stage.name]
-        self._tasks = self._layer(name, self._kernel_layer, *(self.names[r] for r in stage.reads))
+        tasks = self._layer(name, self._kernel_layer, *(self.names[r] for r in stage.reads))
         waiting: list[TaskRef] = []
         for task in self._partition.tasks(stage):
             key = (f"{name}-partial", *task.place, *task.split) if stage.aggregation else (name, *task.place)
-            self._tasks[key] = self._task(stage, task, key)
+            tasks[key] = self._task(stage, task, key)
             if stage.aggregation:
                 waiting.append(TaskRef(key))
                 if len(waiting) == stage.splits.chunks:
@@ -83,7 +83,6 @@ class Graph:
             kernel = Kernel(program, f"{self._label}, {of}", self._device)
             self.layers[self._kernel_layer][key] = DataNode(key, kernel)
             self._kernels[id(program)] = TaskRef(key)
-            self._kept.append(program)
         return self._kernels[id(program)]
 
     # --- what a task reads ---------------------------------------------------------------------------
@@ -138,7 +137,7 @@ class Graph:
         key = (name, *task.place) if last else (f"{name}-combined", *task.place, *node)
         kernel = self._kernel(self._combiner(stage, len(group), tuple(shape), last), stage.name)
         read = Read(tuple(shape), stage.acc.dtype.str, (Piece(_all(shape), None),))
-        self._tasks[key] = Task(key, compute, kernel, task.place, (read,) * len(group), (), *group)
+        self.layers[name][key] = Task(key, compute, kernel, task.place, (read,) * len(group), (), *group)
         return TaskRef(key)
 
     def _combiner(self, stage: Stage, count: int, shape: tuple[int, ...], last: bool) -> Program:

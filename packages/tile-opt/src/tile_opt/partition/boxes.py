@@ -23,6 +23,11 @@ class Box:
     high: tuple[int, ...]
 
     @staticmethod
+    def around(reaches: Sequence[tuple[int, int]]) -> Box:
+        """From `low` to `high` along each axis."""
+        return Box(tuple(low for low, _ in reaches), tuple(high for _, high in reaches))
+
+    @staticmethod
     def whole(shape: Sequence[int]) -> Box:
         return Box((0,) * len(shape), tuple(shape))
 
@@ -42,12 +47,16 @@ class Box:
     def within(self, other: Box) -> bool:
         return self.hull(other) == other
 
+    def moved(self, steps: Sequence[int]) -> Box:
+        """As many cells further along each axis."""
+        return Box(
+            tuple([a + b for a, b in zip(self.low, steps, strict=True)]),
+            tuple([a + b for a, b in zip(self.high, steps, strict=True)]),
+        )
+
     def relative(self, low: Sequence[int]) -> Box:
         """The same cells, counted from `low`."""
-        return Box(
-            tuple([a - b for a, b in zip(self.low, low, strict=True)]),
-            tuple([a - b for a, b in zip(self.high, low, strict=True)]),
-        )
+        return self.moved([-n for n in low])
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from functools import cached_property
 from typing import NamedTuple, cast
 
 from tile_ir.names import claim
-from tile_ir.ops import Aggregation
-from tile_ir.program.nodes import Constraint, Contraction, Elementwise, Literal, Op, Poly, TensorLoad, TensorType
+from tile_ir.program.nodes import Constraint, Contraction, Literal, TensorLoad
 from tile_ir.stripe.affine import Affine
 
 from tile_opt.analysis import FlatDomain, Sets
 from tile_opt.partition.boxes import Box
-from tile_opt.partition.rules import Cut, Fresh, Source, exactly
+from tile_opt.partition.rules import Cut, Emission
+from tile_opt.program.trees import poly
 
 Interval = tuple[int, int]
 """Smallest and largest value."""
@@ -70,24 +70,17 @@ class ContractionRule:
         if relative is None:
             return Cut(_Form(form.shape), (None,) * self._count + last)
         shifts = self._shifts(box.low)
-        return Cut(form, tuple([_moved(b, a, shifts) for b, a in zip(relative, self._accesses, strict=True)]) + last)
+        return Cut(
+            form, tuple([b.moved(_steps(a, shifts)) for b, a in zip(relative, self._accesses, strict=True)]) + last
+        )
 
-    def ops(
-        self,
-        cut: Cut,
-        name: str,
-        type: TensorType,
-        sources: Sequence[Source | None],
-        numbers: Sequence[str],
-        new: Fresh,
-    ) -> list[Op]:
-        ops: list[Op] = []
-        default = self._start(type, sources, ops, new)
-        form = cast("_Form", cut.form)
+    def emit(self, out: Emission) -> None:
+        default = out.start(self._op.agg, default=self._default is not None, partial=bool(self._reduced))
+        form = cast("_Form", out.form)
         if form.left is None:
-            value = Literal(0, type.dtype) if default is None else default
-            return [*ops, Elementwise(name, type, "ident", (value,), origin=self._op.origin)]
-        return [*ops, self._contraction(name, type, form, sources, default)]
+            out.fill(out.name, Literal(0, out.type.dtype) if default is None else default)
+        else:
+            out.ops.append(self._contraction(out, form, default))
 
     # --- where a box lies ----------------------------------------------------------------------------
 
@@ -186,68 +179,45 @@ class ContractionRule:
         bounds = self._sets.bounds((*self._domain.names, *values.values()), [*(s for s in sides if s.terms), *equal])
         if bounds is None:
             return None
-        return tuple(
-            _box([bounds[values[f]] if f in values else f.bounds(bounds) for f in access]) for access in self._accesses
-        )
+
+        def reach(form: Affine) -> Interval:
+            low, high = bounds[values[form]] if form in values else form.bounds(bounds)
+            return low, high + 1
+
+        return tuple(Box.around(list(map(reach, access))) for access in self._accesses)
 
     # --- the contraction of a box --------------------------------------------------------------------
 
-    def _contraction(
-        self, name: str, type: TensorType, form: _Form, sources: Sequence[Source | None], default: str | None
-    ) -> Contraction:
+    def _contraction(self, out: Emission, form: _Form, default: str | None) -> Contraction:
         constraints = self._constraints(form)
         return replace(
             self._op,
-            name=name,
-            type=type,
+            name=out.name,
+            type=out.type,
             indexes=self._domain.names,
-            output=tuple(_poly(f) for f, _ in constraints[len(self._reduced) : len(self._forms)]),
-            constraints=tuple(Constraint(_poly(f), size, self._op.origin) for f, size in constraints),
-            loads=self._loads(form, sources),
+            output=tuple(poly(f) for f, _ in constraints[len(self._reduced) : len(self._forms)]),
+            constraints=tuple(Constraint(poly(f), size, self._op.origin) for f, size in constraints),
+            loads=self._loads(form, out),
             default=default,
             no_defract=True,
         )
 
-    def _loads(self, form: _Form, sources: Sequence[Source | None]) -> tuple[TensorLoad, ...]:
+    def _loads(self, form: _Form, out: Emission) -> tuple[TensorLoad, ...]:
         boxes = self._relative[form]
         assert boxes is not None
-        given = iter(zip(sources, boxes, strict=False))
+        given = enumerate(boxes)
         loads: list[TensorLoad] = []
         for load, access in zip(self._op.loads, self._domain.accesses, strict=True):
             if isinstance(load.tensor, str):
-                source, box = next(given)
-                assert source is not None
+                number, box = next(given)
+                source = out.source(number)
                 starts = [low - at for low, at in zip(box.low, source.at, strict=True)]
-                formulas = tuple(_poly(f + -start) for f, start in zip(access, starts, strict=True))
+                formulas = tuple(poly(f + -start) for f, start in zip(access, starts, strict=True))
                 load = TensorLoad(load.dst, source.name, formulas)
             loads.append(load)
         return tuple(loads)
 
-    def _start(self, type: TensorType, sources: Sequence[Source | None], ops: list[Op], new: Fresh) -> str | None:
-        """What cells hold that no point writes: partial results begin at the identity."""
-        if self._default is not None:
-            source = sources[-1]
-            assert source is not None
-            return exactly(source, ops, new)
-        if not self._reduced or self._op.agg is Aggregation.SUM:
-            return None
-        name = new(f"{self._op.name}_identity")
-        ops.append(Elementwise(name, type, "ident", (Literal(self._op.agg.identity(type.dtype), type.dtype),)))
-        return name
 
-
-def _box(reaches: Sequence[Interval]) -> Box:
-    return Box(tuple(low for low, _ in reaches), tuple(high + 1 for _, high in reaches))
-
-
-def _moved(box: Box, access: tuple[Affine, ...], shifts: dict[str, int]) -> Box:
-    """A box of an access, counted from the tensor's own beginning."""
-    steps = [form.evaluate(shifts) - form.const for form in access]
-    return Box(
-        tuple([a + s for a, s in zip(box.low, steps, strict=True)]),
-        tuple([a + s for a, s in zip(box.high, steps, strict=True)]),
-    )
-
-
-def _poly(form: Affine) -> Poly:
-    return Poly.of(dict(form.terms), form.const)
+def _steps(access: tuple[Affine, ...], shifts: dict[str, int]) -> list[int]:
+    """What shifts add to the subscripts of a load."""
+    return [form.evaluate(shifts) - form.const for form in access]

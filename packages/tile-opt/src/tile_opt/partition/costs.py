@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Contraction, Gather
 
-from tile_opt.partition.boxes import Box, Grid
+from tile_opt.partition.boxes import Box, Place
 from tile_opt.partition.stages import Stage, Stages
 
 HANDED_ON = 0.5e9
@@ -49,39 +48,24 @@ def _with_dear(stages: Stages, arrays: set[str]) -> frozenset[str]:
 def _computed(stages: Stages, arrays: frozenset[str]) -> dict[str, int]:
     """Cells of each value that all tasks compute, from the chunk in the middle of each stage."""
     total: dict[str, int] = {}
-    for name in _made(stages, arrays):
+    for name in stages.made(arrays):
         stage = stages.stage(name, arrays)
-        for number, cells in stage.walker.cells(stage.walker.region(middle(stage))).items():
+        for number, cells in stage.walker.cells(stage.walker.region(stage.middle)).items():
             value = stage.values[number]
-            total[value] = total.get(value, 0) + cells * stage.grid.chunks * stage.splits.chunks
+            total[value] = total.get(value, 0) + cells * stage.tasks.chunks
     return total
-
-
-def _made(stages: Stages, arrays: frozenset[str]) -> list[str]:
-    return [n for op in stages.program.ops for n in defined_by(op) if n in arrays and n not in stages.constants]
-
-
-def middle(stage: Stage) -> Box:
-    """The box of a chunk away from the borders, where there is one."""
-    part = stage.splits.box(_half(stage.splits))
-    box = stage.grid.box(_half(stage.grid))
-    return Box((*part.low, *box.low), (*part.high, *box.high))
-
-
-def _half(grid: Grid) -> tuple[int, ...]:
-    return tuple(n // 2 for n in grid.counts)
 
 
 def _dear(stages: Stages, name: str, cells: int) -> bool:
     """Computing `cells` cells instead of each once takes longer than an array of them."""
     type, grid = stages.types[name], stages.grids[name]
     again = (cells - type.size) * _work(stages, name) / COMPUTED
-    return again > 2 * type.size * type.dtype.bytes / HANDED_ON + grid.chunks * TASK
+    return again > 2 * type.nbytes / HANDED_ON + grid.chunks * TASK
 
 
 def _work(stages: Stages, name: str) -> float:
     """Scalar operations for a cell."""
-    op = next(op for op in stages.program.ops if name in defined_by(op))
+    op = stages.makers[name]
     if not isinstance(op, Contraction):
         return 1.0
     points = prod(stages.domain(op).ranges)
@@ -97,25 +81,22 @@ def _exchange(stages: Stages, rounds: Sequence[tuple[str, ...]], arrays: frozens
 def _round_cost(stages: Stages, rounds: Sequence[tuple[str, ...]], arrays: frozenset[str], every: int) -> float:
     """Seconds of a round where so many are computed between exchanges, seen at a chunk in the middle."""
     last = rounds[every - 1]
-    ends = arrays | set(last)
-    cost = 0.0
-    for name in last:
-        if name in (p.name for p in stages.program.inputs):
-            continue
-        stage = stages.stage(name, frozenset(ends))
-        cost += _stage_cost(stages, stage)
-    return cost / every
+    ends = arrays.union(last)
+    return sum(_stage_cost(stages, stages.stage(name, ends)) for name in last if name in stages.makers) / every
 
 
 def _stage_cost(stages: Stages, stage: Stage) -> float:
-    box = middle(stage)
-    region = stage.walker.region(box)
+    region = stage.walker.region(stage.middle)
     operations = sum(cells * _work(stages, stage.values[n]) for n, cells in stage.walker.cells(region).items())
-    moved, pieces = 0, 0
+    moved = pieces = 0
     for number, read in region.reads:
         name = stage.reads[number]
         parts = stages.grids[name].parts(read)
         pieces += len(parts)
-        largest = max((part.size for _, part in parts), default=0)
-        moved += (read.size - largest) * stages.types[name].dtype.bytes
+        moved += beyond(read, parts) * stages.types[name].dtype.bytes
     return operations / COMPUTED + moved / HANDED_ON + pieces * TASK
+
+
+def beyond(read: Box, parts: Sequence[tuple[Place, Box]]) -> int:
+    """Cells of a box that a task reads of chunks other than the one it reads most of."""
+    return read.size - max((part.size for _, part in parts), default=0)

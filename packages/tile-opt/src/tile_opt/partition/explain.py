@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tile_opt.partition.costs import middle
+from tile_opt.explain.text import size
+from tile_opt.partition.costs import beyond
 from tile_opt.partition.partition import Partition
 from tile_opt.partition.region import Region
 from tile_opt.partition.stages import Stage
@@ -22,15 +23,14 @@ def explained(partition: Partition) -> str:
 
 
 def _row(partition: Partition, stage: Stage) -> tuple[str, ...]:
-    region = stage.walker.region(middle(stage))
+    region = stage.walker.region(stage.middle)
     moved = memory = 0
     reads: list[str] = []
     for number, box in region.reads:
         array = stage.reads[number]
-        size = partition.types[array].dtype.bytes
-        parts = partition.grids[array].parts(box)
-        moved += (box.size - max((p.size for _, p in parts), default=0)) * size
-        memory += box.size * size
+        each = partition.types[array].dtype.bytes
+        moved += beyond(box, partition.grids[array].parts(box)) * each
+        memory += box.size * each
         reads.append(f"{array}[{', '.join(map(str, box.shape))}]")
     memory += stage.grid.box(tuple(n // 2 for n in stage.grid.counts)).size * stage.task_type.bytes
     return (
@@ -38,17 +38,17 @@ def _row(partition: Partition, stage: Stage) -> tuple[str, ...]:
         str(stage.type),
         _counts(stage.grid.counts),
         _counts(stage.splits.counts) if stage.aggregation else "-",
-        str(stage.grid.chunks * stage.splits.chunks),
+        str(stage.tasks.chunks),
         " ".join(reads),
-        _bytes(moved),
+        size(moved),
         f"{_again(partition, stage, region):.0%}",
-        _bytes(memory),
+        size(memory),
     )
 
 
 def _again(partition: Partition, stage: Stage, region: Region) -> float:
     """Cells that the tasks of a stage compute more than once, for each cell of the values they compute."""
-    tasks = stage.grid.chunks * stage.splits.chunks
+    tasks = stage.tasks.chunks
     types = partition.program.types()
     computed = {stage.values[n]: cells for n, cells in stage.walker.cells(region).items()}
     inner = [(cells * tasks, types[name].size) for name, cells in computed.items() if name != stage.name]
@@ -57,11 +57,3 @@ def _again(partition: Partition, stage: Stage, region: Region) -> float:
 
 def _counts(counts: tuple[int, ...]) -> str:
     return "x".join(map(str, counts)) or "1"
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}"
-        number = number / 1000
-    return f"{number:.3g} GB"

@@ -38,7 +38,7 @@ def elementwise_grid(op: Elementwise, types: Types, grids: Grids) -> Grid:
         for k, size in enumerate(shape):
             axis = rank - len(shape) + k
             if size == op.type.shape[axis]:
-                found[axis].append((_bytes(types[name]), grids[name].cuts(k)))
+                found[axis].append((types[name].nbytes, grids[name].cuts(k)))
     return _grid(op.type.shape, found)
 
 
@@ -50,10 +50,10 @@ def contraction_grid(op: Contraction, domain: FlatDomain, types: Types, grids: G
             continue
         ((index, step),) = form.terms
         for tensor, cuts in _meeting(index, op, domain, types, grids):
-            found[axis].append((_bytes(types[tensor]), tuple(step * c + form.const for c in cuts)))
+            found[axis].append((types[tensor].nbytes, tuple(step * c + form.const for c in cuts)))
     if op.default is not None:
         for axis, candidates in enumerate(found):
-            candidates.append((_bytes(types[op.default]), grids[op.default].cuts(axis)))
+            candidates.append((types[op.default].nbytes, grids[op.default].cuts(axis)))
     return _grid(op.type.shape, found)
 
 
@@ -66,7 +66,7 @@ def reduction_cuts(op: Contraction, domain: FlatDomain, types: Types, grids: Gri
     for index, size in zip(domain.names, domain.ranges, strict=True):
         if index in kept:
             continue
-        candidates = [(_bytes(types[t]), cuts) for t, cuts in _meeting(index, op, domain, types, grids)]
+        candidates = [(types[t].nbytes, cuts) for t, cuts in _meeting(index, op, domain, types, grids)]
         sizes = _cut(size, candidates)
         if len(sizes) > 1:
             found[index] = sizes
@@ -119,7 +119,7 @@ def _follow(formula: Poly, type: TensorType, cuts: tuple[int, ...], found: list[
     if len(formula.terms) == 1:
         name, step = formula.terms[0]
         places = tuple(ceil((c - formula.const) / step) if step > 0 else 0 for c in cuts)
-        found[int(name[1:])].append((_bytes(type), places))
+        found[int(name[1:])].append((type.nbytes, places))
 
 
 def _meeting(
@@ -153,7 +153,3 @@ def _cut(size: int, candidates: Iterable[Candidate]) -> tuple[int, ...]:
     """The cuts of the largest tensor that has any."""
     _, cuts = max(((n, c) for n, c in candidates if c), key=lambda found: found[0], default=(0, ()))
     return Grid.cut(size, cuts)
-
-
-def _bytes(type: TensorType) -> int:
-    return type.size * type.dtype.bytes

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from tile_ir.contents import Contents
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_ir.program.liveness import defined_by
 from tile_ir.program.nodes import Elementwise, Param, Program, TensorType
 
 from tile_opt.partition.boxes import Grid, Place
@@ -51,8 +50,8 @@ class Partition:
     _programs: dict[tuple[Sweep, int], Program] = field(
         default_factory=dict[tuple[Sweep, int], Program], repr=False, compare=False
     )
-    _sweeps: dict[tuple[Walker, Grid, Grid], Sweep] = field(
-        default_factory=dict[tuple[Walker, Grid, Grid], Sweep], repr=False, compare=False
+    _sweeps: dict[tuple[Walker, Grid], Sweep] = field(
+        default_factory=dict[tuple[Walker, Grid], Sweep], repr=False, compare=False
     )
 
     def grid(self, array: str) -> Grid:
@@ -88,9 +87,9 @@ class Partition:
         return self._programs[key]
 
     def _sweep(self, stage: Stage) -> Sweep:
-        key = (stage.walker, stage.splits, stage.grid)
+        key = (stage.walker, stage.tasks)
         if key not in self._sweeps:
-            self._sweeps[key] = Sweep(stage.walker, Grid((*stage.splits.sizes, *stage.grid.sizes)))
+            self._sweeps[key] = Sweep(*key)
         return self._sweeps[key]
 
     def explain(self) -> str:
@@ -125,9 +124,8 @@ def partition(
 
 
 def _assembled(program: Program, stages: Stages, given: Mapping[str, Grid], arrays: frozenset[str]) -> Partition:
-    made = [n for op in stages.program.ops for n in defined_by(op) if n in arrays and n not in stages.constants]
     constants = {n: (op.type, op.contents) for n, op in stages.constants.items()}
-    found = tuple(stages.stage(name, arrays) for name in made)
+    found = tuple(stages.stage(name, arrays) for name in stages.made(arrays))
     return Partition(stages.program, given, constants, found, program.outputs)
 
 

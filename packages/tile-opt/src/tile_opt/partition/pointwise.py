@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tile_ir.program.nodes import Argsort, Elementwise, Gather, IndexOf, Lookup, Op, Poly, Subscript, TensorType
+from tile_ir.program.nodes import Argsort, Elementwise, Gather, IndexOf, Lookup, Poly, Subscript, TensorType
 
 from tile_opt.partition.boxes import Box
-from tile_opt.partition.rules import Cut, Fresh, Source, exactly
+from tile_opt.partition.rules import Cut, Emission, Source
 
 Types = dict[str, TensorType]
 
@@ -29,19 +29,10 @@ class ElementwiseRule:
         low = tuple([0 if n == 1 else box.low[skipped + k] for k, n in enumerate(shape)])
         return Box(low, tuple([1 if n == 1 else box.high[skipped + k] for k, n in enumerate(shape)]))
 
-    def ops(
-        self,
-        cut: Cut,
-        name: str,
-        type: TensorType,
-        sources: Sequence[Source | None],
-        numbers: Sequence[str],
-        new: Fresh,
-    ) -> list[Op]:
-        ops: list[Op] = []
-        given = iter(sources)
-        args = tuple(_read(next(given), ops, new) if isinstance(a, str) else a for a in self._op.args)
-        return [*ops, replace(self._op, name=name, type=type, args=args)]
+    def emit(self, out: Emission) -> None:
+        numbers = iter(range(len(self.operands)))
+        args = tuple(out.exactly(out.source(next(numbers))) if isinstance(a, str) else a for a in self._op.args)
+        out.ops.append(replace(self._op, name=out.name, type=out.type, args=args))
 
 
 class IndexRule:
@@ -55,18 +46,10 @@ class IndexRule:
     def cut(self, box: Box) -> Cut:
         return Cut(None, (), (box.low[self._op.axis],))
 
-    def ops(
-        self,
-        cut: Cut,
-        name: str,
-        type: TensorType,
-        sources: Sequence[Source | None],
-        numbers: Sequence[str],
-        new: Fresh,
-    ) -> list[Op]:
-        here = new(f"{name}_here")
-        local = replace(self._op, name=here, type=type)
-        return [local, Elementwise(name, type, "add", (here, numbers[0]), origin=self._op.origin)]
+    def emit(self, out: Emission) -> None:
+        here = out.new(f"{out.name}_here")
+        out.ops.append(replace(self._op, name=here, type=out.type))
+        out.ops.append(Elementwise(out.name, out.type, "add", (here, out.numbers[0]), origin=self._op.origin))
 
 
 class GatherRule:
@@ -83,25 +66,17 @@ class GatherRule:
             reach(s, box) if isinstance(s, Poly) else (0, n)
             for s, n in zip(self._op.subscripts, self._shape, strict=True)
         ]
-        places = [around([reach(f, box) for f in s.formulas]) for s in self._looked]
-        return Cut(self._fractions(box), (around(data), *places))
+        places = [Box.around([reach(f, box) for f in s.formulas]) for s in self._looked]
+        return Cut(self._fractions(box), (Box.around(data), *places))
 
     def _fractions(self, box: Box) -> tuple[object, ...]:
         """What the place of the box adds to each formula, beyond whole cells."""
         formulas = [f for s in self._op.subscripts for f in ((s,) if isinstance(s, Poly) else s.formulas)]
         return tuple(moved(f, box.low, reach(f, box)[0]).const for f in formulas)
 
-    def ops(
-        self,
-        cut: Cut,
-        name: str,
-        type: TensorType,
-        sources: Sequence[Source | None],
-        numbers: Sequence[str],
-        new: Fresh,
-    ) -> list[Op]:
-        data, *places = [s for s in sources if s is not None]
-        consts = iter(cut.form)
+    def emit(self, out: Emission) -> None:
+        data, *places = [out.source(n) for n in range(len(self.operands))]
+        consts = iter(out.form)
         lookups = iter(places)
         subscripts: list[Subscript] = []
         for axis, subscript in enumerate(self._op.subscripts):
@@ -113,7 +88,8 @@ class GatherRule:
                     Poly(f.terms, next(consts) + at) for f, at in zip(subscript.formulas, source.at, strict=True)
                 ]
                 subscripts.append(Lookup(source.name, tuple(formulas)))
-        return [replace(self._op, name=name, type=type, data=data.name, subscripts=tuple(subscripts))]
+        made = replace(self._op, name=out.name, type=out.type, data=data.name, subscripts=tuple(subscripts))
+        out.ops.append(made)
 
 
 class ArgsortRule:
@@ -128,33 +104,15 @@ class ArgsortRule:
         read = Box(_set(box.low, axis, 0), _set(box.high, axis, self._shape[axis]))
         return Cut((box.low[axis], box.high[axis]), (read,))
 
-    def ops(
-        self,
-        cut: Cut,
-        name: str,
-        type: TensorType,
-        sources: Sequence[Source | None],
-        numbers: Sequence[str],
-        new: Fresh,
-    ) -> list[Op]:
-        ops: list[Op] = []
-        low, high = cut.form
-        axis = self._op.axis
-        arg = _read(sources[0], ops, new)
-        sorted_type = TensorType(type.dtype, _set(type.shape, axis, high))
-        ordered = replace(self._op, name=name if not low else new(f"{name}_all"), type=sorted_type, arg=arg)
-        if not low:
-            return [*ops, ordered]
-        rank = len(type.shape)
-        at = tuple(low if k == axis else 0 for k in range(rank))
-        part = Source(ordered.name, sorted_type, at, type.shape)
-        exactly(part, ops := [*ops, ordered], lambda _: name)
-        return ops
-
-
-def _read(source: Source | None, ops: list[Op], new: Fresh) -> str:
-    assert source is not None
-    return exactly(source, ops, new)
+    def emit(self, out: Emission) -> None:
+        low, high = out.form
+        axis, arg = self._op.axis, out.exactly(out.source(0))
+        whole = TensorType(out.type.dtype, _set(out.type.shape, axis, high))
+        name = out.new(f"{out.name}_all") if low else out.name
+        out.ops.append(replace(self._op, name=name, type=whole, arg=arg))
+        if low:
+            at = tuple(low if k == axis else 0 for k in range(len(out.type.shape)))
+            out.exactly(Source(name, whole, at, out.type.shape), out.name)
 
 
 def _set(values: tuple[int, ...], axis: int, value: int) -> tuple[int, ...]:
@@ -178,8 +136,3 @@ def reach(formula: Poly, box: Box) -> tuple[int, int]:
         ends = sorted((c * box.low[axis], c * (box.high[axis] - 1)))
         low, high = low + ends[0], high + ends[1]
     return int(low), int(high) + 1
-
-
-def around(reaches: Sequence[tuple[int, int]]) -> Box:
-    """The box that reaches along its axes so far."""
-    return Box(tuple(low for low, _ in reaches), tuple(high for _, high in reaches))

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from tile_ir.dtype import DType
 from tile_ir.names import claim
 from tile_ir.program.liveness import defined_by
-from tile_ir.program.nodes import Elementwise, Literal, Op, Param, Program, TensorType
+from tile_ir.program.nodes import Literal, Op, Param, Program, TensorType
 
 from tile_opt.partition.boxes import Box
-from tile_opt.partition.rules import Cut, Rule, Source
+from tile_opt.partition.rules import Cut, Emission, Rule, Source
 
 NUMBER = TensorType(DType.INT32, ())
 """What tells boxes of one form apart."""
@@ -134,11 +134,13 @@ class Walker:
             mine = [next(waiting) for _ in step.cut.numbers]
             read = [sources.get((site, n)) for n in range(len(rule.operands))]
             result = type if site == 0 else self._type(step.instance)
-            name = names.of(step.instance)
+            origin = self._program.ops[step.number].origin
+            out = Emission(step.cut.form, names.of(step.instance), result, read, mine, names.new, origin)
             if result.size:
-                made.append(rule.ops(step.cut, name, result, read, mine, names.new))
+                rule.emit(out)
             else:
-                made.append([Elementwise(name, result, "ident", (Literal(0, result.dtype),))])
+                out.fill(out.name, Literal(0, result.dtype))
+            made.append(out.ops)
         return tuple(op for ops in reversed(made) for op in ops)
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from math import lcm, prod
 
 from tile_ir.frozen import frozen
-from tile_ir.program.nodes import Op, Reshape, TensorType
+from tile_ir.program.nodes import Reshape, TensorType
 
 from tile_opt.partition.boxes import Box
-from tile_opt.partition.rules import Cut, Fresh, Source, exactly
+from tile_opt.partition.rules import Cut, Emission, Source
 
 
 @frozen
@@ -43,27 +43,14 @@ class ReshapeRule:
             around = _along(around, group.after, self._after, first, last)
         return read, around
 
-    def ops(
-        self,
-        cut: Cut,
-        name: str,
-        type: TensorType,
-        sources: Sequence[Source | None],
-        numbers: Sequence[str],
-        new: Fresh,
-    ) -> list[Op]:
-        ops: list[Op] = []
-        source = sources[0]
-        assert source is not None
-        shape, at = cut.form
-        arg = exactly(source, ops, new)
-        if shape == type.shape:
-            return [*ops, replace(self._op, name=name, type=type, arg=arg)]
-        around = TensorType(type.dtype, shape)
-        rows = replace(self._op, name=new(f"{name}_rows"), type=around, arg=arg)
-        ops.append(rows)
-        exactly(Source(rows.name, around, at, type.shape), ops, lambda _: name)
-        return ops
+    def emit(self, out: Emission) -> None:
+        shape, at = out.form
+        arg = out.exactly(out.source(0))
+        around = TensorType(out.type.dtype, shape)
+        name = out.name if shape == out.type.shape else out.new(f"{out.name}_rows")
+        out.ops.append(replace(self._op, name=name, type=around, arg=arg))
+        if name != out.name:
+            out.exactly(Source(name, around, at, out.type.shape), out.name)
 
 
 def groups(before: Sequence[int], after: Sequence[int]) -> Iterator[_Group]:

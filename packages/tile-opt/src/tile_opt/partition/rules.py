@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tile_ir.diagnostics import Diagnostic, Span, TileTypeError
-from tile_ir.program.nodes import Gather, Op, Poly, TensorType
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Elementwise, Gather, Literal, Op, Operand, Poly, TensorType
 
 from tile_opt.partition.boxes import Box
 
@@ -37,6 +39,52 @@ Fresh = Callable[[str], str]
 """Gives a name that nothing else has."""
 
 
+@dataclass(slots=True)
+class Emission:
+    """The operations that compute one box, as a rule writes them down."""
+
+    form: Any
+    """As the rule's cut gave it."""
+    name: str
+    """What the box is to be called."""
+    type: TensorType
+    sources: Sequence[Source | None]
+    """The operands; None: nothing is read."""
+    numbers: Sequence[str]
+    new: Fresh
+    origin: Span | None
+    ops: list[Op] = field(default_factory=list[Op])
+
+    def source(self, number: int) -> Source:
+        """An operand of which something is read."""
+        found = self.sources[number]
+        assert found is not None
+        return found
+
+    def exactly(self, source: Source, name: str | None = None) -> str:
+        """The name of a value that holds the cells read and no others; with a name it is made, and called so."""
+        if source.shape == source.type.shape and name is None:
+            return source.name
+        made = name or self.new(f"{source.name}_part")
+        subscripts = tuple(Poly.of({f"i{k}": 1}, low) for k, low in enumerate(source.at))
+        self.ops.append(Gather(made, TensorType(source.type.dtype, source.shape), source.name, subscripts))
+        return made
+
+    def fill(self, name: str, value: Operand) -> str:
+        """A box of one value, or of another box's."""
+        self.ops.append(Elementwise(name, self.type, "ident", (value,), origin=self.origin))
+        return name
+
+    def start(self, agg: Aggregation, *, default: bool, partial: bool) -> str | None:
+        """What cells hold that nothing is written to: the last operand, or the identity of partial results; None: zeros."""
+        if default:
+            return self.exactly(self.source(-1))
+        if not partial or agg is Aggregation.SUM:
+            return None
+        dtype = self.type.dtype
+        return self.fill(self.new(f"{self.name}_identity"), Literal(agg.identity(dtype), dtype))
+
+
 class Rule(Protocol):
     """One operation of a program, for any box of its result."""
 
@@ -45,27 +93,9 @@ class Rule(Protocol):
 
     def cut(self, box: Box) -> Cut: ...
 
-    def ops(
-        self,
-        cut: Cut,
-        name: str,
-        type: TensorType,
-        sources: Sequence[Source | None],
-        numbers: Sequence[str],
-        new: Fresh,
-    ) -> list[Op]:
-        """The operations that compute a box, as `name`, from cells of the operands (None: nothing is read)."""
+    def emit(self, out: Emission) -> None:
+        """Write down the operations that compute a box from cells of the operands."""
         ...
-
-
-def exactly(source: Source, ops: list[Op], new: Fresh) -> str:
-    """The name of a value that holds the cells read and no others; what makes it is added to `ops`."""
-    if source.shape == source.type.shape:
-        return source.name
-    name = new(f"{source.name}_part")
-    subscripts = tuple(Poly.of({f"i{k}": 1}, low) for k, low in enumerate(source.at))
-    ops.append(Gather(name, TensorType(source.type.dtype, source.shape), source.name, subscripts))
-    return name
 
 
 def refused(what: str, origin: Span | None, hint: str | None = None) -> TileTypeError:

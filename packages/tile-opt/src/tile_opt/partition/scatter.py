@@ -15,7 +15,6 @@ from tile_ir.program.nodes import (
     Elementwise,
     Literal,
     Lookup,
-    Op,
     Operand,
     Poly,
     Scatter,
@@ -25,8 +24,8 @@ from tile_ir.program.nodes import (
 )
 
 from tile_opt.partition.boxes import Box, Grid
-from tile_opt.partition.pointwise import around, moved, reach
-from tile_opt.partition.rules import Cut, Fresh, Source, exactly, refused
+from tile_opt.partition.pointwise import moved, reach
+from tile_opt.partition.rules import Cut, Emission, Source, refused
 
 INDEX = DType.INT32
 
@@ -77,7 +76,6 @@ class ScatterRule:
         self._reduced = tuple(int(name[1:]) for name in reduced)
         self._looked = tuple(s for s in op.subscripts if isinstance(s, Lookup))
         self._default = op.default if not reduced else None
-        self._types = types
         last = () if self._default is None else (self._default,)
         self.operands = (op.updates, *(s.tensor for s in self._looked), *last)
 
@@ -91,7 +89,7 @@ class ScatterRule:
         open_axes = self._open(inner)
         formulas = [f for s in self._looked for f in s.formulas]
         consts = tuple(moved(f, updates.low, reach(f, updates)[0]).const for f in formulas)
-        places = tuple(around([reach(f, updates) for f in s.formulas]) for s in self._looked)
+        places = tuple(Box.around([reach(f, updates) for f in s.formulas]) for s in self._looked)
         form = _Form(open_axes, self._begins(inner, updates), consts)
         return Cut(form, (updates, *places, *last), tuple(inner.low[axis] for axis in open_axes))
 
@@ -143,69 +141,46 @@ class ScatterRule:
 
     # --- the scatter of a box --------------------------------------------------------------------------
 
-    def ops(
-        self,
-        cut: Cut,
-        name: str,
-        type: TensorType,
-        sources: Sequence[Source | None],
-        numbers: Sequence[str],
-        new: Fresh,
-    ) -> list[Op]:
-        ops: list[Op] = []
-        default = self._start(type, sources, ops, new)
-        if cut.form is None:
-            return [
-                *ops,
-                Elementwise(name, type, "ident", (default or Literal(0, type.dtype),), origin=self._op.origin),
-            ]
-        form: _Form = cut.form
-        given = [s for s in sources if s is not None]
-        updates = self._cast(exactly(given[0], ops, new), given[0], type.dtype, ops, new)
-        wide = _wider(type, form.open_axes)
-        subscripts = self._subscripts(given[1:], form, numbers, type, ops, new)
-        start = default if default is None or wide == type else _padded(default, type, wide, ops, new)
-        made = new(f"{name}_wide") if wide != type else name
-        ops.append(replace(self._op, name=made, type=wide, updates=updates, subscripts=subscripts, default=start))
-        if wide != type:
-            exactly(Source(made, wide, (0,) * len(type.shape), type.shape), ops, lambda _: name)
-        return ops
+    def emit(self, out: Emission) -> None:
+        start = out.start(self._op.agg, default=self._default is not None, partial=bool(self._reduced))
+        if out.form is None:
+            out.fill(out.name, Literal(0, out.type.dtype) if start is None else start)
+            return
+        form: _Form = out.form
+        wide = _wider(out.type, form.open_axes)
+        updates = self._updates_of(out)
+        subscripts = self._subscripts(out, form)
+        if start is not None and wide != out.type:
+            start = _padded(start, out, wide)
+        name = out.name if wide == out.type else out.new(f"{out.name}_wide")
+        out.ops.append(replace(self._op, name=name, type=wide, updates=updates, subscripts=subscripts, default=start))
+        if name != out.name:
+            out.exactly(Source(name, wide, (0,) * len(out.type.shape), out.type.shape), out.name)
 
-    def _cast(self, name: str, source: Source, dtype: DType, ops: list[Op], new: Fresh) -> str:
-        """Partial sums are of the accumulator's dtype."""
-        if source.type.dtype is dtype:
-            return name
-        wide = new(f"{name}_wide")
-        ops.append(Elementwise(wide, TensorType(dtype, source.shape), "cast", (name,)))
+    def _updates_of(self, out: Emission) -> str:
+        """The updates, in the accumulator's dtype where the result is a partial sum."""
+        source = out.source(0)
+        updates = out.exactly(source)
+        if source.type.dtype is out.type.dtype:
+            return updates
+        wide = out.new(f"{updates}_wide")
+        out.ops.append(Elementwise(wide, TensorType(out.type.dtype, source.shape), "cast", (updates,)))
         return wide
 
-    def _subscripts(
-        self, places: Sequence[Source], form: _Form, numbers: Sequence[str], type: TensorType, ops: list[Op], new: Fresh
-    ) -> tuple[Subscript, ...]:
-        looked, consts, low = iter(places), iter(form.consts), iter(numbers)
+    def _subscripts(self, out: Emission, form: _Form) -> tuple[Subscript, ...]:
+        places, consts, low = iter(range(1, len(self.operands))), iter(form.consts), iter(out.numbers)
         found: list[Subscript] = []
         for axis, (subscript, begin) in enumerate(zip(self._op.subscripts, form.begins, strict=True)):
             if isinstance(subscript, Poly):
                 found.append(Poly(subscript.terms, Fraction(begin)))
                 continue
-            source = next(looked)
-            tensor = exactly(source, ops, new)
+            source = out.source(next(places))
+            tensor = out.exactly(source)
             if axis in form.open_axes:
-                sizes = (self._op.type.shape[axis], type.shape[axis])
-                tensor = _inside(tensor, TensorType(source.type.dtype, source.shape), sizes, next(low), ops, new)
+                sizes = (self._op.type.shape[axis], out.type.shape[axis])
+                tensor = _inside(tensor, TensorType(source.type.dtype, source.shape), sizes, next(low), out)
             found.append(Lookup(tensor, tuple(Poly(f.terms, next(consts)) for f in subscript.formulas)))
         return tuple(found)
-
-    def _start(self, type: TensorType, sources: Sequence[Source | None], ops: list[Op], new: Fresh) -> str | None:
-        if self._default is not None:
-            source = sources[-1]
-            assert source is not None
-            return exactly(source, ops, new)
-        if not self._reduced or self._op.agg is Aggregation.SUM:
-            return None
-        name = new(f"{self._op.name}_identity")
-        ops.append(Elementwise(name, type, "ident", (Literal(self._op.agg.identity(type.dtype), type.dtype),)))
-        return name
 
 
 def _wider(type: TensorType, axes: Sequence[int]) -> TensorType:
@@ -213,26 +188,26 @@ def _wider(type: TensorType, axes: Sequence[int]) -> TensorType:
     return TensorType(type.dtype, tuple(n + (k in axes) for k, n in enumerate(type.shape)))
 
 
-def _padded(name: str, type: TensorType, wide: TensorType, ops: list[Op], new: Fresh) -> str:
-    """A tensor with rows behind it that nobody reads."""
-    made = new(f"{name}_wide")
+def _padded(name: str, out: Emission, wide: TensorType) -> str:
+    """A box with rows behind it that nobody reads."""
+    made, type = out.new(f"{name}_wide"), out.type
     cells = tuple(Poly.of({f"i{k}": 1}) for k in range(len(type.shape)))
     limits = tuple(Constraint(f, n) for f, n in zip(cells, type.shape, strict=True))
     indexes = tuple(f.names[0] for f in cells)
     load = TensorLoad("$value", name, cells)
     copy = Contraction(made, wide, Aggregation.ASSIGN, indexes, cells, limits, (load,), (), "$value", type.dtype)
-    ops.append(copy)
+    out.ops.append(copy)
     return made
 
 
-def _inside(name: str, type: TensorType, sizes: tuple[int, int], low: str, ops: list[Op], new: Fresh) -> str:
+def _inside(name: str, type: TensorType, sizes: tuple[int, int], low: str, out: Emission) -> str:
     """Subscripts counted from `low`, clamped into the whole axis before; those beside the box are its size."""
     whole, size = sizes
     dtype, shape = type.dtype, type.shape
 
     def add(fn: str, args: tuple[Operand, ...], kind: DType) -> str:
-        made = new("place")
-        ops.append(Elementwise(made, TensorType(kind, shape), fn, args))
+        made = out.new("place")
+        out.ops.append(Elementwise(made, TensorType(kind, shape), fn, args))
         return made
 
     value = add("max", (name, Literal(0, dtype)), dtype) if dtype.is_signed else name

@@ -13,7 +13,7 @@ from functools import cached_property
 from tile_ir.dtype import DType
 from tile_ir.names import claim
 from tile_ir.ops import Aggregation
-from tile_ir.program.liveness import defined_by, live_ops, used_by
+from tile_ir.program.liveness import defined_by, used_by
 from tile_ir.program.nodes import (
     Argsort,
     ConstantTensor,
@@ -36,7 +36,7 @@ from tile_ir.program.rename import renamed
 
 from tile_opt.analysis import FlatDomain, Sets, analyze, uncovered
 from tile_opt.partition import grids as follow
-from tile_opt.partition.boxes import Grid
+from tile_opt.partition.boxes import Box, Grid
 from tile_opt.partition.contraction import ContractionRule
 from tile_opt.partition.pointwise import ArgsortRule, ElementwiseRule, GatherRule, IndexRule
 from tile_opt.partition.region import Walker
@@ -70,6 +70,16 @@ class Stage:
     def task_type(self) -> DType:
         return self.acc if self.aggregation else self.type.dtype
 
+    @cached_property
+    def tasks(self) -> Grid:
+        """A chunk for each task: those of the reduced indexes, then those of the array."""
+        return Grid((*self.splits.sizes, *self.grid.sizes))
+
+    @property
+    def middle(self) -> Box:
+        """The box of a task away from the borders, where there is one."""
+        return self.tasks.box(tuple(n // 2 for n in self.tasks.counts))
+
 
 class Stages:
     """A program's values, as far as cutting them is decided."""
@@ -84,7 +94,8 @@ class Stages:
         self.constants = {op.name: op for op in program.ops if isinstance(op, ConstantTensor)}
         self.program = self._follow(program)
         self.types = self.program.types()
-        self._makers = {name: op for op in self.program.ops for name in defined_by(op)}
+        self.makers = {name: op for op in self.program.ops for name in defined_by(op)}
+        """The operation that computes each value."""
         self._walkers: dict[object, Walker] = {}
 
     # --- grids ---------------------------------------------------------------------------------------
@@ -94,7 +105,7 @@ class Stages:
         types = program.types()
         ops: list[Op] = []
         for op in program.ops:
-            for made in self._divided(op, types, set(types)):
+            for made in self._divided(op, types):
                 types.update(results_of(made))
                 ops.append(made)
                 self._cut(made, types)
@@ -129,7 +140,7 @@ class Stages:
     def domain(self, op: Contraction) -> FlatDomain:
         return analyze(op, self.sets)
 
-    def _divided(self, op: Op, types: dict[str, TensorType], taken: set[str]) -> list[Op]:
+    def _divided(self, op: Op, types: dict[str, TensorType]) -> list[Op]:
         """A split reduction that leaves cells unwritten, as one that starts from the identity and one that says which it wrote."""
         if not isinstance(op, Contraction | Scatter):
             return [op]
@@ -139,7 +150,7 @@ class Stages:
         if op.default is None and (op.agg is Aggregation.SUM or self._covers(op)):
             self.splits[op.name] = cuts
             return [op]
-        return self._with_hits(op, cuts, taken)
+        return self._with_hits(op, cuts, set(types))
 
     def _cuts(self, op: Contraction | Scatter, types: dict[str, TensorType]) -> dict[str, tuple[int, ...]]:
         if isinstance(op, Scatter):
@@ -176,7 +187,7 @@ class Stages:
 
     def stage(self, name: str, arrays: frozenset[str]) -> Stage:
         """The stage that makes `name` of the arrays in `arrays`."""
-        op = self._makers.get(name)
+        op = self.makers.get(name)
         cuts = self.splits.get(name, {})
         program = self._program(name, arrays - {name})
         type = self.types[name]
@@ -185,6 +196,10 @@ class Stages:
         values = tuple(defined_by(op)[0] for op in program.ops)
         walker = self._walker(_plainly_named(program), tuple(cuts))
         return Stage(name, type, self.grids[name], Grid(tuple(cuts.values())), reads, values, walker, agg, acc)
+
+    def made(self, arrays: frozenset[str]) -> list[str]:
+        """The arrays that stages make, in the order in which they are made."""
+        return [n for op in self.program.ops for n in defined_by(op) if n in arrays and n not in self.constants]
 
     def _walker(self, program: Program, reduced: tuple[str, ...]) -> Walker:
         key = (program, reduced)
@@ -202,7 +217,7 @@ class Stages:
         stack, seen = [name], {name}
         while stack:
             value = stack.pop()
-            op = None if value in arrays else self._makers.get(value)
+            op = None if value in arrays else self.makers.get(value)
             if op is None:
                 inputs[value] = None
                 continue
@@ -211,10 +226,9 @@ class Stages:
                 if operand not in seen:
                     seen.add(operand)
                     stack.append(operand)
-        chosen = {id(op) for op in ops}
-        ordered = live_ops([op for op in self.program.ops if id(op) in chosen], [name])
+        ordered = sorted(ops, key=lambda op: self._order[defined_by(op)[0]])
         given = tuple(Param(n, self.types[n]) for n in sorted(inputs, key=self._order.__getitem__))
-        return Program(name, given, ordered, ((name, name),))
+        return Program(name, given, tuple(ordered), ((name, name),))
 
     @cached_property
     def _order(self) -> dict[str, int]:

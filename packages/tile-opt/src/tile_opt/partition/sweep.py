@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise, product
+from math import prod
 from typing import NamedTuple
 
 from tile_opt.partition.boxes import Box, Grid, Place
@@ -48,7 +49,7 @@ class Sweep:
 
     def _fill(self, block: Ranges) -> None:
         probes = {place: self._region(place) for place in product(*map(_probes, block))}
-        if len(probes) == _chunks(block):
+        if len(probes) == prod(map(len, block)):
             self._found.update(probes)
         elif len({found.form for found in probes.values()}) == 1:
             self._between(block, probes)
@@ -114,13 +115,6 @@ def _runs(sizes: Sequence[int]) -> Iterator[range]:
 
 def _probes(run: range) -> list[int]:
     return sorted({run.start, min(run.start + 1, run.stop - 1), run.stop - 1})
-
-
-def _chunks(block: Ranges) -> int:
-    count = 1
-    for run in block:
-        count *= len(run)
-    return count
 
 
 def _halves(block: Ranges) -> Iterator[Ranges]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tile_ir.diagnostics import Diagnostic, TileTypeError
 from tile_ir.names import claim
 from tile_ir.program.nodes import Gather, Loop, Op, Poly, Program, Reshape, TensorType
-from tile_ir.program.rename import renamed
+from tile_ir.program.rename import renamed, spliced
 
 from tile_opt.partition.rules import refused
 
@@ -43,8 +43,9 @@ def repeated(program: Program, steps: int) -> tuple[Program, tuple[tuple[str, ..
     taken = set(program.types())
     carried = [p.name for p in program.inputs[: len(program.outputs)]]
     rest = {p.name: p.name for p in program.inputs[len(carried) :]}
+    once, _ = unrolled(program)
     for _ in range(steps):
-        carried = _inlined(program, carried, rest, ops, taken)
+        carried = _inlined(once, carried, rest, ops, taken)
         rounds.append(tuple(carried))
     outputs = tuple((public, value) for (public, _), value in zip(program.outputs, carried, strict=True))
     return replace(program, ops=tuple(ops), outputs=outputs, gradients=()), tuple(rounds)
@@ -76,12 +77,13 @@ def _write_out(
     if loop.slices and not loop.count:
         raise refused("a loop of no rounds over rows is not cut into tasks", loop.origin)
     carried = list(loop.carries)
+    names = [p.name for p in body.inputs]
+    once, _ = unrolled(body)
     for n in range(loop.count):
         row = loop.count - 1 - n if loop.reverse else n
-        names = [p.name for p in body.inputs]
         cut = [_row(s, row, body.inputs[carries + k].type, ops, taken) for k, s in enumerate(loop.slices)]
         given = dict(zip(names, [*carried, *cut, *loop.captured], strict=True))
-        carried = _inlined(body, carried, given, ops, taken)
+        carried = _inlined(once, carried, given, ops, taken)
         rounds.append(tuple(carried))
     renames.update(zip(loop.results, carried, strict=True))
 
@@ -96,17 +98,7 @@ def _row(name: str, row: int, type: TensorType, ops: list[Op], taken: set[str]) 
 
 
 def _inlined(body: Program, carried: Sequence[str], given: dict[str, str], ops: list[Op], taken: set[str]) -> list[str]:
-    """Add the body's operations under fresh names; the names of its outputs."""
+    """Add the operations of a body without loops under fresh names; the names of its outputs."""
     names = {p.name: v for p, v in zip(body.inputs, carried, strict=False)} | given
-    inner, _ = unrolled(body)
-    for op in inner.ops:
-        for name in _results(op):
-            names[name] = claim(name, taken)
-        ops.append(renamed(op, names))
-    return [names[value] for _, value in inner.outputs]
-
-
-def _results(op: Op) -> tuple[str, ...]:
-    from tile_ir.program.liveness import defined_by
-
-    return defined_by(op)
+    ops += spliced(body.ops, names, taken)
+    return [names[value] for _, value in body.outputs]
