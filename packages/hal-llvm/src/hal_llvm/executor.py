@@ -16,6 +16,7 @@ from tile_hal.errors import Code, device_error
 from tile_hal.events import COMPLETED
 from tile_hal.host import HostBuffer, HostExecutor, HostQueue
 from tile_hal.interfaces import Buffer, Direct, DirectArray, DirectStep, Event, Kernel, Library, LoopStep, Turning
+from tile_ir.kernels import SLOW_BYTES
 from tile_ir.kernels import Kernel as KernelInfo
 from tile_ir.semtree.nodes import Access
 
@@ -37,8 +38,6 @@ LONG_SECONDS = 0.1
 LONG_CHUNK_SECONDS = 0.02
 """Most work in a chunk of theirs, unless a group has more: nobody takes another one once they are interrupted. The loops of
 long groups ask on the way (`emit.polling`)."""
-_FLOPS, _BYTES = 20e9, 10e9
-"""One thread's pessimistic speed."""
 
 _HEADER = JOB_PARAMS // 8
 _local = threading.local()
@@ -46,9 +45,7 @@ _local = threading.local()
 
 def estimated_seconds(info: KernelInfo) -> float:
     """Rough time of one launch on one thread; infinite when the kernel does not say what it does."""
-    if not info.flops and not info.bytes:
-        return math.inf
-    return max(info.flops / _FLOPS, info.bytes / _BYTES)
+    return info.estimated_seconds or math.inf
 
 
 class _Job:
@@ -310,4 +307,4 @@ def _enlist(program: Program, steps: Sequence[DirectStep | LoopStep]) -> None:
         elif isinstance(step.kernel, LlvmKernel):
             step.kernel.enlist(program, step.buffers)
         else:
-            program.move(step.kind.value, step.buffers, step.nbytes, step.nbytes / _BYTES)
+            program.move(step.kind.value, step.buffers, step.nbytes, step.nbytes / SLOW_BYTES)

@@ -12,6 +12,8 @@ from tile_ir.semtree.nodes import Function
 from tile_ir.stripe.nodes import Block, ConstantBuffer
 from tile_ir.target import Target
 
+SLOW_FLOPS, SLOW_BYTES = 20e9, 10e9
+"""One thread's pessimistic speed, a second."""
 OUTPUT_ALIGN = 16
 """Bytes: kernels may assume that outputs start on a multiple of them, as NumPy's arrays do."""
 
@@ -34,6 +36,11 @@ class Kernel:
     """Compulsory traffic of one launch: each distinct input and output byte once."""
     labels: tuple[str, ...] = field(default=(), compare=False)
     """What users call the applications that its launches compute; for people, code does not depend on them."""
+
+    @property
+    def estimated_seconds(self) -> float:
+        """Rough time of one launch on one thread of a processor; 0 when the kernel does not say what it does."""
+        return max(self.flops / SLOW_FLOPS, self.bytes / SLOW_BYTES)
 
     @property
     def title(self) -> str:

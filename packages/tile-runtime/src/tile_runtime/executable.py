@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 HANDED_OVER_SECONDS = 1e-2
 """Work that is estimated above this, on all cores, is handed over when it is on Tensors alone: mostly it takes a fifth of the
 estimate, and to hand it over and to hear that it is done takes up to 0.1 ms."""
-_FLOPS, _BYTES = 20e9, 10e9
-"""A core's pessimistic speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +385,7 @@ def work_seconds(kernels: KernelList) -> float:
     """Rough time of a run on one thread; 0 for kernels that do not say what they do."""
     steps = counted_steps(kernels.steps)
     launched = ((kernels.kernels[step.kernel], times) for step, times in steps if step.kind is StepKind.KERNEL)
-    return sum(times * max(kernel.flops / _FLOPS, kernel.bytes / _BYTES) for kernel, times in launched)
+    return sum(times * kernel.estimated_seconds for kernel, times in launched)
 
 
 def _apart(values: Sequence[Tensor], results: Sequence[Tensor]) -> bool:

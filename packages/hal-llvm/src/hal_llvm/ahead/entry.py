@@ -15,6 +15,7 @@ from tile_ir.dtype import DType
 from tile_ir.kernels import BufferKind, KernelList, Loop, Step, StepKind, Window, flat_steps, windows_in
 
 from hal_llvm.ahead.share import SHARE, TEAM_WORDS
+from hal_llvm.emit.code import Code, Module
 from hal_llvm.executor import estimated_seconds
 from hal_llvm.pool_ir import JOB_PARAMS, JOB_STOP
 
@@ -48,12 +49,7 @@ class _Writer:
 
     def __init__(self, entry: Entry, compiled: Compiled) -> None:
         self.entry, self.kernels, self.scratch = entry, compiled.kernels, compiled.scratch
-        self.lines: list[str] = []
-        self.locals: list[str] = []
-        """Memory on the stack, at the function's start."""
-        self.label = "work"
-        """The block that is being written."""
-        self._count = 0
+        self.code = Code(Module(), label="work")
         self._sizes = {b.id: b.bytes for b in self.kernels.buffers}
         self._sizes |= {w.id: w.bytes for w in windows_in(self.kernels.steps)}
         starts = [0]
@@ -65,27 +61,16 @@ class _Writer:
 
     # --- small pieces -------------------------------------------------------------------------------------
 
-    def let(self, what: str) -> str:
-        self._count += 1
-        self.lines.append(f"  %t{self._count} = {what}")
-        return f"%t{self._count}"
-
     def at(self, base: str, offset: int) -> str:
-        return self.let(f"getelementptr i8, ptr {base}, i64 {offset}") if offset else base
+        return self.code.let(f"getelementptr i8, ptr {base}, i64 {offset}") if offset else base
 
     def keep(self, base: str, word: int, value: str) -> None:
         """Store a pointer or number in a word."""
-        self.lines.append(f"  store {value}, ptr {self.at(base, 8 * word)}")
-
-    def begin(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-        self.label = label
+        self.code.emit(f"store {value}, ptr {self.at(base, 8 * word)}")
 
     def words(self, count: int) -> str:
         """Words on the stack."""
-        name = f"%words{len(self.locals)}"
-        self.locals.append(f"  {name} = alloca [{count} x i64], align {ALIGN}")
-        return name
+        return self.code.alloca(f"[{count} x i64]", ALIGN)
 
     # --- the function -------------------------------------------------------------------------------------
 
@@ -97,14 +82,14 @@ class _Writer:
         self._team = self.words(TEAM_WORDS)
         self.keep(self._job, JOB_STOP // 8, "i64 0")
         self.steps(self.kernels.steps, dict(self._buffers()))
-        work, self.lines = self.lines, []
+        work, self.code.lines = self.code.lines, []
         self._checks()
         signature = ", ".join(f"{_c_type(p)} %p{n}" for n, p in enumerate(self.entry.parameters))
         take, give = (self._take(), f'  call void @"{name}.give"(ptr %space)') if self.space else ("", "")
         refusals = "\n".join(f"status{s.value}:\n  ret i32 {s.value}" for s in Status)
         function = (
             f"define i32 @{name}({signature}) nounwind {{\n"
-            + "\n".join([*self.locals, *self.lines, take, "  br label %work\nwork:", *work, give])
+            + "\n".join([*self.code.entry, *self.code.lines, take, "  br label %work\nwork:", *work, give])
             + f"\n  br label %status{Status.OK.value}\n{refusals}\n}}\n"
         )
         return "\n".join(
@@ -127,9 +112,9 @@ class _Writer:
     def _checks(self) -> None:
         """Each kind of refusal in turn."""
         pointers = [(f"%p{n}", p) for n, p in enumerate(self.entry.parameters) if not p.by_value and p.nbytes]
-        fits = self.let(f'call i32 @"{self.entry.name}.fits"()')
-        self._refuse(Status.PROCESSOR, [self.let(f"icmp eq i32 {fits}, 0")])
-        self._refuse(Status.NULL, [self.let(f"icmp eq ptr {at}, null") for at, _ in pointers])
+        fits = self.code.let(f'call i32 @"{self.entry.name}.fits"()')
+        self._refuse(Status.PROCESSOR, [self.code.let(f"icmp eq i32 {fits}, 0")])
+        self._refuse(Status.NULL, [self.code.let(f"icmp eq ptr {at}, null") for at, _ in pointers])
         self._refuse(Status.ALIGNMENT, [self._odd(at, p) for at, p in pointers if p.align > 1])
         pairs = [
             self._meets(left, right) for n, left in enumerate(pointers) for right in pointers[:n] if left[1].output
@@ -142,19 +127,19 @@ class _Writer:
             return
         any_ = found[0]
         for other in found[1:]:
-            any_ = self.let(f"or i1 {any_}, {other}")
-        self.lines.append(f"  br i1 {any_}, label %status{status.value}, label %after{status.value}")
-        self.lines.append(f"after{status.value}:")
+            any_ = self.code.let(f"or i1 {any_}, {other}")
+        self.code.branch(any_, f"status{status.value}", f"after{status.value}")
+        self.code.block(f"after{status.value}")
 
     def _odd(self, at: str, parameter: Parameter) -> str:
-        bits = self.let(f"and i64 {self.let(f'ptrtoint ptr {at} to i64')}, {parameter.align - 1}")
-        return self.let(f"icmp ne i64 {bits}, 0")
+        bits = self.code.let(f"and i64 {self.code.let(f'ptrtoint ptr {at} to i64')}, {parameter.align - 1}")
+        return self.code.let(f"icmp ne i64 {bits}, 0")
 
     def _meets(self, left: tuple[str, Parameter], right: tuple[str, Parameter]) -> str:
         (a, one), (b, other) = left, right
-        first = self.let(f"icmp ult ptr {a}, {self.let(f'getelementptr i8, ptr {b}, i64 {other.nbytes}')}")
-        second = self.let(f"icmp ult ptr {b}, {self.let(f'getelementptr i8, ptr {a}, i64 {one.nbytes}')}")
-        return self.let(f"and i1 {first}, {second}")
+        first = self.code.let(f"icmp ult ptr {a}, {self.code.let(f'getelementptr i8, ptr {b}, i64 {other.nbytes}')}")
+        second = self.code.let(f"icmp ult ptr {b}, {self.code.let(f'getelementptr i8, ptr {a}, i64 {one.nbytes}')}")
+        return self.code.let(f"and i1 {first}, {second}")
 
     def _take(self) -> str:
         name = self.entry.name
@@ -178,7 +163,7 @@ class _Writer:
         if not parameter.by_value:
             return f"%p{number}"
         place = self.words(1)
-        self.lines.append(f"  store {_c_type(parameter)} %p{number}, ptr {place}")
+        self.code.emit(f"store {_c_type(parameter)} %p{number}, ptr {place}")
         return place
 
     # --- steps --------------------------------------------------------------------------------------------
@@ -192,10 +177,10 @@ class _Writer:
             here, size = [where[b] for b in step.buffers], self._sizes[step.buffers[0]]
             match step.kind:
                 case StepKind.FILL:
-                    self.lines.append(f"  call void @llvm.memset.p0.i64(ptr {here[0]}, i8 0, i64 {size}, i1 false)")
+                    self.code.emit(f"call void @llvm.memset.p0.i64(ptr {here[0]}, i8 0, i64 {size}, i1 false)")
                 case StepKind.COPY:
-                    self.lines.append(
-                        f"  call void @llvm.memmove.p0.p0.i64(ptr {here[0]}, ptr {here[1]}, i64 {size}, i1 false)"
+                    self.code.emit(
+                        f"call void @llvm.memmove.p0.p0.i64(ptr {here[0]}, ptr {here[1]}, i64 {size}, i1 false)"
                     )
                 case _:
                     self._launch(step.kernel, here)
@@ -213,7 +198,7 @@ class _Writer:
         params = self.at(self._job, JOB_PARAMS)
         seconds = estimated_seconds(kernel)
         if self.entry.threads == 1 or total == 1 or seconds < SHARED_SECONDS:
-            self.lines.append(f'  call void @"{name}.kernel{number}.all"(ptr {params})')
+            self.code.emit(f'call void @"{name}.kernel{number}.all"(ptr {params})')
             return
         threads = min(self.entry.threads, total)
         grain = max(1, total // (threads * CHUNKS))
@@ -221,24 +206,25 @@ class _Writer:
                   f"i64 {self._each if self.scratch[number] else 0}", "i64 0", "i64 0")  # fmt: skip
         for place, value in enumerate(fields):
             self.keep(self._team, place, value)
-        self.lines.append(f'  call void @"{name}.share"(ptr {self._team}, i64 {threads})')
+        self.code.emit(f'call void @"{name}.share"(ptr {self._team}, i64 {threads})')
 
     def _loop(self, loop: Loop, where: Mapping[int, str]) -> None:
         """The rounds: in each, windows are where they are in that round."""
         tables = {w.id: self._table(w, where) for w in loop.windows}
-        self._count += 1
-        number, before = self._count, self.label
-        round_, head = f"%round{number}", f"head{number}"
-        self.lines.append(f"  br label %{head}\n{head}:")
-        place = len(self.lines)
-        self.lines += ["", f"  %more{number} = icmp ult i64 {round_}, {loop.count}"]
-        self.lines.append(f"  br i1 %more{number}, label %body{number}, label %done{number}")
-        self.begin(f"body{number}")
+        code, before = self.code, self.code.label
+        head, body, done = (code.fresh(part) for part in ("head", "body", "done"))
+        round_ = f"%{head}.round"
+        code.jump(head)
+        code.block(head)
+        place = code.reserve()
+        code.branch(code.let(f"icmp ult i64 {round_}, {loop.count}"), body, done)
+        code.block(body)
         inner = {**where, **{w.id: self._seen(w, tables[w.id], round_) for w in loop.windows}}
         self.steps(loop.steps, inner)
-        self.lines.append(f"  %next{number} = add i64 {round_}, 1\n  br label %{head}")
-        self.lines[place] = f"  {round_} = phi i64 [ 0, %{before} ], [ %next{number}, %{self.label} ]"
-        self.begin(f"done{number}")
+        following = code.let(f"add i64 {round_}, 1")
+        code.fill(place, f"{round_} = phi i64 [ 0, %{before} ], [ {following}, %{code.label} ]")
+        code.jump(head)
+        code.block(done)
 
     def _table(self, window: Window, where: Mapping[int, str]) -> str:
         """What a window may be, in a table on the stack."""
@@ -250,14 +236,14 @@ class _Writer:
 
     def _seen(self, window: Window, table: str, round_: str) -> str:
         """The address of a window in a round."""
-        early = self.let(f"icmp ult i64 {round_}, {len(window.first)}")
-        again = self.let(f"urem i64 {round_}, {max(1, len(window.cycle))}")
-        later = self.let(f"add i64 {again}, {len(window.first)}")
-        slot = self.let(f"select i1 {early}, i64 {round_}, i64 {later}")
-        base = self.let(f"load ptr, ptr {self.let(f'getelementptr ptr, ptr {table}, i64 {slot}')}")
-        moved = self.let(f"add i64 {self.let(f'mul i64 {round_}, {window.stride}')}, {window.start}")
-        offset = self.let(f"select i1 {early}, i64 0, i64 {moved}")
-        return self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
+        early = self.code.let(f"icmp ult i64 {round_}, {len(window.first)}")
+        again = self.code.let(f"urem i64 {round_}, {max(1, len(window.cycle))}")
+        later = self.code.let(f"add i64 {again}, {len(window.first)}")
+        slot = self.code.let(f"select i1 {early}, i64 {round_}, i64 {later}")
+        base = self.code.let(f"load ptr, ptr {self.code.let(f'getelementptr ptr, ptr {table}, i64 {slot}')}")
+        moved = self.code.let(f"add i64 {self.code.let(f'mul i64 {round_}, {window.stride}')}, {window.start}")
+        offset = self.code.let(f"select i1 {early}, i64 0, i64 {moved}")
+        return self.code.let(f"getelementptr i8, ptr {base}, i64 {offset}")
 
 
 def _c_type(parameter: Parameter) -> str:
