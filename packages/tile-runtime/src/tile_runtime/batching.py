@@ -41,9 +41,10 @@ def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> A
     def many(*args: Any, **named: Any) -> Any:
         leaves, form = flatten((args, named))
         names = _leaf_names(function, form)
-        axes = _leaf_axes(form, in_axes, [leaf_type(n, v) for n, v in zip(names, leaves, strict=True)], names)
-        size = _size(leaves, axes, names)
-        places = [place(names[k], _one(leaf_type(names[k], leaves[k]), axis)) for k, axis in axes.items()]
+        types = [leaf_type(n, v) for n, v in zip(names, leaves, strict=True)]
+        axes = _leaf_axes(form, in_axes, types, names)
+        size = _size({names[k]: types[k].shape[axis] for k, axis in axes.items()})
+        places = [place(names[k], _one(types[k], axis)) for k, axis in axes.items()]
 
         def call(symbols: Sequence[Symbol]) -> Any:
             everything = list(leaves)
@@ -112,8 +113,8 @@ def _axis(axis: Any, rank: int, name: str) -> int:
     return number % rank
 
 
-def _size(leaves: Sequence[Any], axes: Mapping[int, int], names: Sequence[str]) -> int:
-    sizes = {names[k]: leaf_type(names[k], leaves[k]).shape[axis] for k, axis in axes.items()}
+def _size(sizes: Mapping[str, int]) -> int:
+    """The number of examples, which all that are mapped have."""
     if len(set(sizes.values())) > 1:
         told = ", ".join(f"{name}: {size}" for name, size in sizes.items())
         raise _bad(f"the axes that count examples have different sizes: {told}")
@@ -160,13 +161,10 @@ class Batched(BaseFunction):
         axes = {n: _axis(a, len(types[n].shape), f"input {n}") for n, a in own.items()}
         if not axes:
             raise _bad("no input has an axis to count along", "in_axes=0 counts along the first axis of every input")
-        sizes = {n: types[n].shape[a] for n, a in axes.items()}
-        if len(set(sizes.values())) > 1:
-            told = ", ".join(f"{n}: {size}" for n, size in sizes.items())
-            raise _bad(f"the axes that count examples have different sizes: {told}")
+        size = _size({n: types[n].shape[a] for n, a in axes.items()})
         one = self.function.bind({n: _one(t, axes[n]) if n in axes else t for n, t in types.items()})
         ends = _placed(one, [self.ends[n] for n, _ in one.outputs])
-        return batched_program(one, axes, next(iter(sizes.values())), ends)
+        return batched_program(one, axes, size, ends)
 
     def __reduce__(self) -> tuple[type[Batched], tuple[BaseFunction, Any, Any]]:
         return (Batched, (self.function, self.axes, self.ends))

@@ -182,8 +182,7 @@ class DividedExecutable(Executable):
         types = program.types()
         sized = [(name, types[value]) for name, value in program.outputs]
         self._infos = tuple(
-            BufferInfo(n, name, BufferKind.OUTPUT, t.shape, t.dtype, t.size * t.dtype.bytes)
-            for n, (name, t) in enumerate(sized)
+            BufferInfo(n, name, BufferKind.OUTPUT, t.shape, t.dtype, t.nbytes) for n, (name, t) in enumerate(sized)
         )
 
     @property

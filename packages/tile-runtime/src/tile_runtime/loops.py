@@ -18,7 +18,7 @@ from tile_runtime.checks import checked_flag, described, wrong_kind
 from tile_runtime.compose import Linker
 from tile_runtime.function import BaseFunction
 from tile_runtime.signature import Signature
-from tile_runtime.symbols import Symbol, apply
+from tile_runtime.symbols import Origins, Symbol, apply
 from tile_runtime.tensor import Tensor
 from tile_runtime.trees import Structure, flatten, paths, unflatten
 from tile_runtime.typed import program_digest
@@ -149,7 +149,7 @@ class _Rounds:
         rows = [_place(f"X{k}", _row(input_type("xs", v))) for k, v in enumerate(xs)]
         after, made, made_form = self._step(start, form, rows, xs_form)
         self._check_carry(start, after, form)
-        linker = Linker((*start, *rows), _Outside((*start, *rows)))
+        linker = Linker((*start, *rows), Origins((*start, *rows)).outside)
         values = [linker.value(s) for s in (*after, *made)]
         body = linker.program(tuple((f"R{k}", value) for k, value in enumerate(values)))
         given = [*carry, *xs, *linker.captured.values()]
@@ -217,31 +217,6 @@ def _row(type: TensorType) -> TensorType:
     from tile_ir.program.nodes import TensorType
 
     return TensorType(type.dtype, type.shape[1:])
-
-
-class _Outside:
-    """Whether a value depends on none of a loop's own placeholders."""
-
-    def __init__(self, own: Sequence[Symbol]) -> None:
-        self._inside = {id(s): True for s in own}
-        self._kept: list[Any] = list(own)
-        """Identities are of living objects."""
-
-    def __call__(self, value: Any) -> bool:
-        stack = [value]
-        while stack:
-            item = stack[-1]
-            if id(item) in self._inside:
-                stack.pop()
-                continue
-            parts = list(item.source[0].arguments.values()) if isinstance(item, Symbol) and item.source else []
-            waiting = [p for p in parts if id(p) not in self._inside]
-            if waiting:
-                stack += waiting
-                continue
-            self._inside[id(item)] = any(self._inside[id(p)] for p in parts)
-            self._kept.append(item)
-        return not self._inside[id(value)]
 
 
 # --- the loop as a function -------------------------------------------------------------------------------

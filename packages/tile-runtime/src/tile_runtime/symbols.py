@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -144,6 +144,52 @@ def roots(symbols: Iterable[Symbol]) -> list[Symbol]:
         elif symbol.source is not None:
             stack += [a for a in symbol.source[0].arguments.values() if isinstance(a, Symbol)]
     return list(found.values())
+
+
+class Origin(NamedTuple):
+    """What a value is computed from."""
+
+    own: bool
+    """Of certain placeholders."""
+    others: bool
+    """Of other ones."""
+
+
+class Origins:
+    """Whether values depend on `own` placeholders, and on others."""
+
+    def __init__(self, own: Sequence[Symbol]) -> None:
+        self._known = {id(s): Origin(own=True, others=False) for s in own}
+        self._kept: list[Any] = list(own)
+        """Identities are of living objects."""
+
+    def outside(self, value: Any) -> bool:
+        """It is computed from none of the own placeholders."""
+        return not self.of(value).own
+
+    def foreign(self, value: Any) -> bool:
+        """It belongs to a composition around: it is computed from other placeholders alone."""
+        found = self.of(value)
+        return found.others and not found.own
+
+    def of(self, value: Any) -> Origin:
+        """Of a symbol, and all that it is made of; what is no symbol depends on nothing."""
+        stack = [value]
+        while stack:
+            item = stack[-1]
+            if id(item) in self._known:
+                stack.pop()
+                continue
+            parts = list(item.source[0].arguments.values()) if isinstance(item, Symbol) and item.source else []
+            waiting = [p for p in parts if id(p) not in self._known]
+            if waiting:
+                stack += waiting
+                continue
+            found = [self._known[id(p)] for p in parts]
+            other = isinstance(item, Symbol) and item.is_placeholder
+            self._known[id(item)] = Origin(any(f.own for f in found), other or any(f.others for f in found))
+            self._kept.append(item)
+        return self._known[id(value)]
 
 
 def composition_error(message: str, hint: str | None = None) -> TileTypeError:

@@ -13,7 +13,7 @@ from tile_runtime.arguments import input_type
 from tile_runtime.checks import described
 from tile_runtime.compose import Linker
 from tile_runtime.function import BaseFunction
-from tile_runtime.symbols import Symbol, apply, constant, tracing
+from tile_runtime.symbols import Origins, Symbol, apply, constant, tracing
 from tile_runtime.tensor import Tensor
 from tile_runtime.trees import Structure, flatten, paths
 from tile_runtime.typed import program_digest
@@ -69,7 +69,7 @@ def traced(name: str, call: Callable[[Sequence[Symbol]], Any], places: Sequence[
         leaves, form = flatten(call(places))
         names = paths(form, "result")
         symbols = [result_symbol(n, v) for n, v in zip(names, leaves, strict=True)]
-    linker = Linker(places, Foreign(places))
+    linker = Linker(places, Origins(places).foreign)
     values = [linker.value(s) for s in symbols]
     return Traced(name, linker.program(tuple(zip(names, values, strict=True))), form, linker)
 
@@ -113,32 +113,3 @@ def _identity() -> BaseFunction:
     from tile_runtime.ops.values import parsed
 
     return parsed("function (X) -> (Y) { Y = X; }")
-
-
-class Foreign:
-    """Whether a value belongs to a composition around: a symbol of other placeholders than a trace's own ones alone."""
-
-    def __init__(self, own: Sequence[Symbol]) -> None:
-        self._known: dict[int, tuple[bool, bool]] = {id(s): (True, False) for s in own}
-        """Whether a value depends on own placeholders, and on others."""
-        self._kept: list[Any] = list(own)
-        """Identities are of living objects."""
-
-    def __call__(self, value: Any) -> bool:
-        stack = [value]
-        while stack:
-            item = stack[-1]
-            if id(item) in self._known:
-                stack.pop()
-                continue
-            parts = list(item.source[0].arguments.values()) if isinstance(item, Symbol) and item.source else []
-            waiting = [p for p in parts if id(p) not in self._known]
-            if waiting:
-                stack += waiting
-                continue
-            found = [self._known[id(p)] for p in parts]
-            other = isinstance(item, Symbol) and item.is_placeholder
-            self._known[id(item)] = (any(a for a, _ in found), other or any(b for _, b in found))
-            self._kept.append(item)
-        own, other = self._known[id(value)]
-        return other and not own
