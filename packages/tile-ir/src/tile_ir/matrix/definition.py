@@ -2,8 +2,8 @@
 
 A sub-group combines ``c[m, n] += a[m, k] * b[k, n]`` at once, with the aggregation and the operation that the instruction
 names; every lane holds a few elements of each operand in registers. A coordinate is written in mixed radix, and each of
-its digits counts lanes or registers. What is listed here are the layouts of PTX's ``mma.sync`` (PTX ISA, "Warp-level
-matrix instructions"). How many of them a core starts per cycle is a number of each machine (`Machine.instructions`).
+its digits counts lanes or registers. The tables beside this file list the instructions of each family of machines. How
+many of them a core starts per cycle is a number of each machine (`Machine.instructions`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from math import prod
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
 
-LANES = 32
-"""Lanes of the sub-group that executes a matrix instruction."""
 ROLES = ("m", "n", "k")
 """The loops of a matrix instruction: rows and columns of c, and the depth of the products."""
 
@@ -33,7 +31,7 @@ class Digit:
     lane: bool
 
 
-_Places = tuple[tuple[Digit, ...], tuple[Digit, ...]]
+Places = tuple[tuple[Digit, ...], tuple[Digit, ...]]
 """The digits of a row and of a column."""
 
 
@@ -76,11 +74,13 @@ def side_by_side(operand: Operand, count: int) -> Operand:
     return replace(operand, columns=(*operand.columns, digit))
 
 
-def _lanes(size: int, step: int, weight: int) -> Digit:
+def lanes(size: int, step: int, weight: int) -> Digit:
+    """A digit that counts lanes."""
     return Digit(size, step, weight, lane=True)
 
 
-def _registers(size: int, step: int, weight: int) -> Digit:
+def registers(size: int, step: int, weight: int) -> Digit:
+    """A digit that counts registers."""
     return Digit(size, step, weight, lane=False)
 
 
@@ -114,48 +114,7 @@ class MatrixInstruction:
         return prod(d.size for d in (*self.c.rows, *self.c.columns) if d.lane)
 
 
-def _mma(name: str, dtype: DType, a: _Places, b: _Places) -> MatrixInstruction:
-    """An ``mma.sync`` with sums in float32, from the digits of its factors."""
-    c = Operand(DType.FLOAT32, (_lanes(8, 1, 4), _registers(2, 8, 2)), (_registers(2, 1, 1), _lanes(4, 2, 1)))
-    return MatrixInstruction(name, Operand(dtype, *a), Operand(dtype, *b), c)
-
-
-_TF32 = _mma(
-    "mma_m16n8k8_tf32",
-    DType.FLOAT32,
-    ((_lanes(8, 1, 4), _registers(2, 8, 1)), (_lanes(4, 1, 1), _registers(2, 4, 2))),
-    ((_lanes(4, 1, 1), _registers(2, 4, 1)), (_lanes(8, 1, 4),)),
-)
-
-
-def _half(name: str, dtype: DType) -> MatrixInstruction:
-    """The instruction for 16-bit elements, two in a register of 32 bits."""
-    return _mma(
-        name,
-        dtype,
-        ((_lanes(8, 1, 4), _registers(2, 8, 2)), (_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 4))),
-        ((_registers(2, 1, 1), _lanes(4, 2, 1), _registers(2, 8, 2)), (_lanes(8, 1, 4),)),
-    )
-
-
-_BF16, _F16 = _half("mma_m16n8k16_bf16", DType.BFLOAT16), _half("mma_m16n8k16_f16", DType.FLOAT16)
-MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {i.name: i for i in (_TF32, _BF16, _F16)}
-"""By name; a target lists in its ``matrix`` those that its emitter can write."""
-
-
-def instruction_of(shape: tuple[int, int, int], dtype: DType) -> MatrixInstruction | None:
-    """The instruction of this shape and operand dtype."""
-    return next((i for i in MATRIX_INSTRUCTIONS.values() if i.shape == shape and i.a.dtype is dtype), None)
-
-
-TF32_BITS = 10
-"""Explicit mantissa bits of a float32 operand that a matrix instruction reads; the other 13 are ignored."""
 MANTISSA_BITS = 23
 """Explicit mantissa bits of float32."""
-LINES = 8
-"""Lines of a matrix that a collective load fetches, and elements of 16 bits in each."""
-LINE_BYTES = 16
-MATRIX_LOADS = ("matrix_load", "matrix_load_transposed")
-"""Instructions by which a sub-group loads fragments together: lines follow rows of the operand, or its columns."""
 ROUND = "round"
 """Instruction of a load that rounds: to as many mantissa bits as its parameter says."""

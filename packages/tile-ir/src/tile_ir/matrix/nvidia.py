@@ -1,0 +1,45 @@
+"""Instructions of NVIDIA's processors: the layouts of PTX's ``mma.sync`` (PTX ISA, "Warp-level matrix instructions")."""
+
+from __future__ import annotations
+
+from tile_ir.dtype import DType
+from tile_ir.matrix.definition import MatrixInstruction, Operand, Places, lanes, registers
+
+LANES = 32
+"""Lanes of the sub-group that executes a matrix instruction."""
+TF32_BITS = 10
+"""Explicit mantissa bits of a float32 operand that a matrix instruction reads; the other 13 are ignored."""
+LINES = 8
+"""Lines of a matrix that a collective load fetches, and elements of 16 bits in each."""
+LINE_BYTES = 16
+MATRIX_LOADS = ("matrix_load", "matrix_load_transposed")
+"""Instructions by which a sub-group loads fragments together: lines follow rows of the operand, or its columns."""
+
+
+def _mma(name: str, dtype: DType, a: Places, b: Places) -> MatrixInstruction:
+    """An ``mma.sync`` with sums in float32, from the digits of its factors."""
+    c = Operand(DType.FLOAT32, (lanes(8, 1, 4), registers(2, 8, 2)), (registers(2, 1, 1), lanes(4, 2, 1)))
+    return MatrixInstruction(name, Operand(dtype, *a), Operand(dtype, *b), c)
+
+
+_TF32 = _mma(
+    "mma_m16n8k8_tf32",
+    DType.FLOAT32,
+    ((lanes(8, 1, 4), registers(2, 8, 1)), (lanes(4, 1, 1), registers(2, 4, 2))),
+    ((lanes(4, 1, 1), registers(2, 4, 1)), (lanes(8, 1, 4),)),
+)
+
+
+def _half(name: str, dtype: DType) -> MatrixInstruction:
+    """The instruction for 16-bit elements, two in a register of 32 bits."""
+    return _mma(
+        name,
+        dtype,
+        ((lanes(8, 1, 4), registers(2, 8, 2)), (registers(2, 1, 1), lanes(4, 2, 1), registers(2, 8, 4))),
+        ((registers(2, 1, 1), lanes(4, 2, 1), registers(2, 8, 2)), (lanes(8, 1, 4),)),
+    )
+
+
+_BF16, _F16 = _half("mma_m16n8k16_bf16", DType.BFLOAT16), _half("mma_m16n8k16_f16", DType.FLOAT16)
+MMA = (_TF32, _BF16, _F16)
+"""Every ``mma.sync`` that is described here."""
