@@ -34,6 +34,15 @@ def layer(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.tanh(a @ b) * 2 + 1
 
 
+def aligned(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same numbers in memory that a device which works on the host's takes in place."""
+    raw = np.zeros(values.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    made = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    made[...] = values
+    return made
+
+
 def test_every_device_that_was_named_is_there() -> None:
     assert [d.platform for d in TILE] == ["tile"] * len(DEVICES)
     assert [d.device_kind for d in TILE] == [f"{name}:0" for name in DEVICES]
@@ -83,17 +92,30 @@ def test_a_view_of_an_array_outlives_it() -> None:
 
 
 def test_aligned_memory_of_the_host_is_taken_in_place_and_let_go() -> None:
-    raw = np.zeros(X.nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    aligned = raw[start : start + X.nbytes].view(np.float32).reshape(X.shape)
-    aligned[...] = X
-    placed = jax.device_put(aligned, HERE)
-    assert np.asarray(placed).ctypes.data == aligned.ctypes.data
+    given = aligned(X)
+    placed = jax.device_put(given, HERE)
+    assert np.asarray(placed).ctypes.data == given.ctypes.data
     moved = jax.device_put(placed, TILE[1])
     del placed
     gc.collect()
-    aligned[...] = 0
+    given[...] = 0
     np.testing.assert_array_equal(moved, X)
+
+
+def rounds(a: jax.Array, n: jax.Array) -> Any:
+    return jax.lax.while_loop(lambda s: s[1] < n, lambda s: (s[0], s[1] + 1), (a, jnp.int32(0)))[0]
+
+
+@pytest.mark.parametrize("function", [lambda a, n: (a, a), lambda a, n: a.reshape(-1), rounds, lambda a, n: a[:1]])
+def test_what_is_handed_on_is_not_in_the_memory_of_the_host(function: Any) -> None:
+    """Of an array of NumPy's, which JAX keeps during the call alone."""
+    given = aligned(X)
+    with jax.default_device(HERE):
+        made = jax.jit(function)(given, np.int32(2))
+    expected = jax.tree.leaves(function(X, 2))
+    given[...] = 0
+    for one, other in zip(jax.tree.leaves(made), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "int4", "float8_e4m3fn"])

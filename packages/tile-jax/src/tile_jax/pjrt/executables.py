@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from tile_ir.diagnostics import Diagnostic, TileTypeError
-from tile_runtime.tensor import Tensor
+from tile_runtime.tensor import Tensor, asarray
 
 from tile_jax import lowering
 from tile_jax.pjrt.buffers import Buffer
@@ -83,12 +83,13 @@ class Executable:
         """The outputs, a row for each device. Donated arguments are deleted, but those whose numbers are `kept`."""
         given = [[find(Buffer, handle) for handle in row] for row in rows]
         tensors = [[self._on(d, buffer.contents) for buffer in row] for d, row in zip(devices, given, strict=True)]
+        lent = {id(buffer.contents) for row in given for buffer in row if buffer.owner is not None}
         made = self.program.run(tensors, [self._evaluators[d] for d in devices])
         for number in self.program.donated:
             if number not in kept:
                 for row in given:
                     row[number].delete()
-        return [[Buffer(d, tensor) for tensor in row] for d, row in zip(devices, made, strict=True)]
+        return [[Buffer(d, _kept_beyond(tensor, lent)) for tensor in row] for d, row in zip(devices, made, strict=True)]
 
     def on(self, device: Device) -> list[Device]:
         """The one device that a call names instead of those that it was compiled for."""
@@ -101,6 +102,11 @@ class Executable:
             return tensor
         message = f"an argument is on {tensor.device.id}, and {self.program.name!r} runs on {device.tile.id}"
         raise TileTypeError(Diagnostic("TILE-E953", message, hint="jax.device_put moves it"))
+
+
+def _kept_beyond(tensor: Tensor, lent: set[int]) -> Tensor:
+    """A result in memory of its own: an argument that is handed on may be in the host's, which is freed after the call."""
+    return asarray(tensor.numpy(), tensor.device) if id(tensor) in lent else tensor
 
 
 class Serialized:
