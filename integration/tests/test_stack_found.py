@@ -288,6 +288,12 @@ case(
     B="float32[4, 4]",
     C="float32[4]",
 )
+case(
+    "lanes that step over the padding of rows of one element load one by one: nothing ever writes what is between",
+    "function (A[L, M, N]) -> (X) { X = index(A, 2) < 1 ? A : 1; }",
+    Way("interp", "few", plans="plan kernel_2 {\n  serial i1:113\n    stage A in L2 by group pad 1\n  vector i1:13 x2\n}\n"),
+    A="float32[3, 3, 1]",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CASES)

@@ -146,6 +146,12 @@ def test_a_view_spans_the_gaps_between_its_rows() -> None:
     assert (rows.extent, rows.nbytes) == (24, 48)
     assert TensorType(DType.FLOAT16, (3, 0), Layout((10, 1))).extent == 0
     assert TensorType(DType.FLOAT16, (), Layout(())).extent == 1
+    assert [TensorType(DType.INT8, (3, 4), Layout(s)).solid for s in ((10, 1), (4, 1), (1, 3), (2, 12))] == [
+        4,
+        12,
+        12,
+        1,
+    ]
 
 
 # --- targets -------------------------------------------------------------------------------------

@@ -116,6 +116,15 @@ class TensorType:
         return 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides, strict=True))
 
     @property
+    def solid(self) -> int:
+        """Elements from the first one on that lie side by side, before the first gap."""
+        found = 1 if all(self.sizes) else 0
+        for stride, size in sorted(zip(self.strides, self.sizes, strict=True)):
+            if size > 1 and stride <= found:
+                found += (size - 1) * stride
+        return found
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the storage that the view spans, gaps included."""
         return self.extent * self.dtype.bytes

@@ -87,7 +87,7 @@ class Allocator:
         align = max(ARRAY_ALIGN, ref.type.layout.align)
         name = self.builder.fresh(ref.into)
         self.builder.allocations.append(Alloc(name, type, align))
-        return Root(name, type.dtype, Home.ARRAY, elements, Var(name, type), align, shared)
+        return Root(name, type.dtype, Home.ARRAY, elements, Var(name, type), align, ref.type.solid, shared)
 
     def _temp(self, ref: stripe.Refinement, elements: int) -> tuple[Root, Affine]:
         # Groups run at once, so each has its own copy; copies start on cache lines.
@@ -95,7 +95,9 @@ class Allocator:
         each = -(-elements // line) * line if self.groups > 1 else elements
         name = self.builder.fresh(ref.into)
         type = Type(ref.type.dtype, space=Space.GLOBAL, ptr=True)
-        root = Root(name, type.dtype, Home.PARAM, each * self.groups, Var(name, type), ARRAY_ALIGN, shared=True)
+        root = Root(
+            name, type.dtype, Home.PARAM, each * self.groups, Var(name, type), ARRAY_ALIGN, ref.type.solid, True
+        )
         self.temps.append(root)
         return root, self.group_id * each
 

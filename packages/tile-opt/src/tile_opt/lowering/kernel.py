@@ -94,7 +94,9 @@ def _roots(
             name = builder.fresh(ref.into)
             type = Type(slot.type.dtype, space=Space.GLOBAL, ptr=True)
             elements = slot.type.extent
-            roots[number] = Root(name, type.dtype, Home.PARAM, elements, Var(name, type), slot.align, shared=True)
+            roots[number] = Root(
+                name, type.dtype, Home.PARAM, elements, Var(name, type), slot.align, slot.type.solid, shared=True
+            )
     return roots
 
 

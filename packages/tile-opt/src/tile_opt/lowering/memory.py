@@ -71,6 +71,8 @@ class Root:
     ptr: Var | None = None
     align: int = 1
     """Known alignment of element 0 in bytes."""
+    solid: int = 0
+    """Elements of a row that lie side by side: what is between padded rows, nothing ever writes."""
     shared: bool = False
     """Other work items see what is stored."""
     chunk: int = 1
@@ -137,6 +139,13 @@ class Product:
         return Binary(self.op, left, right, left.type)
 
 
+def _spreads(root: Root, stride: int, lanes: Lanes) -> bool:
+    """Whether all elements from the first lane's to the last one's are loaded: that pays, and all hold something."""
+    if stride > SPREAD or lanes.count < WIDE or lanes.mask is not None:
+        return False
+    return stride * (lanes.count - 1) < root.solid
+
+
 class Memory:
     """Emits accesses through a builder."""
 
@@ -169,7 +178,7 @@ class Memory:
             return self.builder.let(hint, self._element(root, position, lanes, Type(root.dtype)))
         if stride == 1:
             return self.builder.let(hint, self._element(root, position, lanes, Type(root.dtype, lanes.count)))
-        if stride is not None and abs(stride) <= SPREAD and lanes.count >= WIDE and lanes.mask is None:
+        if stride is not None and _spreads(root, abs(stride), lanes):
             return self._spread(root, position, lanes, stride, hint)
         parts = [
             self._element(root, self._lane(position, lanes, n), SCALAR, Type(root.dtype)) for n in range(lanes.count)
