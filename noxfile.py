@@ -56,6 +56,8 @@ TORCH = "torch==2.13.0"
 PIP = ("-q", "--no-compile")
 """A third of a package's modules are imported: Python compiles those, once."""
 BENCH_PEERS = (TORCH, "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
+SITE = ("mkdocs>=1.6,<2", "mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", "pygments>=2.18", "pillow>=10")
+"""What builds the documentation."""
 OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
 EXAMPLES = {"opencl": 5, "sim": 5, "sample": 5, "oclgrind": 4}
@@ -372,6 +374,18 @@ def bench(session: nox.Session) -> None:
     """Ratios against NumPy, PyTorch, ONNX Runtime and Numba on drawn shapes, interleaved; for a quiet machine."""
     _install_everything(session, *BENCH_PEERS)
     session.run("python", "integration/bench/run.py", *session.posargs)
+
+
+@nox.session(default=False)
+@repeatable
+def docs(session: nox.Session) -> None:
+    """The documentation site, in build/site: warnings and links that lead nowhere are errors."""
+    install(session, "tile-runtime", "tile-onnx", "tile-nn", BFLOAT16, tools=SITE)
+    _install_photograph(session)
+    # Of packages for frameworks that are not installed here, the sources are read.
+    sources = [str(FOLDERS[name] / "src") for name in FRONT_ENDS]
+    env = {"PYTHONPATH": os.pathsep.join([*INTEGRATION.values(), *sources])}
+    session.run("python", "-m", "pages", *session.posargs, env=env)
 
 
 @nox.session(default=False)

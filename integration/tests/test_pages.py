@@ -1,0 +1,53 @@
+"""What the pages of the documentation are made of is complete; `python3 dev.py docs` builds them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pages import builtins_page, commands_page, settings_page
+from pages.sources import ROOT, turned
+from tile_lang.reference import GROUPS
+from tile_runtime.cli.app import app
+
+OTHER_NAMES = {"TILE_BYTES", "TILE_NULL", "TILE_OK", "TILE_STATUS"}
+"""Constants of C headers and of a module, no variables of the environment."""
+
+
+def test_every_builtin_and_operator_has_a_section_with_an_example() -> None:
+    page = builtins_page.page()
+    for entries in GROUPS.values():
+        for name, entry in entries.items():
+            assert f"### `{name}` {{:" in page and entry.source in page
+
+
+def test_every_variable_of_the_sources_is_on_the_page() -> None:
+    named = settings_page.read_in(ROOT / "packages") - OTHER_NAMES
+    assert named and named <= {*re.findall(r"TILE_[A-Z_]+", settings_page.page())}
+
+
+def test_every_command_is_on_the_page() -> None:
+    page = commands_page.page()
+    names = [command.name for command in app.registered_commands]
+    assert len(names) > 10 and all(f"## tile {name}\n" in page for name in names)
+    assert "--reduced-precision" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("[a](docs/loops.md#b)", "[a](loops.md#b)"),
+        ("[a](LICENSE)", "[a](files/LICENSE.txt)"),
+        ("[a](integration/examples)", "a"),
+        ("[two\nlines](docs/loops.md)", "[two\nlines](loops.md)"),
+        ("[x](https://e.org/y.md)", "[x](https://e.org/y.md)"),
+    ],
+)
+def test_links_lead_to_the_place_in_the_site(
+    text: str, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = ROOT / "README.md"
+    monkeypatch.setattr("pathlib.Path.read_text", lambda *_: text)
+    pages = {source: "index.md", ROOT / "docs" / "loops.md": "loops.md"}
+    assert turned(source, "index.md", pages, tmp_path) == seen
