@@ -8,7 +8,7 @@ from math import log2, prod
 
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, Kind
-from tile_ir.machine import Functions, Machine, Ports
+from tile_ir.machine import Machine, Ports
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
@@ -223,7 +223,7 @@ class _Counter:
         operand = self.dtypes[op.args[0]] if op.args else op.dtype
         dtype = op.dtype if _width(op.dtype) >= _width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
-        port, cost = _cost(op.name, dtype, self.machine.functions)
+        port, cost = _cost(op.name, dtype, self.machine)
         self._define(op.dst, names, op.dtype, ready + self._latency(port, cost))
         if op.name in _DIVISIONS:
             times *= self._division(dtype, names, bytes_)
@@ -304,7 +304,7 @@ class _Counter:
         if not again:
             return
         ops = [s for s in self.tree.block.body if isinstance(s, Op) and s.name not in FREE]
-        latency = sum(self._latency(*_cost(o.name, o.dtype, self.machine.functions)) for o in ops)
+        latency = sum(self._latency(*_cost(o.name, o.dtype, self.machine)) for o in ops)
         if any(not a.buffer.in_registers for a in again):
             latency += FORWARD + self._near()
         self.work.chain = max(self.work.chain, latency)
@@ -344,21 +344,21 @@ def _width(dtype: DType) -> int:
     return 4 if dtype in _NARROW or dtype.kind is Kind.BOOL else dtype.bytes
 
 
-def _cost(name: str, dtype: DType, functions: Functions) -> tuple[str, float]:
+def _cost(name: str, dtype: DType, machine: Machine) -> tuple[str, float]:
     """(port, instructions of one vector)."""
     if name in DOTS:
-        return "fma", 1
+        return "fma", machine.slots(name)
     if name == "mul":
         return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
     if name in ("max", "min") and dtype.is_float:
-        return "add", functions.minmax
+        return "add", machine.functions.minmax
     field = _FUNCTION.get(name)
     if field is None:
         return "add", 1
     if not dtype.is_float:
         return "fma", _INTEGER_DIVISION
-    longer = functions.double if dtype is DType.FLOAT64 and field not in ("div", "sqrt") else 1
-    return "fma", getattr(functions, field) * longer
+    longer = machine.functions.double if dtype is DType.FLOAT64 and field not in ("div", "sqrt") else 1
+    return "fma", getattr(machine.functions, field) * longer
 
 
 def crossing(access: Access, vector: Loop, bytes_: float, machine: Machine) -> float:
