@@ -242,7 +242,7 @@ def _dot_of_floats(a: Array, b: Array, total: Array) -> Array:
     total = flushed(total)
     for q in reversed(range(a.shape[-1])):
         total = flushed(fma32(flushed(a[..., q]), flushed(b[..., q]), total))
-    return total
+    return np.where(np.isnan(total), np.float32(np.nan), total)
 
 
 def flushed(value: Array) -> Array:
