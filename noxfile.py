@@ -92,6 +92,7 @@ TYPED = (
     "platformdirs",
     "safetensors",
     "ml_dtypes",
+    "pygls>=2",
 )
 
 nox.needs_version = ">=2024.4.15"

@@ -26,13 +26,14 @@ NEEDS: dict[str, set[str]] = {
     "tile_jax": {"tile_runtime", "llvmlite", "jax", "numpy"},
     "tile_nn": {"tile_runtime", "safetensors", "rich", "numpy"},
     "tile_dask": {"tile_runtime", "tile_opt", "tile_ir", "dask", "numpy"},
+    "tile_lsp": {"tile_lang", "tile_ir", "pygls", "lsprotocol"},
 }
 """The README's table. `hal_llvm` is in tile_runtime's metadata only: no module of it is imported by name."""
 METADATA_ONLY = {"tile_runtime": {"hal_llvm"}}
 CONFORMANCE = {"pytest", "hypothesis", "tile_lang", "tile_opt", "tile_autodiff"}
 """What tile_hal/conformance may import besides, by the extra of that name."""
 OPTIONAL = {"ml_dtypes", "pygments"}
-HEAVY = ("llvmlite", "pyopencl", "islpy", "lark", "ml_dtypes", "hypothesis", "torch", "jax", "dask")
+HEAVY = ("llvmlite", "pyopencl", "islpy", "lark", "ml_dtypes", "hypothesis", "torch", "jax", "dask", "pygls")
 
 
 def module(package: Path) -> str:

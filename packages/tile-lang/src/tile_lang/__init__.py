@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tile_lang import ast as ast
     from tile_lang.bind import bind as bind
+    from tile_lang.checking import check as check
     from tile_lang.codes import CODES as CODES
     from tile_lang.evaluate import evaluate as evaluate
     from tile_lang.formatter import format_source as format_source
@@ -35,6 +36,7 @@ _HOME = {
     "parse_program": "tile_ir.program.parser",
     "evaluate": "tile_lang.evaluate",
     "Limits": "tile_lang.limits",
+    "check": "tile_lang.checking",
     "lint": "tile_lang.lint",
     "CODES": "tile_lang.codes",
     "Program": "tile_ir.program.nodes",
@@ -48,6 +50,7 @@ __all__ = [
     "TensorType",
     "ast",
     "bind",
+    "check",
     "evaluate",
     "format_source",
     "lint",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tile_ir.diagnostics import Diagnostic, Source, TileError
+from tile_ir.diagnostics import Diagnostic, Severity, Source, TileError
 
 OK, FINDINGS, USAGE = 0, 1, 2
 
@@ -30,7 +30,7 @@ def _arguments() -> argparse.ArgumentParser:
     commands = top.add_subparsers(required=True, metavar="check|fmt")
     check = commands.add_parser(
         "check",
-        help="report syntax mistakes, and warn of what is probably not meant",
+        help="report mistakes that hold for all shapes, and warn of what is probably not meant",
         epilog=f"example: python -m tile_lang check conv.tile; {epilog}",
     )
     check.add_argument("--json", action="store_true", help="one JSON object a finding, one a line")
@@ -68,12 +68,15 @@ def _as_json(d: Diagnostic) -> str:
 
 
 def _check(source: Source, args: argparse.Namespace) -> int:
+    from tile_lang.checking import check
     from tile_lang.lint import lint
     from tile_lang.parser import parse
 
-    for warning in lint(parse(source)):
-        print(_as_json(warning) if args.json else warning.render())
-    return OK
+    function = parse(source)
+    found = [*check(function), *lint(function)]
+    for diagnostic in found:
+        print(_as_json(diagnostic) if args.json else diagnostic.render())
+    return FINDINGS if any(d.severity is Severity.ERROR for d in found) else OK
 
 
 def _fmt(source: Source, args: argparse.Namespace) -> int:

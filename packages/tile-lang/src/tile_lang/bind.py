@@ -44,7 +44,7 @@ def _bound(function: ast.Function, types: Mapping[str, TensorType], limits: Limi
     for statement in function.statements:
         bind_statement(scope, statement)
     first = {o.id: o for o in reversed(function.outputs)}
-    outputs = [_output(scope, o, first[o.id]) for o in function.outputs]
+    outputs = [bind_output(scope, o, first[o.id]) for o in function.outputs]
     if scope.diagnostics:
         raise _error(limits.shortened(scope.diagnostics))
     inputs = tuple(Param(i.name.id, types[i.name.id]) for i in function.inputs)
@@ -69,15 +69,22 @@ def _bind_header(scope: Scope, function: ast.Function, types: Mapping[str, Tenso
             span = function.inputs[0].span.to(function.inputs[-1].span) if function.inputs else function.outputs[0].span
             scope.diagnostics.append(Diagnostic("TILE-E105", f"{given} is not an input", span, hint))
     for node in function.inputs:
-        attempt(scope, lambda node=node: _bind_input(scope, node, types))
+        attempt(scope, lambda node=node: bind_input(scope, node, types))
     bind_dims(scope, function.inputs, {name: type_.shape for name, type_ in types.items()})
 
 
-def _bind_input(scope: Scope, node: ast.Input, types: Mapping[str, TensorType]) -> None:
+def declared(scope: Scope, node: ast.Input) -> None:
+    """Make an input's name known, without a value."""
     name, span = node.name.id, node.name.span
     if name in scope.values:
         fail("TILE-E103", f"{name} is an input twice", span, None, Note("first here", scope.spans[name]))
     scope.define(name, Failed(), span)
+
+
+def bind_input(scope: Scope, node: ast.Input, types: Mapping[str, TensorType]) -> None:
+    """Give an input its type, and its header's number of dimensions."""
+    declared(scope, node)
+    name, span = node.name.id, node.name.span
     if name not in types:
         fail("TILE-E105", f"no shape and dtype are given for input {name}", span)
     type_ = types[name]
@@ -89,7 +96,7 @@ def _bind_input(scope: Scope, node: ast.Input, types: Mapping[str, TensorType]) 
     scope.values[name] = Tensor(name, type_)
 
 
-def _output(scope: Scope, node: ast.Name, first: ast.Name) -> Tensor | None:
+def bind_output(scope: Scope, node: ast.Name, first: ast.Name) -> Tensor | None:
     """The tensor of an output whose name comes `first` there; None with a diagnostic when there is none."""
     name, span = node.id, node.span
     found: list[Tensor] = []

@@ -38,12 +38,18 @@ def call(scope: Scope, node: ast.Call, args: Sequence[Value], spans: Sequence[Sp
     own = scope.local.get(name)
     if own is not None:
         return own(Call(scope, name, args, spans, node.span))
+    return called(scope, node, args).bind(Call(scope, name, args, spans, node.span))
+
+
+def called(scope: Scope, node: ast.Call, args: Sequence[Value]) -> Builtin:
+    """The built-in function that is called, with as many arguments as it takes; hints look at those."""
+    name = node.function
     builtin = BUILTINS.get("assert_" if name.startswith("assert_") else name)
     if builtin is None:
         hint = unknown(node, args, [*scope.local, *BUILTINS])
         fail("TILE-E114", f"there is no function {name}", node.function_span, hint)
     _check_arity(builtin, node, args)
-    return builtin.bind(Call(scope, name, args, spans, node.span))
+    return builtin
 
 
 def sizes_from(name: str) -> int | None:

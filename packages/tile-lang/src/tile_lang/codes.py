@@ -73,4 +73,5 @@ CODES: dict[str, str] = {
     "TILE-E150": "the text of a Program is not in its text form",
     "TILE-W151": "a function of the text is never called",
     "TILE-W152": "an index takes every value whatever the others are, so that every cell gets the same",
+    "TILE-W153": "a comment that states shapes cannot be read",
 }

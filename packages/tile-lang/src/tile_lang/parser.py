@@ -33,7 +33,7 @@ def parse(text: str | Source, limits: Limits = DEFAULT_LIMITS) -> ast.Function:
     with uncollected():
         lexed = lex(source)
         check_limits(lexed, limits)
-        parser = _Parser(lexed, limits)
+        parser = Parser(lexed, limits)
         function = parser.text()
     if parser.diagnostics or function is None:
         found = sorted(parser.diagnostics, key=lambda d: d.span.start if d.span else 0)
@@ -41,7 +41,9 @@ def parse(text: str | Source, limits: Limits = DEFAULT_LIMITS) -> ast.Function:
     return function
 
 
-class _Parser:
+class Parser:
+    """The pieces of one text, and what is wrong with them; positions are those of tokens."""
+
     def __init__(self, lexed: Lexed, limits: Limits) -> None:
         self.lexed = lexed
         self.limits = limits
@@ -53,26 +55,26 @@ class _Parser:
         """The function that the text describes, with those that stand before it."""
         own, end = self._function(0)
         local: list[ast.Function] = []
-        named = self._is_named(0)
+        named = self.is_named(0)
         while named and end is not None and self.tokens[end].kind == "FUNCTION":
             local += [] if own is None else [own]
-            named = self._is_named(end)
+            named = self.is_named(end)
             own, end = self._function(end)
         if end is not None and len(self.diagnostics) < self.limits.max_errors:
-            self._after(end)
+            self.after(end)
         self.diagnostics += self.builder.diagnostics
         if own is None or self.diagnostics:
             return None
-        self.diagnostics += _misnamed(own, local)
+        self.diagnostics += misnamed(own, local)
         return replace(own, functions=tuple(local))
 
-    def _is_named(self, position: int) -> bool:
+    def is_named(self, position: int) -> bool:
         """Whether the function that begins here has a name, so that another one may follow."""
         return [t.kind for t in self.tokens[position : position + 2]] in (["FUNCTION", "ID"], ["FUNCTION", "IDX"])
 
     def _function(self, position: int) -> tuple[ast.Function | None, int | None]:
         """A function, if its header is well formed, and the position after it, if it has a ``{``."""
-        header, end = self._header(position)
+        header, end = self.header(position)
         if end is None:
             return None, None
         statements, end = self._statements(end)
@@ -81,7 +83,7 @@ class _Parser:
         span = Span(self.lexed.source, header.span.start, self.tokens[end - 1].end)
         return replace(header, statements=tuple(statements), span=span), end
 
-    def _header(self, position: int) -> tuple[ast.Function | None, int | None]:
+    def header(self, position: int) -> tuple[ast.Function | None, int | None]:
         """The header, if it is well formed, and the position after its ``{``, if there is one."""
         tokens = self.tokens
         brace = next((i for i in range(position, len(tokens)) if tokens[i].kind == "LBRACE"), None)
@@ -95,16 +97,16 @@ class _Parser:
         tokens = self.tokens
         while tokens[position].kind not in ("RBRACE", "$END") and len(self.diagnostics) < self.limits.max_errors:
             if tokens[position].kind == "SEMI":
-                self._empty_statement(tokens[position])
+                self.empty_statement(tokens[position])
                 position += 1
                 continue
             end = self._statement_end(position)
-            found = self._statement(position, end)
+            found = self.statement(position, end)
             statements += found
             self.limits.check("max_statements", len(statements), found[-1].span if found else None)
             position = end
         if tokens[position].kind != "RBRACE":
-            self._missing_brace(tokens[position])
+            self.missing_brace(tokens[position])
             return statements, position
         return statements, position + 1
 
@@ -120,7 +122,7 @@ class _Parser:
                 return position
         return position
 
-    def _statement(self, start: int, end: int) -> list[ast.Statement]:
+    def statement(self, start: int, end: int) -> list[ast.Statement]:
         """The statement in [start, end); several where only a ``;`` between them is missing."""
         done: list[ast.Statement] = []
         while start < end and len(self.diagnostics) < self.limits.max_errors:
@@ -176,18 +178,18 @@ class _Parser:
         end = tokens[-1].end if tokens else 0
         return next((t for t in self.tokens if t.start >= end), self.tokens[-1])
 
-    def _empty_statement(self, token: Token) -> None:
+    def empty_statement(self, token: Token) -> None:
         span = Span(self.lexed.source, token.start, token.end)
         self.diagnostics.append(Diagnostic("TILE-E025", "a ';' without a statement", span, "remove it"))
 
-    def _missing_brace(self, token: Token) -> None:
+    def missing_brace(self, token: Token) -> None:
         if self.diagnostics:
             return
         span = Span(self.lexed.source, token.start, token.end)
         message = "the text ends before the '}' that closes the function"
         self.diagnostics.append(Diagnostic("TILE-E004", message, span, "add '}' at the end"))
 
-    def _after(self, position: int) -> None:
+    def after(self, position: int) -> None:
         token = self.tokens[position]
         if token.kind == "$END":
             return
@@ -204,7 +206,7 @@ class _Parser:
         self.diagnostics.append(Diagnostic("TILE-E024", "the function has ended, yet text follows", span, hint))
 
 
-def _misnamed(own: ast.Function, local: Sequence[ast.Function]) -> list[Diagnostic]:
+def misnamed(own: ast.Function, local: Sequence[ast.Function]) -> list[Diagnostic]:
     """Mistakes in the names of functions: the text's `own` one has none, those before it have different ones."""
     found: list[Diagnostic] = []
     if own.name is not None:

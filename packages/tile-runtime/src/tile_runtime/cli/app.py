@@ -97,7 +97,7 @@ _add(app, "plugins", plugins.plugins, "tile plugins")
 _add(app, "new-backend", new_backend.new_backend, "tile new-backend my_chip --kind c")
 _add(
     app, "conformance", conformance.conformance, "tile conformance --backend llvm --level 2 -- -k kernel",
-    cls=conformance.Forwarding, context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    cls=conformance.Forwarding, context_settings=conformance.FORWARDED,
 )  # fmt: skip
 _add(cache_app, "info", cache.info, "tile cache info --json")
 _add(cache_app, "clear", cache.clear, "tile cache clear")

@@ -1,4 +1,5 @@
-"""Commands that other packages bring: entry points of the group `tile_commands`, each a `typer.Typer`."""
+"""Commands that other packages bring: entry points of the group `tile_commands`, each a `typer.Typer`, or a function that
+takes the arguments and returns the exit code."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
+
+from tile_runtime.cli.conformance import FORWARDED, Forwarding
 
 GROUP = "tile_commands"
 
@@ -37,9 +40,22 @@ class Commands(TyperGroup):
         return found
 
 
+def _command(found: Any) -> Any:
+    if isinstance(found, typer.Typer):
+        return get_command(found)
+
+    def forward(context: typer.Context) -> None:
+        raise typer.Exit(found(context.args))
+
+    forward.__doc__ = (found.__doc__ or "").partition("\n")[0]
+    app = typer.Typer(add_completion=False)
+    app.command(cls=Forwarding, add_help_option=False, context_settings=FORWARDED)(forward)
+    return get_command(app)
+
+
 def _loaded(point: EntryPoint) -> Any:
     try:
-        command = get_command(point.load())
+        command = _command(point.load())
     except Exception as problem:  # it is somebody else's code
         whose = point.dist.name if point.dist is not None else point.value
         print(f"tile: the command {point.name!r} of {whose} cannot be loaded: {problem}", file=sys.stderr)

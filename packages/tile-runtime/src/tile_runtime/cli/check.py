@@ -22,7 +22,7 @@ def check(
 ) -> None:
     """Report mistakes; with --shape for every input, those of shapes and types too. --json: one object a line.
 
-    Warnings say what is probably not meant, and leave the exit code alone.
+    A comment `// shapes: A=float32[3,4]` at the start of a file states types as well. Warnings say what is probably not meant, and leave the exit code alone.
     """
     found: list[Diagnostic] = []
     for path in files:
@@ -38,7 +38,7 @@ def check(
 
 
 def _examine(path: Path, shapes: Sequence[str]) -> list[Diagnostic]:
-    """Warnings; TileError with all mistakes where there are any."""
+    """Warnings, and mistakes whatever the shapes are; TileError with all mistakes of given shapes where there are any."""
     import tile_lang
 
     function = read_function(path)
@@ -46,7 +46,8 @@ def _examine(path: Path, shapes: Sequence[str]) -> list[Diagnostic]:
         from tile_runtime.function import eval_shape
 
         eval_shape(function, **placeholders(function, shapes))
-    return tile_lang.lint(function.syntax)
+        return tile_lang.lint(function.syntax)
+    return [*tile_lang.check(function.syntax), *tile_lang.lint(function.syntax)]
 
 
 def as_json(d: Diagnostic) -> str:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import typer
 from typer.core import TyperCommand
 
+FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Settings of commands that hand all their arguments on."""
+
 
 class Forwarding(TyperCommand):
     """All arguments go to the function as they were given, a ``--`` among them too."""
