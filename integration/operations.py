@@ -236,10 +236,11 @@ def _tables() -> Iterable[str]:
             bounds = [f"{ulp_bound(op.name, d):g}" for d in (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16)]
             meaning = MEANINGS.get(op.name, f"as C's `{op.name}`")
             yield f"| `{op.name}` | {meaning} | {' | '.join(bounds)} |"
-    yield "\n## Dot products of words\n\nThe compiler makes them of sums of products of small integers; Tile has no names for them.\n"
+    yield "\n## Dot products of words\n\nThe compiler makes them of sums of products of short factors; Tile has no names for them.\n"
     yield "| operation | |\n|---|---|"
     for dot in DOTS.values():
-        yield f"| `{dot.name}(a, b, c)` | c + Σ aᵢ·bᵢ, wrapping: {dot.depth} factors in a word of 32 bits, {dot.a} of a, {dot.b} of b |"
+        how = "added in float32, the last first, without subnormal numbers" if dot.c.is_float else "wrapping"
+        yield f"| `{dot.name}(a, b, c)` | c + Σ aᵢ·bᵢ, {how}: {dot.depth} factors in a word of 32 bits, {dot.a} of a, {dot.b} of b |"
     yield ""
     single, half = ulp_bound("div", DType.FLOAT32), ulp_bound("div", DType.FLOAT16)
     yield f"\nDivision of float32 may be off by {single:g} ULP, of float16 and bfloat16 by {half:g}, of float64 by none.\n"

@@ -64,6 +64,11 @@ CASES = {
         " { O[n, y, x, 32*g + o : N, H, W, CO] = +(I[n, y, x, 32*g + c] * K[c, 32*g + o]), g < 4, c < 32, o < 32; }",
         {"I": (4, 14, 14, 128), "K": (32, 128)},
     ),
+    "convolution_of_each_channel": Case(
+        "function (I[N, C, H, W], K[C, KH, KW]) -> (O)"
+        " { O[n, c, y, x : N, C, 28, 28] = +(I[n, c, 2*y + i - 2, 2*x + j - 2] * K[c, i, j]); }",
+        {"I": (2, 64, 56, 56), "K": (64, 5, 5)},
+    ),
     "row_sums": Case("function (A[M, N]) -> (S) { S[i : M] = +(A[i, j]); }", {"A": (512, 1000)}),
     "column_sums": Case("function (A[M, N]) -> (S) { S[j : N] = +(A[i, j]); }", {"A": (4096, 2048)}),
     "softmax": Case(

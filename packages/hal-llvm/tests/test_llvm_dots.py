@@ -18,7 +18,7 @@ from tile_ir.dtype import DType
 from tile_ir.kernels import Kernel
 from tile_ir.semtree.nodes import Access, Block, Call, Const, For, Function, Load, Param, Statement, Store, Type, Var
 
-I64, POINTER = Type(DType.INT64), Type(WORD, ptr=True)
+I64 = Type(DType.INT64)
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 AVX512 = "+avx512f,+avx512dq,+avx512bw,+avx512vl,+avx2,+fma,+sse2"
 COUNT = 1920
@@ -35,20 +35,27 @@ CASES = [
     ("dot4_s8s8", 4, Processor(ARM, "generic", "+neon,+dotprod"), r"sdot\s+v\d+\.4s, v\d+\.16b"),
     ("dot4_u8u8", 4, Processor(ARM, "generic", "+neon,+dotprod"), r"udot\s+v\d+\.4s, v\d+\.16b"),
     ("dot4_u8s8", 4, Processor(ARM, "generic", "+neon,+i8mm,+dotprod"), r"usdot\s+v\d+\.4s, v\d+\.16b"),
+    ("dot2_bf16bf16", 16, Processor(X86, "x86-64-v4", f"{AVX512},+avx512bf16"), r"vdpbf16ps\s.*%zmm"),
+    ("dot2_bf16bf16", 5, Processor(X86, "x86-64-v4", f"{AVX512},+avx512bf16"), r"vdpbf16ps\s.*%ymm"),
 ]
+
+
+def pointers_of(op: str) -> list[Type]:
+    """Of the result, two words and the addend."""
+    return [Type(dtype, ptr=True) for dtype in (DOTS[op].c, WORD, WORD, DOTS[op].c)]
 
 
 def body(op: str, lanes: int) -> list[Statement]:
     """``p0[i] = op(p1[i], p2[i], p3[i])`` for all i."""
-    t, i = Type(WORD, lanes), Var("i", I64)
-    call = Call(op, tuple(Load(Var(f"p{n}", POINTER), i, t) for n in (1, 2, 3)), t)
-    store = Store(Var("p0", POINTER), i, call)
+    i, pointers = Var("i", I64), pointers_of(op)
+    loads = [Load(Var(f"p{n}", p), i, Type(p.dtype, lanes)) for n, p in enumerate(pointers)]
+    store = Store(Var("p0", pointers[0]), i, Call(op, tuple(loads[1:]), Type(pointers[0].dtype, lanes)))
     return [For("i", Const(0, I64), Const(COUNT, I64), lanes, Block((store,)))]
 
 
 def kernel(op: str, lanes: int) -> Kernel:
-    params = (Param("p0", POINTER, Access.WRITE), *(Param(f"p{n}", POINTER) for n in (1, 2, 3)))
-    return Kernel(op, None, Function("f", params, Block(tuple(body(op, lanes)))), (1, 1, 1))  # type: ignore[arg-type]
+    params = [Param(f"p{n}", p, Access.READ if n else Access.WRITE) for n, p in enumerate(pointers_of(op))]
+    return Kernel(op, None, Function("f", tuple(params), Block(tuple(body(op, lanes)))), (1, 1, 1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("op", "lanes", "processor", "text"), CASES, ids=[f"{c[3][:12]}-{c[1]}" for c in CASES])
@@ -64,6 +71,7 @@ def test_targets_list_what_there_is() -> None:
     assert listed(CASES[0][2]) == {"dot4_u8s8", "dot2_s16s16"}
     assert listed(CASES[4][2]) == {"dot2_s16s16"}
     assert listed(CASES[7][2]) == {"dot4_s8s8", "dot4_u8u8"}
+    assert listed(CASES[10][2]) == {"dot2_bf16bf16", "dot2_s16s16"}
     assert listed(Processor(ARM, "generic", "+neon")) == set()
 
 
@@ -73,8 +81,10 @@ def test_this_machine_computes_the_definition(launch_all: Any, op: str) -> None:
         pytest.skip(f"this processor has no {op}")
     draw = np.random.default_rng(5)
     bytes_ = draw.choice(np.array([0, 1, 0x7F, 0x80, 0xFF, 0x42], np.uint8), (3, COUNT * 4))
-    a, b, c = (row.view(np.int32) for row in bytes_)
-    want = numerics.apply(op, [a, b, c], WORD)
-    cases = [(body(op, lanes), [np.zeros(COUNT, np.int32), a, b, c]) for lanes in LANES]
+    total = DOTS[op].c
+    a, b, c = (row.view(dtype.numpy) for row, dtype in zip(bytes_, (WORD, WORD, total), strict=True))
+    with np.errstate(all="ignore"):
+        want = numerics.apply(op, [a, b, c], total)
+    cases = [(body(op, lanes), [np.zeros(COUNT, total.numpy), a, b, c]) for lanes in LANES]
     for lanes, got in zip(LANES, launch_all(cases), strict=True):
         np.testing.assert_array_equal(got, want, err_msg=f"{lanes} lanes")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tile_ir import numerics
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, ScalarOp, Signature
 
@@ -19,8 +20,8 @@ FLOATS = (0.0, -0.0, 0.5, -0.5, 1, 2, 3, np.inf, -np.inf, np.nan, 1e-40, 65504, 
 INTEGERS = (0, 1, 2, 3, 7, 31, 255, -1, -128, 2**31 - 1, -(2**31))
 WHOLE = [d for d in DType if not d.is_float]
 KINDS = {Signature.MATH: [d for d in DType if d.is_float], Signature.BITS: WHOLE, Signature.SHIFT: WHOLE}
-KINDS[Signature.DOT] = [DType.INT32]
-CASES = [(op, dtype) for op in OPS.values() for dtype in KINDS.get(op.signature, [*DType])]
+CASES = [(op, d) for op in OPS.values() if op.name not in DOTS for d in KINDS.get(op.signature, [*DType])]
+CASES += [(OPS[dot.name], dot.c) for dot in DOTS.values()]
 
 
 def samples(dtype: DType) -> Array:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tile_ir import numerics
-from tile_ir.dots import WORD
+from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
 from tile_ir.semtree import SemtreeError, launch
@@ -78,7 +78,7 @@ CASES = [
     and (op.signature is not Signature.MATH or dtype.is_float)
     and (op.signature not in (Signature.BITS, Signature.SHIFT) or not dtype.is_float)
     and (op.signature is not Signature.BITCAST or dtype is not DType.BOOL)
-    and (op.signature is not Signature.DOT or dtype is WORD)
+    and (op.signature is not Signature.DOT or dtype is WORD is DOTS[op.name].c)
 ]
 
 

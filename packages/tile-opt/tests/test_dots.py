@@ -1,4 +1,4 @@
-"""Sums of products of 8-bit integers become dot products of words, and stay what they were."""
+"""Sums of products of short factors become dot products of words, and stay what they were."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tile_ir import numerics
 from tile_ir.contents import Contents
 from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType, from_numpy
+from tile_ir.machine import InstructionRate
 from tile_ir.program.nodes import ConstantTensor, Contraction, Program, TensorType
 from tile_ir.program.parser import parse_program
 from tile_ir.program.printer import print_program
@@ -27,6 +28,8 @@ from tile_opt.semtree import legalise, simplify
 
 Array = Any
 SMALL = (np.uint8, np.int8)
+INTEGERS = [name for name, dot in DOTS.items() if dot.c is WORD]
+BFLOAT16 = "dot2_bf16bf16"
 MATMUL = "O[m, n : M, N] = +(Ai[m, k] * Bi[k, n]);"
 
 
@@ -78,7 +81,7 @@ def agree(source: str, arrays: dict[str, Array], *dots: str, constants: tuple[st
 # --- the operations -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", DOTS)
+@pytest.mark.parametrize("name", INTEGERS)
 def test_an_operation_is_the_sum_of_products_of_factors(name: str) -> None:
     dot, draw = DOTS[name], np.random.default_rng(1)
     a, b = (drawn(d.numpy, (50, dot.depth), k) for k, d in enumerate((dot.a, dot.b)))
@@ -93,17 +96,48 @@ def test_an_operation_is_the_sum_of_products_of_factors(name: str) -> None:
 def test_targets_without_an_operation_compute_it_from_others(name: str, lanes: int) -> None:
     draw = np.random.default_rng(2)
     args = [draw.choice([0, 1, 0x7F, 0x80, 0xFF], (64, 4)).astype(np.uint8).view(np.int32)[:, 0] for _ in range(3)]
-    pointer, t, i = Type(WORD, ptr=True), Type(WORD, lanes), Var("i", Type(DType.INT64))
-    call = Call(name, tuple(Load(Var(n, pointer), i, t) for n in "abc"), t)
-    body = For("i", Const(0, i.type), Const(64, i.type), lanes, Block((Store(Var("out", pointer), i, call),)))
-    params = (Param("out", pointer, Access.WRITE, elements=64), *(Param(n, pointer, elements=64) for n in "abc"))
+    dtypes = {"a": WORD, "b": WORD, "c": DOTS[name].c, "out": DOTS[name].c}
+    args[2] = args[2].view(dtypes["c"].numpy)
+    pointers, i = {n: Type(d, ptr=True) for n, d in dtypes.items()}, Var("i", Type(DType.INT64))
+    loads = tuple(Load(Var(n, pointers[n]), i, Type(dtypes[n], lanes)) for n in "abc")
+    store = Store(Var("out", pointers["out"]), i, Call(name, loads, Type(dtypes["out"], lanes)))
+    body = For("i", Const(0, i.type), Const(64, i.type), lanes, Block((store,)))
+    params = (
+        Param("out", pointers["out"], Access.WRITE, elements=64),
+        *(Param(n, pointers[n], elements=64) for n in "abc"),
+    )
     function = Function("f", params, Block((body,)))
-    vectors = frozenset({"Splat", "Extract", "Insert", "Shuffle", "Iota", "ReduceLanes"})
+    vectors = frozenset({"Splat", "Extract", "Insert", "Shuffle", "Iota", "ReduceLanes", "Bitcast", "Fma"})
     legal = simplify(legalise(function, vectors))
     assert not any(n in str(legal) for n in DOTS)
-    got = np.zeros(64, np.int32)
+    got = np.zeros(64, dtypes["out"].numpy)
     launch(legal, (1, 1, 1), [got, *args])
-    np.testing.assert_array_equal(got, numerics.apply(name, args, WORD))
+    np.testing.assert_array_equal(got, numerics.apply(name, args, dtypes["out"]))
+
+
+def bfloat16_words(*pairs: tuple[float, float]) -> Array:
+    """Words of two factors each."""
+    return (np.array(pairs, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int32)[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "want"),
+    [
+        ((3, 5), (7, 11), 100, 176),
+        ((1, -(2.0**30)), (1, 1), 2.0**30, 1),  # the last factor's product goes in first
+        ((1, 1), (1, 2.0**30), 0, 2.0**30),
+        ((2.0**-133, 0), (2.0**100, 0), 0, 0),  # subnormal factors, addends and sums are zeros
+        ((0, 0), (1, 1), 2.0**-130, 0),
+        ((2.0**-80, 0), (2.0**-60, 0), 0, 0),
+        ((2.0**-80, 0), (2.0**-60, 0), 2.0**-126, 2.0**-126 + 2.0**-140),  # but products are exact
+        ((np.inf, 1), (0, 1), 1, np.nan),
+    ],
+)
+def test_products_of_bfloat16(a: Any, b: Any, c: float, want: float) -> None:
+    total = np.array([c], np.float32)
+    with np.errstate(invalid="ignore"):
+        (got,) = numerics.apply(BFLOAT16, [bfloat16_words(a), bfloat16_words(b), total], DType.FLOAT32)
+    np.testing.assert_array_equal(got, np.float32(want))
 
 
 # --- programs -------------------------------------------------------------------------------------------
@@ -114,7 +148,7 @@ ZEROS = st.sampled_from(["", " - 128", " - 7", " + 1", " - 200"])
 @settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(SMALL), st.sampled_from(SMALL), ZEROS, ZEROS,
-    st.tuples(*[st.integers(1, 9)] * 3), st.sampled_from([*DOTS]), st.sampled_from([(), ("B",), ("A",)]),
+    st.tuples(*[st.integers(1, 9)] * 3), st.sampled_from(INTEGERS), st.sampled_from([(), ("B",), ("A",)]),
 )  # fmt: skip
 def test_products_of_matrices(a: Any, b: Any, za: str, zb: str, sizes: Any, dot: str, constants: Any) -> None:
     m, k, n = sizes
@@ -125,7 +159,7 @@ def test_products_of_matrices(a: Any, b: Any, za: str, zb: str, sizes: Any, dot:
 @settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(SMALL), st.sampled_from(SMALL), ZEROS, ZEROS, st.integers(1, 3), st.integers(1, 2),
-    st.integers(1, 7), st.integers(0, 2), st.sampled_from(["NCHW", "NHWC"]), st.sampled_from([*DOTS]),
+    st.integers(1, 7), st.integers(0, 2), st.sampled_from(["NCHW", "NHWC"]), st.sampled_from(INTEGERS),
 )  # fmt: skip
 def test_convolutions(
     x: Any, w: Any, zx: str, zw: str, side: int, stride: int, channels: int, pad: int, layout: str, dot: str
@@ -143,7 +177,7 @@ def test_convolutions(
     assert words(made) == {dot} or channels == 1 or DOTS[dot].depth == 4
 
 
-@pytest.mark.parametrize("dot", DOTS)
+@pytest.mark.parametrize("dot", INTEGERS)
 @pytest.mark.parametrize(
     ("source", "shapes"),
     [
@@ -174,7 +208,7 @@ def test_zero_points_that_a_run_brings() -> None:
         "A": drawn(np.uint8, (5, 13), 0), "Z": np.array(77, np.uint8), "B": drawn(np.int8, (13, 6), 1),
         "Y": drawn(np.int8, (6,), 2),
     }  # fmt: skip
-    for dot in DOTS:
+    for dot in INTEGERS:
         assert words(agree(source, arrays, dot)) == {dot}
 
 
@@ -227,6 +261,71 @@ def test_scales_that_are_unknown_or_extreme_stay() -> None:
             SCALED, {"A": arrays["A"], "B": arrays["B"], "S": scale.astype(np.float32), "Z": arrays["Z"]}, constants
         )
         assert DotProducts(target=target(*DOTS), gain=np.inf).apply(program) is program
+
+
+# --- sums of bfloat16 -------------------------------------------------------------------------------------
+
+HALVES = "function (A[M, K], B[K, N]) -> (O) {{ {both} O[m, n : M, N] = +({a}[m, k] * {b}[k, n]); }}"
+PLAIN, WIDE = (
+    HALVES.format(both=both, a=a, b=b)
+    for both, a, b in (("", "A", "B"), ("P = as_float(A, 32); Q = as_float(B, 32);", "P", "Q"))
+)
+
+
+def reduced(program: Program, gain: float = np.inf, **machine: Any) -> Program:
+    """Where the user allows reduced precision."""
+    allowed = target(*DOTS)
+    options = replace(allowed.options, reduced_precision=True)
+    numbers = replace(allowed.machine, **machine)
+    return DotProducts(target=replace(allowed, options=options, machine=numbers), gain=gain).apply(program)
+
+
+@pytest.mark.parametrize("source", [PLAIN, WIDE])
+@pytest.mark.parametrize("depth", [2, 7, 16])
+def test_sums_of_bfloat16(source: str, depth: int) -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    draw = np.random.default_rng(depth)
+    arrays = {n: draw.standard_normal(s).astype(bfloat16) for n, s in (("A", (5, depth)), ("B", (depth, 6)))}
+    program = bound(source, arrays)
+    assert rewritten(program, *DOTS) is program  # it is for the user to allow
+    made = reduced(program)
+    assert words(made) == {BFLOAT16}
+    (want,), (got,) = (evaluate(p, arrays).values() for p in (program, made))
+    assert got.dtype == want.dtype
+    exact = np.abs(arrays["A"].astype(np.float64)) @ np.abs(arrays["B"].astype(np.float64))
+    step = 2.0**-8 if want.dtype == bfloat16 else 2.0**-24 * (depth + 2)
+    assert (np.abs(got.astype(np.float64) - want.astype(np.float64)) <= step * exact).all()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "function (A[M, K], B[K, N], S[N]) -> (O) { Q = as_float(B, 32) * S; O[m, n : M, N] = +(A[m, k] * Q[k, n]); }",
+        "function (A[M, K], B[K, N], S[N]) -> (O) { Q = A - S; O[m, n : M, N] = +(Q[m, k] * B[k, n]); }",
+        "function (A[M, K], B[K, N], S[N]) -> (O) { O[m, n : M, N] = >(A[m, k] * B[k, n]); }",
+    ],
+)
+def test_scaled_or_shifted_bfloat16_stay(source: str) -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    arrays = {"A": np.ones((8, 8), bfloat16), "B": np.ones((8, 8), bfloat16), "S": np.ones(8, np.float32)}
+    made = reduced(bound(source, arrays))
+    assert not words(made) or "S" in str(made.ops[0])
+
+
+def test_nothing_that_is_no_number_is_multiplied_by_what_fills_a_word() -> None:
+    """The last word of one factor would hold its neighbour's element, which may be infinite."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    source = "function (A[M, K], B[L, N]) -> (O) { O[m, n : 3, 5] = +(A[m, k] * B[k, n]), k < 7; }"
+    arrays = {"A": np.ones((3, 8), bfloat16), "B": np.ones((7, 5), bfloat16)}
+    assert not words(reduced(bound(source, arrays)))
+
+
+def test_an_instruction_that_is_slow_is_not_taken() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    large = bound(PLAIN, {"A": np.zeros((256, 256), bfloat16), "B": np.zeros((256, 256), bfloat16)})
+    fma = Target.preset("cpu").machine.ports.fma
+    assert words(reduced(large, 0.8, instructions=(InstructionRate(BFLOAT16, fma),)))
+    assert reduced(large, 0.8, instructions=(InstructionRate(BFLOAT16, fma / 4),)) is large
 
 
 # --- choices ----------------------------------------------------------------------------------------------

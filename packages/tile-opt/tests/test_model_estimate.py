@@ -28,6 +28,7 @@ from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 from tile_opt.model.estimate import Estimate, estimate
 from tile_opt.model.search import choose
+from tile_opt.plan.text import parse_plans
 
 _FAST = Bandwidths(3000, 3000, 3000)
 GRAPHICS = Machine(
@@ -141,6 +142,30 @@ def test_strided_lanes_cost_more_than_neighbours() -> None:
     for name in ("zen4", "graphics"):
         apart = kernel("function (X[N, M]) -> (R) { R[i, j : M, N] = =(X[j, i]); }", TARGETS[name], X=(1024, 1024))
         assert estimate(apart, TARGETS[name]).seconds > total(rows, TARGETS[name], X=(1024, 1024)) * 1.05
+
+
+WINDOWS = """
+plan kernel_0 {{
+  serial c:1
+  serial x:16
+  serial y:8
+  {inner}
+  vector x:1 x16
+}}
+"""
+
+
+def test_windows_that_overlap_load_what_they_share_once() -> None:
+    """Eight rows of windows of seven are 14 rows of the operand for 56 products, not 56."""
+    source = "function (D[C, H, W], K[C, I, J]) -> (R) { R[c, y, x : C, 64, 64] = +(D[c, y + i, x + j] * K[c, i, j]); }"
+    shapes = {"D": (64, 70, 70), "K": (64, 7, 7)}
+    target = TARGETS["zen4"]
+    looped, straight = (
+        estimate(kernel(source, target, parse_plans(WINDOWS.format(inner=inner)), **shapes), target)
+        for inner in ("serial j:1 i:1\n  unroll y:1", "serial j:1\n  unroll i:1 y:1")
+    )
+    assert looped.bound == "load"
+    assert straight.seconds < looped.seconds / 1.3
 
 
 def test_a_single_accumulator_waits_for_itself() -> None:

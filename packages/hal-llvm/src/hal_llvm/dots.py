@@ -36,9 +36,18 @@ def _neon(op: str, instruction: str, feature: str) -> tuple[Form, ...]:
     return form(4), form(2)
 
 
+def _bfloat16() -> tuple[Form, ...]:
+    def form(lanes: int, *features: str) -> Form:
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+        return Form("dot2_bf16bf16", lanes, name, frozenset({"avx512bf16", *features}), f"<{2 * lanes} x bfloat>")
+
+    return form(16), form(8, "avx512vl"), form(4, "avx512vl")
+
+
 FORMS: tuple[Form, ...] = (
     *_vnni("dot4_u8s8", "vpdpbusd"),
     *_vnni("dot2_s16s16", "vpdpwssd"),
+    *_bfloat16(),
     Form("dot2_s16s16", 16, "llvm.x86.avx512.pmaddw.d.512", frozenset({"avx512bw"}), "<32 x i16>", adds=False),
     Form("dot2_s16s16", 8, "llvm.x86.avx2.pmadd.wd", frozenset({"avx2"}), "<16 x i16>", adds=False),
     Form("dot2_s16s16", 4, "llvm.x86.sse2.pmadd.wd", frozenset({"sse2"}), "<8 x i16>", adds=False),

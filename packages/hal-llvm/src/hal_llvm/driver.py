@@ -84,5 +84,5 @@ class LlvmDriver(Driver):
         dots = ", ".join(forms(present(binding.host().features))) or "none"
         return (
             f"LLVM {llvm} (llvmlite {llvmlite}), processor {binding.host().cpu}, {threads} threads",
-            f"instructions for dot products of small integers: {dots}",
+            f"instructions for dot products: {dots}",
         )

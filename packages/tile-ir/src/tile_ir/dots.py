@@ -1,8 +1,10 @@
 """Dot products of short factors as data: what a processor's instruction adds up in every lane.
 
 A *word* of 32 bits (int32) holds `depth` factors side by side, the first in its lowest bits. A dot product multiplies
-two words factor by factor and adds the products to a third operand, in the dtype of which nothing is rounded or
-saturated: ``c + sum(a[q] * b[q] for q in range(depth))``, wrapping as sums of integers do. Each is a scalar operation
+two words factor by factor and adds the products to a third operand: ``c + sum(a[q] * b[q] for q in range(depth))``.
+Integers neither round nor saturate; their sum wraps. Products of bfloat16 are added to a float32 one after the other, the
+last factor's first, each with one rounding (to nearest, ties to even), and every subnormal number counts as zero, be it a
+factor, an addend or a sum, as ``VDPBF16PS`` does it (Intel SDM; the same on AMD). Each is a scalar operation
 (`tile_ir.ops`), so that lanes, tiles and panels are made of words as of any other elements; a target lists among its nodes
 those that it has an instruction for, and all others are rewritten.
 """
@@ -20,7 +22,7 @@ WORD = DType.INT32
 
 @dataclass(frozen=True, slots=True)
 class DotProduct:
-    """``c + a . b`` with factors of the dtypes `a` and `b` in words, and everything else in the dtype `c`."""
+    """``c + a . b`` with factors of the dtypes `a` and `b` in words, and the sum in the dtype `c`."""
 
     a: DType
     b: DType
@@ -38,6 +40,8 @@ class DotProduct:
 
 
 def _short(dtype: DType) -> str:
+    if dtype.is_float:
+        return f"bf{dtype.bits}"
     return f"{'s' if dtype.is_signed else 'u'}{dtype.bits}"
 
 
@@ -47,5 +51,6 @@ _PAIRS = (
     (DType.UINT8, DType.UINT8),
     (DType.INT16, DType.INT16),
 )
-DOTS: Mapping[str, DotProduct] = {dot.name: dot for dot in (DotProduct(a, b) for a, b in _PAIRS)}
+_BFLOAT16 = DotProduct(DType.BFLOAT16, DType.BFLOAT16, DType.FLOAT32)
+DOTS: Mapping[str, DotProduct] = {dot.name: dot for dot in (*(DotProduct(a, b) for a, b in _PAIRS), _BFLOAT16)}
 """By the name of the operation."""

@@ -226,6 +226,10 @@ class Machine:
         """The cache of that level, if there is one."""
         return next((c for c in self.caches if c.level == level), None)
 
+    def slots(self, name: str) -> float:
+        """Multiplications in whose time a core starts an instruction; 1 for one that the machine has no number for."""
+        return next((self.ports.fma / i.rate for i in self.instructions if i.name == name), 1.0)
+
     def cycles(self, seconds: float) -> float:
         """Seconds as cycles of a core."""
         return seconds * self.clock_ghz * 1e9

@@ -223,11 +223,54 @@ def _shift(name: str, args: list[Array], dtype: DType) -> Array:
 
 
 def _dot(name: str, args: list[Array], dtype: DType) -> Array:
-    """``c`` and the products of factors of equal place in two words, in wrapping integers."""
+    """``c`` and the products of factors of equal place in two words: see `tile_ir.dots`."""
     dot = DOTS[name]
     words = [np.ascontiguousarray(_cast(x, WORD))[..., None] for x in args[:2]]
-    a, b = (x.view(kind.numpy).astype(np.int64) for x, kind in zip(words, (dot.a, dot.b), strict=True))
-    return _cast((a * b).sum(axis=-1) + args[2].astype(np.int64), dtype)
+    if dot.c.is_float:
+        return _dot_of_floats(_halves(words[0]), _halves(words[1]), args[2])
+    a, b = (x.view(kind.numpy) for x, kind in zip(words, (dot.a, dot.b), strict=True))
+    return _cast((a.astype(np.int64) * b).sum(axis=-1) + args[2].astype(np.int64), dtype)
+
+
+def _halves(words: Array) -> Array:
+    """The two bfloat16 of each word as float32, whose high halves they are."""
+    return (words.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def _dot_of_floats(a: Array, b: Array, total: Array) -> Array:
+    """The products along the last axis, the last one first, added to `total` with one rounding each; without subnormals."""
+    total = flushed(total)
+    for q in reversed(range(a.shape[-1])):
+        total = flushed(fma32(flushed(a[..., q]), flushed(b[..., q]), total))
+    return np.where(np.isnan(total), np.float32(np.nan), total)
+
+
+def flushed(value: Array) -> Array:
+    """float32 with a zero of the same sign in place of each subnormal number."""
+    return np.where(np.abs(value) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), value), value)
+
+
+_HALF_WAY_MASK = (1 << 28) - 1
+"""Bits of a float64 that are all zero where rounding it to a normal float32 meets a tie."""
+
+
+def fma32(a: Array, b: Array, c: Array, dtype: np.dtype[Any] | type = np.float32) -> Array:
+    """``a * b + c`` rounded once, to float32 or less.
+
+    The product is exact in float64; the sum is rounded to odd there, so that the last rounding decides alone.
+    """
+    product = a.astype(np.float64) * b.astype(np.float64)
+    addend = c.astype(np.float64)
+    total = np.asarray(product + addend)
+    ties = ((total.view(np.int64) & _HALF_WAY_MASK) == 0) | (np.abs(total) < np.finfo(np.float32).tiny)
+    if dtype == np.float32 and not ties.any():
+        return total.astype(np.float32)
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    even = (total.view(np.int64) & 1) == 0
+    nudge = np.isfinite(total) & (error != 0) & even
+    odd = np.where(nudge, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+    return np.asarray(odd).astype(dtype)
 
 
 _BY_SIGNATURE: dict[Signature, Callable[[str, list[Array], DType], Array]] = {

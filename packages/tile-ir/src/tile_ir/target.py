@@ -121,7 +121,8 @@ class Options:
     """What the user allowed beyond the language's own rules.
 
     - ``fast_math``: approximate math functions, and products fused with sums anywhere.
-    - ``reduced_precision``: matrix instructions for float32 (its factors rounded to TF32) and for 16-bit floats.
+    - ``reduced_precision``: matrix instructions for float32 (its factors rounded to TF32) and for 16-bit floats,
+      and dot products of bfloat16.
     - ``fold_scales``: constant factors of contractions take up the constants that scale the result (``fast_math`` does, too).
     """
 

@@ -52,7 +52,7 @@ class Evaluator:
 
     `reduced_precision` allows matrix instructions where the device has them: float32 factors of contractions are
     rounded to TF32 (10 mantissa bits), and products, those of bfloat16 and float16 too, are added up in the
-    hardware's own order and rounding.
+    hardware's own order and rounding; processors (AVX512-BF16) then count subnormal numbers among those of bfloat16 as zeros.
 
     `fold_scales` lets constant weights take up what scales their products behind them: a convolution and its batch
     normalisation ``(X*W - m)*s + b`` is computed as ``X*(W*s) + (b - m*s)``, as inference engines do. Sums are then

@@ -81,6 +81,10 @@ def call(op: str, *args: Expr) -> Expr:
     return Call(op, args, args[0].type)
 
 
+def dot(op: str, *args: Expr) -> Expr:
+    return Call(op, args, args[-1].type)
+
+
 def run(device: Device, expr: Formula, out: DType, args: list[Array], dtypes: list[DType]) -> Array:
     """The expression's value over `args`, scalar; and the same bits from the vector form, where there are vectors."""
     need(device, out, *dtypes)
@@ -186,13 +190,14 @@ def test_math(tile_device: Device, op: str, dtype: DType) -> None:
 
 @pytest.mark.parametrize("op", DOTS)
 def test_dot_products_of_words(tile_device: Device, op: str) -> None:
-    """Nothing saturates, and the total wraps."""
-    need(tile_device, DType.INT32, op)
+    """Nothing saturates, and the total of integers wraps; that of floats is rounded as often, and in the order, that is said."""
+    total = DOTS[op].c
+    need(tile_device, total, DType.INT32, op)
     extremes = np.array([0, -1, 0x7F7F7F7F, -0x7F7F7F80, 0x01010101, -0x80000000, 0x7FFF7FFF], np.int32)
-    args = [*pairs(DType.INT32, COUNT), hard_values(DType.INT32, COUNT)]
+    args = [*pairs(DType.INT32, COUNT), hard_values(total, COUNT)]
     for n, factor in enumerate(args[:2]):
         factor[: extremes.size**2] = np.meshgrid(extremes, extremes)[n].reshape(-1)
-    exact(tile_device, op, partial(call, op), DType.INT32, args, [DType.INT32] * 3)
+    exact(tile_device, op, partial(dot, op), total, args, [DType.INT32, DType.INT32, total])
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -139,7 +139,7 @@ def fma(t: Type) -> Operation:
     """``a * b + c`` rounded once."""
     if t == Type(DType.FLOAT32):
         return _fma32
-    exact = _fma64 if t.dtype is DType.FLOAT64 else _fma_narrow
+    exact = _fma64 if t.dtype is DType.FLOAT64 else numerics.fma32
     dtype = t.dtype.numpy
 
     def scalar(a: Value, b: Value, c: Value) -> Value:
@@ -152,7 +152,7 @@ def fma(t: Type) -> Operation:
 
 
 def _fma32(a: Value, b: Value, c: Value) -> Value:
-    """`_fma_narrow` of one float32."""
+    """`numerics.fma32` of one float32."""
     product, addend = float(a) * float(b), float(c)
     total = product + addend
     back = total - product
@@ -160,27 +160,6 @@ def _fma32(a: Value, b: Value, c: Value) -> Value:
     if error and isfinite(error) and not unpack("<q", pack("<d", total))[0] & 1:
         total = nextafter(total, inf if error > 0 else -inf)
     return np.float32(total)
-
-
-_HALF_WAY_MASK = (1 << 28) - 1
-"""Bits of a float64 that are all zero where rounding it to a normal float32 meets a tie."""
-_SMALLEST_NORMAL = 2.0**-126
-
-
-def _fma_narrow(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Any:
-    """The product is exact in float64; the sum is rounded to odd there, so that the last rounding decides alone."""
-    product = a.astype(np.float64) * b.astype(np.float64)
-    addend = c.astype(np.float64)
-    total = np.asarray(product + addend)
-    ties = ((total.view(np.int64) & _HALF_WAY_MASK) == 0) | (np.abs(total) < _SMALLEST_NORMAL)
-    if dtype == np.float32 and not ties.any():
-        return total.astype(np.float32)
-    back = total - product
-    error = (product - (total - back)) + (addend - back)
-    even = (total.view(np.int64) & 1) == 0
-    nudge = np.isfinite(total) & (error != 0) & even
-    odd = np.where(nudge, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
-    return np.asarray(odd).astype(dtype)
 
 
 def _fma64(a: Any, b: Any, c: Any, dtype: np.dtype[Any]) -> Any:

@@ -386,9 +386,20 @@ def _call(e: Call) -> None:
     op = OPS.get(e.name)
     if op is None or op.signature not in CALLED or op.arity != len(e.args):
         fail(err.UnknownOperation, f"no function {e.name!r} of {len(e.args)} arguments")
+    if op.signature is Signature.DOT:
+        _dot(e)
+        return
     check_equal(e.args, e)
-    if e.type.dtype is not WORD if op.signature is Signature.DOT else not e.type.dtype.is_float:
+    if not e.type.dtype.is_float:
         fail(err.IllegalDtype, f"{e.name} of {e.type}", e)
+
+
+def _dot(e: Call) -> None:
+    *words, total = (arg.type for arg in e.args)
+    if e.type.dtype is not DOTS[e.name].c or any(w.dtype is not WORD for w in words):
+        fail(err.IllegalDtype, f"{e.name} of {e.type}", e)
+    if total != e.type or any(is_memory(w) or w.lanes != e.type.lanes for w in words):
+        fail(err.TypeMismatch, f"{e.name} of {', '.join(str(a.type) for a in e.args)}", e)
 
 
 def _splat(e: Splat) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tile_ir.diagnostics import TileInternalError
-from tile_ir.dots import WORD
+from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Signature
 from tile_ir.stripe.affine import Affine, DivMod, Quasi
@@ -314,7 +314,7 @@ def _operands(name: str, args: tuple[DType, ...], dtype: DType) -> Iterator[str]
         yield f"no operation is called {name!r}"
     elif len(args) != op.arity:
         yield f"{name} takes {op.arity} operands, not {len(args)}"
-    elif not _SIGNATURES[op.signature](args, dtype):
+    elif not _SIGNATURES[op.signature](args, dtype) or (name in DOTS and dtype is not DOTS[name].c):
         yield f"{name}({', '.join(map(str, args))}):{dtype} does not fit {op.signature.value}"
 
 
@@ -331,7 +331,7 @@ _SIGNATURES: dict[Signature, Callable[[tuple[DType, ...], DType], bool]] = {
     Signature.SHIFT: lambda args, dtype: not dtype.is_float and args[0] is dtype and args[1].is_integer,
     Signature.CAST: lambda args, dtype: True,
     Signature.BITCAST: lambda args, dtype: args[0].bits == dtype.bits and DType.BOOL not in (args[0], dtype),
-    Signature.DOT: lambda args, dtype: args[:2] == (WORD, WORD) and args[2] is dtype is DType.INT32,
+    Signature.DOT: lambda args, dtype: args[:2] == (WORD, WORD) and args[2] is dtype,
 }
 
 

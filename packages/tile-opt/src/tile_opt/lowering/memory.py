@@ -135,7 +135,8 @@ class Product:
     def alone(self, left: Expr, right: Expr) -> Expr:
         """The product by itself."""
         if self.op in DOTS:
-            return Call(self.op, (left, right, Const(0, left.type)), left.type)
+            type = Type(DOTS[self.op].c, left.type.lanes)
+            return Call(self.op, (left, right, Const(0.0 if type.dtype.is_float else 0, type)), type)
         return Binary(self.op, left, right, left.type)
 
 

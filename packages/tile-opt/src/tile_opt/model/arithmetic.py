@@ -8,13 +8,13 @@ from math import log2, prod
 
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, Kind
-from tile_ir.machine import Functions, Machine, Ports
+from tile_ir.machine import Machine, Ports
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 
 from tile_opt.model.coalescing import turns
-from tile_opt.model.scheduled import Access, Loop, Tree
+from tile_opt.model.scheduled import Access, Loop, Term, Tree
 
 FREE = frozenset({"ident"})
 _FUNCTION: Mapping[str, str] = {
@@ -38,6 +38,8 @@ _IN_A_ROW = 0.7
 """Share of a function's instructions that wait for the one before."""
 ADDRESS = 4
 """Instructions that a graphics processor spends on the address of an access."""
+MANY_PLACES = 1 << 10
+"""Instances of an access in straight-line code from which nobody looks for equal ones."""
 FORWARD = 5
 """Cycles from a store to a load of the same address, beyond the load's own."""
 
@@ -167,8 +169,30 @@ class _Counter:
         if access.buffer.in_registers:
             self._rearrange(access, names)
         else:
-            self._move("load", access, names)
+            self._move("load", access, names, self._places(access, names))
             self._widen(access, names)
+
+    def _places(self, access: Access, names: frozenset[str]) -> int:
+        """Different vectors that are loaded: windows that overlap load what they share once.
+
+        An element for all lanes is an operand of each instruction that needs it.
+        """
+        whole = self._instances(names)
+        if self.machine.is_gpu or not self._is_vector(names):
+            return whole
+        moving = [(t, self._loop_of(t)) for t in access.terms]
+        if any(loop is None and t.loops & names for t, loop in moving) or access.scattered or whole > MANY_PLACES:
+            return whole
+        found = {0}
+        for term, loop in moving:
+            if loop is not None:
+                step = term.stride * (loop.lanes if loop is self.vector else 1)
+                found = {at + step * k for at in found for k in range(self._count(loop))}
+        return len(found)
+
+    def _loop_of(self, term: Term) -> Loop | None:
+        """The one static loop that moves a term."""
+        return next((i for i in self.tree.static if term.loops == frozenset((i.name,))), None)
 
     def _widen(self, access: Access, names: frozenset[str]) -> None:
         if access.dtype in _NARROW:
@@ -187,9 +211,9 @@ class _Counter:
             and access.stride(self.vector.name) == access.dtype.bytes
         )  # fmt: skip
 
-    def _move(self, port: str, access: Access, names: frozenset[str]) -> None:
-        """Fetch or store every value of the access; what crosses a line counts twice, lanes apart each on their own."""
-        times = self._instances(names)
+    def _move(self, port: str, access: Access, names: frozenset[str], times: int = 0) -> None:
+        """Fetch or store every value of the access, or so many; what crosses a line counts twice, lanes apart each on their own."""
+        times = times or self._instances(names)
         if self.machine.is_gpu:
             self._by_sub_groups(access, names, times)
         elif not self._is_vector(names):
@@ -223,7 +247,7 @@ class _Counter:
         operand = self.dtypes[op.args[0]] if op.args else op.dtype
         dtype = op.dtype if _width(op.dtype) >= _width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
-        port, cost = _cost(op.name, dtype, self.machine.functions)
+        port, cost = _cost(op.name, dtype, self.machine)
         self._define(op.dst, names, op.dtype, ready + self._latency(port, cost))
         if op.name in _DIVISIONS:
             times *= self._division(dtype, names, bytes_)
@@ -304,7 +328,7 @@ class _Counter:
         if not again:
             return
         ops = [s for s in self.tree.block.body if isinstance(s, Op) and s.name not in FREE]
-        latency = sum(self._latency(*_cost(o.name, o.dtype, self.machine.functions)) for o in ops)
+        latency = sum(self._latency(*_cost(o.name, o.dtype, self.machine)) for o in ops)
         if any(not a.buffer.in_registers for a in again):
             latency += FORWARD + self._near()
         self.work.chain = max(self.work.chain, latency)
@@ -344,21 +368,21 @@ def _width(dtype: DType) -> int:
     return 4 if dtype in _NARROW or dtype.kind is Kind.BOOL else dtype.bytes
 
 
-def _cost(name: str, dtype: DType, functions: Functions) -> tuple[str, float]:
+def _cost(name: str, dtype: DType, machine: Machine) -> tuple[str, float]:
     """(port, instructions of one vector)."""
     if name in DOTS:
-        return "fma", 1
+        return "fma", machine.slots(name)
     if name == "mul":
         return "fma", 1 if dtype.is_float else _INTEGER_PRODUCT
     if name in ("max", "min") and dtype.is_float:
-        return "add", functions.minmax
+        return "add", machine.functions.minmax
     field = _FUNCTION.get(name)
     if field is None:
         return "add", 1
     if not dtype.is_float:
         return "fma", _INTEGER_DIVISION
-    longer = functions.double if dtype is DType.FLOAT64 and field not in ("div", "sqrt") else 1
-    return "fma", getattr(functions, field) * longer
+    longer = machine.functions.double if dtype is DType.FLOAT64 and field not in ("div", "sqrt") else 1
+    return "fma", getattr(machine.functions, field) * longer
 
 
 def crossing(access: Access, vector: Loop, bytes_: float, machine: Machine) -> float:

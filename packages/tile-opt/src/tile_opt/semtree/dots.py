@@ -4,17 +4,45 @@ from __future__ import annotations
 
 from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType
-from tile_ir.semtree.nodes import Binary, Call, Const, Expr, Type
+from tile_ir.semtree.nodes import Binary, Bitcast, Call, Compare, Const, Expr, Fma, Select, Type, Unary
+
+_TINY = 2.0**-126
+"""The smallest normal float32."""
 
 
 def summed(call: Call) -> Expr:
     """The third operand and the products of factors of equal place in the other two."""
     dot = DOTS[call.name]
     left, right, total = call.args
+    if dot.c.is_float:
+        return _of_floats(call, dot.depth)
     for place in range(dot.depth):
         product = Binary("mul", _factor(left, dot.a, place), _factor(right, dot.b, place), call.type)
         total = Binary("add", total, product, call.type)
     return total
+
+
+def _of_floats(call: Call, depth: int) -> Expr:
+    """Each product added with one rounding, the last one first; subnormal numbers are zeros throughout."""
+    left, right, total = call.args
+    total = _flushed(total)
+    for place in reversed(range(depth)):
+        a, b = (_flushed(_wide(word, place)) for word in (left, right))
+        total = _flushed(Fma(a, b, total, call.type))
+    return total
+
+
+def _wide(word: Expr, place: int) -> Expr:
+    """The bfloat16 at a place of a word as float32, whose high half it is."""
+    high = Binary("bit_and", word, Const(-(1 << 16), word.type), word.type) if place else _shifted("bit_left", word, 16)
+    return Bitcast(high, Type(DType.FLOAT32, word.type.lanes))
+
+
+def _flushed(value: Expr) -> Expr:
+    """A zero of the same sign in place of a subnormal number."""
+    type = value.type
+    tiny = Compare("cmp_lt", Unary("abs", value, type), Const(_TINY, type), Type(DType.BOOL, type.lanes))
+    return Select(tiny, Binary("mul", value, Const(0.0, type), type), value, type)
 
 
 def _factor(word: Expr, dtype: DType, place: int) -> Expr:

@@ -9,7 +9,7 @@ from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind, Direction, Op, Order
 from tile_ir.target import Target
 
-from tile_opt.kernel.segments import cover, interior, joins_tile, short_vector, split_edges
+from tile_opt.kernel.segments import Segment, cover, interior, joins_tile, short_vector, split_edges
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points
@@ -125,11 +125,18 @@ class Facts:
 
     def is_ragged(self, loop: str, rows: int) -> bool:
         """Constraints cut the loop into too many edge tiles."""
+        return len(self._edges(loop, rows)) > MAX_EDGE_TILES
+
+    def edge_share(self, loop: str, rows: int) -> float:
+        """Share of a loop's iterations in tiles that constraints cut, which are straight-line code of their own."""
+        return sum(s.count * s.size for s in self._edges(loop, rows)) / self.extents[loop]
+
+    def _edges(self, loop: str, rows: int) -> list[Segment]:
         constraints = constraints_on(self.view, loop)
         if not constraints:
-            return False
+            return []
         parts = split_edges(cover(0, self.extents[loop], rows), *interior(loop, constraints, self.extents))
-        return sum(edge for _, edge in parts) > MAX_EDGE_TILES
+        return [segment for segment, edge in parts if edge]
 
     # --- the machine ----------------------------------------------------------------------------------
 

@@ -6,25 +6,17 @@ from math import ceil, prod
 
 from tile_ir.stripe.nodes import Bind, Order
 
-from tile_opt.kernel.segments import fills_vectors, interior
+from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.unify import is_indirect
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.kernel.work import is_elementwise, merged_use, nbytes, op_cost
-from tile_opt.lowering.memory import SPREAD, WIDE
+from tile_opt.lowering.memory import WIDE
 from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
-from tile_opt.plan.segments import constraints_on
-from tile_opt.plan.space.cpu_facts import SPILLS, Facts, filled, is_recurrence, vector_ops
-from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
-from tile_opt.plan.steps.bind import MAX_DECIDED
+from tile_opt.plan.space.cpu_columns import MAX_VECTORS, column_plan, is_spread
+from tile_opt.plan.space.cpu_facts import Facts, is_recurrence
+from tile_opt.plan.space.cpu_groups import cut, wanted_groups
 
-FEW_LANES = 4
-"""Lanes from which neighbours a few elements apart are computed together, on maps that are not wider."""
-MAX_VECTORS = 4
-MAX_STREAM_VECTORS = 16
-MAX_UNROLL = 16
-MAX_OPS = 32
-"""Operations of straight-line code in which neighbouring vectors are computed together."""
 STRAIGHT = 64
 """Operations of straight-line code in which vectors of a row are computed together: math functions count as twelve."""
 DEPTH = 8
@@ -35,12 +27,6 @@ ROWS = 8
 """Rows that are reduced together where they read something in common."""
 SELDOM = 8
 """Steps of the main stage for each of another's from which that may write cell by cell."""
-WINDOW = 64
-"""Steps of a result, such as a pooling's, that are few."""
-FEW_VECTORS = 2
-"""Vectors along the output that are too few to hide the latency of a step."""
-STEP = 3
-"""Instructions that a loop takes for itself."""
 GATHERED = 64
 """Elements that a tile fetches one by one."""
 CLOSE = 8
@@ -59,7 +45,7 @@ def stream_plan(facts: Facts) -> Plan | None:
     turned = _turned(facts, vector)
     if turned is not None:
         return _close_plan(facts, vector, turned) or _transpose_plan(facts, vector, turned)
-    return walking_plan(facts, vector) or _column_plan(facts, vector)
+    return walking_plan(facts, vector) or column_plan(facts, vector)
 
 
 def _vector_loop(facts: Facts) -> str | None:
@@ -76,170 +62,9 @@ def _vector_loop(facts: Facts) -> str | None:
         rows = row_loop(facts, facts.main)
         if rows is None and facts.extents[name] >= facts.lanes:
             return name
-        if _is_spread(facts, name) and (rows is None or facts.extents[rows] < WIDE):
+        if is_spread(facts, name) and (rows is None or facts.extents[rows] < WIDE):
             return name  # what `rows` walks fills few lanes, such as a window of a pooling
     return None
-
-
-def _spread_lanes(facts: Facts, loop: str) -> int:
-    """Lanes that iterations fill which run whatever other loops do, without a mask: it would take the lanes one by one.
-
-    On maps hardly wider than windows there are few of these: straight-line code decides the others.
-    """
-    low, high = interior(loop, constraints_on(facts.view, loop), facts.extents)
-    few = min(FEW_LANES, facts.extents[loop])
-    return min(facts.lanes, 1 << max(0, max(few, high - low).bit_length() - 1))
-
-
-def _is_spread(facts: Facts, loop: str) -> bool:
-    """Rows of operands are spread over lanes, by shuffles where these are many: neighbours along the loop are some elements apart."""
-    strides = {abs(facts.stride(u, loop)) for u in facts.memory_uses()}
-    return not strides <= {0, 1} and max(strides) <= SPREAD and _spread_lanes(facts, loop) >= FEW_LANES
-
-
-# --- along the output ----------------------------------------------------------------------------------
-
-
-def _column_plan(facts: Facts, vector: str) -> Plan:
-    spread = _is_spread(facts, vector) and facts.may_overlap()
-    lanes = _spread_lanes(facts, vector) if spread else facts.lanes
-    unroll = _unroll_loop(facts, vector)
-    rows, vectors = _register_tile(facts, vector, unroll)
-    if rows == 1 or (unroll and facts.is_ragged(unroll, rows)):
-        unroll = None
-    outer = [n for n in facts.shared if n not in (vector, unroll)]
-    sizes = {vector: vectors * lanes} | ({unroll: rows} if unroll else {})
-    grid = _column_groups(facts, outer, unroll, vector, sizes)
-    levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
-    for n in (*outer, vector, *((unroll,) if unroll else ())):
-        if grid.get(n) != sizes.get(n, 1):
-            levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
-    kept = _moved_sums(facts)
-    own = [n for s in facts.view.stages for n in facts.own_order(s)]
-    around = [n for n in own if n in kept or n not in facts.main.loop_names] if kept else []
-    levels += [Level(Bind.NONE, tuple(Cover(n, 1) for n in around))] if around else []
-    sums = (Staging(facts.merged.buffer, len(levels) - 1, "REG"),) if kept and facts.merged else ()
-    inner = [n for n in own if n not in around]
-    levels += [Level(Bind.NONE, tuple(Cover(n, 1) for n in inner))] if inner else []
-    levels += [Level(Bind.UNROLL, (Cover(unroll, 1),))] if unroll else []
-    levels.append(Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes))
-    edges = ((vector, Edge.OVERLAP),) if spread and vector not in grid else facts.tails(vector, vector in grid)
-    return Plan(tuple(levels), sums, edges=edges, reason="vectors along the output")
-
-
-def _moved_sums(facts: Facts) -> set[str]:
-    """Own loops that go from sum to sum, of a main stage whose other loops add to one: it is kept in registers meanwhile."""
-    if facts.merged is None or not facts.view.is_local(facts.merged.buffer):
-        return set()
-    own = set(facts.main.loop_names)
-    moved = facts.names(facts.merged) & own
-    free = all(facts.is_free(n, facts.main) or facts.extents[n] == 1 for n in own)
-    return moved if moved != own and free else set()
-
-
-def _column_groups(
-    facts: Facts, outer: list[str], unroll: str | None, vector: str, sizes: dict[str, int]
-) -> dict[str, int]:
-    wanted = wanted_groups(facts)
-    grid = cut(facts, outer, sizes, wanted)
-    left = -(-wanted // prod(-(-facts.extents[n] // c) for n, c in grid.items()))
-    if unroll and left > 1:
-        chunk = cut_rows(facts, unroll, sizes[unroll], left)
-        if chunk < facts.extents[unroll]:
-            grid[unroll] = chunk
-            left = -(-left // -(-facts.extents[unroll] // chunk))
-    return grid | (cut(facts, [vector], sizes, left) if left > 1 else {})
-
-
-def _unroll_loop(facts: Facts, vector: str) -> str | None:
-    """A second shared loop along which the vector operands of the main stage are used again."""
-    if facts.merged is None:
-        return None
-    wide = [facts.names(u) for u in facts.reads if vector in facts.names(u)]
-    for name in reversed(facts.shared):
-        if name != vector and facts.extents[name] >= 2 and any(name not in found for found in wide):
-            return name
-    long = facts.extents[vector] > FEW_VECTORS * facts.lanes and vector not in facts.constrained
-    if prod(i.range for i in facts.main.loops) > WINDOW or long:
-        return None
-    # Results of few steps each: several at a time hide the latency of a step, and share its masks.
-    return next((n for n in reversed(facts.shared) if n != vector and facts.is_free(n) and facts.extents[n] >= 2), None)
-
-
-def _register_tile(facts: Facts, vector: str, unroll: str | None) -> tuple[int, int]:
-    """Rows and vectors of the tile that keeps the ports busiest."""
-    best, found = 0.0, (1, 1)
-    most = MAX_STREAM_VECTORS if facts.main.loops else max(1, min(MAX_VECTORS, MAX_OPS // vector_ops(facts.main)))
-    for vectors in range(1, min(most, -(-facts.extents[vector] // facts.lanes)) + 1):
-        for rows in range(1, min(MAX_UNROLL, facts.extents[unroll]) + 1 if unroll else 2):
-            rate = _rate(facts, vector, unroll, rows, vectors)
-            if rate > best * 1.0001:
-                best, found = rate, (rows, vectors)
-    return found
-
-
-def _rate(facts: Facts, vector: str, unroll: str | None, rows: int, vectors: int) -> float:
-    """Predicted share of peak of a tile, remainders included; 0 when registers run out."""
-    accumulators = rows * vectors if facts.merged is not None and facts.main.loops else 0
-    names = [facts.names(u) for u in facts.reads]
-    loads = sum((vectors if vector in r else 1) * (rows if unroll in r else 1) for r in names)
-    held = vectors * sum(vector in r for r in names) + 1
-    states = _states(facts, vector)
-    held += vectors * states
-    if (accumulators or (states and vectors > 1)) and accumulators + held > facts.settings.registers:
-        return 0.0
-    ports = facts.machine.ports
-    work = rows * vectors * vector_ops(facts.main) / ports.fma
-    step = max(work, loads / ports.load, ports.fma_latency if accumulators else 0.0) + 0.1 * loads + STEP / ports.issue
-    if accumulators and unroll and _spills(facts, vector, unroll, rows, vectors):
-        step *= SPILLS
-    width = vectors * facts.lanes
-    shape = filled(facts.extents[vector], width, facts.lanes)
-    if not accumulators and facts.may_overlap() and facts.extents[vector] >= facts.lanes:
-        shape = facts.extents[vector] / (-(-facts.extents[vector] // facts.lanes) * facts.lanes)
-    if unroll:
-        shape *= filled(facts.extents[unroll], rows, 1) * (1.0 if facts.extents[unroll] % rows == 0 else 0.99)
-    recurrence = is_recurrence(facts.main) and not states
-    if accumulators or recurrence:
-        run = width * facts.bytes
-        shape *= run / (run + 128)
-    if recurrence:
-        shape *= min(1.0, facts.extents[vector] / (vectors * facts.lanes) / facts.settings.cores)
-    return work / step * shape
-
-
-def _spills(facts: Facts, vector: str, unroll: str, rows: int, vectors: int) -> bool:
-    """Straight-line code at edges takes more registers than there are; vectors that constraints cut run one by one."""
-    beside = 1 if vector in facts.constrained else vectors
-    return beside * (rows + _kept_rows(facts, vector, unroll, rows)) >= facts.settings.registers
-
-
-def _kept_rows(facts: Facts, vector: str, unroll: str, rows: int) -> int:
-    """Rows that straight-line code at the edges of a loop loads: those of one step are there for the steps beside it."""
-    met = {n for c in constraints_on(facts.view, unroll) for n in c.names} & set(facts.main.loop_names)
-    steps = [(n, min(facts.extents[n], MAX_DECIDED)) for n in sorted(met)]
-    moving = [u for u in facts.reads if met and {vector, unroll} <= facts.names(u)]
-    return sum(len(_places(facts, u, [(unroll, rows), *steps])) for u in moving)
-
-
-def _places(facts: Facts, use: Use, loops: list[tuple[str, int]]) -> set[int]:
-    """Where an access lies while loops make their first iterations."""
-    found = {0}
-    for name, count in loops:
-        stride = facts.stride(use, name)
-        found = {at + stride * k for at in found for k in range(count)}
-    return found
-
-
-def _states(facts: Facts, vector: str) -> int:
-    """Buffers of the kernel's own in which the main stage keeps all that it goes from step to step with: registers.
-
-    None where it reads along the vectors: long runs of memory are worth more than registers.
-    """
-    written = [u for u in facts.main.uses if u.writes]
-    own = all(facts.view.is_local(u.buffer) and u.reads and not u.agg for u in written)
-    runs = any(facts.stride(u, vector) == 1 for u in facts.reads if not facts.view.is_local(u.buffer))
-    return len(written) if own and not runs and is_recurrence(facts.main) else 0
 
 
 # --- along the operand, where its rows are longer than registers ---------------------------------------

@@ -1,7 +1,7 @@
-"""Products of 8-bit integers by instructions that add up several of them in each lane (`tile_ir.dots`).
+"""Products of short factors by instructions that add up several of them in each lane (`tile_ir.dots`).
 
 ``+(int32(A) * int32(B))``, with numbers that A and B are counted from, and sums of floats that such integers were scaled to,
-become sums of dot products of words. What packs constants into words runs once (`lowering.constant`).
+become sums of dot products of words; so do sums of products of bfloat16, where the user allows reduced precision. What packs constants into words runs once (`lowering.constant`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tile_opt.program.trees import Trees
 
 @dataclass(frozen=True)
 class DotProducts(Rewrite):
-    """Sums of products of 8-bit integers by the dot products that `target` lists, where that leaves `gain` of the time or less.
+    """Sums of products of short factors by the dot products that `target` lists, where that leaves `gain` of the time or less.
 
     Integers are added up exactly. Scales of floats are taken out of the sum, which is then rounded once: the result is
-    nearer to the true one than that of any order of float additions.
+    nearer to the true one than that of any order of float additions. Products of bfloat16 count subnormal numbers as zeros.
     """
 
     name: ClassVar[str] = "dot_products"

@@ -1,4 +1,4 @@
-"""Sums of products of small integers as dot products of words, and what is added to them outside the sum.
+"""Sums of products of short factors as dot products of words, and what is added to them outside the sum.
 
 With a factor ``x - z`` stored as ``y = x - z + c``, the sum of ``(y - c) * (w - d)`` is that of ``y * w``, less c times the
 sum of w, less d times the sum of y, and c * d for each term. All of it is exact, as integers wrap alike in any order.
@@ -60,14 +60,16 @@ class Builder:
             terms = Literal(prod(self.match.ranges[n] for n in self.match.reduced), WORD)
             steps.append(("add", self._product(self._product(left, right), terms)))
         scale = self._scale()
-        last = not steps and scale is None
+        last = not steps and scale is None and op.type.dtype is chosen.dot.c
         total: Operand = self._dot(a, b, op.name if last else claim(f"{op.name}_dot", self.packing.taken))
         for k, (fn, term) in enumerate(steps):
             done = k + 1 == len(steps) and scale is None
             total = self._elementwise(fn, total, term, op.name if done else "")
         if scale is not None:
-            wide = self._cast(total, DType.FLOAT32)
+            wide = self._cast(total, DType.FLOAT32, self._name("wide"))
             self._elementwise("mul", wide, scale, op.name)
+        elif op.type.dtype is not chosen.dot.c:
+            self._cast(total, op.type.dtype, op.name)
         return self.ops
 
     # --- operands ---------------------------------------------------------------------------------------
@@ -143,10 +145,12 @@ class Builder:
     ) -> Contraction:
         ranges = {**self.match.ranges, self.choice.index: self.choice.words}
         bounds = [(Poly.of({n: 1}), ranges[n]) for n in indexes] + [(poly(f), n) for f, n in cuts]
-        body = (ScalarStatement("$dot", self.choice.dot.name, (*args, Literal(0, WORD)), WORD),)
+        dot, total = self.choice.dot, self.choice.dot.c
+        zero = Literal(0.0 if total.is_float else 0, total)
+        body = (ScalarStatement("$dot", dot.name, (*args, zero), total),)
         limits = tuple(Constraint(f, n, self.match.op.origin) for f, n in bounds)
         return Contraction(
-            name, TensorType(WORD, shape), Aggregation.SUM, indexes, output, limits, loads, body, "$dot", WORD,
+            name, TensorType(total, shape), Aggregation.SUM, indexes, output, limits, loads, body, "$dot", total,
             text=self.match.op.text, origin=self.match.op.origin,
         )  # fmt: skip
 
@@ -164,11 +168,9 @@ class Builder:
                 return other
         return self._elementwise("mul", a, b, "")
 
-    def _cast(self, operand: Operand, dtype: DType) -> str:
+    def _cast(self, operand: Operand, dtype: DType, name: str) -> str:
         shape = self._type(operand).shape
-        return self._add(
-            Elementwise(self._name("wide"), TensorType(dtype, shape), "cast", (operand,), origin=self.match.op.origin)
-        )
+        return self._add(Elementwise(name, TensorType(dtype, shape), "cast", (operand,), origin=self.match.op.origin))
 
     def _elementwise(self, fn: str, a: Operand, b: Operand, name: str) -> str:
         types = [self._type(x) for x in (a, b)]
@@ -188,9 +190,9 @@ class Builder:
         return zero if not stored.offset else self._elementwise("add", zero, Literal(stored.offset, WORD), "")
 
     def _scale(self) -> str | None:
-        """All scales as one value that is broadcast to the result; None for a sum of integers."""
+        """All scales as one value that is broadcast to the result; None for a sum that has none."""
         op = self.match.op
-        if op.type.dtype is not DType.FLOAT32:
+        if op.type.dtype is self.choice.dot.c or self.choice.dot.c.is_float:
             return None
         body = Body()
         result: Operand = Literal(1.0, DType.FLOAT32)

@@ -74,7 +74,7 @@ class Chooser:
     def _choices(self, match: Match) -> Iterator[Choice]:
         first, second = match.factors
         for dot in DOTS.values():
-            if dot.name not in self.target.nodes:
+            if dot.name not in self.target.nodes or (dot.c.is_float and not self.target.options.reduced_precision):
                 continue
             for index, pair in product(match.reduced, ((first, second), (second, first))):
                 yield from self._with(match, dot, index, pair)
@@ -94,7 +94,9 @@ class Chooser:
             return
         padded = self._padded(match, a, b)
         ends = match.ranges[index] % dot.depth
-        if padded is None or (ends and not any(map(partial(self._is_ended, match, index), padded, (left, right)))):
+        # A float that is no number stays none when it is multiplied by 0.
+        enough = all if dot.c.is_float else any
+        if padded is None or (ends and not enough(map(partial(self._is_ended, match, index), padded, (left, right)))):
             return
         words = -(-match.ranges[index] // dot.depth)
         made = Choice(dot, index, words, padded, (left, right), padded=padded != (a, b))
@@ -132,7 +134,8 @@ class Chooser:
     def _cycles(self, match: Match, choice: Choice) -> float:
         """Of all words' products, of packing what each run brings, and of the sums of factors alone."""
         points = prod(n for name, n in match.ranges.items() if name != choice.index) * choice.words
-        total = points / self._lanes
+        machine = self.target.machine
+        total = points / self._lanes * machine.slots(choice.dot.name)
         for one, other in (choice.stored, choice.stored[::-1]):
             moves = {n for f in one.leaf.forms for n in f.names}
             size = prod(
@@ -167,5 +170,5 @@ def _counts(match: Match, form: Affine, size: int) -> bool:
 def _stored(factor: Factor, dtype: DType) -> Stored | None:
     """The factor in words of `dtype`; None where these do not hold it."""
     own = factor.leaf.dtype
-    fits = own is dtype or FLIP.get(own) is dtype or dtype.bits > own.bits
+    fits = own is dtype or FLIP.get(own) is dtype or (dtype.is_integer and own.is_integer and dtype.bits > own.bits)
     return Stored(factor.leaf, dtype, factor.zero) if fits else None

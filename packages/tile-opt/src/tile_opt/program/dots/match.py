@@ -1,8 +1,8 @@
-"""Contractions that add up products of two small integers: what their factors are, and what only scales the sum.
+"""Contractions that add up products of two short factors: what these are, and what only scales the sum.
 
 A factor is ``x - z``: an element of a tensor of 8-bit integers (or of int16), and what it is counted from. In a sum of floats a product
-may also have scales, which do not move with the sum. All of it is found through elementwise operations, so that it
-does not matter how the program is cut into statements.
+may also have scales, which do not move with the sum. Or it is a bfloat16 as it is. All of it is found through elementwise operations,
+so that it does not matter how the program is cut into statements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tile_opt.program.dots.known import Known
 from tile_opt.program.trees import Call, Leaf, Tree, Trees, leaves
 
 SMALL = (DType.INT8, DType.UINT8)
-FACTORS = (*SMALL, DType.INT16)
+FACTORS = (*SMALL, DType.INT16, DType.BFLOAT16)
 """Dtypes that words may hold."""
 LARGEST_SCALE, MOST_SCALES = 2.0**24, 4
 """Scales within this factor of 1, and so many of them, can be multiplied in any order without overflow."""
@@ -42,7 +42,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A sum of products of two factors, times scales."""
+    """A sum of products of two factors, both integers or both bfloat16, times scales."""
 
     op: Contraction
     ranges: Mapping[str, int]
@@ -72,9 +72,9 @@ class Matcher:
     def match(self, op: Contraction) -> Match | None:
         """What `op` adds up, if that is products of two small integers."""
         dtype = op.type.dtype
-        if op.agg is not Aggregation.SUM or op.default is not None or dtype is not op.acc or 0 in op.type.shape:
+        if op.agg is not Aggregation.SUM or op.default is not None or 0 in op.type.shape:
             return None
-        if dtype not in (DType.INT32, DType.FLOAT32):
+        if op.acc not in (DType.INT32, DType.FLOAT32) or (dtype is not op.acc and dtype is not DType.BFLOAT16):
             return None
         output, ranges = _affine(op.output), _ranges(op)
         accesses = [_affine(load.formulas) for load in op.loads]
@@ -88,9 +88,14 @@ class Matcher:
         factors = [f for part, f in found if f is not None and set(_names(part)) & self.reduced]
         scales = tuple(part for part, f in found if f is None or not set(_names(part)) & self.reduced)
         cuts = _cuts(op, ranges)
-        if len(factors) != 2 or cuts is None or not self._may_scale(scales, dtype) or not self._fits(factors, dtype):
+        if len(factors) != 2 or cuts is None:
             return None
-        return Match(op, ranges, (factors[0], factors[1]), scales, cuts, output)
+        match = Match(op, ranges, (factors[0], factors[1]), scales, cuts, output)
+        kinds = {f.leaf.dtype.is_float for f in factors}
+        if kinds == {True}:
+            return match if not scales else None
+        exact = kinds == {False} and dtype is op.acc and self._may_scale(scales, dtype) and self._fits(factors, dtype)
+        return match if exact else None
 
     def _fits(self, factors: list[Factor], dtype: DType) -> bool:
         """Sums of integers wrap alike; the sum of floats must not leave what an int32 holds."""
@@ -125,9 +130,11 @@ class Matcher:
             return Factor(tree, 0) if tree.dtype in FACTORS else None
         if not isinstance(tree, Call) or tree.dtype not in _WIDE:
             return None
+        inner = self._factor(tree.args[0]) if tree.fn in ("cast", "sub", "add") else None
+        if inner is not None and inner.leaf.dtype.is_float:
+            return inner if tree.fn == "cast" and tree.dtype.is_float else None
         if tree.fn == "cast":
-            return self._factor(tree.args[0])
-        inner = self._factor(tree.args[0]) if tree.fn in ("sub", "add") else None
+            return inner
         zero = self._zero(tree.args[1], -1 if tree.fn == "add" else 1) if inner is not None else None
         if inner is None or zero is None or inner.zero != 0 or not _holds(tree.dtype, inner.leaf.dtype, zero):
             return None

@@ -202,8 +202,10 @@ def _word_body(source: DType, less: int, depth: int, mask: int) -> tuple[ScalarS
         return body[-1].dst
 
     def factor(q: int) -> str:
+        unsigned = DType(f"uint{bits}")
+        if source.is_float:
+            return add("cast", add("bitcast", f"$x{q}", dtype=unsigned))
         if source.bits == bits:
-            unsigned = DType(f"uint{bits}")
             return add("cast", f"$x{q}" if source is unsigned else add("cast", f"$x{q}", dtype=unsigned))
         wide = add("cast", f"$x{q}")
         return add("bit_and", add("sub", wide, word(less)) if less else wide, word((1 << bits) - 1))
