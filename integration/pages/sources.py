@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from pages import api_pages, builtins_page, commands_page, packages_page, settings_page
+from pages import api_pages, builtins_page, commands_page, errors_page, packages_page, settings_page
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(!?\[[^\]]*\])\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
@@ -16,6 +16,7 @@ MADE: Mapping[str, Callable[[], str]] = {
     "reference/builtins.md": builtins_page.page,
     "reference/environment.md": settings_page.page,
     "reference/commands.md": commands_page.page,
+    "errors.md": errors_page.page,
     "packages/index.md": packages_page.page,
 }
 """Pages made of tables."""

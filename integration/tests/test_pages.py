@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import builtins_page, commands_page, settings_page
+from pages import builtins_page, commands_page, errors_page, settings_page
+from pages.mistakes import Mistake, mistakes, said
 from pages.sources import ROOT, turned
+from tile_lang.codes import CODES
 from tile_lang.reference import GROUPS
 from tile_runtime.cli.app import app
 
@@ -25,6 +27,33 @@ def test_every_builtin_and_operator_has_a_section_with_an_example() -> None:
 def test_every_variable_of_the_sources_is_on_the_page() -> None:
     named = settings_page.read_in(ROOT / "packages") - OTHER_NAMES
     assert named and named <= {*re.findall(r"TILE_[A-Z_]+", settings_page.page())}
+
+
+MISTAKES = mistakes()
+UNSPECIFIC = "TILE-E000"
+"""What errors say that are made without a code: those of others' plugins."""
+
+
+def test_every_code_of_the_sources_has_one_example() -> None:
+    sources = [file.read_text("utf-8") for file in ROOT.glob("packages/*/src/**/*.py")]
+    used = {code for text in sources for code in re.findall(r"TILE-[EW]\d{3}", text)} - {UNSPECIFIC}
+    shown = [m.code for m in MISTAKES]
+    assert len(shown) == len({*shown})
+    assert used == {*shown} | CODES.keys() and CODES.keys() <= {*shown} | errors_page.golden().keys()
+
+
+@pytest.mark.parametrize("mistake", [m for m in MISTAKES if m.language == "python"], ids=lambda m: m.code)
+def test_the_example_of_a_code_makes_its_error(mistake: Mistake) -> None:
+    if mistake.framework is not None:
+        pytest.skip(f"the tests of tile-{mistake.framework} run it")
+    assert mistake.code in said(mistake)
+
+
+def test_few_codes_are_shown_without_being_made() -> None:
+    """Those that take hardware or drivers that fail, or another version of JAX."""
+    assert {m.code[-4:] for m in MISTAKES if m.language != "python"} == {
+        "E523", "E647", "E649", "E701", "E706", "E709", "E710", "E951", "E953", "E954",
+    }  # fmt: skip
 
 
 def test_every_command_is_on_the_page() -> None:

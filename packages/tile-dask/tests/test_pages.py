@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "integration"))
 
 
 @pytest.mark.parametrize("page", ["docs/dask.md", "packages/tile-dask/README.md"])
@@ -15,3 +17,10 @@ def test_the_program_of_the_page(page: str, capsys: pytest.CaptureFixture[str]) 
     (program,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
     exec(compile(program, page, "exec"), {})
     assert capsys.readouterr().out
+
+
+def test_the_example_of_an_error_code() -> None:
+    from pages.mistakes import mistakes, said
+
+    (mistake,) = [m for m in mistakes() if m.framework == "dask"]
+    assert mistake.code in said(mistake)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 DOCS = Path(__file__).parents[3] / "docs"
+sys.path.insert(0, str(DOCS.parent / "integration"))
 
 
 def program(page: str, title: str) -> str:
@@ -28,3 +30,11 @@ def test_training_on_the_sample_plugin(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_first_program_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(program("jax.md", "0"), "jax.md", "exec"), {})
     assert capsys.readouterr().out.count("[") == 3
+
+
+def test_examples_of_error_codes() -> None:
+    from pages.mistakes import mistakes, said
+
+    found = [m for m in mistakes() if m.framework == "jax"]
+    assert len(found) == 3
+    assert all(mistake.code in said(mistake) for mistake in found)

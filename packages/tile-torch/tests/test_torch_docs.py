@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 ROOT = Path(__file__).parents[3]
 CHIP = ROOT / "docs" / "on-your-chip.md"
+sys.path.insert(0, str(ROOT / "integration"))
 PAGES = [Path(__file__).parents[1] / "README.md", ROOT / "docs" / "torch.md"]
 
 
@@ -30,3 +32,13 @@ def test_training_on_the_sample_plugin() -> None:
     torch._dynamo.reset()
     exec(compile(found[1], "train_torch.py", "exec"), values)
     assert values["losses"][-1] < 0.8 * values["losses"][0]
+
+
+def test_examples_of_error_codes() -> None:
+    from pages.mistakes import mistakes, said
+
+    found = [m for m in mistakes() if m.framework == "torch"]
+    assert len(found) == 3
+    for mistake in found:
+        torch._dynamo.reset()
+        assert mistake.code in said(mistake)
