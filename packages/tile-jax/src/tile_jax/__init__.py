@@ -37,6 +37,7 @@ def register(*, default: bool = False) -> None:
     bridge.register_plugin("tile", c_api=capsule(), priority=FIRST if default else LAST)
     donating: list[str] = import_module("jax._src.interpreters.mlir")._platforms_with_donation
     donating.append("tile")
+    import_module("tile_jax.rules").register()
 
 
 def initialize() -> None:

@@ -12,7 +12,7 @@ from tile_runtime.evaluator import Evaluator
 
 from tile_jax.lowering import lowered
 from tile_jax.lowering.mlir import artifact
-from tile_jax.program import CaseStep, CollectiveStep, DeviceStep, Program, Step, WhileStep
+from tile_jax.program import CaseStep, CollectiveStep, DeviceStep, HostStep, Program, Step, WhileStep
 
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
@@ -71,6 +71,9 @@ class _Explained:
                 yield f"The host chooses one of {len(step.branches)} branches by a number that the device computes"
                 for k, branch in enumerate(step.branches):
                     yield from self._inside(f"Branch {k}:", branch)
+            case HostStep():
+                arrays = f"from {_counted(len(step.reads), 'array')} to {_counted(len(step.outputs), 'array')}"
+                yield f"The host computes {step.name}, {arrays}"
             case CollectiveStep():
                 yield f"Devices tell one another {len(step.outputs)} arrays, by way of the host"
             case _:

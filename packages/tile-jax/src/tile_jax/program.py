@@ -66,6 +66,20 @@ class CollectiveStep:
 
 
 @dataclass(frozen=True, slots=True)
+class HostStep:
+    """What the host computes: a function of arrays."""
+
+    name: str
+    function: Callable[..., Sequence[Array]]
+    reads: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
+        made = [self.function(*(store[k].numpy() for k in self.reads)) for store in stores]
+        _put_rows(stores, self.outputs, made, evaluators)
+
+
+@dataclass(frozen=True, slots=True)
 class WhileStep:
     """Runs `body` as long as `condition` holds.
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from tile_ir.diagnostics import TileError, TileInternalError
+from tile_ir.dtype import DType
 from tile_ir.program.nodes import TensorType
 from tile_runtime.ops.values import NotInTile, Value, as_array, dtype_of
 from tile_runtime.provenance import provenance
 
 from tile_jax.lowering.decomposed import decomposed
+from tile_jax.lowering.elements import full
 from tile_jax.lowering.errors import Problem, Unlooped, Unsupported, place
 from tile_jax.lowering.mlir import Block, Node, Operation
 from tile_jax.lowering.op import Op
@@ -96,11 +98,12 @@ class Walk:
         recorder = Recorder()
         inputs = [self._input(recorder, k, type) for k, type in enumerate(part.inputs)]
         results = self.block(part.block, [inputs[k] for k in part.arguments], Scope(recorder))
-        values = [r for r in part.chosen(results) if r is not TOKEN]
+        values = [full(False, DType.BOOL) if r is TOKEN else r for r in part.chosen(results)]
         return None if self.problems else recorder.program(values, name, donated)
 
     def _input(self, recorder: Recorder, k: int, type: Any) -> Value:
         if not is_tensor(type):
+            recorder.input(TensorType(DType.BOOL, ()))  # what JAX hands in for a token, and wants for one
             return TOKEN
         try:
             return recorder.input(tensor_type(type))

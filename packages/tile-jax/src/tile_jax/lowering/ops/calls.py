@@ -8,8 +8,10 @@ from typing import Any
 
 from tile_runtime.ops.values import Value
 
+from tile_jax.hosted import MARK
 from tile_jax.lowering.elements import elementwise
 from tile_jax.lowering.op import Op
+from tile_jax.lowering.ops.hosted import called
 from tile_jax.lowering.ops.reflections import product, reflected
 from tile_jax.lowering.registry import find, operation
 from tile_jax.lowering.walk import TOKEN
@@ -19,9 +21,6 @@ _MARKS = {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_
 """Custom calls that say where a value lives, and hand it on."""
 _COMPUTED: dict[str, Callable[[Op], Any]] = {"Qr": reflected, "ProductOfElementaryHouseholderReflectors": product}
 """Custom calls that JAX leaves to every platform but its own."""
-_HINTS = {
-    "Eigh": "eigenvalues are not computed on this platform yet: run that part on JAX's cpu platform",
-}
 
 
 @operation("func.call", elementwise=True)
@@ -114,7 +113,9 @@ def custom_call(op: Op) -> Any:
         return tuple(op.values)
     if target in _COMPUTED:
         return _COMPUTED[target](op)
-    raise op.unsupported(f"it calls {target!r}, a function of another platform's library", _HINTS.get(target))
+    if target.startswith(MARK):
+        return called(op)
+    raise op.unsupported(f"it calls {target!r}, a function of another platform's library")
 
 
 @operation("sdy.sharding_constraint")
