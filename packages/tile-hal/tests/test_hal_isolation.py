@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -382,10 +383,11 @@ assert tile_hal.device("frail:1") is tile_hal.isolated(tile_hal.device("frail:1"
     assert done.returncode == 0, done.stderr
 
 
-def test_a_misspelt_driver_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILE_ISOLATE", "interpp")
-    with pytest.warns(tile_hal.TilePluginWarning, match=r"TILE_ISOLATE names 'interpp', .* there are .*interp"):
-        tile_hal.devices()
+@pytest.mark.parametrize("asked", [tile_hal.devices, tile_hal.default_device])
+def test_a_misspelt_driver_is_a_warning(asked: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILE_ISOLATE", name := f"interpp_{asked.__name__}")
+    with pytest.warns(tile_hal.TilePluginWarning, match=rf"TILE_ISOLATE names '{name}', .* there are .*interp"):
+        asked()
 
 
 @pytest.mark.parametrize("given", ["a b", "a,,b", "-llvm", "0"])

@@ -241,6 +241,7 @@ class Registry:
         """TILE_DEVICE, else the first device of the driver with the highest priority that has one."""
         if settings.device:
             return self.device(settings.device)
+        self._look_for_strangers()
         ranked = [(-driver.priority, name) for name, driver in self.drivers().items() if driver.priority is not None]
         for _, name in sorted(ranked):
             if found := self.devices(name):

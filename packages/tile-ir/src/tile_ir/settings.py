@@ -13,6 +13,8 @@ from tile_ir.diagnostics import Diagnostic, TileSettingError
 _DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")
 _THREADS = re.compile(r"0*[1-9][0-9]{0,5}")
 _BYTES = re.compile(r"([0-9]{1,15})([KMGT]?)")
+_LONGEST = 2e6
+"""Seconds: twenty days, about the most that a system call waits."""
 _PLUGIN = re.compile(r"-?[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
@@ -94,7 +96,7 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
     given = env.get(name, "")
     if given and not _DECIMAL.fullmatch(given):
         raise malformed(f"{name} must be a number of seconds such as 10 or 0.5, not {given!r:.40}")
-    return float(given) if given else default
+    return min(float(given), _LONGEST) if given else default
 
 
 def _bytes(env: Mapping[str, str], name: str) -> int | None:

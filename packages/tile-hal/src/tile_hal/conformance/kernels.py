@@ -87,12 +87,23 @@ def function(params: Sequence[Param], *body: Statement, name: str = "kernel", **
     return Function(name, tuple(params), Block(body), **more)
 
 
-def elementwise(expr: Formula, out: DType, inputs: Sequence[DType], count: int, *, lanes: int = 1) -> Function:
-    """``out[i] = expr(in0[i], in1[i], …)`` for `count` elements (a multiple of `lanes`), `lanes` at a time."""
-    params = [param("out", out, count, Access.WRITE)]
+def elementwise(
+    expr: Formula, out: DType, inputs: Sequence[DType], count: int, *, lanes: int = 1, again: Sequence[int] = ()
+) -> Function:
+    """``out[i] = expr(in0[i], in1[i], …)`` for `count` elements (a multiple of `lanes`), `lanes` at a time.
+
+    The same `again`, so many at a time, into an output of its own.
+    """
+    widths = {"out": lanes, **{f"out{n}": width for n, width in enumerate(again, 1)}}
+    params = [param(name, out, count, Access.WRITE) for name in widths]
     params += [param(f"in{n}", dtype, count) for n, dtype in enumerate(inputs)]
-    values = [load(f"in{n}", dtype, I, lanes) for n, dtype in enumerate(inputs)]
-    return function(params, loop("i", count, store("out", I, cast(Callable[..., Expr], expr)(*values)), step=lanes))
+    return function(params, *(_each(expr, name, inputs, count, width) for name, width in widths.items()))
+
+
+def _each(expr: Formula, out: str, inputs: Sequence[DType], count: int, lanes: int) -> For:
+    at = Var(out.replace("out", "i"), INT)
+    values = [load(f"in{n}", dtype, at, lanes) for n, dtype in enumerate(inputs)]
+    return loop(at.name, count, store(out, at, cast(Callable[..., Expr], expr)(*values)), step=lanes)
 
 
 def splat(value: Expr, lanes: int) -> Expr:

@@ -40,7 +40,6 @@ from tile_hal.conformance.kernels import (
     hard_values,
     lanes_of,
     launch,
-    launch_all,
     near_ties,
     need,
     number,
@@ -86,14 +85,15 @@ def dot(op: str, *args: Expr) -> Expr:
 
 
 def run(device: Device, expr: Formula, out: DType, args: list[Array], dtypes: list[DType]) -> Array:
-    """The expression's value over `args`, scalar; and the same bits from the vector form, where there are vectors."""
+    """The expression's value over `args`, scalar; and the same bits from the vector form, where there are vectors.
+
+    One kernel computes both: compiling is what takes time.
+    """
     need(device, out, *dtypes)
     lanes = min((lanes_of(device, d) for d in (out, *dtypes)), default=1)
-    widths = [1] if lanes == 1 else [1, lanes]
-    count = len(args[0])
-    functions = [elementwise(expr, out, dtypes, count, lanes=width) for width in widths]
-    blank = np.zeros(count, out.numpy)
-    results = [written[0] for written in launch_all(device, functions, [[blank, *args]] * len(functions))]
+    item = elementwise(expr, out, dtypes, len(args[0]), again=[lanes] if lanes > 1 else [])
+    blanks = [np.zeros(len(args[0]), out.numpy) for p in item.params if p.access is Access.WRITE]
+    results = launch(device, item, [*blanks, *args])
     if len(results) > 1:
         assert_same(*subnormals.results(device, results[1], results[0]), f"{lanes} lanes differ from the scalar form")
     return results[0]
