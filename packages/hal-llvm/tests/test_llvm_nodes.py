@@ -294,11 +294,19 @@ def test_copies_and_barriers(launch: Any) -> None:
         Store(tile, number(0), Const(0.0, t16)),
         AsyncCopy(tile, number(0), pointer(1), number(4), 8),
         AsyncCopy(tile, number(8), pointer(1), number(4), 8, guard=Const(False, BOOL)),
+        AsyncCopy(tile, number(4), pointer(1), number(400), 2, guard=Const(False, BOOL), fill=True),
+        AsyncCopy(tile, number(6), pointer(1), number(10), 2, guard=Const(True, BOOL), fill=True),
         AsyncWait(),
         Barrier(),
         put(0, Load(tile, number(0), t16)),
     ]
-    assert launch(body, np.zeros(16, np.float32), ramp(16))[0].tolist() == [*range(4, 12), *[0] * 8]
+    assert launch(body, np.zeros(16, np.float32), ramp(16))[0].tolist() == [
+        *range(4, 8),
+        0,
+        0,
+        *range(10, 12),
+        *[0] * 8,
+    ]
 
 
 def test_helper_functions(launch: Any) -> None:

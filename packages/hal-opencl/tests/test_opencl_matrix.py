@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -326,6 +327,25 @@ def test_copies_of_fitting_size_and_alignment_are_asynchronous(
         assert len(body) == 1 and body[0].startswith("for (")
         return
     assert body[0].startswith(f"tile_copy_async_{nbytes}(") and body[1:] == [COMMIT, wait(0)]
+
+
+def test_a_copy_that_fills_reads_no_bytes_where_its_guard_is_false() -> None:
+    there = Compare("cmp_lt", ITEM, Const(5, INT), Type(BOOL))
+    node = replace(copy(guard=there), fill=True)
+    body = copied(node, AsyncWait())
+    assert body[0] == CP16.replace("copy_async_16", "copy_async_16_or_clear").replace(
+        ");", ", (int)get_local_id(0) < 5);"
+    )
+    text = emit(Alloc("tile", array(F32)), node)
+    assert (
+        """void tile_copy_async_16_or_clear(local void* to, global const void* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"((uint)(size_t)to), "l"((ulong)(size_t)from), "r"(there ? 16 : 0) : "memory");
+}
+"""
+        in text
+    )
+    (plain,) = copied(node, dialect=PLAIN)
+    assert "(int)get_local_id(0) < 5 ? a[" in plain and plain.endswith(": 0;")
 
 
 def test_the_copying_functions() -> None:

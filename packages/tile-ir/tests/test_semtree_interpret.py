@@ -255,8 +255,18 @@ def test_a_guard_leaves_the_copy_out_but_not_the_batch():
     body = "alloc local int32[4] t; t[0] = 5; async_copy t[0] = b0[1], count=1, guard=b0[2] > 0; async_wait(0, 0); b0[0] = t[0];"
     assert run(body, [np.array([0, 7, 1], np.int32)])[0] == 7
     assert run(body, [np.array([0, 7, 0], np.int32)])[0] == 5
+    cleared = body.replace("count=1,", "count=1, fill=1,")
+    assert run(cleared, [np.array([0, 7, 1], np.int32)])[0] == 7
+    assert run(cleared, [np.array([9, 7, 0], np.int32)])[0] == 0
     never = "async_copy t[1] = b0[1], count=1, guard=b0[0] < 0;"
     assert arrived(copies(0) + wait(1) + never + wait(1)) == [0]
+
+
+def test_what_a_copy_clears_is_known_once_it_is_waited_for():
+    body = "alloc local int32[4] t; async_copy t[0] = b0[99], count=2, guard=b0[0] > 0, fill=1; {} b0[0] = t[1];"
+    assert run(body.format("async_wait(0, 0);"), [np.array([0], np.int32)])[0] == 0
+    with pytest.raises(SemtreeRuntimeError, match="a copy still fills"):
+        run(body.format(""), [np.array([0], np.int32)])
 
 
 def test_a_copy_that_is_left_out_may_reach_outside():

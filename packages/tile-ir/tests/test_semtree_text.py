@@ -183,7 +183,7 @@ function every(write global float32* out [align=64, elements=128], read global f
         atomic add out[0i64] = subgroup("reduce_add", float32(lane));
     }
     {
-        async_copy tile[0] = in[lane], count=8, guard=true, group=1, align=16;
+        async_copy tile[0] = in[lane], count=8, guard=true, group=1, align=16, fill=1;
         async_wait(1, 0);
     }
     barrier("group", "local");

@@ -270,6 +270,14 @@ def test_double_buffering_with_transfers() -> None:
     assert (both(p, A=a)["B"] == a).all()
 
 
+def test_a_transfer_clears_where_its_source_does_not_count() -> None:
+    p = program("A", "B", "A int8(4:1); B int8(6:1)", """0: block [k:6] (
+        in src = A[k - 1] int8(1:1)
+        out dst = B[k] int8(1:1)
+    ) { 0: dst = transfer(src, where=[k - 1, 4 - k]) }""")  # fmt: skip
+    assert both(p, A=np.array([1, 2, 3, 4], np.int8))["B"].tolist() == [0, 1, 2, 3, 4, 0]
+
+
 def test_a_transfer_outside_the_buffer_is_an_error() -> None:
     p = program("A", "B", "A int8(4:1); B int8(4:1)", """0: block [] (
         in A[1] int8(4:1)

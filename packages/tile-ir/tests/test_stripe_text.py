@@ -357,7 +357,7 @@ EVERYTHING = """0: #t block<CONV[0]> [i:32, j = 4*k #ordered, v:8 #vector(lanes=
   1[0]: A[$i] = store($x, atomic=true)
   2: $c = (float32)-0.5
   3: $m = reduce_max($x, over=[v], broadcast=false)
-  4: T = transfer(A, unit="DMA", group=1)
+  4: T = transfer(A, unit="DMA", group=1, where=[i - 1, 7 - i%3])
   5: wait(group=1, pending=0)
   6: sync(scope=group, fence="local")
   7: special("s", outs=[A], ins=[T], params={k=1, w="x", f=0.5})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from tile_ir.diagnostics import TileInternalError
@@ -232,10 +233,16 @@ class Statements:
     def _async_copy(self, node: AsyncCopy) -> Iterable[Work]:
         """A plain copy: it is complete when the next statement starts."""
         if node.guard is not None:
-            plain = AsyncCopy(node.dst, node.dst_index, node.src, node.src_index, node.count, None, node.group)
-            return (If(node.guard, Block((plain,))),)
-        dst, src = self._pointer(node.dst, node.dst_index), self._pointer(node.src, node.src_index)
+            plain = replace(node, guard=None, fill=False)
+            zeros = Block((replace(plain, src=node.dst, src_index=node.dst_index, fill=True),)) if node.fill else None
+            return (If(node.guard, Block((plain,)), zeros),)
+        dst = self._pointer(node.dst, node.dst_index)
         size = node.count * node.dst.type.dtype.bytes
+        if node.fill:  # the branch of a guard that is false
+            zero = ("i8", "0"), ("i64", str(size)), ("i1", "false")
+            self.code.call("llvm.memset.p0.i64", "void", ("ptr", dst), *zero)
+            return ()
+        src = self._pointer(node.src, node.src_index)
         self.code.call("llvm.memcpy.p0.p0.i64", "void", ("ptr", dst), ("ptr", src), ("i64", str(size)), ("i1", "false"))
         return ()
 

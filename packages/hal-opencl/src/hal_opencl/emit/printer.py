@@ -250,16 +250,20 @@ class OpenCLPrinter(MatrixExpressions):
         return helpers.atomic(name, self.spaces[space], t, merged)
 
     def write_asynccopy(self, node: AsyncCopy) -> None:
-        guard = f"if ({self.expression(node.guard)}) " if node.guard is not None else ""
+        there = self.expression(node.guard) if node.guard is not None else ""
+        guard = f"if ({there}) " if there and not node.fill else ""
         nbytes = asynchronous_bytes(node) if self._dialect.ptx else 0
         if not nbytes:
-            self._copy_at_once(node, guard)
+            self._copy_at_once(node, guard, there if node.fill else "")
             return
-        name = self.helper(f"copy_async_{nbytes}", ptx.copy_async, nbytes)
+        kind = f"copy_async_{nbytes}" + ("_or_clear" if node.fill else "")
+        name = self.helper(kind, ptx.copy_async, nbytes, node.fill)
         target, source = self._address(node.dst, node.dst_index), self._address(node.src, node.src_index)
-        self.line(f"{guard}{name}({self.pieces(target)}, {self.pieces(source)});")
+        arguments = [self.pieces(target), self.pieces(source), *([there] if node.fill else [])]
+        self.line(f"{guard}{name}({', '.join(arguments)});")
 
-    def _copy_at_once(self, node: AsyncCopy, guard: str) -> None:
+    def _copy_at_once(self, node: AsyncCopy, guard: str, there: str) -> None:
+        """A loop over the elements; what is not `there` becomes 0."""
         name = self.names.fresh("k")
         target = self.pieces([(node.dst, POSTFIX), "[", (node.dst_index, ADDITIVE), f" + {name}]"])
         source = self.pieces([(node.src, POSTFIX), "[", (node.src_index, ADDITIVE), f" + {name}]"])
@@ -267,7 +271,8 @@ class OpenCLPrinter(MatrixExpressions):
             source = source.replace(
                 self.expression(node.src, POSTFIX), f"((global const ushort*){self.expression(node.src, POSTFIX)})", 1
             )
-        self.line(f"{guard}for (int {name} = 0; {name} < {node.count}; ++{name}) {target} = {source};")
+        value = f"{there} ? {source} : 0" if there else source
+        self.line(f"{guard}for (int {name} = 0; {name} < {node.count}; ++{name}) {target} = {value};")
 
     def write_asyncwait(self, node: AsyncWait) -> None:
         """Copies that are loops are complete when they are passed."""

@@ -36,11 +36,14 @@ def wait(groups: int) -> str:
     return f'asm volatile("cp.async.wait_group {groups};" ::: "memory");'
 
 
-def copy_async(name: str, nbytes: int) -> str:
-    """Start to copy bytes from global to local memory."""
+def copy_async(name: str, nbytes: int, fill: bool = False) -> str:
+    """Start to copy bytes from global to local memory; with `fill` zeros, and nothing is read, where they are not there."""
+    text, there, size = COPIES[nbytes], "", ""
+    if fill:  # how many bytes are read; the hardware makes the others 0
+        text, there, size = text.replace(";", ", %2;"), ", bool there", f', "r"(there ? {nbytes} : 0)'
     return (
-        f"void {name}(local void* to, global const void* from) {{\n"
-        f'    asm volatile("{COPIES[nbytes]}" :: "r"((uint)(size_t)to), "l"((ulong)(size_t)from) : "memory");\n}}'
+        f"void {name}(local void* to, global const void* from{there}) {{\n"
+        f'    asm volatile("{text}" :: "r"((uint)(size_t)to), "l"((ulong)(size_t)from){size} : "memory");\n}}'
     )
 
 

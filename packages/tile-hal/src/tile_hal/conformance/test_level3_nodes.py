@@ -428,6 +428,28 @@ def test_asynchronous_copies(tile_device: Device) -> None:
     check(tile_device, item, [blank(F32), values(F32, N)], (4, 1, 1))
 
 
+def test_copies_that_clear_what_is_not_there(tile_device: Device) -> None:
+    """The guard decides for each of them; nothing is read where it is false."""
+    need_threads(tile_device, 1, "AsyncCopy", "AsyncWait")
+    tile_type = Type(F32, count=16, space=Space.LOCAL)
+    tile, group = Var("tile", tile_type), WorkId(IdKind.GROUP, 0)
+    start = mul(group, number(16))
+    copies = (
+        AsyncCopy(
+            tile, number(at), pointer("a", F32), add(start, number(at)), 4, less(group, number(at // 4)), fill=True
+        )
+        for at in range(0, 16, 4)
+    )
+    item = function(
+        [out(F32), param("a", F32, N)],
+        Alloc("tile", tile_type),
+        *copies,
+        AsyncWait(0, 0),
+        loop("i", 16, store("out", add(start, I), Load(tile, I, Type(F32)))),
+    )
+    check(tile_device, item, [blank(F32), values(F32, N)], (4, 1, 1))
+
+
 @pytest.mark.parametrize("op", ["reduce_add", "reduce_max", "reduce_min"])
 def test_subgroup_reduction(tile_device: Device, op: str) -> None:
     need(tile_device, "SubgroupOp")

@@ -125,13 +125,16 @@ def async_copy(node: AsyncCopy, args: Sequence[Evaluate]) -> Run:
     group = node.group
 
     def run(f: Frame) -> None:
-        if guard and not guard[0](f):
+        there = not guard or guard[0](f)
+        if not there and not node.fill:
             return
         target, source, thread = dst(f), src(f), f[0]
-        read = source.locate(start(f), node.count, None, thread, "read")
         filled = target.locate(to(f), node.count, None, thread, "write")
-        source.on_read(read, thread)
-        values = source.data[read.start : read.stop].copy()
+        values = 0
+        if there:
+            read = source.locate(start(f), node.count, None, thread, "read")
+            source.on_read(read, thread)
+            values = source.data[read.start : read.stop].copy()
         if target.known is not None:
             target.known[filled.start : filled.stop] = bytes(len(filled))
         thread.copies.setdefault(group, [[]])[-1].append(_completion(target, filled, values, thread))

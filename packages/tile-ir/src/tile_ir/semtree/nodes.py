@@ -366,7 +366,8 @@ class Atomic:
 class AsyncCopy:
     """Start copying `count` elements from global to local memory, in the open batch of `group`.
 
-    Both addresses are multiples of `align` bytes (0: of an element).
+    Both addresses are multiples of `align` bytes (0: of an element). Where `guard` is false nothing is copied; with
+    `fill` the target's elements become 0 then.
     """
 
     dst: Expr
@@ -377,6 +378,7 @@ class AsyncCopy:
     guard: Expr | None = None
     group: int = 0
     align: int = 0
+    fill: bool = False
 
 
 @frozen

@@ -395,7 +395,7 @@ def _atomic(args: Sequence[Any]) -> Atomic:
 def _async_copy(args: Sequence[Any]) -> AsyncCopy:
     dst, src, *options = args
     named: Named = {key: value if key == "guard" else _integer(value) for key, value in options}
-    return AsyncCopy(dst.ptr, dst.index, src.ptr, src.index, **named)
+    return AsyncCopy(dst.ptr, dst.index, src.ptr, src.index, **{**named, "fill": bool(named.get("fill", 0))})
 
 
 def _param(args: Sequence[Any]) -> Param:

@@ -288,8 +288,9 @@ class _Printer:
                 return f"{self._at(ptr, index, _options(mask=mask, align=align, hint=hint))} = {self.expr(value)};"
             case Atomic(agg, ptr, index, value):
                 return f"atomic {agg.value} {self._at(ptr, index)} = {self.expr(value)};"
-            case AsyncCopy(dst, to, src, at, count, guard, group, align):
-                options = self._pieces([f", count={count}", *_options(guard=guard, group=group, align=align)])
+            case AsyncCopy(dst, to, src, at, count, guard, group, align, fill):
+                found = _options(guard=guard, group=group, align=align, fill=int(fill))
+                options = self._pieces([f", count={count}", *found])
                 return f"async_copy {self._at(dst, to)} = {self._at(src, at)}{options};"
             case Barrier(scope, fence):
                 return f'barrier("{escape(scope, chr(34))}", "{escape(fence, chr(34))}");'

@@ -241,6 +241,8 @@ class _Verifier:
             fail(err.AllocationError, f"an asynchronous copy of {node.count} elements fills local memory")
         if node.guard is not None and node.guard.type != _BOOL:
             fail(err.MaskMismatch, "a guard is one bool", node.guard)
+        if node.fill and node.guard is None:
+            fail(err.MaskMismatch, "a copy that fills with zeros has a guard")
         self.written(node.dst)
 
     def written(self, ptr: Expr) -> None:

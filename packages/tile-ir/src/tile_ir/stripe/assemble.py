@@ -87,8 +87,9 @@ def write(dst: BufferView, call: Call) -> Statement:
         return Store(dst.name, to_scalar(src), dst.at, to_bool(options["clamp"]), to_bool(options["atomic"]))
     if call.name == "transfer" and not dst.at:
         (src,) = positional(call, 1)
-        options = call.options(unit="", group=0)
-        return Transfer(dst.name, to_buffer(src), to_text(options["unit"]), to_int(options["group"]))
+        options = call.options(unit="", group=0, where=())
+        unit, group = to_text(options["unit"]), to_int(options["group"])
+        return Transfer(dst.name, to_buffer(src), unit, group, to_forms(options["where"]))
     raise Fault("a buffer is written by store or transfer only", call.name)
 
 

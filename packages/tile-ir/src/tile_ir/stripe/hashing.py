@@ -175,8 +175,8 @@ def _statement(statement: Statement, names: _Names) -> str:
 
 def _effect(statement: Statement, names: _Names) -> str:
     match statement:
-        case Transfer(dst, src, unit, group):
-            return f"transfer {names.ref(dst)} {names.ref(src)} {unit!r} {group}"
+        case Transfer(dst, src, unit, group, where):
+            return f"transfer {names.ref(dst)} {names.ref(src)} {unit!r} {group} {names.at(where)}"
         case Wait(group, pending):
             return f"wait {group} {pending}"
         case Sync(scope, fence):

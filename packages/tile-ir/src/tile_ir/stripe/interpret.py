@@ -375,8 +375,9 @@ def _run_body(task: Task) -> Steps:
                 task.scalars[dst] = yield statement
             case Sync():
                 yield statement
-            case Transfer(dst, src):
-                _transfer(task, _own(task.views[dst]), _own(task.views[src]))
+            case Transfer(dst, src, where=where):
+                there = all(form.evaluate(task.indexes) >= 0 for form in where)
+                _transfer(task, _own(task.views[dst]), _own(task.views[src]) if there else None)
             case Wait():
                 pass
             case Special(name):
@@ -419,11 +420,14 @@ def _merge(view: View, position: tuple[int, ...], value: Any) -> None:
     view.data[position] = numerics.merge(agg, view.data[position], value, view.dtype)
 
 
-def _transfer(task: Task, dst: View, src: View) -> None:
+def _transfer(task: Task, dst: View, src: View | None) -> None:
+    """`src` to `dst`; zeros without a source."""
     boxes: list[tuple[slice, ...]] = []
-    for view in (dst, src):
+    for view in (dst, src) if src is not None else (dst,):
         ends = tuple(o + s for o, s in zip(view.origin, view.ref.type.sizes, strict=True))
         if (view.low, view.high) != (view.origin, ends) and 0 not in view.ref.type.sizes:
             raise task.error(f"the transfer's view {view.ref.into} reaches outside its buffer or its parent's view")
         boxes.append(tuple(slice(o, e) for o, e in zip(view.origin, ends, strict=True)))
-    dst.data[boxes[0]] = numerics.merge(dst.ref.agg, dst.data[boxes[0]], src.data[boxes[1]].copy(), dst.dtype)
+    old = dst.data[boxes[0]]
+    values = np.zeros_like(old) if src is None else src.data[boxes[1]].copy()
+    dst.data[boxes[0]] = numerics.merge(dst.ref.agg, old, values, dst.dtype)

@@ -307,12 +307,16 @@ class Reduce:
 
 @frozen
 class Transfer:
-    """Copy view `src` to view `dst` on a transfer unit, asynchronously within `group`."""
+    """Copy view `src` to view `dst` on a transfer unit, asynchronously within `group`.
+
+    Where a form of `where` is negative `src` is not touched, and all of `dst` becomes 0.
+    """
 
     dst: str
     src: str
     unit: str = ""
     group: int = 0
+    where: tuple[Quasi, ...] = ()
     deps: tuple[int, ...] = ()
     origin: Span | None = None
 

@@ -244,8 +244,9 @@ def _simple(statement: Statement) -> str:
 
 def _effect(statement: Statement) -> str:
     match statement:
-        case Transfer(dst, src, unit, group):
+        case Transfer(dst, src, unit, group, where):
             options = (f", unit={json.dumps(unit)}" if unit else "") + (f", group={group}" if group else "")
+            options += f", where=[{', '.join(map(print_form, where))}]" if where else ""
             return f"{_name(dst)} = transfer({_name(src)}{options})"
         case Wait(group, pending):
             return f"wait(group={group}, pending={pending})"

@@ -147,12 +147,14 @@ def forms_in(statement: Statement) -> tuple[Quasi, ...]:
             return tuple(a for a in at if not isinstance(a, str))
         case LoadIndex(_, value):
             return (value,)
+        case Transfer():
+            return statement.where
         case Block():
             own = {i.name for i in statement.indexes}
             passed = tuple(i.value for i in statement.indexes if i.value is not None)
             places = statement.loc.at if statement.loc else ()
             return (*statement.guard, *passed, *(f for f in places if not own.issuperset(f.names)))
-        case Const() | Op() | Reduce() | Transfer() | Wait() | Sync() | Special():
+        case Const() | Op() | Reduce() | Wait() | Sync() | Special():
             return ()
         case _:
             assert_never(statement)
@@ -169,6 +171,8 @@ def with_indexes(statement: Statement, values: Mapping[str, Affine]) -> Statemen
     match statement:
         case LoadIndex():
             return replace(statement, value=statement.value.substitute(table))
+        case Transfer():
+            return replace(statement, where=tuple(f.substitute(table) for f in statement.where))
         case Load() | Store():
             if not statement.at:
                 return statement
@@ -179,7 +183,7 @@ def with_indexes(statement: Statement, values: Mapping[str, Affine]) -> Statemen
             )
             guard = tuple(g.substitute(table) for g in statement.guard)
             return replace(statement, indexes=indexes, guard=guard, loc=relocated(statement, table))
-        case Const() | Op() | Reduce() | Transfer() | Wait() | Sync() | Special():
+        case Const() | Op() | Reduce() | Wait() | Sync() | Special():
             return statement
         case _:
             assert_never(statement)

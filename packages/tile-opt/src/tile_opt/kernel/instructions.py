@@ -15,6 +15,16 @@ from tile_opt.kernel.work import is_heavy, merged_use
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """A constraint that one factor's subscript p of a dimension tells: ``sign * p + const >= 0``."""
+
+    factor: str
+    dim: int
+    sign: int
+    const: int
+
+
+@dataclass(frozen=True, slots=True)
 class Match:
     """A stage that does what an instruction does; `left` and `right` are the local names of its factors."""
 
@@ -24,6 +34,8 @@ class Match:
     """(role, loop)."""
     left: str
     right: str
+    bounds: tuple[Bound, ...] = ()
+    """The stage's constraints: where they fail, a factor that is 0 instead leaves out the product, if the other is finite."""
 
 
 def matches(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
@@ -46,10 +58,10 @@ def _factors(main: Stage) -> list[Use]:
 
 
 def _is_meant(view: KernelView, main: Stage, instruction: MatrixInstruction) -> bool:
-    """A local aggregation of two operands' product, free of constraints, with the dtypes of the instruction."""
+    """A local aggregation of two operands' product, with the dtypes of the instruction."""
     out = merged_use(main)
     cells = all(size == 1 for a in view.allocs for size in a.type.sizes)
-    constrained = view.constraints or main.constraints or main.guard
+    constrained = view.constraints or main.guard
     if out is None or not cells or constrained or not is_heavy(view, main):
         return False
     factors = _factors(main)
@@ -73,7 +85,10 @@ def _has_body(main: Stage, out: Use, instruction: MatrixInstruction) -> bool:
 
 
 def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, left: Use, right: Use) -> Iterator[Match]:
-    """The loops that the roles may have with these factors; no side is shorter than the instruction's."""
+    """The loops that the roles may have with these factors; no side is shorter than the instruction's, or half its depth."""
+    bounds = _bounds(main, (left, right))
+    if bounds is None:
+        return
     shared, own = [i.name for i in view.loops], [i.name for i in main.loops]
     mine, others = _names(left), _names(right)
     rows = [n for n in shared if n in mine and n not in others]
@@ -81,22 +96,40 @@ def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, lef
     depth = [n for n in own if n in mine and n in others]
     for chosen in product(rows, columns, depth):
         loops: dict[str, str] = dict(zip(ROLES, chosen, strict=True))
-        long = all(view.ranges[loops[role]] >= size for role, size in instruction.sides.items())
-        even = view.ranges[loops["k"]] % instruction.sides["k"] == 0
-        if long and even and all(_is_matrix(u, set(chosen)) for u in (left, right)):
-            yield Match(instruction, main, tuple(loops.items()), left.name, right.name)
+        shorter = {role: size // (2 if role == "k" else 1) for role, size in instruction.sides.items()}
+        long = all(view.ranges[loops[role]] >= size for role, size in shorter.items())
+        if long and all(is_box(u, set(chosen)) for u in (left, right)):
+            yield Match(instruction, main, tuple(loops.items()), left.name, right.name, bounds)
+
+
+def _bounds(main: Stage, factors: tuple[Use, ...]) -> tuple[Bound, ...] | None:
+    """The stage's constraints by the factors' subscripts; None when one is about something else."""
+    found: list[Bound] = []
+    for constraint in main.constraints:
+        ways = (
+            Bound(use.name, dim, sign, (constraint - form * sign).const)
+            for use in factors
+            for dim, form in enumerate(use.forms)
+            for sign in (1, -1)
+            if form.terms and (constraint - form * sign).is_const
+        )
+        bound = next(ways, None)
+        if bound is None:
+            return None
+        found.append(bound)
+    return tuple(found)
 
 
 def _names(use: Use) -> set[str]:
     return {n for f in use.forms for n in f.names}
 
 
-def _is_matrix(use: Use, loops: set[str]) -> bool:
-    """Along these loops the operand is a box: each walks one subscript by ones, and no two the same."""
+def is_box(use: Use, loops: set[str]) -> bool:
+    """Along these loops the operand is a box: each walks one subscript upwards, and no two the same."""
     walked = [[(n, c) for n, c in f.terms if n in loops] for f in use.forms]
     steps = [term for terms in walked for term in terms]
     alone = all(len(terms) <= 1 for terms in walked) and len({n for n, _ in steps}) == len(steps)
-    return alone and all(c == 1 for _, c in steps)
+    return alone and all(c > 0 for _, c in steps)
 
 
 def _volume(view: KernelView, match: Match) -> int:

@@ -469,10 +469,13 @@ class _Run:
     def _transfer(self, statement: stripe.Transfer, at: Instance, point: Point) -> None:
         """A copy of neighbours from global into local memory runs ahead; any other is a plain copy, complete at once."""
         target, source = at.views[statement.dst], at.views[statement.src]
+        guard = self._where(statement, at)
         if self.nest.items.count > 1 and copies_ahead(target, source):
             self.nest.copies = True
-            start_copy(self.builder, target, source, statement.group)
+            start_copy(self.builder, target, source, statement.group, guard)
             return
+        if guard is not None:
+            raise LoweringError("a copy of part of a view is one row, from global into local memory")
         indexes = tuple(stripe.Index(f"d{d}", size) for d, size in enumerate(target.sizes))
         here = tuple(Affine.var(i.name) for i in indexes)
         refs = (self._element("dst", statement.dst, target, Direction.OUT, here),
@@ -480,6 +483,15 @@ class _Run:
         body = (stripe.Load("$copy", "src"), stripe.Store("dst", "$copy"))
         block = stripe.Block(f"{statement.dst}_copy", indexes, (), (), refs, body)
         self.nest.block(block, Context(at.env, at.views, at.lanes, point.axes))
+
+    def _where(self, statement: stripe.Transfer, at: Instance) -> Expr | None:
+        """What decides whether a transfer touches its source; None when it surely does."""
+        builder, found = self.builder, list[Condition]()
+        for form in statement.where:
+            affine, quasi = resolve_quasi(form, at.env, builder.ranges)
+            if sign(affine, quasi, builder.ranges) is not True:
+                found.append((affine, quasi))
+        return self.nest.every([builder.nonnegative(*c) for c in found]) if found else None
 
     def _element(self, name: str, source: str, view: View, dir: Direction, at: tuple[Affine, ...]) -> stripe.Refinement:
         type = stripe.TensorType(view.root.dtype, tuple(1 for _ in view.sizes), stripe.Layout(view.strides))

@@ -23,14 +23,18 @@ def _is_row(view: View) -> bool:
     )
 
 
-def start_copy(builder: Builder, target: View, source: View, group: int) -> None:
-    """An asynchronous copy of the source's elements; those of the target are unknown until it is waited for."""
+def start_copy(builder: Builder, target: View, source: View, group: int, guard: Expr | None) -> None:
+    """An asynchronous copy of the source's elements; those of the target are unknown until it is waited for.
+
+    Where `guard` is false they become 0.
+    """
     assert target.root.ptr is not None and source.root.ptr is not None
     target.root.written = source.root.read = True
     count = max((size for size in source.sizes), default=1)
     align = gcd(_alignment(target), _alignment(source))
     to, start = _index(builder, target), _index(builder, source)
-    builder.emit(AsyncCopy(target.root.ptr, to, source.root.ptr, start, count, group=group, align=align))
+    fill = guard is not None
+    builder.emit(AsyncCopy(target.root.ptr, to, source.root.ptr, start, count, guard, group, align, fill))
     builder.forget_loads()
 
 

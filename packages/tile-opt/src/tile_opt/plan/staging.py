@@ -29,21 +29,29 @@ class Box:
     extents: tuple[int, ...]
     inside: tuple[Affine, ...]
     """The subscript inside the box, over inner loops."""
+    steps: tuple[int, ...]
+    """Elements of the buffer between neighbours of the box, per dimension."""
 
 
-def box_of(forms: tuple[Affine, ...], inner: Mapping[str, int]) -> Box:
-    """The box that forms cover while each inner loop runs over [0, its range)."""
+def box_of(forms: tuple[Affine, ...], inner: Mapping[str, int], *, apart: bool = False) -> Box:
+    """The box that forms cover while each inner loop runs over [0, its range).
+
+    With `apart` it has only every so-many-th element of a dimension that one loop walks in such steps.
+    """
     corner: list[Affine] = []
     extents: list[int] = []
     inside: list[Affine] = []
+    steps: list[int] = []
     for form in forms:
         inner_terms = [(n, c) for n, c in form.terms if n in inner]
+        steps.append(inner_terms[0][1] if apart and len(inner_terms) == 1 and inner_terms[0][1] > 0 else 1)
+        inner_terms = [(n, c // steps[-1]) for n, c in inner_terms]
         low = sum(c * (inner[n] - 1) for n, c in inner_terms if c < 0)
         high = sum(c * (inner[n] - 1) for n, c in inner_terms if c > 0)
         corner.append(Affine.of([(n, c) for n, c in form.terms if n not in inner], form.const + low))
         inside.append(Affine.of(inner_terms, -low))
         extents.append(high - low + 1)
-    return Box(tuple(corner), tuple(extents), tuple(inside))
+    return Box(tuple(corner), tuple(extents), tuple(inside), tuple(steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,8 @@ def in_pieces(box: Box, whole: TensorType, contiguous: int, lanes: int) -> bool:
     aligned = all(s % lanes == 0 for d, s in enumerate(whole.strides) if d != contiguous)
     corner = box.corner[contiguous]
     starts = corner.const % lanes == 0 and all(c % lanes == 0 for _, c in corner.terms)
-    return whole.strides[contiguous] == 1 and box.extents[contiguous] % lanes == 0 and aligned and starts
+    neighbours = whole.strides[contiguous] == 1 and box.steps[contiguous] == 1
+    return neighbours and box.extents[contiguous] % lanes == 0 and aligned and starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +194,7 @@ def _sum(base: Affine, plain: Affine, digit: Quasi | None) -> Quasi:
     return DivMod(digit.num, digit.den, digit.op, digit.scale, digit.plus + plain + base)
 
 
-def negated(form: Quasi, plus: int) -> Quasi:
+def negated(form: Quasi, plus: Affine | int) -> Quasi:
     """``plus - form``."""
     if isinstance(form, Affine):
         return form * -1 + plus
@@ -194,4 +203,7 @@ def negated(form: Quasi, plus: int) -> Quasi:
 
 def global_subscripts(box: Box, plan: CopyPlan) -> tuple[Quasi, ...]:
     """Positions in the whole buffer of what a copy touches."""
-    return tuple(_sum(c, p, q) for c, (p, q) in zip(box.corner, plan.parts, strict=True))
+    return tuple(
+        _sum(c, p * s, None if q is None else _scaled(q, s))
+        for c, (p, q), s in zip(box.corner, plan.parts, box.steps, strict=True)
+    )

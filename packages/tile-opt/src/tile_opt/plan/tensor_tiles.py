@@ -27,11 +27,11 @@ from tile_ir.matrix import ROLES
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, Wait
 
-from tile_opt.kernel.instructions import Match
+from tile_opt.kernel.instructions import Match, is_box
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.plan.plan import Plan, Staging
 from tile_opt.plan.steps.fragments import LANE_INDEXES
-from tile_opt.plan.steps.group_copy import GroupCopy, Items, group_copy
+from tile_opt.plan.steps.group_copy import GroupCopy, Items, Limit, group_copy
 from tile_opt.plan.steps.tensorise import accumulators, on_fragments, tensorise
 from tile_opt.plan.tree import Around, Nest, Node, close_tree
 
@@ -60,6 +60,18 @@ def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
     for loop, outer, inner in _nested_sizes(view, match, plan):
         if outer % inner:
             yield f"{outer} iterations of {loop!r} are no multiple of {inner}"
+    left, right = (match.main.use(name) for name in (match.left, match.right))
+    beside = set(beside_rows(view, match, plan))
+    if not is_box(left, beside | {loop for _, loop in match.loops}) or any(
+        n in beside for f in right.forms for n in f.names
+    ):
+        yield "a group covers several iterations only of loops that its rows, its columns, or the first factor alone follow"
+
+
+def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:
+    """Shared loops beside the rows and columns of which a group has several iterations."""
+    sides = {loop for _, loop in match.loops}
+    return [i.name for i in view.loops if i.name not in sides and plan.tile(i.name, 0, i.range) > 1]
 
 
 def _nested_sizes(view: KernelView, match: Match, plan: Plan) -> Iterator[tuple[str, int, int]]:
@@ -69,9 +81,11 @@ def _nested_sizes(view: KernelView, match: Match, plan: Plan) -> Iterator[tuple[
         group, warp, step, last = (plan.tile(loop, number, extent) for number in range(len(LEVELS)))
         side = sides.get(loop, 1)
         if loop == dict(match.loops)["k"]:
-            yield from ((loop, extent, step), (loop, step, side))
+            yield loop, step, side
         elif loop in sides:
             yield from ((loop, group, warp), (loop, warp, side))
+        elif group > 1:
+            yield loop, group, warp
         else:
             yield loop, 1, step
         yield from ((loop, last, side), (loop, side, last))
@@ -108,9 +122,14 @@ class TensorTile:
         return {i.name: self._covered(i.name, Bind.GRID) for i in self.view.loops}
 
     @cached_property
+    def beside(self) -> list[str]:
+        """Loops that a group's rows follow beside those of the instruction."""
+        return beside_rows(self.view, self.match, self.plan)
+
+    @cached_property
     def warp(self) -> dict[str, int]:
-        """Rows and columns of a sub-group's tile."""
-        return {n: self._covered(n, Bind.SUBGROUP) for n in (self.loops["m"], self.loops["n"])}
+        """A sub-group's tile: rows, the last of them those of the instruction, and columns."""
+        return {n: self._covered(n, Bind.SUBGROUP) for n in (*self.beside, self.loops["m"], self.loops["n"])}
 
     @cached_property
     def deep(self) -> int:
@@ -119,7 +138,7 @@ class TensorTile:
 
     @property
     def steps(self) -> int:
-        return self.view.ranges[self.loops["k"]] // self.deep
+        return -(-self.view.ranges[self.loops["k"]] // self.deep)
 
     @property
     def slices(self) -> int:
@@ -140,8 +159,8 @@ class TensorTile:
 
     @cached_property
     def warps(self) -> tuple[Index, ...]:
-        names = (self.loops["m"], self.loops["n"])
-        return tuple(Index(f"warp_{n}", self.group[n] // self.warp[n], bind=Bind.SUBGROUP, axis=1) for n in names)
+        counts = {n: self.group[n] // size for n, size in self.warp.items()}
+        return tuple(Index(f"warp_{n}", count, bind=Bind.SUBGROUP, axis=1) for n, count in counts.items())
 
     @cached_property
     def outer(self) -> tuple[Index, ...]:
@@ -182,7 +201,20 @@ class TensorTile:
         forms = tuple(f.substitute(values) for f in use.forms)
         names = {"local": f"{use.name}_local", "held": f"{use.name}_held"}
         source, items = self.view.type_of(use.buffer), Items((*self.warps, *LANE_INDEXES))
-        return group_copy(use, forms, source, self.staged[use.buffer], inner, around, items, names)
+        limits = tuple(self._wanted(use, forms, step))
+        return group_copy(use, forms, source, self.staged[use.buffer], inner, around, items, names, limits)
+
+    def _wanted(self, use: Use, forms: tuple[Affine, ...], step: Affine) -> Iterator[Limit]:
+        """What a copy brings of an operand: what the constraints name, and no products behind the last one."""
+        yield from (Limit(b.dim, b.sign, Affine((), b.const)) for b in self.match.bounds if b.factor == use.name)
+        depth = self.loops["k"]
+        extent = self.view.ranges[depth]
+        dim = next(d for d, form in enumerate(use.forms) if form.coefficient(depth))
+        if extent % self.deep:
+            # At the last iteration, its place in the step being wherever that one is.
+            last = forms[dim] - Affine.var(_in(depth), use.forms[dim].coefficient(depth))
+            beyond = (step * -self.deep + (extent - 1)) * use.forms[dim].coefficient(depth)
+            yield Limit(dim, -1, last + beyond)
 
     @cached_property
     def boxes(self) -> tuple[GroupCopy, ...]:
@@ -197,8 +229,9 @@ class TensorTile:
     def sums(self) -> dict[str, Refinement]:
         """The kernel's own buffers, as fragments of the sub-group's whole tile."""
         sides = self.match.instruction.sides
-        rows, columns = (self.warp[self.loops[role]] // sides[role] for role in "mn")
-        return {a.into: accumulators(a, self.match.instruction, (rows, columns)) for a in self.view.allocs}
+        roles = {loop: sides[role] for role, loop in self.match.loops}
+        counts = tuple(size // roles.get(n, 1) for n, size in self.warp.items())
+        return {a.into: accumulators(a, self.match.instruction, counts) for a in self.view.allocs}
 
     # --- the tree ---------------------------------------------------------------------------------------
 
@@ -212,9 +245,6 @@ class TensorTile:
 
     def _reduced(self) -> Iterator[Node]:
         """The whole reduction."""
-        limited = [c for c in self.boxes if c.limits]
-        if limited:
-            yield Nest("clear", (), (*(c.clear(LANE_INDEXES) for c in limited), Sync()))
         if not self.outer:
             yield from self._pipeline()
             return
@@ -251,7 +281,8 @@ class TensorTile:
         moved = {c.use.name: replace(c.use, buffer=c.local.into, forms=c.inside(step)) for c in self.boxes}
         uses = tuple(moved[u.name].substitute(values) if u.name in moved else u for u in self.match.main.uses)
         loops = (*(Index(_in(n), size) for n, size in self.warp.items()), Index(depth, count * sides["k"]))
-        stage = replace(self.match.main, uses=uses, loops=loops)
+        # What the constraints leave out is 0 in a local copy.
+        stage = replace(self.match.main, uses=uses, loops=loops, constraints=())
         around = Around({}, {c.local.into: c.local for c in self.boxes})
         match = replace(self.match, main=stage, loops=tuple((role, _in(self.loops[role])) for role in ROLES))
         return tensorise(match, around, collective=self.collective)
@@ -267,8 +298,8 @@ class TensorTile:
         limits = tuple(values[n] * -1 + (ranges[n] - 1) for n in ragged)
         moved = stage.substitute(values)
         moved = replace(moved, constraints=moved.constraints + limits)
-        rows, columns = (Index(_in(n), size) for n, size in self.warp.items())
-        return on_fragments(moved, self.match.instruction, rows, columns, set(self.sums))
+        *beside, rows, columns = (Index(_in(n), size) for n, size in self.warp.items())
+        return on_fragments(moved, self.match.instruction, tuple(beside), rows, columns, set(self.sums))
 
 
 def _in(loop: str) -> str:

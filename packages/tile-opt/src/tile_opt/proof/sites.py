@@ -434,7 +434,9 @@ def _transfer(flat: Flat, frame: _Frame, copy: Transfer, position: int) -> None:
     inner, at = _boxed(flat, frame, sizes, position)
     body = (Load("$x", copy.src, at), Store(copy.dst, "$x", at))
     site = _site(flat, inner, body)
-    flat.accesses.append(_access(inner, site, 0, copy.src, at))
+    there = tuple(form.substitute(inner.values) for form in copy.where)
+    reads = replace(inner, constraints=(*inner.constraints, *there))
+    flat.accesses.append(_access(reads, site, 0, copy.src, at))
     flat.accesses.append(_access(inner, site, 1, copy.dst, at, "$x", frame.views[copy.dst].ref.agg))
 
 

@@ -163,7 +163,11 @@ class _Rewriter:
         value = Load(statement.src, Binary("add", statement.src_index, var, type), element)
         store = Store(statement.dst, Binary("add", statement.dst_index, var, type), value)
         loop = For(name, Const(0, type), Const(statement.count, type), 1, Block((store,)))
-        return (loop,) if statement.guard is None else (If(statement.guard, Block((loop,))),)
+        if statement.guard is None:
+            return (loop,)
+        zero = Store(statement.dst, store.index, Const(0.0 if element.dtype.is_float else 0, element))
+        otherwise = Block((replace(loop, body=Block((zero,))),)) if statement.fill else None
+        return (If(statement.guard, Block((loop,)), otherwise),)
 
 
 _STATEMENTS: dict[str, Callable[[_Rewriter, Statement], Sequence[Statement]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory
@@ -14,7 +14,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
 
-from tile_opt.kernel.instructions import Match, matches
+from tile_opt.kernel.instructions import Match, is_box, matches
 from tile_opt.kernel.view import KernelView, Use
 from tile_opt.model.contraction import contraction
 from tile_opt.model.group_cost import GroupCost, beside
@@ -30,10 +30,14 @@ WARPS = (2, 2)
 """Sub-groups along rows and columns of a group's tile."""
 TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
 """Instructions of a sub-group along rows and columns."""
+MANY = 8
+"""Instructions along the reduction from which on it does not matter when the last step has half of its own."""
 MOST_VERSIONS = 3
 """Steps whose operands are in local memory at once."""
 ADDRESSES = 24
 """Registers of an item beside its fragments and those that every kernel takes."""
+NARROW, WAITED = 4, 20
+"""Cycles of a sub-group's copy of words, and of elements so small that none runs ahead."""
 ALONE = 0.5
 """Share of its rate that a core keeps, about, with the fewest groups that hide nothing of each other's waits."""
 
@@ -58,17 +62,32 @@ def _tiles(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
     """Every tile that the target holds."""
     depth = view.ranges[dict(match.loops)["k"]]
     side = match.instruction.sides["k"]
-    # Two instructions deep where that divides.
-    deep = 2 * side if depth % (2 * side) == 0 else side
+    # Two instructions deep where that wastes little.
+    deep = 2 * side if depth % (2 * side) == 0 or depth > MANY * side else side
     for tall, wide in TILES:
-        tile = Tile(view, match, target, tall, wide, deep)
-        if tile.versions >= 2 and prod(WARPS) * LANES <= target.settings.threads:
-            yield tile
+        for other in (None, *_beside(view, match)):
+            tile = Tile(view, match, target, tall, wide, deep, other)
+            if tile.fits and tile.versions >= 2 and prod(WARPS) * LANES <= target.settings.threads:
+                yield tile
+
+
+def _beside(view: KernelView, match: Match) -> Iterator[str]:
+    """Loops that rows may follow beside the instruction's: those of the first factor alone."""
+    left, right = match.main.use(match.left), match.main.use(match.right)
+    sides = {loop for _, loop in match.loops}
+    others = {n for f in right.forms for n in f.names} | sides
+    for loop in view.loops:
+        moves = loop.name not in others and any(loop.name in f.names for f in left.forms)
+        if moves and is_box(left, sides | {loop.name}):
+            yield loop.name
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile on its way to a plan: `tall` by `wide` instructions of each sub-group, in steps `deep`."""
+    """A tile on its way to a plan: `tall` by `wide` instructions of each sub-group, in steps `deep`.
+
+    Rows that the instruction's loop has not enough iterations for follow the loop `beside` it.
+    """
 
     view: KernelView
     match: Match
@@ -76,6 +95,7 @@ class Tile:
     tall: int
     wide: int
     deep: int
+    beside: str | None = None
 
     @property
     def instruction(self) -> MatrixInstruction:
@@ -86,14 +106,40 @@ class Tile:
         return dict(self.match.loops)
 
     @cached_property
+    def _rows(self) -> dict[str, tuple[int, int]]:
+        """Of every loop that rows follow: instructions of a group along it, and sub-groups that share them."""
+        units, sub_groups = WARPS[0] * self.tall, WARPS[0]
+        loop, side = self.loops["m"], self.instruction.sides["m"]
+        if self.beside is None:
+            return {loop: (units, sub_groups)}
+        along = min(units, _power(-(-self.view.ranges[loop] // side)))
+        shared = min(sub_groups, units // along)
+        return {self.beside: (units // along, shared), loop: (along, sub_groups // shared)}
+
+    @property
+    def fits(self) -> bool:
+        """Rows follow a second loop where, and only where, the first one has not enough for all of them."""
+        if self.beside is None:
+            return True
+        count, _ = self._rows[self.beside]
+        return 1 < count <= _power(self.view.ranges[self.beside])
+
+    def _iterations(self, shared: bool) -> dict[str, int]:
+        side, n = self.instruction.sides, self.loops["n"]
+        found = {
+            loop: units // (sub_groups if shared else 1) * (side["m"] if loop == self.loops["m"] else 1)
+            for loop, (units, sub_groups) in self._rows.items()
+        }
+        return found | {n: self.wide * side["n"] * (1 if shared else WARPS[1])}
+
+    @cached_property
     def warp(self) -> dict[str, int]:
         """Iterations of a sub-group's tile."""
-        sides = self.instruction.sides
-        return {self.loops["m"]: self.tall * sides["m"], self.loops["n"]: self.wide * sides["n"]}
+        return self._iterations(shared=True)
 
     @cached_property
     def group(self) -> dict[str, int]:
-        return {n: size * count for (n, size), count in zip(self.warp.items(), WARPS, strict=True)}
+        return self._iterations(shared=False)
 
     @cached_property
     def versions(self) -> int:
@@ -101,8 +147,10 @@ class Tile:
         width = self.instruction.a.dtype.bytes
         unit = COPY_BYTES // width
         # Neighbours in memory follow the reduction, or not; the pitch is padded.
-        sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in self.group.values())
-        steps = self.view.ranges[self.loops["k"]] // self.deep
+        columns = self.group[self.loops["n"]]
+        rows = prod(self.group.values()) // columns
+        sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in (rows, columns))
+        steps = -(-self.view.ranges[self.loops["k"]] // self.deep)
         return min(MOST_VERSIONS, self.local // (width * sum(sizes)), steps + 1)
 
     @property
@@ -138,6 +186,8 @@ class Tile:
         """Predicted share of the instruction's rate: idle cores, edges, and loads of fragments cost."""
         counts = {n: -(-self.view.ranges[n] // size) for n, size in self.group.items()}
         useful = prod(self.view.ranges[n] / (counts[n] * size) for n, size in self.group.items())
+        depth = self.view.ranges[self.loops["k"]]
+        useful *= depth / (-(-depth // self.deep) * self.deep)
         beside = prod(i.range for i in self.view.loops if i.name not in self.group)
         return useful * self._busy(beside * prod(counts.values()))
 
@@ -158,7 +208,21 @@ class Tile:
         slices = prod(WARPS) * self.deep // k
         products = slices * self.tall * self.wide / self._per_cycle
         loaded = slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
-        return products / (products + loaded / (local.banks * local.bank_bytes) + 2 * machine.launch.barrier)
+        waits = 2 * machine.launch.barrier + self._narrow_copies
+        return products / (products + loaded / (local.banks * local.bank_bytes) + waits)
+
+    @cached_property
+    def _narrow_copies(self) -> float:
+        """Cycles of a step's copies where rows begin anywhere, so that they go in less than 16 bytes."""
+        columns, width = self.group[self.loops["n"]], self.instruction.a.dtype.bytes
+        rows = prod(self.group.values()) // columns
+        total = 0.0
+        for name, count in ((self.match.left, rows), (self.match.right, columns)):
+            strides = self.view.type_of(self.match.main.use(name).buffer).strides
+            piece = gcd(COPY_BYTES, *(s * width for s in strides if s > 1))
+            if piece < COPY_BYTES:
+                total += count * self.deep * width / piece / LANES * (NARROW if piece >= BANK_BYTES else WAITED)
+        return total
 
     @cached_property
     def resident(self) -> int:
@@ -185,7 +249,7 @@ class Tile:
             Level(Bind.GRID, tuple(Cover(i.name, self.group.get(i.name, 1)) for i in self.view.loops)),
             Level(Bind.SUBGROUP, tuple(Cover(loop, size) for loop, size in self.warp.items())),
             Level(Bind.NONE, (*(Cover(loop, 1) for loop in outer), Cover(k, self.deep)), ordered=True),
-            Level(Bind.UNROLL, tuple(Cover(loop, sides[loop]) for loop in (k, m, n))),
+            Level(Bind.UNROLL, tuple(Cover(loop, sides.get(loop, 1)) for loop in dict.fromkeys((k, m, n, *self.warp)))),
         )
         used = [self.match.main.use(name) for name in (self.match.left, self.match.right)]
         stagings = tuple(
@@ -193,7 +257,8 @@ class Tile:
             for buffer in dict.fromkeys(u.buffer for u in used)
         )
         reductions = tuple(Reduction(i.name, Across.SERIAL) for i in self.match.main.loops)
-        edges = tuple((loop, Edge.PAD) for loop, size in self.group.items() if self.view.ranges[loop] % size)
+        sizes = self.group | {k: self.deep}
+        edges = tuple((loop, Edge.PAD) for loop, size in sizes.items() if self.view.ranges[loop] % size)
         return Plan(
             levels, stagings, reductions, edges, Instruction(self.instruction.name, self.match.loops), self._reason()
         )
@@ -251,3 +316,8 @@ class Tile:
             f"{prod(WARPS)} sub-groups of {self.tall} x {self.wide} instructions: "
             f"{self.share:.0%} of what the instructions can do"
         )
+
+
+def _power(count: int) -> int:
+    """The power of two from `count` on."""
+    return 1 << (count - 1).bit_length()

@@ -17,7 +17,6 @@ from tile_ir.frozen import replace
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import (
     Bind,
-    Const,
     Direction,
     Index,
     Layout,
@@ -38,6 +37,25 @@ from tile_opt.plan.tree import GROUP_MEMORY, REGISTER
 
 Ranges = Mapping[str, tuple[int, int]]
 """Inclusive interval of every loop around a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Elements at p of a dimension are wanted where ``sign * p + form >= 0``."""
+
+    dim: int
+    sign: int
+    form: Affine
+
+    def of(self, at: Quasi) -> Quasi:
+        if self.sign < 0:
+            return negated(at, self.form)
+        return at + self.form if isinstance(at, Affine) else replace(at, plus=at.plus + self.form)
+
+    def between(self, lanes: int) -> bool:
+        """It lies between pieces of so many elements."""
+        first = self.form.const + (self.sign < 0)
+        return first % lanes == 0 and all(c % lanes == 0 for _, c in self.form.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +109,15 @@ class GroupCopy:
         return self._stage("fetch", source, self._held(Direction.OUT), (*constraints, *self.limits))
 
     def ahead(self, step: Affine, items: tuple[Index, ...]) -> Stage:
-        """Global into local memory for `step`, without waiting for it; `items` are loops over the items."""
+        """Global into local memory for `step`, without waiting for it, zeros for what is outside; `items` are loops over the items."""
         first = {i.name: Affine() for i in self.plan.loops if i.bind is Bind.VECTOR}
         contiguous = _closest(self.box, self.source)
         line = tuple(self.plan.lanes if d == contiguous else 1 for d in range(len(self.box.extents)))
         source, target = (replace(u.substitute(first), extent=line) for u in (self._source(), self._target(step)))
-        where = tuple(f.substitute(first) for f in (*self.plan.constraints, *self.limits))
+        idle, outside = (tuple(f.substitute(first) for f in fs) for fs in (self.plan.constraints, self.limits))
         loops = (*items, *(i for i in self.plan.loops if i.name not in first))
-        return Stage(f"copy_{self.use.name}", loops, as_forms(where), (source, target), (Transfer("dst", "src"),))
-
-    def clear(self, items: tuple[Index, ...]) -> Stage:
-        """Zeros in all versions: what copies leave out is then a number."""
-        version = Index(f"{self.use.name}_v", self.local.versions, bind=Bind.UNROLL)
-        body = (Const("$zero", 0.0, self.local.type.dtype), Store("dst", "$zero"))
-        loops = (*items, version, *self.plan.loops)
-        constraints = as_forms(self.plan.constraints)
-        return Stage(f"clear_{self.use.name}", loops, constraints, (self._target(Affine.var(version.name)),), body)
+        body = (Transfer("dst", "src", where=outside),)
+        return Stage(f"copy_{self.use.name}", loops, as_forms(idle), (source, target), body)
 
     def put(self, step: Affine) -> Stage:
         """Registers into local memory, for `step`."""
@@ -159,14 +170,16 @@ def group_copy(
     around: Ranges,
     items: Items,
     names: Mapping[str, str],
+    wanted: Sequence[Limit] | None = None,
 ) -> GroupCopy:
     """The copy of what `use` touches at `forms` while the loops `inner` run, at any point of the loops `around`.
 
-    `names` are those of the local copy and of the registers that hold an item's share.
+    `names` are those of the local copy and of the registers that hold an item's share. With `wanted` only those elements
+    are fetched, and of a dimension that a loop walks in steps only what it touches.
     """
-    box = box_of(forms, inner)
+    box = box_of(forms, inner, apart=wanted is not None)
     contiguous = _closest(box, source)
-    plan, limits = _within(use, box, source, contiguous, around, items)
+    plan, limits = _within(use, box, source, contiguous, around, items, wanted or ())
     dtype = DType(staging.dtype) if staging.dtype else source.dtype
     type = local_type(box.extents, order_of(use, staging), dtype, staging.pad)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
@@ -178,17 +191,18 @@ def group_copy(
 
 
 def _within(
-    use: Use, box: Box, source: TensorType, contiguous: int, around: Ranges, items: Items
+    use: Use, box: Box, source: TensorType, contiguous: int, around: Ranges, items: Items, wanted: Sequence[Limit]
 ) -> tuple[CopyPlan, tuple[Quasi, ...]]:
     """The copy by the widest pieces that lie inside the buffer or outside, never half of each; and its limits."""
     widths = (n for n in pieces(source.dtype.bytes) if in_pieces(box, source, contiguous, n))
     for lanes in widths:
         plan = _plan(use, box, contiguous, items, lanes)
-        limits = _limits(box, plan, contiguous, source, around)
-        if not limits or source.sizes[contiguous] % lanes == 0:
+        limits = _limits(box, plan, contiguous, source, around, wanted)
+        whole = all(w.between(lanes) for w in wanted if w.dim == contiguous)
+        if whole and (not limits or source.sizes[contiguous] % lanes == 0):
             return plan, limits
     plan = _plan(use, box, contiguous, items, 1)
-    return plan, _limits(box, plan, contiguous, source, around)
+    return plan, _limits(box, plan, contiguous, source, around, wanted)
 
 
 def _plan(use: Use, box: Box, contiguous: int, items: Items, lanes: int) -> CopyPlan:
@@ -225,17 +239,22 @@ def local_type(extents: Sequence[int], order: Sequence[int], dtype: DType, pad: 
     return TensorType(dtype, tuple(extents), Layout(tuple(strides), 16))
 
 
-def _limits(box: Box, plan: CopyPlan, contiguous: int, source: TensorType, around: Ranges) -> tuple[Quasi, ...]:
-    """Of every dimension in which some box leaves the buffer: both ends of the share's first lane stay inside."""
+def _limits(
+    box: Box, plan: CopyPlan, contiguous: int, source: TensorType, around: Ranges, wanted: Sequence[Limit]
+) -> tuple[Quasi, ...]:
+    """What is wanted; of every dimension in which some box leaves the buffer: both ends of the share's first lane stay inside."""
     first = {i.name: Affine() for i in plan.loops if i.bind is Bind.VECTOR}
+    forms = [form.substitute(first) for form in global_subscripts(box, plan)]
     found: list[Quasi] = []
-    for d, form in enumerate(global_subscripts(box, plan)):
+    for d, form in enumerate(forms):
         low, high = box.corner[d].bounds(around)
-        form = form.substitute(first)
         last = source.sizes[d] - (plan.lanes if d == contiguous else 1)
-        found += [negated(form, last)] if high + box.extents[d] > source.sizes[d] else []
+        found += [negated(form, last)] if high + (box.extents[d] - 1) * box.steps[d] >= source.sizes[d] else []
         found += [form] if low < 0 else []
-    return tuple(found)
+    for limit in wanted:
+        ahead = plan.lanes - 1 if limit.dim == contiguous and limit.sign < 0 else 0
+        found.append(replace(limit, form=limit.form - ahead).of(forms[limit.dim]))
+    return tuple(dict.fromkeys(found))
 
 
 def conflicts(copy: GroupCopy, subgroup: int, items: Sequence[Index]) -> int:

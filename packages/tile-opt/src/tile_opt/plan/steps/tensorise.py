@@ -35,6 +35,8 @@ class Factor:
     operand: Operand
     sides: tuple[str, str]
     """The roles of its rows and columns."""
+    around: tuple[Index, ...]
+    """Loops around a warp's matrices."""
     tiles: Index
     """The matrices of a warp that are loaded."""
     alloc: Refinement
@@ -45,8 +47,8 @@ def tile_name(loop: str) -> str:
     return f"{loop}_t"
 
 
-def accumulators(alloc: Refinement, instruction: MatrixInstruction, counts: tuple[int, int]) -> Refinement:
-    """A cell of a kernel's own becomes fragments for so many instructions along rows and columns."""
+def accumulators(alloc: Refinement, instruction: MatrixInstruction, counts: tuple[int, ...]) -> Refinement:
+    """A cell of a kernel's own becomes fragments for so many instructions, along rows and columns last."""
     return _in_fragments(alloc, instruction.c, (*alloc.type.sizes, *counts))
 
 
@@ -58,15 +60,20 @@ def _in_fragments(alloc: Refinement, operand: Operand, tiles: tuple[int, ...]) -
 def tensorise(match: Match, around: Around, *, collective: bool) -> Nest:
     """The match's stage by instructions; the ranges of its three loops are multiples of the instruction's sides.
 
-    Its factors lie in local memory, its sum in `accumulators`. With `collective` the lanes load 16-bit fragments together.
+    Other loops of the stage are loops over whole instructions, which the first factor and the sum follow. Its factors lie in local memory, its sum in `accumulators`. With `collective` the lanes load 16-bit fragments together.
     """
     return _Tensorised(match, match.main, around, collective).nest()
 
 
 def on_fragments(
-    stage: Stage, instruction: MatrixInstruction, rows: Index, columns: Index, sums: Collection[str]
+    stage: Stage,
+    instruction: MatrixInstruction,
+    beside: tuple[Index, ...],
+    rows: Index,
+    columns: Index,
+    sums: Collection[str],
 ) -> Stage:
-    """A stage over a tile whose cells lie in fragments: each lane does the elements that it holds."""
+    """A stage over a tile whose cells lie in fragments, some for each point of `beside`: each lane does the elements that it holds."""
     steps = walk(instruction.c, "cell")
     tiles: list[Index] = []
     values: dict[str, Affine] = {}
@@ -74,6 +81,7 @@ def on_fragments(
         side = instruction.sides[role]
         tiles.append(Index(tile_name(loop.name), loop.range // side, bind=Bind.UNROLL))
         values[loop.name] = Affine.var(tile_name(loop.name), side) + at
+    tiles = [*(replace(i, bind=Bind.UNROLL) for i in beside), *tiles]
     inside = (*(Affine.var(t.name) for t in tiles), steps.row, steps.column)
     moved = stage.substitute(values)
     uses = tuple(replace(u, forms=u.forms + inside) if u.buffer in sums else u for u in moved.uses)
@@ -98,6 +106,16 @@ class _Tensorised:
         body = (self._load(left), self._load(right), self._instructions(left, right))
         return Nest("multiply", (slices,), body, allocs=(left.alloc, right.alloc))
 
+    @property
+    def _beside(self) -> tuple[Index, ...]:
+        """Loops of the stage that no side of the instruction has."""
+        sides = {loop for _, loop in self.match.loops}
+        return tuple(replace(i, bind=Bind.UNROLL) for i in self.stage.loops if i.name not in sides)
+
+    def _around(self, first: bool) -> tuple[Index, ...]:
+        """Loops around the matrices of a factor."""
+        return self._beside if first else ()
+
     def _tiles(self, role: str) -> Index:
         """The index over instructions along a role's loop."""
         name = self._loop(role)
@@ -114,7 +132,9 @@ class _Tensorised:
             tiles = replace(tiles, name=f"{tiles.name}_pair", range=tiles.range // PAIR)
         whole = self.around.buffers[use.buffer]
         alloc = Refinement(Direction.ALLOC, f"{name}_fragments", "", (), TensorType.row_major(whole.type.dtype, ()))
-        return Factor(use, operand, sides, tiles, _in_fragments(alloc, operand, (tiles.range,)))
+        around = self._around(first)
+        counts = (*(i.range for i in around), tiles.range)
+        return Factor(use, operand, sides, around, tiles, _in_fragments(alloc, operand, counts))
 
     # --- loads ------------------------------------------------------------------------------------------
 
@@ -137,14 +157,14 @@ class _Tensorised:
             steps = walk(factor.operand, factor.use.name)
             rounded = factor.operand.dtype is DType.FLOAT32
             instr = Instr(ROUND, params=(TF32_BITS,)) if rounded else None
-            loops = (factor.tiles, *LANE_INDEXES, *steps.registers)
+            loops = (*factor.around, factor.tiles, *LANE_INDEXES, *steps.registers)
             return Stage(name, loops, (), self._moves(factor, steps.row, steps.column), body, instr=instr)
         indexes = tuple(Index(n, size) for n, size in zip(("row", "column"), factor.operand.sizes, strict=True))
         row, column = (Affine.var(i.name) for i in indexes)
         transposed = self._stride(factor.use, "k") != 1
         instr = Instr(MATRIX_LOADS[transposed], tuple((i.name, i.range) for i in indexes))
         leaf = Stage(name, indexes, (), self._moves(factor, row, column), body, instr=instr)
-        return Nest(f"{name}_all", (factor.tiles,), (leaf,))
+        return Nest(f"{name}_all", (*factor.around, factor.tiles), (leaf,))
 
     def _moves(self, factor: Factor, row: Affine, column: Affine) -> tuple[Use, Use]:
         """Element (row, column) of a matrix: where it lies in local memory, and its fragment."""
@@ -156,7 +176,8 @@ class _Tensorised:
             number, length = (Affine.var(tile_name(loop)), sides["k"]) if role == "k" else (tile, length)
             values[loop] = number * length + at
         source = replace(factor.use.substitute(values), name="src")
-        return source, Use("dst", factor.alloc.into, (tile, row, column), Direction.OUT)
+        around = (Affine.var(i.name) for i in factor.around)
+        return source, Use("dst", factor.alloc.into, (*around, tile, row, column), Direction.OUT)
 
     # --- products ---------------------------------------------------------------------------------------
 
@@ -166,15 +187,16 @@ class _Tensorised:
         m, n, k = (Affine.var(i.name) for i in indexes)
         rows, columns = self._tiles("m"), self._tiles("n")
         row, column = Affine.var(rows.name), Affine.var(columns.name)
-        places = {left.use.name: (left.alloc.into, as_forms((row, m, k)))}
+        beside = tuple(Affine.var(i.name) for i in self._beside)
+        places = {left.use.name: (left.alloc.into, as_forms((*beside, row, m, k)))}
         places[right.use.name] = right.alloc.into, as_forms(self._of_pair(right, column, k, n))
         uses: list[Use] = []
         for use in self.stage.uses:
-            buffer, forms = places.get(use.name, (use.buffer, (*use.forms, row, column, m, n)))
+            buffer, forms = places.get(use.name, (use.buffer, (*use.forms, *beside, row, column, m, n)))
             uses.append(replace(use, buffer=buffer, forms=forms))
         instr = Instr(self.match.instruction.name, tuple((i.name, i.range) for i in indexes))
         leaf = replace(self.stage, loops=indexes, uses=tuple(uses), instr=instr)
-        return Nest(f"{self.stage.name}_all", (rows, columns), (leaf,))
+        return Nest(f"{self.stage.name}_all", (*self._beside, rows, columns), (leaf,))
 
     def _of_pair(self, right: Factor, column: Affine, k: Affine, n: Affine) -> tuple[Quasi, ...]:
         """The element (k, n) of the matrix of a column, which may be the second of a pair."""

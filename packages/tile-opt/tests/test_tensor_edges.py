@@ -1,0 +1,102 @@
+"""Contractions on matrix instructions whose last step, or whose windows, reach over the end: zeros in local memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tensor_support import (
+    DTYPES,
+    PORTABLE,
+    SMALL,
+    Array,
+    Sample,
+    agree,
+    blocks_of,
+    bound,
+    inputs_of,
+    matmul,
+    on_matrix,
+    plan_of,
+    run_kernels,
+    scheduled,
+    view_of,
+)
+from tile_ir.dtype import DType
+from tile_ir.stripe.nodes import Transfer
+from tile_ir.stripe.parser import parse_program
+from tile_ir.stripe.printer import print_program
+from tile_opt.passes.kernels.tensor_tile import TensorTile
+
+F32, BF16 = DTYPES
+LIGHT = replace(SMALL, nodes=PORTABLE)
+
+
+def windows(dtype: DType, size: int, step: int, channels: int, batch: int = 1, dilation: int = 1) -> Sample:
+    """A padded convolution of rows with 3 taps, some `step` apart, to 8 channels."""
+    count = (size - 1) // step + 1
+    source = f"""function (D[N, X, C], K[T, C, O]) -> (R) {{
+        R[n, x, o : N, {count}, O] = +(D[n, {step}*x + {dilation}*t - {dilation}, c] * K[t, c, o]); }}"""
+
+    def operands(x: Mapping[str, Array]) -> tuple[Array, Array]:
+        padded = np.pad(x["D"].astype(np.float32), ((0, 0), (dilation, dilation), (0, 0)))
+        taps = [padded[:, dilation * t : dilation * t + size : step] for t in range(3)]
+        return np.stack(taps, axis=2).reshape(batch, count, -1), x["K"].astype(np.float32).reshape(-1, 8)
+
+    return Sample(bound(source, dtype, D=(batch, size, channels), K=(3, channels, 8)), operands)
+
+
+@pytest.mark.parametrize(("dtype", "k"), [(F32, 11), (F32, 20), (BF16, 41), (BF16, 8)], ids=str)
+def test_a_depth_that_is_no_multiple_of_the_instruction(dtype: DType, k: int) -> None:
+    agree(matmul("nn", dtype, 32, 8, k), SMALL)
+
+
+@pytest.mark.parametrize("layout", ["tn", "nt", "tt"])
+def test_odd_sizes_in_every_layout(layout: str) -> None:
+    agree(matmul(layout, BF16, 17, 9, 19), SMALL)
+
+
+def test_what_is_behind_the_last_product_does_not_count() -> None:
+    """The operands are longer than the sum, and what they hold there is no number."""
+    source = "function (A[M, K], B[K, N]) -> (R) { R[i, j : 32, 8] = +(A[i, k] * B[k, j]), k < 11; }"
+    sample = Sample(bound(source, F32, A=(32, 16), B=(16, 8)), lambda x: (x["A"][:, :11], x["B"][:11]))
+    inputs, stripe = inputs_of(sample.program), scheduled(sample.program, SMALL)
+    inputs["A"][:, 11:], inputs["B"][11:] = np.nan, np.inf
+    assert on_matrix(stripe) and np.isfinite(run_kernels(stripe, SMALL, inputs)).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "step", "channels", "batch", "dilation"),
+    [(F32, 16, 1, 8, 1, 1), (F32, 31, 2, 5, 1, 1), (BF16, 17, 1, 16, 1, 2), (BF16, 3, 1, 8, 16, 1)],
+    ids=["padded", "strided", "dilated", "batch"],
+)
+def test_a_padded_convolution(dtype: DType, size: int, step: int, channels: int, batch: int, dilation: int) -> None:
+    sample = windows(dtype, size, step, channels, batch, dilation)
+    stripe = agree(sample, SMALL)
+    assert any(s.where for b in blocks_of(stripe) for s in b.body if isinstance(s, Transfer))
+    text = print_program(stripe)
+    assert "where=[" in text and print_program(parse_program(text)) == text
+
+
+def test_rows_follow_a_second_loop_where_the_first_is_short() -> None:
+    """Sixteen images of three pixels: the images fill an instruction, and pixels the rest of a tile."""
+    sample = windows(BF16, 3, 1, 8, batch=16)
+    plan = plan_of(sample, SMALL)
+    assert plan is not None and plan.row_loop == "n"
+    wide = [p for p in TensorTile().candidates(view_of(sample, SMALL), SMALL) if p.tile("x", 0, 3) > 1]
+    assert wide and all(p.tile("n", 0, 16) == 16 for p in wide)
+
+
+def test_zeros_are_those_of_devices_without_asynchronous_copies() -> None:
+    sample = windows(F32, 16, 1, 5)
+    inputs = inputs_of(sample.program)
+    some, light = (run_kernels(scheduled(sample.program, t), t, inputs) for t in (SMALL, LIGHT))
+    assert some.tobytes() == light.tobytes()
+
+
+def test_windows_that_meet_in_one_subscript_with_the_depth_are_left_alone() -> None:
+    """Rows and depth both move along x: no box has the operand."""
+    source = "function (D[X], K[T, O]) -> (R) { R[x, o : 40, O] = +(D[x + t] * K[t, o]); }"
+    assert not on_matrix(scheduled(bound(source, F32, D=(55,), K=(16, 8)), SMALL))
