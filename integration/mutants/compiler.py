@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant("a loop's start is not rounded up", OPT + "lowering/loops.py", "(other * -1) + (size - 1) if coefficient > 0", "(other * -1) if coefficient > 0"),
     Mutant("of several lower bounds the smallest counts", OPT + "lowering/loops.py", '_combine(builder, "max", start', '_combine(builder, "min", start'),
     Mutant("threads read the exchange before others have written", OPT + "lowering/group_reduce.py", '        builder.emit(If(lower, Block(tuple(joined))))\n        builder.emit(Barrier("group", "local"))', "        builder.emit(If(lower, Block(tuple(joined))))"),
-    Mutant("half of a digit's values are merged", OPT + "lowering/group_reduce.py", "                half //= 2\n", "                half //= 4\n"),
+    Mutant("half of a digit's values are merged", OPT + "lowering/group_reduce.py", "                left //= parts\n", "                left //= 2 * parts\n"),
     Mutant("merging over any sizes stops one short", OPT + "lowering/group_reduce.py", "builder.literal(1), builder.literal(count), 1", "builder.literal(1), builder.literal(count - 1), 1"),
     # the processor's emitter
     Mutant("the product of true and false is true", LLVM + "arith.py", '"mul": "and"', '"mul": "or"'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from tile_ir.program.nodes import TensorType
 from tile_ir.semtree.printer import print_function
 from tile_ir.stripe import interpret
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Direction, Index, Program
+from tile_ir.stripe.nodes import Bind, Block, Direction, Index, Program
+from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import PassConfig, Target
 from tile_opt.blocks.tree import kernels_of
 from tile_opt.kernel.view import KernelView, open_kernel
@@ -27,6 +29,7 @@ from tile_opt.passes.kernels.gpu_tile import GpuTile
 from tile_opt.pipeline import optimize
 from tile_opt.plan.check import PlanCheck
 from tile_opt.plan.plan import Cover, Level, Plan
+from tile_opt.plan.space.gpu_rows import KEPT
 from tile_opt.plan.steps.digits import lanes_agree, split
 from tile_opt.plan.text import parse_plans, print_plans
 from tile_opt.translate import to_stripe
@@ -239,6 +242,39 @@ def test_items_that_share_a_row_start_from_the_identity(agg: str, sign: int) -> 
 def test_the_statistics_of_images_take_several_loops_at_once() -> None:
     plan = plan_of(ALL, target(threads=64, cores=1), X=(8, 16, 12, 12))
     assert len({r.loop for r in plan.reductions}) == 2
+
+
+def test_loops_that_all_stages_walk_alike_are_one_row() -> None:
+    """What lies side by side of an image: both stages of its normalisation read it in full rows."""
+    source = """function (X[N, C, H, W]) -> (R) {
+        S[a, c, b, d : 1, C, 1, 1] = +(X[n, c, h, w]), a < 1, b < 1, d < 1; D = X - S; Q = D * D;
+        V[a, c, b, d : 1, C, 1, 1] = +(Q[n, c, h, w]), a < 1, b < 1, d < 1; R = D / sqrt(V); }"""
+    stripe = stripe_of(source, X=(3, 4, 6, 7))
+    (view,) = views(stripe, target(threads=32, cores=1))
+    assert {tuple(sorted(i.range for i in s.loops)) for s in view.stages if len(s.loops) > 1} == {(3, 42)}
+    agree(stripe, target(threads=32, cores=1))
+
+
+@pytest.mark.parametrize("images", [2, 3])
+def test_an_item_keeps_no_more_than_it_has_registers_for(images: int) -> None:
+    """Loops that each item runs for itself count, too."""
+    source = """function (X[N, C, L]) -> (R) {
+        S[a, c, b : 1, C, 1] = +(X[n, c, l]), a < 1, b < 1; D = X - S; Q = D * D;
+        V[a, c, b : 1, C, 1] = +(Q[n, c, l]), a < 1, b < 1; R = D / sqrt(V); }"""
+    on = target(threads=256, cores=1)
+    plan = plan_of(source, on, X=(images, 64, 28 * 256))
+    kept = prod(c.size for level in plan.bound(Bind.GROUP) for c in level.covers)
+    assert not plan.stagings or kept * images <= KEPT
+
+
+def test_whole_steps_of_a_ragged_row_ask_nothing() -> None:
+    source = "function (X[M, N]) -> (R) { R[i : M] = +(X[i, j]); }"
+    stripe, on = stripe_of(source, X=(3, 1003)), target(threads=4)
+    (kernel,) = kernels_of(optimize(stripe, on, verify=True))
+    assert isinstance(kernel, Block)
+    steps = [b for b in blocks_in(kernel) if any(i.bind is Bind.NONE and i.range > 1 for i in b.indexes)]
+    assert [bool(b.constraints) for b in steps] == [False]
+    agree(stripe, on)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])

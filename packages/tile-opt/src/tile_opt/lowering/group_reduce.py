@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
 from tile_ir.dtype import DType
@@ -20,7 +21,6 @@ from tile_ir.semtree.nodes import (
     If,
     Load,
     Space,
-    Statement,
     Store,
     Type,
     Var,
@@ -31,6 +31,10 @@ from tile_opt.lowering.builder import Builder
 
 Digit = tuple[Affine, int, int]
 """A reduced GROUP index: its value, range, and the distance in linear thread number between neighbours."""
+RADIX = 8
+"""Values that a thread merges between two barriers: their loads start together, and a barrier takes longer than they do."""
+TOGETHER = 32
+"""Threads that a device runs as one: barriers among no more cost little, and halves keep most of them busy."""
 
 
 def combine_threads(
@@ -74,28 +78,35 @@ class _Exchange:
     # powers of two
 
     def trees(self, count: int) -> Sequence[Expr]:
-        """The upper half of a digit joins the lower one, until one value is left."""
-        for digit, size, step in self.digits:
-            half = size // 2
-            while half:
-                self._join(digit, half, step, count)
-                half //= 2
+        """The first threads of a digit join the values of the others, until every thread merges the few that are left."""
+        left, distance = 1, 0
+        radix, last = (2, 1) if self.threads <= TOGETHER else (RADIX, RADIX)
+        for number, (digit, left, distance) in enumerate(self.digits, 1):
+            few = last if number == len(self.digits) else 1
+            while left > few:
+                parts = min(radix, left)
+                left //= parts
+                self._join(digit, left, parts, distance, count)
         whole = prod(size for _, size, _ in self.digits) == self.threads
         first = Affine() if whole else self.first()
-        totals = [self.builder.mutable("total", Load(self.array, self.cell(n, first), self.type)) for n in range(count)]
-        return self._released(totals)
+        merged = [self._merged(self.cell(n, first), left, distance) for n in range(count)]
+        return self._released([self.builder.mutable("total", value) for value in merged])
 
-    def _join(self, digit: Affine, half: int, step: int, count: int) -> None:
+    def _join(self, digit: Affine, left: int, parts: int, step: int, count: int) -> None:
+        """Threads below `left` merge the values of `parts` of them."""
         builder = self.builder
-        joined: list[Statement] = []
-        for number in range(count):
-            me = self.cell(number)
-            far = Binary("add", me, builder.literal(half * step), builder.index_type)
-            both = Binary(self.agg.op, Load(self.array, me, self.type), Load(self.array, far, self.type), self.type)
-            joined.append(Store(self.array, me, both))
-        lower = Compare("cmp_lt", builder.atom(digit), builder.literal(half), Type(DType.BOOL))
+        cells = map(self.cell, range(count))
+        joined = [Store(self.array, me, self._merged(me, parts, left * step)) for me in cells]
+        lower = Compare("cmp_lt", builder.atom(digit), builder.literal(left), Type(DType.BOOL))
         builder.emit(If(lower, Block(tuple(joined))))
         builder.emit(Barrier("group", "local"))
+
+    def _merged(self, first: Expr, count: int, distance: int) -> Expr:
+        """The merge of `count` values, of which `first` is the place of the first."""
+        literal, type = self.builder.literal, self.builder.index_type
+        places = [first, *(Binary("add", first, literal(k * distance), type) for k in range(1, count))]
+        values: list[Expr] = [Load(self.array, place, self.type) for place in places]
+        return reduce(lambda a, b: Binary(self.agg.op, a, b, self.type), values)
 
     # any sizes
 

@@ -28,6 +28,8 @@ WORTH = 1 << 18
 """Points in all for which one group after the other would take longer than another kernel."""
 STRETCH = 32
 """Neighbouring cells that a group takes together where it reduces columns."""
+PARTIAL = "$partial"
+"""A chunk's result, where it is aggregated."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ class SplitReduction(Rewrite):
         self, op: Contraction, types: dict[str, TensorType], sets: Sets, taken: set[str]
     ) -> tuple[Contraction, Contraction] | None:
         most = max(self.max_outputs, self.units * STRETCH, self.long_outputs)
-        if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= most:
-            return None
+        if op.agg is Aggregation.ASSIGN or not 0 < op.type.size <= most or op.result == PARTIAL:
+            return None  # what puts parts together is cut by whoever made them
         domain = covering(op, sets)
         if domain is None:
             return None
@@ -207,9 +209,9 @@ def combine(op: Contraction, partial: str, chunks: tuple[int, ...]) -> Contracti
         indexes=tuple(sorted(f.names[0] for f in everywhere)),
         output=cells,
         constraints=tuple(Constraint(f, s, op.origin) for f, s in zip(everywhere, sizes, strict=True)),
-        loads=(TensorLoad("$partial", partial, everywhere),),
+        loads=(TensorLoad(PARTIAL, partial, everywhere),),
         body=(),
-        result="$partial",
+        result=PARTIAL,
         default=None,
         no_defract=True,
     )

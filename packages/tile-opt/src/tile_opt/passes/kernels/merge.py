@@ -18,6 +18,12 @@ from tile_ir.target import Target
 from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
 from tile_opt.passes.base import KernelPass
 
+Pair = tuple[Index, Index]
+Dims = dict[str, tuple[int, int]]
+"""The two dimensions of each buffer that a pair of loops subscripts."""
+NOWHERE = (-1, -1)
+"""None of a buffer's."""
+
 
 @dataclass(frozen=True)
 class Merge(KernelPass):
@@ -39,25 +45,48 @@ def _merge_once(view: KernelView) -> KernelView | None:
     for a, b in combinations(view.loops, 2):
         dims = _merge_dims(view, view.stages, a, b)
         if dims is not None:
-            return _merged(view, a, b, dims, None)
-    for stage in view.stages:
-        for a, b in combinations(stage.loops, 2):
-            dims = _merge_dims(view, (stage,), a, b)
-            if dims is not None and not _shared_elsewhere(view, stage, dims):
-                return _merged(view, a, b, dims, stage)
+            return _merged(view, dict.fromkeys(range(len(view.stages)), (a, b)), dims)
+    for number, stage in enumerate(view.stages):
+        for pair in combinations(stage.loops, 2):
+            found = _own_pairs(view, number, pair)
+            if found is not None:
+                return _merged(view, *found)
     return None
 
 
-def _shared_elsewhere(view: KernelView, stage: Stage, dims: dict[str, tuple[int, int]]) -> bool:
-    """Another stage uses one of the buffers, whose type the merge would change."""
-    return any(u.buffer in dims for s in view.stages if s is not stage for u in s.uses)
+def _own_pairs(view: KernelView, number: int, pair: Pair) -> tuple[dict[int, Pair], Dims] | None:
+    """The pairs of own loops, by stage, that merge with this one: all stages that use a buffer whose type changes take part."""
+    pairs, dims, todo = {number: pair}, Dims(), [number]
+    while todo:
+        k = todo.pop()
+        found = _merge_dims(view, (view.stages[k],), *pairs[k])
+        if found is None or any(dims.setdefault(buffer, at) != at for buffer, at in found.items()):
+            return None
+        for other, stage in enumerate(view.stages):
+            if other not in pairs and any(dims.get(u.buffer, NOWHERE) != NOWHERE for u in stage.uses):
+                joining = _partner(view, stage, dims)
+                if joining is None:
+                    return None
+                pairs[other] = joining
+                todo.append(other)
+    return pairs, dims
 
 
-def _merge_dims(view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index) -> dict[str, tuple[int, int]] | None:
-    """The two dimensions of each buffer that a and b subscript; None when the loops cannot merge."""
+def _partner(view: KernelView, stage: Stage, dims: Dims) -> Pair | None:
+    """The two own loops of a stage that walk the same two dimensions of the buffers in `dims`."""
+    wanted = {u.buffer: dims[u.buffer] for u in stage.uses if dims.get(u.buffer, NOWHERE) != NOWHERE}
+    for a, b in combinations(stage.loops, 2):
+        found = _merge_dims(view, (stage,), a, b)
+        if found is not None and all(found[buffer] == at for buffer, at in wanted.items()):
+            return a, b
+    return None
+
+
+def _merge_dims(view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index) -> Dims | None:
+    """What a and b subscript; None when the loops cannot merge."""
     if not (_free(a) and _free(b)):
         return None
-    dims: dict[str, tuple[int, int]] = {}
+    dims = Dims()
     if not _only_bounds(view.constraints, a.name, b.name):
         return None
     for stage in stages:
@@ -67,8 +96,7 @@ def _merge_dims(view: KernelView, stages: tuple[Stage, ...], a: Index, b: Index)
             found = _neighbours(use, view.type_of(use.buffer), a, b)
             if found is None or dims.setdefault(use.buffer, found) != found:
                 return None
-    touched = {k: v for k, v in dims.items() if v != (-1, -1)}
-    return touched or None
+    return dims if any(at != NOWHERE for at in dims.values()) else None
 
 
 def _free(index: Index) -> bool:
@@ -96,10 +124,10 @@ def _bound(constraint: Affine, a: Index, b: Index) -> Affine:
 
 
 def _neighbours(use: Use, whole: TensorType, a: Index, b: Index) -> tuple[int, int] | None:
-    """Dimensions of a and b where b's is full and the next one; (-1, -1) when neither occurs; else None."""
+    """Dimensions of a and b where b's is full and the next one; `NOWHERE` when neither occurs; else None."""
     at = [d for d, f in enumerate(use.forms) if a.name in f.names or b.name in f.names]
     if not at:
-        return (-1, -1)
+        return NOWHERE
     if len(at) != 2:
         return None
     first, second = at
@@ -116,26 +144,30 @@ def _in_blocks(form: Affine, loop: Index) -> bool:
     return form.coefficient(loop.name) == 1 and form.const == 0 and all(c % loop.range == 0 for c in others)
 
 
-def _merged(view: KernelView, a: Index, b: Index, dims: dict[str, tuple[int, int]], stage: Stage | None) -> KernelView:
-    loop = replace(b, name=b.name, range=a.range * b.range)
+def _merged(view: KernelView, pairs: dict[int, Pair], dims: Dims) -> KernelView:
+    """Each stage in `pairs` with its pair as one loop; shared loops are the pair of all stages."""
+    touched = {buffer: at for buffer, at in dims.items() if at != NOWHERE}
 
-    def joined(loops: tuple[Index, ...]) -> tuple[Index, ...]:
-        return tuple(loop if i.name == b.name else i for i in loops if i.name != a.name)
+    def moved(stage: Stage, a: Index, b: Index) -> Stage:
+        uses = tuple(_merged_use(u, touched.get(u.buffer), a, b) for u in stage.uses)
+        constraints = tuple(_bound(c, a, b) for c in stage.constraints)
+        return replace(stage, uses=uses, constraints=constraints, loops=_joined(stage.loops, a, b))
 
-    def moved(s: Stage) -> Stage:
-        uses = tuple(_merged_use(u, dims.get(u.buffer), a, b) for u in s.uses)
-        constraints = tuple(_bound(c, a, b) for c in s.constraints)
-        return replace(s, uses=uses, constraints=constraints, loops=joined(s.loops) if stage is not None else s.loops)
-
-    stages = tuple(moved(s) if stage is None or s is stage else s for s in view.stages)
+    stages = tuple(moved(s, *pairs[k]) if k in pairs else s for k, s in enumerate(view.stages))
+    a, b = next(iter(pairs.values()))
     return replace(
         view,
-        loops=joined(view.loops) if stage is None else view.loops,
+        loops=_joined(view.loops, a, b),
         constraints=tuple(_bound(c, a, b) for c in view.constraints),
         stages=stages,
-        refs=tuple(_merged_ref(r, dims.get(r.into)) for r in view.refs),
-        allocs=tuple(_merged_ref(r, dims.get(r.into)) for r in view.allocs),
+        refs=tuple(_merged_ref(r, touched.get(r.into)) for r in view.refs),
+        allocs=tuple(_merged_ref(r, touched.get(r.into)) for r in view.allocs),
     )
+
+
+def _joined(loops: tuple[Index, ...], a: Index, b: Index) -> tuple[Index, ...]:
+    both = replace(b, range=a.range * b.range)
+    return tuple(both if i.name == b.name else i for i in loops if i.name != a.name)
 
 
 def _merged_use(use: Use, dims: tuple[int, int] | None, a: Index, b: Index) -> Use:

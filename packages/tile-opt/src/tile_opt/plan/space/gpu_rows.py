@@ -8,7 +8,7 @@ items divide between them. A short row leaves room for several rows in a group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -173,9 +173,12 @@ class _Chooser:
         kept = self._kept(frozenset(own))
         self.wide = self.facts.lanes(own[0], self.most, ragged=not self.facts.rows(frozenset(own)) and not kept)
         length = prod(map(self.facts.extent, own))
-        threads = self._row_items(length, bool(kept))
-        each = max(min(FEW_STEPS * self.wide, KEPT // 2 // self._words()), -(-length // threads))
+        beside = self._kept_beside(frozenset(own), kept)
+        threads = self._row_items(length * beside, bool(kept))
+        each = max(min(FEW_STEPS * self.wide, KEPT // 2 // self._words() // beside), -(-length // threads))
         least = max(1, SECTOR // (self.wide * self._narrowest()))
+        if kept:  # fewer items would have no registers for it
+            least = max(least, _power(-(-length * beside * self._words() // KEPT)))
         items = self._items(own[0], self.wide, min(threads, max(length // each, 2 * least)), least)
         shares = [self._steps(own[0], items, self.wide)]
         left = max(1, min(threads, _power(length // each)) // items)
@@ -369,6 +372,11 @@ class _Chooser:
         own = (r for r in self.facts.rows(loops) if self.facts.outlives(r))
         return (*own, *(b for b in moved if shared_row(view, b) is not None))
 
+    def _kept_beside(self, shared: frozenset[str], kept: tuple[str, ...]) -> int:
+        """Iterations of own loops that each item runs for itself, for each of which it keeps its part of a row."""
+        left = [n for n in self._left(shared) if any(_moves(self.facts, b, frozenset((n,))) for b in kept)]
+        return prod(map(self.facts.extent, left))
+
     def _steps(self, loop: str, items: int, lanes: int) -> Share:
         """Many steps are whole pieces of straight-line code: those beyond the loop's end do nothing."""
         steps, few = -(-self.facts.extent(loop) // (items * lanes)), self._straight
@@ -395,6 +403,7 @@ class _Chooser:
         """
         kept = self._kept(frozenset(s.loop for s in own))
         elements = prod(s.steps * s.lanes for s in (*own, *shared))
+        elements *= self._kept_beside(frozenset(s.loop for s in own), kept)
         items = prod(s.items for s in (*own, *shared))
         fits = elements * self._words() <= (KEPT if items <= KEEPING else keep)
         group = [*own, *shared] if self.along in {s.loop for s in own} else [*shared, *own]
@@ -427,7 +436,7 @@ class _Chooser:
         serial: list[Cover] = []
         straight: list[Cover] = []
         budget = WINDOW
-        for loop in self._left(own):
+        for loop in self._left({s.loop for s in own}):
             extent = self.facts.extent(loop)
             at_once = extent if extent <= budget else _divisor(extent, min(4, budget))
             budget //= at_once
@@ -443,9 +452,9 @@ class _Chooser:
         levels = [Level(Bind.NONE, tuple(reversed(serial)))] if serial else []
         return [*levels, Level(Bind.UNROLL, tuple(reversed(straight)))] if straight else levels
 
-    def _left(self, own: list[Share]) -> list[str]:
-        """Own loops that each item runs for itself, innermost first."""
-        named = {s.loop for s in own} | set(self.facts.shared)
+    def _left(self, shared: Set[str]) -> list[str]:
+        """Own loops that each item runs for itself, innermost first: those that items do not share."""
+        named = shared | set(self.facts.shared)
         free = [
             n for n, i in self.facts.loops.items() if n not in named and i.bind is Bind.NONE and i.order.value == "free"
         ]

@@ -22,6 +22,7 @@ from tile_opt.plan.steps.digits import Digit, Split, lanes_agree, split
 from tile_opt.plan.steps.homes import Home, at_home, in_group, is_plain, keeps_apart, private, row_part, sized
 from tile_opt.plan.steps.parts import DEVICE_MEMORY, STATIC, inner_and_edges, item_kernel, same_cell, synchronised
 from tile_opt.plan.steps.pieces import in_pieces, row_operands
+from tile_opt.plan.steps.whole_steps import whole_steps
 from tile_opt.plan.tree import ARRAY, REGISTER, Nest, Node, Straight
 
 INSIDE = (Bind.NONE, Bind.UNROLL, Bind.VECTOR)
@@ -155,7 +156,9 @@ class Spread:
         for run in self.runs:
             made = [self._parts(self.view.stages[k]) for k in run]
             whole = [p for some, _ in made for p in some]
-            parts += whole if len(run) == 1 else [_together(whole, self._steps(run[0]))]
+            around = (*self.grid, *self.items)
+            alone = [q for p in whole for q in whole_steps(p, around)] if len(run) == 1 else []
+            parts += alone or [_together(whole, self._steps(run[0]))]
             allocs += [a for _, some in made for a in some]
         return parts, allocs
 
