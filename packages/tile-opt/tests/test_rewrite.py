@@ -24,13 +24,24 @@ from tile_lang.evaluate import evaluate
 from tile_opt.lowering import lower
 from tile_opt.lowering.arena import Touch
 from tile_opt.lowering.constant import fixed_steps
-from tile_opt.program import DropDead, Factorise, Prepack, Rewrite, ShareCommon, SplitReduction, Subsample, rewrite
+from tile_opt.program import (
+    DropDead,
+    Factorise,
+    Prepack,
+    Rewrite,
+    SeparateWindows,
+    ShareCommon,
+    SplitReduction,
+    Subsample,
+    rewrite,
+)
 from tile_opt.translate import to_stripe
 
 F = DType.FLOAT32
 i, j = p(i=1), p(j=1)
 TINY = SplitReduction(chunk_points=2, max_chunks=4)
 EAGER = Factorise(gain=0, worth=0, searched=3)
+SEPARATE = SeparateWindows(gain=0, worth=0)
 
 
 def same_results(before: Program, after: Program) -> None:
@@ -45,14 +56,15 @@ def same_results(before: Program, after: Program) -> None:
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_rewrites_keep_the_meaning(program: Program) -> None:
     same_results(
-        program, rewrite(program, (ShareCommon(), DropDead(), EAGER, Subsample(uses=1), Prepack(least=0), TINY))
+        program,
+        rewrite(program, (ShareCommon(), DropDead(), EAGER, SEPARATE, Subsample(uses=1), Prepack(least=0), TINY)),
     )
 
 
 @given(programs(most_ops=3))
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_rewritten_programs_translate(program: Program) -> None:
-    after = rewrite(program, (ShareCommon(), DropDead(), EAGER, Subsample(uses=1), Prepack(least=0), TINY))
+    after = rewrite(program, (ShareCommon(), DropDead(), EAGER, SEPARATE, Subsample(uses=1), Prepack(least=0), TINY))
     inputs = random_inputs(program)
     with np.errstate(all="ignore"):
         found, expected = run(to_stripe(after), inputs), evaluate(program, inputs)

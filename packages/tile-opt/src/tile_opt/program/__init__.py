@@ -15,6 +15,7 @@ from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
 from tile_opt.program.online import Online as Online
 from tile_opt.program.permutations import ComposePermutations as ComposePermutations
 from tile_opt.program.prepack import Prepack as Prepack
+from tile_opt.program.separate import SeparateWindows as SeparateWindows
 from tile_opt.program.share import ShareCommon as ShareCommon
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
@@ -24,6 +25,7 @@ STANDARD: tuple[Rewrite, ...] = (
     ShareCommon(),
     DropDead(),
     Factorise(),
+    SeparateWindows(),
     Subsample(),
     Prepack(),
     SplitReduction(),

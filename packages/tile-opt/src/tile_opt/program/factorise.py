@@ -51,7 +51,7 @@ class Factorise(Rewrite):
         taken = set(types)
         ops: list[Op] = []
         for op in program.ops:
-            sizes = _sizes(op) if isinstance(op, Contraction) and _is_product(op, types) else None
+            sizes = index_sizes(op) if isinstance(op, Contraction) and _is_product(op, types) else None
             found = self._parts(op, sizes, types, taken) if isinstance(op, Contraction) and sizes else None
             ops += found or (op,)
         return program if len(ops) == len(program.ops) else replace(program, ops=tuple(ops))
@@ -84,7 +84,7 @@ def _is_product(op: Contraction, types: Mapping[str, TensorType]) -> bool:
     )
 
 
-def _sizes(op: Contraction) -> dict[str, int] | None:
+def index_sizes(op: Contraction) -> dict[str, int] | None:
     """The range of each index, by its own constraint; None where one has none, or nothing is valid."""
     sizes: dict[str, int] = {}
     for c in op.constraints:

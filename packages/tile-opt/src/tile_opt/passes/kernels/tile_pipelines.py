@@ -183,12 +183,15 @@ class _Chains:
 def _rows(whole: TiledLoop, private: int, room: int, tiles: int) -> int:
     """Rows of a tile: as many as fit and as leave so many tiles, but not so few that most are computed twice.
 
-    `private` are the bytes of the boxes when no rows are cut.
+    `private` are the bytes of the boxes when no rows are cut. Where nothing is computed twice, tiles divide the loop if they
+    may: a last one that is cut short puts a condition on every row of all.
     """
     halo = max(w.high - w.low for w in whole.windows)
     fits = room * (whole.extent + halo) // max(1, private) - halo
     least = HALOS * halo if halo else 1
-    return min(whole.extent, max(least, min(fits, -(-whole.extent // tiles))))
+    rows = min(whole.extent, max(least, min(fits, -(-whole.extent // tiles))))
+    even = next((n for n in range(rows, rows // 2, -1) if whole.extent % n == 0), rows)
+    return rows if halo else even
 
 
 def _tileable(views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator[tuple[str, tuple[Window, ...]]]:

@@ -50,7 +50,7 @@ class Facts:
         self.shared = [i.name for i in view.loops if i.bind is not Bind.GRID]
         self.bytes = scalar_bytes(view)
         self.lanes = max(1, target.settings.vector_bytes // self.bytes)
-        self.main = max(view.stages, key=lambda s: points(s, self.extents) * max(1, op_cost(s)))
+        self.main = max(view.stages, key=lambda s: prod(i.range for i in s.loops) * max(1, op_cost(s)))
         self.merged = merged_use(self.main)
         self.heavy = is_heavy(view, self.main)
         self.reads = [u for u in self.main.uses if u.reads and not u.writes]
