@@ -3,6 +3,7 @@
 python3 dev.py install [PACKAGE...]   tile-runtime and the CPU device, or other packages, into the Python that runs this
 python3 dev.py demo      the main job, on the default CPU device
 python3 dev.py test      every check
+python3 dev.py docs      the documentation, as a site in build/site
 python3 dev.py SESSION   any other nox session, such as bench or "tests(tile-lang)"
 python3 dev.py --list    all sessions
 """

@@ -364,7 +364,7 @@ def prepare(session: nox.Session) -> None:
 @nox.session(default=False)
 @repeatable
 def demo(session: nox.Session) -> None:
-    """The main job: the seeds' convolution, the tutorial and an image pipeline on the default device."""
+    """The main job: a convolution at full size, the tutorial and an image pipeline on the default device."""
     install(session, "tile-runtime", tools=("pillow>=10",))
     _install_photograph(session)
     session.run("python", "integration/examples/demo.py", *session.posargs)
@@ -388,6 +388,14 @@ def docs(session: nox.Session) -> None:
     sources = [str(FOLDERS[name] / "src") for name in FRONT_ENDS]
     env = {"PYTHONPATH": os.pathsep.join([*INTEGRATION.values(), *sources])}
     session.run("python", "-m", "pages", *session.posargs, env=env)
+
+
+@nox.session(default=False)
+def release(session: nox.Session) -> None:
+    """A package as a release: versioned, built into build/release and checked; the arguments: PACKAGE VERSION [--dry-run]."""
+    session.install(*PIP, "hatchling>=1.24", "twine>=6")
+    install(session, "tile-runtime", "tile-onnx", "tile-nn", tools=())
+    session.run("python", "-m", "release", *session.posargs, env=INTEGRATION)
 
 
 @nox.session(default=False)

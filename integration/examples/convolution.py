@@ -1,4 +1,4 @@
-"""The seeds' example at its full size, with the stages of its compilation."""
+"""A 3×3 convolution and its ReLU at full size, with the stages of its compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main job, on the default device: the seeds' convolution, the tutorial and an image pipeline.
+"""The main job, on the default device: a 3×3 convolution at full size, the tutorial and an image pipeline.
 
     python integration/examples/demo.py [--device llvm] [--small] [--output demo-output]
 

@@ -25,7 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from hal_opencl.driver import OpenCLDriver
 
     devices = [device for found in OpenCLDriver().device_sets() for device in found.devices]
-    none = pytest.param(None, marks=pytest.mark.skip(reason="no OpenCL device: pip install 'hal-opencl[pocl]'"))
+    none = pytest.param(None, marks=pytest.mark.skip(reason="no OpenCL device: pip install pocl-binary-distribution"))
     metafunc.parametrize("device", devices or [none], ids=[d.id for d in devices] or ["none"], scope="session")
 
 

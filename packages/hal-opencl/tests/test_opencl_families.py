@@ -112,7 +112,7 @@ def test_no_device_is_no_error_and_doctor_says_what_to_install(
     monkeypatch.setattr(binding, "platforms", lambda: found)
     assert list(OpenCLDriver().device_sets()) == []
     text = "\n".join(OpenCLDriver().doctor())
-    assert "pip install 'hal-opencl[pocl]'" in text and "apt-get install pocl-opencl-icd" in text
+    assert "pip install pocl-binary-distribution" in text and "apt-get install pocl-opencl-icd" in text
 
 
 def run(code: str) -> str:
@@ -128,7 +128,7 @@ def test_plugin_is_found_without_loading_opencl() -> None:
 
 def test_readme_example() -> None:
     if not any(p.devices for p in binding.platforms()):
-        pytest.skip("no OpenCL device: pip install 'hal-opencl[pocl]'")
+        pytest.skip("no OpenCL device: pip install pocl-binary-distribution")
     text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert "[0.0067" in run(example)

@@ -138,7 +138,7 @@ def test_a_hook_with_a_wrong_signature_is_a_broken_plugin():
 
 
 @pytest.mark.parametrize(
-    ("api", "upgrade"), [((0, 9), "pip install -U old-dist"), ((2, 0), "-U tile-hal"), ((1, 99), "-U tile-hal")]
+    ("api", "upgrade"), [((0, 9), "upgrade old-dist"), ((2, 0), "upgrade tile-hal"), ((1, 99), "upgrade tile-hal")]
 )
 def test_an_incompatible_plugin_says_what_to_upgrade(api, upgrade):
     registry = Registry(lambda: [point("odd", FakeDriver("odd", api=api), "old-dist"), point("ok", FakeDriver("ok"))])

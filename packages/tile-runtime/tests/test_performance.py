@@ -127,7 +127,7 @@ def test_the_suite_finds_it_by_its_entry_point(
     assert conformance.main(["--performance", "--backend", "x"]) == 7
     monkeypatch.setattr(conformance, "entry_points", lambda group: [])
     assert conformance.main(["--backend", "x", "--performance"]) == 2
-    assert "pip install tile-runtime" in capsys.readouterr().err
+    assert "dev.py install tile-runtime" in capsys.readouterr().err
 
 
 # --- shares ------------------------------------------------------------------------------------------

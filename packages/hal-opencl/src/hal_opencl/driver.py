@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hal_opencl.binding import DeviceInfo, PlatformInfo
 
 _INSTALL = (
-    "for the CPU without root: pip install 'hal-opencl[pocl]'",
+    "for the CPU without root: pip install pocl-binary-distribution",
     "for the CPU, Debian and Ubuntu: apt-get install pocl-opencl-icd",
     "for a GPU: the vendor's driver (NVIDIA: libnvidia-opencl1, AMD: rocm-opencl-runtime, Intel: intel-opencl-icd)",
 )

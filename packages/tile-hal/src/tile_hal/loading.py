@@ -129,7 +129,7 @@ def _advice(report: PluginReport, driver: Driver) -> str:
     upgrade = report.distribution if driver.api < HAL_API else "tile-hal"
     return (
         f"{report.title} needs {needs or f'HAL API {major}.{minor}'}, tile-hal provides {HAL_API[0]}.{HAL_API[1]}: "
-        f"upgrade {upgrade} (pip install -U {upgrade})"
+        f"upgrade {upgrade}"
     )
 
 

@@ -217,4 +217,4 @@ def numpy_dtype(name: str, dtype: DType) -> np.dtype[Any]:
         return dtype.numpy
     except ImportError:
         message = f"{name} is {dtype}, which NumPy has by the ml_dtypes package only"
-        raise TileTypeError(Diagnostic("TILE-E503", message, hint="pip install 'tile-runtime[bfloat16]'")) from None
+        raise TileTypeError(Diagnostic("TILE-E503", message, hint="pip install ml_dtypes")) from None

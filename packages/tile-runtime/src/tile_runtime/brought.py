@@ -22,7 +22,13 @@ def torch_function(function: Callable[..., Any], *, device: Any = None) -> Any:
 def _found(name: str, package: str) -> Any:
     points = entry_points(group=GROUP, name=name)
     if not points:
-        raise TileTypeError(Diagnostic("TILE-E546", f"{name} is in package {package}", hint=f"pip install {package}"))
+        raise TileTypeError(
+            Diagnostic(
+                "TILE-E546",
+                f"{name} is in package {package}",
+                hint=f"python3 dev.py install {package}, in Tile's repository",
+            )
+        )
     try:
         return next(iter(points)).load()
     except Exception as problem:  # it is somebody else's code

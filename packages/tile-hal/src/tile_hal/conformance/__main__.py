@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _performance([argument for argument in own if argument != PERFORMANCE])
     given = _parser().parse_args(arguments)
     if missing := [name for name in ("pytest", "hypothesis") if find_spec(name) is None]:
-        print(f"{' and '.join(missing)} is not installed; pip install 'tile-hal[conformance]'", file=sys.stderr)
+        print(f"{' and '.join(missing)} is not installed; pip install pytest hypothesis", file=sys.stderr)
         return 2
     try:
         report = run(
@@ -40,7 +40,9 @@ def _performance(arguments: Sequence[str]) -> int:
     """What compiles and times programs is no part of this package: the one that is says so by an entry point."""
     for point in entry_points(group="tile_hal.performance"):
         return int(point.load()(arguments))
-    print(f"{PERFORMANCE} needs the compiler; pip install tile-runtime", file=sys.stderr)
+    print(
+        f"{PERFORMANCE} needs the compiler; python3 dev.py install tile-runtime, in Tile's repository", file=sys.stderr
+    )
     return 2
 
 

@@ -24,8 +24,8 @@ def conformance(context: typer.Context) -> None:
     """Run the HAL conformance suite on a backend, or measure how fast it is.
 
     All options go to `python -m tile_hal.conformance`: --backend NAME, --level 0…5, --examples N, --timeout SECONDS,
-    --plugin MODULE, --json FILE, --markdown FILE, --badge FILE, and pytest's own after --. Needs pip install
-    'tile-hal[conformance]'.
+    --plugin MODULE, --json FILE, --markdown FILE, --badge FILE, and pytest's own after --. Needs pytest
+    and hypothesis.
 
     With --performance about a dozen kernels on drawn shapes are timed instead, and each one's share of the device's peaks is
     shown, with what explain says of the lowest: --backend NAME, --seed N, --seconds S, --kernels NAMES, --plugin MODULE, --json

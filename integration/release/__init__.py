@@ -1,0 +1,1 @@
+"""Releasing a package: RELEASING.md says how."""
