@@ -269,6 +269,23 @@ def test_memory_that_was_given_up_is_used_again(device: OpenCLDevice) -> None:
     value.unmap().wait()
 
 
+def test_the_driver_is_asked_once_about_memory_that_is_used_again(
+    device: OpenCLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question takes as long as a tenth of a call."""
+    kernel = ready(device, increment())
+    value = device.memory.allocate(4 * N)
+    last = kernel.run([device.memory.allocate(4 * N), value], [device.executor.fill(value)])
+    asked = list[object]()
+    monkeypatch.setattr(device.executor._context.lanes, "status", lambda raw: asked.append(raw) or binding.COMPLETE + 1)
+    for _ in range(10):
+        last = kernel.run([device.memory.allocate(4 * N), value])
+    assert 0 < len(asked) <= 10
+    monkeypatch.undo()
+    last.wait()
+    assert last.lane is not None and last.number <= last.lane.finished
+
+
 def test_threads_share_the_memory(device: OpenCLDevice) -> None:
     kernel = ready(device, increment())
     found: list[float] = []

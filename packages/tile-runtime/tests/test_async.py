@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tile_runtime as tile
+from tile_hal.interfaces import Event, Result
 from tile_ir.diagnostics import TileDeviceError
-from tile_runtime import executable
+from tile_runtime import executable, hazards
 
 pytestmark = pytest.mark.skipif(
     "llvm:0" not in [d.id for d in tile.devices()], reason="the llvm device is not installed"
@@ -236,3 +237,36 @@ def test_histories_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "HANDED_OVER_SECONDS", 0)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(_history, range(4))) == [None] * 4
+
+
+class _Asked(Event):
+    """One of several commands of a queue; counts the questions."""
+
+    questions = 0
+
+    def __init__(self, done: bool) -> None:
+        self._done = done
+
+    @property
+    def done(self) -> bool:
+        _Asked.questions += 1
+        return self._done
+
+    def wait(self) -> Result:
+        return Result()
+
+
+@pytest.mark.parametrize("done", [0, 1, 100, 255, 256])
+def test_what_is_pending_is_found_by_few_questions(done: int) -> None:
+    events = [_Asked(n < done) for n in range(256)]
+    _Asked.questions = 0
+    assert hazards._unfinished(events) == events[done:]  # pyright: ignore[reportPrivateUsage]
+    assert _Asked.questions <= done + 9
+
+
+def test_what_ended_behind_pending_work_is_kept_or_dropped_but_nothing_pending_is_lost() -> None:
+    for bits in range(256):
+        events = [_Asked(bool(bits >> n & 1)) for n in range(8)]
+        left = hazards._unfinished(events)  # pyright: ignore[reportPrivateUsage]
+        assert [e for e in events if not e.done] == [e for e in left if not e.done]
+        assert left == [e for e in events if e in left]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -186,11 +187,21 @@ def enter(work: Event, reads: Sequence[Tracked], writes: Sequence[Tracked]) -> N
         pending = tensor.pending_reads
         # Asking costs; at doubling lengths it is a small part of a call, whatever is pending.
         if len(pending) >= _ASKED and len(pending) & (len(pending) - 1) == 0:
-            pending[:] = [e for e in pending if not e.done]
+            pending[:] = _unfinished(pending)
         pending.append(work)
     for tensor in writes:
         tensor.pending_write, tensor.pending_reads = work, []
         tensor.writes += 1
+
+
+def _unfinished(events: Sequence[Event]) -> list[Event]:
+    """Without those at the front that are done, found by few questions: events are in the order in which work was claimed.
+
+    Of a queue only the latest has to be asked: it knows then that all before it are done, too.
+    """
+    first = bisect_left(events, True, key=lambda event: not event.done)
+    kept = [event for event in reversed(events[:first]) if not event.done]
+    return [*reversed(kept), *events[first:]]
 
 
 def before(tensor: Tracked, *, write: bool) -> list[Event]:
