@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 MATMUL = "function (A[M, L], B[L, N]) -> (C) {\n    C[i, j : M, N] = +(A[i, k] * B[k, j]);\n}\n"
 SHAPES = ["--shape", "A=float32[4,3]", "-s", "B=[3,5]"]
 COMMANDS = [
-    "devices", "doctor", "check", "fmt", "ir", "explain", "plan", "run", "grad", "bench", "tune", "plugins", "new-backend",
+    "devices", "doctor", "check", "fmt", "ir", "explain", "plan", "run", "grad", "bench", "profile", "tune", "build", "calibrate", "new", "plugins", "new-backend",
     "conformance", "cache info", "cache clear", "cache verify",
 ]  # fmt: skip
 

@@ -9,15 +9,15 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
 from tile_runtime.cli.conformance import FORWARDED, Forwarding
+from tile_runtime.cli.helping import Grouped
 
 GROUP = "tile_commands"
 
 
-class Commands(TyperGroup):
+class Commands(Grouped):
     """Our commands, then those of other packages, which are imported when they are asked for, or listed.
 
     Ours win where names are the same. One that cannot be loaded is a sentence on stderr that names its distribution.
@@ -60,5 +60,5 @@ def _loaded(point: EntryPoint) -> Any:
         whose = point.dist.name if point.dist is not None else point.value
         print(f"tile: the command {point.name!r} of {whose} cannot be loaded: {problem}", file=sys.stderr)
         return None
-    command.name = point.name
+    command.name, command.rich_help_panel = point.name, "From other packages"
     return command

@@ -9,21 +9,22 @@ import typer
 
 from tile_runtime.cli.common import (
     Device,
-    File,
     Json,
+    Named,
     Plan,
     Reduced,
     Shapes,
+    argument_types,
     evaluator,
-    placeholders,
     print_json,
     print_pairs,
-    read_function,
+    read_any,
+    typed,
 )
 
 
 def build(
-    file: File,
+    file: Named,
     output: Annotated[
         Path,
         typer.Option(
@@ -48,10 +49,13 @@ def build(
     json: Json = False,
 ) -> None:
     """Write a function as a library for C, which needs no Python."""
-    function = read_function(file)
-    symbols = placeholders(function, shape)
+    from tile_runtime.tracing import place
+
+    found = read_any(file)
+    types = argument_types(found, shape)
+    function = typed(found, types)
     chosen = evaluator(device, reduced, plan)
-    arguments = [symbols[n] for n in function.inputs]
+    arguments = [place(n, t) for n, t in types.items()]
     made = chosen.build(function, *arguments, output=output, header=header, name=name, target=target, threads=threads)
     facts = {"function": made.prototype, "target": made.target, "files": [str(f) for f in made.files]}
     if json:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
-from tile_hal.disk_cache import PLUGINS, DiskCache, disk_cache
 
 from tile_runtime.cli.common import Json, print_json, print_pairs
 from tile_runtime.cli.errors import FINDINGS
+
+if TYPE_CHECKING:
+    from tile_hal.disk_cache import DiskCache
 
 
 def info(json: Json = False) -> None:
@@ -27,6 +31,8 @@ def info(json: Json = False) -> None:
 
 def clear(json: Json = False) -> None:
     """Remove every entry, and what is remembered of plugins."""
+    from tile_hal.disk_cache import PLUGINS
+
     removed = _cache().clear()
     _cache(PLUGINS).clear()
     print_json({"removed": removed}) if json else print(f"removed {removed} entries")
@@ -45,6 +51,7 @@ def verify(json: Json = False) -> None:
 
 
 def _cache(part: str = "") -> DiskCache:
+    from tile_hal.disk_cache import disk_cache
     from tile_ir.settings import Settings
 
     return disk_cache(Settings.from_environment(), part)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from tile_ir.diagnostics import Diagnostic, Severity, TileError
 
+from tile_runtime.cli.colours import painted
 from tile_runtime.cli.common import Json, Shapes, placeholders, read_function
 from tile_runtime.cli.errors import FINDINGS
 
@@ -31,7 +32,7 @@ def check(
         except TileError as problem:
             found += problem.diagnostics
     for diagnostic in found:
-        print(as_json(diagnostic) if json else diagnostic.render())
+        print(as_json(diagnostic) if json else painted(diagnostic.render(), sys.stdout))
     if any(d.severity is Severity.ERROR for d in found):
         sys.stdout.flush()
         raise typer.Exit(FINDINGS)

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tile_runtime.cli.errors import USAGE, CommandError
+from tile_runtime.cli.sources import read_any as read_any
+from tile_runtime.cli.sources import read_function as read_function
+from tile_runtime.cli.sources import standard_input, stated_types, typed
 from tile_runtime.tables import print_table as print_table
 
 if TYPE_CHECKING:
     from tile_ir.program.nodes import Program, TensorType
     from tile_opt.plan.text import Plans
 
+    from tile_runtime.cli.sources import PythonFunction
     from tile_runtime.evaluator import Evaluator
-    from tile_runtime.function import BaseFunction, Function
+    from tile_runtime.function import BaseFunction
     from tile_runtime.lowered import Lowered
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Tile source; '-' is standard input.")]
+Named = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Tile source, '-' for standard input, or a function of Python: module:name, file.py:name. That is a Tile function, one of "
+        "arrays (traced for the shapes), or one without arguments that returns a composition.",
+    ),
+]
 Device = Annotated[
     str | None, typer.Option("--device", "-d", help="Device id, such as llvm:0; $TILE_DEVICE or the best otherwise.")
 ]
@@ -49,22 +60,6 @@ Wrt = Annotated[list[str], typer.Option("--wrt", metavar="NAME", help="Input to 
 _SHAPE = re.compile(r"\s*(?P<name>\w+'?)\s*=\s*(?P<dtype>[a-z]\w*)?\s*(\[(?P<sizes>[\d\s,]*)\])?\s*")
 
 
-def read_function(path: Path) -> Function:
-    """The function in a file, or from standard input."""
-    from tile_runtime.function import Function
-
-    if str(path) != "-":
-        return Function.from_file(path)
-    return Function(_standard_input(), "<stdin>")
-
-
-def _standard_input() -> str:
-    try:
-        return sys.stdin.read().removeprefix("\ufeff")
-    except UnicodeDecodeError as problem:
-        raise CommandError(f"standard input is not UTF-8 text: {problem}", USAGE) from None
-
-
 def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
     """``A=float32[3,4]`` as input types by name; CommandError for anything else."""
     from tile_ir.program.nodes import TensorType
@@ -86,23 +81,33 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, TensorType]:
     return types
 
 
-def placeholders(function: BaseFunction, shapes: Sequence[str]) -> dict[str, Any]:
-    """Placeholders for every input of `function`; CommandError names the inputs that have no --shape."""
-    from tile_runtime.symbols import placeholder
+def argument_types(
+    function: BaseFunction | PythonFunction, shapes: Sequence[str], given: Collection[str] = ()
+) -> dict[str, TensorType]:
+    """The types of the arguments but those that are `given`: by --shape, or as the function states them.
 
-    types = parse_shapes(shapes)
-    unknown = [n for n in types if n not in function.inputs]
-    missing = [n for n in function.inputs if n not in types]
+    CommandError names the inputs that have none.
+    """
+    stated, types, names = stated_types(function), parse_shapes(shapes), function.arguments
+    unknown = [n for n in types if n not in names]
+    missing = [n for n in names if n not in types and n not in stated and n not in given]
     if unknown:
-        raise CommandError(f"no input is called {', '.join(unknown)}; the inputs are {', '.join(function.inputs)}")
+        raise CommandError(f"no input is called {', '.join(unknown)}; the inputs are {', '.join(names)}")
     if missing:
         options = " ".join(f"--shape '{n}=float32[…]'" for n in missing)
         raise CommandError(f"the types of {', '.join(missing)} are needed: {options}", USAGE)
-    return {n: placeholder(t.dtype, t.shape, n) for n, t in types.items()}
+    return {n: types[n] if n in types else stated[n] for n in names if n not in given}
+
+
+def placeholders(function: BaseFunction | PythonFunction, shapes: Sequence[str]) -> dict[str, Any]:
+    """Placeholders for every argument of `function`; CommandError names those that have no --shape."""
+    from tile_runtime.tracing import place
+
+    return {n: place(n, t) for n, t in argument_types(function, shapes).items()}
 
 
 def lowered(
-    function: BaseFunction,
+    function: BaseFunction | PythonFunction,
     shapes: Sequence[str],
     device: str | None,
     reduced: bool = False,
@@ -111,8 +116,11 @@ def lowered(
     isolate: bool = False,
 ) -> Lowered:
     """The stages of compiling `function` for inputs of these shapes, by `evaluator` with these options."""
-    symbols = placeholders(function, shapes)
-    return evaluator(device, reduced, plan, fallback, isolate).lower(function, **symbols)
+    from tile_runtime.tracing import place
+
+    types = argument_types(function, shapes)
+    symbols = [place(n, t) for n, t in types.items()]
+    return evaluator(device, reduced, plan, fallback, isolate).lower(typed(function, types), *symbols)
 
 
 def evaluator(
@@ -135,21 +143,26 @@ def _plans(file: Path | None) -> Path | Plans | None:
         return file
     from tile_opt.plan.text import parse_plans
 
-    return parse_plans(Source(_standard_input(), "<stdin>"))
+    return parse_plans(Source(standard_input(), "<stdin>"))
 
 
 def random_inputs(program: Program) -> list[Any]:
-    """Arrays for the inputs of a program: floats in [0, 1), integers 0 and 1; the same in every run."""
+    """Arrays for the inputs of a program; the same in every run."""
+    return random_arrays([(p.name, p.type) for p in program.inputs])
+
+
+def random_arrays(types: Sequence[tuple[str, TensorType]], seed: int = 0) -> list[Any]:
+    """Arrays of these types: floats in [0, 1), integers 0 and 1; the same for the same seed."""
     import numpy as np
 
     from tile_runtime.arrays import numpy_dtype
 
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     made: list[Any] = []
-    for param in program.inputs:
-        shape, dtype = param.type.shape, numpy_dtype(f"input {param.name!r}", param.type.dtype)
-        floats = param.type.dtype.is_float
-        made.append((rng.random(shape, np.float32) if floats else rng.integers(0, 2, shape)).astype(dtype))
+    for name, type_ in types:
+        dtype = numpy_dtype(f"input {name!r}", type_.dtype)
+        drawn = rng.random(type_.shape, np.float32) if type_.dtype.is_float else rng.integers(0, 2, type_.shape)
+        made.append(np.asarray(drawn).astype(dtype))
     return made
 
 

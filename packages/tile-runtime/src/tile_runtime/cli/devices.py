@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tile_hal.interfaces import Device
+from typing import TYPE_CHECKING, Any
 
 from tile_runtime.cli.common import Json, print_json, print_table
+
+if TYPE_CHECKING:
+    from tile_hal.interfaces import Device
 
 
 def devices(json: Json = False) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import typer
 from tile_ir.diagnostics import TileError, TileSettingError
 
+from tile_runtime.cli.colours import painted
+
 OK, FINDINGS, USAGE = 0, 1, 2
 
 
@@ -62,9 +64,9 @@ def _warnings_as_sentences() -> Generator[None]:
 def _sentence(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    return f"tile: warning: {message}\n"
+    return painted(f"tile: warning: {message}\n", sys.stderr)
 
 
 def _failed(message: str, code: int) -> typer.Exit:
-    print(message, file=sys.stderr)
+    print(painted(message, sys.stderr), file=sys.stderr)
     return typer.Exit(code)

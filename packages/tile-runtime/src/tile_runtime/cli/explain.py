@@ -10,21 +10,22 @@ import typer
 from tile_runtime.cli.common import (
     Device,
     Fallback,
-    File,
     Json,
+    Named,
     Plan,
     Reduced,
     Shapes,
     lowered,
     print_json,
-    read_function,
+    read_any,
     write_text,
 )
 from tile_runtime.cli.errors import CommandError
+from tile_runtime.cli.progress import waiting
 
 
 def explain(
-    file: File,
+    file: Named,
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
     candidates: Annotated[
@@ -42,14 +43,20 @@ def explain(
     json: Json = False,
 ) -> None:
     """Say what each kernel does, how it was planned, what it costs, and where compile time went."""
-    low = lowered(read_function(file), shape, device, reduced, plan, fallback)
+    low = lowered(read_any(file), shape, device, reduced, plan, fallback)
     if measure and not low.device.capabilities.executes:
         raise CommandError(f"device {low.device.id} runs nothing, so nothing can be measured")
+    with waiting("compiling and measuring" if measure else "compiling"):
+        text = (
+            low.explain_html(measure=measure)
+            if html is not None
+            else low.explain(candidates=candidates, measure=measure)
+        )
     if html is not None:
-        write_text(html, low.explain_html(measure=measure))
+        write_text(html, text)
     if json:
         document = low.report(candidates=candidates, measure=measure).to_dict()
         document |= {"device": low.device.id, "arenas": list(low.kernels.arenas)}
         print_json(document)
     elif html is None:
-        print(low.explain(candidates=candidates, measure=measure))
+        print(text)

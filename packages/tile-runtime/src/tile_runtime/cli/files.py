@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from zipfile import BadZipFile
 
-import numpy as np
-
 from tile_runtime.cli.common import print_json, print_table
 from tile_runtime.cli.errors import USAGE, CommandError
 
@@ -29,6 +27,8 @@ def pairs(what: str, kind: str, names: Sequence[str], texts: Sequence[str]) -> d
 
 def load_value(name: str, text: str) -> Any:
     """A number, or the array in a .npy file."""
+    import numpy as np
+
     for number in (int, float):
         try:
             return number(text)
@@ -47,6 +47,8 @@ def load_value(name: str, text: str) -> Any:
 
 def report_arrays(results: Mapping[str, Any], files: Mapping[str, str], json: bool) -> None:
     """Saves results where `files` says, and prints what they are."""
+    import numpy as np
+
     for name, path in files.items():
         with open(path, "wb") as target:
             np.save(target, results[name], allow_pickle=False)
@@ -61,7 +63,7 @@ def _summary(array: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
     if not array.size:
         return {**facts, "min": None, "mean": None, "max": None}
-    wide = array.astype(np.float64)
+    wide = array.astype("float64")
     return {**facts, "min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}
 
 

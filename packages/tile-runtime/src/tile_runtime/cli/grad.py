@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tile_runtime.cli.common import File, Shapes, Wrt, placeholders, read_function
+from tile_runtime.cli.common import Named, Shapes, Wrt, argument_types, read_any, typed
 
 
 def grad(
-    file: File,
+    file: Named,
     wrt: Wrt = [],  # noqa: B006 - typer copies it
     shape: Shapes = [],  # noqa: B006
 ) -> None:
@@ -16,10 +16,12 @@ def grad(
     from tile_runtime.arguments import input_type
     from tile_runtime.derivatives import vjp
 
-    function = read_function(file)
-    types = {n: input_type(n, p) for n, p in placeholders(function, shape).items()}
+    found = read_any(file)
+    given = argument_types(found, shape)
+    function = typed(found, given)
+    types = {**{n: input_type(n, v) for n, v in function.bound.items()}, **given}
     program = function.bind(types)
     known = program.types()
     cotangents = {f"d_{public}": known[value] for public, value in program.outputs}
-    gradient = vjp(function, tuple(wrt) or function.inputs)
+    gradient = vjp(function, tuple(wrt) or function.arguments)
     print(tile_lang.print_program(gradient.bind({**types, **cotangents})).rstrip("\n"))

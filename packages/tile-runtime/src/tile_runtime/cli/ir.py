@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tile_runtime.cli.common import Device, File, Plan, Reduced, Shapes, lowered, read_function
+from tile_runtime.cli.common import Device, Named, Plan, Reduced, Shapes, lowered, read_any
 from tile_runtime.cli.errors import USAGE, CommandError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Stage(StrEnum):
 
 
 def ir(
-    file: File,
+    file: Named,
     stage: Annotated[Stage, typer.Option("--stage", help="What to print.")] = Stage.STRIPE,
     after: Annotated[
         str | None,
@@ -43,9 +43,12 @@ def ir(
     """Print a stage of compilation. All but the syntax tree need a --shape for every input."""
     if after is not None and stage is not Stage.STRIPE:
         raise CommandError("--after goes with --stage stripe", USAGE)
-    function = read_function(file)
+    function = read_any(file)
     if stage is Stage.AST:
-        print("\n".join(_tree(function.syntax)))
+        syntax: Syntax | None = getattr(function, "syntax", None)
+        if syntax is None:
+            raise CommandError(f"{file} is no text, so it has no syntax tree", USAGE)
+        print("\n".join(_tree(syntax)))
         return
     print(_text(lowered(function, shape, device, reduced, plan), stage, after).rstrip("\n"))
 

@@ -10,31 +10,31 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from tile_ir.diagnostics import Source, TileError
 
 from tile_runtime.cli.common import (
     Device,
-    File,
     Json,
+    Named,
     Reduced,
     Shapes,
     lowered,
     print_json,
     print_table,
     random_inputs,
-    read_function,
+    read_any,
     write_text,
 )
 from tile_runtime.cli.errors import USAGE, CommandError
+from tile_runtime.cli.progress import waiting
 
 if TYPE_CHECKING:
     from tile_runtime.lowered import Lowered
 
 
 def plan(
-    file: File,
+    file: Named,
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
     use: Annotated[
@@ -54,7 +54,9 @@ def plan(
     json: Json = False,
 ) -> None:
     """Print the plan of each kernel: every decision about how it runs, as text that can be changed and used again."""
-    low = lowered(read_function(file), shape, device, reduced, use)
+    with waiting("compiling"):
+        low = lowered(read_any(file), shape, device, reduced, use)
+        _ = low.plans
     if not low.plans:
         raise CommandError(f"device {low.device.id} has no plan for any kernel of this function")
     if edit:
@@ -128,6 +130,8 @@ def _microseconds(times: dict[str, float], name: str) -> str:
 
 def _difference(low: Lowered, own: Lowered) -> float:
     """The largest difference between two compilations of one program, relative to the largest result; 0: equal bits."""
+    import numpy as np
+
     inputs = random_inputs(low.program)
     worst = 0.0
     pairs: Any = zip(low.executable.run_arrays(inputs), own.executable.run_arrays(inputs), strict=True)

@@ -10,14 +10,14 @@ import typer
 
 from tile_runtime.cli.common import (
     Device,
-    File,
     Json,
+    Named,
     Reduced,
     Shapes,
     lowered,
     print_json,
     print_table,
-    read_function,
+    read_any,
     write_text,
 )  # fmt: skip
 from tile_runtime.cli.errors import CommandError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def tune(
-    file: File,
+    file: Named,
     shape: Shapes = [],  # noqa: B006 - typer copies it
     device: Device = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Most plans of each kernel to measure.")] = 8,
@@ -39,7 +39,7 @@ def tune(
     json: Json = False,
 ) -> None:
     """Measure several plans of each kernel, as Evaluator(tile_trials=N) does, keep the fastest and show which wins."""
-    base = lowered(read_function(file), shape, device, reduced)
+    base = lowered(read_any(file), shape, device, reduced)
     if not base.device.capabilities.executes:
         raise CommandError(f"device {base.device.id} runs nothing, so nothing can be measured")
     best, rows = _measured(base, trials)
