@@ -46,6 +46,15 @@ KERNELS: dict[str, tuple[str, dict[str, tuple[int, ...]], str]] = {
         {"X": (4096, 4096)}, "float32",
     ),
     "few-long-rows": ("function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (64, 1 << 20)}, "float32"),
+    "ragged-long-rows": (
+        "function (X[M, N]) -> (R) { R = builtin_softmax(X, M, N); }", {"X": (999, 100003)}, "float32",
+    ),
+    "images": (
+        """function (X[N, H, W, C]) -> (R) {
+            T[a, b, c, k : 1, 1, 1, C] = +(X[n, h, w, k]), a < 1, b < 1, c < 1; D = X - T / 1000.0; Q = D * D;
+            V[a, b, c, k : 1, 1, 1, C] = +(Q[n, h, w, k]), a < 1, b < 1, c < 1; R = D / sqrt(V); }""",
+        {"X": (64, 112, 112, 64)}, "float32",
+    ),
     "scan-of-scans": ("function (X[N]) -> (R) { R[i : N] = +(X[k]), i - k < N; }", {"X": (1 << 24,)}, "float32"),
     "scan": (
         "function (X[M, N]) -> (R) { R[i, j : M, N] = +(X[i, k]), j - k < N; }", {"X": (65536, 512)}, "float32",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tile_ir.dtype import DType
-from tile_ir.program.nodes import Contraction, Program, TensorType
+from tile_ir.program.nodes import Contraction, Poly, Program, TensorType
 from tile_ir.stripe.interpret import run
 from tile_lang import bind, parse
 from tile_lang.evaluate import evaluate
@@ -81,6 +81,16 @@ def test_many_chunks_are_put_together_in_two_steps(name: str, lines: tuple[str, 
 def test_long_rows_are_taken_chunk_by_chunk(name: str, lines: tuple[str, str]) -> None:
     x = np.random.default_rng(1).normal(0, 1, (37, 37)).astype(np.float32)
     assert partials(agree(source(name, lines), x)) == ["T_partial", "S_partial"]
+
+
+@pytest.mark.parametrize("length", [65, 96, 100, 101, 127, 128, 640, 1003])
+def test_chunks_hold_no_more_than_a_group_keeps(length: int) -> None:
+    program = Online(units=2, kept=64, chunk=32).apply(bound(source("softmax", ROWS), 3, length))
+    part = next(op for op in program.ops if op.name == "T_partial")
+    assert isinstance(part, Contraction)
+    sizes = [c.size for c in part.constraints if c.formula == Poly.of({"j": 1})]
+    assert sizes and max(sizes) <= 32
+    assert part.type.shape[0] <= 2 * -(-length // 32)
 
 
 def test_rows_that_groups_keep_are_left_alone() -> None:

@@ -158,9 +158,9 @@ class _Work:
         if length * words * beside <= self.options.kept * (1 if along else 2):
             return {}
         chunk, groups = max(1, self.options.chunk // (beside * words)), -(-cells // beside)
-        wanted = max(length // chunk, min(GROUPS_EACH * self.options.units // groups, length * LEAST // chunk))
-        order = reductions(op, domain, self.types, wanted) if wanted > 1 else []
-        sizes = chunk_sizes(domain, order, wanted)
+        wanted = max(-(-length // chunk), min(GROUPS_EACH * self.options.units // groups, length * LEAST // chunk))
+        order = reductions(op, domain, self.types, 1) if wanted > 1 else []
+        sizes = chunk_sizes(domain, order, wanted, more=True)
         return {n: size for n, size in sizes.items() if size < reduced(domain)[n]}
 
 

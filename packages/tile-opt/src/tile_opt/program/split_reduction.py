@@ -116,15 +116,19 @@ def reduces_along_memory(op: Contraction, domain: FlatDomain, types: dict[str, T
     return False
 
 
-def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int) -> dict[str, int]:
-    """Iterations per chunk of reduction indexes: the first of them, and others where it is too short."""
+def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int, more: bool = False) -> dict[str, int]:
+    """Iterations per chunk of reduction indexes: the first of them, and others where it is too short.
+
+    There are at most `wanted` chunks of all indexes together, or with `more` at least so many.
+    """
     sizes: dict[str, int] = {}
     ranges = dict(zip(domain.names, domain.ranges, strict=True))
     for index in order:
         if wanted < 2:
             break
-        sizes[index] = _chunk_size(ranges[index], min(wanted, ranges[index]))
-        wanted //= -(-ranges[index] // sizes[index])
+        sizes[index] = _chunk_size(ranges[index], min(wanted, ranges[index]), more)
+        count = -(-ranges[index] // sizes[index])
+        wanted = -(-wanted // count) if more else wanted // count
     return sizes
 
 
@@ -143,10 +147,16 @@ def reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]
     return sorted(ranges, key=lambda n: (min(ranges[n], enough), reach[n], n), reverse=True)
 
 
-def _chunk_size(extent: int, wanted: int) -> int:
-    """Iterations per chunk, of `wanted` chunks or up to half as many: those whose last chunk lacks least."""
-    sizes = (-(-extent // count) for count in range(wanted, wanted // 2, -1))
-    return min(sizes, key=lambda size: -extent % size)
+def _chunk_size(extent: int, wanted: int, more: bool) -> int:
+    """Iterations per chunk, of `wanted` chunks or up to half as many: those whose last chunk lacks least.
+
+    With `more`, of `wanted` chunks or up to twice as many: the first whose last chunk lacks little.
+    """
+    if not more:
+        return min((-(-extent // count) for count in range(wanted, wanted // 2, -1)), key=lambda size: -extent % size)
+    sizes = [-(-extent // count) for count in range(wanted, min(2 * wanted, extent + 1))]
+    little = (size for size in sizes if -extent % size <= size // 8)
+    return next(little, min(sizes, key=lambda size: -extent % size))
 
 
 def partial(op: Contraction, domain: FlatDomain, sizes: dict[str, int], name: str) -> tuple[Contraction, Contraction]:

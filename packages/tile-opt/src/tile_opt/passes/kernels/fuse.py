@@ -42,6 +42,8 @@ MARGIN = 1.05
 ONE_PASS = "one pass over the same elements"
 FEW = 4
 """Rows for each core below which some cores have to walk more of them than others."""
+LONG = 1 << 14
+"""Iterations of a row from which on single elements are quicker: the groups that hold rows walk them in many steps."""
 IDLE = 2
 """Share of the items that a device holds which have nothing to do from where fewer iterations cost time."""
 SLIGHT = 16
@@ -341,14 +343,14 @@ class _Groups:
     ) -> bool:  # fmt: skip
         """A device holds more items than would run together, and than one part would give something to do by itself.
 
-        That is a reduction in more iterations, or work beside which the other is slight, unless rows are many.
+        That is a reduction in more iterations, or work beside which the other is slight, unless rows are many and not long.
         """
         occupancy = self.machine.occupancy
         if occupancy is None:
             return False
         full, left = self.machine.cores * occupancy.items // IDLE, _iterations(both)
         reduces, moves = (left < min(_iterations(p), full) for p in parts)
-        crowded = _walks_rows(local) and left >= FEW * self.machine.cores
+        crowded = _walks_rows(local) and left >= FEW * self.machine.cores and work[1] <= LONG * left
         return (reduces and not _reduces_nothing(early)) or (moves and work[0] * SLIGHT < work[1] and not crowded)
 
     def _wanted(self, needed: list[int], fused: KernelView) -> int:

@@ -177,9 +177,10 @@ class _Chooser:
         threads = self._row_items(length * beside, bool(kept))
         each = max(min(FEW_STEPS * self.wide, KEPT // 2 // self._words() // beside), -(-length // threads))
         least = max(1, SECTOR // (self.wide * self._narrowest()))
-        if kept:  # fewer items would have no registers for it
-            least = max(least, _power(-(-length * beside * self._words() // KEPT)))
-        items = self._items(own[0], self.wide, min(threads, max(length // each, 2 * least)), least)
+        # With fewer items those that keep a row would have so many registers that few groups run at once.
+        wanted = _power(-(-length * beside * self._words() // (KEPT // 2))) if kept else 1
+        most = min(threads, max(length // each, 2 * least, wanted))
+        items = self._items(own[0], self.wide, most, max(least, wanted))
         shares = [self._steps(own[0], items, self.wide)]
         left = max(1, min(threads, _power(length // each)) // items)
         for loop in own[1:]:
