@@ -1,12 +1,17 @@
 """Tiles of vectors transposed by shuffles, for every shape and element size."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+from explain_support import compiled
+from model_support import processor
 from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import Expr, Let, Shuffle, Type, Var
+from tile_ir.semtree.printer import print_function
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.transpose import columns
+from tile_opt.plan.text import parse_plans
 
 
 def _evaluated(builder: Builder, values: dict[str, list[int]]) -> dict[str, list[int]]:
@@ -43,3 +48,23 @@ def test_a_square_takes_as_many_shuffles_as_steps_times_rows() -> None:
     builder = Builder(DType.INT64)
     columns(builder, [Var(f"row{r}", Type(DType.FLOAT32, 16)) for r in range(16)])
     assert len(builder.scope.statements) == 16 * 4
+
+
+@pytest.mark.parametrize("width", [3, 5, 8, 9, 12, 13, 15])
+def test_rows_of_any_length_are_transposed_whole(width: int) -> None:
+    """Each row of a tile is one vector, and shuffles alone make its columns."""
+    source = "function (A[M, N]) -> (O) { O[j, i : N, M] = =(A[i, j]); }"
+    plan = """
+        plan kernel_0 {
+          serial j:16
+          serial i:16
+            stage A in REG as [i, j]
+          unroll j:1
+          vector i:1 x16
+        }"""
+    made = compiled(source, replace(processor("zen4"), codegen="semtree"), plans=parse_plans(plan), A=(64, width))
+    (kernel,) = made.kernels.kernels
+    assert kernel.function is not None
+    code = print_function(kernel.function)
+    assert "shuffle" in code and "insert" not in code
+    assert f"float32x{width}" in code

@@ -147,6 +147,11 @@ def _spreads(root: Root, stride: int, lanes: Lanes) -> bool:
     return stride * (lanes.count - 1) < root.solid
 
 
+def _whole(lanes: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << (lanes - 1).bit_length()
+
+
 class Memory:
     """Emits accesses through a builder."""
 
@@ -424,7 +429,7 @@ class Memory:
         if stride == 0:
             return self.builder.let(hint, self._slot(root, offset))
         assert stride is not None
-        if 1 < lanes.count <= root.chunk and stride % root.chunk == 0 and root.chunk & (root.chunk - 1) == 0:
+        if lanes.count > 1 and root.chunk > 1 and stride % root.chunk == 0:
             return self._column(root, offset, stride, lanes.count)
         return self._assemble([self._slot(root, offset + stride * n) for n in range(lanes.count)], hint)
 
@@ -434,8 +439,15 @@ class Memory:
         numbers = tuple(first + stride // root.chunk * n for n in range(count))
         cached = self.builder.scope.columns.setdefault(id(root), {})
         if numbers not in cached:
-            cached[numbers] = columns(self.builder, [self.builder.let("row", root.variables[n]) for n in numbers])
+            lanes = _whole(max(root.chunk, count))
+            cached[numbers] = columns(self.builder, [self._row(root.variables[n], lanes) for n in numbers])
         return cached[numbers][lane]
+
+    def _row(self, register: Var, lanes: int) -> Expr:
+        """A register with so many lanes; what the added ones hold does not matter."""
+        row, given = self.builder.let("row", register), register.type.lanes
+        picks = (*range(given), *[0] * (lanes - given))
+        return row if given == lanes else self.builder.let("row", Shuffle(row, row, picks, row.type.vector(lanes)))
 
     def _write_registers(self, root: Root, position: Position, value: Expr, lanes: Lanes, stride: int | None) -> None:
         variable = self._register(root, position, lanes)

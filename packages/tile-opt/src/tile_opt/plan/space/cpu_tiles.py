@@ -275,6 +275,9 @@ def tile_plan(facts: Facts, tile: Tile) -> Plan:
             min(wanted_groups(facts), ROUNDS * facts.settings.cores),
         )
         order, fixed, grid = (rows_first, set[str](), few) if few else (order, fixed, grid)
+    elif not fixed and not own and (walked := _walked(facts)) is not None:
+        order = sorted(order, key=lambda n: -abs(walked.strides.get(n, 0)))
+        grid = cut(facts, order, sizes, min(wanted_groups(facts), ROUNDS * facts.settings.cores))
     elif not fixed and not own and _is_streamed(facts):
         order = _as_written(facts, order, sizes)
     deep = _depth(facts, tile)
@@ -321,6 +324,14 @@ def _is_streamed(facts: Facts) -> bool:
     """The result does not stay in the second cache, and steps are few beside it."""
     written = max((nbytes(facts.view.type_of(u.buffer)) for u in facts.memory_uses() if u.writes), default=0)
     return written > facts.cache(2).bytes and max((o.rows for o in facts.operands), default=0) <= SHALLOW
+
+
+def _walked(facts: Facts) -> Operand | None:
+    """An operand from afar beside which all others stay in the first cache: it is read once, in the order in which it lies."""
+    largest = max(facts.operands, key=lambda o: o.elements * o.bytes)
+    others = sum(o.elements * o.bytes for o in facts.operands if o is not largest)
+    afar = largest.elements * largest.bytes > facts.cache(2).bytes
+    return largest if afar and others <= facts.cache(1).bytes // 2 else None
 
 
 def _as_written(facts: Facts, order: list[str], sizes: dict[str, int]) -> list[str]:

@@ -42,7 +42,7 @@ def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around) 
 def _is_tile(stage: Stage, other: Index, lanes: int, around: Around) -> bool:
     """What the copy writes lies in registers as its source does: it is the tile itself."""
     target = next(u for u in stage.uses if u.writes)
-    return around.in_registers(target.buffer) and around.stride(target, other.name) == 1 and other.range == lanes
+    return around.in_registers(target.buffer) and around.stride(target, other.name) == 1 and other.range <= lanes
 
 
 def _contiguous(stage: Stage, use: Use, along: str, around: Around) -> Index | None:
