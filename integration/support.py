@@ -34,6 +34,19 @@ Oclgrind, a simulator that looks for races and stray accesses, runs without the 
 This page is written by `python integration/support.py build/conformance/*/report.json`, from the reports that
 `nox -s conformance` leaves; [a plugin](plugin.md) of your own gets the same from `python -m tile_hal.conformance`.
 """
+SYSTEMS = """\
+## Processors and systems
+
+What of `hal-llvm` was run where. **Never run** says what it says: the code is there, and no machine of that kind has executed it.
+
+| | x86-64 | 64-bit ARM |
+|---|---|---|
+| Linux | this page: every test | kernels and libraries (`tile build -t aarch64-linux`), emulated by QEMU in the nightly session; Python never run |
+| macOS | never run: kernels and the thread pool compile, the pool runs on an emulation of its semaphores | never run: the same |
+| Windows | never run: the same | never run: the same |
+| elsewhere | kernels run on the calling thread | kernels run on the calling thread |
+"""
+"""Which operating systems and processors, until reports of theirs say more."""
 Summary = dict[str, Any]
 
 
@@ -64,6 +77,7 @@ def page(devices: Sequence[Summary]) -> str:
     parts = [
         HEAD,
         "\n".join(_overview(devices)),
+        SYSTEMS,
         "## Dtypes\n",
         "\n".join(_dtypes(devices)),
         "## Tests\n",

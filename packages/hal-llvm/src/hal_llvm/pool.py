@@ -1,16 +1,13 @@
 """The thread pool of the process: native threads that take chunks of work groups.
 
-Workers are plain pthreads that run jitted code only (`pool_ir`): they hold no interpreter lock, spin
-briefly after work and then sleep on a semaphore. Only Linux has the semaphores this needs; elsewhere
-kernels run on the calling thread.
+Workers are plain threads of the operating system (`systems`) that run jitted code only (`pool_ir`): they hold no interpreter lock,
+spin briefly after work and then sleep on a semaphore.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
-import signal
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -19,10 +16,12 @@ from tile_ir import forking
 from tile_ir.settings import Settings
 
 from hal_llvm import pool_ir as layout
+from hal_llvm import systems
 from hal_llvm.cpu import available_cpus, thread_count
+from hal_llvm.systems import System
 
-NATIVE = sys.platform == "linux"
-"""Whether there are the semaphores that the pool needs."""
+NATIVE = systems.current() is not None
+"""Whether this system's threads and semaphores are known."""
 
 SPIN = 3000
 """Pauses (about 10-20 ns each) before a worker, or a caller that waits for one, sleeps."""
@@ -34,8 +33,10 @@ PIN_LIMIT = 8
 class ThreadPool:
     """`threads` threads, counting the caller: ``threads - 1`` workers start with the first job."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads if NATIVE else 1
+    def __init__(self, threads: int, system: System | None = None) -> None:
+        """On `system`, this process's by default; where that has no threads for it, there is the caller's alone."""
+        self._system = system or systems.current()
+        self.threads = threads if self._system is not None else 1
         self._lock = forking.lock()
         self._started = False
         self._handles: list[int] = []
@@ -53,7 +54,7 @@ class ThreadPool:
         """Run the job at address `job` (see `pool_ir`) and return when it is complete; several threads may call at once."""
         if not self._started:
             self._start()
-        _native().run(self.address, job)
+        _native(self._system).run(self.address, job)
 
     def reserve(self, nbytes: int) -> None:
         """Give each worker at least `nbytes` of scratch memory."""
@@ -79,40 +80,35 @@ class ThreadPool:
         with self._lock:
             if self._started:
                 return
-            cpus = available_cpus()
+            system = self._system
+            cpus = available_cpus() if system is not None and system.pins else []
             self._header(layout.WORKERS)[0] = self.workers
             self._header(layout.SPIN)[0] = SPIN
             self._header(layout.PIN)[0] = int(1 < len(cpus) <= PIN_LIMIT and max(cpus) < 8 * layout.MASK_BYTES)
             for cpu in cpus:
                 if cpu < 8 * layout.MASK_BYTES:
                     self._memory[layout.MASK_AT + cpu // 8] |= 1 << cpu % 8
-            libc = ctypes.CDLL(None)
-            for slot in range(layout.SLOTS):
-                at = layout.SLOTS_AT + slot * layout.SLOT_BYTES + layout.SLOT_SEM
-                libc.sem_init(ctypes.c_void_p(self.address + at), 0, 0)
-            self._launch(libc)
-            self._header(layout.RUN, np.uint64)[0] = _native().run_address
+            if system is not None:
+                for slot in range(layout.SLOTS):
+                    system.semaphore(self.address + layout.SLOTS_AT + slot * layout.SLOT_BYTES + layout.SLOT_SEM)
+                with system.quiet():  # signals go to Python's threads, never to workers
+                    self._launch(system)
+            self._header(layout.RUN, np.uint64)[0] = _native(system).run_address
             self._started = True
             if _state.get("pool") is self:
                 shared.value = self.address
 
-    def _launch(self, libc: ctypes.CDLL) -> None:
-        # Signals go to Python's threads, never to workers.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            for worker in range(self.workers):
-                start = self.address + layout.WORKERS_AT + worker * layout.WORKER_BYTES
-                self._field(worker, layout.POOL, np.uint64)[0] = self.address
-                self._field(worker, layout.EXCLUDED, np.int32)[0] = -1
-                libc.sem_init(ctypes.c_void_p(start + layout.WORKER_SEM), 0, 0)
-                handle = ctypes.c_void_p(start + layout.THREAD)
-                entry = ctypes.c_void_p(_native().worker)
-                if libc.pthread_create(handle, None, entry, ctypes.c_void_p(start)) != 0:
-                    self._header(layout.WORKERS)[0] = worker
-                    break
-                self._handles.append(int(self._field(worker, layout.THREAD, np.uint64)[0]))
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    def _launch(self, system: System) -> None:
+        for worker in range(self.workers):
+            start = self.address + layout.WORKERS_AT + worker * layout.WORKER_BYTES
+            self._field(worker, layout.POOL, np.uint64)[0] = self.address
+            self._field(worker, layout.EXCLUDED, np.int32)[0] = -1
+            system.semaphore(start + layout.WORKER_SEM)
+            handle = system.start(start + layout.THREAD, _native(system).worker, start)
+            if handle is None:
+                self._header(layout.WORKERS)[0] = worker
+                break
+            self._handles.append(handle)
 
     def close(self) -> None:
         """Stop and join the workers; the pool starts them again with its next job."""
@@ -122,24 +118,24 @@ class ThreadPool:
             if shared.value == self.address:
                 shared.value = 0
             self._header(layout.STOP)[0] = 1
-            libc = ctypes.CDLL(None)
             for worker, handle in enumerate(self._handles):
-                at = self.address + layout.WORKERS_AT + worker * layout.WORKER_BYTES + layout.WORKER_SEM
-                libc.sem_post(ctypes.c_void_p(at))
-                libc.pthread_join(ctypes.c_ulong(handle), None)
+                assert self._system is not None
+                self._system.post(self.address + layout.WORKERS_AT + worker * layout.WORKER_BYTES + layout.WORKER_SEM)
+                self._system.join(handle)
             self._handles.clear()
             self._header(layout.STOP)[0] = 0
             self._started = False
 
 
 class _Native:
-    """The jitted functions, compiled once per process."""
+    """The jitted functions of a system, compiled once per process."""
 
-    def __init__(self) -> None:
+    def __init__(self, system: System | None) -> None:
         from hal_llvm import binding
 
         host = binding.host()
-        module = binding.Module(layout.pool_ir(host.triple), binding.target_machine(host))
+        ir = layout.pool_ir(host.triple, systems.ALONE if system is None else system.ir)
+        module = binding.Module(ir, binding.target_machine(host))
         self._code = binding.LoadedCode([module.object_code()], ["pool.run", "pool.worker"])
         module.close()
         self.worker = self._code.addresses["pool.worker"]
@@ -151,14 +147,14 @@ class _Native:
 shared = ctypes.c_uint64(0)
 """Address of the process's pool while it has its workers, for native code that runs jobs; 0 otherwise."""
 _state: dict[str, ThreadPool] = {}
-_natives: list[_Native] = []
+_natives: dict[System | None, _Native] = {}
 _state_lock = forking.lock()
 
 
-def _native() -> _Native:
-    if not _natives:
-        _natives.append(_Native())
-    return _natives[0]
+def _native(system: System | None) -> _Native:
+    if system not in _natives:
+        _natives[system] = _Native(system)
+    return _natives[system]
 
 
 def current() -> ThreadPool:

@@ -37,10 +37,14 @@ _PAUSES = {"x86": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llv
 _PAUSE_DECLARATIONS = {"x86": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
 
 
-def pool_ir(triple: str) -> str:
-    """IR of ``pool.worker(ptr worker) -> ptr`` (a thread's body) and ``pool.run(ptr pool, ptr job)``."""
-    kind = "x86" if triple.startswith(("x86_64", "i686")) else "aarch64" if triple.startswith("aarch64") else ""
-    text = _TEMPLATE.replace("PAUSE_DECLARATION", _PAUSE_DECLARATIONS.get(kind, ""))
+def pool_ir(triple: str, system: str) -> str:
+    """IR of ``pool.worker(ptr worker) -> ptr`` (a thread's body) and ``pool.run(ptr pool, ptr job)``.
+
+    `system` defines what they call of the operating system: see `systems`.
+    """
+    kind = "x86" if triple.startswith(("x86_64", "i686")) else ""
+    kind = "aarch64" if triple.startswith(("aarch64", "arm64")) else kind
+    text = (system + _TEMPLATE).replace("PAUSE_DECLARATION", _PAUSE_DECLARATIONS.get(kind, ""))
     text = text.replace("PAUSE", _PAUSES.get(kind, ""))
     for name, value in _OFFSETS.items():
         text = text.replace(f"#{name}#", str(value))
@@ -59,11 +63,6 @@ _OFFSETS = {
 }  # fmt: skip
 
 _TEMPLATE = """
-declare i32 @sem_post(ptr)
-declare i32 @sem_wait(ptr)
-declare i32 @sched_getcpu()
-declare i32 @pthread_setaffinity_np(i64, i64, ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 PAUSE_DECLARATION
 
 ; How many homes the jobs of the pool have.
@@ -185,7 +184,7 @@ claim:
   br i1 %mine, label %post, label %following
 post:
   %sem = getelementptr i8, ptr %slot, i64 #SLOT_SEM#
-  call i32 @sem_post(ptr %sem)
+  call void @post(ptr %sem)
   br label %following
 following:
   %found.next = phi i1 [ %found, %look ], [ %found, %left ], [ %now, %leave ], [ %now, %tell ], [ %now, %claim ], [ %now, %post ]
@@ -231,75 +230,13 @@ sleep:
   %stay = or i1 %late, %ended
   br i1 %stay, label %awake, label %wait
 wait:
-  call i32 @sem_wait(ptr %sem)
+  call void @wait(ptr %sem)
   br label %awake
 awake:
   %ignored.too = atomicrmw xchg ptr %sleeping, i32 0 seq_cst
   br label %fresh
 exit:
   ret ptr null
-}
-
-; Let a sleeping worker run on any allowed processor but the caller's, where it would queue behind the caller.
-define internal void @place(ptr %pool, ptr %worker, i32 %cpu) nounwind {
-  %mask = alloca [#MASK_BYTES# x i8], align 16
-  %excluded = getelementptr i8, ptr %worker, i64 #EXCLUDED#
-  %old = load i32, ptr %excluded
-  %same = icmp eq i32 %old, %cpu
-  %bad = icmp uge i32 %cpu, 1024
-  %skip = or i1 %same, %bad
-  br i1 %skip, label %done, label %change
-change:
-  store i32 %cpu, ptr %excluded
-  %allowed = getelementptr i8, ptr %pool, i64 #MASK_AT#
-  call void @llvm.memcpy.p0.p0.i64(ptr %mask, ptr %allowed, i64 #MASK_BYTES#, i1 false)
-  %byte = lshr i32 %cpu, 3
-  %byte.wide = zext i32 %byte to i64
-  %place = getelementptr i8, ptr %mask, i64 %byte.wide
-  %bit = and i32 %cpu, 7
-  %one = shl i32 1, %bit
-  %one.byte = trunc i32 %one to i8
-  %keep = xor i8 %one.byte, -1
-  %current = load i8, ptr %place
-  %new = and i8 %current, %keep
-  store i8 %new, ptr %place
-  %thread.p = getelementptr i8, ptr %worker, i64 #THREAD#
-  %thread = load i64, ptr %thread.p
-  call i32 @pthread_setaffinity_np(i64 %thread, i64 #MASK_BYTES#, ptr %mask)
-  br label %done
-done:
-  ret void
-}
-
-; Let every worker run anywhere again: the caller is about to leave its processor idle.
-define internal void @release(ptr %pool) nounwind {
-  %workers.p = getelementptr i8, ptr %pool, i64 #WORKERS#
-  %count32 = load i32, ptr %workers.p
-  %count = zext i32 %count32 to i64
-  %base = getelementptr i8, ptr %pool, i64 #WORKERS_AT#
-  %allowed = getelementptr i8, ptr %pool, i64 #MASK_AT#
-  %any = icmp ne i64 %count, 0
-  br i1 %any, label %look, label %done
-look:
-  %w = phi i64 [ 0, %0 ], [ %w.next, %following ]
-  %offset = mul i64 %w, #WORKER_BYTES#
-  %worker = getelementptr i8, ptr %base, i64 %offset
-  %excluded = getelementptr i8, ptr %worker, i64 #EXCLUDED#
-  %old = load i32, ptr %excluded
-  %free = icmp eq i32 %old, -1
-  br i1 %free, label %following, label %change
-change:
-  store i32 -1, ptr %excluded
-  %thread.p = getelementptr i8, ptr %worker, i64 #THREAD#
-  %thread = load i64, ptr %thread.p
-  call i32 @pthread_setaffinity_np(i64 %thread, i64 #MASK_BYTES#, ptr %allowed)
-  br label %following
-following:
-  %w.next = add i64 %w, 1
-  %more = icmp ult i64 %w.next, %count
-  br i1 %more, label %look, label %done
-done:
-  ret void
 }
 
 define internal void @wake(ptr %pool, i64 %want) nounwind {
@@ -329,12 +266,11 @@ claim:
 rouse:
   br i1 %pins, label %aside, label %post
 aside:
-  %cpu = call i32 @sched_getcpu()
-  call void @place(ptr %pool, ptr %worker, i32 %cpu)
+  call void @aside(ptr %pool, ptr %worker)
   br label %post
 post:
   %sem = getelementptr i8, ptr %worker, i64 #WORKER_SEM#
-  call i32 @sem_post(ptr %sem)
+  call void @post(ptr %sem)
   br label %following
 following:
   %w.next = add i64 %w, 1
@@ -433,7 +369,7 @@ sleep:
   %none = icmp eq i32 %still, 0
   br i1 %none, label %awake, label %wait
 wait:
-  call i32 @sem_wait(ptr %sem)
+  call void @wait(ptr %sem)
   br label %awake
 awake:
   %b = atomicrmw xchg ptr %waiting, i32 0 seq_cst

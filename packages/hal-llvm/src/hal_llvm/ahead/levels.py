@@ -48,6 +48,11 @@ _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _LEVELS: Mapping[str, tuple[str, ...]] = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 
 HOST, BASELINE = "host", "baseline"
+OTHERS: Mapping[str, binding.Processor] = {
+    "aarch64-linux": binding.Processor("aarch64-unknown-linux-gnu", "generic", ""),
+    "x86-64-linux": binding.Processor("x86_64-unknown-linux-gnu", "x86-64", ""),
+}
+"""Every processor of another architecture, by what libraries for it are called."""
 
 
 def is_x86(triple: str) -> bool:
@@ -62,11 +67,18 @@ def names(triple: str) -> Mapping[str, str]:
     }
     if is_x86(triple):
         found |= {name: f"processors of the level {name} (-march={name})" for name in _LEVELS}
-    return found
+    here = triple.partition("-")[0]
+    return found | {
+        name: f"every {name.removesuffix('-linux')} processor with Linux, built from here"
+        for name, other in OTHERS.items()
+        if not other.triple.startswith(f"{here}-")
+    }
 
 
 def processor(name: str) -> binding.Processor:
     """What LLVM generates code for."""
+    if name in OTHERS:
+        return OTHERS[name]
     host = binding.host()
     known: Collection[str] = X86 if is_x86(host.triple) else ARM if "linux" in host.triple else ()
     wanted = sorted(present(host.features).intersection(known)) if name == HOST else _LEVELS.get(name, ())

@@ -40,7 +40,10 @@ def build(
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", "-t", metavar="TARGET", help="What runs it: host (default), baseline, x86-64-v2, -v3 or -v4."
+            "--target",
+            "-t",
+            metavar="TARGET",
+            help="What runs it: host (default), baseline, x86-64-v2, -v3 or -v4, aarch64-linux.",
         ),
     ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that a call may use.")] = 1,
