@@ -87,7 +87,7 @@ def test_a_program_from_text_to_numbers(client: int) -> None:
     [
         (MODULE, b"hlo", "reads StableHLO"),
         (b"module {", b"mlir", "Unable to parse"),
-        (MODULE.replace(b"f32", b"complex<f32>"), b"mlir", "complex"),
+        (MODULE.replace(b"f32", b"i4"), b"mlir", "no tensors of i4"),
         (MODULE.replace(b"2x3xf32", b"?x3xf32"), b"mlir", "size that is not known"),
     ],
 )

@@ -36,6 +36,7 @@ FUNCTIONS: dict[str, Callable[[], Any]] = {
     "of what is not finite": lambda: jnp.linalg.eigvalsh(np.stack([SYMMETRIC[0], np.full((5, 5), np.nan, np.float32)])),
     "gradient of svd": lambda: jax.grad(lambda x: jnp.linalg.svd(x, compute_uv=False).sum())(HIGH[0]),
     "gradient of eigh": lambda: jax.grad(lambda x: jnp.linalg.eigh(x)[0][0])(SYMMETRIC[0]),
+    "nearly the largest": lambda: (jax.lax.approx_max_k(HIGH, 2, 1), jax.lax.approx_min_k(HIGH, 3)),
     "in a loop": lambda: jax.lax.scan(lambda c, m: (c + jnp.linalg.eigvalsh(m @ m.T)[0], c), jnp.float32(0), HIGH),
 }
 

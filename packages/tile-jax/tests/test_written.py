@@ -126,8 +126,8 @@ def test_numbers_drawn_without_a_state_lie_between_their_bounds() -> None:
 
 def test_all_that_is_refused_is_named_at_once() -> None:
     module = """module { func.func @main(%a: tensor<3xf32>) -> tensor<3xf32> {
-      %c = stablehlo.complex %a, %a : tensor<3xcomplex<f32>> loc("mine"("model.py":3:4))
-      %r = stablehlo.real %c : (tensor<3xcomplex<f32>>) -> tensor<3xf32>
+      %c = stablehlo.convert %a : (tensor<3xf32>) -> tensor<3xi4> loc("mine"("model.py":3:4))
+      %r = stablehlo.convert %c : (tensor<3xi4>) -> tensor<3xf32>
       %q = stablehlo.custom_call @somewhere(%r) : (tensor<3xf32>) -> tensor<3xf32>
       %s = stablehlo.custom_call @elsewhere(%a) : (tensor<3xf32>) -> tensor<3xf32> loc("other"("model.py":7:1))
       return %s : tensor<3xf32> } }"""
@@ -136,6 +136,6 @@ def test_all_that_is_refused_is_named_at_once() -> None:
     message = str(caught.value)
     assert [d.code for d in caught.value.diagnostics] == ["TILE-E956"] * 2
     assert (
-        "stablehlo.complex (mine at model.py:3)" in message and "stablehlo.custom_call (other at model.py:7)" in message
+        "stablehlo.convert (mine at model.py:3)" in message and "stablehlo.custom_call (other at model.py:7)" in message
     )
     assert "'elsewhere'" in message and "somewhere" not in message

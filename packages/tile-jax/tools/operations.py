@@ -28,12 +28,15 @@ operands (`packages/tile-jax/tests/test_operations.py`; `--run-slow` runs thousa
 
 - *Tile*: a converter makes Tile text of it.
 - *in steps*: MLIR's own passes write it in terms of others.
+- *host*: the host computes it between device programs.
 - *no*: it is refused by name, with the place in the program; the right column says why.
 
-Integers divided by 0 give −1, and the remainder is the dividend, as XLA has it. Complex numbers, integers below 8 bits and 8-bit
-floats have no dtype in Tile and are refused.
+Integers divided by 0 give −1, and the remainder is the dividend, as XLA has it. Operations of complex numbers
+compute with their parts: all that move, add or multiply them, functions and comparisons; not sorts, and not reductions by
+other regions than sums. Integers below 8 bits and 8-bit floats have no dtype in Tile and are refused.
 
 """
+HOST = {"stablehlo.fft"}
 ROW = "| `{}` | {} | {} | {} |"
 
 
@@ -48,17 +51,18 @@ def names(dialect: str) -> list[str]:
 
 def ways() -> dict[str, tuple[str, str]]:
     """How each operation runs, and why not where it does not."""
+    from tile_jax.lowering.complexes import FORMULAS
     from tile_jax.lowering.decomposed import LEFT
     from tile_jax.lowering.ops.calls import REFUSED
     from tile_jax.lowering.registry import converted
 
-    known = set(converted())
+    known = {*converted(), *FORMULAS}
     found: dict[str, tuple[str, str]] = {}
     for name in (*names("stablehlo"), *names("chlo")):
         if name in REFUSED or name in LEFT:
             found[name] = ("no", REFUSED.get(name, LEFT.get(name, ("",)))[0])
         else:
-            found[name] = ("Tile" if name in known else "in steps", "")
+            found[name] = ("host" if name in HOST else "Tile" if name in known else "in steps", "")
     return found
 
 

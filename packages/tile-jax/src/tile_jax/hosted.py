@@ -106,6 +106,16 @@ def decomposed(name: str, matrix: Array, **options: Any) -> Sequence[Array]:
     return [np.where(np.expand_dims(finite, axes), part, np.nan) for axes, part in zip(below, made, strict=True)]
 
 
+# --- transforms --------------------------------------------------------------------------------------------
+
+
+def transformed(kind: str, lengths: Sequence[int], values: Array) -> Sequence[Array]:
+    """The transform ``fft``, ``ifft``, ``rfft`` or ``irfft`` of `lengths` along as many last axes, in the precision of `values`."""
+    axes = range(-len(lengths), 0)
+    made: Array = getattr(np.fft, f"{kind}n")(values, list(lengths), list(axes))
+    return (made.astype(np.result_type(values.dtype, np.complex64) if made.dtype.kind == "c" else values.real.dtype),)
+
+
 # --- callbacks ---------------------------------------------------------------------------------------------
 
 

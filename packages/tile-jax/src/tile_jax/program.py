@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import numpy as np
 from tile_ir.program.nodes import TensorType
 from tile_runtime.arrays import Array
 from tile_runtime.compose import Composition
@@ -72,11 +73,27 @@ class HostStep:
     name: str
     function: Callable[..., Sequence[Array]]
     reads: tuple[int, ...]
+    complexes: tuple[bool, ...]
+    """Which of what it reads are complex."""
     outputs: tuple[int, ...]
 
     def run(self, stores: Sequence[Store], evaluators: Sequence[Evaluator]) -> None:
-        made = [self.function(*(store[k].numpy() for k in self.reads)) for store in stores]
-        _put_rows(stores, self.outputs, made, evaluators)
+        _put_rows(stores, self.outputs, [self._made(store) for store in stores], evaluators)
+
+    def _made(self, store: Store) -> list[Array]:
+        parts = [store[k].numpy() for k in self.reads]
+        given = [_whole(a) if c else a for a, c in zip(parts, self.complexes, strict=True)]
+        return [_apart(a) if np.iscomplexobj(a) else a for a in self.function(*given)]
+
+
+def _whole(parts: Array) -> Array:
+    """Complex numbers from their parts."""
+    return parts.view(np.result_type(parts.dtype, np.complex64))[..., 0]
+
+
+def _apart(numbers: Array) -> Array:
+    """Parts of complex numbers."""
+    return np.stack([numbers.real, numbers.imag], -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +179,8 @@ class Program:
     """Slots of the outputs."""
     donated: tuple[int, ...] = ()
     """Numbers of inputs whose memory the caller gives up."""
+    complexes: frozenset[int] = frozenset()
+    """Numbers of outputs that are complex: their types are those of their parts, along one more axis."""
     _dead: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
     """After each step: the slots that nobody reads any more."""
     _slots: int = field(init=False, repr=False)

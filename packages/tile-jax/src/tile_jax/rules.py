@@ -22,6 +22,7 @@ def register() -> None:
     linalg, mlir = import_module("jax._src.lax.linalg"), _mlir()
     for name in DECOMPOSITIONS:
         mlir.register_lowering(getattr(linalg, f"{name}_p"), partial(_decomposed, name), platform="tile")
+    mlir.register_lowering(import_module("jax._src.lax.ann").approx_top_k_p, _top_k, platform="tile")
     callbacks, debugging = import_module("jax._src.callback"), import_module("jax._src.debugging")
     for primitive, rule in (
         (callbacks.pure_callback_p, _called_back),
@@ -39,6 +40,20 @@ def _mlir() -> Any:
 def _decomposed(name: str, context: Any, *operands: Any, **options: Any) -> Any:
     """The call of a decomposition, with its options as JSON."""
     return _call(context, f"{MARK}{name}", operands, json.dumps(options, default=str), effect=False)
+
+
+def _top_k(context: Any, operand: Any, *, reduction_dimension: int, is_max_k: bool, **_: Any) -> Any:
+    """The largest or smallest exactly, where JAX would be content with most of them."""
+    lax: Any = import_module("jax.lax")
+    count = context.avals_out[0].shape[reduction_dimension]
+
+    def exact(values: Any) -> Any:
+        moved = values.swapaxes(reduction_dimension, -1)
+        found, places = lax.top_k(moved if is_max_k else -moved, count)
+        found = found if is_max_k else -found
+        return found.swapaxes(reduction_dimension, -1), places.swapaxes(reduction_dimension, -1)
+
+    return _mlir().lower_fun(exact, multiple_results=True)(context, operand)
 
 
 def _called_back(context: Any, *operands: Any, callback: Callable[..., Any], **options: Any) -> Any:

@@ -18,6 +18,7 @@ LEFT = {
 }
 """Operations that no pass knows: why they are refused, and what would help."""
 _PASSES = {"chlo": "chlo-legalize-to-stablehlo", "stablehlo": "stablehlo-legalize-deprecated-ops"}
+_COMPLEX = _PASSES | {"stablehlo": "stablehlo-complex-math-expander"}
 
 
 @cache
@@ -28,11 +29,12 @@ def _registered() -> None:
 def decomposed(op: Op) -> Any:
     """What other operations give in its place; Unsupported where no pass knows them."""
     dialect = op.name.partition(".")[0]
-    if dialect not in _PASSES:
+    known = _COMPLEX if op.complex else _PASSES
+    if dialect not in known:
         raise Unsupported("there is no such operation in StableHLO or CHLO")
     if op.name in LEFT:
         raise Unsupported(*LEFT[op.name])
-    module = _expanded(op.operation, _PASSES[dialect])
+    module = _expanded(op.operation, known[dialect])
     block = module.body.operations[0].operation.regions[0].blocks[0]
     if any(o.operation.name == op.name for o in block.operations):
         raise Unsupported("it has no converter")

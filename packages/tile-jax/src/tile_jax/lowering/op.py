@@ -12,7 +12,7 @@ from tile_runtime.ops.values import Array, Value, dtype_of, is_known
 
 from tile_jax.lowering.errors import Unsupported
 from tile_jax.lowering.mlir import Block, Operation, ir
-from tile_jax.lowering.tensors import tensor_type
+from tile_jax.lowering.tensors import is_complex, tensor_type
 
 if TYPE_CHECKING:
     from tile_jax.lowering.walk import Scope, Walk
@@ -78,6 +78,11 @@ class Op:
     def ints(self, k: int) -> Shape:
         """The numbers of operand `k` as integers."""
         return tuple(int(n) for n in self.numbers(k).reshape(-1))
+
+    @property
+    def complex(self) -> bool:
+        """Whether an operand or a result is of complex numbers."""
+        return any(is_complex(v.type) for v in (*self.operation.operands, *self.operation.results))
 
     # --- attributes -----------------------------------------------------------------------------------
 

@@ -97,12 +97,19 @@ class Recorder:
         self._kept += [value, own]
         return self._handed_on(own, ended)
 
-    def program(self, results: Sequence[Value], name: str = "", donated: Slots = ()) -> Program:
+    def program(
+        self,
+        results: Sequence[Value],
+        name: str = "",
+        donated: Slots = (),
+        complexes: frozenset[int] = frozenset(),
+    ) -> Program:
         """The program that gives these values."""
         slots = self._end(results)
         outputs = tuple(TensorType(dtype_of(v), tuple(v.shape)) for v in results)
         steps = [self._step(s) if isinstance(s, _Segment) else s for s in self._steps]
-        return Program(name, tuple(self._inputs), outputs, tuple(s for s in steps if s is not None), slots, donated)
+        found = tuple(s for s in steps if s is not None)
+        return Program(name, tuple(self._inputs), outputs, found, slots, donated, complexes)
 
     def _step(self, segment: _Segment) -> DeviceStep | None:
         if not segment.wanted:

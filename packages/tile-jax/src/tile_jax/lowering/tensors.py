@@ -1,7 +1,11 @@
-"""MLIR's tensor types and constants as Tile's dtypes and NumPy arrays."""
+"""MLIR's tensor types and constants as Tile's dtypes and NumPy arrays.
+
+A tensor of complex numbers is one of their parts, side by side along one more axis, the last one: as they lie in memory.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -19,11 +23,14 @@ _DTYPES = {
     "bf16": DType.BFLOAT16,
 }
 """Element types that Tile has, as MLIR spells them."""
+PARTS = {"complex<f32>": DType.FLOAT32, "complex<f64>": DType.FLOAT64}
+"""The dtypes of the parts of complex numbers."""
+_NUMBER = r"[^(),\s]+"
 
 
 def element(type: Any) -> DType:
-    """The dtype of an element type; NotInTile for complex numbers, 4-bit integers, 8-bit floats, quantised ones."""
-    found = _DTYPES.get(str(type))
+    """The dtype of an element type, of a complex number's parts; NotInTile for 4-bit integers, 8-bit floats, quantised ones."""
+    found = _DTYPES.get(str(type)) or PARTS.get(str(type))
     if found is None:
         raise NotInTile(f"Tile has no tensors of {type}")
     return found
@@ -34,6 +41,11 @@ def is_tensor(type: Any) -> bool:
     return isinstance(type, ir.RankedTensorType)
 
 
+def is_complex(type: Any) -> bool:
+    """Whether a value of this type is a tensor of complex numbers."""
+    return is_tensor(type) and str(type.element_type) in PARTS
+
+
 def tensor_type(type: Any) -> TensorType:
     """Dtype and shape; NotInTile where Tile has no such tensors."""
     if not isinstance(type, ir.RankedTensorType):
@@ -42,7 +54,7 @@ def tensor_type(type: Any) -> TensorType:
         raise NotInTile(
             f"{type} has a size that is not known; JAX states all sizes unless a function is exported for any"
         )
-    return TensorType(element(type.element_type), tuple(type.shape))
+    return TensorType(element(type.element_type), (*type.shape, 2) if is_complex(type) else tuple(type.shape))
 
 
 def constant(attribute: Any) -> Array:
@@ -55,3 +67,27 @@ def constant(attribute: Any) -> Array:
         return np.broadcast_to(np.asarray(elements.get_splat_value().value, type.dtype.numpy), type.shape)
     numbers = list(elements) if type.dtype is DType.BFLOAT16 else elements
     return np.array(numbers, type.dtype.numpy).reshape(type.shape)
+
+
+def complex_constant(operation: Any) -> Array:
+    """The numbers of an operation that is a complex constant, which jaxlib's bindings give as text alone."""
+    type = tensor_type(operation.results[0].type)
+    text = operation.get_asm(large_elements_limit=None)
+    raw = re.search(r'dense<"0x([0-9A-Fa-f]*)">', text)
+    if raw is not None:
+        return np.frombuffer(bytes.fromhex(raw[1]), type.dtype.numpy).reshape(type.shape)
+    pairs = re.findall(rf"\(({_NUMBER}),({_NUMBER})\)", text.partition("dense<")[2].partition("> : tensor<")[0])
+    numbers = [[_spelled(part, type.dtype) for part in pair] for pair in pairs]
+    return (
+        np.broadcast_to(np.array(numbers, type.dtype.numpy).reshape(-1, 2)[0], type.shape)
+        if len(pairs) == 1
+        else (np.array(numbers, type.dtype.numpy).reshape(type.shape))
+    )
+
+
+def _spelled(text: str, dtype: DType) -> float:
+    """A float as MLIR writes it: those that are not finite as their bits."""
+    if not text.startswith("0x"):
+        return float(text)
+    bits = bytes.fromhex(text[2:])[::-1]
+    return float(np.frombuffer(bits, dtype.numpy)[0])

@@ -12,6 +12,7 @@ from tile_ir.program.nodes import TensorType
 from tile_runtime.ops.values import NotInTile, Value, as_array, dtype_of
 from tile_runtime.provenance import provenance
 
+from tile_jax.lowering import complexes
 from tile_jax.lowering.decomposed import decomposed
 from tile_jax.lowering.elements import full
 from tile_jax.lowering.errors import Problem, Unlooped, Unsupported, place
@@ -20,7 +21,7 @@ from tile_jax.lowering.op import Op
 from tile_jax.lowering.parts import Part, module_devices
 from tile_jax.lowering.recorder import Recorder
 from tile_jax.lowering.registry import find
-from tile_jax.lowering.tensors import is_tensor, tensor_type
+from tile_jax.lowering.tensors import is_complex, is_tensor, tensor_type
 from tile_jax.program import Program
 
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return", "mpmd.return"})
@@ -90,6 +91,10 @@ class Walk:
         """Loops of the device that are being traced, one inside of the other: their bodies cannot end a program."""
         self.streams = 0
         """Operations so far that draw random numbers without a state."""
+        self.apart = False
+        """Whether the operations at hand are those of one part of complex numbers."""
+        self.pairs: dict[int, complexes.Pair] = {}
+        """Of complex values whose parts are known, by the identity of the value."""
         self.rows: dict[int, Row] = {}
         """Of updates that replace one row of a value, by the identity of their result."""
 
@@ -99,7 +104,9 @@ class Walk:
         inputs = [self._input(recorder, k, type) for k, type in enumerate(part.inputs)]
         results = self.block(part.block, [inputs[k] for k in part.arguments], Scope(recorder))
         values = [full(False, DType.BOOL) if r is TOKEN else r for r in part.chosen(results)]
-        return None if self.problems else recorder.program(values, name, donated)
+        returned = part.chosen([v.type for v in part.block.operations[len(part.block.operations) - 1].operands])
+        complexes = frozenset(k for k, type in enumerate(returned) if is_complex(type))
+        return None if self.problems else recorder.program(values, name, donated, complexes)
 
     def _input(self, recorder: Recorder, k: int, type: Any) -> Value:
         if not is_tensor(type):
@@ -159,6 +166,8 @@ class Walk:
 
     def converted(self, op: Op) -> Any:
         """What an operation gives: one value, or a tuple of them."""
+        if not self.apart and op.complex and op.name not in complexes.AS_THEY_ARE:
+            return complexes.converted(op)
         entry = find(op.name)
         if entry is None:
             return decomposed(op)

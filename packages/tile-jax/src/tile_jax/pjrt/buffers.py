@@ -13,7 +13,7 @@ from tile_runtime import hazards
 from tile_runtime.arrays import raw_view
 from tile_runtime.tensor import Tensor, asarray, result
 
-from tile_jax.pjrt.elements import NUMBERS, dtype_of
+from tile_jax.pjrt.elements import dtype_of, is_complex, number_of
 from tile_jax.pjrt.events import DONE, Event, event_of
 from tile_jax.pjrt.handles import Array, Handler, drop, find, new, read_numbers
 from tile_jax.pjrt.state import Device, Memory
@@ -30,12 +30,14 @@ _Tiled = STRUCTS["MemoryLayout_Tiled"]
 class Buffer:
     """An array of JAX: a tensor that nobody writes to, until it is deleted or donated."""
 
-    __slots__ = ("_dims", "_viewed", "_views", "device", "owner", "shape", "tensor")
+    __slots__ = ("_dims", "_viewed", "_views", "complex", "device", "owner", "shape", "tensor")
 
-    def __init__(self, device: Device, tensor: Tensor, owner: Event | None = None) -> None:
+    def __init__(self, device: Device, tensor: Tensor, owner: Event | None = None, *, complex: bool = False) -> None:
         self.device = device
         self.tensor: Tensor | None = tensor
-        self.shape = tensor.shape
+        self.shape = tensor.shape[:-1] if complex else tensor.shape
+        self.complex = complex
+        """Whether the tensor's last axis is that of the parts of complex numbers."""
         self.owner = owner
         """What says that the host's memory, which this is a view of, may be freed."""
         self._dims: Array | None = None
@@ -81,14 +83,17 @@ def _from_host(args: Any) -> None:
     _check_layout(args.device_layout, args.num_dims)
     shape = tuple(read_numbers(args.dims, args.num_dims))
     strides = tuple(read_numbers(args.byte_strides, args.num_byte_strides)) or None
+    complex = is_complex(args.type)
+    if complex:
+        shape, strides = (*shape, 2), None if strides is None and args.num_dims else (*(strides or ()), dtype.bytes)
     host = _array_at(args.data, shape, dtype, strides)
     if args.host_buffer_semantics in ZERO_COPY and _usable(device, host):
         owner = Event(open=True)
         args.done_with_host_buffer = new(owner)
-        args.buffer = new(Buffer(device, result(device.tile, dtype, shape, host), owner))
+        args.buffer = new(Buffer(device, result(device.tile, dtype, shape, host), owner, complex=complex))
         return
     args.done_with_host_buffer = DONE
-    args.buffer = new(Buffer(device, asarray(host, device.tile)))
+    args.buffer = new(Buffer(device, asarray(host, device.tile), complex=complex))
 
 
 def _array_at(address: int, shape: tuple[int, ...], dtype: DType, strides: tuple[int, ...] | None) -> NDArray:
@@ -112,19 +117,21 @@ def _usable(device: Device, host: NDArray) -> bool:
 
 def _uninitialized(args: Any) -> None:
     device = find(Memory, args.memory).device if args.memory else find(Device, args.device)
-    shape = read_numbers(args.shape_dims, args.shape_num_dims)
-    args.buffer = new(Buffer(device, Tensor(device.tile, shape, dtype_of(args.shape_element_type))))
+    complex = is_complex(args.shape_element_type)
+    shape = [*read_numbers(args.shape_dims, args.shape_num_dims), *([2] if complex else [])]
+    args.buffer = new(Buffer(device, Tensor(device.tile, shape, dtype_of(args.shape_element_type)), complex=complex))
 
 
 # --- to the host -------------------------------------------------------------------------------------------
 
 
 def _to_host(args: Any) -> None:
-    tensor = find(Buffer, args.src).contents
+    buffer = find(Buffer, args.src)
+    tensor = buffer.contents
     if not args.dst:
         args.dst_size = tensor.nbytes
         return
-    order = _order(args.host_layout, tensor.ndim)
+    order = _order(args.host_layout, len(buffer.shape)) + ([tensor.ndim - 1] if buffer.complex else [])
     if tensor.nbytes > args.dst_size:
         message = f"an array of {tensor.nbytes} bytes does not fit in {args.dst_size} bytes of the host"
         raise TileTypeError(Diagnostic("TILE-E953", message))
@@ -177,7 +184,8 @@ def _check_tiles(layout: MemoryLayout, rank: int) -> None:
 
 
 def _element_type(args: Any) -> None:
-    args.type = NUMBERS[find(Buffer, args.buffer).contents.dtype]
+    buffer = find(Buffer, args.buffer)
+    args.type = number_of(buffer.contents.dtype, buffer.complex)
 
 
 def _dimensions(args: Any) -> None:
@@ -282,7 +290,7 @@ def _moved(handle: int, device: Device) -> int:
     """The same contents for another device: the same tensor, where that is another place of the same Tile device."""
     buffer = find(Buffer, handle)
     contents = buffer.contents if buffer.owner is None else buffer.contents.numpy()
-    return new(Buffer(device, asarray(contents, device.tile)))
+    return new(Buffer(device, asarray(contents, device.tile), complex=buffer.complex))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -17,11 +17,27 @@ _NAMES = _LISTED.split()
 
 NUMBERS: dict[DType, int] = {dtype: _NAMES.index(dtype.value) for dtype in DType}
 _DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
+_COMPLEX = {_NAMES.index("complex64"): DType.FLOAT32, _NAMES.index("complex128"): DType.FLOAT64}
+_COMPLEX_NUMBERS = {dtype: number for number, dtype in _COMPLEX.items()}
+
+
+def is_complex(number: int) -> bool:
+    """Whether one of PJRT's numbers is that of complex numbers."""
+    return number in _COMPLEX
+
+
+def number_of(dtype: DType, complex: bool) -> int:
+    """PJRT's number for a dtype, or for the complex numbers whose parts have it."""
+    return _COMPLEX_NUMBERS[dtype] if complex else NUMBERS[dtype]
 
 
 def dtype_of(number: int) -> DType:
-    """The dtype of one of PJRT's numbers; TileTypeError, naming it, for one that Tile has not."""
-    return _DTYPES.get(number) or refuse(_NAMES[number] if 0 <= number < len(_NAMES) else f"number {number}")
+    """The dtype of one of PJRT's numbers, that of a complex number's parts; TileTypeError, naming it, for one that Tile has not."""
+    return (
+        _DTYPES.get(number)
+        or _COMPLEX.get(number)
+        or refuse(_NAMES[number] if 0 <= number < len(_NAMES) else f"number {number}")
+    )
 
 
 def refuse(name: str) -> NoReturn:

@@ -14,7 +14,7 @@ from tile_runtime.tensor import Tensor, asarray
 from tile_jax import lowering
 from tile_jax.pjrt.buffers import Buffer
 from tile_jax.pjrt.devices import KIND
-from tile_jax.pjrt.elements import NUMBERS
+from tile_jax.pjrt.elements import number_of
 from tile_jax.pjrt.events import event_of
 from tile_jax.pjrt.handles import KEEPER, Array, Handler, Text, drop, find, new, read_text, text, written
 from tile_jax.pjrt.named import NamedValues
@@ -61,12 +61,14 @@ class Executable:
 
     @cached_property
     def element_types(self) -> Array:
-        return Array([NUMBERS[t.dtype] for t in self.program.outputs], ctypes.c_int32)
+        outputs, complexes = self.program.outputs, self.program.complexes
+        return Array([number_of(t.dtype, k in complexes) for k, t in enumerate(outputs)], ctypes.c_int32)
 
     @cached_property
     def dimensions(self) -> tuple[Array, Array]:
         """The extents of all outputs one after the other, and how many each has."""
-        shapes = [t.shape for t in self.program.outputs]
+        complexes = self.program.complexes
+        shapes = [t.shape[:-1] if k in complexes else t.shape for k, t in enumerate(self.program.outputs)]
         return Array([extent for shape in shapes for extent in shape]), Array([len(s) for s in shapes], ctypes.c_uint64)
 
     @cached_property
@@ -89,7 +91,11 @@ class Executable:
             if number not in kept:
                 for row in given:
                     row[number].delete()
-        return [[Buffer(d, _kept_beyond(tensor, lent)) for tensor in row] for d, row in zip(devices, made, strict=True)]
+        complexes = self.program.complexes
+        return [
+            [Buffer(d, _kept_beyond(tensor, lent), complex=k in complexes) for k, tensor in enumerate(row)]
+            for d, row in zip(devices, made, strict=True)
+        ]
 
     def on(self, device: Device) -> list[Device]:
         """The one device that a call names instead of those that it was compiled for."""

@@ -32,7 +32,7 @@ def call(op: Op) -> tuple[Value, ...]:
 def composite(op: Op) -> Any:
     """An operation of CHLO that travels under its name, or else what its decomposition says."""
     name = op.text("name")
-    if name.startswith("chlo.") and find(name) is not None:
+    if name.startswith("chlo.") and find(name) is not None and not op.complex:
         attributes = op.attribute("composite_attributes") if op.has("composite_attributes") else None
         return op.walk.converted(Op(op.operation, op.values, op.walk, op.scope, name, attributes))
     return tuple(op.walk.call(op.attribute("decomposition").value, op.values, op.scope))
@@ -80,13 +80,6 @@ REFUSED: dict[str, tuple[str, str | None]] = {
     ),
     "stablehlo.uniform_quantize": ("Tile has no quantised tensors", "quantise with integers and scales of their own"),
     "stablehlo.uniform_dequantize": ("Tile has no quantised tensors", "quantise with integers and scales of their own"),
-    "stablehlo.complex": (
-        "Tile has no complex numbers",
-        "compute with real and imaginary parts, or on JAX's cpu platform",
-    ),
-    "stablehlo.fft": ("Tile has no complex numbers", "compute transforms on JAX's cpu platform"),
-    "chlo.conj": ("Tile has no complex numbers", None),
-    "chlo.broadcast_complex": ("Tile has no complex numbers", None),
 }
 """Why operations cannot be, and what would help."""
 

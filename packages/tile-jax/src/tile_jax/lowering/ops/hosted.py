@@ -7,10 +7,12 @@ from functools import partial
 
 from tile_runtime.ops.values import Value
 
-from tile_jax.hosted import MARK, Hosted, decomposed, find_called
+from tile_jax.hosted import MARK, Hosted, decomposed, find_called, transformed
 from tile_jax.lowering.errors import Unlooped
 from tile_jax.lowering.op import Op
 from tile_jax.lowering.recorder import Slots
+from tile_jax.lowering.registry import operation
+from tile_jax.lowering.tensors import is_complex
 from tile_jax.program import HostStep
 
 
@@ -31,7 +33,16 @@ def by_host(op: Op, name: str, function: Hosted) -> tuple[Value, ...]:
     if op.walk.tracing:
         raise Unlooped
 
+    complexes = tuple(is_complex(v.type) for v in op.operation.operands)
+
     def step(reads: Slots, writes: Slots) -> HostStep:
-        return HostStep(name, function, reads, writes)
+        return HostStep(name, function, reads, complexes, writes)
 
     return tuple(op.scope.recorder.host(op.values, op.results, step))
+
+
+@operation("stablehlo.fft")
+def fft(op: Op) -> tuple[Value, ...]:
+    """A transform of Fourier along the last axes."""
+    kind = op.text("fft_type").lower()
+    return by_host(op, kind, partial(transformed, kind, op.list("fft_length")))
