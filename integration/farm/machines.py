@@ -32,8 +32,10 @@ GROUPS = HardwareSettings(
 GROUP_NODES = frozenset(
     ("Barrier", "Extract", "Fma", "Insert", "Iota", "ReduceLanes", "Return", "Shuffle", "Splat", "While")
 )
-CPU = ("scan", "inline", "fuse", "tile_pipelines", "merge", "ungroup", "accumulate", "stream", "schedule_kernels")
-GPU = ("scan", "inline", "fuse", "merge", "ungroup", "accumulate", "stream", "group_tile", "gpu_tile")
+CPU = (
+    "scan", "inline", "in_place", "fuse", "tile_pipelines", "merge", "ungroup", "accumulate", "stream", "schedule_kernels"
+)  # fmt: skip
+GPU = ("scan", "inline", "in_place", "fuse", "merge", "ungroup", "accumulate", "stream", "group_tile", "gpu_tile")
 ROWS = tuple(name for name in GPU if name != "group_tile")
 
 MACHINES: Mapping[str, tuple[Target, tuple[str, ...]]] = {

@@ -294,6 +294,13 @@ case(
     Way("interp", "few", plans="plan kernel_2 {\n  serial i1:113\n    stage A in L2 by group pad 1\n  vector i1:13 x2\n}\n"),
     A="float32[3, 3, 1]",
 )  # fmt: skip
+case(
+    "a part of a concatenation and the whole are the same cells: what reads the whole waits for rows, not for columns",
+    "function (A[N, M]) -> (O) { B = A < abs(A); C[j, i : M, N] = =(B[i, j]); D[i, j : 2 * N, M] = =(C[i, j]);"
+    " E[i + N, j : 2 * N, M] = =(B[i, j]) default D; O = ~E; }",
+    Way("llvm"), *everywhere("small"),
+    A="float32[4, 4]",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CASES)

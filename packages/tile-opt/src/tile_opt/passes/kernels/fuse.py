@@ -24,6 +24,7 @@ from tile_opt.blocks.buffers import fixed_kernels, temporaries, with_main_refs, 
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
+from tile_opt.kernel.parts import in_wholes
 from tile_opt.kernel.pointwise import pointwise_sizes
 from tile_opt.kernel.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
 from tile_opt.kernel.strides import flat_stride
@@ -118,8 +119,8 @@ class _Groups:
         """By the view's identity, too."""
         self.choices: dict[tuple[str, str], Choice] = {}
         self.temps = temporaries(program)
-        self.types = {r.into: r.type for r in main_of(program).refs}
-        self.wholes = {r.into: r.source for r in main_of(program).refs if r.source and r.source != r.into}
+        self.refs = {r.into: r for r in main_of(program).refs}
+        self.wholes = {r.into: r.source for r in self.refs.values() if r.source not in ("", r.into)}
         """What views are views of."""
         several = {name for name, count in writer_counts(program).items() if count > 1}
         self.divided = several.union(self.wholes, self.wholes.values())
@@ -129,7 +130,7 @@ class _Groups:
         """Kernel `number` of the program."""
         view = open_kernel(kernel) if isinstance(kernel, Block) else None
         members = frozenset({number})
-        if view is None or view.loops or any(r.type.sizes != self.types[r.into].sizes for r in view.refs):
+        if view is None or view.loops or any(r.type.sizes != self.refs[r.into].type.sizes for r in view.refs):
             self._append(kernel, members)
             return
         parts = self._parts(self._fitted(unique_loops(drop_unit_loops(view))))
@@ -194,14 +195,14 @@ class _Groups:
         if len(early.stages) + len(late.stages) > self.options.max_stages:
             return None
         cost = self._facts(early).cost + self._facts(late).cost
-        if cost > self.options.max_cost:
+        fused = in_wholes(_joined(early, late), self.refs) if cost <= self.options.max_cost else None
+        if fused is None:
             return None
         if self._in_one_pass(early, late, members):
-            fused = _joined(early, late)
             self.facts[id(fused)] = _Facts(fused, self._facts(early).sizes, cost)
             choice = Choice(Chosen.FUSED, results((early,)), results((late,)), reason=ONE_PASS)
         else:
-            fused = self._fitted(_joined(early, late))
+            fused = self._fitted(fused)
             choice = self._weighed(early, late, fused, members)
         self.choices[choice.key] = choice
         return fused if choice.chosen is Chosen.FUSED else None
