@@ -84,7 +84,14 @@ def _pixels(path: Path) -> tuple[int, int, set[bytes]]:
 
 def _browse(tmp_path: Path, *arguments: str) -> str:
     assert BROWSER is not None
-    base = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    base = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=20000",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
     done = subprocess.run([*base, *arguments], capture_output=True, text=True, timeout=120, check=True)
     return done.stdout
 
@@ -98,7 +105,7 @@ def test_a_real_browser_draws_the_page_and_runs_its_script(conv: str, tmp_path: 
       line.dispatchEvent(new Event("mouseenter"));
       var lit = section.classList.contains("hot");
       line.dispatchEvent(new Event("mouseleave"));
-      var drawn = [".plot .dot", ".box.bind-grid", ".box.bind-vector", ".src a", "table"].every(function (s) {
+      var drawn = [".plot .dot", ".box", ".box.bind-vector", ".src a", "table"].every(function (s) {
         var r = document.querySelector(s).getBoundingClientRect(); return r.width > 1 && r.height > 1; });
       document.title = ["probe", drawn, lit, section.classList.contains("hot"), performance.getEntriesByType("resource").length,
         document.documentElement.scrollWidth <= window.innerWidth].join(" ");

@@ -23,6 +23,7 @@ from tile_opt.kernel.segments import cover_masked
 from tile_opt.kernel.view import open_kernel
 from tile_opt.pipeline import Scheduled, schedule
 from tile_opt.plan.space.cpu_facts import Facts
+from tile_opt.plan.space.cpu_tiles import tiles
 from tile_opt.translate import to_stripe
 
 PASSES = tuple(PassConfig(n) for n in ("inline", "fuse", "merge", "accumulate", "schedule_kernels"))
@@ -70,6 +71,23 @@ def test_copies_of_long_operands_are_short_code() -> None:
 
 def test_an_operand_whose_steps_follow_each_other_stays_in_place() -> None:
     assert copied(scheduled(product(771, 1024, 1534), processor(2))) == {"B"}
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(("batch", "m", "k", "n"), [(31, 373, 512, 35), (20, 144, 144, 128), (64, 50, 300, 20)])
+def test_lanes_along_a_batch_would_copy_each_operand_for_every_row_of_the_other(
+    batch: int, m: int, k: int, n: int, cores: int
+) -> None:
+    z, i, j, d = (p(**{name: 1}) for name in "zijd")
+    out, rows, columns = ([z, i, j], [batch, m, n]), ([z, i, d], [batch, m, k]), ([z, d, j], [batch, k, n])
+    types = (TensorType(DType.FLOAT32, tuple(sizes)) for _, sizes in (rows, columns))
+    params = tuple(Param(name, type) for name, type in zip("AB", types, strict=True))
+    program = Program("batched", params, (contraction(out, rows, columns, name="C"),), (("C", "C"),))
+    (decision,) = scheduled(program, processor(cores)).decisions.values()
+    found = tiles(Facts(decision.view, processor(cores), 1))
+    along = [t for t in found if t.vector == "z"]
+    assert along and all(t.copied > batch * k * n * m / 2 for t in along)
+    assert found[0].vector != "z"
 
 
 def test_copies_of_both_operands_keep_the_meaning() -> None:

@@ -112,6 +112,34 @@ def test_choices_carry_both_times() -> None:
     assert tiled.together < tiled.apart
 
 
+ATTENTION = """function (Q[H, S, D], K[H, T, D], V[H, T, D]) -> (O) {
+    P[h, s, t : H, S, T] = +(Q[h, s, d] * K[h, t, d]); M[h, s, z : H, S, 1] = >(P[h, s, t]), z < 1; E = relu(P - M + 2);
+    Z[h, s, z : H, S, 1] = +(E[h, s, t]), z < 1; Y = E * Z; O[h, s, d : H, S, D] = +(Y[h, s, t] * V[h, t, d]);
+}"""
+ROOM = Machine(caches=(Cache(1, 1024, 4), Cache(2, 1 << 14, 8)), memory=SLOW.memory)
+SHAPES = {"Q": (2, 48, 8), "K": (2, 40, 8), "V": (2, 40, 8)}
+
+
+def test_products_are_parts_so_that_attention_is_one_kernel_without_a_matrix_of_scores() -> None:
+    """Keys are put in the order in which every tile of queries reads them once, before that kernel."""
+    program = agree(stripe(ATTENTION, **SHAPES), replace(TINY, machine=ROOM))
+    *before, kernel = (k for k in kernels_of(program) if isinstance(k, Block))
+    boxes = [r for r in kernel.refs if r.dir is Direction.ALLOC]
+    assert {b.into for b in boxes} >= {"P", "Y"} and all(b.type.sizes[1] < 48 for b in boxes)
+    assert [k.name for k in before] == ["kernel_0_panels"]
+    scores = 2 * 48 * 40
+    assert all(prod(r.type.sizes) < scores for k in kernels_of(program) if isinstance(k, Block) for r in k.refs)
+
+
+def test_products_of_which_tiles_would_compute_rows_twice_stay_apart() -> None:
+    source = """function (A[N, K], W[K, M], F[T]) -> (C) {
+        B[n, m : N, M] = +(A[n, k] * W[k, m]); C[n, m : N, M] = +(B[n + t - 1, m] * F[t]);
+    }"""
+    program, target = stripe(source, A=(40, 12), W=(12, 20), F=(3,)), replace(TINY, machine=ROOM)
+    agree(program, target)
+    assert not any(d.within for d in schedule(program, target).decisions.values())
+
+
 # --- random programs ---------------------------------------------------------------------------------
 
 
@@ -167,3 +195,31 @@ def _elementwise(draw: st.DrawFn, made: str, names: list[str], sizes: list[int])
 def test_random_chains_keep_their_results(sample: tuple[str, tuple[int, ...]]) -> None:
     source, shape = sample
     agree(stripe(source, A=shape), TINY)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> tuple[str, dict[str, tuple[int, ...]]]:
+    """Products of rows one after the other, perhaps in groups, with something of each row in between."""
+    rows, groups = draw(st.integers(2, 14)), draw(st.integers(1, 2))
+    wide, shapes, lines = [draw(st.integers(1, 9))], {}, list[str]()
+    shapes["A"], name = (groups, rows, wide[0]), "A"
+    for step in range(draw(st.integers(2, 3))):
+        wide.append(draw(st.integers(1, 9)))
+        turned = draw(st.booleans())
+        shapes[f"W{step}"] = (groups, *(wide[:-3:-1] if turned else wide[-2:]))
+        at = "m, k" if turned else "k, m"
+        lines.append(f"P{step}[g, n, m : {groups}, {rows}, {wide[-1]}] = +({name}[g, n, k] * W{step}[g, {at}]);")
+        lines.append(f"M{step}[g, n, z : {groups}, {rows}, 1] = >(P{step}[g, n, m]), z < 1;")
+        lines.append(
+            f"R{step} = {draw(st.sampled_from(('relu(P#)', 'P# - M#', 'P# * 2 + M#'))).replace('#', str(step))};"
+        )
+        name = f"R{step}"
+    inputs = ", ".join(f"{n}[{', '.join(f'{n}{d}' for d in range(3))}]" for n in shapes)
+    return f"function ({inputs}) -> ({name}) {{ {' '.join(lines)} }}", shapes
+
+
+@settings(max_examples=6)
+@given(products())
+def test_random_products_keep_their_results(sample: tuple[str, dict[str, tuple[int, ...]]]) -> None:
+    source, shapes = sample
+    agree(stripe(source, **shapes), replace(TINY, machine=ROOM))

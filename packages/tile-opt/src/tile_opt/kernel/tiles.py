@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tile_ir.frozen import replace
 from tile_ir.names import claim
@@ -17,6 +18,8 @@ from tile_opt.kernel.windows import Window, dimension
 from tile_opt.kernel.work import nbytes
 
 PRIVATE = Location("LOCAL", scope=Scope.THREAD)
+MANY = 4
+"""Tiles that read the same, for which it is worth a copy in the order in which they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,18 @@ def numbers(views: Sequence[KernelView], loops: Sequence[str]) -> tuple[str, ...
     return tuple(claim(f"{loop}_tile", taken) for loop in loops)
 
 
+def read_again(view: KernelView) -> frozenset[str]:
+    """Buffers outside its boxes of which `MANY` tiles, or more, of a part of a pipeline read the same, and none writes any."""
+    tiles = [i for i in view.loops if i.bind is Bind.GRID]
+    moved: dict[str, set[str]] = {}
+    for use in (u for s in view.stages for u in s.uses):
+        moved.setdefault(use.buffer, set()).update(n for f in use.forms for n in f.names)
+    outside = {r.into for r in view.refs if r.loc != PRIVATE} - view.writes()
+    return frozenset(
+        b for b, names in moved.items() if b in outside and prod(i.range for i in tiles if i.name not in names) >= MANY
+    )
+
+
 def _boxes(views: Sequence[KernelView], boxes: Mapping[str, int], cuts: Sequence[TiledLoop]) -> dict[str, Refinement]:
     return {b: _box(views[p], b, [(cut, cut.windows[p]) for cut in cuts]) for b, p in boxes.items()}
 
@@ -100,13 +115,14 @@ def _part(
     around = tuple(cut.index for cut in cuts)
     known = {i.name: (0, i.range - 1) for i in (*around, *loops)}
     limits = [c for n, f in values.items() for c in (f, f * -1 + (extents[n] - 1)) if c.bounds(known)[0] < 0]
-    return replace(
+    part = replace(
         view,
         loops=around + loops,
         stages=tuple(_moved(s, values, origins) for s in view.stages),
         refs=tuple(_seen(r, shapes) for r in view.refs),
         constraints=(*(c.substitute(values) for c in view.constraints), *limits),
     )
+    return replace(part, again=read_again(part))
 
 
 def _origin(producer: KernelView, buffer: str, p: int, cuts: Sequence[TiledLoop]) -> tuple[Affine, ...]:

@@ -127,6 +127,8 @@ class KernelView:
     """The block itself, where it is in no normal form and the view shows its loops only."""
     fixed: frozenset[str] = field(default=frozenset(), compare=False)
     """Buffers that no call changes: what is copied of them is copied once."""
+    again: frozenset[str] = field(default=frozenset(), compare=False)
+    """Buffers of which each of many tiles around the kernel reads the same: what is copied of them is copied once a call."""
     _types: dict[str, TensorType] = field(init=False, repr=False, compare=False)
     _local: frozenset[str] = field(init=False, repr=False, compare=False)
     _touched: tuple[frozenset[str], frozenset[str]] | None = field(default=None, init=False, repr=False, compare=False)

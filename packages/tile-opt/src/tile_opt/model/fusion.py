@@ -7,9 +7,10 @@ is exact where this is a guess, and takes a thousand times as long as a choice m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 
 from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind, Index, Order, Refinement
@@ -27,6 +28,7 @@ HIDDEN = 0.5
 """What a step for each iteration of the kernel costs beside the stages that walk a row there, out of order."""
 VECTORS = 4
 """Vectors that a tile of a processor has side by side, as a rule."""
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +47,48 @@ class Forecast:
         return max(self.arithmetic, self.memory) + self.launch
 
 
-def forecast(view: KernelView, machine: Machine) -> Forecast:
-    """The cost of a kernel whose shared loops are around its stages, with every local buffer in its `allocs`."""
+def forecast(view: KernelView, machine: Machine, cycles: float | None = None) -> Forecast:
+    """The cost of a kernel whose shared loops are around its stages, with every local buffer in its `allocs`.
+
+    `cycles` are those of one core for its arithmetic, where they are known better than from here.
+    """
     busy = _busy(view, machine)
-    cycles = sum(_cycles(view, machine))
+    cycles = sum(_cycles(view, machine)) if cycles is None else cycles
     seconds = cycles / (machine.clock_ghz * 1e9) / busy
     launch = machine.launch.kernel + (machine.launch.handoff if busy > 1 else 0)
     return Forecast(seconds, _memory_seconds(view, machine, busy), launch)
 
 
-def forecast_tiled(parts: Sequence[KernelView], boxes: Collection[str], machine: Machine) -> Forecast:
-    """The cost of kernels that run on tiles, and exchange `boxes` that are private to a tile."""
+def forecast_tiled(
+    parts: Sequence[KernelView], boxes: Collection[str], machine: Machine, known: Mapping[str, float] = NOTHING
+) -> Forecast:
+    """The cost of kernels that run on tiles, and exchange `boxes` that are private to a tile.
+
+    `known` has the cycles of the arithmetic of some of them, by their names.
+    """
     tiles = prod(i.range for i in parts[0].loops if i.bind is Bind.GRID)
     busy = max(1, min(machine.cores, tiles))
-    cycles = sum(c for view in parts for c in _cycles(view, machine))
+    cycles = sum(known[v.name] if v.name in known else sum(_cycles(v, machine)) for v in parts)
     mains = {(r.into, w): nbytes(r.type) for v in parts for r, w in _main_uses(v) if r.into not in boxes}
     whole = sum({name: size for (name, _), size in mains.items()}.values())
     memory = sum(_move(size, whole, writes, machine, busy) for (_, writes), size in mains.items())
+    memory += sum(_reading_again(view, machine, busy) for view in parts)
     shared = {r.into: nbytes(r.type) for v in parts for r in v.refs if r.into in boxes}
     times = [(shared[r.into], w) for v in parts for r, w in _main_uses(v) if r.into in boxes]
     memory += sum(_move(tiles * size, sum(shared.values()), writes, machine, busy) for size, writes in times)
     launch = machine.launch.kernel + (machine.launch.handoff if busy > 1 else 0)
     return Forecast(cycles / (machine.clock_ghz * 1e9) / busy, memory, launch)
+
+
+def _reading_again(view: KernelView, machine: Machine, busy: int) -> float:
+    """Seconds to bring near what many tiles read, for each of them but the first."""
+    tiles = {i.name: i.range for i in view.loops if i.bind is Bind.GRID}
+    total = 0.0
+    for buffer in view.again:
+        moved = {n for s in view.stages for u in s.uses if u.buffer == buffer for f in u.forms for n in f.names}
+        each = nbytes(view.type_of(buffer)) // prod(r for n, r in tiles.items() if n in moved)
+        total += _move(each * (prod(tiles.values()) - 1), each, False, machine, busy)
+    return total
 
 
 def forecast_flat(view: KernelView, machine: Machine) -> float:

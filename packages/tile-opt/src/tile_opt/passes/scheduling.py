@@ -22,6 +22,7 @@ from tile_ir.target import Target
 from tile_opt.blocks.buffers import fixed_buffers, with_main_refs
 from tile_opt.blocks.tree import main_of, with_kernels
 from tile_opt.kernel.pipeline import Pipeline, close_pipeline, open_pipeline
+from tile_opt.kernel.tiles import read_again
 from tile_opt.kernel.view import KernelView, close_kernel, open_kernel
 from tile_opt.model.search import choose
 from tile_opt.passes.base import Pass
@@ -221,7 +222,7 @@ class _Run:
         for statement in statements:
             pipeline = open_pipeline(statement) if isinstance(statement, Block) else None
             if pipeline is not None:
-                yield self._joined(pipeline)
+                yield from self._joined(pipeline)
                 continue
             built = self._built(statement, parent) if isinstance(statement, Block) else None
             if built is None:
@@ -232,23 +233,25 @@ class _Run:
             yield built.kernel
             yield from self.kernels(built.after, family)
 
-    def _joined(self, pipeline: Pipeline) -> Block:
-        """A pipeline whose parts have plans of their own; as it was where one gets none."""
+    def _joined(self, pipeline: Pipeline) -> Iterator[Statement]:
+        """A pipeline whose parts have plans of their own, and what they have copied before it; as it was where one gets none."""
         built = [self._built(part, "", pipeline.name) for part in pipeline.parts]
-        parts = [b.kernel for b in built if b is not None and not (b.before or b.after)]
-        if len(parts) == len(built):
-            return close_pipeline(replace(pipeline, parts=tuple(parts)))
-        self.decisions = {name: d for name, d in self.decisions.items() if d.within != pipeline.name}
-        return close_pipeline(pipeline)
+        parts = [b for b in built if b is not None and not b.after]
+        if len(parts) < len(built):
+            self.decisions = {name: d for name, d in self.decisions.items() if d.within != pipeline.name}
+            yield close_pipeline(pipeline)
+            return
+        yield from self.kernels((copy for b in parts for copy in b.before), pipeline.name)
+        yield close_pipeline(replace(pipeline, parts=tuple(b.kernel for b in parts)))
 
     def _built(self, kernel: Block, parent: str, within: str = "") -> Built | None:
         name = claim(kernel.name, self.names)
         view = open_kernel(kernel)
         if view is None:
             return None
-        still = frozenset(r.into for r in view.refs if r.source in self.fixed) if not within else frozenset[str]()
-        view = replace(view, name=name, fixed=still)
-        alike = "".join("01"[r.into in still] for r in view.refs)
+        still = frozenset(r.into for r in view.refs if r.source in self.fixed)
+        view = replace(view, name=name, fixed=still, again=read_again(view) if within else frozenset[str]())
+        alike = "".join("0123"[(r.into in still) + 2 * (r.into in view.again)] for r in view.refs)
         decided = self._decided(view, structural_hash(kernel) + alike)
         if decided is None:
             return None

@@ -72,14 +72,14 @@ class Panels:
         loops = (*outer.values(), *inner)
         cut = tuple(values[n] * -1 + (self.extents[n] - 1) for n, size in self.tiles.items() if self.extents[n] % size)
         forms = tuple(f.substitute(values) for f in self.operand.forms)
-        inside = () if cut else limits_inside(forms, self.source.sizes, {i.name: i.range for i in loops})
+        inside = limits_inside(forms, self.source.sizes, {i.name: i.range for i in loops})
         uses = (
             Use("src", self.operand.buffer, forms, Direction.IN),
             Use("dst", self.name, tuple(Affine.var(i.name) for i in loops), Direction.OUT),
         )
         converted = () if self.dtype is self.source.dtype else (Op("$y", "cast", ("$x",), self.dtype),)
         body = (Load("$x", "src"), *converted, Store("dst", "$y" if converted else "$x"))
-        stage = Stage("panels", (), (*cut, *inside), uses, body)
+        stage = Stage("panels", (), tuple(dict.fromkeys((*cut, *inside))), uses, body)
         source = next(r for r in view.refs if r.into == self.operand.buffer)
         refs = (replace(source, dir=Direction.IN), self.ref(Direction.OUT))
         comment = f"{self.name}: panels of {source.source}, read by {view.name}"

@@ -14,7 +14,6 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
-from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Direction, Program, Statement
 from tile_ir.target import Target
 
@@ -26,11 +25,14 @@ from tile_opt.kernel.tiles import Tiled, TiledLoop, numbers, private_bytes, tile
 from tile_opt.kernel.view import KernelView, open_kernel
 from tile_opt.kernel.windows import Window, is_free, windows
 from tile_opt.kernel.work import view_carries, view_is_heavy
-from tile_opt.model.fusion import forecast, forecast_tiled
+from tile_opt.model.fusion import Forecast, forecast, forecast_tiled
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
+from tile_opt.plan.space.cpu_tiles import fastest_cycles
 
 MARGIN = 0.95
 """One kernel must be expected to take less than this share of what its parts take one after the other."""
+ROOMY = 1.02
+"""The same where what they exchange is more than the last cache holds: memory that nobody takes is a gain, too."""
 HALOS = 2
 """Rows of the least tile along a loop, in those that neighbouring tiles compute twice."""
 
@@ -48,7 +50,7 @@ class TilePipelines(ChoosingPass):
     per_core: int = 4
 
     def choose(self, program: Program, target: Target) -> Choices:
-        chains = _Chains(self, target.machine, program)
+        chains = _Chains(self, target, program)
         for last in reversed(range(len(chains.kernels))):
             made = chains.ending(last)
             if made is not None:
@@ -70,9 +72,12 @@ class _Timed:
 class _Chains:
     """The kernels of a program, and who writes and reads each buffer."""
 
-    def __init__(self, options: TilePipelines, machine: Machine, program: Program) -> None:
+    def __init__(self, options: TilePipelines, target: Target, program: Program) -> None:
         self.options = options
-        self.machine = machine
+        self.target = target
+        self.machine = target.machine
+        self.alone: dict[int, Forecast] = {}
+        """Of kernels by themselves."""
         self.kernels: list[Statement | None] = list(kernels_of(program))
         """None where a kernel has become part of a later one."""
         self.temps = temporaries(program)
@@ -89,7 +94,8 @@ class _Chains:
 
     def ending(self, last: int) -> Tiled | None:
         """The kernels that pay as one with kernel number `last`, which leave the program; None where none does."""
-        if self.views[last] is None or self.kernels[last] is None:
+        view = self.views[last]
+        if view is None or self.kernels[last] is None or view_carries(view):
             return None
         members, found = [last], None
         while len(members) < self.options.most:
@@ -105,11 +111,12 @@ class _Chains:
         """One more producer; the first that pays."""
         for producer in self._producers(members):
             both = sorted((producer, *members))
-            made = self._fastest(both)
             alone = self._seconds([producer]) + (self._seconds(members) if found is None else found.seconds)
+            least = self._margin(producer) * alone
+            made = self._fastest(both) if self._arithmetic(both) < least else None
             if made is None:
                 continue
-            paid = made.seconds < MARGIN * alone
+            paid = made.seconds < least
             names = results((self._view(producer),)), results(map(self._view, members))
             self.choices.append(Choice(Chosen.TILED if paid else Chosen.APART, *names, made.seconds, alone))
             if paid:
@@ -122,7 +129,7 @@ class _Chains:
         early = {k for b in read for k in self.users[b]} - set(members)
         for k in sorted(early, reverse=True):
             view = self.views[k]
-            if view is None or self.kernels[k] is None or k > members[-1] or not _is_light(view):
+            if view is None or self.kernels[k] is None or k > members[-1] or view_carries(view):
                 continue
             written = view.writes()
             own = written <= self.temps and all(self.users[b] <= {k, *members} for b in written)
@@ -141,18 +148,32 @@ class _Chains:
         return view
 
     def _seconds(self, members: Sequence[int]) -> float:
-        return sum(forecast(self._view(k), self.machine).seconds for k in members)
+        return sum(self._forecast(k).seconds for k in members)
+
+    def _margin(self, producer: int) -> float:
+        view, caches = self._view(producer), self.machine.caches
+        far = sum(view.type_of(b).nbytes for b in view.writes()) > (caches[-1].bytes if caches else 0)
+        return ROOMY if far else MARGIN
+
+    def _arithmetic(self, members: Sequence[int]) -> float:
+        """Seconds that no tiles save."""
+        return sum(self._forecast(k).arithmetic for k in members)
+
+    def _forecast(self, k: int) -> Forecast:
+        if k not in self.alone:
+            self.alone[k] = forecast(self._view(k), self.machine, fastest_cycles(self._view(k), self.target))
+        return self.alone[k]
 
     def _timed(self, made: Tiled) -> _Timed:
-        return _Timed(forecast_tiled(made.views, {b.into for b in made.boxes}, self.machine).seconds, made)
+        cycles = ((v.name, fastest_cycles(v, self.target)) for v in made.views)
+        known = {name: each for name, each in cycles if each is not None}
+        return _Timed(forecast_tiled(made.views, {b.into for b in made.boxes}, self.machine, known).seconds, made)
 
     # --- tiles ---------------------------------------------------------------------------------------
 
     def _fastest(self, members: Sequence[int]) -> _Timed | None:
         """The members as one kernel, in the tiles that are expected to be the fastest."""
         views = [self._view(k) for k in members]
-        if not _is_light(views[-1]):
-            return None
         boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes()}
         made = [self._timed(tiled(views, boxes, cuts)) for cuts in dict.fromkeys(self._cuts(views, boxes))]
         return min(made, key=lambda m: m.seconds, default=None)
@@ -195,7 +216,10 @@ def _rows(whole: TiledLoop, private: int, room: int, tiles: int) -> int:
 
 
 def _tileable(views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator[tuple[str, tuple[Window, ...]]]:
-    """Loops of the last kernel along which all can be tiled, outermost first; memory is walked along the others."""
+    """Loops of the last kernel along which all can be tiled, outermost first; memory is walked along the others.
+
+    No contraction's results are computed twice.
+    """
     last = views[-1]
     outputs = [u for s in last.stages for u in s.uses if u.writes and not last.is_local(u.buffer)]
     for index in last.loops:
@@ -203,13 +227,10 @@ def _tileable(views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator
         if inner or not is_free(last, index.name):
             continue
         found = windows(views, boxes, index.name)
-        if found is not None:
+        if found is not None and not any(
+            w.high > w.low and view_is_heavy(v) for v, w in zip(views, found, strict=True)
+        ):
             yield index.name, found
-
-
-def _is_light(view: KernelView) -> bool:
-    """Its time is that of its bytes, or nearly so, and its rows stand alone."""
-    return not (view_is_heavy(view) or view_carries(view))
 
 
 def _written(kernel: Block) -> set[str]:

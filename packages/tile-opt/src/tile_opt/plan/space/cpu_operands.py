@@ -171,15 +171,19 @@ def packing(facts: Facts, operand: Operand, vector: str, vectors: int) -> float:
         each = TURNED if turned else GATHERED
     panels = -(-facts.extents[vector] // (vectors * facts.lanes))
     if is_ahead(facts, operand, vector):
-        return operand.elements * each * ONCE
+        return operand.elements * each * (ONCE if operand.use.buffer in facts.view.fixed else 1)
     cores = facts.settings.cores
     again = 1 if balanced(panels, cores) or panels >= ROUNDS * cores else -(-2 * cores // panels)
     return operand.elements * each * again
 
 
 def is_ahead(facts: Facts, operand: Operand, vector: str) -> bool:
-    """Panels of the operand are made before the kernel, once: no call changes it, and no tile is cut short by a constraint."""
-    return operand.use.buffer in facts.view.fixed and vector in facts.shared and vector not in facts.constrained
+    """Panels of the operand are made before the kernel, once, or once a call: no call changes it, or many tiles read it.
+
+    No tile of them may be cut short by a constraint.
+    """
+    known = operand.use.buffer in facts.view.fixed | facts.view.again
+    return known and vector in facts.shared and vector not in facts.constrained
 
 
 def lies_scattered(facts: Facts) -> bool:

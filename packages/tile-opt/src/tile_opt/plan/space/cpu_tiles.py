@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
 
 from tile_ir.frozen import frozen
 from tile_ir.stripe.nodes import Bind
+from tile_ir.target import Target
 
 from tile_opt.kernel.segments import fills_vectors
-from tile_opt.kernel.view import Use
-from tile_opt.kernel.work import nbytes
+from tile_opt.kernel.view import KernelView, Use
+from tile_opt.kernel.work import nbytes, view_is_heavy
 from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
 from tile_opt.plan.space import cpu_operands
 from tile_opt.plan.space.cpu_facts import SPILLS, Facts, Operand, filled, pieces, vector_ops
@@ -69,6 +70,15 @@ def tiles(facts: Facts) -> list[Tile]:
     near = [t for t in found if t.cycles <= NEARLY * found[0].cycles]
     short = min(near, key=lambda t: t.code)
     return [short, *(t for t in found if t is not short)]
+
+
+def fastest_cycles(view: KernelView, target: Target) -> float | None:
+    """Cycles of one core in the fastest register tile, copies included; None for a kernel that gets none."""
+    if not view_is_heavy(view):
+        return None
+    facts = Facts(view, target, 1)
+    found = tiles(facts) if facts.lanes > 1 and facts.merged is not None and facts.main.loops else []
+    return found[0].cycles if found else None
 
 
 def _vector_loops(facts: Facts) -> Iterator[str]:
@@ -159,17 +169,24 @@ class _Along:
         rows: tuple[tuple[str, int], ...],
     ) -> tuple[tuple[Use, ...], float, float]:
         """The operands that panels are worth it for, cycles to fetch all operands, and those of copying."""
-        packed: list[Use] = []
-        cycles = copied = 0.0
+        packed: dict[Use, float] = {}
+        cycles = 0.0
         for operand, near, in_panel, copying in placed:
             in_place = near + cpu_operands.refetched(self.facts, operand, vectors, rows)
             if copying + in_panel * steps < in_place * steps:
-                packed.append(operand.use)
-                copied += copying
+                packed[operand.use] = copying
             cycles += min(copying + in_panel * steps, in_place * steps)
             if operand.strides[self.vector] == 1 and not cpu_operands.is_ahead(self.facts, operand, self.vector):
                 cycles += cpu_operands.reached(self.facts, operand, vectors * self.facts.lanes * operand.bytes)
-        return tuple(packed), cycles, copied
+        copied = sum(copying * self._again(use, packed, rows) for use, copying in packed.items())
+        return tuple(packed), cycles + copied - sum(packed.values()), copied
+
+    def _again(self, use: Use, packed: Collection[Use], rows: tuple[tuple[str, int], ...]) -> int:
+        """How often an operand is copied: for each iteration of the loops around that another copy moves with, and it does not."""
+        facts, inner = self.facts, {self.vector, *(n for n, _ in rows)}
+        just = {o.use for o in self.wide if o.use in packed and not cpu_operands.is_ahead(facts, o, self.vector)}
+        moved = {n for u in just for n in facts.names(u)} & set(facts.shared) - inner
+        return prod(facts.extents[n] for n in moved - facts.names(use)) if use in just else 1
 
     def _spreading(
         self, steps: float, rows: tuple[tuple[str, int], ...], copied: float | None
@@ -463,5 +480,5 @@ def _staging(facts: Facts, use: Use, tile: Tile, level: int, pad: int) -> Stagin
 def _panels(facts: Facts, use: Use, tile: Tile) -> Staging:
     """A copy before the kernel, where no loop is fixed yet."""
     names = facts.names(use)
-    outer = tuple(n for n in facts.shared if n in names and n != tile.vector)
+    outer = tuple(i.name for i in facts.view.loops if i.name in names and i.name != tile.vector)
     return Staging(use.buffer, -1, "DRAM", (*outer, *_staging(facts, use, tile, -1, 0).order))
