@@ -57,7 +57,15 @@ PIP = ("-q", "--no-compile")
 """A third of a package's modules are imported: Python compiles those, once."""
 TEXTMATE = ("vscode-textmate@9.3.2", "vscode-oniguruma@2.0.1")
 BENCH_PEERS = (TORCH, "onnx>=1.17", "onnxruntime>=1.20", "numba>=0.61", "matplotlib>=3.9")
-SITE = ("mkdocs>=1.6,<2", "mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", "pygments>=2.18", "pillow>=10")
+SITE = (
+    "mkdocs>=1.6,<2",
+    "mkdocs-material>=9.5",
+    "mkdocstrings[python]>=0.27",
+    "pygments>=2.18",
+    "pillow>=10",
+    "nbclient>=0.10",
+    "ipykernel>=6",
+)
 """What builds the documentation."""
 OPTIONAL = ("opencl",)
 """Backends whose hardware or driver a machine may lack."""
@@ -384,6 +392,7 @@ def docs(session: nox.Session) -> None:
     """The documentation site, in build/site: warnings and links that lead nowhere are errors."""
     install(session, "tile-runtime", "tile-onnx", "tile-nn", BFLOAT16, tools=SITE)
     _install_photograph(session)
+    session.install(*PIP, "--no-deps", "scikit-learn>=1.4")  # for its digits
     # Of packages for frameworks that are not installed here, the sources are read.
     sources = [str(FOLDERS[name] / "src") for name in FRONT_ENDS]
     env = {"PYTHONPATH": os.pathsep.join([*INTEGRATION.values(), *sources])}

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.continuity is None and options.classes is None and not options.case:
         found.fixed = list(fixed.results(probe, options))
         console.print(fixed.table(found.fixed, THREADS))
-    return session.finish(found, CLASSES, options)
+    return session.finish(found, CLASSES, options, THREADS)
 
 
 def _seconds(evaluator: tile.Evaluator, case: Case) -> float:

@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 
 import plot
+import readme
 from classes import Case, Class, named
 from continuity import Finding
 from drawn import Bench
@@ -44,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser, classes: Mapping[str, Class]) -
         "--continuity", nargs="?", const="", metavar="NAMES", help="sizes and layouts instead: parts of names, or all"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the results here (- for standard output)")
+    parser.add_argument("--readme", nargs="?", const="", metavar="REMARK", help="write the README's table and plot")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="also draw them here (.svg, .png or .pdf)")
 
 
@@ -70,7 +72,7 @@ def walk(found: Found, findings: Iterator[Finding], budget: float) -> None:
             return
 
 
-def finish(found: Found, classes: Mapping[str, Class], options: argparse.Namespace) -> int:
+def finish(found: Found, classes: Mapping[str, Class], options: argparse.Namespace, threads: int = 1) -> int:
     """Verdicts, files and the exit code."""
     judged = verdicts(found.rows, classes)
     if judged:
@@ -80,6 +82,9 @@ def finish(found: Found, classes: Mapping[str, Class], options: argparse.Namespa
     if options.json:
         text = json.dumps(asdict(found), indent=2, ensure_ascii=False)
         Path("/dev/stdout" if options.json == "-" else options.json).write_text(text + "\n", encoding="utf-8")
+    if options.readme is not None:
+        told = {"machine": readme.described(), "day": f"{date.today()}", "threads": threads, "remark": options.readme}
+        readme.write(told | {"seed": found.seed, "rows": [asdict(row) for row in found.rows]})
     if options.plot:
         plot.draw(found.rows, classes, f"seed {found.seed}", options.plot)
     return 0 if all(v.passed for v in (*judged, *found.fixed, *found.findings)) else 1

@@ -8,7 +8,17 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from pages import api_pages, builtins_page, commands_page, errors_page, packages_page, settings_page
+from pages import (
+    api_pages,
+    builtins_page,
+    commands_page,
+    errors_page,
+    gallery,
+    kernel_page,
+    notebooks,
+    packages_page,
+    settings_page,
+)
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(!?\[[^\]]*\])\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
@@ -30,6 +40,9 @@ def write(folder: Path) -> list[Path]:
         _put(folder / place, turned(source, place, pages, folder))
     for place, page in MADE.items():
         _put(folder / place, page())
+    _put(folder / "kernel.md", kernel_page.page(folder))
+    _put(folder / "gallery.md", gallery.page(folder))
+    notebooks.write(folder)
     modules = api_pages.available()
     for module in modules:
         _put(folder / f"api/{module}.md", api_pages.page(module))
