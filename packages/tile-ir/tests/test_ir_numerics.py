@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tile_ir import numerics
+from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
 from tile_ir.ops import OPS, Aggregation, Signature
 
@@ -143,7 +144,7 @@ def takes(name: str, dtype: DType) -> bool:
     if signature is Signature.MATH:
         return dtype.is_float
     if signature is Signature.DOT:
-        return dtype is DType.INT32
+        return dtype is DOTS[name].c
     return not (signature in (Signature.BITS, Signature.SHIFT) and dtype.is_float)
 
 

@@ -107,6 +107,8 @@ def simple_statements():
         | st.builds(s.Atomic, st.sampled_from(Aggregation), mixed, mixed, mixed)
         | st.builds(s.AsyncCopy, mixed, mixed, mixed, mixed, small, st.none() | mixed, small, st.sampled_from([0, 16]))
         | st.builds(s.AsyncWait, small, small)
+        | st.builds(s.TileStep, st.just("tile_load"), st.tuples(small), mixed, mixed, small)
+        | st.builds(s.TileStep, st.just("tdpbusd"), st.tuples(small, small, small))
         | st.builds(s.CallFn, names, st.lists(mixed, max_size=3).map(tuple))
         | st.builds(s.Comment, texts)
         | st.just(s.Return())
@@ -186,6 +188,8 @@ function every(write global float32* out [align=64, elements=128], read global f
         async_copy tile[0] = in[lane], count=8, guard=true, group=1, align=16, fill=1;
         async_wait(1, 0);
     }
+    tile_step tile_load(4), in[lane, pitch=16];
+    tile_step tdpbf16ps(0, 4, 6);
     barrier("group", "local");
     let a = matrix_load(half, lane * 8):bfloat16x8;
     let b = matrix_load_transposed(half, lane * 8):bfloat16x4;

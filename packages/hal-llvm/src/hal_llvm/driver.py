@@ -13,6 +13,7 @@ from tile_ir.dtype import DType
 from tile_ir.settings import Settings
 from tile_ir.target import Capabilities, Target
 
+from hal_llvm import amx
 from hal_llvm.cpu import host_target, present, processor_name, thread_count
 from hal_llvm.dots import forms
 
@@ -33,6 +34,9 @@ class LlvmDevice(Device):
         self.id = "llvm:0"
         self.name = processor_name()
         self.target: Target = host_target(processor.triple, processor.features, threads)
+        features = present(processor.features)
+        if amx.instructions(features) and amx.permitted():
+            self.target = amx.with_tiles(self.target, features)
         self.capabilities = Capabilities(
             dtypes=frozenset(d for d in DType if d is not DType.BFLOAT16 or find_spec("ml_dtypes") is not None),
             nodes=self.target.nodes,
@@ -85,4 +89,5 @@ class LlvmDriver(Driver):
         return (
             f"LLVM {llvm} (llvmlite {llvmlite}), processor {binding.host().cpu}, {threads} threads",
             f"instructions for dot products: {dots}",
+            amx.remark(present(binding.host().features)),
         )

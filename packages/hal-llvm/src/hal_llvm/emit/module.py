@@ -14,6 +14,7 @@ from tile_ir.diagnostics import TileDeviceError
 from tile_ir.kernels import Kernel
 from tile_ir.semtree.nodes import Function, Param
 
+from hal_llvm.emit import tiles
 from hal_llvm.emit.code import Code, Machine, Module
 from hal_llvm.emit.expressions import Scope
 from hal_llvm.emit.polling import polling_loops
@@ -122,6 +123,9 @@ def _body(
 ) -> str:
     code, scope = Code(module), _scope(function)
     loop, step, done = "group", "next", "done"
+    has_tiles = tiles.uses_tiles(function)
+    if has_tiles:
+        tiles.begin(code)
     code.branch(code.let("icmp slt i64 %first, %last"), loop, done)
     code.block(loop)
     code.emit(f"%g = phi i64 [ %first, %entry ], [ %following, %{step} ]")
@@ -133,6 +137,8 @@ def _body(
     more = code.let("icmp slt i64 %following, %last")
     code.emit(f"br i1 {more}, label %{loop}, label %{done}, !llvm.loop {module.loop_id()}")
     code.block(done)
+    if has_tiles:
+        tiles.end(code)
     if any("!nontemporal" in line for line in code.lines):
         code.emit("fence seq_cst")  # streaming stores are weakly ordered
     code.emit("ret void")

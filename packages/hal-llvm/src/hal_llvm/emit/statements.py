@@ -24,11 +24,12 @@ from tile_ir.semtree.nodes import (
     Return,
     Statement,
     Store,
+    TileStep,
     Unroll,
     While,
 )
 
-from hal_llvm.emit import memory
+from hal_llvm.emit import memory, tiles
 from hal_llvm.emit.code import Code
 from hal_llvm.emit.expressions import Expressions, Scope, Variable, displaced
 from hal_llvm.emit.polling import static_trips
@@ -109,6 +110,11 @@ class Statements:
         value = self.values.value(node.value)
         mask = self.values.value(node.mask) if node.mask is not None else None
         memory.store(self.code, self._pointer(node.ptr, node.index), value, node.value.type, node, mask)
+
+    def _tile_step(self, node: TileStep) -> None:
+        tiles.step(
+            self.code, node, "" if node.ptr is None or node.index is None else self._pointer(node.ptr, node.index)
+        )
 
     def _alloc(self, node: Alloc) -> None:
         count = max(1, node.type.count) * node.type.lanes
@@ -270,6 +276,7 @@ class Statements:
         For: _for,
         Atomic: _atomic,
         AsyncCopy: _async_copy,
+        TileStep: _tile_step,
         AsyncWait: _nothing,
         Barrier: _nothing,
         CallFn: _call_fn,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tile_ir.dtype import DType
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, TF32_BITS, MatrixInstruction, Operand, elements
+from tile_ir.matrix.x86 import TILE_INSTRUCTIONS
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.nodes import Function
 
@@ -257,3 +258,36 @@ def test_copies_of_several_groups(tile_device: Device) -> None:
     for (i = 0; i < 4; i += 1) {{ out[l * 4 + i] = out[l * 4 + i] + 3.0 * tile[({THREADS - 1} - l) * 4 + i]; }}"""
     item = copy_kernel("float32", total, 2 * total, body)
     check(tile_device, item, [np.zeros(total, np.float32), np.arange(total).astype(np.float32) + 1])
+
+
+# --- tile registers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("instruction", TILE_INSTRUCTIONS.values(), ids=lambda i: i.name)
+def test_products_of_tiles(tile_device: Device, instruction: MatrixInstruction) -> None:
+    """To the bit: the order of a sum's roundings is part of the instruction, and so is what becomes of subnormal numbers."""
+    need(tile_device, "TileStep", instruction.c.dtype, DType.INT32)
+    listed = tile_device.target.matrix
+    if listed and instruction.name not in listed:
+        pytest.skip(f"device has no {instruction.name}")
+    total, pitch = instruction.c.dtype, 24
+    item = parse_function(f"""
+function kernel(readwrite global {total}* c [elements=256], read global int32* a [elements={16 * pitch}],
+                read global int32* b [elements={16 * pitch}]) group(1, 1, 1) {{
+    tile_step tile_load(0), c[0, pitch=16];
+    tile_step tile_load(4), a[3, pitch={pitch - 1}];
+    tile_step tile_load(6), b[1, pitch={pitch - 1}];
+    tile_step {instruction.name}(0, 4, 6);
+    tile_step {instruction.name}(0, 4, 6);
+    tile_step tile_store(0), c[0, pitch=16];
+}}""")
+    rng = np.random.default_rng(7)
+    words = rng.integers(0, 1 << 32, (2, 16 * pitch), np.uint32)
+    if total.is_float:
+        # Exponents beside 1, and some subnormal factors; no infinities, whose sums have no one sign.
+        words = (words & np.uint32(0x80FF80FF)) | np.uint32(0x3F003F00)
+        words[:, ::7] &= np.uint32(0x007F007F)
+    start = (
+        rng.standard_normal(256).astype(np.float32) if total.is_float else rng.integers(-99, 99, 256).astype(np.int32)
+    )
+    check(tile_device, item, [start, *words.view(np.int32)])

@@ -19,9 +19,10 @@ import numpy as np
 from tile_ir.emit.walker import children, walk_expr
 from tile_ir.semtree import closures_matrix as matrix_closures
 from tile_ir.semtree import closures_memory as memory_closures
+from tile_ir.semtree import closures_tiles as tile_closures
 from tile_ir.semtree import scalars
 from tile_ir.semtree.closures_matrix import Collective
-from tile_ir.semtree.closures_memory import Evaluate, Frame
+from tile_ir.semtree.closures_memory import Evaluate, Frame, Run
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
     Alloc,
@@ -60,6 +61,7 @@ from tile_ir.semtree.nodes import (
     Splat,
     Statement,
     Store,
+    TileStep,
     Unary,
     Var,
     While,
@@ -219,12 +221,8 @@ class _Compiler:
                 return Code(_set(self.lookup(name), args[0]))
             case Alloc():
                 return Code(memory_closures.alloc(item, self.declare(item.name), self.checked))
-            case Store():
-                return Code(memory_closures.store(item, args))
-            case Atomic():
-                return Code(memory_closures.atomic(item, args))
-            case AsyncCopy():
-                return Code(memory_closures.async_copy(item, args))
+            case Store() | Atomic() | AsyncCopy() | TileStep():
+                return Code(_MOVES[type(item)](item, args))
             case AsyncWait(group, pending):
                 return Code(memory_closures.async_wait(group, pending))
             case For():
@@ -251,6 +249,13 @@ class _Compiler:
         return _repeat(slot, _after(steps, Code(_set(slot, cond))), self.block(item.body))
 
 
+_MOVES: dict[type, Callable[[Any, list[Evaluate]], Run]] = {
+    Store: memory_closures.store,
+    Atomic: memory_closures.atomic,
+    AsyncCopy: memory_closures.async_copy,
+    TileStep: tile_closures.step,
+}
+"""What moves values between memory and elsewhere."""
 _ID_ROWS = {IdKind.GLOBAL: 0, IdKind.GROUP: 1, IdKind.LOCAL: 2}
 
 # --- expressions -----------------------------------------------------------------------------------

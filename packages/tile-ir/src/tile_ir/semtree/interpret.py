@@ -37,6 +37,7 @@ from tile_ir.semtree.nodes import (
     Param,
     Store,
     SubgroupOp,
+    TileStep,
     Var,
 )  # fmt: skip
 from tile_ir.semtree.verify import verify
@@ -105,6 +106,8 @@ def _written(function: Function) -> set[str]:
     for statement in walk_statements(function.body):
         match statement:
             case Store(Var(name)) | Atomic(_, Var(name)) | AsyncCopy(Var(name)):
+                names.add(name)
+            case TileStep("tile_store", ptr=Var(name)):
                 names.add(name)
             case CallFn(name, args) if name in helpers:
                 pairs = zip(helpers[name].params, args, strict=True)

@@ -45,6 +45,8 @@ class Thread:
         default_factory=dict[int, "list[list[Callable[[], None]]]"]
     )
     """Batches of unfinished copies by group, the last one open."""
+    tiles: dict[int, Any] = field(default_factory=dict[int, Any])
+    """What its tile registers hold, as words or as sums."""
 
     def __str__(self) -> str:
         return f"work item {self.ids[2]} of group {self.ids[1]}"

@@ -393,6 +393,21 @@ class AsyncWait:
 
 
 @frozen
+class TileStep:
+    """An instruction on the tile registers of a work item (`tile_ir.matrix.x86`).
+
+    ``tile_load`` fills register `tiles[0]` with rows from ``ptr[index]`` on, `pitch` elements apart; ``tile_store`` writes them there. A
+    product ``c += a . b`` names the registers of c, a and b, and no memory. Registers hold nothing at first.
+    """
+
+    name: str
+    tiles: tuple[int, ...]
+    ptr: Expr | None = None
+    index: Expr | None = None
+    pitch: int = 0
+
+
+@frozen
 class CallFn:
     """Call a helper of this function by name."""
 
@@ -418,8 +433,8 @@ class Return:
 
 
 Statement = (
-    Let | Assign | Store | Alloc | For | If | While | Barrier | Atomic | AsyncCopy | AsyncWait | CallFn
-    | Block | Comment | Return
+    Let | Assign | Store | Alloc | For | If | While | Barrier | Atomic | AsyncCopy | AsyncWait | TileStep
+    | CallFn | Block | Comment | Return
 )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ from tile_ir.semtree.nodes import (
     Splat,
     Store,
     SubgroupOp,
+    TileStep,
     Type,
     Unary,
     Unroll,
@@ -398,6 +399,18 @@ def _async_copy(args: Sequence[Any]) -> AsyncCopy:
     return AsyncCopy(dst.ptr, dst.index, src.ptr, src.index, **{**named, "fill": bool(named.get("fill", 0))})
 
 
+def _tile_step(args: Sequence[Any]) -> TileStep:
+    name, *rest = args
+    places = [a for a in rest if isinstance(a, _Element)]
+    tiles = tuple(int(a) for a in rest if not isinstance(a, _Element))
+    memory: Named = (
+        {}
+        if not places
+        else {"ptr": places[0].ptr, "index": places[0].index, **_options(list(places[0].options.items()))}
+    )
+    return TileStep(str(name), tiles, **memory)
+
+
 def _param(args: Sequence[Any]) -> Param:
     access, t, name, options = args
     return Param(_text(name), t, Access(str(access)), **options)
@@ -435,6 +448,7 @@ _PURE_RULES: dict[str, Make] = {
     "atomic": _atomic,
     "async_copy": _async_copy,
     "async_wait": lambda a: AsyncWait(int(a[0]), int(a[1])),
+    "tile_step": _tile_step,
     "call_function": lambda a: CallFn(_text(a[0]), tuple(a[1:])),
     "comment": lambda a: Comment(unescape(str(a[0])[2:].removeprefix(" "))),
     "return": lambda a: Return(),

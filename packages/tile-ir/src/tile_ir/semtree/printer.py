@@ -72,6 +72,7 @@ from tile_ir.semtree.nodes import (
     Statement,
     Store,
     SubgroupOp,
+    TileStep,
     Type,
     Unary,
     Unroll,
@@ -93,7 +94,7 @@ COMPARE_SYMBOLS: dict[str, tuple[str, int]] = {
 BINARY_FUNCTIONS = ("max", "min")
 UNARY_FUNCTIONS = ("abs", "neg", "bit_not")
 _KEYWORDS = (
-    "function helpers let var alloc for if else while barrier atomic async_copy async_wait call return unroll "
+    "function helpers let var alloc for if else while barrier atomic async_copy async_wait tile_step call return unroll "
     "true false private local global const read write readwrite"
 )
 KEYWORDS: frozenset[str] = frozenset(_KEYWORDS.split())
@@ -292,10 +293,10 @@ class _Printer:
                 found = _options(guard=guard, group=group, align=align, fill=int(fill))
                 options = self._pieces([f", count={count}", *found])
                 return f"async_copy {self._at(dst, to)} = {self._at(src, at)}{options};"
-            case Barrier(scope, fence):
-                return f'barrier("{escape(scope, chr(34))}", "{escape(fence, chr(34))}");'
-            case AsyncWait(group, pending):
-                return f"async_wait({group}, {pending});"
+            case Barrier() | AsyncWait():
+                return _wait_text(item)
+            case TileStep():
+                return self._tile_step(item)
             case CallFn(name, args):
                 return f"call {name_text(name)}({self._pieces(commas(args))});"
             case Comment(text):
@@ -304,6 +305,12 @@ class _Printer:
                 return "return;"
             case _:
                 raise SemtreeError(f"semtree has no statement {type(item).__name__}")
+
+    def _tile_step(self, item: TileStep) -> str:
+        place = ""
+        if item.ptr is not None and item.index is not None:
+            place = f", {self._at(item.ptr, item.index, _options(pitch=item.pitch))}"
+        return f"tile_step {item.name}({', '.join(map(str, item.tiles))}){place};"
 
     def _at(self, ptr: Expr, index: Expr, options: Sequence[Piece] = ()) -> str:
         return self._pieces(_element(ptr, index, options))
@@ -333,6 +340,12 @@ def _param(p: Param) -> str:
 
 def _align(align: int, default: int) -> str:
     return f" [align={align}]" if align != default else ""
+
+
+def _wait_text(item: Barrier | AsyncWait) -> str:
+    if isinstance(item, AsyncWait):
+        return f"async_wait({item.group}, {item.pending});"
+    return f'barrier("{escape(item.scope, chr(34))}", "{escape(item.fence, chr(34))}");'
 
 
 def _element(ptr: Expr, index: Expr, options: Sequence[Piece]) -> list[Piece]:

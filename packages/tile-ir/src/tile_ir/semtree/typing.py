@@ -29,10 +29,10 @@ INDEX_DTYPES = (DType.INT32, DType.INT64)
 def natural_type(expr: Expr) -> Type | None:
     """The type that the operands determine; None where the node itself states it (literals, casts, variables …).
 
-    A Load's is one element of its pointer, an Mma's is that of its accumulator.
+    A Load's is one element of its pointer, an Mma's is that of its accumulator, a dot product's that of its last operand.
     """
     match expr:
-        case Unary(_, value) | Round(value) | SubgroupOp(_, (value, *_)) | Call(_, (value, *_)):
+        case Unary(_, value) | Round(value) | SubgroupOp(_, (value, *_)) | Call(_, (*_, value)):
             return value.type
         case Binary(_, left) | Fma(left) | Select(_, left) | Insert(left) | Mma(_, _, _, (left, *_)):
             return left.type

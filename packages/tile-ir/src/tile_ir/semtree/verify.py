@@ -12,6 +12,7 @@ from typing import Any
 from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import blocks, children, walk_expr
+from tile_ir.matrix.x86 import TILE_STORE
 from tile_ir.ops import OPS, Aggregation, Signature
 from tile_ir.semtree import errors as err
 from tile_ir.semtree.nodes import (
@@ -55,6 +56,7 @@ from tile_ir.semtree.nodes import (
     Statement,
     Store,
     SubgroupOp,
+    TileStep,
     Type,
     Unary,
     Var,
@@ -64,7 +66,7 @@ from tile_ir.semtree.nodes import (
 from tile_ir.semtree.typing import INDEX_DTYPES, is_memory, natural_type
 from tile_ir.semtree.uniformity import divergent_barriers
 from tile_ir.semtree.verify_common import check_access, check_align, check_equal, check_index, fail
-from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_bits
+from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_bits, tile_step
 
 _CORE = "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
 CALLED = (Signature.MATH, Signature.DOT)
@@ -245,6 +247,11 @@ class _Verifier:
             fail(err.MaskMismatch, "a copy that fills with zeros has a guard")
         self.written(node.dst)
 
+    def tile_step(self, node: TileStep) -> None:
+        tile_step(node)
+        if node.ptr is not None and node.name == TILE_STORE:
+            self.written(node.ptr)
+
     def written(self, ptr: Expr) -> None:
         declared = self._find(ptr.name) if isinstance(ptr, Var) else None
         constant = ptr.type.space is Space.CONST
@@ -303,7 +310,7 @@ def _nothing(_: _Verifier, node: Statement) -> None:
 
 _STATEMENT_RULES: dict[type, Callable[[_Verifier, Any], None]] = {
     Let: _Verifier.let, Assign: _Verifier.assign, Alloc: _Verifier.alloc, Store: _Verifier.store,
-    Atomic: _Verifier.atomic, AsyncCopy: _Verifier.async_copy, AsyncWait: _wait, CallFn: _Verifier.call_helper,
+    Atomic: _Verifier.atomic, AsyncCopy: _Verifier.async_copy, AsyncWait: _wait, TileStep: _Verifier.tile_step, CallFn: _Verifier.call_helper,
     For: _for, If: _condition, While: _condition, Barrier: _barrier,
     Block: _nothing, Comment: _nothing, Return: _nothing,
 }  # fmt: skip

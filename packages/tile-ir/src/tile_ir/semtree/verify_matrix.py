@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tile_ir.dtype import DType
 from tile_ir.matrix import LANES, MANTISSA_BITS, MatrixInstruction, instruction_of
+from tile_ir.matrix.x86 import TILE_INSTRUCTIONS, TILE_LOAD, TILE_STORE, TILE_WORDS, TILES
 from tile_ir.semtree import errors as err
-from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, Type
+from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TileStep, Type
 from tile_ir.semtree.verify_common import check_access, check_equal, fail
 
 
@@ -24,6 +25,22 @@ def matrix_load(e: MatrixLoad) -> None:
         fail(err.IllegalDtype, f"a matrix of {e.ptr.type} is loaded, not of 16-bit elements in local memory", e)
     if e.type.lanes not in (2, 4, 8):
         fail(err.LaneError, f"{e.type} is not one, two or four matrices", e)
+
+
+def tile_step(node: TileStep) -> None:
+    """Registers that exist; whole rows of words in memory that follow each other, or a product of three registers."""
+    registers = 3 if node.name in TILE_INSTRUCTIONS else 1 if node.name in (TILE_LOAD, TILE_STORE) else 0
+    if len(node.tiles) != registers or not registers:
+        fail(err.UnknownOperation, f"no instruction {node.name!r} takes {len(node.tiles)} tile registers")
+    if any(not 0 <= tile < TILES for tile in node.tiles) or len(set(node.tiles)) < registers:
+        fail(err.LaneError, f"{node.name} takes other registers than {', '.join(map(str, node.tiles))}")
+    if (node.ptr is None) != (registers == 3) or (node.index is None) != (node.ptr is None):
+        fail(err.PointerExpected, f"{node.name} on {'no ' if node.ptr is None else ''}memory")
+    if node.ptr is None or node.index is None:
+        return
+    check_access(node.ptr, node.index, node.ptr.type.scalar, None, 0, node)
+    if node.ptr.type.dtype not in (DType.INT32, DType.FLOAT32) or node.pitch < TILE_WORDS:
+        fail(err.IllegalDtype, f"rows of {node.ptr.type}, {node.pitch} elements apart, make no tile", node.ptr)
 
 
 def mma(e: Mma) -> None:

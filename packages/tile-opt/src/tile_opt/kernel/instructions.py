@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import permutations, product
 from math import prod
 
+from tile_ir.dots import DOTS
 from tile_ir.matrix import ROLES, MatrixInstruction
-from tile_ir.stripe.nodes import Load, Op, Store
+from tile_ir.stripe.nodes import Const, Load, Op, Store
 
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_heavy, merged_use
@@ -44,7 +45,8 @@ def matches(view: KernelView, instruction: MatrixInstruction) -> list[Match]:
     if len(looping) != 1 or not _is_meant(view, looping[0], instruction):
         return []
     (main,) = looping
-    found = [m for pair in permutations(_factors(main)) for m in _assigned(view, main, instruction, *pair)]
+    pairs = (pair for pair in permutations(_factors(main)) if _is_in_order(main, instruction, *pair))
+    found = [m for pair in pairs for m in _assigned(view, main, instruction, *pair)]
     return sorted(found, key=lambda m: _volume(view, m))
 
 
@@ -75,13 +77,25 @@ def _has_body(main: Stage, out: Use, instruction: MatrixInstruction) -> bool:
     """It loads two operands, widens them at most, and merges what the instruction's operation makes of them."""
     ops = [s for s in main.body if isinstance(s, Op)]
     loads = [s for s in main.body if isinstance(s, Load)]
-    direct = all(isinstance(s, (Load, Op)) or (isinstance(s, Store) and not s.at) for s in main.body)
+    direct = all(isinstance(s, (Load, Op, Const)) or (isinstance(s, Store) and not s.at) for s in main.body)
     read = {s.dst for s in loads}
     # A cast to anything else drops digits, or a range, that the operand in memory still has.
     widened = all(o.dtype is instruction.c.dtype and set(o.args) <= read for o in ops if o.name == "cast")
     names = [o.name for o in ops if o.name != "cast"]
+    zeros = {s.dst for s in main.body if isinstance(s, Const) and s.value == 0}
+    direct = direct and all(set(o.args) <= read | zeros for o in ops if o.name in DOTS)
     plain = direct and widened and names == [instruction.product] and len(loads) == 2 and not any(s.at for s in loads)
     return out.agg is instruction.agg and plain
+
+
+def _is_in_order(main: Stage, instruction: MatrixInstruction, left: Use, right: Use) -> bool:
+    """A dot product's first factor, whose dtype may differ from the second one's, is the left one."""
+    dot = DOTS.get(instruction.product)
+    if dot is None or dot.a is dot.b:
+        return True
+    product = next(s for s in main.body if isinstance(s, Op) and s.name == dot.name)
+    sources = {s.dst: s.src for s in main.body if isinstance(s, Load)}
+    return [sources.get(a) for a in product.args[:2]] == [left.name, right.name]
 
 
 def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, left: Use, right: Use) -> Iterator[Match]:

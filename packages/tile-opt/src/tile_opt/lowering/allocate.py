@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tile_ir.matrix.x86 import TILE, TILE_ROWS, TILE_WORDS
 from tile_ir.semtree.nodes import Alloc, Const, Space, Type, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
@@ -37,6 +38,8 @@ class Allocator:
         layout = ref.type.layout
         if layout.fragment is not None:
             return self._fragments(ref)
+        if ref.loc.unit == TILE:
+            return _tiles(ref)
         if layout.swizzle or (ref.versions > 1 and lanes.symbol):
             raise LoweringError(f"allocation {ref.into!r} has a layout that this target cannot address")
         pitch = _pitch(ref)
@@ -100,6 +103,15 @@ class Allocator:
         )
         self.temps.append(root)
         return root, self.group_id * each
+
+
+def _tiles(ref: stripe.Refinement) -> View:
+    """Tile registers from the one on that the allocation's place names."""
+    (number,) = ref.loc.at
+    assert isinstance(number, Affine) and not number.terms, "registers are numbers"
+    elements = TILE_ROWS * TILE_WORDS
+    root = Root(ref.into, ref.type.dtype, Home.TILE, ref.type.extent, chunk=elements, first=number.const)
+    return View(root, Affine(), (), ref.type.sizes, ref.type.strides, ref.hint, ref.agg)
 
 
 def _pitch(ref: stripe.Refinement) -> int:

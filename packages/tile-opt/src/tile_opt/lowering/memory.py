@@ -58,6 +58,8 @@ class Home(Enum):
     """Named variables; positions are static."""
     FRAGMENT = "fragment"
     """Named variables that hold a lane's part of the matrices of a sub-group."""
+    TILE = "tile"
+    """Tile registers by their numbers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,9 +78,11 @@ class Root:
     shared: bool = False
     """Other work items see what is stored."""
     chunk: int = 1
-    """Elements per variable of a register tile."""
+    """Elements per variable of a register tile, or per tile register."""
     variables: Sequence[Var] = ()
     fragments: FragmentMap | None = None
+    first: int = 0
+    """The number of the first tile register."""
     read: bool = False
     written: bool = False
 

@@ -19,8 +19,9 @@ from tile_opt.lowering.builder import BOOL, Builder, Scope
 from tile_opt.lowering.forms import Scaled, resolve, resolve_quasi, sign
 from tile_opt.lowering.group_reduce import combine_threads
 from tile_opt.lowering.loops import LoopBounds, loop_bounds
-from tile_opt.lowering.matrix import emit_collective, is_collective, rounding
+from tile_opt.lowering.matrix import rounding
 from tile_opt.lowering.memory import SCALAR, Home, Lanes
+from tile_opt.lowering.tiles import emit_instruction, is_instruction
 from tile_opt.lowering.transfer import copies_ahead, start_copy
 from tile_opt.lowering.work_items import THREADS, WorkItems, bound_to_items
 
@@ -82,8 +83,8 @@ class Nest:
         self.check(replace(point, env=dict(context.env)), lambda _: self._unguarded(block, context))
 
     def _unguarded(self, block: stripe.Block, context: Context) -> None:
-        if is_collective(block.instr):
-            self._collective(block, context)
+        if is_instruction(block.instr):
+            self._whole(block, context)
             return
         for ref in block.refs:
             if ref.agg is not None and ref.init is Init.IDENTITY:
@@ -93,8 +94,8 @@ class Nest:
         run = _Run(self, block, context, plan, products)
         run.bind(0, Point({}, block.constraints, context.lanes, context.axes), run.single)
 
-    def _collective(self, block: stripe.Block, context: Context) -> None:
-        """One instruction of a sub-group: its indexes are not looped over."""
+    def _whole(self, block: stripe.Block, context: Context) -> None:
+        """One instruction of a sub-group, or on tiles: its indexes are not looped over."""
         passed = {i.name: resolve(i.value, context.env) for i in block.indexes if i.value is not None}
 
         def views(at: Mapping[str, Affine]) -> dict[str, View]:
@@ -105,7 +106,7 @@ class Nest:
                 for r in block.refs
             }
 
-        emit_collective(self.builder, block, views, self.items.lane_digit)
+        emit_instruction(self.builder, block, views, self.items.lane_digit)
 
     def _depends_on_lanes(self, block: stripe.Block, context: Context) -> bool:
         """True when lanes may disagree on whether, or how often, the block runs."""

@@ -11,6 +11,7 @@ from math import gcd, prod
 
 from tile_ir.dtype import DType
 from tile_ir.frozen import frozen
+from tile_ir.matrix.x86 import TILE, is_tile_step
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp, Quasi
 from tile_ir.stripe.nodes import Bind, Block, Direction, Load, Order, Refinement, Scope, Store, Swizzle, Transfer
@@ -70,7 +71,7 @@ class Buffer:
 
     @property
     def in_registers(self) -> bool:
-        return self.unit == "REG"
+        return self.unit in ("REG", TILE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,8 +198,10 @@ def read(kernel: Block) -> Tree:
 
 def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[str, _View], entries: int) -> Tree:
     nest = outside.inside(block)
+    # One instruction does all iterations of a block on tile registers.
+    bind = Bind.UNROLL if block.instr is not None and is_tile_step(block.instr.name) else None
     loops = tuple(
-        Loop(nest.names[i.name].names[0], i.range, i.bind, i.lanes, i.axis, i.order is Order.ORDERED)
+        Loop(nest.names[i.name].names[0], i.range, bind or i.bind, i.lanes, i.axis, i.order is Order.ORDERED)
         for i in block.indexes
         if i.value is None
     )

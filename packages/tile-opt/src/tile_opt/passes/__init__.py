@@ -42,6 +42,7 @@ PASSES: dict[str, str] = {
     "compute_deps": "tile_opt.passes.accelerator.compute_deps:ComputeDeps",
     "schedule": "tile_opt.passes.accelerator.schedule:Schedule",
     "memory_placement": "tile_opt.passes.accelerator.memory_placement:MemoryPlacement",
+    "matrix_tile": "tile_opt.passes.kernels.matrix_tile:MatrixTile",
     "tensor_tile": "tile_opt.passes.kernels.tensor_tile:TensorTile",
     "group_tile": "tile_opt.passes.kernels.group_tile:GroupTile",
     "gpu_tile": "tile_opt.passes.kernels.gpu_tile:GpuTile",

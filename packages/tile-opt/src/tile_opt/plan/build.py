@@ -7,6 +7,7 @@ stages together. There every stage gets what is left of them, and the levels tha
 from __future__ import annotations
 
 from tile_ir.frozen import frozen, replace
+from tile_ir.matrix.x86 import TILE
 from tile_ir.names import claim
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine
@@ -26,7 +27,9 @@ from tile_opt.plan.steps.register_transpose import transposed
 from tile_opt.plan.steps.split import hoist, joined, split
 from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_sums
 from tile_opt.plan.steps.streaming import lines_filled
+from tile_opt.plan.steps.tiles import on_tiles
 from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, open_tree
+from tile_opt.plan.widened import Widened
 
 LANE_BINDS = (Bind.UNROLL, Bind.VECTOR)
 
@@ -47,7 +50,15 @@ class Parts:
 
 def build_all(view: KernelView, plan: Plan) -> Parts:
     """The scheduled block of a kernel, as `build` makes it, and what goes before it."""
-    work = _Build(view, plan)
+    return _parts(view, _Build(view, plan))
+
+
+def build_widened(tiles: Widened, plan: Plan) -> Parts:
+    """The same for a kernel on whole tiles, whose products tile registers do."""
+    return _parts(tiles.view, _Build(tiles.view, plan, tiles))
+
+
+def _parts(view: KernelView, work: _Build) -> Parts:
     kernel = work.closed()
     return Parts(kernel, tuple(p.kernel(view) for p in work.ahead), tuple(p.buffer for p in work.ahead))
 
@@ -74,7 +85,9 @@ class Loop:
 class _Build:
     """One kernel being built."""
 
-    def __init__(self, view: KernelView, plan: Plan) -> None:
+    def __init__(self, view: KernelView, plan: Plan, tiles: Widened | None = None) -> None:
+        self.tiles = tiles
+        """What tile registers do of the kernel."""
         self.view = view
         self.plan = plan
         self.taken = {*view.ranges, *(r.into for r in (*view.refs, *view.allocs))}
@@ -128,10 +141,11 @@ class _Build:
 
     def _tree(self) -> Nest:
         tree = open_tree(self.view)
+        tree = tree if self.tiles is None else self.tiles.limited(tree)
         first = self._first_own_level()
         for number in range(first):
             tree = self._checked(self._level(tree, number, self.around, own=False))
-        places = {s.operand: ARRAY for s in self.plan.stagings if s.level >= first}
+        places = {s.operand: ARRAY for s in self.plan.stagings if s.level >= first or s.unit == TILE}
         tree = self._checked(innermost(tree, lambda n, _: distribute(self._lanes_last(n), places), self.around))
         tree = innermost(tree, lambda n, around: self._each_stage(n, first, around), self.around)
         for panels in self.ahead:
@@ -167,6 +181,8 @@ class _Build:
             if self.plan.levels[number].bind not in LANE_BINDS:
                 tree = self._level(tree, number, around, own=True)
         tree = innermost(tree, lambda n, _: distribute(n), around)
+        if self.tiles is not None and stage.name == self.tiles.match.main.name:
+            return on_tiles(tree, self.tiles.match)
         ways = self._ways(stage)
         use = merged_use(stage)
         if ways and use is not None:
@@ -184,7 +200,7 @@ class _Build:
         for name in names:
             tree = innermost(tree, lambda n, a, name=name: self._tiles(n, name, number, a), around)
         for staging in self.plan.stagings:
-            if staging.level == number:
+            if staging.level == number and staging.unit != TILE:
                 tree = innermost(tree, lambda n, a, s=staging: self._staged(n, s, a, own), around)
         return tree
 
@@ -256,6 +272,8 @@ class _Build:
 
     def _bound(self, stage: Stage, around: Around) -> Node:
         """The stage in registers' loops; copies along another loop than their source go through registers."""
+        if stage.instr is not None:
+            return stage
         bindings = {n: at.binding for n, at in self.loops.items() if at.binding is not None}
         vector = next((n for n in stage.loop_names if n in bindings and bindings[n].bind is Bind.VECTOR), None)
         if vector is None and is_copy(stage) and not any(around.in_registers(u.buffer) for u in stage.uses):

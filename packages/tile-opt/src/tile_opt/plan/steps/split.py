@@ -75,9 +75,12 @@ def _is_grid(nest: Nest) -> bool:
 
 
 def into_stage(nest: Nest) -> Nest | Stage:
-    """A nest around one stage as that stage with all loops, where nothing else needs the nest."""
+    """A nest around one stage as that stage with all loops, where nothing else needs the nest.
+
+    A stage that is one instruction has no loops but the instruction's.
+    """
     match nest.body:
-        case (Stage() as stage,) if not (nest.allocs or _is_grid(nest)):
+        case (Stage() as stage,) if not (nest.allocs or _is_grid(nest) or stage.instr):
             return replace(
                 stage,
                 loops=nest.loops + stage.loops,

@@ -7,7 +7,7 @@ sum of w, less d times the sum of y, and c * d for each term. All of it is exact
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -33,6 +33,7 @@ from tile_ir.stripe.affine import Affine
 
 from tile_opt.program.dots.choose import Choice
 from tile_opt.program.dots.match import Match
+from tile_opt.program.dots.tiles import Tiling, filled_up, up
 from tile_opt.program.dots.words import Packing, Stored, in_words, word
 from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, leaves, poly
 
@@ -76,10 +77,19 @@ class Builder:
 
     def _words(self, stored: Stored, dim: int) -> Leaf:
         """An element of a factor's words."""
-        depth = self.choice.dot.depth
-        tensor = self.packing.words(stored, dim, depth, self.ops)
+        depth, unit = self.choice.dot.depth, 1
+        if self.choice.tiling is not None:
+            stored, unit = self._on_tiles(stored, self.choice.tiling), self.choice.tiling.instruction.shape[2]
+        tensor = self.packing.words(stored, dim, depth, self.ops, unit)
         found = in_words(stored.leaf, dim, self.choice.index, self.choice.index, depth, stored.pads)
         return Leaf(tensor, found.forms, WORD)
+
+    def _on_tiles(self, stored: Stored, tiling: Tiling) -> Stored:
+        """The factor with whole tiles of rows or columns."""
+        ranges = self.match.ranges
+        more = {n: up(ranges[n], tiling.side(n)) - ranges[n] for n in (tiling.rows, tiling.columns)}
+        pads = filled_up(stored.pads or ((0, 0),) * len(stored.leaf.forms), stored.leaf.forms, more)
+        return replace(stored, pads=pads) if any(map(any, pads)) else stored
 
     def _add(self, op: Contraction | Elementwise) -> str:
         self.ops.append(op)

@@ -15,6 +15,7 @@ from tile_ir.stripe.affine import Affine
 from tile_ir.target import Target
 
 from tile_opt.program.dots.match import Factor, Match
+from tile_opt.program.dots.tiles import Tiling, tilings
 from tile_opt.program.dots.words import FLIP, Pads, Stored, packed_dim
 
 PACKED = 0.3
@@ -43,6 +44,8 @@ class Choice:
     padded: bool = False
     """Terms that a constraint leaves out are there with a factor of 0."""
     cycles: float = 0
+    tiling: Tiling | None = None
+    """The instruction on tiles that the products are for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,9 @@ class Chooser:
         words = -(-match.ranges[index] // dot.depth)
         made = Choice(dot, index, words, padded, (left, right), padded=padded != (a, b))
         yield replace(made, cycles=self._cycles(match, made))
+        for tiling in tilings(self.target, match, dot, index, pair) if made.padded or not match.cuts else ():
+            tiled = replace(made, words=tiling.words(words), tiling=tiling)
+            yield replace(tiled, cycles=self._cycles(match, tiled))
 
     def _is_ended(self, match: Match, index: str, factor: Stored, dim: int) -> bool:
         """The factor is stored as 0 in the last word wherever the index has ended."""
@@ -133,9 +139,7 @@ class Chooser:
 
     def _cycles(self, match: Match, choice: Choice) -> float:
         """Of all words' products, of packing what each run brings, and of the sums of factors alone."""
-        points = prod(n for name, n in match.ranges.items() if name != choice.index) * choice.words
-        machine = self.target.machine
-        total = points / self._lanes * machine.slots(choice.dot.name)
+        total = self._products(match, choice)
         for one, other in (choice.stored, choice.stored[::-1]):
             moves = {n for f in one.leaf.forms for n in f.names}
             size = prod(
@@ -146,6 +150,13 @@ class Chooser:
                 if other.center != 0:
                     total += prod(match.ranges[n] for n in moves) * SUMMED + KERNEL
         return total
+
+    def _products(self, match: Match, choice: Choice) -> float:
+        """Cycles of the products."""
+        if choice.tiling is not None:
+            return choice.tiling.cycles(self.target, match.ranges, choice.index, choice.words)
+        points = prod(n for name, n in match.ranges.items() if name != choice.index) * choice.words
+        return points / self._lanes * self.target.machine.slots(choice.dot.name)
 
     def _none(self, stored: Stored) -> Pads:
         return ((0, 0),) * len(stored.leaf.forms)

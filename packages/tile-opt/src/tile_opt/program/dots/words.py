@@ -107,8 +107,11 @@ class Packing:
     taken: set[str]
     made: dict[object, str] = field(default_factory=dict[object, str])
 
-    def words(self, stored: Stored, dim: int, depth: int, ops: list[Op]) -> str:
-        """The tensor of the words of a factor along a dimension; what makes it goes to `ops`, if nothing has made it."""
+    def words(self, stored: Stored, dim: int, depth: int, ops: list[Op], unit: int = 1) -> str:
+        """The tensor of the words of a factor along a dimension, a multiple of `unit` of them.
+
+        What makes it goes to `ops`, if nothing has made it.
+        """
         pads = stored.pads or ((0, 0),) * len(stored.leaf.forms)
         key = (
             stored.leaf.tensor,
@@ -117,13 +120,13 @@ class Packing:
             stored.less,
             pads,
             dim,
-            depth,
+            depth * unit,
         )
         if key not in self.made:
             source = stored.leaf.tensor
-            if self.types[source].shape[dim] % depth:
+            if self.types[source].shape[dim] % (depth * unit):
                 source = self._add(
-                    ops, _filled(claim(f"{source}_whole", self.taken), self.types[source], stored, dim, depth)
+                    ops, _filled(claim(f"{source}_whole", self.taken), self.types[source], stored, dim, depth * unit)
                 )
             self.made[key] = self._packed(source, stored, dim, depth, pads, ops)
         return self.made[key]

@@ -1,0 +1,44 @@
+"""Instructions on tile registers (AMX), by LLVM's intrinsics with register numbers.
+
+A function that uses them sets all registers up as 16 rows of 64 bytes before its first group, and clears them behind the last.
+"""
+
+from __future__ import annotations
+
+from tile_ir.emit.walker import walk_functions, walk_statements
+from tile_ir.matrix.x86 import TILE_LOAD, TILE_ROWS, TILE_STORE, TILE_WORDS, TILES
+from tile_ir.semtree.nodes import Function, TileStep
+
+from hal_llvm.emit.code import Code
+
+_MOVES = {TILE_LOAD: "llvm.x86.tileloadd64", TILE_STORE: "llvm.x86.tilestored64"}
+_WORD_BYTES = 4
+
+
+def uses_tiles(function: Function) -> bool:
+    """The kernel, or a helper of it, has instructions on tile registers."""
+    return any(isinstance(s, TileStep) for f in walk_functions(function) for s in walk_statements(f.body))
+
+
+def step(code: Code, node: TileStep, pointer: str) -> None:
+    """One instruction; `pointer` is the address of a tile's first row, if it touches memory."""
+    tiles = [("i8", str(tile)) for tile in node.tiles]
+    if node.name not in _MOVES:
+        code.call(f"llvm.x86.{node.name}", "void", *tiles)
+        return
+    code.call(_MOVES[node.name], "void", *tiles, ("ptr", pointer), ("i64", str(node.pitch * _WORD_BYTES)))
+
+
+def begin(code: Code) -> None:
+    """Sets the registers up: palette 1, and of each register the bytes of a row and the number of rows."""
+    rows, columns = [TILE_ROWS] * TILES, [TILE_WORDS * _WORD_BYTES] * TILES
+    columns += [0] * (16 - TILES)
+    raw = bytes([1, *[0] * 15, *b"".join(n.to_bytes(2, "little") for n in columns), *rows, *[0] * (16 - TILES)])
+    text = "".join(f"\\{byte:02X}" for byte in raw)
+    code.module.declarations["tile_shapes"] = f'@tile_shapes = internal constant [64 x i8] c"{text}", align 64'
+    code.call("llvm.x86.ldtilecfg", "void", ("ptr", "@tile_shapes"))
+
+
+def end(code: Code) -> None:
+    """The registers are clear again, and cost nothing when threads are switched."""
+    code.call("llvm.x86.tilerelease", "void")

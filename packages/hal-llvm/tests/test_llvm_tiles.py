@@ -1,0 +1,51 @@
+"""Tile registers: AMX's instructions in machine code for a processor that has them."""
+
+from __future__ import annotations
+
+import re
+
+from hal_llvm.binding import Processor
+from hal_llvm.compiler import assembly, machine_for
+from hal_llvm.emit.module import emit_module
+from tile_ir.kernels import Kernel
+from tile_ir.semtree import parse_function
+
+AMX = Processor(
+    "x86_64-unknown-linux-gnu",
+    "x86-64-v4",
+    "+avx512f,+avx512dq,+avx512bw,+avx512vl,+avx2,+fma,+sse2,+amx-tile,+amx-bf16,+amx-int8",
+)
+PARAMS = "readwrite global float32* c, read global int32* a, read global int32* b"
+BODY = """function f(readwrite global float32* c, read global int32* a, read global int32* b) group(1, 1, 1) {
+    tile_step tile_load(0), c[0, pitch=16];
+    for (k = 0; k < 64; k += 1) {
+        tile_step tile_load(4), a[16 * k, pitch=1024];
+        tile_step tile_load(6), b[256 * k, pitch=16];
+        tile_step tdpbf16ps(0, 4, 6);
+        tile_step tdpbusd(1, 4, 6);
+    }
+    tile_step tile_store(0), c[0, pitch=16];
+}"""
+
+
+def kernel() -> Kernel:
+    return Kernel("f", None, parse_function(BODY), (4, 1, 1))  # type: ignore[arg-type]
+
+
+def test_instructions_of_tiles() -> None:
+    """Registers are set up once, before the loop over groups, and cleared behind it; nothing else touches them."""
+    code = assembly(emit_module([kernel()], machine_for(AMX)).text, AMX)
+    body = code[code.index("body0:") : code.index("kernel0:")] if "body0:" in code else code
+    found = re.findall(r"\b(ldtilecfg|tilerelease|tileloadd|tilestored|tdpbf16ps|tdpbusd|sttilecfg|tilezero)\b", body)
+    assert found == [
+        "ldtilecfg",
+        "tileloadd",
+        "tileloadd",
+        "tileloadd",
+        "tdpbf16ps",
+        "tdpbusd",
+        "tilestored",
+        "tilerelease",
+    ]
+    assert re.search(r"tdpbf16ps\s+%tmm6, %tmm4, %tmm0", body)
+    assert re.search(r"tdpbusd\s+%tmm6, %tmm4, %tmm1", body)

@@ -1,0 +1,81 @@
+"""Instructions of x86 processors on tile registers (AMX): one lane holds whole matrices.
+
+A tile register has 16 rows of 64 bytes, which hold words of several factors side by side (`tile_ir.dots`), or sums. A
+product adds up dot products of words: of 16 rows of a first factor, with words along them, and of 16 columns of a second
+one, whose rows are words that follow each other. Integers wrap. Of bfloat16, the low and the high factors of all 16 words are
+added up apart, in the order of the words, with one rounding per product; the two sums are added, and that is added to the tile.
+Roundings are to nearest, ties to even, and subnormal numbers count as zeros throughout (``TDPBF16PS`` in Intel's SDM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tile_ir.dots import DOTS, WORD, DotProduct
+from tile_ir.matrix.definition import MatrixInstruction, Operand, registers
+from tile_ir.numerics import flushed, fma32
+
+Array = npt.NDArray[Any]
+
+TILES = 8
+"""Tile registers of a thread."""
+TILE = "TILE"
+"""The memory unit of tile registers in Stripe; its index is the number of the first one."""
+TILE_ROWS = 16
+TILE_WORDS = 16
+"""Words in a row of a tile."""
+TILE_LOAD, TILE_STORE = "tile_load", "tile_store"
+"""Instructions that move a tile between a register and rows of memory."""
+PRODUCTS: Mapping[str, str] = {
+    "tdpbf16ps": "dot2_bf16bf16",
+    "tdpbusd": "dot4_u8s8",
+    "tdpbssd": "dot4_s8s8",
+    "tdpbuud": "dot4_u8u8",
+}
+"""By instruction, the dot product of words that it adds up."""
+
+
+def _instruction(name: str, dot: DotProduct) -> MatrixInstruction:
+    places = (registers(TILE_ROWS, 1, TILE_WORDS),), (registers(TILE_WORDS, 1, 1),)
+    words = Operand(WORD, *places)
+    return MatrixInstruction(name, words, words, Operand(dot.c, *places), product=dot.name)
+
+
+TILE_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {n: _instruction(n, DOTS[dot]) for n, dot in PRODUCTS.items()}
+"""By name; a target lists in its ``matrix`` those that its emitter can write."""
+
+
+def is_tile_step(name: str) -> bool:
+    """Whether an instruction is one on tile registers."""
+    return name in TILE_INSTRUCTIONS or name in (TILE_LOAD, TILE_STORE)
+
+
+def tile_product(name: str, c: Array, a: Array, b: Array) -> Array:
+    """The instruction's result: c with the products of the words of a (rows, words) and b (words, columns)."""
+    dot = DOTS[PRODUCTS[name]]
+    if dot.c.is_float:
+        return _float_product(c, a, b)
+    left = np.ascontiguousarray(a).view(dot.a.numpy).reshape(*a.shape, dot.depth).astype(np.int64)
+    right = np.ascontiguousarray(b).view(dot.b.numpy).reshape(*b.shape, dot.depth).astype(np.int64)
+    return (c + np.einsum("mkq,knq->mn", left, right)).astype(np.int32)
+
+
+def _float_product(c: Array, a: Array, b: Array) -> Array:
+    left, right = (_factors(words) for words in (a, b))
+    sums = np.zeros((2, *c.shape), np.float32)
+    for k in range(a.shape[1]):
+        for q in range(2):
+            rows, columns = np.broadcast_arrays(left[q][:, k, None], right[q][None, k, :])
+            sums[q] = flushed(fma32(rows, columns, sums[q]))
+    return flushed(flushed(c) + flushed(sums[0] + sums[1]))
+
+
+def _factors(words: Array) -> tuple[Array, Array]:
+    """The low and the high bfloat16 of each word as float32."""
+    bits = words.astype(np.int32).view(np.uint32)
+    low, high = bits << np.uint32(16), bits & np.uint32(0xFFFF0000)
+    return flushed(low.view(np.float32)), flushed(high.view(np.float32))

@@ -1,0 +1,63 @@
+"""Closures of the instructions on tile registers (see `tile_ir.semtree.closures` and `tile_ir.matrix.x86`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tile_ir.matrix.x86 import PRODUCTS, TILE_LOAD, TILE_ROWS, TILE_WORDS, tile_product
+from tile_ir.semtree.closures_memory import Evaluate, Frame, Run
+from tile_ir.semtree.errors import SemtreeRuntimeError
+from tile_ir.semtree.memory import Memory, Thread
+from tile_ir.semtree.nodes import TileStep
+
+
+def step(node: TileStep, args: Sequence[Evaluate]) -> Run:
+    """What the instruction does to the work item's registers, or to memory."""
+    if node.name in PRODUCTS:
+        return _product(node)
+    return _load(node, args) if node.name == TILE_LOAD else _store(node, args)
+
+
+def _product(node: TileStep) -> Run:
+    def run(f: Frame) -> None:
+        c, a, b = (_held(f[0], tile) for tile in node.tiles)
+        f[0].tiles[node.tiles[0]] = tile_product(node.name, c, a, b)
+
+    return run
+
+
+def _load(node: TileStep, args: Sequence[Evaluate]) -> Run:
+    pointer, index = args
+
+    def run(f: Frame) -> None:
+        memory: Memory = pointer(f)
+        rows: list[Any] = []
+        for row in range(TILE_ROWS):
+            at = memory.locate(index(f) + row * node.pitch, TILE_WORDS, None, f[0], "read")
+            memory.on_read(at, f[0])
+            rows.append(memory.data[at[0] : at[-1] + 1])
+        f[0].tiles[node.tiles[0]] = np.stack(rows)
+
+    return run
+
+
+def _store(node: TileStep, args: Sequence[Evaluate]) -> Run:
+    pointer, index = args
+
+    def run(f: Frame) -> None:
+        memory: Memory = pointer(f)
+        for row, values in enumerate(_held(f[0], node.tiles[0])):
+            at = memory.locate(index(f) + row * node.pitch, TILE_WORDS, None, f[0], "write")
+            memory.on_write(at, f[0])
+            memory.data[at[0] : at[-1] + 1] = values
+
+    return run
+
+
+def _held(thread: Thread, tile: int) -> Any:
+    if tile not in thread.tiles:
+        raise SemtreeRuntimeError(f"tile register {tile} is read, which {thread} has not filled")
+    return thread.tiles[tile]

@@ -1,0 +1,77 @@
+"""Which sums of dot products go to instructions on tile registers: the indexes of rows and columns, and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tile_ir.dots import DotProduct
+from tile_ir.matrix import MatrixInstruction
+from tile_ir.matrix.x86 import TILE_INSTRUCTIONS
+from tile_ir.stripe.affine import Affine
+from tile_ir.target import Target
+
+from tile_opt.program.dots.match import Factor, Match
+
+BUSY = 0.5
+"""Share of the time in which the instruction runs, loads beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Rows, columns and words of a sum that an instruction takes tile by tile."""
+
+    instruction: MatrixInstruction
+    rows: str
+    columns: str
+
+    def side(self, index: str) -> int:
+        """What iterations of an index are filled up to a multiple of; 1 for those beside the tiles."""
+        m, n, _ = self.instruction.shape
+        return {self.rows: m, self.columns: n}.get(index, 1)
+
+    def words(self, count: int) -> int:
+        """The packed words, filled up."""
+        return up(count, self.instruction.shape[2])
+
+    def cycles(self, target: Target, ranges: Mapping[str, int], index: str, words: int) -> float:
+        """Of all products."""
+        machine = target.machine
+        points = prod(up(n, self.side(name)) for name, n in ranges.items() if name != index) * self.words(words)
+        times = points / prod(self.instruction.shape)
+        return times * machine.slots(self.instruction.name) / machine.ports.fma / BUSY
+
+
+def up(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
+
+
+def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tuple[Factor, Factor]) -> Iterator[Tiling]:
+    """Every instruction that adds up such products, with the longest rows; columns lie side by side in the result."""
+    left, right = pair
+    kept = {n for f in match.output for n in f.names}
+    rows = [n for n in kept & left.names - right.names if _is_alone(left, n)]
+    last = {n for n, step in (match.output[-1].terms if match.output else ()) if step == 1}
+    columns = [n for n in last & right.names - left.names if _is_alone(right, n)]
+    for name in target.matrix:
+        instruction = TILE_INSTRUCTIONS.get(name)
+        if instruction is None or instruction.product != dot.name or not rows or not columns:
+            continue
+        found = Tiling(instruction, max(rows, key=lambda n: (match.ranges[n], n)), columns[0])
+        if all(match.ranges[n] >= found.side(n) for n in (found.rows, found.columns)) and index in left.names:
+            yield found
+
+
+def _is_alone(factor: Factor, index: str) -> bool:
+    """One subscript of the factor goes along the index, by ones."""
+    steps = [f.coefficient(index) for f in factor.leaf.forms if index in f.names]
+    return steps == [1]
+
+
+def filled_up(
+    pads: tuple[tuple[int, int], ...], forms: tuple[Affine, ...], more: Mapping[str, int]
+) -> tuple[tuple[int, int], ...]:
+    """Elements in front of and behind a tensor, with those behind that so many more iterations of indexes reach."""
+    behind = (sum(f.coefficient(n) * count for n, count in more.items()) for f in forms)
+    return tuple((front, back + extra) for (front, back), extra in zip(pads, behind, strict=True))

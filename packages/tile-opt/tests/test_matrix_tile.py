@@ -1,0 +1,181 @@
+"""Contractions on tile registers: whatever the shape, by the instruction, with the results that the instruction defines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tile_lang
+from lowering_support import execute
+from tensor_support import instructions
+from tile_ir.dots import DOTS
+from tile_ir.dtype import from_numpy
+from tile_ir.machine import InstructionRate
+from tile_ir.matrix.x86 import PRODUCTS, TILE_INSTRUCTIONS
+from tile_ir.program.nodes import Program, TensorType
+from tile_ir.stripe import interpret
+from tile_ir.stripe.nodes import Program as Stripe
+from tile_ir.target import Options, PassConfig, Target
+from tile_lang.evaluate import evaluate
+from tile_opt.compiler import lower_kernels
+from tile_opt.pipeline import optimize
+from tile_opt.program import DotProducts
+from tile_opt.translate import to_stripe
+
+Array = Any
+CPU = Target.preset("cpu")
+RATES = tuple(InstructionRate(name, 1 / 16) for name in PRODUCTS) + tuple(InstructionRate(name, 1 / 8) for name in DOTS)
+"""Dot products in vector lanes are slow here, so that small products of tiles pay, too."""
+FUSED = ("inline", "fuse", "accumulate", "matrix_tile", "schedule_kernels")
+TILES = replace(
+    CPU, nodes=CPU.nodes | {"TileStep", "Fma", "Bitcast", *DOTS}, matrix=tuple(PRODUCTS), options=Options(reduced_precision=True),
+    settings=replace(CPU.settings, vector_bytes=64, registers=32, masks=True), passes=tuple(PassConfig(n) for n in FUSED),
+    machine=replace(CPU.machine, instructions=RATES),
+)  # fmt: skip
+MATMUL = {
+    "nn": ("A[M, K], B[K, N]", "A[m, k] * B[k, n]"),
+    "tn": ("A[K, M], B[K, N]", "A[k, m] * B[k, n]"),
+    "nt": ("A[M, K], B[N, K]", "A[m, k] * B[n, k]"),
+}
+
+
+def bfloat16() -> Any:
+    return pytest.importorskip("ml_dtypes").bfloat16
+
+
+def drawn(dtype: Any, *shape: int) -> Array:
+    draw = np.random.default_rng(sum(shape))
+    if np.dtype(dtype).kind in "iu":
+        info = np.iinfo(dtype)
+        return draw.integers(info.min, info.max + 1, shape).astype(dtype)
+    return draw.standard_normal(shape).astype(dtype)
+
+
+def on_tiles(source: str, arrays: Mapping[str, Array], target: Target = TILES) -> tuple[Program, Stripe]:
+    """The program with dot products wherever there are any, and as it is scheduled."""
+    types = {n: TensorType(from_numpy(a.dtype), a.shape) for n, a in arrays.items()}
+    program = tile_lang.bind(tile_lang.parse(source), types)
+    made = DotProducts(target=target, gain=float("inf")).apply(program)
+    return made, optimize(to_stripe(made), target, verify=True)
+
+
+def both(stripe: Stripe, arrays: Mapping[str, Array], target: Target = TILES) -> list[Array]:
+    """What the interpreters of Stripe and of kernels make of it: the second one does as the instruction does."""
+    scheduled = dict(interpret.run(stripe, arrays))
+    kernels = execute(lower_kernels(stripe, target, verify=True), arrays)
+    return [next(iter(scheduled.values())), next(iter(kernels.values()))]
+
+
+def near(got: Array, a: Array, b: Array, want: Array) -> None:
+    """Within the roundings of sums of float32 in any order, and one of the result."""
+    size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    step = 2.0**-8 if got.dtype != np.float32 else 2.0**-24 * (a.shape[-1] + 4)
+    assert (np.abs(got.astype(np.float64) - want) <= step * size).all()
+
+
+@pytest.mark.parametrize("layout", MATMUL)
+@pytest.mark.parametrize(("m", "n", "k"), [(32, 32, 32), (17, 16, 29), (50, 33, 65)])
+def test_products_of_bfloat16(layout: str, m: int, n: int, k: int) -> None:
+    header, body = MATMUL[layout]
+    a, b = drawn(bfloat16(), m, k), drawn(bfloat16(), k, n)
+    arrays = {"A": a.T.copy() if layout[0] == "t" else a, "B": b.T.copy() if layout[1] == "t" else b}
+    _, stripe = on_tiles(f"function ({header}) -> (O) {{ O[m, n : M, N] = +({body}); }}", arrays)
+    assert "tdpbf16ps" in instructions(stripe)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    for got in both(stripe, arrays):
+        near(got, a, b, want)
+
+
+FORMS = {
+    "batches": ("A[B, M, K], C[B, K, N]", "O[b, m, n : 3, 20, 24] = +(A[b, m, k] * C[b, k, n]);", ((3, 20, 40), (3, 40, 24)), "bmk,bkn->bmn"),
+    "one matrix for all batches": ("A[B, M, K], C[K, N]", "O[b, m, n : 3, 20, 24] = +(A[b, m, k] * C[k, n]);", ((3, 20, 40), (40, 24)), "bmk,kn->bmn"),
+    "two sums": ("A[M, J, K], C[J, K, N]", "O[m, n : 18, 24] = +(A[m, j, k] * C[j, k, n]);", ((18, 3, 36), (3, 36, 24)), "mjk,jkn->mn"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_other_forms(form: str) -> None:
+    header, body, shapes, letters = FORMS[form]
+    arrays = {n: drawn(bfloat16(), *s) for n, s in zip("AC", shapes, strict=True)}
+    _, stripe = on_tiles(f"function ({header}) -> (O) {{ {body} }}", arrays)
+    assert "tdpbf16ps" in instructions(stripe)
+    a, c = (x.astype(np.float64) for x in arrays.values())
+    want, size = np.einsum(letters, a, c), np.einsum(letters, np.abs(a), np.abs(c))
+    for got in both(stripe, arrays):
+        assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
+
+
+def test_convolutions_without_borders() -> None:
+    source = """function (X[N, H, W, C], K[I, J, C, D]) -> (O) {
+        O[n, y, x, d : 2, 2, 18, 20] = +(X[n, y + i, x + j, c] * K[i, j, c, d]); }"""
+    arrays = {"X": drawn(bfloat16(), 2, 4, 20, 36), "K": drawn(bfloat16(), 3, 3, 36, 20)}
+    _, stripe = on_tiles(source, arrays)
+    assert "tdpbf16ps" in instructions(stripe)
+    x, k = (v.astype(np.float64) for v in arrays.values())
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
+    want, size = (np.einsum("nyxcij,ijcd->nyxd", f(windows), f(k)) for f in (np.asarray, np.abs))
+    for got in both(stripe, arrays):
+        assert (np.abs(got.astype(np.float64) - want) <= 2.0**-8 * size).all()
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "zero"),
+    [
+        ((np.uint8, np.int8), ""),
+        ((np.int8, np.uint8), " - 3"),
+        ((np.int8, np.int8), " - 3"),
+        ((np.uint8, np.uint8), ""),
+    ],
+)
+def test_products_of_bytes_are_exact(dtypes: tuple[Any, Any], zero: str) -> None:
+    source = f"""function (A[M, K], B[K, N]) -> (O) {{
+        P = as_int(A, 32){zero}; Q = as_int(B, 32); O[m, n : M, N] = +(P[m, k] * Q[k, n]); }}"""
+    arrays = {"A": drawn(dtypes[0], 20, 70), "B": drawn(dtypes[1], 70, 33)}
+    made, stripe = on_tiles(source, arrays)
+    assert instructions(stripe) & {"tdpbusd", "tdpbssd", "tdpbuud"}
+    (want,) = evaluate(made, arrays).values()
+    exact = (arrays["A"].astype(np.int32) - (3 if zero else 0)) @ arrays["B"].astype(np.int32)
+    np.testing.assert_array_equal(want, exact)
+    for got in both(stripe, arrays):
+        np.testing.assert_array_equal(got, exact)
+
+
+def test_what_follows_is_stored_from_the_same_kernel() -> None:
+    """Nothing beyond the end is stored, or read of what the products are combined with."""
+    source = """function (A[M, K], B[K, N], V[N], R[M, N]) -> (O) {
+        P[m, n : M, N] = +(A[m, k] * B[k, n]); Q = P + V + R; O = (Q > 0 ? Q : 0); }"""
+    arrays = {"A": drawn(bfloat16(), 33, 40), "B": drawn(bfloat16(), 40, 19)}
+    arrays |= {"V": drawn(bfloat16(), 19), "R": drawn(bfloat16(), 33, 19)}
+    _, stripe = on_tiles(source, arrays)
+    assert "tdpbf16ps" in instructions(stripe)
+    a, b, v, r = (x.astype(np.float64) for x in arrays.values())
+    size = np.abs(a) @ np.abs(b) + np.abs(v) + np.abs(r)
+    for got in both(stripe, arrays):
+        assert (np.abs(got.astype(np.float64) - np.maximum(a @ b + v + r, 0)) <= 3 * 2.0**-8 * size).all()
+
+
+def test_borders_keep_their_constraints() -> None:
+    """A factor that is infinite is no part of what lies outside: such sums are left to other instructions."""
+    source = """function (X[H, W, C], K[J, C, D]) -> (O) {
+        O[y, x, d : 1, 16, 16] = +(X[y, x + j - 1, c] * K[j, c, d]); }"""
+    arrays = {"X": drawn(bfloat16(), 1, 16, 32), "K": drawn(bfloat16(), 3, 32, 16)}
+    arrays["K"][:, 0, 0] = np.inf
+    arrays["X"][..., 0] = 1
+    _, stripe = on_tiles(source, arrays)
+    (got,) = dict(interpret.run(stripe, arrays)).values()
+    assert not np.isnan(got.astype(np.float32)).any()
+
+
+def test_the_user_allows_it_and_few_rows_do_not_pay() -> None:
+    a, b = drawn(bfloat16(), 32, 32), drawn(bfloat16(), 32, 32)
+    source = "function (A[M, K], B[K, N]) -> (O) { O[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    exact = replace(TILES, options=Options())
+    assert not instructions(on_tiles(source, {"A": a, "B": b}, exact)[1])
+    assert not instructions(on_tiles(source, {"A": a[:4], "B": b})[1])
+
+
+def test_every_product_of_tiles_is_one_of_dot_products() -> None:
+    assert {i.product for i in TILE_INSTRUCTIONS.values()} <= DOTS.keys()
