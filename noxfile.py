@@ -83,7 +83,7 @@ PARALLEL = () if "SIDE_BY_SIDE" in os.environ else ("-n2", "--dist=worksteal")
 """Two workers for a session that runs alone; `dev.py test` runs two sessions at a time."""
 NIGHTLY = ("--run-slow", "--hypothesis-profile=explore")
 INTEGRATION = {"PYTHONPATH": str(ROOT / "integration")}
-"""Where the farm and the tables of mutants are."""
+"""Where the farm, the fuzzer and the tables of mutants are."""
 NO_TESTS = 5
 """Pytest's exit code where nothing was selected."""
 TYPED = (
@@ -438,6 +438,7 @@ def nightly(session: nox.Session) -> None:
         )
     for backend in BACKENDS:
         session.notify(f"conformance({backend})", posargs=("--examples", "100"))
+    session.notify("fuzz")
 
 
 @nox.session(default=False)
@@ -468,6 +469,13 @@ def farm(session: nox.Session) -> None:
     """Random programs under random configurations for a quarter of an hour, or as the arguments say (`--help`)."""
     _install_everything(session)
     session.run("python", "-m", "farm", *(session.posargs or ("--seconds", "900")), env=INTEGRATION)
+
+
+@nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Random graphs of array operations through every front end for a quarter of an hour, or as the arguments say (`--help`)."""
+    install(session, "tile-runtime", "tile-onnx", *FRONT_ENDS[:2], BFLOAT16, tools=())
+    session.run("python", "-m", "fuzz", *(session.posargs or ("--seconds", "900")), env=INTEGRATION)
 
 
 @nox.session(default=False)
