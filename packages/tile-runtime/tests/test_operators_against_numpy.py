@@ -48,6 +48,27 @@ MOVES: dict[str, tuple[Operator, Operator]] = {
         lambda x: moving.padded(x, (-1, 0, 1), (0, -2, 0)),
         lambda x: np.pad(x[1:, :2], ((0, 0), (0, 0), (1, 0))),
     ),
+    "padded by its edges": (
+        lambda x: moving.padded(x, (1, 0, 2), (0, 3, 1), "edge"),
+        lambda x: np.pad(x, ((1, 0), (0, 3), (2, 1)), mode="edge"),
+    ),
+    "padded by its reflection": (
+        lambda x: moving.padded(x, (2, -1, 4), (1, 2, 3), "reflect"),
+        lambda x: np.pad(x[:, 1:], ((2, 1), (0, 2), (4, 3)), mode="reflect"),
+    ),
+    "padded around": (
+        lambda x: moving.padded(x, (0, 1, 5), (2, 4, 1), "wrap"),
+        lambda x: np.pad(x, ((0, 2), (1, 4), (5, 1)), mode="wrap"),
+    ),
+    "windows of its cells": (
+        lambda x: moving.of_cells(x, 2, np.array([4, 3, 2, 0, 0, 0, 0, 2, 4])),
+        lambda x: x[:, :, [4, 3, 2, 0, 0, 0, 0, 2, 4]],
+    ),
+    "cells in no order": (
+        lambda x: moving.of_cells(x, 2, np.array([4, 0, 1, 4, 2, 0, 3, 3, 1])),
+        lambda x: x[:, :, [4, 0, 1, 4, 2, 0, 3, 3, 1]],
+    ),
+    "every second": (lambda x: moving.of_cells(x, 0, np.arange(0, 3, 2)), lambda x: x[::2]),
     "taken": (lambda x: gather.chosen(x, np.array([[2, 0], [1, 1]]), 1), lambda x: x[:, [[2, 0], [1, 1]]]),
     "taken at": (lambda x: gather.taken_at(x, np.array([[2, 3], [0, 1]])), lambda x: x[[2, 0], [3, 1]]),
     "softmax": (

@@ -6,6 +6,7 @@ Arrays move at once, symbols by one Tile function each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -145,8 +146,42 @@ def padded(
         return window(value, [-b for b in before], sizes, fill=fill)
     for axis, (b, a) in enumerate(zip(before, after, strict=True)):
         if b or a:
-            value = chosen(value, padded_indices(shape[axis], b, a, mode), axis)
+            value = of_cells(value, axis, padded_indices(shape[axis], b, a, mode))
     return value
+
+
+_RUNS = 4
+"""How many windows of neighbouring elements are copied sooner than each element is looked up."""
+
+
+def of_cells(value: Value, axis: int, cells: Array) -> Value:
+    """`value` with an axis made of old cells, known beforehand: looked up, or in windows where few are neighbours in memory."""
+    runs = _runs(cells)
+    inner = prod(value.shape[axis + 1 :]) == 1
+    if len(runs) > (_RUNS if inner else 1):
+        return chosen(value, cells.astype(np.int32), axis)
+    rank = len(value.shape)
+    parts: list[Value] = []
+    for start, step, count in runs:
+        sizes = [count if k == axis else size for k, size in enumerate(value.shape)]
+        starts, steps = (
+            [start if k == axis else 0 for k in range(rank)],
+            [step if k == axis else 1 for k in range(rank)],
+        )
+        parts.append(window(value, starts, sizes, steps))
+    return joined(parts, axis)
+
+
+def _runs(cells: Array) -> list[tuple[int, int, int]]:
+    """Numbers as (first, step, count), each run as long as can be."""
+    found: list[tuple[int, int, int]] = []
+    for cell in cells.tolist():
+        start, step, count = found[-1] if found else (0, 0, 0)
+        if count == 1 or (count > 1 and cell == start + step * count):
+            found[-1] = (start, cell - start if count == 1 else step, count + 1)
+        else:
+            found.append((cell, 0, 1))
+    return found
 
 
 def padded_indices(size: int, before: int, after: int, mode: str) -> Array:

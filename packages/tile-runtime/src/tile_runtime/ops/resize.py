@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tile_runtime.ops.gather import chosen
-from tile_runtime.ops.moving import expanded, reshaped
+from tile_runtime.ops.moving import expanded, of_cells, reshaped
 from tile_runtime.ops.text import at, cast, contraction, expression, function, names
 from tile_runtime.ops.values import Value, apply, dtype_of
 
@@ -140,7 +139,7 @@ def repeated_cells(value: Value, axis: int, cells: Integers) -> Value:
         head, size, tail = shape[:axis], shape[axis], shape[axis + 1 :]
         wide = expanded(reshaped(value, (*head, size, 1, *tail)), (*head, size, times, *tail))
         return reshaped(wide, (*head, len(cells), *tail))
-    return chosen(value, cells.astype(np.int32), axis)
+    return of_cells(value, axis, cells)
 
 
 def _computing(value: Value) -> str:
