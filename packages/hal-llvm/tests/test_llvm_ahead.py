@@ -39,6 +39,14 @@ def test_each_feature_is_asked_for(feature: str) -> None:
 
 
 def test_every_level_is_known_and_above_those_before() -> None:
-    found = [present(levels.processor(name).features) for name in levels.names(HOST.triple) if name != levels.HOST]
+    here = [n for n in levels.names(HOST.triple) if n != levels.HOST and n not in levels.OTHERS]
+    found = [present(levels.processor(name).features) for name in here]
     assert not found[0] and all(a < b for a, b in pairwise(found))
     assert levels.processor(levels.HOST).features
+
+
+def test_other_architectures_are_not_this_one() -> None:
+    """And have none of its features, so that nothing is asked for."""
+    assert {*levels.names("aarch64-unknown-linux-gnu")} & {*levels.OTHERS} == {"x86-64-linux"}
+    assert {*levels.names("x86_64-unknown-linux-gnu")} & {*levels.OTHERS} == {"aarch64-linux"}
+    assert not any(present(levels.processor(name).features) for name in levels.OTHERS)
