@@ -56,6 +56,7 @@ def test_nothing_is_said_of_texts_that_bind_and_all_that_the_binder_says_with_ty
         ("function (A[N], B[M]) -> (C) { C = N > 10 ? A : Q; }", []),
         ("function (A[N], I[K]) -> (C) { C[k : K] = =(A[I[k]]); }", []),
         ("function (A) -> (C) { C = undefined(A + A) + Q; }", ["TILE-E114", "TILE-E101"]),
+        ("function f(X) -> (Y, Y) { Y = tuple(X, X); }\nfunction (A) -> (B) { B = element(element(f(A), 0), 1); }", []),
         ("function f(X[N]) -> (Y) { Y = X + Q; }\nfunction (A) -> (B) { B = f(A); }", ["TILE-E101"]),
     ],
 )

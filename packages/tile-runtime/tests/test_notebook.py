@@ -63,3 +63,28 @@ def test_notes_of_an_error_cross_processes() -> None:
 def test_a_lowered_function_is_shown_as_its_page() -> None:
     lowered = tile.Function("function (A) -> (B) { B = A * 2; }").lower(tile.placeholder("float32", (8,), "x"))
     assert lowered._repr_html_().startswith("<iframe")
+
+
+def test_tensors_are_tables() -> None:
+    small = tile.asarray(np.arange(6, dtype=np.float32).reshape(2, 3) / 4, device="interp")._repr_html_()
+    assert "float32[2, 3] on interp:0" in small and small.count("<td>") == 6 and "<td>1.25</td>" in small
+    wide = tile.asarray(np.arange(200, dtype=np.int32), device="interp")._repr_html_()
+    assert wide.count("<td>") == 9 and "<td>199</td>" in wide
+    for other in (
+        np.zeros((2, 2, 2), np.float32),
+        np.zeros((), np.float32),
+        np.zeros((0, 3), np.float32),
+        np.ones(3, bool),
+        np.ones(2, np.float16),
+    ):
+        assert "interp:0" in tile.asarray(other, device="interp")._repr_html_()
+    assert tile.asarray(np.zeros(1 << 20, np.float32), device="interp")._repr_html_().startswith("<pre>Tensor(shape=")
+
+
+def test_devices_say_what_they_are() -> None:
+    device = tile.device("interp")
+    assert repr(device) == "<device interp:0: Semtree interpreter>"
+    page = device._repr_html_()
+    assert "Semtree interpreter" in page and "float32" in page and "GiB" in page
+    assert "compiles only" in tile.device("null")._repr_html_()
+    assert repr(tile.Evaluator("interp")) == "<tile Evaluator on interp:0>"

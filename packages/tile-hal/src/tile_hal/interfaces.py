@@ -359,6 +359,24 @@ class Device(ABC):
         """Optional: writes programs for use without Python (see `tile_hal.ahead`)."""
         return None
 
+    def __repr__(self) -> str:
+        return f"<device {self.id}: {self.name}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: its name, and what it can do."""
+        from html import escape
+
+        dtypes = ", ".join(d.value for d in DType if d in self.capabilities.dtypes)
+        facts = {
+            "target": self.target.name,
+            "runs": "programs" if self.capabilities.executes else "nothing: it compiles only",
+            "dtypes": dtypes,
+            "memory": f"{self.memory.size_goal / 2**30:.1f} GiB",
+            **self.versions,
+        }
+        rows = "".join(f"<tr><th>{escape(n)}</th><td>{escape(str(v))}</td></tr>" for n, v in facts.items())
+        return f"<table><caption>{escape(f'{self.id}: {self.name}')}</caption>{rows}</table>"
+
 
 class DeviceSet(ABC):
     """Devices that share a context."""

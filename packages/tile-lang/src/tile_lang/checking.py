@@ -28,7 +28,7 @@ from tile_lang.local import binders
 from tile_lang.printer import print_node
 from tile_lang.scope import Scope
 from tile_lang.stated import stated_types
-from tile_lang.statements import attempt, bind_dims, bind_statement
+from tile_lang.statements import attempt, bind_dims, bind_statement, output
 from tile_lang.values import BindFailure, Const, Failed, Tensor, TupleValue, Value
 
 ANYWAY = frozenset(
@@ -190,7 +190,10 @@ class _Binder:
             self._statement(scope, statement)
         first = {o.id: o for o in reversed(function.outputs)}
         for node in function.outputs:
-            bind_output(scope, node, first[node.id])
+            if function.name is None:
+                bind_output(scope, node, first[node.id])
+            else:  # what others call may give a thing twice, or a tuple
+                attempt(scope, lambda node=node: output(scope, node))
         return scope
 
     def forget(self) -> None:

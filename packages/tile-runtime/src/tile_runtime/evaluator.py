@@ -102,6 +102,9 @@ class Evaluator:
         )
         self._target = replace(self.device.target, options=options)
 
+    def __repr__(self) -> str:
+        return f"<tile Evaluator on {self.device.id}>"
+
     @property
     def memory(self) -> MemoryUsage | None:
         """Bytes of the device's memory that this process uses and holds; None where the device does not count."""

@@ -95,6 +95,12 @@ class Tensor(Operators):
     def __repr__(self) -> str:
         return shown(self)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table of its numbers where it is one, their corners where they are many."""
+        from tile_runtime.notebook import tensor_html
+
+        return tensor_html(self)
+
     def settle(self) -> None:
         """Compute it, where only its expression is known (`pending`)."""
 

@@ -21,6 +21,7 @@ from tile_runtime.cli.common import (
     read_any,
     typed,
 )
+from tile_runtime.cli.progress import waiting
 
 
 def build(
@@ -59,7 +60,10 @@ def build(
     function = typed(found, types)
     chosen = evaluator(device, reduced, plan)
     arguments = [place(n, t) for n, t in types.items()]
-    made = chosen.build(function, *arguments, output=output, header=header, name=name, target=target, threads=threads)
+    with waiting("compiling"):
+        made = chosen.build(
+            function, *arguments, output=output, header=header, name=name, target=target, threads=threads
+        )
     facts = {"function": made.prototype, "target": made.target, "files": [str(f) for f in made.files]}
     if json:
         print_json(facts)

@@ -110,8 +110,9 @@ def _compare(low: Lowered, json: bool) -> None:
     if not low.device.capabilities.executes:
         raise CommandError(f"device {low.device.id} runs nothing, so nothing can be measured")
     own = low.planned({})
-    times, others = kernel_seconds(low), kernel_seconds(own)
-    difference = _difference(low, own)
+    with waiting("measuring"):
+        times, others = kernel_seconds(low), kernel_seconds(own)
+        difference = _difference(low, own)
     if json:
         print_json({"device": low.device.id, "seconds": times, "own_seconds": others, "largest_difference": difference})
         return
