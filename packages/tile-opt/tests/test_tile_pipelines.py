@@ -131,6 +131,16 @@ def test_products_are_parts_so_that_attention_is_one_kernel_without_a_matrix_of_
     assert all(prod(r.type.sizes) < scores for k in kernels_of(program) if isinstance(k, Block) for r in k.refs)
 
 
+def test_parts_that_put_the_same_operand_in_order_have_a_copy_each() -> None:
+    source = """function (A[N, K], W[K, K]) -> (C) {
+        B[n, m : N, K] = +(A[n, k] * W[m, k]); R = relu(B); C[n, m : N, K] = +(R[n, k] * W[m, k]);
+    }"""
+    small = replace(ROOM, caches=(Cache(1, 1024, 4), Cache(2, 1 << 12, 8)))
+    program = agree(stripe(source, A=(96, 24), W=(24, 24)), replace(TINY, machine=small))
+    kernels = [k for k in kernels_of(program) if isinstance(k, Block)]
+    assert len({r.source for r in kernels[-1].refs if "panels" in r.source}) == 2
+
+
 def test_products_of_which_tiles_would_compute_rows_twice_stay_apart() -> None:
     source = """function (A[N, K], W[K, M], F[T]) -> (C) {
         B[n, m : N, M] = +(A[n, k] * W[k, m]); C[n, m : N, M] = +(B[n + t - 1, m] * F[t]);

@@ -74,7 +74,7 @@ def _outside(parts: Sequence[Block], boxes: set[str]) -> tuple[Refinement, ...]:
     found: dict[str, list[Refinement]] = {}
     for ref in (r for p in parts for r in p.refs if r.dir is not Direction.ALLOC and r.source not in boxes):
         found.setdefault(ref.source, []).append(ref)
-    return tuple(replace(refs[0], dir=_together(refs)) for refs in found.values())
+    return tuple(replace(refs[0], into=source, dir=_together(refs)) for source, refs in found.items())
 
 
 def _together(refs: list[Refinement]) -> Direction:
