@@ -21,6 +21,7 @@ from tile_ir.settings import Settings
 
 from hal_opencl import binding
 from hal_opencl.context import DeviceContext
+from hal_opencl.emit import registers
 from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.source import Source, dtypes, emit_kernel
 from hal_opencl.emit.types import comment_text
@@ -113,6 +114,8 @@ class OpenCLCompiler(Compiler):
 
     def _start(self, text: str, options: Sequence[str], binary: bytes | None = None) -> Future[binding.RawProgram]:
         context, device = self._context.raw, self._context.info.raw
+        if registers.HINTED in text:
+            options = (*options, registers.OPTION)
 
         def work() -> binding.RawProgram:
             with self._context.guard:

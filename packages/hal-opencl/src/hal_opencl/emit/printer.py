@@ -34,6 +34,7 @@ from tile_ir.semtree.nodes import (
 from hal_opencl.emit import helpers, ptx
 from hal_opencl.emit.copies import asynchronous_bytes, copy_groups
 from hal_opencl.emit.matrix import MatrixExpressions
+from hal_opencl.emit.registers import STATED
 from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint, tag, unsigned
 from hal_opencl.emit.waiting import waiting
 
@@ -50,6 +51,8 @@ _ATOMICS = {
 class OpenCLPrinter(MatrixExpressions):
     """The text of one kernel after its helpers; the functions of `preamble` belong in front of it."""
 
+    size_attribute = STATED
+    """How a kernel says what groups it has."""
     _copy_groups: frozenset[int]
 
     def signature(self, function: Function) -> str:
@@ -59,7 +62,7 @@ class OpenCLPrinter(MatrixExpressions):
             return f"void {name}({params})"
         size = ", ".join(map(str, function.group_size))
         self._intervals.group_size = function.group_size
-        return f"kernel __attribute__((reqd_work_group_size({size})))\nvoid {name}({params})"
+        return f"kernel __attribute__(({self.size_attribute}({size})))\nvoid {name}({params})"
 
     def program(self, function: Function) -> str:
         """A kernel after its helpers."""

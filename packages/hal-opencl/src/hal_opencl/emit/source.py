@@ -12,6 +12,7 @@ from tile_ir.semtree.nodes import Alloc, Atomic, Function
 from hal_opencl.emit.dialect import PLAIN, Dialect
 from hal_opencl.emit.prepare import prepare
 from hal_opencl.emit.printer import OpenCLPrinter
+from hal_opencl.emit.registers import size_attribute
 from hal_opencl.emit.types import comment_text
 
 
@@ -31,6 +32,7 @@ def emit_kernel(kernel: Kernel, dialect: Dialect = PLAIN) -> Source:
     function = kernel.function
     assert function is not None
     printer = OpenCLPrinter(kernel.groups, dialect)
+    printer.size_attribute = size_attribute(kernel, function, dialect)
     body = printer.program(prepare(function, dialect))
     head = [*_extensions(function), "#pragma OPENCL FP_CONTRACT OFF", ""]
     comments = [f"// {line}".rstrip() for line in comment_text(kernel.stripe.comment)]
