@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from typing import cast
 
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine, Quasi
@@ -35,16 +36,24 @@ def tiled_view(ref: Refinement, counts: Mapping[str, tuple[int, int]]) -> TiledV
     """The views of one tile; every access of `ref` is affine."""
     outer: list[Affine] = []
     inner: list[Affine] = []
-    sizes: list[int] = []
-    for form, size in zip(ref.access, ref.type.sizes, strict=True):
+    for form in ref.access:
         assert isinstance(form, Affine)
         back = sum(c * (counts[n][0] - 1) for n, c in form.terms if n in counts and c < 0)
         far = {n: c * counts[n][0] if n in counts else c for n, c in form.terms if n not in counts or counts[n][1] > 1}
         outer.append(Affine.of(far, form.const + back))
         near = {n: c for n, c in form.terms if n in counts and counts[n][0] > 1}
         inner.append(Affine.of(near, -back))
-        sizes.append(size + sum(abs(c) * (counts[n][0] - 1) for n, c in form.terms if n in counts))
-    return TiledView(tuple(outer), tuple(inner), tuple(sizes))
+    return TiledView(tuple(outer), tuple(inner), tile_extents(ref, counts))
+
+
+def tile_extents(ref: Refinement, counts: Mapping[str, tuple[int, int]]) -> tuple[int, ...]:
+    """The sizes of the view of one tile, which searches ask for thousands of tiles."""
+    return tuple(
+        [
+            size + sum([abs(c) * (counts[n][0] - 1) for n, c in form.terms if n in counts])
+            for form, size in zip(cast("tuple[Affine, ...]", ref.access), ref.type.sizes, strict=True)
+        ]
+    )
 
 
 def can_split(block: Block) -> bool:

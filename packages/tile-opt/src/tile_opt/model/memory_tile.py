@@ -10,7 +10,7 @@ from math import log2, prod
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Block, Direction, Refinement
 
-from tile_opt.blocks.split import tile_counts, tiled_view
+from tile_opt.blocks.split import tile_counts, tile_extents
 
 SMALL_PRIMES = (2, 3, 5, 7)
 
@@ -107,7 +107,7 @@ class TileSearch:
     def evaluate(self, sizes: tuple[int, ...]) -> Candidate:
         """Bytes and cost of one choice of tile sizes."""
         counts = tile_counts(self.block, dict(zip(self.names, sizes, strict=True)))
-        views = [(r, tiled_view(r, counts).sizes) for r in self._views()]
+        views = [(r, tile_extents(r, counts)) for r in self._views()]
         total = sum(prod(s) * r.type.dtype.bytes for r, s in views)
         return Candidate(sizes, total, self._cost(sizes, counts, views))
 
