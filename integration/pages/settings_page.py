@@ -65,8 +65,8 @@ def _default(value: object) -> str:
 
 
 def read_in(folder: Path) -> set[str]:
-    """The variables that sources name: what the page must have."""
+    """The variables that sources name, in quotes: what the page must have."""
     found: set[str] = set()
     for file in folder.glob("*/src/**/*.py"):
-        found |= set(re.findall(r"\bTILE_[A-Z_]*[A-Z]\b", file.read_text("utf-8")))
+        found |= set(re.findall(r"[\"'](TILE_[A-Z_]*[A-Z])[\"']", file.read_text("utf-8")))
     return found

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tile_autodiff
-import tile_lang
 import tile_runtime as tile
 from stack import PACKAGES, ROOT
 from tile_autodiff import rules
@@ -18,12 +17,6 @@ PAGE = (ROOT / "docs" / "asks.md").read_text("utf-8")
 ROW = re.compile(r"^\| (\d+) \|.*\| `([\w/.-]+\.py)::(\w+)` \|$", re.MULTILINE)
 RNG = np.random.default_rng(0)
 MATMUL = tile.Function("function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }", "matmul.tile")
-ATTENTION = tile.Function("""
-function (Q[N, D], K[M, D], V[M, E]) -> (O) {
-    S[n, m : N, M] = +(Q[n, d] * K[m, d]);
-    P = builtin_softmax(S, N, M);
-    O[n, e : N, E] = +(P[n, m] * V[m, e]);
-}""")
 
 
 def drawn(*shape: int) -> np.ndarray:
@@ -91,12 +84,3 @@ def test_arrays_pass_without_copies() -> None:
         __dlpack__, __dlpack_device__ = view.__dlpack__, view.__dlpack_device__
 
     assert np.array_equal(tile.from_dlpack(Foreign()).numpy(), view)
-
-
-def test_attention_is_three_kernels() -> None:
-    """Scores, their softmax, and the product: that the page says so, and what it is until one kernel does all of it."""
-    q, k, v = drawn(256, 32), drawn(512, 32), drawn(512, 32)
-    lowered = ATTENTION.lower(q, k, v, device="llvm")
-    assert len(lowered.kernels.kernels) == 3
-    reference = tile_lang.evaluate(lowered.program, {"Q": q, "K": k, "V": v})["O"]
-    np.testing.assert_allclose(ATTENTION(q, k, v, device="llvm"), reference, rtol=1e-3, atol=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -13,9 +14,6 @@ from tile_lang.codes import CODES
 from tile_lang.reference import GROUPS
 from tile_runtime.cli.app import app
 
-OTHER_NAMES = {"TILE_BYTES", "TILE_NULL", "TILE_OK", "TILE_STATUS"}
-"""Constants of C headers and of a module, no variables of the environment."""
-
 
 def test_every_builtin_and_operator_has_a_section_with_an_example() -> None:
     page = builtins_page.page()
@@ -25,8 +23,8 @@ def test_every_builtin_and_operator_has_a_section_with_an_example() -> None:
 
 
 def test_every_variable_of_the_sources_is_on_the_page() -> None:
-    named = settings_page.read_in(ROOT / "packages") - OTHER_NAMES
-    assert named and named <= {*re.findall(r"TILE_[A-Z_]+", settings_page.page())}
+    named = settings_page.read_in(ROOT / "packages")
+    assert len(named) > 10 and named <= {*re.findall(r"TILE_[A-Z_]+", settings_page.page())}
 
 
 MISTAKES = mistakes()
@@ -80,3 +78,12 @@ def test_links_lead_to_the_place_in_the_site(
     monkeypatch.setattr("pathlib.Path.read_text", lambda *_: text)
     pages = {source: "index.md", ROOT / "docs" / "loops.md": "loops.md"}
     assert turned(source, "index.md", pages, tmp_path) == seen
+
+
+def test_the_speeds_of_the_readme_are_those_that_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "integration" / "bench"))
+    import readme
+
+    found = json.loads(readme.RESULTS.read_text("utf-8"))
+    assert readme.block(found) in (ROOT / "README.md").read_text("utf-8")
+    assert readme.PLOT.read_text("utf-8") == readme.plot(readme.classes(found)) and len(found["rows"]) > 20
