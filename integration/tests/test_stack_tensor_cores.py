@@ -13,8 +13,8 @@ import tile_runtime as tile
 from stack import Array, bind, on_device
 from tile_hal.interfaces import Device
 from tile_ir.dtype import DType
-from tile_ir.machine import Machine, Occupancy
-from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.machine import LocalMemory, Machine, Occupancy
+from tile_ir.matrix import MATRIX_INSTRUCTIONS, WGMMA
 from tile_ir.program.nodes import TensorType
 from tile_ir.target import Options, PassConfig, Target
 
@@ -121,6 +121,21 @@ def test_what_follows_a_product_on_a_device(device: Device, dtype: DType) -> Non
     product, bias = tf32(inputs["A"]) @ tf32(inputs["B"]), inputs["V"].astype(np.float64)
     step = {DType.FLOAT32: 1e-6, DType.FLOAT16: 2.0**-10, DType.BFLOAT16: 2.0**-7}[dtype]
     np.testing.assert_allclose(got, np.maximum(product + bias, 0), rtol=0, atol=step * np.abs(product).max())
+
+
+def test_the_schedule_of_teams_on_a_device(device: Device) -> None:
+    """Swizzled panels in local memory, along the reduction and across it, and zeros behind the end of the sum."""
+    need(device, DType.BFLOAT16)
+    target = gpu(device)
+    if device.id.startswith("interp"):
+        pytest.skip("minutes: the optimizer's tests have smaller ones")
+    local = LocalMemory(bytes=64 << 10)
+    teams = replace(target, machine=replace(target.machine, local=local), matrix=tuple(i.name for i in WGMMA))
+    inputs = operands("nn", DType.BFLOAT16, (72, 40, 136))
+    program = bind(MATMUL["nn"], {n: TensorType(DType(str(x.dtype)), x.shape) for n, x in inputs.items()})
+    compiled = tile_opt.compile(program, teams, verify=True)
+    assert "wgmma" in str(compiled.stripe)
+    near(on_device(device, compiled, inputs)["R"], straight("nn", inputs), 1e-6)
 
 
 def test_a_retargeted_stage_on_a_device(device: Device) -> None:

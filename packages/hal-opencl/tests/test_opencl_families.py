@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from hal_opencl import binding
 from hal_opencl.driver import OpenCLDriver, flushes
-from hal_opencl.families import family_of, family_target, target_of
+from hal_opencl.families import family_of, family_target, target_of, without_teams
 from tile_ir.dtype import DType
+from tile_ir.matrix import WGMMA
 
 
 def device(kind: str = "gpu", vendor: str = "Nobody", name: str = "Thing", platform: str = "Some OpenCL", version: str = "OpenCL 1.2",
@@ -68,8 +69,20 @@ def test_matrix_instructions_are_the_devices_own(info: binding.DeviceInfo, ptx: 
     target = target_of(info)
     assert info.ptx is ptx and target.nodes >= {"Round"}
     assert (target.nodes >= {"Mma", "MatrixLoad"}) is ptx
-    assert target.matrix == (("mma_m16n8k8_tf32", "mma_m16n8k16_bf16", "mma_m16n8k16_f16") if ptx else ())
+    single = tuple(name for name in target.matrix if name not in {i.name for i in WGMMA})
+    assert single == (("mma_m16n8k8_tf32", "mma_m16n8k16_bf16", "mma_m16n8k16_f16") if ptx else ())
     assert not ptx or target.machine.subgroup == 32
+
+
+def test_teams_of_sub_groups_multiply_where_the_device_may_have_them() -> None:
+    target = target_of(device(**NVIDIA, capability=(9, 0)))
+    names = {i.name for i in WGMMA}
+    assert names <= set(target.matrix) and "TeamMma" in target.nodes
+    rest = without_teams(target)
+    assert names.isdisjoint(rest.matrix) and rest.matrix and "TeamMma" not in rest.nodes
+    assert names.isdisjoint(target_of(device(**NVIDIA, capability=(10, 0))).matrix)
+    rates = {i.name: i.rate for i in target.machine.instructions}
+    assert all(rates[i.name] == 8 / i.sides["n"] for i in WGMMA)
 
 
 def test_a_device_that_refuses_the_question_has_no_capability() -> None:

@@ -230,3 +230,40 @@ def test_deep_and_shared_expressions():
         with pytest.raises(err.UnknownOperation) as caught:
             verify(s.Function("f", (), s.Block((s.Let("d", bad),))))
         assert len(str(caught.value)) < 300
+
+
+TEAM = """function f() group(128, 1, 1) subgroup({subgroup}) {{
+    alloc local {dtype}[4096] a;
+    alloc {space} bfloat16[4096] b;
+    {keyword} c = 0.0f32x4;
+    var d = 0.0f32x4;
+    var e = 0.0f32x4;
+    var g = 0.0f32x{lanes};
+    team_mma "{name}" = a[0] * b[0, panels=4096], (c, d, e{last});
+}}"""
+RIGHT = {
+    "subgroup": "32", "dtype": "bfloat16", "space": "local", "keyword": "var", "lanes": "4",
+    "name": "wgmma_m64n32k16_bf16", "last": ", g",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, ""),
+        ({"name": "mma_m16n8k16_bf16"}, "no team of sub-groups"),
+        ({"subgroup": "16"}, "sub-groups of 32"),
+        ({"dtype": "float16"}, "float16"),
+        ({"space": "private"}, "from local memory"),
+        ({"keyword": "let"}, "no mutable variable"),
+        ({"last": ""}, "32 columns in pieces"),
+        ({"lanes": "2"}, "32 columns in pieces"),
+    ],
+)
+def test_products_of_teams(change, says):
+    function = parse_function(TEAM.format(**(RIGHT | change)))
+    if not says:
+        verify(function)
+        return
+    with pytest.raises(err.SemtreeError, match=says):
+        verify(function)

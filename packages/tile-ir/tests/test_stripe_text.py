@@ -350,7 +350,7 @@ TOKENS = [
 ]  # fmt: skip
 EVERYTHING = """0: #t block<CONV[0]> [i:32, j = 4*k #ordered, v:8 #vector(lanes=4)] if [k - 1 >= 0] instr "dp4a" ( // name
     8 - i%3 >= 0
-    #tmp none new@0x40<LOCAL:group> T[0] int8(64:1) {align=64, swizzle=[1, 2, 3], fragment={lane=[d0], register=[]}, versions=2}
+    #tmp none new@0x40<LOCAL:group> T[0] int8(64:1) {align=64, swizzle=[1, 2, 3], fragment={lane=[d0], register=[]}, panel=8, versions=2}
     inout<SRAM[i]> A = P[i, 4*j]:add float32(16:64, 4:1) {init=identity, acc=float64, hint="x", bank=0, const=true}
 ) {
   0: $x = load(A[$i, j + 1], clamp=true)

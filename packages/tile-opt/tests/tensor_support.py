@@ -12,7 +12,7 @@ from explain_support import FRONT, GPU, MULTIPROCESSOR
 from lowering_support import execute
 from tile_ir.diagnostics import Source
 from tile_ir.dtype import DType
-from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.matrix import MATRIX_INSTRUCTIONS, MMA
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.semtree.verify import OPTIONAL_NODES
 from tile_ir.semtree.verify import verify as verify_function
@@ -38,8 +38,10 @@ def with_local(target: Target, nbytes: int) -> Target:
     return replace(target, settings=replace(target.settings, static_local_bytes=nbytes))
 
 
+SINGLE = tuple(i.name for i in MMA)
+"""Instructions of one sub-group."""
 TENSOR = replace(
-    GPU, name="tensor", nodes=OPTIONAL_NODES, matrix=tuple(MATRIX_INSTRUCTIONS), options=Options(reduced_precision=True),
+    GPU, name="tensor", nodes=OPTIONAL_NODES, matrix=SINGLE, options=Options(reduced_precision=True),
     settings=replace(GPU.settings, static_local_bytes=98304), machine=MULTIPROCESSOR,
     passes=(*FRONT, PassConfig("tensor_tile"), PassConfig("gpu_tile")),
 )  # fmt: skip

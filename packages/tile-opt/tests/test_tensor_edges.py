@@ -58,6 +58,26 @@ def test_odd_sizes_in_every_layout(layout: str) -> None:
     agree(matmul(layout, BF16, 17, 9, 19), SMALL)
 
 
+def test_the_gradient_of_a_strided_convolution() -> None:
+    """Even and odd places have taps of their own; places before the first are computed, and not stored."""
+    source = (
+        """function (G[X, O], K[T, C, O]) -> (R) { R[2*x + t - 1, c : 32, C] = +(G[x, o] * K[t, c, o]), x < 16; }"""
+    )
+
+    def operands(x: Mapping[str, Array]) -> tuple[Array, Array]:
+        spread = np.zeros((34, 8), np.float32)
+        spread[1:33:2] = x["G"]
+        taps = np.stack([spread[2 - t : 34 - t] for t in range(3)], axis=1)
+        return taps.reshape(32, -1), x["K"].transpose(0, 2, 1).reshape(-1, 8)
+
+    sample = Sample(bound(source, F32, G=(16, 8), K=(3, 8, 8)), operands)
+    inputs = inputs_of(sample.program)
+    stripe = scheduled(sample.program, SMALL)
+    left, right = (x.astype(np.float64) for x in sample.operands(inputs))
+    got = run_kernels(stripe, SMALL, inputs)
+    assert on_matrix(stripe) and np.abs(got - left @ right).max() < 2.0**-8 * (np.abs(left) @ np.abs(right)).max()
+
+
 def test_what_is_behind_the_last_product_does_not_count() -> None:
     """The operands are longer than the sum, and what they hold there is no number."""
     source = "function (A[M, K], B[K, N]) -> (R) { R[i, j : 32, 8] = +(A[i, k] * B[k, j]), k < 11; }"

@@ -90,6 +90,11 @@ class DeviceInfo:
         return "cl_khr_subgroups" in self.extensions
 
     @property
+    def teams(self) -> bool:
+        """Its compiler makes PTX that its assembler may take for a processor whose sub-groups multiply in teams."""
+        return self.ptx and self.capability == (9, 0)
+
+    @property
     def ptx(self) -> bool:
         """Its compiler is NVIDIA's own, which takes PTX, and it has matrix instructions and asynchronous copies."""
         return self.kind == "gpu" and "nvidia" in self.platform.lower() and self.capability >= (8, 0)
@@ -230,6 +235,17 @@ def binary_of(program: RawProgram) -> bytes:
 def kernel_of(program: RawProgram, name: str) -> RawKernel:
     """A fresh kernel object with arguments of its own."""
     return cl.Kernel(program, name)
+
+
+def floats_of(context: Any, device: Any, program: RawProgram, name: str, items: int) -> npt.NDArray[np.float32]:
+    """What one group of a kernel writes to its only buffer: a float of each work item."""
+    queue, result = make_queue(context, device), np.zeros(items, np.float32)
+    buffer = make_buffer(context, result.nbytes)
+    kernel = kernel_of(program, name)
+    kernel.set_arg(0, buffer)
+    enqueue_kernel(queue, kernel, (items,), (items,))
+    cl.enqueue_copy(queue, result, buffer)
+    return result
 
 
 # --- contexts, queues, memory -----------------------------------------------------------------------

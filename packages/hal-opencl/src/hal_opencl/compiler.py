@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from tile_hal.errors import Code, device_error
 from tile_hal.interfaces import Compiler, Library
@@ -21,7 +22,7 @@ from tile_ir.settings import Settings
 
 from hal_opencl import binding
 from hal_opencl.context import DeviceContext
-from hal_opencl.emit import registers
+from hal_opencl.emit import registers, teams
 from hal_opencl.emit.dialect import Dialect
 from hal_opencl.emit.source import Source, dtypes, emit_kernel
 from hal_opencl.emit.types import comment_text
@@ -33,6 +34,15 @@ OPTIONS = ("-cl-std=CL1.2",)
 FAST_OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable", "-cl-no-signed-zeros")
 BUILDERS = 4
 """Programs that are built at once."""
+
+
+def build(context: Any, device: Any, text: str, options: Sequence[str]) -> binding.RawProgram:
+    """A program from its source; with products of teams of sub-groups by way of its PTX (`hal_opencl.emit.teams`)."""
+    program = binding.build_source(context, device, text, options)
+    if teams.HIDDEN not in text:
+        return program
+    ptx = binding.binary_of(program).rstrip(b"\0").decode("ascii", "replace")
+    return binding.build_binary(context, device, teams.retargeted(ptx).encode(), options)
 
 
 @owner
@@ -124,7 +134,7 @@ class OpenCLCompiler(Compiler):
                         return binding.build_binary(context, device, binary, options)
                     except binding.BuildError:
                         pass  # an older driver's code: the source is there
-                return binding.build_source(context, device, text, options)
+                return build(context, device, text, options)
 
         return self._submit(work)
 
@@ -138,7 +148,7 @@ class OpenCLCompiler(Compiler):
     def emit(self, kernels: KernelList) -> list[Source]:
         """The source of each kernel."""
         info = self._context.info
-        dialect = Dialect(kernels.target.options.fast_math, info.kind == "cpu", info.vector_bytes, info.ptx)
+        dialect = Dialect(kernels.target.options.fast_math, info.kind == "cpu", info.vector_bytes, info.ptx, info.teams)
         check = Settings.from_environment().verify
         sources: list[Source] = []
         for kernel in kernels.kernels:

@@ -14,6 +14,7 @@ from tile_ir.target import Capabilities
 
 if TYPE_CHECKING:
     from tile_hal.ahead import Exporter
+    from tile_ir.target import Target
 
     from hal_opencl.binding import DeviceInfo, PlatformInfo
 
@@ -37,11 +38,10 @@ class OpenCLDevice(Device):
         self.id = f"opencl:{number}"
         self.info = info
         self.name = f"{info.name} ({info.platform})"
-        self.target = target_of(info)
-        context = DeviceContext(info)
+        self._context = context = DeviceContext(info)
         self.capabilities = Capabilities(
             dtypes=_dtypes(info),
-            nodes=self.target.nodes,
+            nodes=target_of(info).nodes,
             max_group_size=info.max_group,
             local_bytes=info.local_bytes,
             subgroup=LANES if info.ptx else 1,
@@ -57,13 +57,26 @@ class OpenCLDevice(Device):
         self.memory = DeviceMemory(context)
         self.executor = OpenCLExecutor(context, self.memory)
 
+    @cached_property
+    def target(self) -> Target:  # pyright: ignore[reportIncompatibleVariableOverride] (asked for when it compiles)
+        from hal_opencl.families import target_of, without_teams
+
+        target = target_of(self.info)
+        if not self.info.teams:
+            return target
+        from hal_opencl.teams import multiplies
+
+        return target if multiplies(self._context) else without_teams(target)
+
     @property
     def exporter(self) -> Exporter:
         from hal_opencl.ahead import OpenCLExporter
         from hal_opencl.compiler import OpenCLCompiler
+        from hal_opencl.families import without_teams
 
         assert isinstance(self.compiler, OpenCLCompiler)
-        return OpenCLExporter(self.info.name, self.target, self.compiler)
+        # What a C program gives to the driver is source, and is not assembled for another target.
+        return OpenCLExporter(self.info.name, without_teams(self.target), self.compiler)
 
 
 def flushes(info: DeviceInfo) -> frozenset[DType]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tile_ir.document import from_document, to_document
 from tile_ir.machine import Bandwidths, Machine
-from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.matrix import MATRIX_INSTRUCTIONS, WGMMA, MatrixInstruction
 from tile_ir.target import PassConfig, Target
 
 from hal_opencl.binding import DeviceInfo
@@ -98,7 +98,18 @@ def _scaled(bandwidths: Bandwidths, factor: float) -> Bandwidths:
 
 def _with_matrices(target: Target, info: DeviceInfo) -> Target:
     """The target with the matrix instructions that the emitter can write."""
-    matrix = tuple(name for name in MATRIX_INSTRUCTIONS if name in MNEMONICS)
+    matrix = tuple(name for name, i in MATRIX_INSTRUCTIONS.items() if name in MNEMONICS or _is_ours(i, info))
     local = STATIC_LOCAL if info.capability >= (9, 0) else 0
     settings = replace(target.settings, static_local_bytes=local)
-    return replace(target, settings=settings, matrix=matrix, nodes=target.nodes | {"MatrixLoad", "Mma"})
+    nodes = {"MatrixLoad", "Mma", *(["TeamMma"] if info.teams else [])}
+    return replace(target, settings=settings, matrix=matrix, nodes=target.nodes | nodes)
+
+
+def _is_ours(instruction: MatrixInstruction, info: DeviceInfo) -> bool:
+    return instruction in WGMMA and info.teams
+
+
+def without_teams(target: Target) -> Target:
+    """The target without instructions of teams of sub-groups."""
+    matrix = tuple(name for name in target.matrix if MATRIX_INSTRUCTIONS[name].team == 1)
+    return replace(target, matrix=matrix, nodes=target.nodes - {"TeamMma"})

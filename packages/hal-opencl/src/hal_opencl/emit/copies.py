@@ -6,7 +6,7 @@ A wait of semtree closes a batch of copies, a commit of PTX closes a commit grou
 from __future__ import annotations
 
 from tile_ir.emit.walker import walk_functions, walk_statements
-from tile_ir.semtree.nodes import AsyncCopy, Function, Space
+from tile_ir.semtree.nodes import AsyncCopy, Expr, Function, Space, TeamMma, Var
 
 from hal_opencl.emit.ptx import COPIES
 
@@ -18,6 +18,12 @@ def asynchronous_bytes(node: AsyncCopy) -> int:
         return 0
     nbytes, align = node.count * source.dtype.bytes, node.align or source.dtype.bytes
     return nbytes if nbytes in COPIES and align % nbytes == 0 else 0
+
+
+def sums_of_teams(function: Function) -> tuple[Expr, ...]:
+    """The variables that products of teams add to, in the function and its helpers."""
+    products = (s for part in walk_functions(function) for s in walk_statements(part.body) if isinstance(s, TeamMma))
+    return tuple({v.name: v for s in products for v in s.c if isinstance(v, Var)}.values())
 
 
 def copy_groups(function: Function) -> frozenset[int]:

@@ -8,9 +8,11 @@ from tile_ir.dtype import DType
 from tile_ir.emit.clike import Close, Item
 from tile_ir.emit.pieces import ADDITIVE, POSTFIX, Piece
 from tile_ir.emit.walker import walk_statements
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.errors import SemtreeError
 from tile_ir.semtree.nodes import (
+    PRODUCTS,
     Alloc,
     Assign,
     AsyncCopy,
@@ -27,12 +29,13 @@ from tile_ir.semtree.nodes import (
     Load,
     Space,
     Store,
+    TeamMma,
     Type,
     Var,
 )  # fmt: skip
 
-from hal_opencl.emit import helpers, ptx
-from hal_opencl.emit.copies import asynchronous_bytes, copy_groups
+from hal_opencl.emit import helpers, ptx, teams
+from hal_opencl.emit.copies import asynchronous_bytes, copy_groups, sums_of_teams
 from hal_opencl.emit.matrix import MatrixExpressions
 from hal_opencl.emit.registers import STATED
 from hal_opencl.emit.types import MEMORY, bits, comment_text, memory, safe_hint, tag, unsigned
@@ -67,6 +70,7 @@ class OpenCLPrinter(MatrixExpressions):
     def program(self, function: Function) -> str:
         """A kernel after its helpers."""
         self._copy_groups, self._subgroup = copy_groups(function), function.subgroup
+        self._sums, self._multiplying = sums_of_teams(function), False
         return self.function(function)
 
     def function(self, function: Function) -> str:
@@ -279,10 +283,42 @@ class OpenCLPrinter(MatrixExpressions):
 
     def write_asyncwait(self, node: AsyncWait) -> None:
         """Copies that are loops are complete when they are passed."""
-        if self._dialect.ptx and self._copy_groups:
+        if node.group == PRODUCTS and self._sums:
+            self._finish_products(node.pending)
+        elif self._dialect.ptx and self._copy_groups:
             self.line(ptx.COMMIT)
             # PTX has one sequence: which of several groups its latest batches belong to is not known.
             self.line(ptx.wait(node.pending if len(self._copy_groups) == 1 else 0))
+            if self._sums:
+                self.line(teams.COMPLETE)
+
+    def write_teammma(self, node: TeamMma) -> None:
+        if not self._dialect.teams or self._subgroup != LANES:
+            raise SemtreeError(f"{node.instruction} needs a device with it, and sub-groups of {LANES}")
+        if not self._multiplying:
+            self.line(teams.FENCE)
+        self._multiplying = True
+        instruction, panels = MATRIX_INSTRUCTIONS[node.instruction], (node.a_panels, node.b_panels)
+        kinds = "".join("rp"[bool(p)] for p in panels)
+        name = self.helper(f"{node.instruction}_{kinds}", teams.multiply, instruction, *map(bool, panels))
+        places = ((node.a, node.a_index, node.a_panels), (node.b, node.b_index, node.b_panels))
+        factors = [self._panels(*place) for place in places]
+        self.line(f"{name}({', '.join([*self._pointers(node.c), *factors])});")
+
+    def _panels(self, array: Expr, index: Expr, panels: int) -> str:
+        name = self.helper("panels", teams.descriptor)
+        # In one panel the distance to the next means nothing, and is 16 bytes by convention.
+        apart = panels * array.type.dtype.bytes or 16
+        return f"{name}({self.pieces(self._address(array, index))}, {apart})"
+
+    def _finish_products(self, pending: int) -> None:
+        lanes, count = self._sums[0].type.lanes, len(self._sums)
+        name = self.helper(f"products_{count}_{pending}", teams.wait, count, lanes, pending)
+        self.line(f"{name}({', '.join(self._pointers(self._sums))});")
+        self._multiplying = False
+
+    def _pointers(self, sums: Sequence[Expr]) -> list[str]:
+        return [f"&{self.lookup(piece.name)}" for piece in sums if isinstance(piece, Var)]
 
     def write_callfn(self, node: CallFn) -> None:
         self.line(f"{self.lookup(node.name)}({', '.join(self.expression(arg) for arg in node.args)});")

@@ -21,7 +21,7 @@ MNEMONICS: Mapping[str, str] = {
     "mma_m16n8k16_bf16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
     "mma_m16n8k16_f16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
 }
-"""The matrix instructions of `tile_ir.matrix` that can be written."""
+"""The matrix instructions of `tile_ir.matrix` that can be written; those of teams are in `hal_opencl.emit.teams`."""
 COPIES: Mapping[int, str] = {
     4: "cp.async.ca.shared.global [%0], [%1], 4;",
     8: "cp.async.ca.shared.global [%0], [%1], 8;",

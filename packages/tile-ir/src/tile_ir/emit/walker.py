@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 from tile_ir.frozen import replace
-from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, Let, Statement, Var
+from tile_ir.semtree.nodes import Alloc, Assign, Block, Expr, For, Function, Let, Statement, TeamMma, Var
 
 Node = TypeVar("Node", bound=Expr | Statement)
 
@@ -203,6 +203,8 @@ def assigned(block: Block) -> set[str]:
             names.add(statement.var)
         elif isinstance(statement, (Let, Assign, Alloc)):
             names.add(statement.name)
+        elif isinstance(statement, TeamMma):
+            names |= variables(*statement.c)
     return names
 
 

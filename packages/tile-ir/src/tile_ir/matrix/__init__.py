@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from tile_ir.dtype import DType
 from tile_ir.matrix.definition import (
+    CHUNK_BYTES,
     MANTISSA_BITS,
+    PANEL_BYTES,
     ROLES,
     ROUND,
     Digit,
@@ -15,18 +17,22 @@ from tile_ir.matrix.definition import (
     elements,
     side_by_side,
 )
-from tile_ir.matrix.nvidia import LANES, LINE_BYTES, LINES, MATRIX_LOADS, MMA, TF32_BITS
+from tile_ir.matrix.nvidia import LANES, LINE_BYTES, LINES, MATRIX_LOADS, MMA, TF32_BITS, WGMMA
 
 __all__ = [
+    "CHUNK_BYTES",
     "LANES",
     "LINES",
     "LINE_BYTES",
     "MANTISSA_BITS",
     "MATRIX_INSTRUCTIONS",
     "MATRIX_LOADS",
+    "MMA",
+    "PANEL_BYTES",
     "ROLES",
     "ROUND",
     "TF32_BITS",
+    "WGMMA",
     "Digit",
     "MatrixInstruction",
     "Operand",
@@ -35,7 +41,7 @@ __all__ = [
     "side_by_side",
 ]
 
-MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {i.name: i for i in MMA}
+MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {i.name: i for i in (*WGMMA, *MMA)}
 """By name; a target lists in its ``matrix`` those that its emitter can write."""
 
 

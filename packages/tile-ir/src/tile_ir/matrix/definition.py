@@ -96,6 +96,12 @@ class MatrixInstruction:
     """The operation in place of the product."""
     agg: Aggregation = Aggregation.SUM
     """The aggregation in place of the sum."""
+    team: int = 1
+    """Neighbouring sub-groups that execute it together, each on rows of its own that follow those of the one before.
+
+    Several read their factors from local memory, row by row of `PANEL_BYTES` (`Operand` then says nothing but sizes and
+    elements), and `c` is one of the pieces, side by side, of which each holds its rows of the result.
+    """
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -114,6 +120,10 @@ class MatrixInstruction:
         return prod(d.size for d in (*self.c.rows, *self.c.columns) if d.lane)
 
 
+PANEL_BYTES = 128
+"""Bytes of a row of a factor that a team of sub-groups reads from local memory: wider factors are cut into panels."""
+CHUNK_BYTES = 16
+"""Bytes that stay together when rows are swizzled: chunk c of row r lies where chunk ``c ^ (r & 7)`` would."""
 MANTISSA_BITS = 23
 """Explicit mantissa bits of float32."""
 ROUND = "round"

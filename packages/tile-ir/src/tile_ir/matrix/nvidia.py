@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tile_ir.dtype import DType
-from tile_ir.matrix.definition import MatrixInstruction, Operand, Places, lanes, registers
+from tile_ir.matrix.definition import Digit, MatrixInstruction, Operand, Places, lanes, registers
 
 LANES = 32
 """Lanes of the sub-group that executes a matrix instruction."""
@@ -43,3 +43,19 @@ def _half(name: str, dtype: DType) -> MatrixInstruction:
 _BF16, _F16 = _half("mma_m16n8k16_bf16", DType.BFLOAT16), _half("mma_m16n8k16_f16", DType.FLOAT16)
 MMA = (_TF32, _BF16, _F16)
 """Every ``mma.sync`` that is described here."""
+
+
+def _wgmma(columns: int, name: str, dtype: DType) -> MatrixInstruction:
+    """A ``wgmma`` of four sub-groups: 64 rows, 16 of each (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions")."""
+    a, b = (Operand(dtype, *((_whole(n),) for n in sizes)) for sizes in ((16, 16), (16, columns)))
+    return MatrixInstruction(f"wgmma_m64n{columns}k16_{name}", a, b, _BF16.c, team=4)
+
+
+def _whole(size: int) -> Digit:
+    return registers(size, 1, 1)
+
+
+HALVES = {"bf16": DType.BFLOAT16, "f16": DType.FLOAT16}
+COLUMNS = (256, 128, 64, 32)
+WGMMA = tuple(_wgmma(n, *half) for half in HALVES.items() for n in COLUMNS)
+"""Every ``wgmma`` that is described here, the widest first."""

@@ -61,6 +61,7 @@ from tile_ir.semtree.nodes import (
     Splat,
     Statement,
     Store,
+    TeamMma,
     TileStep,
     Unary,
     Var,
@@ -225,6 +226,9 @@ class _Compiler:
                 return Code(_MOVES[type(item)](item, args))
             case AsyncWait(group, pending):
                 return Code(memory_closures.async_wait(group, pending))
+            case TeamMma():
+                slots = [self.lookup(v.name) for v in item.c if isinstance(v, Var)]
+                return Code(matrix_closures.team_product(item, args, slots))
             case For():
                 return self.loop_for(item, args)
             case If(_, then, other):

@@ -10,12 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, LINES, MANTISSA_BITS, TF32_BITS, MatrixInstruction, Operand, elements, instruction_of
+from tile_ir.matrix import (
+    CHUNK_BYTES,
+    LANES,
+    LINES,
+    MANTISSA_BITS,
+    MATRIX_INSTRUCTIONS,
+    PANEL_BYTES,
+    TF32_BITS,
+    MatrixInstruction,
+    Operand,
+    elements,
+    instruction_of,
+)
 from tile_ir.semtree import scalars
 from tile_ir.semtree.closures_memory import Evaluate, Frame
 from tile_ir.semtree.errors import SemtreeRuntimeError
 from tile_ir.semtree.memory import Memory, Thread
-from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, SubgroupOp, Type
+from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, SubgroupOp, TeamMma, Type
 
 Array = npt.NDArray[Any]
 Collective = SubgroupOp | MatrixLoad | Mma
@@ -108,6 +120,53 @@ def lanes_product(node: Mma, args: Sequence[tuple[Any, ...]]) -> list[Any]:
     c = _gathered(instruction.c, [lane[cuts[1] :] for lane in args])
     total = _product(_operand(a, instruction), _operand(b, instruction), c, node.type)
     return _dealt(instruction.c, total)
+
+
+def team_product(node: TeamMma, args: Sequence[Evaluate], slots: Sequence[int]) -> Callable[[Frame], None]:
+    """A work item's own elements: its factors are in memory, so that it need not meet others."""
+    instruction = MATRIX_INSTRUCTIONS[node.instruction]
+    left, left_at, right, right_at, *sums = args
+    _, columns, depth = instruction.shape
+    wide = instruction.c.sizes[1]
+    held = elements(instruction.c)
+
+    def run(f: Frame) -> None:
+        thread: Thread = f[0]
+        part, lane = divmod(thread.item, LANES)
+        cells = [held[lane, register] for register in range(instruction.c.registers)]
+        rows = [instruction.c.sizes[0] * (part % instruction.team) + row for row in dict.fromkeys(r for r, _ in cells)]
+        # Lanes share what they read: one of them answers for a row, and one for a column.
+        first = cells[0][0] % LINES == 0, cells[0][1] == 0
+        a = _panel_rows(left(f), left_at(f), rows, depth, node.a_panels, thread if first[1] else None)
+        own = sorted({column for _, column in cells})
+        which = [wide * piece + column for piece in range(columns // wide) for column in own]
+        b = _panel_rows(right(f), right_at(f), which, depth, node.b_panels, thread if first[0] else None).T
+        total = np.zeros((len(rows), len(which)), np.float32)
+        places = [(rows.index(rows[0] + r - cells[0][0]), own.index(c)) for r, c in cells]
+        for piece, value in enumerate(sums):
+            for (row, column), x in zip(places, value(f), strict=True):
+                total[row, piece * len(own) + column] = x
+        result = _product(a.astype(np.float32), b.astype(np.float32), total, Type(DType.FLOAT32))
+        for piece, slot in enumerate(slots):
+            f[slot] = np.array([result[row, piece * len(own) + column] for row, column in places], np.float32)
+
+    return run
+
+
+def _panel_rows(
+    memory: Memory, start: int, lines: Sequence[int], depth: int, panels: int, reader: Thread | None
+) -> npt.NDArray[Any]:
+    """[line, k]: rows of a, or columns of b, out of swizzled rows of local memory; `reader` is who has read them."""
+    width = memory.data.itemsize
+    row, chunk = PANEL_BYTES // width, CHUNK_BYTES // width
+    line, k = np.meshgrid(np.array(lines), np.arange(depth), indexing="ij")
+    flat = start + (line // row * panels + k * row + line % row if panels else line * row + k)
+    flat = flat ^ ((flat // row % 8) * chunk)
+    if reader is not None:
+        low, high = int(flat.min()), int(flat.max())
+        memory.locate(low, high - low + 1, None, reader, "read")
+        memory.on_read(flat.ravel().tolist(), reader)
+    return memory.data[flat]
 
 
 def _product(a: Array, b: Array, total: Array, result: Type) -> Array:

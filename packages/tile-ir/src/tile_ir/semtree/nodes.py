@@ -408,6 +408,31 @@ class TileStep:
 
 
 @frozen
+class TeamMma:
+    """``c += a · b`` of `tile_ir.matrix.MATRIX_INSTRUCTIONS[instruction]` by the sub-groups of a team together.
+
+    `c` are mutable float32 variables, a piece of the sub-group's rows each. `a` and `b` are arrays in local memory; the
+    index, the same for the whole team, is where the first element would lie without the swizzle. Rows of `PANEL_BYTES`
+    hold neighbours along k, row after row of a and column after column of b; with panels they hold neighbours along
+    the other side, one k after another, and the next panel is so many elements behind. Products are complete, and c may be
+    read, when an `AsyncWait` of group `PRODUCTS` says so.
+    """
+
+    instruction: str
+    c: tuple[Expr, ...]
+    a: Expr
+    a_index: Expr
+    b: Expr
+    b_index: Expr
+    a_panels: int = 0
+    b_panels: int = 0
+
+
+PRODUCTS = 1
+"""The group in which `TeamMma` starts its products."""
+
+
+@frozen
 class CallFn:
     """Call a helper of this function by name."""
 
@@ -434,7 +459,7 @@ class Return:
 
 Statement = (
     Let | Assign | Store | Alloc | For | If | While | Barrier | Atomic | AsyncCopy | AsyncWait | TileStep
-    | CallFn | Block | Comment | Return
+    | TeamMma | CallFn | Block | Comment | Return
 )  # fmt: skip
 
 

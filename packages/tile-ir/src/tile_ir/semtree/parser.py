@@ -57,6 +57,7 @@ from tile_ir.semtree.nodes import (
     Splat,
     Store,
     SubgroupOp,
+    TeamMma,
     TileStep,
     Type,
     Unary,
@@ -396,7 +397,8 @@ def _atomic(args: Sequence[Any]) -> Atomic:
 def _async_copy(args: Sequence[Any]) -> AsyncCopy:
     dst, src, *options = args
     named: Named = {key: value if key == "guard" else _integer(value) for key, value in options}
-    return AsyncCopy(dst.ptr, dst.index, src.ptr, src.index, **{**named, "fill": bool(named.get("fill", 0))})
+    named["fill"] = bool(named.get("fill", 0))
+    return AsyncCopy(dst.ptr, dst.index, src.ptr, src.index, **named)
 
 
 def _tile_step(args: Sequence[Any]) -> TileStep:
@@ -409,6 +411,12 @@ def _tile_step(args: Sequence[Any]) -> TileStep:
         else {"ptr": places[0].ptr, "index": places[0].index, **_options(list(places[0].options.items()))}
     )
     return TileStep(str(name), tiles, **memory)
+
+
+def _team_mma(args: Sequence[Any]) -> TeamMma:
+    name, a, _, b, *c = args
+    panels = (_integer(e.options["panels"]) if e.options else 0 for e in (a, b))
+    return TeamMma(_text(name), tuple(c), a.ptr, a.index, b.ptr, b.index, *panels)
 
 
 def _param(args: Sequence[Any]) -> Param:
@@ -449,6 +457,7 @@ _PURE_RULES: dict[str, Make] = {
     "async_copy": _async_copy,
     "async_wait": lambda a: AsyncWait(int(a[0]), int(a[1])),
     "tile_step": _tile_step,
+    "team_mma": _team_mma,
     "call_function": lambda a: CallFn(_text(a[0]), tuple(a[1:])),
     "comment": lambda a: Comment(unescape(str(a[0])[2:].removeprefix(" "))),
     "return": lambda a: Return(),

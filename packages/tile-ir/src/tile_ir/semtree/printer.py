@@ -72,6 +72,7 @@ from tile_ir.semtree.nodes import (
     Statement,
     Store,
     SubgroupOp,
+    TeamMma,
     TileStep,
     Type,
     Unary,
@@ -297,6 +298,13 @@ class _Printer:
                 return _wait_text(item)
             case TileStep():
                 return self._tile_step(item)
+            case TeamMma():
+                return self._team_product(item)
+            case _:
+                return self._other(item)
+
+    def _other(self, item: Statement) -> str:
+        match item:
             case CallFn(name, args):
                 return f"call {name_text(name)}({self._pieces(commas(args))});"
             case Comment(text):
@@ -311,6 +319,11 @@ class _Printer:
         if item.ptr is not None and item.index is not None:
             place = f", {self._at(item.ptr, item.index, _options(pitch=item.pitch))}"
         return f"tile_step {item.name}({', '.join(map(str, item.tiles))}){place};"
+
+    def _team_product(self, node: TeamMma) -> str:
+        factors = ((node.a, node.a_index, node.a_panels), (node.b, node.b_index, node.b_panels))
+        a, b = (self._at(ptr, index, _options(panels=panels)) for ptr, index, panels in factors)
+        return f'team_mma "{escape(node.instruction, chr(34))}" = {a} * {b}, ({self._pieces(commas(node.c))});'
 
     def _at(self, ptr: Expr, index: Expr, options: Sequence[Piece] = ()) -> str:
         return self._pieces(_element(ptr, index, options))

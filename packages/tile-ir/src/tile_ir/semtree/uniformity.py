@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tile_ir.emit.walker import blocks, children, walk_expr, walk_statements
+from tile_ir.emit.walker import blocks, children, variables, walk_expr, walk_statements
 from tile_ir.semtree.nodes import (
     Assign,
     Barrier,
@@ -29,6 +29,7 @@ from tile_ir.semtree.nodes import (
     Space,
     Statement,
     SubgroupOp,
+    TeamMma,
     Var,
     While,
     WorkId,
@@ -91,6 +92,8 @@ class _Analysis:
             case Let(name) | For(name):
                 if self._diverges(*children(statement)):
                     self.divergent.add(name)
+            case TeamMma():
+                self.divergent |= variables(*statement.c)
             case Assign(name):
                 if control or self._diverges(*children(statement)):
                     self.divergent.add(name)

@@ -56,6 +56,7 @@ from tile_ir.semtree.nodes import (
     Statement,
     Store,
     SubgroupOp,
+    TeamMma,
     TileStep,
     Type,
     Unary,
@@ -66,7 +67,7 @@ from tile_ir.semtree.nodes import (
 from tile_ir.semtree.typing import INDEX_DTYPES, is_memory, natural_type
 from tile_ir.semtree.uniformity import divergent_barriers
 from tile_ir.semtree.verify_common import check_access, check_align, check_equal, check_index, fail
-from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_bits, tile_step
+from tile_ir.semtree.verify_matrix import matrix_load, mma, needs_lanes, round_bits, team_mma, tile_step
 
 _CORE = "Const Var Load Store Unary Binary Compare Select Cast Call Limit WorkId Let Assign Alloc For If Block Comment"
 CALLED = (Signature.MATH, Signature.DOT)
@@ -217,6 +218,13 @@ class _Verifier:
         if declared.value.type != node.value.type:
             fail(err.TypeMismatch, f"{node.name!r} is {declared.value.type}, not {node.value.type}", node.value)
 
+    def team_product(self, node: TeamMma) -> None:
+        team_mma(node, self._subgroup)
+        for target in node.c:
+            declared = self._find(target.name) if isinstance(target, Var) else None
+            if not isinstance(declared, Let) or not declared.mutable:
+                fail(err.ImmutableAssignment, f"{node.instruction} adds to what is no mutable variable", target)
+
     def alloc(self, node: Alloc) -> None:
         t = node.type
         if t.count < 1 or t.ptr or t.space not in (Space.PRIVATE, Space.LOCAL):
@@ -309,6 +317,7 @@ def _nothing(_: _Verifier, node: Statement) -> None:
 
 
 _STATEMENT_RULES: dict[type, Callable[[_Verifier, Any], None]] = {
+    TeamMma: _Verifier.team_product,
     Let: _Verifier.let, Assign: _Verifier.assign, Alloc: _Verifier.alloc, Store: _Verifier.store,
     Atomic: _Verifier.atomic, AsyncCopy: _Verifier.async_copy, AsyncWait: _wait, TileStep: _Verifier.tile_step, CallFn: _Verifier.call_helper,
     For: _for, If: _condition, While: _condition, Barrier: _barrier,

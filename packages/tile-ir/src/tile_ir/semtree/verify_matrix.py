@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, MANTISSA_BITS, MatrixInstruction, instruction_of
+from tile_ir.matrix import LANES, MANTISSA_BITS, MATRIX_INSTRUCTIONS, MatrixInstruction, instruction_of
 from tile_ir.matrix.x86 import TILE_INSTRUCTIONS, TILE_LOAD, TILE_STORE, TILE_WORDS, TILES
 from tile_ir.semtree import errors as err
-from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TileStep, Type
+from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TeamMma, TileStep, Type
 from tile_ir.semtree.verify_common import check_access, check_equal, fail
 
 
@@ -52,6 +52,30 @@ def mma(e: Mma) -> None:
         check_equal(parts, e)
     if sizes[2] != e.type.lanes or any(p.type.dtype is not e.type.dtype for p in e.c):
         fail(err.TypeMismatch, f"the accumulator fragments do not make {e.type}", e)
+
+
+def team_mma(node: TeamMma, subgroup: int) -> None:
+    """An instruction of a team, its factors in local memory and its sums in pieces."""
+    instruction = MATRIX_INSTRUCTIONS.get(node.instruction)
+    if instruction is None or instruction.team < 2:
+        fail(err.UnknownOperation, f"no team of sub-groups has an instruction {node.instruction!r}")
+    if subgroup != LANES:
+        fail(err.LaneError, f"{node.instruction} takes sub-groups of {LANES} lanes, not {subgroup}")
+    for ptr, index, panels, operand in (
+        (node.a, node.a_index, node.a_panels, instruction.a),
+        (node.b, node.b_index, node.b_panels, instruction.b),
+    ):
+        check_access(ptr, index, Type(operand.dtype), None, 0, node)
+        if ptr.type.space is not Space.LOCAL or panels < 0:
+            fail(err.IllegalDtype, f"{node.instruction} takes {operand.dtype} from local memory, not {ptr.type}", ptr)
+    piece = Type(instruction.c.dtype, instruction.c.registers)
+    columns = len(node.c) * instruction.c.sizes[1]
+    if columns != instruction.sides["n"] or any(v.type != piece for v in node.c):
+        fail(
+            err.TypeMismatch,
+            f"{node.instruction} adds to {instruction.sides['n']} columns in pieces of {piece}",
+            *node.c,
+        )
 
 
 def needs_lanes(e: Expr, subgroup: int) -> None:

@@ -293,6 +293,7 @@ class Builder(Transformer[Token, Any]):
             to_int(given.pop("align", 1)),
             to_swizzle(given.pop("swizzle", None)),
             to_fragment(given.pop("fragment", None)),
+            to_int(given.pop("panel", 0)),
         )
         return TensorType(to_dtype(dtype), tuple(size for size, _ in pairs), layout), given
 

@@ -147,7 +147,7 @@ def _location(location: Location, names: _Names) -> str:
 
 def _type(type_: TensorType) -> str:
     layout = type_.layout
-    return f"{type_.dtype}{type_.sizes}{layout.strides}{layout.align} {layout.swizzle} {_fragment(layout.fragment)}"
+    return f"{type_.dtype}{type_.sizes}{layout.strides}{layout.align} {layout.swizzle} {_fragment(layout.fragment)} {layout.panel}"
 
 
 def _fragment(fragment: Fragment | None) -> str:

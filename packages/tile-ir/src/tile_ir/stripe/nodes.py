@@ -84,12 +84,17 @@ class Fragment:
 
 @frozen
 class Layout:
-    """Strides in elements, alignment in bytes, optional swizzle and register fragment."""
+    """Strides in elements, alignment in bytes, optional swizzle, register fragment and panels.
+
+    With a `panel` rows, as long as the smallest stride above 1, are cut into pieces of so many elements: the first
+    pieces of all rows lie in front of all second ones. A swizzle is of the offsets that this gives.
+    """
 
     strides: tuple[int, ...]
     align: int = 1
     swizzle: Swizzle | None = None
     fragment: Fragment | None = None
+    panel: int = 0
 
 
 @frozen

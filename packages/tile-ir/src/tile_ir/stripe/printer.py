@@ -207,6 +207,8 @@ def _layout_options(layout: Layout) -> Iterator[str]:
         yield f"swizzle=[{layout.swizzle.bits}, {layout.swizzle.base}, {layout.swizzle.shift}]"
     if layout.fragment is not None:
         yield f"fragment={_fragment(layout.fragment)}"
+    if layout.panel:
+        yield f"panel={layout.panel}"
 
 
 def _fragment(fragment: Fragment) -> str:

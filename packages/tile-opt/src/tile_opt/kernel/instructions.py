@@ -9,6 +9,7 @@ from math import prod
 
 from tile_ir.dots import DOTS
 from tile_ir.matrix import ROLES, MatrixInstruction
+from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Const, Load, Op, Store
 
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -100,7 +101,7 @@ def _is_in_order(main: Stage, instruction: MatrixInstruction, left: Use, right: 
 
 def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, left: Use, right: Use) -> Iterator[Match]:
     """The loops that the roles may have with these factors; no side is shorter than the instruction's, or half its depth."""
-    bounds = _bounds(main, (left, right))
+    bounds = _bounds(view, main, (left, right))
     if bounds is None:
         return
     shared, own = [i.name for i in view.loops], [i.name for i in main.loops]
@@ -116,10 +117,15 @@ def _assigned(view: KernelView, main: Stage, instruction: MatrixInstruction, lef
             yield Match(instruction, main, tuple(loops.items()), left.name, right.name, bounds)
 
 
-def _bounds(main: Stage, factors: tuple[Use, ...]) -> tuple[Bound, ...] | None:
-    """The stage's constraints by the factors' subscripts; None when one is about something else."""
+def _bounds(view: KernelView, main: Stage, factors: tuple[Use, ...]) -> tuple[Bound, ...] | None:
+    """The stage's constraints by the factors' subscripts; None when one is about something else.
+
+    What is constrained by the shared loops alone, for all that leaves the kernel too, may be computed, and is dropped.
+    """
     found: list[Bound] = []
-    for constraint in main.constraints:
+    results = [set(s.constraints) for s in view.stages if any(u.writes and not view.is_local(u.buffer) for u in s.uses)]
+    dropped = set[Affine].intersection(*results) if results else set[Affine]()
+    for constraint in (c for c in main.constraints if c not in dropped):
         ways = (
             Bound(use.name, dim, sign, (constraint - form * sign).const)
             for use in factors

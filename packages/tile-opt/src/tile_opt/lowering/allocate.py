@@ -11,6 +11,7 @@ from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind
 
+from tile_opt.lowering.arranged import arrangement
 from tile_opt.lowering.body import LoweringError, View
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.forms import Env, linear, resolve
@@ -40,11 +41,15 @@ class Allocator:
             return self._fragments(ref)
         if ref.loc.unit == TILE:
             return _tiles(ref)
-        if layout.swizzle or (ref.versions > 1 and lanes.symbol):
-            raise LoweringError(f"allocation {ref.into!r} has a layout that this target cannot address")
         pitch = _pitch(ref)
+        arranged = arrangement(ref, pitch)
+        if (arranged or ref.versions > 1) and lanes.symbol:
+            raise LoweringError(f"allocation {ref.into!r} has a layout that this target cannot address")
         elements = (pitch * ref.versions or ref.type.extent) * lanes.count
         root, offset = self._root(ref, block, lanes, elements)
+        root.arrangement = arranged
+        if arranged is not None and root.home is not Home.ARRAY:
+            raise LoweringError(f"allocation {ref.into!r} has a layout for local memory, and is not there")
         if lanes.symbol:
             offset = offset + Affine.var(lanes.symbol)
         strides = tuple(s * lanes.count for s in ref.type.strides)

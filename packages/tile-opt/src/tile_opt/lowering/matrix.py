@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tile_ir.matrix import LANES, LINE_BYTES, LINES, MATRIX_INSTRUCTIONS, MATRIX_LOADS, ROUND, Operand, elements
-from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Shuffle, Type, Var
+from tile_ir.frozen import replace
+from tile_ir.matrix import (
+    LANES,
+    LINE_BYTES,
+    LINES,
+    MATRIX_INSTRUCTIONS,
+    MATRIX_LOADS,
+    ROUND,
+    MatrixInstruction,
+    Operand,
+    elements,
+)
+from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Shuffle, TeamMma, Type, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
 
@@ -35,15 +46,20 @@ def emit_collective(builder: Builder, block: stripe.Block, views: Views, digit: 
     assert block.instr is not None
     name, args = block.instr.name, tuple(name for name, _ in block.instr.sizes)
     if name in MATRIX_INSTRUCTIONS:
-        _multiply(builder, block, name, args, views)
+        _multiply(builder, block, name, args, views, digit)
     else:
         _load(builder, block, args, views, digit, MATRIX_LOADS.index(name) > 0)
 
 
-def _multiply(builder: Builder, block: stripe.Block, name: str, args: tuple[str, ...], views: Views) -> None:
+def _multiply(
+    builder: Builder, block: stripe.Block, name: str, args: tuple[str, ...], views: Views, digit: Digit
+) -> None:
     """``c += a · b``."""
     m, n, k = args
     instruction = MATRIX_INSTRUCTIONS[name]
+    if instruction.team > 1:
+        _multiply_together(builder, block, instruction, args, views, digit)
+        return
     found = views(dict.fromkeys(args, Affine()))
     a, b = (
         _part(builder, block, _of(block, found, pair), operand)
@@ -51,6 +67,48 @@ def _multiply(builder: Builder, block: stripe.Block, name: str, args: tuple[str,
     )
     c = _whole(block, _of(block, found, (m, n)))
     builder.assign(c, Mma(instruction.shape, (a,), (b,), (c,), c.type))
+
+
+def _multiply_together(
+    builder: Builder,
+    block: stripe.Block,
+    instruction: MatrixInstruction,
+    args: tuple[str, ...],
+    views: Views,
+    digit: Digit,
+) -> None:
+    """``c += a · b`` of a team, whose sub-groups have neighbouring rows of one tile."""
+    m, n, k = args
+    first = views(dict.fromkeys(args, Affine()))
+    steps = {name: views({**dict.fromkeys(args, Affine()), name: Affine((), 1)}) for name in (m, n, k)}
+    c = next((v for v in first.values() if v.root.fragments is not None), None)
+    if c is None:
+        raise LoweringError(f"{block.instr}: no fragments for the sums")
+    moved = {name: [r for r, v in found.items() if v.offset != first[r].offset] for name, found in steps.items()}
+    a, b = (next(first[r] for r in moved[side] if r in moved[k]) for side in (m, n))
+    step = {id(v): steps[side][r].offset - v.offset for side in (m, n) for r, v in first.items() if r in moved[side]}
+    # The address is that of the team's first row.
+    above = digit(LANES, instruction.team) * (-instruction.sides["m"] * step[id(a)].const)
+    places = [_panel(builder, block, replace(a, offset=a.offset + above)), _panel(builder, block, b)]
+    (left, left_at, left_panels), (right, right_at, right_panels) = places
+    panels = [0 if step[id(v)].const > 1 else apart for v, apart in ((a, left_panels), (b, right_panels))]
+    variable, element = _place(block, c)
+    start, count = list(c.root.variables).index(variable), instruction.sides["n"] // instruction.c.sizes[1]
+    if element or len(c.root.variables) < start + count:
+        raise LoweringError(f"{block.instr}: {c.root.name!r} is not used by whole matrices")
+    c.root.read = c.root.written = True
+    sums = tuple(c.root.variables[start : start + count])
+    builder.emit(TeamMma(instruction.name, sums, left, left_at, right, right_at, *panels))
+
+
+def _panel(builder: Builder, block: stripe.Block, view: View) -> tuple[Var, Expr, int]:
+    """The array of a factor, where its first element lies, and elements from panel to panel."""
+    root = view.root
+    if root.arrangement is None or root.ptr is None:
+        raise LoweringError(f"{block.instr}: {root.name!r} does not lie as a team reads it")
+    root.read = True
+    at = root.arrangement.index(builder, view.offset, view.quasi, swizzled=False)
+    return root.ptr, at, root.arrangement.rows * root.arrangement.panel
 
 
 def _load(

@@ -31,6 +31,7 @@ from tile_ir.semtree.nodes import (
 )  # fmt: skip
 from tile_ir.stripe.affine import Affine
 
+from tile_opt.lowering.arranged import Arrangement
 from tile_opt.lowering.builder import Builder, Scope, atom_key
 from tile_opt.lowering.forms import Scaled, alignment, at_lane, bounds, without
 from tile_opt.lowering.fragments import FragmentMap, slot
@@ -83,6 +84,8 @@ class Root:
     fragments: FragmentMap | None = None
     first: int = 0
     """The number of the first tile register."""
+    arrangement: Arrangement | None = None
+    """Of a local array that only copies and teams of sub-groups reach."""
     read: bool = False
     written: bool = False
 
@@ -229,6 +232,8 @@ class Memory:
 
     def _address(self, root: Root, position: Position, lanes: Lanes) -> tuple[Expr, int]:
         """Index of lane 0, and the known alignment of its address in bytes."""
+        if root.arrangement is not None:
+            raise TileInternalError(f"{root.name!r} is arranged for an instruction: nothing else loads or stores there")
         width = root.dtype.bytes
         start = without(position.affine, lanes.symbol or None)
         index = self.builder.index(start, position.quasi)

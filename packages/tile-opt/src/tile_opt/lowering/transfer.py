@@ -39,6 +39,8 @@ def start_copy(builder: Builder, target: View, source: View, group: int, guard: 
 
 
 def _index(builder: Builder, view: View) -> Expr:
+    if view.root.arrangement is not None:
+        return view.root.arrangement.index(builder, view.offset, view.quasi)
     return builder.index(view.offset, view.quasi)
 
 

@@ -21,6 +21,7 @@ from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView, Stage
 from tile_opt.kernel.work import MERGING
+from tile_opt.plan.local import team_local_bytes
 from tile_opt.plan.names import operands
 from tile_opt.plan.plan import Across, Edge, Plan
 
@@ -332,7 +333,7 @@ CHECKS: tuple[Check, ...] = (
 def local_memory_fits(kernel: Block, plan: Plan, target: Target) -> Iterator[Finding]:
     """The copies that a group shares fit its local memory."""
     used = sum(_bytes(kernel, Scope.GROUP))
-    most = max(target.settings.max_mem, target.settings.static_local_bytes)
+    most = max(target.settings.max_mem, target.settings.static_local_bytes, team_local_bytes(target))
     if used > most:
         number = next((n for n, staging in enumerate(plan.stagings) if staging.unit == "LOCAL"), None)
         message = f"a group's copies take {used} bytes of local memory, {target.name} has {most}"

@@ -21,11 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from tile_ir.frozen import replace
-from tile_ir.matrix import ROLES
+from tile_ir.matrix import CHUNK_BYTES, PANEL_BYTES, ROLES, MatrixInstruction
+from tile_ir.semtree.nodes import PRODUCTS
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Sync, Wait
+from tile_ir.stripe.nodes import Bind, Block, Index, Order, Refinement, Swizzle, Sync, Wait
 
 from tile_opt.kernel.instructions import Match, is_box
 from tile_opt.kernel.view import KernelView, Stage, Use
@@ -35,6 +37,8 @@ from tile_opt.plan.steps.group_copy import GroupCopy, Items, Limit, group_copy
 from tile_opt.plan.steps.tensorise import accumulators, on_fragments, tensorise
 from tile_opt.plan.tree import Around, Nest, Node, close_tree
 
+BAND = 8
+"""Tiles along the rows that groups go through together."""
 LEVELS = (Bind.GRID, Bind.SUBGROUP, Bind.NONE, Bind.UNROLL)
 """Groups, their sub-groups, steps of the reduction, and single instructions."""
 
@@ -60,12 +64,45 @@ def problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
     for loop, outer, inner in _nested_sizes(view, match, plan):
         if outer % inner:
             yield f"{outer} iterations of {loop!r} are no multiple of {inner}"
+    yield from _team_problems(view, match, plan)
     left, right = (match.main.use(name) for name in (match.left, match.right))
     beside = set(beside_rows(view, match, plan))
     if not is_box(left, beside | {loop for _, loop in match.loops}) or any(
         n in beside for f in right.forms for n in f.names
     ):
         yield "a group covers several iterations only of loops that its rows, its columns, or the first factor alone follow"
+
+
+def _team_problems(view: KernelView, match: Match, plan: Plan) -> Iterator[str]:
+    """What keeps a team of sub-groups from sharing the plan's tiles."""
+    team, sides = match.instruction.team, match.instruction.sides
+    if team == 1:
+        return
+    loops = dict(match.loops)
+    group, warp = ({i.name: plan.tile(i.name, level, i.range) for i in view.loops} for level in range(2))
+    deep = plan.tile(loops["k"], LEVELS.index(Bind.NONE), view.ranges[loops["k"]])
+    rows = prod(group.values()) // group[loops["n"]]
+    if (
+        warp[loops["n"]] != group[loops["n"]]
+        or prod(warp.values()) != warp[loops["n"]] * sides["m"]
+        or rows % (team * sides["m"])
+    ):
+        yield f"{match.instruction.name}: each sub-group has {sides['m']} rows of all columns, and {team} of them are a team"
+    line = PANEL_BYTES // match.instruction.a.dtype.bytes
+    swizzle = panel_swizzle(match.instruction)
+    copies = [s for s in plan.stagings if s.unit == "LOCAL"]
+    if deep != line or any(s.swizzle != swizzle or s.pad for s in copies):
+        yield f"{match.instruction.name}: steps are {line} deep, in local memory with swizzle {swizzle}"
+    elif any(c.plan.lanes * c.source.dtype.bytes != CHUNK_BYTES for c in TensorTile(view, match, plan).boxes):
+        yield f"{match.instruction.name}: factors are copied by {CHUNK_BYTES} bytes"
+    elif any(not c.panels(line) for c in TensorTile(view, match, plan).boxes):
+        yield f"{match.instruction.name}: rows of a factor in local memory are whole panels of {line} elements"
+
+
+def panel_swizzle(instruction: MatrixInstruction) -> Swizzle:
+    """How rows of `PANEL_BYTES` are swizzled, in elements of the instruction's factors."""
+    line, chunk = (n // instruction.a.dtype.bytes for n in (PANEL_BYTES, CHUNK_BYTES))
+    return Swizzle((line // chunk).bit_length() - 1, chunk.bit_length() - 1, line.bit_length() - 1)
 
 
 def beside_rows(view: KernelView, match: Match, plan: Plan) -> list[str]:
@@ -155,7 +192,16 @@ class TensorTile:
     @cached_property
     def grid(self) -> tuple[Index, ...]:
         counts = {i.name: -(-i.range // self.group[i.name]) for i in self.view.loops}
-        return tuple(Index(f"{n}_g", count, bind=Bind.GRID) for n, count in counts.items() if count > 1)
+        rows, band = self.loops["m"], self.band
+        counts[rows] = -(-counts[rows] // band)
+        tiles = [Index(f"{n}_g", count, bind=Bind.GRID) for n, count in counts.items() if count > 1]
+        return (*tiles, *([Index(f"{rows}_b", band, bind=Bind.GRID)] if band > 1 else []))
+
+    @cached_property
+    def band(self) -> int:
+        """Tiles along the rows that follow one another before the columns go on: what they fetch stays in the cache."""
+        rows, columns = (-(-self.view.ranges[self.loops[role]] // self.group[self.loops[role]]) for role in "mn")
+        return max(n for n in range(1, BAND + 1) if rows % n == 0) if self._team and columns > 1 else 1
 
     @cached_property
     def warps(self) -> tuple[Index, ...]:
@@ -175,9 +221,18 @@ class TensorTile:
 
     def _corner(self) -> dict[str, Affine]:
         """The first iteration of the group's part of every shared loop."""
-        names = {g.name for g in self.grid}
-        forms = {n: Affine.var(f"{n}_g", size) for n, size in self.group.items()}
-        return {n: f if f"{n}_g" in names else Affine() for n, f in forms.items()}
+        names, bands = {g.name for g in self.grid}, {self.loops["m"]: self.band}
+        return {
+            n: sum(
+                (
+                    Affine.var(g, step)
+                    for g, step in ((f"{n}_g", size * bands.get(n, 1)), (f"{n}_b", size))
+                    if g in names
+                ),
+                Affine(),
+            )
+            for n, size in self.group.items()
+        }
 
     def _within_group(self) -> dict[str, Affine]:
         """Iterations of rows and columns inside the group's tile, by those inside the sub-group's."""
@@ -228,8 +283,7 @@ class TensorTile:
     @cached_property
     def sums(self) -> dict[str, Refinement]:
         """The kernel's own buffers, as fragments of the sub-group's whole tile."""
-        sides = self.match.instruction.sides
-        roles = {loop: sides[role] for role, loop in self.match.loops}
+        roles = dict(zip((self.loops["m"], self.loops["n"]), self.match.instruction.c.sizes, strict=True))
         counts = tuple(size // roles.get(n, 1) for n, size in self.warp.items())
         return {a.into: accumulators(a, self.match.instruction, counts) for a in self.view.allocs}
 
@@ -260,17 +314,32 @@ class TensorTile:
         loop = self.steps - self.ahead
         if loop > 0:
             index, step = Index(self._step, loop, order=Order.ORDERED), Affine.var(self._step)
-            # The first loads do not wait behind the copies.
-            products = self._multiply(step, 0, 1), *self._started(step + self.ahead), *self._rest(step)
+            products = self._first(step), *self._started(step + self.ahead), *self._rest(step)
             yield Nest(f"{self.view.name}_steps", (index,), (wait, Sync(), *products))
         for number in range(max(loop, 0), self.steps):
-            yield from (wait, Sync(), Nest(f"step_{number}", (), (self._multiply(Affine((), number), 0, self.slices),)))
+            whole = self._multiply(Affine((), number), 0, self.slices)
+            yield from (wait, Sync(), Nest(f"step_{number}", (), (whole,)), *self._finished)
 
     def _started(self, step: Affine) -> tuple[Stage, ...]:
         return tuple(c.ahead(step, LANE_INDEXES) for c in self.copies(step))
 
-    def _rest(self, step: Affine) -> tuple[Nest, ...]:
+    def _first(self, step: Affine) -> Nest:
+        """The products in front of the next copies: the first loads do not wait behind these, and a team's go on meanwhile."""
+        return self._multiply(step, 0, self.slices if self._team else 1)
+
+    def _rest(self, step: Affine) -> tuple[Nest | Wait, ...]:
+        if self._team:
+            return self._finished
         return (self._multiply(step, 1, self.slices - 1),) if self.slices > 1 else ()
+
+    @property
+    def _team(self) -> bool:
+        """Several sub-groups multiply together, straight from local memory, and go on before the products are complete."""
+        return self.match.instruction.team > 1
+
+    @property
+    def _finished(self) -> tuple[Wait, ...]:
+        return (Wait(PRODUCTS),) if self._team else ()
 
     def _multiply(self, step: Affine, first: int, count: int) -> Nest:
         """Slices of a step, each as deep as the instruction."""

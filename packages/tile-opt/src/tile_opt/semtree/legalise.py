@@ -35,6 +35,7 @@ from tile_ir.semtree.nodes import (
     Round,
     Statement,
     Store,
+    TeamMma,
     Type,
     Var,
 )  # fmt: skip
@@ -44,6 +45,7 @@ from tile_opt.semtree.dots import summed
 from tile_opt.semtree.functions import expanded, remainder
 from tile_opt.semtree.matrix import rounded, through_local_memory
 from tile_opt.semtree.scalarise import scalarise
+from tile_opt.semtree.teams import own_sums
 
 VECTOR_NODES = frozenset({"Splat", "Extract", "Insert", "Shuffle", "Iota", "ReduceLanes"})
 """A target that takes vectors takes all of these."""
@@ -112,6 +114,7 @@ def _has_vectors(function: Function) -> bool:
 class _Rewriter:
     def __init__(self, function: Function, missing: frozenset[str]) -> None:
         self.missing = missing
+        self.group_size = function.group_size
         self.alone = prod(function.group_size) == 1
         self.loops = 0
         self.before: list[Statement] = []
@@ -153,6 +156,11 @@ class _Rewriter:
         """Copies that were made at once are complete."""
         return ()
 
+    def team_product(self, statement: Statement) -> Sequence[Statement]:
+        """Every work item by itself, from local memory: complete before anybody waits for it."""
+        assert isinstance(statement, TeamMma)
+        return (own_sums(statement, self.group_size, self.fresh()),)
+
     def copy(self, statement: Statement) -> Sequence[Statement]:
         """A loop over the elements."""
         assert isinstance(statement, AsyncCopy)
@@ -174,4 +182,5 @@ _STATEMENTS: dict[str, Callable[[_Rewriter, Statement], Sequence[Statement]]] = 
     Barrier.__name__: _Rewriter.barrier,
     AsyncWait.__name__: _Rewriter.wait,
     AsyncCopy.__name__: _Rewriter.copy,
+    TeamMma.__name__: _Rewriter.team_product,
 }

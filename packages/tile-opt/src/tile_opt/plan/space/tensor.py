@@ -9,7 +9,7 @@ from math import gcd, prod
 
 from tile_ir.frozen import replace
 from tile_ir.machine import LocalMemory
-from tile_ir.matrix import LANES, LINES, MATRIX_INSTRUCTIONS, MatrixInstruction, elements
+from tile_ir.matrix import LANES, LINES, MATRIX_INSTRUCTIONS, PANEL_BYTES, MatrixInstruction, elements
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import Bind, Scope
 from tile_ir.target import Target
@@ -21,11 +21,19 @@ from tile_opt.model.group_cost import GroupCost, beside
 from tile_opt.model.group_cost import Tile as Traffic
 from tile_opt.model.multiprocessor import OWN_REGISTERS
 from tile_opt.plan.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
+from tile_opt.plan.local import team_local_bytes
 from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.gpu_tiles import forecast
 from tile_opt.plan.steps.group_copy import GroupCopy, local_type, order_of
-from tile_opt.plan.tensor_tiles import TensorTile
+from tile_opt.plan.tensor_tiles import TensorTile, panel_swizzle, problems
 
+TEAMS = (2, 1)
+"""Teams of sub-groups in a group."""
+TEAM_VERSIONS = 4
+AHEAD = 0.5
+"""Share of the time that loads take from the last cache which copies ahead take, 16 bytes at once and past the first one."""
+TEAM_WAITS = 150
+"""Cycles of a step, about, in which a group alone on its core multiplies nothing: it waits, meets and starts anew."""
 WARPS = (2, 2)
 """Sub-groups along rows and columns of a group's tile."""
 TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
@@ -43,14 +51,16 @@ ALONE = 0.5
 
 
 def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator[Plan]:
-    """Plans by the first of the target's instructions that some fit, best first; none where precision is not to be reduced.
+    """Plans by teams of sub-groups, if any fit, else by single ones, best first; none where precision is not to be reduced.
 
     With `faster` only those that are predicted to take less than the best plan of `gpu_tiles`.
     """
     if not target.options.reduced_precision or target.machine.subgroup != LANES:
         return
-    for name in target.matrix:
-        found = [t for m in matches(view, MATRIX_INSTRUCTIONS[name]) for t in _tiles(view, m, target)]
+    for team in (True, False):
+        named = [MATRIX_INSTRUCTIONS[name] for name in target.matrix]
+        chosen = (i for i in named if (i.team > 1) is team)
+        found = [t for i in chosen for m in matches(view, i) for t in _tiles(view, m, target)]
         if found:
             exact = forecast(view, target) if faster else None
             ranked = sorted(found, key=lambda tile: tile.seconds)
@@ -60,6 +70,9 @@ def plans(view: KernelView, target: Target, *, faster: bool = False) -> Iterator
 
 def _tiles(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
     """Every tile that the target holds."""
+    if match.instruction.team > 1:
+        yield from _team_tiles(view, match, target)
+        return
     depth = view.ranges[dict(match.loops)["k"]]
     side = match.instruction.sides["k"]
     # Two instructions deep where that wastes little.
@@ -68,6 +81,18 @@ def _tiles(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
         for other in (None, *_beside(view, match)):
             tile = Tile(view, match, target, tall, wide, deep, other)
             if tile.fits and tile.versions >= 2 and prod(WARPS) * LANES <= target.settings.threads:
+                yield tile
+
+
+def _team_tiles(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
+    """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
+    deep = PANEL_BYTES // match.instruction.a.dtype.bytes
+    for teams in TEAMS:
+        for other in (None, *_beside(view, match)):
+            warps = teams * match.instruction.team, 1
+            tile = Tile(view, match, target, 1, 1, deep, other, warps)
+            fits = tile.fits and tile.versions >= 2 and prod(warps) * LANES <= target.settings.threads
+            if fits and not next(problems(view, match, tile.plan()), None):
                 yield tile
 
 
@@ -96,6 +121,8 @@ class Tile:
     wide: int
     deep: int
     beside: str | None = None
+    warps: tuple[int, int] = WARPS
+    """Sub-groups along rows and columns."""
 
     @property
     def instruction(self) -> MatrixInstruction:
@@ -108,7 +135,7 @@ class Tile:
     @cached_property
     def _rows(self) -> dict[str, tuple[int, int]]:
         """Of every loop that rows follow: instructions of a group along it, and sub-groups that share them."""
-        units, sub_groups = WARPS[0] * self.tall, WARPS[0]
+        units, sub_groups = self.warps[0] * self.tall, self.warps[0]
         loop, side = self.loops["m"], self.instruction.sides["m"]
         if self.beside is None:
             return {loop: (units, sub_groups)}
@@ -130,7 +157,7 @@ class Tile:
             loop: units // (sub_groups if shared else 1) * (side["m"] if loop == self.loops["m"] else 1)
             for loop, (units, sub_groups) in self._rows.items()
         }
-        return found | {n: self.wide * side["n"] * (1 if shared else WARPS[1])}
+        return found | {n: self.wide * side["n"] * (1 if shared else self.warps[1])}
 
     @cached_property
     def warp(self) -> dict[str, int]:
@@ -151,11 +178,15 @@ class Tile:
         rows = prod(self.group.values()) // columns
         sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in (rows, columns))
         steps = -(-self.view.ranges[self.loops["k"]] // self.deep)
+        if self.instruction.team > 1:
+            return min(TEAM_VERSIONS, self.local // (width * self.deep * (rows + columns)), steps + 1)
         return min(MOST_VERSIONS, self.local // (width * sum(sizes)), steps + 1)
 
     @property
     def local(self) -> int:
-        """Bytes of local memory that a group may declare."""
+        """Bytes of local memory that a group may declare; a team's tiles may take nearly all that a core has."""
+        if self.instruction.team > 1:
+            return team_local_bytes(self.target) or self.target.settings.max_mem
         return self.target.settings.static_local_bytes or self.target.settings.max_mem
 
     # --- what it is worth -------------------------------------------------------------------------------
@@ -165,7 +196,7 @@ class Tile:
         """Predicted: instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
         machine = self.target.machine
         points = prod(self.view.ranges.values()) / prod(self.instruction.shape) / self._per_cycle
-        matrix = points / (max(1, machine.cores) * machine.clock_ghz * 1e9) / self.share
+        matrix = points / (max(1, machine.cores) * machine.clock_ghz * 1e9) / self.share * self._starts
         work = contraction(self.view)
         if work is None:
             return matrix
@@ -173,7 +204,8 @@ class Tile:
         depth = self.loops["k"]
         tile = Traffic(own | self.group, {}, "", 1, depth, self.deep)
         traffic = GroupCost(work, machine, self.local).traffic(tile)
-        return beside((matrix, traffic["cache"], traffic["memory"])) + traffic["results"] + machine.launch.kernel
+        cache = traffic["cache"] * (AHEAD if self.instruction.team > 1 else 1)
+        return beside((matrix, cache, traffic["memory"])) + traffic["results"] + machine.launch.kernel
 
     @property
     def _per_cycle(self) -> float:
@@ -205,11 +237,25 @@ class Tile:
         machine = self.target.machine
         local = machine.local or LocalMemory()
         m, n, k = self.instruction.shape
-        slices = prod(WARPS) * self.deep // k
+        slices = prod(self.warps) * self.deep // k
         products = slices * self.tall * self.wide / self._per_cycle
         loaded = slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
+        if self.instruction.team > 1:
+            return products / (products + TEAM_WAITS / self.resident)
         waits = 2 * machine.launch.barrier + self._narrow_copies
         return products / (products + loaded / (local.banks * local.bank_bytes) + waits)
+
+    @cached_property
+    def _starts(self) -> float:
+        """Times longer because the first steps of every round of the outer reductions wait for their operands."""
+        machine = self.target.machine
+        depth, k = self.loops["k"], self.instruction.sides["k"]
+        rounds = prod(i.range for i in self.match.main.loops if i.name != depth)
+        if rounds == 1:
+            return 1.0
+        steps = -(-self.view.ranges[depth] // self.deep)
+        products = prod(self.warps) * self.deep // k * self.tall * self.wide / self._per_cycle
+        return 1 + machine.memory.latency * machine.clock_ghz / (steps * products / self.rate * self.resident)
 
     @cached_property
     def _narrow_copies(self) -> float:
@@ -231,8 +277,14 @@ class Tile:
             o.registers * o.dtype.bytes // 4 for o in (self.instruction.a, self.instruction.b, self.instruction.c)
         )
         each = self.tall * self.wide * c + self.tall * a + self.wide * b + OWN_REGISTERS + ADDRESSES
+        local = MANY
+        if self.instruction.team > 1:
+            each = c * self.instruction.sides["n"] // self.instruction.c.sizes[1] + OWN_REGISTERS + ADDRESSES
+            bytes_ = self.instruction.a.dtype.bytes * self.deep * self.versions
+            columns = self.group[self.loops["n"]]
+            local = self.local // (bytes_ * (columns + prod(self.group.values()) // columns))
         occupancy = self.target.machine.occupancy
-        return max(1, (occupancy.registers if occupancy else 0) // (each * prod(WARPS) * LANES))
+        return max(1, min(local, (occupancy.registers if occupancy else 0) // (each * prod(self.warps) * LANES)))
 
     # --- the plan ---------------------------------------------------------------------------------------
 
@@ -280,6 +332,9 @@ class Tile:
     def _padded(self, plan: Plan) -> Iterator[Staging]:
         """The stagings, each with a pitch that keeps the lanes of a load on different banks."""
         collective = "MatrixLoad" in self.target.nodes and self.instruction.a.dtype.bytes == 2
+        if self.instruction.team > 1:
+            yield from (replace(s, swizzle=panel_swizzle(self.instruction)) for s in plan.stagings)
+            return
         boxes = TensorTile(self.view, self.match, plan).boxes
         for staging in plan.stagings:
             mine = [c for c in boxes if c.use.buffer == staging.operand]
@@ -313,7 +368,7 @@ class Tile:
 
     def _reason(self) -> str:
         return (
-            f"{prod(WARPS)} sub-groups of {self.tall} x {self.wide} instructions: "
+            f"{prod(self.warps)} sub-groups of {self.tall} x {self.wide} instructions: "
             f"{self.share:.0%} of what the instructions can do"
         )
 

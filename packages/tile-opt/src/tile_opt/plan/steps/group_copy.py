@@ -25,6 +25,7 @@ from tile_ir.stripe.nodes import (
     Refinement,
     Statement,
     Store,
+    Swizzle,
     TensorType,
     Transfer,
 )
@@ -132,6 +133,14 @@ class GroupCopy:
         loops = tuple(replace(i, bind=Bind.NONE) if i.bind is Bind.UNROLL else i for i in self.plan.loops)
         return Stage(f"give_{self.use.name}", loops, where, (source, target), (Load("$x", "src"), Store("dst", "$x")))
 
+    def panels(self, line: int) -> bool:
+        """Rows in local memory are whole panels of `line` elements, and all other dimensions follow one another."""
+        long = sorted((s, e) for s, e in zip(self.local.type.strides, self.box.extents, strict=True) if e > 1)
+        rows = [s for s, _ in long[1:]]
+        return bool(long) and long[0][0] == 1 and long[0][1] % line == 0 and rows == [
+            prod(e for _, e in long[:n]) for n in range(1, len(long))
+        ]  # fmt: skip
+
     @property
     def dense(self) -> bool:
         """The loops inside reach every element of the box."""
@@ -181,7 +190,7 @@ def group_copy(
     contiguous = _closest(box, source)
     plan, limits = _within(use, box, source, contiguous, around, items, wanted or ())
     dtype = DType(staging.dtype) if staging.dtype else source.dtype
-    type = local_type(box.extents, order_of(use, staging), dtype, staging.pad)
+    type = arranged(local_type(box.extents, order_of(use, staging), dtype, staging.pad), staging.swizzle)
     local = replace(_alloc(names["local"], type), versions=staging.versions)
     sizes = tuple(i.range for i in plan.loops)
     held = TensorType.row_major(source.dtype, sizes, align=16)
@@ -237,6 +246,14 @@ def local_type(extents: Sequence[int], order: Sequence[int], dtype: DType, pad: 
         strides[d] = step
         step *= extents[d] if position else extents[d] + pad
     return TensorType(dtype, tuple(extents), Layout(tuple(strides), 16))
+
+
+def arranged(type: TensorType, swizzle: Swizzle | None) -> TensorType:
+    """A box in local memory as teams of sub-groups read it: in panels as wide as the swizzle's rows."""
+    if swizzle is None:
+        return type
+    align = type.dtype.bytes << (swizzle.shift + swizzle.bits)
+    return replace(type, layout=Layout(type.strides, align, swizzle, panel=1 << swizzle.shift))
 
 
 def _limits(

@@ -77,8 +77,7 @@ def on_fragments(
     steps = walk(instruction.c, "cell")
     tiles: list[Index] = []
     values: dict[str, Affine] = {}
-    for role, loop, at in (("m", rows, steps.row), ("n", columns, steps.column)):
-        side = instruction.sides[role]
+    for side, loop, at in zip(instruction.c.sizes, (rows, columns), (steps.row, steps.column), strict=True):
         tiles.append(Index(tile_name(loop.name), loop.range // side, bind=Bind.UNROLL))
         values[loop.name] = Affine.var(tile_name(loop.name), side) + at
     tiles = [*(replace(i, bind=Bind.UNROLL) for i in beside), *tiles]
@@ -101,6 +100,8 @@ class _Tensorised:
         return dict(self.match.loops)[role]
 
     def nest(self) -> Nest:
+        if self.match.instruction.team > 1:
+            return self._together_on_panels()
         left, right = self._factor(self.match.left, ("m", "k")), self._factor(self.match.right, ("k", "n"))
         slices = replace(self._tiles("k"), bind=Bind.UNROLL)
         body = (self._load(left), self._load(right), self._instructions(left, right))
@@ -180,6 +181,23 @@ class _Tensorised:
         return source, Use("dst", factor.alloc.into, (*around, tile, row, column), Direction.OUT)
 
     # --- products ---------------------------------------------------------------------------------------
+
+    def _together_on_panels(self) -> Nest:
+        """The factors stay in local memory; the sums are pieces of the instruction's columns."""
+        indexes = tuple(Index(role, size) for role, size in self.match.instruction.sides.items())
+        tiles = {role: self._tiles(role) for role in ROLES}
+        values = {self._loop(i.name): Affine.var(tiles[i.name].name, i.range) + Affine.var(i.name) for i in indexes}
+        m, n, wide = Affine.var("m"), values[self._loop("n")], self.match.instruction.c.sizes[1]
+        pieces = tuple(DivMod(n, wide, op) for op in (DivModOp.DIV, DivModOp.MOD))
+        beside = tuple(Affine.var(i.name) for i in self._beside)
+        place = (*beside, Affine.var(tiles["m"].name), pieces[0], m, pieces[1])
+        factors = (self.match.left, self.match.right)
+        moved = self.stage.substitute(values)
+        uses = tuple(u if u.name in factors else replace(u, forms=(*u.forms, *place)) for u in moved.uses)
+        instr = Instr(self.match.instruction.name, tuple((i.name, i.range) for i in indexes))
+        leaf = replace(moved, loops=indexes, uses=uses, instr=instr)
+        loops = (tiles["k"], *self._beside, tiles["m"], tiles["n"])
+        return Nest("multiply", tuple(replace(i, bind=Bind.UNROLL) for i in loops), (leaf,))
 
     def _instructions(self, left: Factor, right: Factor) -> Nest:
         """Every pair of the fragments through the instruction."""

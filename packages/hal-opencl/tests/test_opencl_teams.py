@@ -1,0 +1,77 @@
+"""Products of teams of sub-groups: their PTX, the target that they are brought to, and the probe's text."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hal_opencl import binding, teams
+from hal_opencl.compiler import OPTIONS
+from hal_opencl.emit import teams as ptx
+from hal_opencl.emit.dialect import Dialect
+from hal_opencl.emit.source import emit_kernel
+from tile_ir.kernels import Kernel
+from tile_ir.semtree import parse_function
+from tile_ir.semtree.errors import SemtreeError
+from tile_ir.stripe import nodes as stripe
+
+PRODUCT = """function product(readwrite global float32* out) group(128, 1, 1) subgroup(32) {
+    alloc local bfloat16[4096] a [align=1024];
+    alloc local bfloat16[2048] b [align=1024];
+    let item = local_id(0);
+    var c = 0.0f32x4;
+    var d = 0.0f32x4;
+    var e = 0.0f32x4;
+    var f = 0.0f32x4;
+    barrier("group", "local");
+    team_mma "wgmma_m64n32k16_bf16" = a[0] * b[0, panels=2048], (c, d, e, f);
+    team_mma "wgmma_m64n32k16_bf16" = a[16] * b[1024, panels=2048], (c, d, e, f);
+    async_wait(1, 0);
+    out[item * 4] = c;
+}"""
+
+
+def text(dialect: Dialect) -> str:
+    return emit_kernel(Kernel("product", stripe.Block("b"), parse_function(PRODUCT), (1, 1, 1)), dialect).text
+
+
+def test_the_text_of_a_product() -> None:
+    made = text(Dialect(ptx=True, teams=True))
+    head, body = made.split("kernel __attribute__")
+    calls = [line.strip() for line in body.splitlines() if "tile_" in line or "asm" in line]
+    assert calls == [
+        'asm volatile("//@ wgmma.fence.sync.aligned;" ::: "memory");',
+        "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a, 16), tile_panels(b, 4096));",
+        "tile_wgmma_m64n32k16_bf16_rp(&c, &d, &e, &f, tile_panels(a + 16, 16), tile_panels(b + 1024, 4096));",
+        "tile_products_4_0(&c, &d, &e, &f);",
+    ]
+    assert (
+        'asm volatile("//@ {.reg .pred p; setp.ne.u32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 '
+        '{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, p, 1, 1, 0, 1;}"'
+    ) in head
+    assert '"//@ wgmma.commit_group.sync.aligned;"' in head and '"//@ wgmma.wait_group.sync.aligned 0;"' in head
+
+
+def test_devices_without_them_refuse() -> None:
+    with pytest.raises(SemtreeError, match="needs a device with it"):
+        text(Dialect(ptx=True))
+
+
+def test_programs_are_brought_to_their_target() -> None:
+    made = ".version 9.0\n.target sm_90, texmode_independent\n//@ wgmma.fence.sync.aligned;\n// begin inline asm\n"
+    assert ptx.retargeted(made) == (
+        ".version 9.0\n.target sm_90a, texmode_independent\nwgmma.fence.sync.aligned;\n// begin inline asm\n"
+    )
+
+
+def test_the_probe_is_a_program() -> None:
+    """Without its assembly any device compiles it, and finds that nothing was multiplied."""
+    found = [d for p in binding.platforms() for d in p.devices if d.kind == "cpu"]
+    if not found:
+        pytest.skip("no OpenCL device on this machine's processor")
+    context = binding.make_context(found[0].raw)
+    plain = re.sub(r"asm volatile\(.*?\);", ";", teams.probe(), flags=re.DOTALL)
+    program = binding.build_source(context, found[0].raw, plain, OPTIONS)
+    assert not binding.floats_of(context, found[0].raw, program, "probe", 128).any()
+    assert np.float32(256) == teams.WANTED

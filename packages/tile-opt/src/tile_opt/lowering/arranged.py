@@ -1,0 +1,73 @@
+"""Local arrays whose elements do not lie as their strides say: rows cut into panels, and swizzled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tile_ir.semtree.nodes import Binary, Expr
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Refinement, Swizzle
+
+from tile_opt.lowering.builder import Builder
+from tile_opt.lowering.forms import Scaled
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Where the element at an offset by strides lies; all numbers are powers of two, but that of rows."""
+
+    version: int
+    """Elements from one version to the next."""
+    rows: int
+    pitch: int
+    """Rows, and elements in each."""
+    panel: int
+    """Elements of a row that stay together."""
+    swizzle: Swizzle | None
+
+    @property
+    def panels(self) -> int:
+        """Elements from one panel to the next; 0 where there is one."""
+        return self.rows * self.panel if self.panel < self.pitch else 0
+
+    def index(self, builder: Builder, offset: Affine, quasi: tuple[Scaled, ...], *, swizzled: bool = True) -> Expr:
+        """The place of the element at ``offset + quasi``; without the swizzle where rows begin at 0 modulo its period."""
+        inside, versions = self._parted(offset, quasi)
+        at: Expr = builder.atom(*inside)
+        if self.panels:
+            row, column = _bits(builder, at, self.pitch)
+            panel, rest = _bits(builder, column, self.panel)
+            at = _op(builder, "add", _op(builder, "mul", row, builder.literal(self.panel)), rest)
+            at = _op(builder, "add", at, _op(builder, "mul", panel, builder.literal(self.panels)))
+        if self.swizzle is not None and swizzled:
+            _, turn = _bits(builder, _bits(builder, at, 1 << self.swizzle.shift)[0], 1 << self.swizzle.bits)
+            at = _op(builder, "bit_xor", at, _op(builder, "mul", turn, builder.literal(1 << self.swizzle.base)))
+        return _op(builder, "add", at, builder.atom(*versions)) if versions != (Affine(), ()) else at
+
+    def _parted(
+        self, offset: Affine, quasi: tuple[Scaled, ...]
+    ) -> tuple[tuple[Affine, tuple[Scaled, ...]], tuple[Affine, tuple[Scaled, ...]]]:
+        """What moves inside a version, and what moves by whole ones: that is the same for all work items."""
+        whole = Affine.of([(n, c) for n, c in offset.terms if c % self.version == 0])
+        whole = whole + (offset.const // self.version * self.version)
+        steps = tuple(q for q in quasi if q[0] % self.version == 0)
+        return (offset - whole, tuple(q for q in quasi if q not in steps)), (whole, steps)
+
+
+def _bits(builder: Builder, value: Expr, size: int) -> tuple[Expr, Expr]:
+    """Quotient and remainder of what is not negative by a power of two."""
+    bits = builder.literal(size.bit_length() - 1)
+    return _op(builder, "bit_right", value, bits), _op(builder, "bit_and", value, builder.literal(size - 1))
+
+
+def _op(builder: Builder, op: str, left: Expr, right: Expr) -> Expr:
+    return builder.pure(op, (left, right), Binary(op, left, right, left.type), "n")
+
+
+def arrangement(ref: Refinement, version: int) -> Arrangement | None:
+    """That of an allocation whose versions are so many elements apart; None where strides say all."""
+    layout, extent = ref.type.layout, ref.type.extent
+    if layout.swizzle is None and not layout.panel:
+        return None
+    pitch = min((s for s in layout.strides if s > 1), default=extent)
+    return Arrangement(version or extent, -(-extent // pitch), pitch, layout.panel or pitch, layout.swizzle)

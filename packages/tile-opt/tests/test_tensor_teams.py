@@ -1,0 +1,142 @@
+"""Contractions on instructions that teams of sub-groups execute from swizzled local memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tensor_support import MULTIPROCESSOR, TENSOR, Sample, agree, bound, matmul, optimize_given, scheduled, view_of
+from tile_ir.diagnostics import TilePlanError
+from tile_ir.dtype import DType
+from tile_ir.machine import LocalMemory
+from tile_ir.matrix import MATRIX_INSTRUCTIONS, WGMMA
+from tile_ir.semtree import launch, parse_function
+from tile_ir.semtree.nodes import TeamMma
+from tile_ir.semtree.verify import OPTIONAL_NODES
+from tile_ir.stripe.nodes import Block, Direction, Scope, Wait
+from tile_ir.stripe.parser import parse_program
+from tile_ir.stripe.printer import print_program
+from tile_ir.stripe.walk import blocks_in
+from tile_opt.passes.base import kernels_of
+from tile_opt.passes.kernels.tensor_tile import TensorTile
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.text import print_plans
+from tile_opt.semtree.legalise import legalise, used_nodes
+
+BF16, F16 = DType.BFLOAT16, DType.FLOAT16
+TEAMS = replace(
+    TENSOR,
+    matrix=tuple(MATRIX_INSTRUCTIONS),
+    machine=replace(MULTIPROCESSOR, local=replace(MULTIPROCESSOR.local or LocalMemory(), bytes=64 << 10)),
+)
+
+
+def plan_for(sample: Sample) -> Plan:
+    return next(TensorTile().candidates(view_of(sample, TEAMS), TEAMS))
+
+
+@pytest.mark.parametrize(
+    ("layout", "dtype", "m", "n", "k"),
+    [("nn", BF16, 64, 128, 64), ("nt", F16, 70, 40, 72), ("tt", BF16, 64, 32, 136)],
+    ids=["panels", "edges", "steps"],
+)
+def test_products_of_teams(layout: str, dtype: DType, m: int, n: int, k: int) -> None:
+    sample = matmul(layout, dtype, m, n, k)
+    stripe = agree(sample, TEAMS)
+    found = plan_for(sample)
+    assert found.instruction is not None and MATRIX_INSTRUCTIONS[found.instruction.name].team == 4
+    text = print_program(stripe)
+    assert print_program(parse_program(text)) == text
+
+
+def test_a_convolution_by_teams() -> None:
+    """Rows of 64 pixels, one tap a step: padding is zero in the swizzled rows, too."""
+    source = "function (D[X, C], K[T, C, O]) -> (R) { R[x, o : 64, O] = +(D[x + t - 1, c] * K[t, c, o]); }"
+
+    def operands(x: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:  # pyright: ignore[reportMissingTypeArgument]
+        padded = np.pad(x["D"].astype(np.float32), ((1, 1), (0, 0)))
+        taps = np.stack([padded[t : t + 64] for t in range(3)], axis=1)
+        return taps.reshape(64, -1), x["K"].astype(np.float32).reshape(-1, 32)
+
+    agree(Sample(bound(source, BF16, D=(64, 64), K=(3, 64, 32)), operands), TEAMS)  # pyright: ignore[reportArgumentType]
+
+
+def test_factors_lie_in_swizzled_panels_and_every_step_waits_for_its_products() -> None:
+    stripe = scheduled(matmul("nn", BF16, 64, 64, 256).program, TEAMS)
+    (kernel,) = (k for k in kernels_of(stripe) if isinstance(k, Block))
+    blocks = list(blocks_in(kernel))
+    boxes = {r.into: r for b in blocks for r in b.refs if r.dir is Direction.ALLOC and r.loc.scope is Scope.GROUP}
+    assert {r.type.layout.panel for r in boxes.values()} == {64}
+    assert {r.type.layout.align for r in boxes.values()} == {1024} and all(r.versions > 2 for r in boxes.values())
+    products = [b for b in blocks if b.instr and b.instr.name in {i.name for i in WGMMA}]
+    waits = [s for b in blocks for s in b.body if isinstance(s, Wait) and s.group == 1]
+    assert products and waits and all(w.pending == 0 for w in waits)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("swizzle bits=3 base=3 shift=6", "swizzle bits=2 base=3 shift=6", "with swizzle"),
+        ("serial k:64", "serial k:32", "steps are 64 deep"),
+        ("subgroup i:16", "subgroup i:32", "of them are a team"),
+    ],
+)
+def test_plans_that_no_team_can_share_are_refused(old: str, new: str, says: str) -> None:
+    sample = matmul("nn", BF16, 64, 64, 128)
+    text = print_plans({view_of(sample, TEAMS).name: plan_for(sample)})
+    assert old in text
+    with pytest.raises(TilePlanError, match=says):
+        optimize_given(sample, TEAMS, text.replace(old, new))
+
+
+def test_sizes_that_cannot_be_copied_by_sixteen_bytes_are_left_to_single_sub_groups() -> None:
+    plan = next(TensorTile().candidates(view_of(matmul("nn", BF16, 64, 33, 64), TEAMS), TEAMS))
+    assert plan.instruction is not None and plan.instruction.name == "mma_m16n8k16_bf16"
+
+
+PRODUCT = """function product(readwrite global float32* out, read global float32* in) group(128, 1, 1) subgroup(32) {
+    alloc local float16[1024] a [align=1024];
+    alloc local float16[2048] b [align=1024];
+    let item = local_id(0);
+    for (n = 0; n < 8; n += 1) { a[item * 8 + n] = float16(in[item * 8 + n]); }
+    for (n = 0; n < 16; n += 1) { b[item * 16 + n] = float16(in[1024 + item * 16 + n]); }
+    barrier("group", "local");
+    var c = 1.0f32x4;
+    var d = 0.0f32x4;
+    var e = 0.0f32x4;
+    var f = 0.0f32x4;
+    team_mma "wgmma_m64n32k16_f16" = a[0, panels=1024] * b[0], (c, d, e, f);
+    async_wait(1, 0);
+    out[item * 16] = c;
+    out[item * 16 + 4] = d;
+    out[item * 16 + 8] = e;
+    out[item * 16 + 12] = f;
+}"""
+
+
+@pytest.mark.slow
+def test_a_team_product_for_targets_without_them() -> None:
+    """One of the instruction in the hardware's layouts, beside loops of every item, and NumPy on unswizzled factors."""
+    function = parse_function(PRODUCT)
+    portable = legalise(function, OPTIONAL_NODES - {"TeamMma"})
+    assert "TeamMma" not in used_nodes(portable) and any(isinstance(s, TeamMma) for s in function.body.body)
+    data = np.random.default_rng(0).integers(-4, 5, 3072).astype(np.float32)
+    results: list[np.ndarray] = []  # pyright: ignore[reportMissingTypeArgument]
+    for each in (function, portable):
+        out = np.zeros(2048, np.float32)
+        launch(each, (1, 1, 1), [out, data])
+        results.append(out)
+    assert results[0].tobytes() == results[1].tobytes()
+    left, right = (_unswizzled(data[s]) for s in (slice(0, 1024), slice(1024, 3072)))
+    want = left[:16].T @ right.reshape(32, 64)[:, :16].T
+    item, piece, register = np.meshgrid(np.arange(128), np.arange(4), np.arange(4), indexing="ij")
+    rows = item // 32 * 16 + item % 32 // 4 + 8 * (register // 2)
+    columns = 8 * piece + item % 4 * 2 + register % 2
+    assert (results[0].reshape(128, 4, 4) == want[rows, columns] + (piece == 0)).all()
+
+
+def _unswizzled(flat: np.ndarray) -> np.ndarray:  # pyright: ignore[reportMissingTypeArgument]
+    """Rows of 64 elements of 16 bits, eight of which stay together."""
+    at = np.arange(flat.size)
+    return flat[at ^ (at // 64 % 8 * 8)].reshape(-1, 64)
