@@ -6,12 +6,13 @@ from itertools import islice
 
 import pytest
 from tile_lang.mutations import Mutant, mutants
+from tile_lsp.calls import signature
 from tile_lsp.completion import suggestions
 from tile_lsp.document import Document
 from tile_lsp.edits import formatted, mends
 from tile_lsp.hover import hover
 from tile_lsp.names import Role
-from tile_lsp.outline import colours, symbols
+from tile_lsp.outline import colours, hints, symbols
 from tile_lsp.renaming import Refused, renamed
 
 TEXTS = [*islice(mutants(5), 120)]
@@ -32,6 +33,9 @@ def ask_everything(document: Document) -> None:
             found = hover(text, offset)
             assert found is None or (found.text and found.start <= offset <= found.end)
             suggestions(text, offset)
+            call = signature(text, offset)
+            assert call is None or all(0 < a <= b < len(call.label) for a, b in call.parameters)
+        assert all(place <= length for place, _ in hints(text))
         for one in text.names.all:
             assert one in text.names.same(one)
             try:

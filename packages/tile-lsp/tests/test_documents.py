@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from tile_lang import parse, print_function
 from tile_lang.examples import TUTORIAL, Example
 from tile_lsp.command import main
+from tile_lsp.completion import suggestions
 from tile_lsp.document import Document
 from tile_lsp.edits import formatted
 from tile_lsp.embedded import regions
+from tile_lsp.hover import hover
 from tile_lsp.names import Role
-from tile_lsp.outline import colours
+from tile_lsp.outline import colours, hints, symbols
 from tile_lsp.positions import Lines
 from tile_lsp.renaming import Refused, renamed
 
@@ -159,6 +161,16 @@ def test_five_hundred_lines_are_answered_in_fifty_milliseconds() -> None:
         times.append(time.process_time() - start)
     assert document.texts[0].diagnostics == ()
     assert min(times) < 0.05
+    offset = len(before)
+    for question in (colours, symbols, hints, lambda t: hover(t, offset), lambda t: suggestions(t, offset)):
+        times = []
+        for number in range(3):
+            document.update(f"{before}S120 + {number}{after}")
+            _ = document.texts[0].names
+            start = time.process_time()
+            assert question(document.texts[0])
+            times.append(time.process_time() - start)
+        assert min(times) < 0.05
 
 
 def test_wrong_usage_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,6 +174,37 @@ def test_completion(editor: Editor) -> None:
     assert outside["exp"].detail == "exp(x)"
 
 
+def test_the_argument_in_hand(editor: Editor) -> None:
+    text = "function f(X[N], Y) -> (Z) { Z = X; }\nfunction (A[N]) -> (B) { B = clamp(f(A, exp(A)), (0 + 1), 2) + reshape(A, 2, 3, 4); }"
+    uri = "file:///calls.tile"
+    editor.write(uri, text)
+
+    def helped(what: str) -> tuple[str, str] | None:
+        given = {"text_document": lsp.TextDocumentIdentifier(uri), "position": place(text, what, 0, len(what))}
+        found = editor.ask("text_document_signature_help", lsp.SignatureHelpParams(**given))
+        return found and (found.signatures[0].label, found.signatures[0].parameters[found.active_parameter].label)
+
+    assert helped("clamp(") == ("clamp(x, low, high)", "x")
+    assert helped("clamp(f(") == ("f(X[N], Y)", "X[N]")
+    assert helped("f(A, e") == ("f(X[N], Y)", "Y")
+    assert helped("exp(") == ("exp(x)", "x")
+    assert helped("(0 + ") == ("clamp(x, low, high)", "low")
+    assert helped("A, 2, 3, 4") == ("reshape(x, sizes…)", "sizes…")
+    assert helped("B = ") is None
+
+
+def test_shapes_beside_names(editor: Editor) -> None:
+    text = "function (A[M, N], U) -> (D) { B = A * 2; C[i : M] = +(B[i, j]); D = C > 0; E = U; }"
+    uri = "file:///hints.tile"
+    editor.write(uri, text)
+    whole = lsp.Range(lsp.Position(0, 0), lsp.Position(9, 0))
+    found = editor.ask("text_document_inlay_hint", lsp.InlayHintParams(lsp.TextDocumentIdentifier(uri), whole))
+    assert [(f.position.character, f.label) for f in found] == [
+        (text.index("B =") + 1, "[M, N]"),
+        (text.index("D =") + 1, "bool[M]"),
+    ]
+
+
 def test_the_outline(editor: Editor) -> None:
     editor.write(URI, MATMUL)
     given = lsp.DocumentSymbolParams(lsp.TextDocumentIdentifier(URI))

@@ -13,7 +13,7 @@ from tile_lang.reference import AGGREGATIONS, BORDERS, BUILTINS, OPERATORS, Entr
 
 from tile_lsp.document import Analysis
 from tile_lsp.names import Occurrence, Role
-from tile_lsp.outline import defined_functions, function_name, shape
+from tile_lsp.outline import defined_functions, shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _bound(subscript: ast.Subscript, size: str) -> Iterator[tuple[str, str, list
 
 
 def _sizes(analysis: Analysis, name: str, function: int) -> list[str]:
-    known = analysis.known.get(function_name(analysis, function))
+    known = analysis.known.get(analysis.names.functions.get(function))
     described = known.describe(name) if known else None
     return described.partition("[")[2].rstrip("]").split(", ") if described else []
 

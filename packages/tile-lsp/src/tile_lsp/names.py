@@ -156,6 +156,11 @@ class Names:
         return Role.SIZE in roles and len(roles) > 1
 
     @cached_property
+    def functions(self) -> dict[int, str]:
+        """The names of functions by their numbers; the text's own has none."""
+        return {o.function: o.name for o in self.all if o.role is Role.FUNCTION and o.defines}
+
+    @cached_property
     def _groups(self) -> dict[tuple[object, ...], list[Occurrence]]:
         groups: dict[tuple[object, ...], list[Occurrence]] = {}
         for one in self.all:

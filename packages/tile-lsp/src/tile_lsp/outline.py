@@ -30,9 +30,12 @@ class Symbol:
 def symbols(analysis: Analysis) -> list[Symbol]:
     """The functions of a text, each with what it defines."""
     functions: list[Symbol] = []
-    names = analysis.names
+    defined: dict[int, list[Occurrence]] = {}
+    for one in analysis.names.all:
+        if one.defines:
+            defined.setdefault(one.piece, []).append(one)
     for number, placed in enumerate(analysis.pieced.pieces):
-        own = [o for o in names.all if o.piece == number and o.defines]
+        own = defined.get(number, [])
         end = placed.start + placed.piece.length
         if placed.piece.kind is Kind.HEADER and len(placed.piece.lexed.tokens) > 1:
             functions.append(_function(placed, own))
@@ -60,17 +63,21 @@ def _symbol(analysis: Analysis, one: Occurrence, placed: Placed, end: int) -> Sy
     return Symbol(one.name, one.role, start, stop, one.start, one.end, shape(analysis, one) or "")
 
 
-def function_name(analysis: Analysis, number: int) -> str | None:
-    """The name of a text's function by number; None for its own."""
-    return next(
-        (o.name for o in analysis.names.all if o.function == number and o.role is Role.FUNCTION and o.defines), None
-    )
-
-
 def shape(analysis: Analysis, one: Occurrence) -> str | None:
     """What a tensor, an input or a size is: ``[N, 1]``."""
-    known = analysis.known.get(function_name(analysis, one.function))
+    known = analysis.known.get(analysis.names.functions.get(one.function))
     return known.describe(one.name) if known else None
+
+
+def hints(analysis: Analysis) -> list[tuple[int, str]]:
+    """Shapes that the text does not show, each with the place behind the name that it belongs to."""
+    found: list[tuple[int, str]] = []
+    for one in analysis.names.all:
+        if one.defines and one.role is Role.TENSOR and analysis.text[one.end : one.end + 1] != "[":
+            known = shape(analysis, one)
+            if known is not None and "[" in known:
+                found.append((one.end, known))
+    return found
 
 
 # --- tokens --------------------------------------------------------------------------------------

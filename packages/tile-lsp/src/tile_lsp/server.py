@@ -11,6 +11,7 @@ from pygls.lsp.server import LanguageServer
 from tile_ir.diagnostics import Diagnostic, Severity
 
 from tile_lsp import __version__, outline
+from tile_lsp.calls import signature
 from tile_lsp.completion import Suggestion, suggestions
 from tile_lsp.document import Analysis, Document
 from tile_lsp.edits import Edit, formatted, mends
@@ -249,6 +250,30 @@ def _item(one: Suggestion) -> lsp.CompletionItem:
     return lsp.CompletionItem(one.name, kind=kind, detail=one.detail or None, documentation=shown)
 
 
+def _signature_help(server: Server, params: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
+    place = _place(server, params)
+    found = signature(place[1], place[2]) if place else None
+    if found is None:
+        return None
+    parameters = [lsp.ParameterInformation(found.label[a:b]) for a, b in found.parameters]
+    shown = lsp.SignatureInformation(found.label, found.says or None, parameters, found.active)
+    return lsp.SignatureHelp([shown], 0, found.active)
+
+
+def _inlay_hints(server: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+    document = server.documents.get(params.text_document.uri)
+    if document is None:
+        return []
+    first = document.lines.offset(params.range.start.line, params.range.start.character)
+    last = document.lines.offset(params.range.end.line, params.range.end.character)
+    found = ((t.start + place, shown) for t in document.texts for place, shown in outline.hints(t))
+    return [
+        lsp.InlayHint(_position(document, place), shown, lsp.InlayHintKind.Type)
+        for place, shown in found
+        if first <= place <= last
+    ]
+
+
 def _document_symbols(server: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
     document = server.documents.get(params.text_document.uri)
     if document is None:
@@ -300,6 +325,8 @@ FEATURES: dict[str, tuple[Callable[[Server, Any], Any], Any]] = {
     lsp.TEXT_DOCUMENT_FORMATTING: (_formatting, None),
     lsp.TEXT_DOCUMENT_CODE_ACTION: (_actions, lsp.CodeActionOptions([lsp.CodeActionKind.QuickFix])),
     lsp.TEXT_DOCUMENT_COMPLETION: (_completion, lsp.CompletionOptions()),
+    lsp.TEXT_DOCUMENT_SIGNATURE_HELP: (_signature_help, lsp.SignatureHelpOptions(["(", ","])),
+    lsp.TEXT_DOCUMENT_INLAY_HINT: (_inlay_hints, None),
     lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL: (_document_symbols, None),
     lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: (_tokens, _LEGEND),
 }
