@@ -17,6 +17,7 @@ from tile_onnx.feeds import Argument, checked, checked_outputs, refused, unknown
 from tile_onnx.reading import Imported, read
 from tile_onnx.segments import Piece, Segment, type_of
 from tile_onnx.values import Array, is_array
+from tile_onnx.warm import WarmCalls
 
 if TYPE_CHECKING:
     from tile_hal.interfaces import Device
@@ -61,6 +62,7 @@ class Model:
         _check(imported)
         language = Language(imported.opsets, imported.functions)
         self._engine = Engine(imported.graph, language, lambda: self.evaluator)
+        self._warm = WarmCalls(self._engine)
         self._buckets = self._padding(buckets) if buckets is not None else None
 
     @property
@@ -104,8 +106,13 @@ class Model:
         sequences. Results are arrays, but Tensors where an input is a Tensor; lists of them for sequences, None for an
         optional that is absent. The first call with new shapes compiles. TileTypeError names inputs that do not fit.
         """
-        values = checked(self.inputs, feeds, self._imported.defaults)
-        found = (self._buckets or self._engine).run(values, self._wanted(outputs))
+        key = self._warm.key(feeds, outputs) if self._buckets is None else None
+        ready = self._warm.get(key)
+        if ready is not None:
+            return ready.run(feeds)
+        values, wanted = checked(self.inputs, feeds, self._imported.defaults), self._wanted(outputs)
+        found = (self._buckets or self._engine).run(values, wanted)
+        self._warm.keep(key, feeds, values, wanted)
         self._settle()
         return found
 

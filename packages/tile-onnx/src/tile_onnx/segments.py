@@ -36,7 +36,7 @@ class Segment:
     outputs: tuple[str, ...]
     placeholders: tuple[Symbol, ...]
 
-    def run(self, store: Store, evaluator: Evaluator, *, stay: bool) -> Sequence[Any]:
+    def run(self, store: Mapping[str, Any], evaluator: Evaluator, *, stay: bool) -> Sequence[Any]:
         """Its outputs; with `stay` they stay on the device."""
         values = [store[name] for name in self.inputs]
         if stay:

@@ -1,0 +1,80 @@
+"""Calls like an earlier one: what was found and checked then holds for all arrays of the same names, dtypes and shapes.
+
+Such a call is one device program on its inputs: nothing is looked up but that, so that small models cost little more than
+the program does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tile_onnx.engine import PIECES, Engine
+from tile_onnx.segments import Name, Segment, type_of
+
+if TYPE_CHECKING:
+    from tile_runtime.evaluator import Evaluator
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A program that takes the inputs of a call as they are, and gives its outputs."""
+
+    segment: Segment
+    evaluator: Evaluator
+    outputs: tuple[tuple[str, int], ...]
+    """Each output's name, and which result of the program it is."""
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        results = self.segment.run(feeds, self.evaluator, stay=False)
+        return {name: results[k] for name, k in self.outputs}
+
+
+class WarmCalls:
+    """The programs of calls so far. Safe to use from any thread: a lost entry is found again."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._ready: dict[Key, Ready] = {}
+
+    def key(self, feeds: object, outputs: object) -> Key | None:
+        """What calls that are alike have in common; None where that is not for dtypes and shapes of arrays to say."""
+        if type(feeds) is not dict or not (outputs is None or type(outputs) is str):
+            return None
+        given = cast("dict[Any, Any]", feeds)
+        parts: list[Any] = [outputs]
+        for name, value in given.items():
+            if type(value) is not np.ndarray:
+                return None
+            parts += (name, value.dtype, value.shape)
+        return tuple(parts)
+
+    def get(self, key: Key | None) -> Ready | None:
+        return None if key is None or self._engine.values else self._ready.get(key)
+
+    def keep(
+        self, key: Key | None, feeds: Mapping[str, Any], values: Mapping[str, Any], wanted: tuple[str, ...]
+    ) -> None:
+        """Remembers a call that has run, if it is one program on its inputs as they are, whatever numbers these hold."""
+        if key is None or self._engine.values or any(values.get(n) is not v for n, v in feeds.items()):
+            return
+        (piece,) = self._engine.plan({n: type_of(v) for n, v in values.items()}, {}, wanted)
+        steps, results = piece.steps, piece.results
+        if (
+            piece.asks
+            or len(steps) != 1
+            or not isinstance(steps[0], Segment)
+            or not feeds.keys() >= set(steps[0].inputs)
+        ):
+            return
+        if any(not isinstance(r, Name) or r.name not in steps[0].outputs for r in results):
+            return
+        if len(self._ready) >= PIECES:
+            self._ready.clear()
+        places = tuple((n, steps[0].outputs.index(r.name)) for n, r in zip(wanted, results, strict=True))
+        self._ready[key] = Ready(steps[0], self._engine.evaluator(), places)
