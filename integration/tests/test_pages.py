@@ -87,3 +87,21 @@ def test_the_speeds_of_the_readme_are_those_that_were_measured(monkeypatch: pyte
     found = json.loads(readme.RESULTS.read_text("utf-8"))
     assert readme.block(found) in (ROOT / "README.md").read_text("utf-8")
     assert readme.PLOT.read_text("utf-8") == readme.plot(readme.classes(found)) and len(found["rows"]) > 20
+
+
+INSIDE = re.compile(r"\b(the (slides|seeds|blog)|decision \d+|issues? #?\d+|the article)\b", re.IGNORECASE)
+"""What means something to those who made it, and to nobody who reads."""
+
+
+def test_pages_and_sources_have_no_words_of_the_house() -> None:
+    files = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("integration/examples/*"),
+        *ROOT.glob("packages/*/*.md"),
+    ]
+    files += ROOT.glob("packages/*/src/**/*.py")
+    wrong = [
+        (file.name, found[0]) for file in files if file.is_file() for found in INSIDE.finditer(file.read_text("utf-8"))
+    ]
+    assert not wrong

@@ -180,7 +180,7 @@ def test_contradiction_is_an_empty_domain() -> None:
     assert region.ranges == (50,)
 
 
-def test_blog_convolution() -> None:
+def test_a_large_convolution() -> None:
     image, window = [32, 224, 224, 64], [3, 3, 64, 64]
     domain = flat(
         contraction(

@@ -16,7 +16,7 @@ from tile_opt.passes.kernels.schedule_kernels import ScheduleKernels
 from tile_opt.plan.text import brief, parse_plans
 
 
-def test_the_conv_has_the_blogs_tables_and_its_plan() -> None:
+def test_the_conv_has_the_tables_and_its_plan() -> None:
     made = compiled(CONV, CPU, **CONV_SHAPES)
     got = report(made)
     kernel = next(k for k in got.kernels if len(k.tables) > 1)

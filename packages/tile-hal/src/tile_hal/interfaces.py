@@ -3,8 +3,7 @@
 ``Driver → DeviceSet → Device``; a device has a compiler, an executor, a target, capabilities and memory.
 The HAL orders work only by events. Run and copy wait for their dependency events first and are
 asynchronous, though they may also complete before they return. Submission is thread-safe. Buffers must be
-kept alive by the caller until the events of their work are complete. Source: the article "Through the Hardware
-Interface".
+kept alive by the caller until the events of their work are complete.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tile_opt.compiler import compile as compile
-    from tile_opt.explain.blog import blog_report as blog_report
+    from tile_opt.explain.contraction import contraction_report as contraction_report
     from tile_opt.lowering import lower as lower
     from tile_opt.pipeline import optimize as optimize
     from tile_opt.translate import to_stripe as to_stripe
@@ -20,10 +20,10 @@ _HOME = {
     "optimize": "tile_opt.pipeline",
     "lower": "tile_opt.lowering",
     "compile": "tile_opt.compiler",
-    "blog_report": "tile_opt.explain.blog",
+    "contraction_report": "tile_opt.explain.contraction",
 }
 
-__all__ = ["blog_report", "compile", "lower", "optimize", "to_stripe"]
+__all__ = ["contraction_report", "compile", "lower", "optimize", "to_stripe"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,8 +11,8 @@ from tile_ir.stripe.nodes import Bind, Block, Transfer
 from tile_ir.stripe.walk import blocks_in
 from tile_ir.target import Target
 
-from tile_opt.explain.blog.flat import flatten
-from tile_opt.explain.blog.search import search
+from tile_opt.explain.contraction.flat import flatten
+from tile_opt.explain.contraction.search import search
 from tile_opt.explain.data import PlanCandidate, PlanReport, Prediction
 from tile_opt.kernel.view import KernelView
 from tile_opt.model.estimate import estimate
@@ -84,6 +84,6 @@ def _candidates(decision: Decision, target: Target) -> tuple[PlanCandidate, ...]
 
 
 def _search_lines(view: KernelView, target: Target) -> tuple[str, ...]:
-    """The article's search with this target's settings, for contractions."""
+    """The search with this target's settings, for contractions."""
     flat = flatten(view)
     return () if flat is None else tuple(cost.text() for cost in search(flat, target.settings).evaluated)

@@ -68,7 +68,7 @@ class FlatKernel:
         return tuple(k for k, s in enumerate(self.output.strides) if s)
 
     def table(self) -> str:
-        """The article's flatten table: ranges, strides, offsets and constraints."""
+        """The flatten table: ranges, strides, offsets and constraints."""
         rows = [["", "Range", *(a.name for a in self.accesses)]]
         for k, (name, extent) in enumerate(zip(self.names, self.ranges, strict=True)):
             rows.append([name, str(extent), *(str(a.strides[k]) for a in self.accesses)])

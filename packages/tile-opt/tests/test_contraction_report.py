@@ -1,4 +1,4 @@
-"""The numbers the blog prints for its convolution, digit for digit, from the compiler's own kernels."""
+"""The numbers of a large convolution, digit for digit, from the compiler's own kernels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import tile_opt
 from tile_ir.target import HardwareSettings
-from tile_opt.explain.blog.cost import tile_cost
-from tile_opt.explain.blog.flat import Access, FlatKernel
-from tile_opt.explain.blog.report import BLOG_SETTINGS, BlogReport
+from tile_opt.explain.contraction.cost import tile_cost
+from tile_opt.explain.contraction.flat import Access, FlatKernel
+from tile_opt.explain.contraction.report import SMALL_GPU, ContractionReport
 
 CONV = """function (D[N, X, Y, CI], K[I, J, CO, CI]) -> (R) {
     O[n, x, y, co : N, X, Y, CO] = +(D[n, x+i-1, y+j-1, ci] * K[i, j, co, ci]);
@@ -34,11 +34,11 @@ roof_ratio=0.929032 occ_ratio=1 thread_ratio=1 score=0.929032""",
 
 
 @pytest.fixture(scope="module")
-def report() -> BlogReport:
-    return tile_opt.blog_report(CONV, {"D": (32, 224, 224, 64), "K": (3, 3, 64, 64)})
+def report() -> ContractionReport:
+    return tile_opt.contraction_report(CONV, {"D": (32, 224, 224, 64), "K": (3, 3, 64, 64)})
 
 
-def test_the_flatten_table(report: BlogReport) -> None:
+def test_the_flatten_table(report: ContractionReport) -> None:
     flat = report.flat
     assert dict(zip(flat.names, flat.ranges, strict=True)) == {
         "ci": 64,
@@ -65,19 +65,19 @@ def test_the_flatten_table(report: BlogReport) -> None:
     assert len(flat.post_ops) == 2
 
 
-def test_the_four_printed_lines_of_the_search(report: BlogReport) -> None:
+def test_the_four_printed_lines_of_the_search(report: ContractionReport) -> None:
     evaluated = [c.tile for c in report.search.evaluated]
     assert [evaluated.index(t) for t in LOG] == [486, 487, 488, 489]
     assert {t: report.cost(t).text() for t in LOG} == LOG
     assert len(evaluated) == 552
 
 
-def test_the_winner(report: BlogReport) -> None:
+def test_the_winner(report: ContractionReport) -> None:
     assert report.tile == {"ci": 8, "co": 32, "i": 2, "j": 3, "n": 16, "x": 2, "y": 2}
     assert report.search.winner.score == 1
 
 
-def test_the_read_plans(report: BlogReport) -> None:
+def test_the_read_plans(report: ContractionReport) -> None:
     data, weights = report.reads
     assert (data.size, weights.size) == (1572, 1590)
     assert {g.name: (g.range, g.stride, g.local) for g in data.groups} == {
@@ -88,7 +88,7 @@ def test_the_read_plans(report: BlogReport) -> None:
     }  # fmt: skip
 
 
-def test_the_thread_plans(report: BlogReport) -> None:
+def test_the_thread_plans(report: ContractionReport) -> None:
     data, weights = ({s.name: (s.threads, s.loops) for s in splits} for splits in report.loads)
     assert data == {"ci": (8, 1), "n": (16, 1), "j_y": (2, 2), "i_x": (1, 3)}
     assert weights == {"ci": (8, 1), "co": (32, 1), "j_i": (1, 6)}
@@ -98,12 +98,12 @@ def test_the_thread_plans(report: BlogReport) -> None:
     }  # fmt: skip
 
 
-def test_the_grid(report: BlogReport) -> None:
+def test_the_grid(report: ContractionReport) -> None:
     assert report.grid.groups == (112, 112, 4)
     assert dict(report.grid.bases) == {"y": "g0 * 2", "x": "g1 * 2", "n": "(g2 % 2) * 16", "co": "(g2 / 2) * 32"}
 
 
-def test_the_text_has_the_tables(report: BlogReport) -> None:
+def test_the_text_has_the_tables(report: ContractionReport) -> None:
     text = report.text()
     for part in ("The chosen tile size is: [ci: 8, co: 32, i: 2, j: 3, n: 16, x: 2, y: 2]", "1572", "112x112x4"):
         assert part in text
@@ -144,14 +144,14 @@ def test_public_log_points(tile: tuple[int, ...], line: str, score: float) -> No
 
 
 def test_full_search_covers_everything_reachable() -> None:
-    tiny = tile_opt.blog_report(CONV, {"D": (1, 4, 4, 2), "K": (3, 3, 2, 2)}, BLOG_SETTINGS, fast=False)
-    fast = tile_opt.blog_report(CONV, {"D": (1, 4, 4, 2), "K": (3, 3, 2, 2)}, BLOG_SETTINGS)
+    tiny = tile_opt.contraction_report(CONV, {"D": (1, 4, 4, 2), "K": (3, 3, 2, 2)}, SMALL_GPU, fast=False)
+    fast = tile_opt.contraction_report(CONV, {"D": (1, 4, 4, 2), "K": (3, 3, 2, 2)}, SMALL_GPU)
     assert len(tiny.search.evaluated) >= len(fast.search.evaluated)
     assert tiny.search.winner.score >= fast.search.winner.score
 
 
 def test_shared_memory_is_not_counted_when_inputs_are_read_in_place() -> None:
     flat = small_matmul()
-    staged = tile_cost(flat, (2, 2, 3), replace(BLOG_SETTINGS, use_global=False))
-    in_place = tile_cost(flat, (2, 2, 3), replace(BLOG_SETTINGS, use_global=True))
+    staged = tile_cost(flat, (2, 2, 3), replace(SMALL_GPU, use_global=False))
+    in_place = tile_cost(flat, (2, 2, 3), replace(SMALL_GPU, use_global=True))
     assert in_place.sm < staged.sm

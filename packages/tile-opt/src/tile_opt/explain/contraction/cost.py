@@ -1,4 +1,4 @@
-"""The article's tile cost: ten counters and a score from a roofline, occupancy and thread use."""
+"""The cost of a tile: ten counters and a score from a roofline, occupancy and thread use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from math import prod
 
 from tile_ir.target import HardwareSettings
 
-from tile_opt.explain.blog.flat import FlatKernel
-from tile_opt.explain.blog.read_plan import ReadPlan, read_plan
+from tile_opt.explain.contraction.flat import FlatKernel
+from tile_opt.explain.contraction.read_plan import ReadPlan, read_plan
 
 
 def po2(value: int) -> int:

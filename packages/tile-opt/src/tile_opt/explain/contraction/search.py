@@ -1,4 +1,4 @@
-"""The article's best-first tile search, with the order and quirks of its bookkeeping."""
+"""A best-first tile search."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tile_ir.target import HardwareSettings
 
-from tile_opt.explain.blog.cost import TileCost, tile_cost
-from tile_opt.explain.blog.flat import FlatKernel
+from tile_opt.explain.contraction.cost import TileCost, tile_cost
+from tile_opt.explain.contraction.flat import FlatKernel
 
 Tile = tuple[int, ...]
 

@@ -7,9 +7,9 @@ from math import prod
 
 from tile_ir.target import HardwareSettings
 
-from tile_opt.explain.blog.cost import output_plan, po2
-from tile_opt.explain.blog.flat import FlatKernel
-from tile_opt.explain.blog.read_plan import Group, ReadPlan
+from tile_opt.explain.contraction.cost import output_plan, po2
+from tile_opt.explain.contraction.flat import FlatKernel
+from tile_opt.explain.contraction.read_plan import Group, ReadPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tile_opt.explain.blog.flat import Access
+from tile_opt.explain.contraction.flat import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ReadPlan:
         return self.size * self.access.bytes * self.access.vector
 
     def table(self) -> str:
-        """Range, global and local stride per group, shortest range first, as the article prints them."""
+        """Range, global and local stride per group, shortest range first."""
         rows = [["", "Range", "Global", "Local"]]
         for g in sorted(self.groups, key=lambda g: g.range):
             rows.append([g.name, str(g.range), str(g.stride), str(g.local)])

@@ -1,4 +1,4 @@
-"""`blog_report`: everything that the article "Tile to kernel" shows of one function, as data that prints as it does."""
+"""`contraction_report`: the tables, the tile search and the plans of one contraction, as data that prints as it does."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tile_ir.program.nodes import Contraction, Elementwise, Literal, Operand, Pr
 from tile_ir.stripe.nodes import Block, Op
 from tile_ir.target import HardwareSettings, PassConfig, Target
 
-from tile_opt.explain.blog.cost import TileCost, read_plans
-from tile_opt.explain.blog.flat import FlatKernel, flatten
-from tile_opt.explain.blog.read_plan import ReadPlan
-from tile_opt.explain.blog.search import Search, search
-from tile_opt.explain.blog.threads import Grid, Split, compute_plan, load_plan, pack_grid
+from tile_opt.explain.contraction.cost import TileCost, read_plans
+from tile_opt.explain.contraction.flat import FlatKernel, flatten
+from tile_opt.explain.contraction.read_plan import ReadPlan
+from tile_opt.explain.contraction.search import Search, search
+from tile_opt.explain.contraction.threads import Grid, Split, compute_plan, load_plan, pack_grid
 from tile_opt.kernel.view import KernelView, open_kernel
 
-BLOG_SETTINGS = HardwareSettings(
+SMALL_GPU = HardwareSettings(
     threads=256,
     vec_size=1,
     use_global=False,
@@ -30,11 +30,11 @@ BLOG_SETTINGS = HardwareSettings(
     goal_flops_per_byte=20,
     dim_sizes=(1024, 1024, 1024),
 )
-"""The machine behind the numbers that the article prints."""
+"""A small graphics processor."""
 
 
 @dataclass(frozen=True, slots=True)
-class BlogReport:
+class ContractionReport:
     """One kernel: its flatten table, output operations, tile search, read plans, thread plans and grid."""
 
     flat: FlatKernel
@@ -86,14 +86,14 @@ class HasSource(Protocol):
     def source(self) -> str: ...
 
 
-def blog_report(
+def contraction_report(
     function: str | HasSource,
     shapes: Mapping[str, Sequence[int] | TensorType],
-    settings: HardwareSettings = BLOG_SETTINGS,
+    settings: HardwareSettings = SMALL_GPU,
     *,
     fast: bool = True,
-) -> BlogReport:
-    """The article's view of a Tile function's first contraction kernel.
+) -> ContractionReport:
+    """The tables of a Tile function's first contraction kernel: ranges, strides, tile costs, read and thread plans.
 
     `function` is Tile source, or has it as `source`; `shapes` gives each input's shape (float32) or type. The kernel is the one the
     optimizer fuses: its output operations are those the `fuse` pass puts behind the contraction. `fast` is
@@ -112,13 +112,13 @@ def blog_report(
     raise TileTypeError(Diagnostic("TILE-E420", "this function has no contraction to report on"))
 
 
-def report_of(flat: FlatKernel, settings: HardwareSettings, *, fast: bool = True) -> BlogReport:
+def report_of(flat: FlatKernel, settings: HardwareSettings, *, fast: bool = True) -> ContractionReport:
     """All decisions for one flat kernel."""
     found = search(flat, settings, fast=fast)
     tile = found.winner.tile
     reads = read_plans(flat, tile, settings)
     loads = tuple(load_plan(r, settings) for r in reads)
-    return BlogReport(flat, found, reads, loads, compute_plan(flat, tile, settings), pack_grid(flat, tile))
+    return ContractionReport(flat, found, reads, loads, compute_plan(flat, tile, settings), pack_grid(flat, tile))
 
 
 def _fused(program: Program, settings: HardwareSettings) -> list[KernelView]:
@@ -128,7 +128,7 @@ def _fused(program: Program, settings: HardwareSettings) -> list[KernelView]:
     from tile_opt.translate import to_stripe
 
     stripe = to_stripe(program)
-    target = Target("blog", settings)
+    target = Target("report", settings)
     for name in ("inline", "fuse"):
         stripe = create(PassConfig(name)).apply(stripe, target)
     views = [open_kernel(k) for k in main_of(stripe).body if isinstance(k, Block)]
