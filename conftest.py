@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections import Counter
 
 import pytest
@@ -18,6 +19,11 @@ settings.load_profile("fixed")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the long versions, too")
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected files of the golden tests")
+
+
+def pytest_configure() -> None:
+    """A run that a shell started in the background ignores interrupts, and so would the processes of its tests."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
