@@ -104,9 +104,20 @@ class Chooser:
         words = -(-match.ranges[index] // dot.depth)
         made = Choice(dot, index, words, padded, (left, right), padded=padded != (a, b))
         yield replace(made, cycles=self._cycles(match, made))
-        for tiling in tilings(self.target, match, dot, index, pair) if made.padded or not match.cuts else ():
-            tiled = replace(made, words=tiling.words(words), tiling=tiling)
+        whole = self._whole(match, made)
+        for tiling in tilings(self.target, match, dot, index, pair) if whole is not None else ():
+            tiled = replace(whole or made, words=tiling.words(words), tiling=tiling)
             yield replace(tiled, cycles=self._cycles(match, tiled))
+
+    def _whole(self, match: Match, choice: Choice) -> Choice | None:
+        """The choice with all terms, those that are left out having an integer factor of 0; None where they have not."""
+        if choice.padded or not match.cuts:
+            return choice
+        stored = None if choice.dot.c.is_float or not _is_full(match) else self._bordered(match, *choice.stored)
+        ends = match.ranges[choice.index] % choice.dot.depth
+        if stored is None or ends:
+            return None
+        return replace(choice, stored=stored, padded=True)
 
     def _is_ended(self, match: Match, index: str, factor: Stored, dim: int) -> bool:
         """The factor is stored as 0 in the last word wherever the index has ended."""
@@ -119,8 +130,10 @@ class Chooser:
             return a, b
         if not _is_full(match):
             return None
-        if not match.cuts:
-            return a, b
+        return self._bordered(match, a, b) if match.cuts else (a, b)
+
+    def _bordered(self, match: Match, a: Stored, b: Stored) -> tuple[Stored, Stored] | None:
+        """The factors, one of them padded so that every term that is left out has a factor of 0 from there."""
         for one, other in ((a, b), (b, a)):
             pads = self._pads(match, one, match.cuts)
             if pads is not None and one.can_pad and self._pads(match, other, ()) == self._none(other):
