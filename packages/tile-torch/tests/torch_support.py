@@ -9,6 +9,7 @@ from pathlib import Path
 
 import op_samples
 import torch
+from tile_torch.complexes import formulas
 from tile_torch.decompositions import decompositions
 from tile_torch.registry import converters
 from torch._ops import OpOverload, OpOverloadPacket
@@ -27,7 +28,8 @@ are those that pass and in whose graphs the operator occurs, **types** their dty
 samples agree, too. An operator without samples occurs in no graph of a sample that was taken.
 
 Samples taken: {taken} of {named} operators of PyTorch; {passing} pass, {failing} do not. Those that do not need what Tile
-has not (complex numbers, sparse tensors, shapes that data decides), operators without converters, or are listed at the end.
+has not (sparse tensors, shapes that data decides), operators without converters, or are listed at the end. Samples with complex
+results are not taken; of complex numbers Tile computes the parts (`tile_torch.complexes` says which operators have forms for them).
 
 | Operator | How | Samples | Gradient | Types |
 |---|---|---|---|---|
@@ -36,8 +38,6 @@ has not (complex numbers, sparse tensors, shapes that data decides), operators w
 REFUSED = {
     "aten._local_scalar_dense.default": "a number of Python's that data decides",
     "aten.nonzero.default": "data decides the shape of the result",
-    "aten._fft_r2c.default": "complex numbers",
-    "aten._fft_c2r.default": "complex numbers",
     "aten.resize_.default": "it changes the size of an argument",
     "aten.atan2.out": "it writes to an argument; PyTorch replaces it by `atan2`",
     "aten.sym_is_contiguous.default": "a question about layouts; PyTorch answers it while it traces",
@@ -84,7 +84,7 @@ def how(op: OpOverload) -> str:
         return f"refused: {REFUSED[name]}"
     if name.startswith(SIZES):
         return "size"
-    if op in converters():
+    if op in converters() or op in formulas():
         return "drawn" if torch.Tag.nondeterministic_seeded in op.tags else "Tile"
     return "divided" if op in decompositions() or divided_early(op) else "not supported"
 

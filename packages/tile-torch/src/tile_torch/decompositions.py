@@ -12,6 +12,7 @@ from torch._decomp import core_aten_decompositions, decomposition_table  # pyrig
 from torch._ops import OpOverload
 
 from tile_torch import transformer
+from tile_torch.complexes import formulas
 from tile_torch.registry import converters
 
 aten = torch.ops.aten
@@ -34,7 +35,7 @@ OWN: Divisions = {aten.addbmm.default: _addbmm}
 @cache
 def decompositions() -> Divisions:
     """The table for AOTAutograd."""
-    known = converters()
+    known = {*converters(), *formulas()}
     core = cast("Divisions", core_aten_decompositions())
     table = {op: rule for op, rule in {**dict(_further()), **core}.items() if op not in known}
     return {**table, **OWN, **transformer.DIVIDED}

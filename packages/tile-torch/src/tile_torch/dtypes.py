@@ -41,6 +41,8 @@ def torch_dtype(dtype: DType) -> torch.dtype:
 def to_array(tensor: torch.Tensor) -> Array:
     """The elements of a CPU tensor in place, in its own layout, as NumPy sees them."""
     plain = tensor.detach()
+    if plain.is_complex():  # their parts along one more axis
+        plain = torch.view_as_real(plain.resolve_conj())
     if plain.dtype is torch.bfloat16:  # NumPy has none of its own
         return plain.view(torch.int16).numpy().view(DType.BFLOAT16.numpy)
     return plain.numpy()

@@ -13,6 +13,7 @@ from tile_runtime.symbols import Symbol
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from tile_torch.complexes import Complex, together
 from tile_torch.dtypes import to_tensor
 from tile_torch.sizes import Bindings, dense_order, resolved, strides_of
 
@@ -73,7 +74,7 @@ class _Making:
     def source(self, output: Any) -> Source:
         """What gives an output."""
         value = self._values[output] if isinstance(output, Node) else output
-        if not isinstance(output, Node) or not (isinstance(value, Symbol) or is_known(value)):
+        if not isinstance(output, Node) or not (isinstance(value, Symbol | Complex) or is_known(value)):
             return lambda arguments, computed: value
         origin = _origin(output)
         if origin is not output and (origin in self._places or self._is_output(origin)):
@@ -83,10 +84,13 @@ class _Making:
             return lambda arguments, computed: arguments[place]
         if is_known(value):
             return _copied(value)
+        if isinstance(value, Complex):
+            whole = together(value)
+            return _complexes(whole) if is_known(whole) else self._made(output, whole, 1)
         return self._made(output, cast(Symbol, value))
 
     def _is_output(self, origin: Node) -> bool:
-        return any(user.op == "output" for user in origin.users) and isinstance(self._values[origin], Symbol)
+        return any(user.op == "output" for user in origin.users) and isinstance(self._values[origin], Symbol | Complex)
 
     def _viewed(self, node: Node) -> Source:
         before = self.source(node.args[0])
@@ -97,21 +101,29 @@ class _Making:
         named = {k: resolved(v, self._sizes) for k, v in known[1].items()}
         return lambda arguments, computed: target(before(arguments, computed), *rest, **named)
 
-    def _made(self, node: Node, value: Symbol) -> Source:
-        """A computed result, in the layout that PyTorch gives it."""
+    def _made(self, node: Node, value: Symbol, parts: int = 0) -> Source:
+        """A computed result, in the layout that PyTorch gives it; of complex numbers with `parts` along one more axis."""
         traced = node.meta.get("val")
         strides = strides_of(traced, self._sizes) if isinstance(traced, torch.Tensor) else None
-        order = dense_order(value.shape, strides) if strides is not None else None
-        natural = tuple(range(len(value.shape)))
+        rank = len(value.shape) - parts
+        order = dense_order(value.shape[:rank], strides) if strides is not None else None
+        natural = tuple(range(rank))
         order = order or natural
         if node not in self._computed:
             self._computed[node] = len(self.symbols)
-            self.symbols.append(permuted(value, order))
+            self.symbols.append(permuted(value, (*order, rank) if parts else order))
         k = self._computed[node]
+        if parts:
+            back = [order.index(axis) for axis in natural]
+            return lambda arguments, computed: torch.view_as_complex(computed[k]).permute(back)
         if order == natural:
             return lambda arguments, computed: computed[k]
         back = [order.index(axis) for axis in natural]
         return lambda arguments, computed: computed[k].permute(back)
+
+
+def _complexes(parts: Array) -> Source:
+    return lambda arguments, computed: torch.view_as_complex(to_tensor(parts.copy()))
 
 
 def _copied(value: Array) -> Source:

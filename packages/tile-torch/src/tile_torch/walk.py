@@ -18,8 +18,9 @@ from tile_runtime.symbols import Symbol
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-from tile_torch import support
+from tile_torch import complexes, support
 from tile_torch.call import Call, Type, Unsupported, dtype_of
+from tile_torch.complexes import PARTS, Complex, apart, is_complex
 from tile_torch.dtypes import DTYPES, to_array, to_tensor
 from tile_torch.registry import find
 from tile_torch.sizes import Bindings, dense_order, resolved, shape_of, strides_of
@@ -85,9 +86,14 @@ class Walk:
             return self._refused(node, reason)
         order = dense_order(shape, strides_of(traced, self.sizes))
         laid = order or tuple(range(len(shape)))
-        symbol = Symbol(tuple(shape[k] for k in laid), dtype, node.name)
+        parts = (2,) if is_complex(traced) else ()
+        symbol = Symbol((*(shape[k] for k in laid), *parts), dtype, node.name)
         self.inputs.append(Input(place, order, symbol))
-        return permuted(symbol, [laid.index(k) for k in range(len(shape))])
+        back = [laid.index(k) for k in range(len(shape))]
+        if not parts:
+            return permuted(symbol, back)
+        found = apart(symbol)
+        return Complex(permuted(found.real, back), permuted(found.imag, back))
 
     def _attribute(self, node: Node) -> Any:
         found: Any = self.module
@@ -130,15 +136,21 @@ class Walk:
             return folded
         if all(t is not None and not prod(t[0]) for t in types):
             return _nothing(node, types)
-        converter = find(target)
-        if converter is None:
-            raise Unsupported("Tile has no converter for it")
         strides, offsets = self._memory(node)
         call = Call(target, types, _used(node), strides, offsets, self._drawn)
-        made: Any = converter(call, *arguments, **named)
+        made: Any = self._made(node, call, arguments, named)
         for value, expected in zip(_several(made), types, strict=False):
             _check_type(value, expected)
         return made
+
+    def _made(self, node: Node, call: Call, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+        """What a converter gives: another one where numbers are complex."""
+        if _is_complex(node):
+            return complexes.converted(call, arguments, named)
+        converter = find(call.target)
+        if converter is None:
+            raise Unsupported("Tile has no converter for it")
+        return converter(call, *arguments, **named)
 
     def _folded(self, target: Any, types: Sequence[Type | None], given: Sequence[Any], named: Any) -> Any:
         """What PyTorch makes of values that are all known; None where some are not, or it is random, or large."""
@@ -155,7 +167,7 @@ class Walk:
             yield self._type(value) if isinstance(value, torch.Tensor) else None
 
     def _type(self, traced: torch.Tensor) -> Type:
-        dtype = DTYPES.get(traced.dtype)
+        dtype = DTYPES.get(traced.dtype) or PARTS.get(traced.dtype)
         if dtype is None:
             raise Unsupported(f"Tile has no {str(traced.dtype).removeprefix('torch.')}")
         if traced.layout is not torch.strided:
@@ -212,7 +224,9 @@ def function_type(function: Callable[[], torch.Tensor]) -> Type:
 
 def _nothing(node: Node, types: Sequence[Type | None]) -> Any:
     """Results without elements."""
-    made = tuple(np.zeros(shape, dtype.numpy) for shape, dtype in filter(None, types))
+    made: tuple[Any, ...] = tuple(np.zeros(shape, dtype.numpy) for shape, dtype in filter(None, types))
+    traced = _several(node.meta.get("val"))
+    made = tuple(Complex(v, v) if is_complex(t) else v for v, t in zip(made, traced, strict=True))
     return made if isinstance(node.meta.get("val"), (tuple, list)) else made[0]
 
 
@@ -221,7 +235,16 @@ def _several(value: Any) -> Sequence[Any]:
     return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
 
 
+def _is_complex(node: Node) -> bool:
+    """Whether an operand or a result of a node is of complex numbers."""
+    traced = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
+    return any(is_complex(v) for t in traced for v in _several(t))
+
+
 def _check_type(value: Any, expected: Type | None) -> None:
+    if isinstance(value, Complex):
+        _check_type(value.real, expected)
+        value = value.imag
     if value is None or expected is None:
         return
     found = (tuple(value.shape), dtype_of(value))
@@ -243,6 +266,8 @@ def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, (list, tuple)):
         for item in cast("Sequence[Any]", value):
             yield from _leaves(item)
+    elif isinstance(value, Complex):
+        yield from (value.real, value.imag)
     elif isinstance(value, dict):
         yield from _leaves(list(cast("dict[str, Any]", value).values()))
     else:
@@ -253,12 +278,14 @@ def _known(tensor: torch.Tensor) -> Any:
     """A tensor's numbers as an array that nobody writes to."""
     array = to_array(tensor.detach().clone().contiguous())
     array.flags.writeable = False
-    return array
+    return apart(array) if is_complex(tensor) else array
 
 
 def _eager(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_eager(v) for v in cast("Sequence[Any]", value)]
+    if isinstance(value, Complex):
+        return torch.complex(_eager(value.real), _eager(value.imag))
     return to_tensor(value.copy()) if is_known(value) else value
 
 

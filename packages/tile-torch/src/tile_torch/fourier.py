@@ -1,0 +1,98 @@
+"""Transforms of Fourier: products with cosines and sines, along one axis after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tile_runtime.ops.einsum import einsum
+from tile_runtime.ops.moving import permuted, sliced
+from tile_runtime.ops.values import Array, Value, dtype_of
+
+from tile_torch.call import Call, Unsupported, axes, axis, elementwise
+from tile_torch.complexes import Complex, formula
+
+aten = torch.ops.aten
+LARGEST = 1 << 24
+"""Elements of a matrix of cosines up to which a transform is a product with it."""
+
+
+@formula(aten._fft_c2c.default)
+def _fft_c2c(call: Call, x: Complex, dim: Sequence[int], normalization: int, forward: bool) -> Complex:
+    for one in axes(dim, len(x.shape)) if dim else ():
+        x = _transformed(x, one, x.shape[one], -1 if forward else 1)
+    return _scaled(x, [x.shape[d] for d in dim], normalization)
+
+
+@formula(aten._fft_r2c.default)
+def _fft_r2c(call: Call, x: Value, dim: Sequence[int], normalization: int, onesided: bool) -> Complex:
+    """Of real numbers: half of the last of the axes when `onesided`."""
+    sizes = [x.shape[d] for d in dim]
+    last = axis(dim[-1], len(x.shape))
+    kept = sizes[-1] // 2 + 1 if onesided else sizes[-1]
+    made = _transformed(Complex(x, np.zeros((), dtype_of(x).numpy)), last, kept, -1)
+    for one in dim[:-1]:
+        made = _transformed(made, axis(one, len(x.shape)), made.shape[one], -1)
+    return _scaled(made, sizes, normalization)
+
+
+@formula(aten._fft_c2r.default)
+def _fft_c2r(call: Call, x: Complex, dim: Sequence[int], normalization: int, last_dim_size: int) -> Value:
+    """To real numbers, of half of the last of the axes: each frequency but the first and the middle one stands for two."""
+    rank, sizes = len(x.shape), [*(x.shape[d] for d in dim[:-1]), last_dim_size]
+    for one in dim[:-1]:
+        x = _transformed(x, axis(one, rank), x.shape[one], 1)
+    last = axis(dim[-1], rank)
+    half = last_dim_size // 2 + 1
+    whole = [slice(None)] * rank
+    whole[last] = slice(0, half)
+    taken = Complex(*(sliced(part, whole) for part in (x.real, x.imag)))
+    twice = np.full(half, 2.0)
+    twice[0] = 1
+    if last_dim_size % 2 == 0:
+        twice[-1] = 1
+    return _scaled(_transformed(taken, last, last_dim_size, 1, twice, last_dim_size), sizes, normalization).real
+
+
+def _transformed(
+    x: Complex, along: int, made: int, sign: int, weights: Array | float = 1.0, period: int | None = None
+) -> Complex:
+    """The first `made` sums of ``weights[t] * x[t] * exp(sign * 2πi * t * f / period)`` along an axis."""
+    rank, given = len(x.real.shape), x.real.shape[along]
+    if 2 * given * made > LARGEST:
+        raise Unsupported(f"a transform of {given} numbers is too long for a product with cosines and sines")
+    cosines, sines = _waves(given, made, period or given)
+    dtype = dtype_of(x.real).numpy
+    cosines, sines = ((np.reshape(weights, (-1, 1)) * matrix).astype(dtype) for matrix in (cosines, sines))
+    order = [k for k in range(rank) if k != along] + [along]
+    back = [order.index(k) for k in range(rank)]
+
+    def times(part: Value, matrix: Any) -> Value:
+        return permuted(einsum("...t,tf->...f", permuted(part, order), matrix), back)
+
+    real, imag = times(x.real, cosines), times(x.real, sign * sines)
+    if not x.imag.shape:
+        return Complex(real, imag)
+    other = times(x.imag, -sign * sines), times(x.imag, cosines)
+    return Complex(_sum(real, other[0]), _sum(imag, other[1]))
+
+
+def _waves(times: int, frequencies: int, period: int) -> tuple[Array, Array]:
+    """Cosines and sines, a row for each time."""
+    steps: Array = np.arange(times)[:, None] * np.arange(frequencies) % period
+    turns: Array = steps * (2 * np.pi / period)
+    return np.cos(turns), np.sin(turns)
+
+
+def _sum(x: Value, y: Value) -> Value:
+    return elementwise("{0} + {1}", [x, y], dtype_of(x), dtype_of(x))
+
+
+def _scaled(x: Complex, sizes: Sequence[int], normalization: int) -> Complex:
+    """As PyTorch counts: 0 leaves sums as they are, 1 divides by the root of their number, 2 by the number."""
+    factor = float(np.prod(sizes)) ** (-normalization / 2)
+    if factor == 1:
+        return x
+    return Complex(*(elementwise("{0} * {1}", [p, factor], dtype_of(p), dtype_of(p)) for p in (x.real, x.imag)))

@@ -1,0 +1,129 @@
+"""Complex numbers and transforms of Fourier, forward and backward, beside eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+C = torch.complex64
+Function = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def drawn(*shape: int, dtype: torch.dtype = C) -> Tensor:
+    return torch.randn(shape, dtype=dtype)
+
+
+def real(*shape: int) -> Tensor:
+    return torch.randn(shape)
+
+
+def rotary(x: Tensor, angles: Tensor) -> Tensor:
+    """Positions as rotations of pairs."""
+    turns = torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turns).flatten(-2)
+
+
+def neural_operator(x: Tensor, weights: Tensor) -> Tensor:
+    low = torch.fft.rfft(x)[..., :5]
+    return torch.fft.irfft(torch.einsum("bim,iom->bom", low, weights), n=x.shape[-1])
+
+
+def spectrogram(x: Tensor) -> Tensor:
+    return torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True).abs()
+
+
+CASES: dict[str, tuple[Function, Callable[[], tuple[Tensor, ...]]]] = {
+    "arithmetic": (
+        lambda z, w: (z * w, z + w, z - 2 * w, z / w, z * (1 + 2j), -z, z.conj(), z + 1, 2 - z, z / 3),
+        lambda: (drawn(3, 4), drawn(3, 4)),
+    ),
+    "functions": (
+        lambda z: (z.abs(), z.angle(), z.real + 1, z.imag * 2, torch.exp(z), z.reciprocal(), z.log(), z**2, z.sqrt()),
+        lambda: (drawn(3, 4),),
+    ),
+    "moves": (
+        lambda z: (z.t(), z[1], torch.cat([z, z.real], 1), z.reshape(-1), z.sum(), z.mean(0), torch.where(z.real > 0, z, -z)),
+        lambda: (drawn(3, 4),),
+    ),
+    "products": (lambda z, w: (z @ w.t(), torch.einsum("ab,cb->ac", z, w.conj())), lambda: (drawn(3, 4), drawn(3, 4))),
+    "rotary positions": (rotary, lambda: (real(2, 5, 8), real(5, 4))),
+    "a neural operator": (neural_operator, lambda: (real(2, 4, 16), drawn(4, 4, 5))),
+    "a spectrogram": (spectrogram, lambda: (real(2, 64),)),
+    "transforms": (
+        lambda z: (torch.fft.fft(z), torch.fft.ifft(z, norm="ortho"), torch.fft.fft2(z), torch.fft.irfft(z, 9)),
+        lambda: (drawn(3, 6, 5),),
+    ),
+    "transforms of real ones": (
+        lambda x: (torch.fft.rfft2(x).abs(), torch.fft.fft(x), torch.fft.irfft2(torch.fft.rfft2(x), s=(6, 5))),
+        lambda: (real(3, 6, 5),),
+    ),
+}  # fmt: skip
+
+
+def weighted(result: Tensor) -> Tensor:
+    """A sum in which every number counts differently."""
+    parts = torch.view_as_real(result.resolve_conj()) if result.is_complex() else result
+    return (parts * torch.linspace(0.5, 1.5, parts.numel()).view(parts.shape)).sum()
+
+
+def both(function: Function, given: tuple[Tensor, ...]) -> list[Tensor]:
+    """Results, and gradients of their weighted sum."""
+    leaves = [x.detach().clone().requires_grad_() for x in given]
+    made = function(*leaves)
+    results = made if isinstance(made, tuple) else (made,)
+    torch.stack([weighted(r) for r in results]).sum().backward()
+    return [*(r.detach() for r in results), *(x.grad for x in leaves if x.grad is not None)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forward_and_backward_agree(name: str) -> None:
+    function, make = CASES[name]
+    given = make()
+    for found, wanted in zip(both(torch.compile(function, backend="tile"), given), both(function, given), strict=True):
+        assert (found.dtype, found.shape, found.stride()) == (wanted.dtype, wanted.shape, wanted.stride())
+        assert float((found - wanted).abs().max()) <= 2e-6 * float(wanted.abs().max())
+
+
+class Turned(nn.Module):
+    """With a complex buffer and a complex parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(7, 4), torch.randn(7, 4)))
+        self.weight = nn.Parameter(drawn(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.view_as_complex(x.unflatten(-1, (4, 2))) * self.turns[: x.shape[1]]) @ self.weight.t()
+
+
+def test_complex_parameters_are_followed() -> None:
+    module = Turned()
+    compiled = torch.compile(module, backend="tile")
+    with torch.no_grad():
+        for size in (5, 5, 6):
+            x = real(2, size, 8)
+            torch.testing.assert_close(compiled(x), module(x))
+            module.weight.mul_(1j)
+
+
+def test_what_has_no_form_is_named_or_left_to_pytorch() -> None:
+    def function(z: Tensor) -> Tensor:
+        return torch.linalg.eigvals(z * 2).abs()
+
+    z = drawn(3, 3)
+    with pytest.raises(Exception, match=r"TILE-E920: aten\.linalg_eig"):
+        torch.compile(function, backend="tile")(z)
+    torch._dynamo.reset()
+    with pytest.warns(match="linalg_eig"):
+        found = torch.compile(function, backend="tile", options={"fallback": "eager"})(z)
+    torch.testing.assert_close(found, function(z))
