@@ -168,6 +168,18 @@ def test_windows_that_overlap_load_what_they_share_once() -> None:
     assert straight.seconds < looped.seconds / 1.3
 
 
+def test_neighbours_a_few_elements_apart_are_spread_by_shuffles() -> None:
+    """Two vectors and a shuffle or two hold what sixteen loads fetch one by one where elements lie further apart."""
+    target = TARGETS["zen4"]
+    plan = parse_plans("plan kernel_0 {\n serial i:16\n vector i:1 x16\n}")
+    near, far = (
+        estimate(kernel(f"function (X[N]) -> (R) {{ R[i : 512] = =(X[{step}*i]); }}", target, plan, X=(4096,)), target)
+        for step in (2, 8)
+    )
+    launch = target.machine.launch.kernel
+    assert 0 < near.seconds - launch < (far.seconds - launch) / 3
+
+
 def test_a_single_accumulator_waits_for_itself() -> None:
     target = TARGETS["zen4"]
     long = kernel("function (X[N]) -> (R) { R[] = *(X[i]); }", replace(target, passes=()), X=(4096,))

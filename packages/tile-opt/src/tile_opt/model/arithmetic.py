@@ -14,6 +14,7 @@ from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
 
+from tile_opt.lowering.memory import SPREAD, WIDE
 from tile_opt.model.coalescing import turns
 from tile_opt.model.scheduled import Access, Loop, Term, Tree
 
@@ -226,6 +227,14 @@ class _Counter:
             and access.stride(self.vector.name) == access.dtype.bytes
         )  # fmt: skip
 
+    def _spread(self, access: Access) -> int:
+        """Vectors of which shuffles make one, where neighbouring lanes load elements a few steps apart; 0 where they are further."""
+        stride = access.stride(self.vector.name) if self.vector is not None else None
+        steps, rest = divmod(stride or 0, access.dtype.bytes)
+        if rest or not 1 < steps <= SPREAD or self.lanes < WIDE:
+            return 0
+        return -(-(steps * (self.lanes - 1) + 1) // self.lanes)
+
     def _move(self, port: str, access: Access, names: frozenset[str], times: int = 0) -> None:
         """Fetch or store every value of the access, or so many; what crosses a line counts twice, lanes apart each on their own."""
         times = times or self._instances(names)
@@ -234,6 +243,11 @@ class _Counter:
         elif not self._is_vector(names):
             self._spend(port, times)
             self.work.issue += times
+        elif port == "load" and (parts := self._spread(access)):
+            whole = max(1.0, self.lanes * access.dtype.bytes / self.native)
+            self._spend(port, times * parts * whole * 2)  # few begin on a line
+            self._compute("shuffle", times * parts, self.lanes * access.dtype.bytes)
+            self.work.issue += times * parts
         elif self.vector is None or not self._side_by_side(access):
             self._spend(port, times * self.lanes)
             self._compute("shuffle", times * self.lanes, self.lanes * access.dtype.bytes)
