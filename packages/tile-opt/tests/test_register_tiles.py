@@ -8,6 +8,8 @@ from math import prod
 import numpy as np
 import pytest
 from contraction_samples import contraction, p
+from explain_support import compiled
+from model_support import processor as reference
 from program_samples import random_inputs
 from tile_ir.dtype import DType
 from tile_ir.machine import Cache, Machine, Pages, VectorUnit
@@ -119,3 +121,16 @@ def test_masked_lanes_count_as_the_tiles_have_them(vectors: int) -> None:
         made = cover_masked(0, extent, vectors * facts.lanes, facts.lanes)
         whole = sum(s.count * max(s.size, facts.lanes) for s in made)
         assert facts.slots(extent, vectors * facts.lanes) == whole
+
+
+def test_tiles_are_tall_where_the_second_cache_delivers_the_vectors() -> None:
+    """Three rows of four vectors would want a line of weights every one and a half cycles, more than there is."""
+    source = (
+        "function (I[N, X, Y, Z, C], K[U, V, W, C, O]) -> (R)"
+        " { R[n, x, y, z, o : N, X, Y, Z, O] = +(I[n, x + u - 1, y + v - 1, z + w - 1, c] * K[u, v, w, c, o]); }"
+    )
+    made = compiled(source, reference("xeon", 2), I=(4, 12, 14, 14, 32), K=(3, 3, 3, 32, 64))
+    (plan,) = made.plans.values()
+    ((rows,),) = (level.covers for level in plan.bound(Bind.UNROLL))
+    level = max(k for k, each in enumerate(plan.levels) if each.bind is Bind.NONE and each.cover(rows.loop))
+    assert plan.tile(rows.loop, level, 14) >= 5

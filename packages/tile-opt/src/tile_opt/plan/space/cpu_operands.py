@@ -103,6 +103,12 @@ def in_panel(facts: Facts, operand: Operand, vectors: int) -> float:
     return max(1.0, run / 64) * IN_ORDER * near.line / near.bandwidth
 
 
+def flowing(facts: Facts, operand: Operand, vectors: int) -> float:
+    """Cycles in which the second cache delivers what one step reads of a vector operand that the first does not hold."""
+    run, near = vectors * facts.lanes * operand.bytes, facts.cache(2)
+    return 0.0 if operand.rows * run <= facts.cache(1).bytes / 2 else run / near.bandwidth
+
+
 def _in_sequence(facts: Facts, operand: Operand, vectors: int) -> float:
     """Cycles that one step waits for a vector operand whose rows follow each other where they lie."""
     run, far = vectors * facts.lanes * operand.bytes, facts.cache(3)

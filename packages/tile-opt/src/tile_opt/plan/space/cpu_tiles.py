@@ -147,7 +147,8 @@ class _Along:
             return None
         loads = wide + sum(cpu_operands.repeats(o, rows) for o in facts.operands if self.vector not in o.strides)
         ops = count * self.ops / ports.fma
-        step = max(ops, loads / max(ports.load, 1), ports.fma_latency) + LOAD_SHADOW * loads / ports.fma
+        flow = 0.0 if self.own else sum(cpu_operands.flowing(facts, o, vectors) for o in self.wide)
+        step = max(ops, loads / max(ports.load, 1), ports.fma_latency, flow) + LOAD_SHADOW * loads / ports.fma
         step *= 1 + (TIGHT if spare < ROOM else 0)
         step *= SPILLS if self._spills(count + loads, rows) else 1
         step += self._masking(vectors)
