@@ -53,21 +53,27 @@ def _install(requested: list[str]) -> int:
         print(f"there is no package {', '.join(unknown)}; packages are {', '.join(folders)}", file=sys.stderr)
         return 2
     family = sorted({name for r in requested for name in _family(r, folders)})
-    python, extras = str(_python()), {_name(r): r[len(_name(r)) :] for r in requested}
-    with tempfile.TemporaryDirectory() as wheels:
-        paths: list[str] = []
-        for name in family:
-            print(f"building {name} …", flush=True)
-            into = Path(wheels) / name
-            build = [python, "-m", "hatchling", "build", "-t", "wheel", "-d", str(into)]
-            subprocess.check_call(build, cwd=folders[name], env=_environment(), stdout=subprocess.DEVNULL)
-            paths.append(f"{next(into.glob('*.whl'))}{extras.get(name, '')}")
+    extras = {_name(r): r[len(_name(r)) :] for r in requested}
+    _python()
+    with tempfile.TemporaryDirectory() as wheels, ThreadPoolExecutor(AT_ONCE) as pool:
+        built = pool.map(lambda name: _built(folders[name], Path(wheels) / name), family)
+        paths = [f"{wheel}{extras.get(name, '')}" for name, wheel in zip(family, built, strict=True)]
         command = [sys.executable, "-m", "pip", "install", "--force-reinstall", "--no-deps", *paths]
         if status := subprocess.run([*command, "-q"], check=False).returncode:
             return status
         status = subprocess.run([sys.executable, "-m", "pip", "install", "-q", *paths], check=False).returncode
     print("failed" if status else f"installed {', '.join(family)}")
     return status
+
+
+def _built(folder: Path, into: Path) -> Path:
+    """The wheel of a package."""
+    print(f"building {folder.name} …", flush=True)
+    build = [str(_python()), "-m", "hatchling", "build", "-t", "wheel", "-d", str(into)]
+    done = subprocess.run(build, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{folder.name} cannot be built:\n{done.stdout}{done.stderr}")
+    return next(into.glob("*.whl"))
 
 
 def _name(requirement: str) -> str:

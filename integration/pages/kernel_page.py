@@ -31,11 +31,11 @@ EXPLAINED = {
 HEAD = """\
 # How a kernel comes about
 
-A softmax in three statements, followed through the compiler; every text below is what the compiler held when this page was made.
+A softmax in four statements, followed through the compiler; every text below is what the compiler held when this page was made.
 [Architecture](architecture.md) says what each stage is for, [Reading what the compiler did](explain.md) how to read the pages at the end.
 """
 STAGES = (
-    ("The text", "Three contractions and elementwise statements; no loops, no buffers.", "tile"),
+    ("The text", "Two contractions, two elementwise statements; no loops, no buffers.", "tile"),
     ("Bound to shapes", "Every value has a type, and every contraction its index tuples and its scalar body.", "text"),
     ("As loops", "Unscheduled: a block of loops for each statement, with its exact bounds.", "text"),
     (
@@ -66,7 +66,7 @@ def _stages(texts: tuple[str, ...]) -> Iterator[str]:
     for (title, says, language), text in zip(STAGES, texts, strict=True):
         block = fenced(text, language)
         lines = text.count("\n")
-        yield f"## {title}\n\n{says}\n\n{block if lines < 30 else details(f'{lines} lines', block)}"
+        yield f"## {title}\n\n{says}\n\n{block if lines < 60 else details(f'{lines} lines', block)}"
 
 
 def _explained(folder: Path) -> Iterator[str]:
