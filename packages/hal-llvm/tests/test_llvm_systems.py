@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,3 +222,29 @@ def test_the_pools_code_calls_its_system_and_no_other(triple: str) -> None:
 def test_kernels_compile_for_other_systems(device: Any, triple: str) -> None:
     (kernel,) = modules(device, 1)
     assert b"kernel0" in object_of(triple, kernel)
+
+
+WITHOUT_POSIX = """
+import os, signal, sys
+for module, names in ((os, ("register_at_fork", "fork", "sched_getaffinity", "setsid", "killpg")), (signal, ("pthread_sigmask", "setitimer", "SIGALRM"))):
+    for name in names:
+        delattr(module, name)
+sys.modules |= dict.fromkeys(("fcntl", "resource", "termios", "pwd", "grp"))
+sys.path.insert(0, sys.argv[1])
+from hal_llvm import pool, systems
+from hal_llvm.driver import LlvmDevice
+from pool_kernels import BIG, doubling, ready
+from test_llvm_systems import Windows, emulated
+own = pool._state["pool"] = pool.ThreadPool(2, emulated(Windows)[0])
+kernel, buffers, y, x = ready(LlvmDevice(), doubling(192, 3, BIG))
+kernel.run(buffers)
+print((y == 2 * x).all(), own.threads)
+"""
+"""What Windows' Python lacks is gone before anything is imported."""
+
+
+@posix
+def test_nothing_needs_what_other_systems_lack() -> None:
+    script = [sys.executable, "-c", WITHOUT_POSIX, str(Path(__file__).parent)]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "2"], done.stderr
