@@ -22,6 +22,7 @@ from tensor_support import (
     plan_of,
     run_kernels,
     scheduled,
+    tf32,
     view_of,
 )
 from tile_ir.dtype import DType
@@ -29,6 +30,7 @@ from tile_ir.stripe.nodes import Transfer
 from tile_ir.stripe.parser import parse_program
 from tile_ir.stripe.printer import print_program
 from tile_opt.passes.kernels.tensor_tile import TensorTile
+from tile_opt.plan.plan import Across
 
 F32, BF16 = DTYPES
 LIGHT = replace(SMALL, nodes=PORTABLE)
@@ -76,6 +78,30 @@ def test_the_gradient_of_a_strided_convolution() -> None:
     left, right = (x.astype(np.float64) for x in sample.operands(inputs))
     got = run_kernels(stripe, SMALL, inputs)
     assert on_matrix(stripe) and np.abs(got - left @ right).max() < 2.0**-8 * (np.abs(left) @ np.abs(right)).max()
+
+
+FEW = replace(SMALL.resolved(cores=8), machine=replace(SMALL.machine, cores=8))
+
+
+@pytest.mark.parametrize(("source", "shapes"), [
+    ("R[i, j : 32, 32] = +(A[i, k] * B[k, j])", ((32, 133), (133, 32))),
+    ("R[t, i, j : 3, 16, 8] = +(A[n, x + t - 1, i] * B[n, x, j])", ((16, 16, 16), (16, 16, 8))),
+], ids=["depth", "weights"])  # fmt: skip
+def test_groups_share_the_reduction_of_few_results(source: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    """As in gradients of weights: partial results of each, which a second kernel adds up."""
+    heads = [", ".join(f"{name}{n}" for n in range(len(s))) for name, s in zip("PQ", shapes, strict=True)]
+    program = bound(f"function (A[{heads[0]}], B[{heads[1]}]) -> (R) {{ {source}; }}", F32, A=shapes[0], B=shapes[1])
+    plan = next(TensorTile().candidates(view_of(Sample(program, lambda x: (x["A"], x["B"])), FEW), FEW))
+    assert any(r.across is Across.GROUPS and r.ways > 1 for r in plan.reductions)
+    inputs, stripe = inputs_of(program), scheduled(program, FEW)
+    assert on_matrix(stripe)
+    a, b = (tf32(inputs[n]) for n in "AB")
+    want = a @ b if a.ndim == 2 else np.zeros(())
+    if a.ndim > 2:
+        padded = np.pad(a, ((0, 0), (1, 1), (0, 0)))
+        want = np.stack([np.einsum("nxi,nxj->ij", padded[:, t : t + 16], b) for t in range(3)])
+    got = run_kernels(stripe, FEW, inputs)
+    assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
 
 
 def test_what_is_behind_the_last_product_does_not_count() -> None:

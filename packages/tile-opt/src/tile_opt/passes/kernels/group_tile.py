@@ -20,7 +20,7 @@ from tile_opt.plan.group_tiles import build_group_tiles
 from tile_opt.plan.panels import copied_before
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction
 from tile_opt.plan.space.gpu_tiles import plans
-from tile_opt.plan.steps.share_reduction import SharedReduction, share_reduction
+from tile_opt.plan.steps.share_reduction import SharedReduction, even_share, share_reduction
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class GroupTile(SchedulingPass):
         shared = next((r for r in plan.reductions if r.across is Across.GROUPS), None)
         if shared is None:
             return Built(build_group_tiles(view, main, plan))
-        size = _even(-(-view.ranges[shared.loop] // shared.ways), plan, shared.loop)
+        size = _even(view.ranges[shared.loop], shared.ways, plan, shared.loop)
         if size >= view.ranges[shared.loop]:
             return Built(build_group_tiles(view, main, replace(plan, reductions=_serial(plan))))
         parts = share_reduction(view, main, shared.loop, size)
@@ -69,10 +69,10 @@ def main_stage(view: KernelView) -> Stage | None:
     return next((s for s, out in merged if out is not None and view.is_local(out.buffer)), None)
 
 
-def _even(size: int, plan: Plan, loop: str) -> int:
+def _even(extent: int, ways: int, plan: Plan, loop: str) -> int:
     """Whole steps in every share."""
     deep = next((c.size for v in plan.bound(Bind.NONE) if v.ordered and (c := v.cover(loop))), 1)
-    return -(-size // deep) * deep
+    return even_share(extent, ways, deep)
 
 
 def _serial(plan: Plan) -> tuple[Reduction, ...]:

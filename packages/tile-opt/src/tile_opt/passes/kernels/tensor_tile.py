@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tile_ir.frozen import replace
 from tile_ir.matrix import MATRIX_INSTRUCTIONS
+from tile_ir.stripe.nodes import Bind, Block
 from tile_ir.target import Target
 
-from tile_opt.kernel.instructions import match_of
+from tile_opt.kernel.instructions import Match, match_of
 from tile_opt.kernel.view import KernelView
 from tile_opt.passes.scheduling import Built, SchedulingPass, refused
-from tile_opt.plan.plan import Plan
+from tile_opt.plan.plan import Across, Cover, Plan
 from tile_opt.plan.space.tensor import plans
-from tile_opt.plan.tensor_tiles import build_tensor_tiles, problems
+from tile_opt.plan.steps.share_reduction import SharedReduction, even_share, share_reduction
+from tile_opt.plan.tensor_tiles import LEVELS, build_tensor_tiles, problems
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,28 @@ class TensorTile(SchedulingPass):
         match = instruction and match_of(view, instruction, dict(plan.instruction.loops))
         if not match:
             raise refused(f"{plan.instruction.name!r} does not compute what kernel {view.name!r} does with these loops")
-        for problem in problems(view, match, plan):
-            raise refused(f"the plan of kernel {view.name!r} cannot be built: {problem}")
-        return Built(build_tensor_tiles(view, match, plan, collective="MatrixLoad" in target.nodes))
+        shared = next((r for r in plan.reductions if r.across is Across.GROUPS), None)
+        if shared is None:
+            return Built(_kernel(view, match, plan, target))
+        deep = plan.tile(shared.loop, LEVELS.index(Bind.NONE), view.ranges[shared.loop])
+        size = even_share(view.ranges[shared.loop], shared.ways, deep)
+        parts = share_reduction(view, match.main, shared.loop, size)
+        inner = match_of(parts.partial, match.instruction, dict(match.loops))
+        if not inner:
+            raise refused(f"groups cannot share {shared.loop!r} of kernel {view.name!r}")
+        kernel = _kernel(parts.partial, inner, _partial_plan(plan, parts), target)
+        return Built(kernel, after=(parts.combine,), buffers=(parts.buffer,))
+
+
+def _kernel(view: KernelView, match: Match, plan: Plan, target: Target) -> Block:
+    for problem in problems(view, match, plan):
+        raise refused(f"the plan of kernel {view.name!r} cannot be built: {problem}")
+    return build_tensor_tiles(view, match, plan, collective="MatrixLoad" in target.nodes)
+
+
+def _partial_plan(plan: Plan, parts: SharedReduction) -> Plan:
+    """The plan of the kernel of partial results: a group for each share."""
+    grid, *rest = plan.levels
+    serial = (replace(r, across=Across.SERIAL, ways=1) if r.across is Across.GROUPS else r for r in plan.reductions)
+    levels = (replace(grid, covers=(Cover(parts.shares, 1), *grid.covers)), *rest)
+    return replace(plan, levels=levels, reductions=tuple(serial))

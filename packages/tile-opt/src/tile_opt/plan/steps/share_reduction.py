@@ -27,6 +27,12 @@ class SharedReduction:
     buffer: Refinement
 
 
+def even_share(extent: int, ways: int, deep: int) -> int:
+    """Iterations of each share, in whole steps of `deep`."""
+    size = -(-extent // ways)
+    return -(-size // deep) * deep
+
+
 def share_reduction(view: KernelView, main: Stage, loop: str, size: int) -> SharedReduction:
     """`main` aggregates `size` iterations of its loop `loop` per group; the stages before and behind go with the combining."""
     out = merged_use(main)

@@ -1,0 +1,367 @@
+"""Tiles of contractions on matrix instructions: those of groups and sub-groups, and operands on their way to fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd, prod
+
+from tile_ir.frozen import replace
+from tile_ir.machine import LocalMemory
+from tile_ir.matrix import LANES, LINES, PANEL_BYTES, MatrixInstruction, elements
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Bind, Scope
+from tile_ir.target import Target
+
+from tile_opt.kernel.instructions import Match, is_box
+from tile_opt.kernel.view import KernelView, Use
+from tile_opt.model.contraction import contraction
+from tile_opt.model.group_cost import GroupCost, beside
+from tile_opt.model.group_cost import Tile as Traffic
+from tile_opt.model.multiprocessor import OWN_REGISTERS
+from tile_opt.plan.banks import BANK_BYTES, COPY_BYTES, bank_conflicts, padding
+from tile_opt.plan.local import team_local_bytes
+from tile_opt.plan.plan import Across, Cover, Edge, Instruction, Level, Plan, Reduction, Staging
+from tile_opt.plan.steps.group_copy import GroupCopy, local_type, order_of
+from tile_opt.plan.tensor_tiles import TensorTile, panel_swizzle, problems
+
+TEAMS = (2, 1)
+"""Teams of sub-groups in a group."""
+TEAM_VERSIONS = 4
+AHEAD = 0.5
+"""Share of the time that loads take from the last cache which copies ahead take, 16 bytes at once and past the first one."""
+TEAM_WAITS = 150
+"""Cycles of a step, about, in which a group alone on its core multiplies nothing: it waits, meets and starts anew."""
+WARPS = (2, 2)
+"""Sub-groups along rows and columns of a group's tile."""
+TILES = ((4, 8), (4, 4), (2, 4), (1, 2))
+"""Instructions of a sub-group along rows and columns."""
+MANY = 8
+"""Instructions along the reduction from which on it does not matter when the last step has half of its own."""
+MOST_VERSIONS = 3
+"""Steps whose operands are in local memory at once."""
+ADDRESSES = 24
+"""Registers of an item beside its fragments and those that every kernel takes."""
+NARROW, WAITED = 4, 20
+"""Cycles of a sub-group's copy of words, and of elements so small that none runs ahead."""
+ALONE = 0.5
+"""Share of its rate that a core keeps, about, with the fewest groups that hide nothing of each other's waits."""
+
+
+def tiles_of(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
+    """Every tile that the target holds."""
+    if match.instruction.team > 1:
+        yield from _team_tiles(view, match, target)
+        return
+    depth = view.ranges[dict(match.loops)["k"]]
+    side = match.instruction.sides["k"]
+    # Two instructions deep where that wastes little.
+    deep = 2 * side if depth % (2 * side) == 0 or depth > MANY * side else side
+    for tall, wide in TILES:
+        for other in (None, *_beside(view, match)):
+            tile = Tile(view, match, target, tall, wide, deep, other)
+            if tile.fits and tile.versions >= 2 and prod(WARPS) * LANES <= target.settings.threads:
+                yield tile
+
+
+def _team_tiles(view: KernelView, match: Match, target: Target) -> Iterator[Tile]:
+    """Every tile of teams of sub-groups, each of which has one instruction's rows of all columns."""
+    deep = PANEL_BYTES // match.instruction.a.dtype.bytes
+    for teams in TEAMS:
+        for other in (None, *_beside(view, match)):
+            warps = teams * match.instruction.team, 1
+            tile = Tile(view, match, target, 1, 1, deep, other, warps)
+            fits = tile.fits and tile.versions >= 2 and prod(warps) * LANES <= target.settings.threads
+            if fits and not next(problems(view, match, tile.plan()), None):
+                yield tile
+
+
+def _beside(view: KernelView, match: Match) -> Iterator[str]:
+    """Loops that rows may follow beside the instruction's: those of the first factor alone."""
+    left, right = match.main.use(match.left), match.main.use(match.right)
+    sides = {loop for _, loop in match.loops}
+    others = {n for f in right.forms for n in f.names} | sides
+    for loop in view.loops:
+        moves = loop.name not in others and any(loop.name in f.names for f in left.forms)
+        if moves and is_box(left, sides | {loop.name}):
+            yield loop.name
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile on its way to a plan: `tall` by `wide` instructions of each sub-group, in steps `deep`.
+
+    Rows that the instruction's loop has not enough iterations for follow the loop `beside` it.
+    """
+
+    view: KernelView
+    match: Match
+    target: Target
+    tall: int
+    wide: int
+    deep: int
+    beside: str | None = None
+    warps: tuple[int, int] = WARPS
+    """Sub-groups along rows and columns."""
+
+    @property
+    def instruction(self) -> MatrixInstruction:
+        return self.match.instruction
+
+    @cached_property
+    def loops(self) -> dict[str, str]:
+        return dict(self.match.loops)
+
+    @cached_property
+    def _rows(self) -> dict[str, tuple[int, int]]:
+        """Of every loop that rows follow: instructions of a group along it, and sub-groups that share them."""
+        units, sub_groups = self.warps[0] * self.tall, self.warps[0]
+        loop, side = self.loops["m"], self.instruction.sides["m"]
+        if self.beside is None:
+            return {loop: (units, sub_groups)}
+        along = min(units, _power(-(-self.view.ranges[loop] // side)))
+        shared = min(sub_groups, units // along)
+        return {self.beside: (units // along, shared), loop: (along, sub_groups // shared)}
+
+    @property
+    def fits(self) -> bool:
+        """Rows follow a second loop where, and only where, the first one has not enough for all of them."""
+        if self.beside is None:
+            return True
+        count, _ = self._rows[self.beside]
+        return 1 < count <= _power(self.view.ranges[self.beside])
+
+    def _iterations(self, shared: bool) -> dict[str, int]:
+        side, n = self.instruction.sides, self.loops["n"]
+        found = {
+            loop: units // (sub_groups if shared else 1) * (side["m"] if loop == self.loops["m"] else 1)
+            for loop, (units, sub_groups) in self._rows.items()
+        }
+        return found | {n: self.wide * side["n"] * (1 if shared else self.warps[1])}
+
+    @cached_property
+    def warp(self) -> dict[str, int]:
+        """Iterations of a sub-group's tile."""
+        return self._iterations(shared=True)
+
+    @cached_property
+    def group(self) -> dict[str, int]:
+        return self._iterations(shared=False)
+
+    @cached_property
+    def versions(self) -> int:
+        """As many steps under way as the reduction and local memory allow."""
+        width = self.instruction.a.dtype.bytes
+        unit = COPY_BYTES // width
+        # Neighbours in memory follow the reduction, or not; the pitch is padded.
+        columns = self.group[self.loops["n"]]
+        rows = prod(self.group.values()) // columns
+        sizes = (max(n * (self.deep + unit), self.deep * (n + 2 * unit)) for n in (rows, columns))
+        steps = -(-self.view.ranges[self.loops["k"]] // self.deep)
+        if self.instruction.team > 1:
+            return min(TEAM_VERSIONS, self.local // (width * self.deep * (rows + columns)), steps + 1)
+        return min(MOST_VERSIONS, self.local // (width * sum(sizes)), steps + 1)
+
+    @property
+    def local(self) -> int:
+        """Bytes of local memory that a group may declare; a team's tiles may take nearly all that a core has."""
+        if self.instruction.team > 1:
+            return team_local_bytes(self.target) or self.target.settings.max_mem
+        return self.target.settings.static_local_bytes or self.target.settings.max_mem
+
+    # --- what it is worth -------------------------------------------------------------------------------
+
+    @cached_property
+    def seconds(self) -> float:
+        """Predicted: instructions, what groups fetch and memory beside each other; then the last results, and the launch."""
+        machine = self.target.machine
+        points = prod(self.view.ranges.values()) / prod(self.instruction.shape) / self._per_cycle
+        matrix = points / (max(1, machine.cores) * machine.clock_ghz * 1e9) / self.share * self._starts
+        work = contraction(self.view)
+        if work is None:
+            return matrix
+        own = dict.fromkeys(work.shared, 1)
+        depth = self.loops["k"]
+        tile = Traffic(own | self.group, {}, "", 1, depth, self.deep)
+        traffic = GroupCost(work, machine, self.local).traffic(tile)
+        cache = traffic["cache"] * (AHEAD if self.instruction.team > 1 else 1)
+        return beside((matrix, cache, traffic["memory"])) + traffic["results"] + machine.launch.kernel
+
+    @property
+    def _per_cycle(self) -> float:
+        """Instructions that a core starts per cycle."""
+        listed = self.target.machine.instructions
+        return next((i.rate for i in listed if i.name == self.instruction.name), 1.0)
+
+    @cached_property
+    def share(self) -> float:
+        """Predicted share of the instruction's rate: idle cores, edges, and loads of fragments cost."""
+        counts = self._counts
+        useful = prod(self.view.ranges[n] / (counts[n] * size) for n, size in self.group.items())
+        depth = self.view.ranges[self.loops["k"]]
+        useful *= depth / (-(-depth // self.deep) * self.deep)
+        return useful * self._busy(self.groups)
+
+    @cached_property
+    def _counts(self) -> dict[str, int]:
+        """Groups along every loop of which one has several iterations."""
+        return {n: -(-self.view.ranges[n] // size) for n, size in self.group.items()}
+
+    @property
+    def groups(self) -> int:
+        return prod(i.range for i in self.view.loops if i.name not in self.group) * prod(self._counts.values())
+
+    def _busy(self, groups: int) -> float:
+        """Share of the rate while so many groups run: some cores idle, others hold few groups at last."""
+        cores = max(1, self.target.settings.cores)
+        waves, rest = divmod(groups, cores * self.resident)
+        last = -(-rest // cores)
+        turns = waves * self.resident + last / (ALONE + (1 - ALONE) * last / self.resident)
+        return self.rate * groups / (cores * turns)
+
+    @cached_property
+    def rate(self) -> float:
+        """Share of a step in which instructions run: fragments are loaded before, and every step waits and meets."""
+        machine = self.target.machine
+        local = machine.local or LocalMemory()
+        m, n, k = self.instruction.shape
+        slices = prod(self.warps) * self.deep // k
+        products = slices * self.tall * self.wide / self._per_cycle
+        loaded = slices * (self.tall * m + self.wide * n) * k * self.instruction.a.dtype.bytes
+        if self.instruction.team > 1:
+            return products / (products + TEAM_WAITS / self.resident)
+        waits = 2 * machine.launch.barrier + self._narrow_copies
+        return products / (products + loaded / (local.banks * local.bank_bytes) + waits)
+
+    @cached_property
+    def _starts(self) -> float:
+        """Times longer because the first steps of every round of the outer reductions wait for their operands."""
+        machine = self.target.machine
+        depth, k = self.loops["k"], self.instruction.sides["k"]
+        rounds = prod(i.range for i in self.match.main.loops if i.name != depth)
+        if rounds == 1:
+            return 1.0
+        steps = -(-self.view.ranges[depth] // self.deep)
+        products = prod(self.warps) * self.deep // k * self.tall * self.wide / self._per_cycle
+        return 1 + machine.memory.latency * machine.clock_ghz / (steps * products / self.rate * self.resident)
+
+    @cached_property
+    def _narrow_copies(self) -> float:
+        """Cycles of a step's copies where rows begin anywhere, so that they go in less than 16 bytes."""
+        columns, width = self.group[self.loops["n"]], self.instruction.a.dtype.bytes
+        rows = prod(self.group.values()) // columns
+        total = 0.0
+        for name, count in ((self.match.left, rows), (self.match.right, columns)):
+            strides = self.view.type_of(self.match.main.use(name).buffer).strides
+            piece = gcd(COPY_BYTES, *(s * width for s in strides if s > 1))
+            if piece < COPY_BYTES:
+                total += count * self.deep * width / piece / LANES * (NARROW if piece >= BANK_BYTES else WAITED)
+        return total
+
+    @cached_property
+    def resident(self) -> int:
+        """Groups that the registers of a core hold at once."""
+        a, b, c = (
+            o.registers * o.dtype.bytes // 4 for o in (self.instruction.a, self.instruction.b, self.instruction.c)
+        )
+        each = self.tall * self.wide * c + self.tall * a + self.wide * b + OWN_REGISTERS + ADDRESSES
+        local = MANY
+        if self.instruction.team > 1:
+            each = c * self.instruction.sides["n"] // self.instruction.c.sizes[1] + OWN_REGISTERS + ADDRESSES
+            bytes_ = self.instruction.a.dtype.bytes * self.deep * self.versions
+            columns = self.group[self.loops["n"]]
+            local = self.local // (bytes_ * (columns + prod(self.group.values()) // columns))
+        occupancy = self.target.machine.occupancy
+        return max(1, min(local, (occupancy.registers if occupancy else 0) // (each * prod(self.warps) * LANES)))
+
+    # --- the plan ---------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """The plan, with the padding that meets the fewest bank conflicts."""
+        found = self._unpadded()
+        return replace(found, stagings=tuple(self._padded(found)))
+
+    def _unpadded(self) -> Plan:
+        m, n, k = (self.loops[role] for role in "mnk")
+        outer = [i.name for i in self.match.main.loops if i.name != k]
+        sides = {self.loops[role]: size for role, size in self.instruction.sides.items()}
+        levels = (
+            Level(Bind.GRID, tuple(Cover(i.name, self.group.get(i.name, 1)) for i in self.view.loops)),
+            Level(Bind.SUBGROUP, tuple(Cover(loop, size) for loop, size in self.warp.items())),
+            Level(Bind.NONE, (*(Cover(loop, 1) for loop in outer), Cover(k, self.deep)), ordered=True),
+            Level(Bind.UNROLL, tuple(Cover(loop, sides.get(loop, 1)) for loop in dict.fromkeys((k, m, n, *self.warp)))),
+        )
+        used = [self.match.main.use(name) for name in (self.match.left, self.match.right)]
+        stagings = tuple(
+            Staging(buffer, 2, "LOCAL", self._order(buffer, used), Scope.GROUP, versions=self.versions)
+            for buffer in dict.fromkeys(u.buffer for u in used)
+        )
+        reductions = tuple(Reduction(i.name, Across.SERIAL) for i in self.match.main.loops)
+        sizes = self.group | {k: self.deep}
+        edges = tuple((loop, Edge.PAD) for loop, size in sizes.items() if self.view.ranges[loop] % size)
+        return Plan(
+            levels, stagings, reductions, edges, Instruction(self.instruction.name, self.match.loops), self._reason()
+        )
+
+    def _order(self, buffer: str, used: list[Use]) -> tuple[str, ...]:
+        """The tile's loops as they follow in memory, the closest last."""
+        strides = self.view.type_of(buffer).strides
+        loops = self.loops.values()
+        apart = {
+            n: s
+            for u in used
+            if u.buffer == buffer
+            for f, s in zip(u.forms, strides, strict=True)
+            for n in f.names
+            if n in loops
+        }
+        return tuple(sorted(apart, key=lambda n: -apart[n]))
+
+    def _padded(self, plan: Plan) -> Iterator[Staging]:
+        """The stagings, each with a pitch that keeps the lanes of a load on different banks."""
+        collective = "MatrixLoad" in self.target.nodes and self.instruction.a.dtype.bytes == 2
+        if self.instruction.team > 1:
+            yield from (replace(s, swizzle=panel_swizzle(self.instruction)) for s in plan.stagings)
+            return
+        boxes = TensorTile(self.view, self.match, plan).boxes
+        for staging in plan.stagings:
+            mine = [c for c in boxes if c.use.buffer == staging.operand]
+            yield replace(staging, pad=max(self._pad(c, staging, collective) for c in mine))
+
+    def _pad(self, copy: GroupCopy, staging: Staging, collective: bool) -> int:
+        order, dtype = order_of(copy.use, staging), copy.source.dtype
+        row = copy.box.extents[order[-1]]
+        lanes = self._first(copy, order[-1], collective)
+
+        def conflicts(pad: int) -> int:
+            strides = local_type(copy.box.extents, order, dtype, pad).strides
+            at = [sum(f.const * s for f, s in zip(forms, strides, strict=True)) * dtype.bytes for forms in lanes]
+            return bank_conflicts(at, COPY_BYTES if collective else BANK_BYTES)
+
+        return min(padding(row, dtype.bytes), key=conflicts)
+
+    def _first(self, copy: GroupCopy, contiguous: int, collective: bool) -> list[tuple[Affine, ...]]:
+        """Subscripts of the elements of the first fragment that lanes fetch at once."""
+        left = copy.use.name == self.match.left
+        roles = ("m", "k") if left else ("k", "n")
+        names = [f"{self.loops[role]}_i" for role in roles]
+        places = [elements(self.instruction.a if left else self.instruction.b)[lane, 0] for lane in range(LANES)]
+        if collective:
+            # Lines follow the coordinate that is contiguous in local memory.
+            rows = names[0] not in copy.box.inside[contiguous].names
+            places = [(n, 0) if rows else (0, n) for n in range(LINES)]
+        zero = {n: Affine() for f in copy.box.inside for n in f.names}
+        at = ({names[0]: Affine((), row), names[1]: Affine((), column)} for row, column in places)
+        return [tuple(f.substitute(zero | values) for f in copy.box.inside) for values in at]
+
+    def _reason(self) -> str:
+        return (
+            f"{prod(self.warps)} sub-groups of {self.tall} x {self.wide} instructions: "
+            f"{self.share:.0%} of what the instructions can do"
+        )
+
+
+def _power(count: int) -> int:
+    """The power of two from `count` on."""
+    return 1 << (count - 1).bit_length()
