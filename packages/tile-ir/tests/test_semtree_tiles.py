@@ -10,7 +10,7 @@ import pytest
 from tile_ir import numerics
 from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType
-from tile_ir.matrix.x86 import PRODUCTS, TILE_INSTRUCTIONS, tile_product
+from tile_ir.matrix.x86 import PRODUCTS, TILED_INSTRUCTIONS, tile_product
 from tile_ir.semtree import SemtreeRuntimeError, launch, parse_function, print_function
 from tile_ir.semtree import errors as err
 from tile_ir.semtree.verify import verify
@@ -127,6 +127,6 @@ def test_registers_and_rows_that_are_not_there() -> None:
 
 
 def test_an_instruction_has_one_lane_and_whole_tiles() -> None:
-    for instruction in TILE_INSTRUCTIONS.values():
+    for instruction in TILED_INSTRUCTIONS.values():
         assert (instruction.lanes, instruction.shape, instruction.c.registers) == (1, (16, 16, 16), 256)
         assert instruction.c.dtype in (DType.INT32, DType.FLOAT32)

@@ -15,7 +15,7 @@ from test_dots import bound
 from tile_ir.dots import DOTS
 from tile_ir.dtype import from_numpy
 from tile_ir.machine import InstructionRate
-from tile_ir.matrix.x86 import PRODUCTS, TILE_INSTRUCTIONS
+from tile_ir.matrix.x86 import PRODUCTS, TILED_INSTRUCTIONS
 from tile_ir.program.nodes import Program, TensorType
 from tile_ir.stripe import interpret
 from tile_ir.stripe.nodes import Program as Stripe
@@ -207,4 +207,4 @@ def test_the_user_allows_it_and_few_rows_do_not_pay() -> None:
 
 
 def test_every_product_of_tiles_is_one_of_dot_products() -> None:
-    assert {i.product for i in TILE_INSTRUCTIONS.values()} <= DOTS.keys()
+    assert {i.product for i in TILED_INSTRUCTIONS.values()} <= DOTS.keys()

@@ -6,12 +6,12 @@ A function that uses them sets all registers up as 16 rows of 64 bytes before it
 from __future__ import annotations
 
 from tile_ir.emit.walker import walk_functions, walk_statements
-from tile_ir.matrix.x86 import TILE_LOAD, TILE_ROWS, TILE_STORE, TILE_WORDS, TILES
+from tile_ir.matrix.x86 import LOAD_TILE, ROWS_OF_TILE, STORE_TILE, TILES, WORDS_OF_ROW
 from tile_ir.semtree.nodes import Function, TileStep
 
 from hal_llvm.emit.code import Code
 
-_MOVES = {TILE_LOAD: "llvm.x86.tileloadd64", TILE_STORE: "llvm.x86.tilestored64"}
+_MOVES = {LOAD_TILE: "llvm.x86.tileloadd64", STORE_TILE: "llvm.x86.tilestored64"}
 _WORD_BYTES = 4
 
 
@@ -31,7 +31,7 @@ def step(code: Code, node: TileStep, pointer: str) -> None:
 
 def begin(code: Code) -> None:
     """Sets the registers up: palette 1, and of each register the bytes of a row and the number of rows."""
-    rows, columns = [TILE_ROWS] * TILES, [TILE_WORDS * _WORD_BYTES] * TILES
+    rows, columns = [ROWS_OF_TILE] * TILES, [WORDS_OF_ROW * _WORD_BYTES] * TILES
     columns += [0] * (16 - TILES)
     raw = bytes([1, *[0] * 15, *b"".join(n.to_bytes(2, "little") for n in columns), *rows, *[0] * (16 - TILES)])
     text = "".join(f"\\{byte:02X}" for byte in raw)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tile_ir.dtype import DType
 from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, TF32_BITS, MatrixInstruction, Operand, elements
-from tile_ir.matrix.x86 import TILE_INSTRUCTIONS
+from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.nodes import Function
 
@@ -263,7 +263,7 @@ def test_copies_of_several_groups(tile_device: Device) -> None:
 # --- tile registers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("instruction", TILE_INSTRUCTIONS.values(), ids=lambda i: i.name)
+@pytest.mark.parametrize("instruction", TILED_INSTRUCTIONS.values(), ids=lambda i: i.name)
 def test_products_of_tiles(tile_device: Device, instruction: MatrixInstruction) -> None:
     """To the bit: the order of a sum's roundings is part of the instruction, and so is what becomes of subnormal numbers."""
     need(tile_device, "TileStep", instruction.c.dtype, DType.INT32)

@@ -25,10 +25,10 @@ TILES = 8
 """Tile registers of a thread."""
 TILE = "TILE"
 """The memory unit of tile registers in Stripe; its index is the number of the first one."""
-TILE_ROWS = 16
-TILE_WORDS = 16
+ROWS_OF_TILE = 16
+WORDS_OF_ROW = 16
 """Words in a row of a tile."""
-TILE_LOAD, TILE_STORE = "tile_load", "tile_store"
+LOAD_TILE, STORE_TILE = "tile_load", "tile_store"
 """Instructions that move a tile between a register and rows of memory."""
 PRODUCTS: Mapping[str, str] = {
     "tdpbf16ps": "dot2_bf16bf16",
@@ -40,18 +40,18 @@ PRODUCTS: Mapping[str, str] = {
 
 
 def _instruction(name: str, dot: DotProduct) -> MatrixInstruction:
-    places = (registers(TILE_ROWS, 1, TILE_WORDS),), (registers(TILE_WORDS, 1, 1),)
+    places = (registers(ROWS_OF_TILE, 1, WORDS_OF_ROW),), (registers(WORDS_OF_ROW, 1, 1),)
     words = Operand(WORD, *places)
     return MatrixInstruction(name, words, words, Operand(dot.c, *places), product=dot.name)
 
 
-TILE_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {n: _instruction(n, DOTS[dot]) for n, dot in PRODUCTS.items()}
+TILED_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {n: _instruction(n, DOTS[dot]) for n, dot in PRODUCTS.items()}
 """By name; a target lists in its ``matrix`` those that its emitter can write."""
 
 
 def is_tile_step(name: str) -> bool:
     """Whether an instruction is one on tile registers."""
-    return name in TILE_INSTRUCTIONS or name in (TILE_LOAD, TILE_STORE)
+    return name in TILED_INSTRUCTIONS or name in (LOAD_TILE, STORE_TILE)
 
 
 def tile_product(name: str, c: Array, a: Array, b: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tile_ir.matrix.x86 import PRODUCTS, TILE_LOAD, TILE_ROWS, TILE_WORDS, tile_product
+from tile_ir.matrix.x86 import LOAD_TILE, PRODUCTS, ROWS_OF_TILE, WORDS_OF_ROW, tile_product
 from tile_ir.semtree.closures_memory import Evaluate, Frame, Run
 from tile_ir.semtree.errors import SemtreeRuntimeError
 from tile_ir.semtree.memory import Memory, Thread
@@ -18,7 +18,7 @@ def step(node: TileStep, args: Sequence[Evaluate]) -> Run:
     """What the instruction does to the work item's registers, or to memory."""
     if node.name in PRODUCTS:
         return _product(node)
-    return _load(node, args) if node.name == TILE_LOAD else _store(node, args)
+    return _load(node, args) if node.name == LOAD_TILE else _store(node, args)
 
 
 def _product(node: TileStep) -> Run:
@@ -35,8 +35,8 @@ def _load(node: TileStep, args: Sequence[Evaluate]) -> Run:
     def run(f: Frame) -> None:
         memory: Memory = pointer(f)
         rows: list[Any] = []
-        for row in range(TILE_ROWS):
-            at = memory.locate(index(f) + row * node.pitch, TILE_WORDS, None, f[0], "read")
+        for row in range(ROWS_OF_TILE):
+            at = memory.locate(index(f) + row * node.pitch, WORDS_OF_ROW, None, f[0], "read")
             memory.on_read(at, f[0])
             rows.append(memory.data[at[0] : at[-1] + 1])
         f[0].tiles[node.tiles[0]] = np.stack(rows)
@@ -50,7 +50,7 @@ def _store(node: TileStep, args: Sequence[Evaluate]) -> Run:
     def run(f: Frame) -> None:
         memory: Memory = pointer(f)
         for row, values in enumerate(_held(f[0], node.tiles[0])):
-            at = memory.locate(index(f) + row * node.pitch, TILE_WORDS, None, f[0], "write")
+            at = memory.locate(index(f) + row * node.pitch, WORDS_OF_ROW, None, f[0], "write")
             memory.on_write(at, f[0])
             memory.data[at[0] : at[-1] + 1] = values
 

@@ -12,7 +12,7 @@ from typing import Any
 from tile_ir.dots import DOTS, WORD
 from tile_ir.dtype import DType
 from tile_ir.emit.walker import blocks, children, walk_expr
-from tile_ir.matrix.x86 import TILE_STORE
+from tile_ir.matrix.x86 import STORE_TILE
 from tile_ir.ops import OPS, Aggregation, Signature
 from tile_ir.semtree import errors as err
 from tile_ir.semtree.nodes import (
@@ -257,7 +257,7 @@ class _Verifier:
 
     def tile_step(self, node: TileStep) -> None:
         tile_step(node)
-        if node.ptr is not None and node.name == TILE_STORE:
+        if node.ptr is not None and node.name == STORE_TILE:
             self.written(node.ptr)
 
     def written(self, ptr: Expr) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tile_ir.dtype import DType
 from tile_ir.matrix import LANES, MANTISSA_BITS, MATRIX_INSTRUCTIONS, MatrixInstruction, instruction_of
-from tile_ir.matrix.x86 import TILE_INSTRUCTIONS, TILE_LOAD, TILE_STORE, TILE_WORDS, TILES
+from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILED_INSTRUCTIONS, TILES, WORDS_OF_ROW
 from tile_ir.semtree import errors as err
 from tile_ir.semtree.nodes import Expr, MatrixLoad, Mma, Round, Space, TeamMma, TileStep, Type
 from tile_ir.semtree.verify_common import check_access, check_equal, fail
@@ -29,7 +29,7 @@ def matrix_load(e: MatrixLoad) -> None:
 
 def tile_step(node: TileStep) -> None:
     """Registers that exist; whole rows of words in memory that follow each other, or a product of three registers."""
-    registers = 3 if node.name in TILE_INSTRUCTIONS else 1 if node.name in (TILE_LOAD, TILE_STORE) else 0
+    registers = 3 if node.name in TILED_INSTRUCTIONS else 1 if node.name in (LOAD_TILE, STORE_TILE) else 0
     if len(node.tiles) != registers or not registers:
         fail(err.UnknownOperation, f"no instruction {node.name!r} takes {len(node.tiles)} tile registers")
     if any(not 0 <= tile < TILES for tile in node.tiles) or len(set(node.tiles)) < registers:
@@ -39,7 +39,7 @@ def tile_step(node: TileStep) -> None:
     if node.ptr is None or node.index is None:
         return
     check_access(node.ptr, node.index, node.ptr.type.scalar, None, 0, node)
-    if node.ptr.type.dtype not in (DType.INT32, DType.FLOAT32) or node.pitch < TILE_WORDS:
+    if node.ptr.type.dtype not in (DType.INT32, DType.FLOAT32) or node.pitch < WORDS_OF_ROW:
         fail(err.IllegalDtype, f"rows of {node.ptr.type}, {node.pitch} elements apart, make no tile", node.ptr)
 
 

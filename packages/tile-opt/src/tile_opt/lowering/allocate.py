@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tile_ir.matrix.x86 import TILE, TILE_ROWS, TILE_WORDS
+from tile_ir.matrix.x86 import ROWS_OF_TILE, TILE, WORDS_OF_ROW
 from tile_ir.semtree.nodes import Alloc, Const, Space, Type, Var
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
@@ -114,7 +114,7 @@ def _tiles(ref: stripe.Refinement) -> View:
     """Tile registers from the one on that the allocation's place names."""
     (number,) = ref.loc.at
     assert isinstance(number, Affine) and not number.terms, "registers are numbers"
-    elements = TILE_ROWS * TILE_WORDS
+    elements = ROWS_OF_TILE * WORDS_OF_ROW
     root = Root(ref.into, ref.type.dtype, Home.TILE, ref.type.extent, chunk=elements, first=number.const)
     return View(root, Affine(), (), ref.type.sizes, ref.type.strides, ref.hint, ref.agg)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tile_ir.matrix.x86 import TILE_INSTRUCTIONS, TILE_LOAD, is_tile_step
+from tile_ir.matrix.x86 import LOAD_TILE, TILED_INSTRUCTIONS, is_tile_step
 from tile_ir.semtree.nodes import TileStep
 from tile_ir.stripe import nodes as stripe
 from tile_ir.stripe.affine import Affine
@@ -31,13 +31,13 @@ def _emit(builder: Builder, block: stripe.Block, views: Views) -> None:
     assert block.instr is not None
     name, args = block.instr.name, [n for n, _ in block.instr.sizes]
     origin = views(dict.fromkeys(args, Affine()))
-    if name in TILE_INSTRUCTIONS:
+    if name in TILED_INSTRUCTIONS:
         m, n, k = args
         registers = [_register(block, origin[_over(block, pair)]) for pair in ((m, n), (m, k), (k, n))]
         builder.emit(TileStep(name, tuple(registers)))
         return
     source, target = (r.into for r in block.refs)
-    held, memory = (target, source) if name == TILE_LOAD else (source, target)
+    held, memory = (target, source) if name == LOAD_TILE else (source, target)
     row, column = (
         views({n: Affine((), int(n == moved)) for n in args})[memory].offset - origin[memory].offset for moved in args
     )
@@ -46,7 +46,7 @@ def _emit(builder: Builder, block: stripe.Block, views: Views) -> None:
         raise LoweringError(f"{block.instr}: rows of {memory!r} are not side by side in memory")
     index = builder.index(view.offset, view.quasi)
     builder.emit(TileStep(name, (_register(block, origin[held]),), view.root.ptr, index, row.const))
-    if name == TILE_LOAD:
+    if name == LOAD_TILE:
         view.root.read = True
     else:
         view.root.written = True

@@ -9,7 +9,7 @@ from math import log2, prod
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType, Kind
 from tile_ir.machine import Machine, Ports
-from tile_ir.matrix.x86 import TILE_ROWS, is_tile_step
+from tile_ir.matrix.x86 import ROWS_OF_TILE, is_tile_step
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.affine import Quasi
 from tile_ir.stripe.nodes import Bind, Const, Load, LoadIndex, Op, Reduce, Store
@@ -99,9 +99,9 @@ def _on_tiles(name: str, machine: Machine) -> Work:
     """An instruction on tile registers; a move takes an access for each row."""
     match name:
         case "tile_load":
-            return Work(load=TILE_ROWS, issue=1)
+            return Work(load=ROWS_OF_TILE, issue=1)
         case "tile_store":
-            return Work(store=TILE_ROWS, issue=1)
+            return Work(store=ROWS_OF_TILE, issue=1)
         case product:
             return Work(fma=machine.slots(product), issue=1)
 

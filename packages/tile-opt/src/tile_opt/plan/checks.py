@@ -13,7 +13,7 @@ from math import prod
 
 from tile_ir.diagnostics import Severity
 from tile_ir.dtype import DType, promote
-from tile_ir.matrix.x86 import TILE, TILE_INSTRUCTIONS
+from tile_ir.matrix.x86 import TILE, TILED_INSTRUCTIONS
 from tile_ir.ops import Aggregation
 from tile_ir.stripe.nodes import Bind, Block, Direction, Order, Scope
 from tile_ir.stripe.walk import blocks_in
@@ -98,7 +98,7 @@ def operands_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator
 def units_are_known(view: KernelView, plan: Plan, target: Target) -> Iterator[Finding]:
     """What is staged goes to a memory that the target has."""
     units = [*UNITS[:1], *(["LOCAL"] if target.machine.local is not None else []), *UNITS[2:]]
-    units += [TILE] if any(name in TILE_INSTRUCTIONS for name in target.matrix) else []
+    units += [TILE] if any(name in TILED_INSTRUCTIONS for name in target.matrix) else []
     units += [f"L{cache.level}" for cache in target.machine.caches] + list(target.model.get("mem_units", ()))
     for number, staging in enumerate(plan.stagings):
         if staging.unit not in units:
@@ -122,7 +122,7 @@ def instructions_are_known(view: KernelView, plan: Plan, target: Target) -> Iter
 
 def _rounds(name: str) -> bool:
     """Sums of integers are exact in any order."""
-    return name not in TILE_INSTRUCTIONS or TILE_INSTRUCTIONS[name].c.dtype.is_float
+    return name not in TILED_INSTRUCTIONS or TILED_INSTRUCTIONS[name].c.dtype.is_float
 
 
 # --- numbers ---------------------------------------------------------------------------------------

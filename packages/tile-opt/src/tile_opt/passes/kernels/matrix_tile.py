@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tile_ir.matrix.x86 import TILE_INSTRUCTIONS
+from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
 from tile_ir.target import Target
 
 from tile_opt.kernel.view import KernelView
@@ -35,7 +35,7 @@ class MatrixTile(SchedulingPass):
 
     def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
         assert plan.instruction is not None
-        known = TILE_INSTRUCTIONS.get(plan.instruction.name)
+        known = TILED_INSTRUCTIONS.get(plan.instruction.name)
         loops = dict(plan.instruction.loops)
         found = on_whole_tiles(view, known) if known is not None else []
         chosen = next((w for w in found if dict(w.match.loops) == loops), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tile_ir.matrix.x86 import TILE, TILE_INSTRUCTIONS
+from tile_ir.matrix.x86 import TILE, TILED_INSTRUCTIONS
 from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 
@@ -27,7 +27,7 @@ TWO = 2
 def plans(view: KernelView, target: Target) -> Iterator[Plan]:
     """A plan for each way in which the kernel is one of the target's instructions on tiles, fewest wasted products first."""
     for name in target.matrix:
-        instruction = TILE_INSTRUCTIONS.get(name)
+        instruction = TILED_INSTRUCTIONS.get(name)
         for found in on_whole_tiles(view, instruction) if instruction is not None else ():
             yield _Space(found.view, found.match, target).plan()
 

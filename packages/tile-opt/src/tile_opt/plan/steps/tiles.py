@@ -15,7 +15,7 @@ from functools import cached_property
 from tile_ir.dtype import DType
 from tile_ir.frozen import replace
 from tile_ir.matrix import MatrixInstruction
-from tile_ir.matrix.x86 import TILE, TILE_LOAD, TILE_STORE, TILES
+from tile_ir.matrix.x86 import LOAD_TILE, STORE_TILE, TILE, TILES
 from tile_ir.stripe.affine import Affine
 from tile_ir.stripe.nodes import (
     Bind,
@@ -45,7 +45,7 @@ def on_tiles(tree: Nest, match: Match) -> Nest:
     if not made.fits:
         return tree
     steps = map_stages(replace(tree, guard=()), lambda _: made.step())
-    body = (made.moved(TILE_LOAD), steps, made.moved(TILE_STORE))
+    body = (made.moved(LOAD_TILE), steps, made.moved(STORE_TILE))
     return Nest(tree.name, body=body, guard=tree.guard, allocs=made.allocs)
 
 
@@ -103,8 +103,8 @@ class _Tiled:
         """Loads of both factors, and their products."""
         _, left, right = (a.into for a in self.allocs)
         loads = (
-            self._move(TILE_LOAD, self.stage.use(self.match.left), left, ("m", "k")),
-            self._move(TILE_LOAD, self.stage.use(self.match.right), right, ("k", "n")),
+            self._move(LOAD_TILE, self.stage.use(self.match.left), left, ("m", "k")),
+            self._move(LOAD_TILE, self.stage.use(self.match.right), right, ("k", "n")),
         )
         return Nest("multiply", body=(*loads, self._products()))
 
@@ -125,7 +125,7 @@ class _Tiled:
         place = tuple(Affine.var(i.name) for i in (*tiles, *cell))
         memory = replace(use.substitute(values), agg=None)
         held = Use("tiles", registers, place, Direction.IN)
-        ends = (memory, held) if name == TILE_LOAD else (held, memory)
+        ends = (memory, held) if name == LOAD_TILE else (held, memory)
         source = replace(ends[0], name="src", dir=Direction.IN)
         target = replace(ends[1], name="dst", dir=Direction.OUT)
         instr = Instr(name, tuple((i.name, i.range) for i in cell))

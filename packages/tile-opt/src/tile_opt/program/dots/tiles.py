@@ -8,7 +8,7 @@ from math import prod
 
 from tile_ir.dots import DotProduct
 from tile_ir.matrix import MatrixInstruction
-from tile_ir.matrix.x86 import TILE_INSTRUCTIONS
+from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
 from tile_ir.stripe.affine import Affine
 from tile_ir.target import Target
 
@@ -55,7 +55,7 @@ def tilings(target: Target, match: Match, dot: DotProduct, index: str, pair: tup
     last = {n for n, step in (match.output[-1].terms if match.output else ()) if step == 1}
     columns = [n for n in last & right.names - left.names if _is_alone(right, n)]
     for name in target.matrix:
-        instruction = TILE_INSTRUCTIONS.get(name)
+        instruction = TILED_INSTRUCTIONS.get(name)
         if instruction is None or instruction.product != dot.name or not rows or not columns:
             continue
         found = Tiling(instruction, max(rows, key=lambda n: (match.ranges[n], n)), columns[0])
