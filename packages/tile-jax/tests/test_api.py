@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tile_jax.pjrt import handles
 from tile_jax.pjrt.api import HANDLERS, table
+from tile_jax.pjrt.events import DONE
 from tile_jax.pjrt.structs import SLOTS, STRUCTS
 
 MODULE = b"""
@@ -100,6 +101,20 @@ def test_arrays_that_do_not_fit_are_refused(client: int) -> None:
     array = np.zeros((2, 3), np.float32)
     with pytest.raises(Failed, match="does not fit in 4 bytes"):
         ask("Buffer_ToHostBuffer", src=placed(client, array), dst=array.ctypes.data, dst_size=4)
+
+
+def test_the_event_that_is_over_is_answered_without_python() -> None:
+    called: list[tuple[int, int]] = []
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)(lambda *args: called.append(args))
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    ask("Event_OnReady", event=DONE, callback=address, user_arg=2**40 + 7)
+    assert called == [(0, 2**40 + 7)]
+    assert ask("Event_IsReady", event=DONE).is_ready
+    for name in ("Event_Await", "Event_Error", "Event_Destroy", "Event_Destroy"):
+        ask(name, event=DONE)
+    ask("Error_Destroy", error=0)
+    with pytest.raises(Failed, match="a handle of a Event"):
+        ask("Event_IsReady", event=0)
 
 
 @pytest.mark.parametrize("name", sorted(set(SLOTS) - HANDLERS.keys()))

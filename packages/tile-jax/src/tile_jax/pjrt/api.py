@@ -12,7 +12,7 @@ from typing import Any
 
 from tile_jax.pjrt import buffers, client, devices, errors, events, executables
 from tile_jax.pjrt.handles import Handler
-from tile_jax.pjrt.native import guarded
+from tile_jax.pjrt.native import ANSWERED, guarded
 from tile_jax.pjrt.structs import MAJOR, MINOR, SLOTS, STRUCTS
 
 HANDLERS: dict[str, Handler] = {
@@ -88,7 +88,7 @@ def table() -> Any:
     """
     callbacks = {n: _Callback(_answering(n, HANDLERS[n]) if n in HANDLERS else _refusing(n)) for n in SLOTS}
     _kept.append(callbacks)
-    before = guarded({n: callbacks[n] for n in DESTROYING})
+    before = guarded({n: callbacks[n] for n in DESTROYING}, {n: callbacks[n] for n in ANSWERED})
     functions = callbacks | {n: _Callback(address) for n, address in before.items()}
     version = _Version(ctypes.sizeof(_Version), 0, MAJOR, MINOR)
     made = _Api(ctypes.sizeof(_Api), 0, version, *functions.values())

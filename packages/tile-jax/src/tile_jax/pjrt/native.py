@@ -1,7 +1,10 @@
-"""Functions that JAX calls while an exception of Python is on its way: they set it aside, and put it back.
+"""Machine instructions before callbacks of Python: some cannot run at once, and some need not run at all.
 
 JAX's arrays die, and with them our buffers, when an expression that they stand in fails. A callback of Python cannot
-run then (the interpreter would take the exception for the callback's own), so a few machine instructions go before it.
+run then (the interpreter would take the exception for the callback's own): the exception is set aside, and put back.
+
+Most events of a call are over before JAX asks for them, and have one handle that lasts. What JAX asks of it, and what it
+frees that needs no freeing, is answered without Python.
 """
 
 from __future__ import annotations
@@ -12,8 +15,25 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-_FUNCTION = """
+_BRIEF = """
 define i64 @{name}(i64 %args) {{
+  %place = add i64 %args, 16
+  %field = inttoptr i64 %place to i64*
+  %handle = load i64, i64* %field
+  %asked = icmp {asked} i64 %handle, 0
+  br i1 %asked, label %python, label %known
+known:
+{answer}
+  ret i64 0
+python:
+"""
+"""What is known of the handle in a structure's first field: that it is one that lasts, whose sign is set, or none."""
+_PLAIN = """
+  %answer = call i64 inttoptr (i64 {callback} to i64 (i64)*)(i64 %args)
+  ret i64 %answer
+}}
+"""
+_ASIDE = """
   %type = alloca i8*
   %value = alloca i8*
   %trace = alloca i8*
@@ -28,6 +48,26 @@ define i64 @{name}(i64 %args) {{
   ret i64 %answer
 }}
 """
+_ANSWERS = {
+    "Event_IsReady": """
+  %after = add i64 %args, 24
+  %ready = inttoptr i64 %after to i8*
+  store i8 1, i8* %ready
+""",
+    "Event_Error": "",
+    "Event_Await": "",
+    "Event_OnReady": """
+  %second = add i64 %args, 24
+  %third = add i64 %args, 32
+  %function = inttoptr i64 %second to void (i64, i64)**
+  %argument = inttoptr i64 %third to i64*
+  %f = load void (i64, i64)*, void (i64, i64)** %function
+  %a = load i64, i64* %argument
+  call void %f(i64 0, i64 %a)
+""",
+}
+"""Instructions that answer what is asked of an event that is over."""
+ANSWERED = tuple(_ANSWERS)
 _PYTHON = {
     "ensure": "PyGILState_Ensure",
     "release": "PyGILState_Release",
@@ -37,14 +77,30 @@ _PYTHON = {
 """What is called, by the place where its address stands."""
 
 
-def guarded(callbacks: Mapping[str, Any]) -> dict[str, int]:
-    """Addresses of functions that call these callbacks with no exception pending, by name; they live as long as the process."""
+def guarded(destroying: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[str, int]:
+    """Addresses of functions before these callbacks, by name; they live as long as the process.
+
+    Callbacks that destroy are called with no exception pending, and not for handles that last or are none; those of
+    `ANSWERED` not for the event that lasts.
+    """
     known = {place: _address(getattr(ctypes.pythonapi, name)) for place, name in _PYTHON.items()}
-    texts = (_FUNCTION.format(name=n, callback=_address(c), **known) for n, c in callbacks.items())
+    texts = [
+        (_BRIEF + _ASIDE).format(name=n, asked=_asked(n), answer="", callback=_address(c), **known)
+        for n, c in destroying.items()
+    ]
+    texts += [
+        (_BRIEF + _PLAIN).format(name=n, asked="sge", answer=_ANSWERS[n], callback=_address(c))
+        for n, c in answered.items()
+    ]
     engine = _engine()
     engine.add_module(_llvm().parse_assembly("\n".join(texts)))
     engine.finalize_object()
-    return {name: engine.get_function_address(name) for name in callbacks}
+    return {name: engine.get_function_address(name) for name in (*destroying, *answered)}
+
+
+def _asked(name: str) -> str:
+    """The comparison of a handle with 0 that says whether Python is called: what is destroyed may last, or be none."""
+    return "sgt" if name.endswith("_Destroy") else "uge"
 
 
 @cache
