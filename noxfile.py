@@ -65,6 +65,7 @@ SITE = (
     "pillow>=10",
     "nbclient>=0.10",
     "ipykernel>=6",
+    "ruff>=0.6",
 )
 """What builds the documentation."""
 OPTIONAL = ("opencl",)
