@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import secrets
 import sys
 import time
@@ -12,6 +13,9 @@ from collections.abc import Iterator
 
 from fuzz.front_ends import FRONT_ENDS
 from fuzz.graphs import Graph, differences, drawn
+
+TOLD = 25
+"""Graphs from one line that says how far it is to the next."""
 
 
 def main() -> int:
@@ -24,9 +28,13 @@ def main() -> int:
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     chosen = options.front_ends.split(",")
     numbers = iter([options.number]) if options.number is not None else _until(time.monotonic() + options.seconds)
+    # A crash leaves where it was, and within how many graphs.
+    faulthandler.enable()
     print(f"seed {seed}", flush=True)
     counts = Counter[str]()
     for number in numbers:
+        if number % TOLD == 0 and options.number is None:
+            print(f"graph {number} …", flush=True)
         graph = drawn([seed, number])
         for name in chosen:
             problem = tried(name, graph)
