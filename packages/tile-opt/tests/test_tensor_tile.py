@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensor_support import (
     BIAS_RELU,
-    BUSY,
     DTYPES,
     LAYOUTS,
     PORTABLE,
@@ -273,7 +272,7 @@ def test_stages_are_as_many_as_fit_in_local_memory() -> None:
 def test_the_target_says_how_much_local_memory_there_is() -> None:
     """`static_local_bytes` where a device gives a group more than others; else `max_mem`."""
     sample = matmul("nn", F32, 64, 64, 256)
-    small = replace(SMALL, settings=replace(BUSY.settings, max_mem=12000))
+    small = replace(SMALL, settings=replace(TENSOR.settings, max_mem=12000))
     found = [plan_of(sample, t) for t in (small, with_local(small, 0))]
     assert [p.stages for p in found if p is not None] == [3, 2]
 
