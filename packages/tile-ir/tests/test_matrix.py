@@ -10,6 +10,7 @@ from tile_ir.dtype import DType
 from tile_ir.matrix import (
     LANES,
     MATRIX_INSTRUCTIONS,
+    MMA,
     MatrixInstruction,
     Operand,
     elements,
@@ -18,7 +19,7 @@ from tile_ir.matrix import (
 )
 
 TF32, BF16, F16 = (MATRIX_INSTRUCTIONS[f"mma_m16n8{n}"] for n in ("k8_tf32", "k16_bf16", "k16_f16"))
-OPERANDS = {f"{i.name}-{name}": getattr(i, name) for i in MATRIX_INSTRUCTIONS.values() for name in "abc"}
+OPERANDS = {f"{i.name}-{name}": getattr(i, name) for i in MMA for name in "abc"}
 
 Table = Callable[[int, int, int], tuple[int, int]]
 """(row, column) of a register by ``lane // 4``, ``lane % 4`` (PTX: groupID, threadID_in_group) and its number."""

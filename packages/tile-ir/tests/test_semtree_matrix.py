@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tile_ir.dtype import DType
-from tile_ir.matrix import MATRIX_INSTRUCTIONS, elements
+from tile_ir.matrix import MATRIX_INSTRUCTIONS, MMA, elements
 from tile_ir.semtree import errors as err
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.interpret import launch
@@ -142,7 +142,7 @@ def matrices(instruction, seed, make):
     return [make(rng, shape) for shape in ((m, n), (m, k), (k, n))]
 
 
-@pytest.mark.parametrize("instruction", MATRIX_INSTRUCTIONS.values(), ids=lambda i: i.name)
+@pytest.mark.parametrize("instruction", MMA, ids=lambda i: i.name)
 def test_product_across_lanes(instruction):
     """Two sub-groups, each with matrices of its own, of small whole numbers."""
     pairs = [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tile_ir.dtype import DType
-from tile_ir.matrix import MATRIX_INSTRUCTIONS, MatrixInstruction, Operand, elements
+from tile_ir.matrix import MATRIX_INSTRUCTIONS, MMA, MatrixInstruction, Operand, elements
 from tile_ir.semtree.interpret import launch
 from tile_ir.semtree.nodes import Function
 from tile_ir.semtree.parser import parse_function
@@ -100,7 +100,7 @@ def swapped(instruction: MatrixInstruction, b: Array) -> Array:
     return result
 
 
-@pytest.mark.parametrize("instruction", MATRIX_INSTRUCTIONS.values(), ids=lambda i: i.name)
+@pytest.mark.parametrize("instruction", MMA, ids=lambda i: i.name)
 def test_products_through_local_memory(instruction: MatrixInstruction) -> None:
     pairs = [operands(instruction, seed) for seed in (1, 2)]
     layout = (instruction.c, instruction.a, instruction.b)

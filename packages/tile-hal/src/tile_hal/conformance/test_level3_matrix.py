@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tile_ir.dtype import DType
-from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, TF32_BITS, MatrixInstruction, Operand, elements
+from tile_ir.matrix import LANES, MATRIX_INSTRUCTIONS, MMA, TF32_BITS, MatrixInstruction, Operand, elements
 from tile_ir.matrix.x86 import TILED_INSTRUCTIONS
 from tile_ir.semtree import parse_function
 from tile_ir.semtree.nodes import Function
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.takes("semtree")
 MMA_TOLERANCE = 1e-5
 """Of Σ|a||b| + |c|: hardware adds products in an order of its own, and may cut them below float32's last bit."""
 SUBGROUPS = 2
-INSTRUCTIONS = pytest.mark.parametrize("instruction", MATRIX_INSTRUCTIONS.values(), ids=lambda i: i.name)
+INSTRUCTIONS = pytest.mark.parametrize("instruction", MMA, ids=lambda i: i.name)
 
 
 def need_local(device: Device, elements: int, dtype: DType) -> None:
