@@ -141,6 +141,22 @@ def test_parts_that_put_the_same_operand_in_order_have_a_copy_each() -> None:
     assert len({r.source for r in kernels[-1].refs if "panels" in r.source}) == 2
 
 
+def test_a_part_writes_what_others_want_too_where_each_tile_writes_cells_of_its_own() -> None:
+    source = ATTENTION.replace("-> (O)", "-> (O, M, Z)")
+    program = agree(stripe(source, **SHAPES), replace(TINY, machine=ROOM))
+    (kernel,) = (k for k in kernels_of(program) if isinstance(k, Block) and "_to_" in k.name)
+    written = {r.source for r in kernel.refs if r.dir in (Direction.OUT, Direction.INOUT)}
+    assert written >= {"M", "Z"} and "P" in {r.into for r in kernel.refs if r.dir is Direction.ALLOC}
+
+
+def test_rows_of_a_producer_that_no_tile_asks_for_are_written_all_the_same() -> None:
+    """What is kept of it is written whole, so it stays a kernel of its own."""
+    source = """function (A[N, M]) -> (C, S) {
+        B = A * 2; S[n, z : N, 1] = +(B[n, m]), z < 1; D = B - S; C[n, m : 20, M] = +(D[n + t, m]), t < 3;
+    }"""
+    agree(stripe(source, A=(40, 12)), TINY)
+
+
 def test_products_of_which_tiles_would_compute_rows_twice_stay_apart() -> None:
     source = """function (A[N, K], W[K, M], F[T]) -> (C) {
         B[n, m : N, M] = +(A[n, k] * W[k, m]); C[n, m : N, M] = +(B[n + t - 1, m] * F[t]);

@@ -31,6 +31,11 @@ class Window:
     low: int = 0
     high: int = 0
 
+    @property
+    def overlaps(self) -> bool:
+        """Neighbouring rows of the tiled loop need some rows both."""
+        return self.high - self.low >= self.step
+
     def count(self, tile: int) -> int:
         """Rows for `tile` neighbouring rows of the tiled loop."""
         return self.step * (tile - 1) + self.high - self.low + 1

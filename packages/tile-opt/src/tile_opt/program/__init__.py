@@ -7,6 +7,7 @@ from tile_ir.program.nodes import Program
 from tile_ir.target import Target
 
 from tile_opt.program.base import Rewrite as Rewrite
+from tile_opt.program.cascade import Cascade as Cascade
 from tile_opt.program.dead import DropDead as DropDead
 from tile_opt.program.dots import DotProducts as DotProducts
 from tile_opt.program.factorise import Factorise as Factorise
@@ -20,6 +21,8 @@ from tile_opt.program.share import ShareCommon as ShareCommon
 from tile_opt.program.split_reduction import SplitReduction as SplitReduction
 from tile_opt.program.subsample import Subsample as Subsample
 
+ROWS = 24
+"""Rows of a tile that register tiles can share."""
 STANDARD: tuple[Rewrite, ...] = (
     ComposePermutations(),
     ShareCommon(),
@@ -39,9 +42,15 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     fold: tuple[Rewrite, ...] = (FoldScales(),) if options.fold_scales or options.fast_math else ()
     fold += _scatters(target)
     if target.settings.threads == 1:
-        return (*fold, DotProducts(target=target), *STANDARD)
+        return (*fold, DotProducts(target=target), Cascade(kept=_row_kept(target)), *STANDARD)
     last = (Online(units=units), SplitReduction(units=units))
     return (*fold, ComposePermutations(), ShareCommon(), DropDead(), Factorise(), Prepack(), *last)
+
+
+def _row_kept(target: Target) -> int:
+    """Elements of a row of products of which a tile of rows stays in the second cache, before and after what becomes of them."""
+    caches = target.machine.caches
+    return caches[1].bytes // 2 // (ROWS * 2 * 4) if len(caches) > 1 else 0
 
 
 def _scatters(target: Target) -> tuple[Rewrite, ...]:

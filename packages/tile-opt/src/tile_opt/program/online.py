@@ -23,16 +23,15 @@ from tile_ir.program.nodes import (
     Op,
     Program,
 )
-from tile_ir.stripe.affine import Affine
 
-from tile_opt.analysis import FlatDomain, Sets
+from tile_opt.analysis import FlatDomain
 from tile_opt.program.base import Rewrite
 from tile_opt.program.chunks import Chunked, Chunks, Pair, reduced
+from tile_opt.program.pairs import Pairs
 from tile_opt.program.split_reduction import (
     GROUPS_EACH,
     STRETCH,
     chunk_sizes,
-    covering,
     reduces_along_memory,
     reductions,
 )
@@ -41,9 +40,7 @@ from tile_opt.program.trees import (
     Call,
     Leaf,
     Tree,
-    Trees,
     leaves,
-    matched,
     unwidened,
 )
 
@@ -82,14 +79,10 @@ class Online(Rewrite):
         return replace(program, ops=tuple(ops))
 
 
-class _Work:
+class _Work(Pairs):
     def __init__(self, options: Online, program: Program) -> None:
+        super().__init__(program)
         self.options = options
-        self.sets = Sets()
-        self.types = program.types()
-        self.taken = set(self.types)
-        self.trees = Trees(program.ops, self.types)
-        self.contractions = {op.name: op for op in program.ops if isinstance(op, Contraction)}
         self.used: set[str] = set()
         """Aggregates that pairs were made of."""
 
@@ -108,8 +101,8 @@ class _Work:
     # --- pairs ------------------------------------------------------------------------------------------
 
     def _pair(self, op: Contraction) -> Pair | None:
-        domain = covering(op, self.sets)
-        if domain is None or domain.constraints or not _is_plain(domain):
+        domain = self.plain(op)
+        if domain is None:
             return None
         whole = self.trees.summand(op, domain)
         match unwidened(whole):
@@ -128,23 +121,9 @@ class _Work:
             return None
         if agg is Aggregation.MAX and not isinstance(unwidened(centre), Leaf):
             return None
-        pairs = (self._with(op, domain, leaf, inner, agg) for leaf in leaves(centre))
+        pairs = (self.with_first(op, domain, leaf, inner, agg) for leaf in leaves(centre))
         found = next((p for p in pairs if p is not None), None)
         return found and replace(found, whole=whole, centre=None if agg is Aggregation.MAX else centre)
-
-    def _with(self, op: Contraction, domain: FlatDomain, row: Leaf, inner: Tree, agg: Aggregation) -> Pair | None:
-        """The pair whose other aggregate is `row`, where that aggregates the same elements."""
-        first = self.contractions.get(row.tensor)
-        other = covering(first, self.sets) if first is not None and first.agg is agg and first.acc.is_float else None
-        if first is None or other is None or other.constraints or not _is_plain(other):
-            return None
-        names = {f.names[0]: at for f, at in zip(other.output, row.forms, strict=True) if f.terms}
-        if not matched(unwidened(self.trees.summand(first, other)), unwidened(inner), names):
-            return None
-        mine, theirs = reduced(domain), {names[n].names: r for n, r in reduced(other).items() if n in names}
-        if theirs != {(n,): r for n, r in mine.items()} or len(mine) != len(reduced(other)):
-            return None
-        return Pair(op, domain, first, other, names, row, inner, None, inner)
 
     # --- chunks -----------------------------------------------------------------------------------------
 
@@ -162,12 +141,6 @@ class _Work:
         order = reductions(op, domain, self.types, 1) if wanted > 1 else []
         sizes = chunk_sizes(domain, order, wanted, more=True)
         return {n: size for n, size in sizes.items() if size < reduced(domain)[n]}
-
-
-def _is_plain(domain: FlatDomain) -> bool:
-    """Each index of the result is a subscript of its own."""
-    named = [f for f in domain.output if f.terms]
-    return all(f == Affine.var(f.names[0]) for f in named) and len({f.names for f in named}) == len(named)
 
 
 def _read(op: Contraction, domain: FlatDomain, tree: Tree) -> tuple[Contraction, FlatDomain]:

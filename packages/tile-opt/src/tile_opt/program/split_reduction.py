@@ -126,7 +126,7 @@ def chunk_sizes(domain: FlatDomain, order: list[str], wanted: int, more: bool = 
     for index in order:
         if wanted < 2:
             break
-        sizes[index] = _chunk_size(ranges[index], min(wanted, ranges[index]), more)
+        sizes[index] = chunk_size(ranges[index], min(wanted, ranges[index]), more)
         count = -(-ranges[index] // sizes[index])
         wanted = -(-wanted // count) if more else wanted // count
     return sizes
@@ -147,7 +147,7 @@ def reductions(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]
     return sorted(ranges, key=lambda n: (min(ranges[n], enough), reach[n], n), reverse=True)
 
 
-def _chunk_size(extent: int, wanted: int, more: bool) -> int:
+def chunk_size(extent: int, wanted: int, more: bool) -> int:
     """Iterations per chunk, of `wanted` chunks or up to half as many: those whose last chunk lacks least.
 
     With `more`, of `wanted` chunks or up to twice as many: the first whose last chunk lacks little.

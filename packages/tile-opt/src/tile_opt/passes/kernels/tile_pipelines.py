@@ -8,7 +8,7 @@ What a forecast says of time decides whether, and how large the tiles are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -23,7 +23,7 @@ from tile_opt.kernel.pipeline import close_pipeline
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.tiles import Tiled, TiledLoop, numbers, private_bytes, tiled
 from tile_opt.kernel.view import KernelView, open_kernel
-from tile_opt.kernel.windows import Window, is_free, windows
+from tile_opt.kernel.windows import Window, dimension, is_free, windows
 from tile_opt.kernel.work import view_carries, view_is_heavy
 from tile_opt.model.fusion import Forecast, forecast, forecast_tiled
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
@@ -33,6 +33,8 @@ MARGIN = 0.95
 """One kernel must be expected to take less than this share of what its parts take one after the other."""
 ROOMY = 1.02
 """The same where what they exchange is more than the last cache holds: memory that nobody takes is a gain, too."""
+FAR_MORE = 4
+"""Powers of two between bytes of which one is far more than the other."""
 HALOS = 2
 """Rows of the least tile along a loop, in those that neighbouring tiles compute twice."""
 
@@ -51,10 +53,11 @@ class TilePipelines(ChoosingPass):
 
     def choose(self, program: Program, target: Target) -> Choices:
         chains = _Chains(self, target, program)
-        for last in reversed(range(len(chains.kernels))):
+        for last in sorted(range(len(chains.kernels)), key=chains.rank, reverse=True):
             made = chains.ending(last)
             if made is not None:
                 chains.kernels[last] = close_pipeline(made.pipeline())
+                chains.views[last] = None
         kept = tuple(k for k in chains.kernels if k is not None)
         same = len(kept) == len(chains.kernels)
         rest = program if same else drop_unused_temporaries(with_kernels(program, kept))
@@ -92,6 +95,12 @@ class _Chains:
     def _numbered(self) -> Iterator[tuple[int, Statement | None]]:
         return enumerate(self.kernels)
 
+    def rank(self, last: int) -> tuple[int, int]:
+        """Chains that exchange far more than others are made first, then those that end later."""
+        view = self.views[last]
+        read = 0 if view is None else max((view.type_of(b).nbytes for b in view.reads() & self.temps), default=0)
+        return read.bit_length() // FAR_MORE, last
+
     def ending(self, last: int) -> Tiled | None:
         """The kernels that pay as one with kernel number `last`, which leave the program; None where none does."""
         view = self.views[last]
@@ -124,23 +133,26 @@ class _Chains:
         return None
 
     def _producers(self, members: Sequence[int]) -> Iterator[int]:
-        """Kernels whose results only members read, the nearest first."""
+        """Kernels with results that only members read, the nearest first; no member reads what others want, too."""
         read = {b for k in members for b in self._view(k).reads()} & self.temps
         early = {k for b in read for k in self.users[b]} - set(members)
         for k in sorted(early, reverse=True):
             view = self.views[k]
             if view is None or self.kernels[k] is None or k > members[-1] or view_carries(view):
                 continue
-            written = view.writes()
-            own = written <= self.temps and all(self.users[b] <= {k, *members} for b in written)
-            if own and self._may_move(k, members):
+            kept = self._kept(k, {k, *members})
+            if view.writes() & read and not kept & read and self._may_move(k, members):
                 yield k
 
+    def _kept(self, k: int, members: Collection[int]) -> frozenset[str]:
+        """What a kernel writes that is a result of the program, or that kernels other than `members` read."""
+        return frozenset(b for b in self._view(k).writes() if b not in self.temps or not self.users[b] <= set(members))
+
     def _may_move(self, k: int, members: Sequence[int]) -> bool:
-        """No kernel between it and the last member writes what it reads."""
+        """No kernel between it and the last member writes what it reads, or touches what it writes."""
         between = (self.kernels[j] for j in range(k + 1, members[-1]) if j not in members)
-        reads = self._view(k).reads()
-        return not any(isinstance(b, Block) and reads & _written(b) for b in between)
+        reads, writes = self._view(k).reads(), self._view(k).writes()
+        return not any(isinstance(b, Block) and (reads & _written(b) or writes & _touched(b)) for b in between)
 
     def _view(self, k: int) -> KernelView:
         view = self.views[k]
@@ -174,13 +186,16 @@ class _Chains:
     def _fastest(self, members: Sequence[int]) -> _Timed | None:
         """The members as one kernel, in the tiles that are expected to be the fastest."""
         views = [self._view(k) for k in members]
-        boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes()}
-        made = [self._timed(tiled(views, boxes, cuts)) for cuts in dict.fromkeys(self._cuts(views, boxes))]
+        kept = {k: self._kept(member, members) for k, member in enumerate(members[:-1])}
+        boxes = {b: k for k, view in enumerate(views[:-1]) for b in view.writes() - kept[k]}
+        made = [self._timed(tiled(views, boxes, cuts)) for cuts in dict.fromkeys(self._cuts(views, boxes, kept))]
         return min(made, key=lambda m: m.seconds, default=None)
 
-    def _cuts(self, views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator[tuple[TiledLoop, ...]]:
+    def _cuts(
+        self, views: Sequence[KernelView], boxes: Mapping[str, int], kept: Mapping[int, Collection[str]]
+    ) -> Iterator[tuple[TiledLoop, ...]]:
         """Tiles whose boxes stay in a cache: the first loops in pieces, all others whole."""
-        ways = list(_tileable(views, boxes))
+        ways = [(loop, found) for loop, found in _tileable(views, boxes) if _all_once(views, loop, found, kept)]
         names = numbers(views, [loop for loop, _ in ways])
         for room, tiles in product(self._rooms(), {self.options.per_core * self.machine.cores, 1}):
             cuts: tuple[TiledLoop, ...] = ()
@@ -227,10 +242,26 @@ def _tileable(views: Sequence[KernelView], boxes: Mapping[str, int]) -> Iterator
         if inner or not is_free(last, index.name):
             continue
         found = windows(views, boxes, index.name)
-        if found is not None and not any(
-            w.high > w.low and view_is_heavy(v) for v, w in zip(views, found, strict=True)
-        ):
+        if found is not None and not any(w.overlaps and view_is_heavy(v) for v, w in zip(views, found, strict=True)):
             yield index.name, found
+
+
+def _all_once(
+    views: Sequence[KernelView], loop: str, found: Sequence[Window], kept: Mapping[int, Collection[str]]
+) -> bool:
+    """Tiles along a loop of the last kernel write every cell of what is kept of its producers once."""
+    extent = views[-1].ranges[loop]
+    for k, buffers in kept.items():
+        view, window = views[k], found[k]
+        once = window.low == 0 and window.high + 1 == window.step
+        whole = window.step * extent >= view.ranges[window.loop]
+        if buffers and not (once and whole and all(dimension(view, b, window.loop) is not None for b in buffers)):
+            return False
+    return True
+
+
+def _touched(kernel: Block) -> set[str]:
+    return {r.source for r in kernel.refs if r.dir is not Direction.ALLOC}
 
 
 def _written(kernel: Block) -> set[str]:

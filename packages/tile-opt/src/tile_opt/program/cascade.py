@@ -1,0 +1,294 @@
+"""Sums weighted by exponentials below a row's largest element, a chunk of the row at a time: attention over any number of keys.
+
+``O[s, d] = sum over t of exp(x[s, t] - m[s]) / z[s] * v[t, d]`` with ``m[s] = max over t of x[s, t]`` asks for a whole row of x
+before its first product. But ``exp(x - m) = exp(x - p) * exp(p - m)`` for any p: with the largest element p of each chunk
+
+    m   =  max over chunks of p
+    O   =  sum over chunks of  exp(p - m) * (the chunk's sum of exp(x - p) * v) / z
+
+and so for z. What no longer depends on the row outside a chunk need never be stored beside the chunks of other rows.
+`Online` takes pairs of statistics so, where it saves a second reading; here it saves memory and its bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.liveness import defined_by, used_by
+from tile_ir.program.nodes import (
+    Constraint,
+    Contraction,
+    Elementwise,
+    Literal,
+    Op,
+    Poly,
+    Program,
+    TensorType,
+)
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.analysis import FlatDomain
+from tile_opt.program.base import Rewrite
+from tile_opt.program.chunks import LOWEST, Pair, reduced
+from tile_opt.program.pairs import Pairs
+from tile_opt.program.split_reduction import chunk_indexes, chunk_size, combine, part_names, partial
+from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, leaves, substituted, unwidened
+
+MANY = 16
+"""Rows that share what a chunk is multiplied with, for which it is worth a chunk of its own."""
+
+
+@dataclass(frozen=True)
+class Cascade(Rewrite):
+    """Cut rows of more than `kept` elements that a product computes and an exponential weighs; 0 cuts none."""
+
+    name: ClassVar[str] = "cascade"
+    kept: int = 0
+
+    def apply(self, program: Program) -> Program:
+        if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
+            return program
+        groups = _Groups(program, self.kept).found()
+        if not groups:
+            return program
+        made = {name: ops for group in groups for name, ops in group.replaced().items()}
+        ops = (new for op in program.ops for new in made.get(getattr(op, "name", ""), (op,)))
+        return replace(program, ops=tuple(_in_order(ops, program)))
+
+
+MEMBERS = 3
+"""Contractions of the least program there is something to gain for: a product, its maximum and a weighted sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A sum of ``exp(inner - row) * inside * outside``: `inside` moves with the sum, `outside` does not."""
+
+    pair: Pair
+    inside: tuple[Tree, ...]
+    outside: tuple[Tree, ...]
+    divisors: tuple[Tree, ...]
+    """What all of it is divided by, which does not move with the sum either."""
+
+    @property
+    def index(self) -> str:
+        """The index of the sum."""
+        return next(iter(reduced(self.pair.domain)))
+
+
+class _Groups:
+    """The sums of a program that belong to one maximum each."""
+
+    def __init__(self, program: Program, kept: int) -> None:
+        self.program, self.kept = program, kept
+        self.pairs = Pairs(program)
+        self.products = {op.name for op in program.ops if isinstance(op, Contraction) and len(op.loads) > 1}
+
+    def found(self) -> list[_Chunks]:
+        by_row: dict[str, list[Weighted]] = {}
+        for op in self.program.ops:
+            weighted = self._weighted(op) if isinstance(op, Contraction) else None
+            if weighted is not None:
+                by_row.setdefault(weighted.pair.first.name, []).append(weighted)
+        taken = self.pairs.taken
+        return [
+            _Chunks(tuple(members), self._size(members[0]), taken) for members in by_row.values() if self._pays(members)
+        ]
+
+    def _weighted(self, op: Contraction) -> Weighted | None:
+        """The contraction as a weighted sum along one long index."""
+        floats = op.agg is Aggregation.SUM and op.acc.is_float and op.type.size
+        domain = self.pairs.plain(op) if floats else None
+        if domain is None or len(reduced(domain)) != 1 or prod(reduced(domain).values()) <= self.kept:
+            return None
+        whole = self.pairs.trees.summand(op, domain)
+        over, under = (tuple(_factors(whole, upper=above)) for above in (True, False))
+        moves = {id(f): _moves(f, domain) for f in (*over, *under)}
+        if any(moves[id(f)] for f in under):
+            return None
+        for factor in over:
+            pair = self._pair(op, domain, factor)
+            if pair is not None:
+                rest = [f for f in over if f is not factor]
+                if any(leaf == pair.row for f in (*rest, *under) for leaf in leaves(f)):
+                    return None
+                inside = tuple(f for f in rest if moves[id(f)])
+                return Weighted(pair, inside, tuple(f for f in rest if not moves[id(f)]), tuple(under))
+        return None
+
+    def _pair(self, op: Contraction, domain: FlatDomain, factor: Tree) -> Pair | None:
+        match unwidened(factor):
+            case Call("exp", (shifted,)):
+                centred = unwidened(shifted)
+            case _:
+                return None
+        if not (isinstance(centred, Call) and centred.fn == "sub"):
+            return None
+        inner, row = centred.args[0], unwidened(centred.args[1])
+        if not isinstance(row, Leaf) or _moves(row, domain):
+            return None
+        return self.pairs.with_first(op, domain, row, inner, Aggregation.MAX)
+
+    def _pays(self, members: Sequence[Weighted]) -> bool:
+        """Rows are results of products that nobody else wants, and many of them are multiplied with the same."""
+        inner = {leaf.tensor for leaf in leaves(members[0].pair.inner)}
+        wanted = {source for _, source in self.program.outputs}
+        return bool(inner & self.products - wanted) and any(w.inside and _shared_rows(w) >= MANY for w in members)
+
+    def _size(self, member: Weighted) -> int:
+        extent = reduced(member.pair.domain)[member.index]
+        return chunk_size(extent, 2 * -(-extent // self.kept), more=False)
+
+
+class _Chunks:
+    """Builds what takes the place of a maximum, and of the sums below it."""
+
+    def __init__(self, members: tuple[Weighted, ...], size: int, taken: set[str]) -> None:
+        self.members, self.size, self.taken = members, size, taken
+        pair = members[0].pair
+        self.first = pair.first
+        back = next(n for n, form in pair.names.items() if form == Affine.var(members[0].index))
+        self.extent = reduced(pair.domain)[members[0].index]
+        self.count = -(-self.extent // size)
+        name = claim(f"{self.first.name}_partial", taken)
+        self.part, self.whole = partial(pair.first, pair.first_domain, {back: size}, name)
+        self.pivot = Elementwise(
+            claim(f"{self.first.name}_chunk", taken),
+            self.part.type,
+            "max",
+            (self.part.name, Literal(LOWEST[self.part.type.dtype], self.part.type.dtype)),
+            origin=self.first.origin,
+        )
+        self.weights = self._weights(members[0])
+
+    def replaced(self) -> dict[str, tuple[Op, ...]]:
+        """By the name of each operation, those that take its place.
+
+        All chunks come first and then what is made of them, in the place of the last sum, so that one kernel may have all of a chunk.
+        """
+        sums = [self._sums(w) for w in self.members]
+        names = [self.first.name, *(w.pair.op.name for w in self.members)]
+        front = (self.part, self.pivot, self.weights, *(chunks for chunks, _ in sums))
+        made: dict[str, tuple[Op, ...]] = dict.fromkeys(names, ())
+        return made | {names[-1]: (*front, self.whole, *(total for _, total in sums))}
+
+    def _weights(self, member: Weighted) -> Contraction:
+        """``exp(inner - pivot)`` of every element, by its chunk, its row and its place in the chunk."""
+        pair, names = member.pair, _rows_of(member)
+        chunk, place = part_names(member.index, pair.domain)
+        split = {member.index: Affine.of({chunk: self.size, place: 1})}
+        ranges = dict(zip(pair.domain.names, pair.domain.ranges, strict=True))
+        pivot = Leaf(self.pivot.name, (Affine.var(chunk), *pair.row.forms), self.pivot.type.dtype)
+        below = call(
+            "sub", (as_dtype(substituted(pair.inner, split), pair.op.acc), as_dtype(pivot, pair.op.acc)), pair.op.acc
+        )
+        body = Body()
+        result = body.add(call("exp", (below,), pair.op.acc))
+        extents = {chunk: self.count, **{n: ranges[n] for n in names}, place: self.size}
+        limits = [Constraint(Poly.of({n: 1}), r, pair.op.origin) for n, r in extents.items()]
+        if self.extent % self.size:
+            limits.append(Constraint(Poly.of({chunk: self.size, place: 1}), self.extent, pair.op.origin))
+        return Contraction(
+            claim(f"{self.first.name}_weights", self.taken),
+            TensorType(pair.op.acc, tuple(extents.values())),
+            Aggregation.ASSIGN,
+            tuple(sorted(extents)),
+            tuple(Poly.of({n: 1}) for n in extents),
+            tuple(limits),
+            tuple(body.loads),
+            tuple(body.statements),
+            result,
+            pair.op.acc,
+            no_defract=True,
+            origin=pair.op.origin,
+        )
+
+    def _sums(self, member: Weighted) -> tuple[Contraction, Contraction]:
+        """The sums of the chunks, and the sum of what they weigh."""
+        op, domain = member.pair.op, member.pair.domain
+        chunk, place = part_names(member.index, domain)
+        mine = _rows_of(member)
+        weight = Leaf(self.weights.name, tuple(map(Affine.var, (chunk, *mine, place))), op.acc)
+        body = Body()
+        result = body.add(_product([weight, *(as_dtype(f, op.acc) for f in member.inside)]))
+        # The weights have a form for the chunk, which the domain does not know yet: they join the loads afterwards.
+        known = [n for n, load in enumerate(body.loads) if load.tensor != weight.tensor]
+        cut = replace(op, loads=tuple(body.loads[n] for n in known), body=tuple(body.statements), result=result)
+        accesses = tuple(body.forms[n] for n in known)
+        sums, _ = partial(
+            cut, replace(domain, accesses=accesses), {member.index: self.size}, claim(f"{op.name}_partial", self.taken)
+        )
+        (extra,) = (load for load in body.loads if load.tensor == weight.tensor)
+        sums = replace(sums, loads=(*sums.loads, extra))
+        return sums, self._total(member, sums)
+
+    def _total(self, member: Weighted, sums: Contraction) -> Contraction:
+        op, acc = member.pair.op, member.pair.op.acc
+        cells = {f.names[0]: Affine.var(f"d{d}") for d, f in enumerate(member.pair.domain.output) if f.terms}
+        chunks = tuple(map(Affine.var, chunk_indexes(1)))
+        here = Leaf(
+            self.pivot.name, (*chunks, *(f.substitute(cells) for f in member.pair.row.forms)), self.pivot.type.dtype
+        )
+        found = Leaf(sums.name, (*chunks, *(f.substitute(cells) for f in member.pair.domain.output)), acc)
+        apart = call("sub", (as_dtype(here, acc), as_dtype(substituted(member.pair.row, cells), acc)), acc)
+        outside = (as_dtype(substituted(f, cells), acc) for f in member.outside)
+        term = _product([call("exp", (apart,), acc), found, *outside])
+        for divisor in member.divisors:
+            term = call("div", (term, as_dtype(substituted(divisor, cells), acc)), acc)
+        body = Body()
+        result = body.add(term)
+        made = combine(op, sums.name, (self.count,))
+        return replace(made, loads=tuple(body.loads), body=tuple(body.statements), result=result)
+
+
+def _in_order(ops: Iterable[Op], program: Program) -> Iterator[Op]:
+    """The operations as they are, but each after those that it reads."""
+    known, waiting = {p.name for p in program.inputs}, list[Op]()
+    for op in ops:
+        waiting.append(op)
+        while (ready := next((w for w in waiting if known.issuperset(used_by(w))), None)) is not None:
+            waiting.remove(ready)
+            known.update(defined_by(ready))
+            yield ready
+
+
+def _product(factors: Sequence[Tree]) -> Tree:
+    return reduce(lambda a, b: call("mul", (a, b), a.dtype), factors)
+
+
+def _rows_of(member: Weighted) -> list[str]:
+    """The indexes of the sum that say which row is meant."""
+    return [f.names[0] for f in member.pair.row.forms if f.terms]
+
+
+def _shared_rows(member: Weighted) -> int:
+    """Rows that are multiplied with the same."""
+    ranges = dict(zip(member.pair.domain.names, member.pair.domain.ranges, strict=True))
+    moving = {n for f in member.inside for leaf in leaves(f) for form in leaf.forms for n in form.names}
+    return prod(ranges[n] for n in _rows_of(member) if n not in moving)
+
+
+def _moves(tree: Tree, domain: FlatDomain) -> bool:
+    """The expression depends on the index of the sum."""
+    return any(reduced(domain).keys() & set(form.names) for leaf in leaves(tree) for form in leaf.forms)
+
+
+def _factors(tree: Tree, upper: bool) -> Iterator[Tree]:
+    """Factors of a product of quotients: those above the line, or those below it."""
+    match unwidened(tree):
+        case Call("mul", (a, b)):
+            yield from _factors(a, upper)
+            yield from _factors(b, upper)
+        case Call("div", (a, b)):
+            yield from _factors(a, upper)
+            yield from _factors(b, not upper)
+        case _ if upper:
+            yield tree
+        case _:
+            return

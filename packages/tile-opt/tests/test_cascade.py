@@ -1,0 +1,99 @@
+"""Sums weighted below a row's largest element, chunk by chunk: found by what they compute, with the results of whole rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import Program, TensorType
+from tile_ir.stripe.interpret import run
+from tile_lang import bind, parse
+from tile_lang.evaluate import evaluate
+from tile_opt.program import Cascade, DropDead, ShareCommon, rewrite
+from tile_opt.translate import to_stripe
+
+Array = npt.NDArray[Any]
+SCORES = "P[h, s, t : H, S, T] = +(Q[h, s, d] * K[h, t, d]);"
+SOFTMAX = """M[h, s, z : H, S, 1] = >({x}[h, s, t]), z < 1; E = exp({x} - M);
+    Z[h, s, z : H, S, 1] = +(E[h, s, t]), z < 1;"""
+VALUES = "O[h, s, d : H, S, D] = +({y}[h, s, t] * V[h, t, d]);"
+BODIES = {
+    "scaled": f"{SCORES} X = P * 0.3; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}",
+    "normalised last": f"{SCORES} {SOFTMAX.format(x='P')} {VALUES.format(y='E').replace('O[', 'W[')} O = W / Z;",
+    "biased": f"{SCORES} X = P + B; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}",
+    "capped": f"{SCORES} X = tanh(P / 3.0) * 3.0; {SOFTMAX.format(x='X')} Y = E / Z * 0.5; {VALUES.format(y='Y')}",
+    "masked": f"{SCORES} X = B > 0.5 ? P : -1e30; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}",
+}
+
+
+def source(body: str) -> str:
+    return f"function (Q[H, S, D], K[H, T, D], V[H, T, D], B[S, T]) -> (O) {{ {body} }}"
+
+
+def program(text: str, arrays: Mapping[str, Array]) -> Program:
+    return bind(parse(text), {n: TensorType(DType.FLOAT32, a.shape) for n, a in arrays.items()})
+
+
+def arrays(h: int, s: int, t: int, d: int, seed: int = 0) -> dict[str, Array]:
+    random = np.random.default_rng(seed)
+    shapes = {"Q": (h, s, d), "K": (h, t, d), "V": (h, t, d), "B": (s, t)}
+    return {n: random.normal(0, 1, shape).astype(np.float32) for n, shape in shapes.items()}
+
+
+def cut(text: str, inputs: Mapping[str, Array], kept: int) -> Program:
+    """The program in chunks, which has the results of the whole rows."""
+    given = program(text, inputs)
+    after = rewrite(given, (ShareCommon(), Cascade(kept=kept), DropDead()))
+    want = evaluate(given, dict(inputs))["O"]
+    for got in (evaluate(after, dict(inputs))["O"], run(to_stripe(after), dict(inputs))["O"]):
+        np.testing.assert_allclose(got, want, 2e-5, 2e-5, equal_nan=True)
+    return after
+
+
+def names(of: Program) -> set[str]:
+    return {getattr(op, "name", "") for op in of.ops}
+
+
+@pytest.mark.parametrize("name", BODIES)
+@given(st.integers(1, 2), st.integers(16, 20), st.integers(7, 23), st.integers(1, 3), st.integers(0, 99))
+@settings(max_examples=4)
+def test_results_are_those_of_whole_rows(name: str, h: int, s: int, t: int, d: int, seed: int) -> None:
+    after = cut(source(BODIES[name]), arrays(h, s, t, d, seed), kept=6)
+    assert {"M_partial", "M_weights"} <= names(after)
+    assert "E" not in names(after), "the whole matrix of weights"
+
+
+def test_rows_of_which_nothing_is_left_and_infinities_give_what_whole_rows_give() -> None:
+    inputs = arrays(1, 16, 12, 2)
+    inputs["B"][0], inputs["B"][1, 3], inputs["B"][2, :6] = -np.inf, np.inf, -np.inf
+    with np.errstate(all="ignore"):
+        cut(source(BODIES["biased"]), inputs, kept=4)
+
+
+LEFT = {
+    "short rows": (BODIES["scaled"], 64),
+    "scores that somebody wants": (BODIES["scaled"], 0),
+    "a maximum of something else": (BODIES["scaled"].replace(">(X", ">(P"), 6),
+    "a weight that is no exponential": (BODIES["scaled"].replace("exp(X - M)", "X - M"), 6),
+    "a divisor that moves with the sum": (BODIES["scaled"].replace("Y = E / Z", "Y = E / P"), 6),
+    "the largest element outside the exponential": (BODIES["scaled"].replace("Y = E / Z", "Y = E * M"), 6),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_no_cascade_is_left_alone(name: str) -> None:
+    body, kept = LEFT[name]
+    text = source(body) if kept else source(body).replace("-> (O)", "-> (O, P)")
+    after = rewrite(program(text, arrays(1, 16, 12, 2)), (ShareCommon(), Cascade(kept=kept or 6)))
+    assert "O_partial" not in names(after)
+
+
+def test_few_rows_are_not_worth_chunks() -> None:
+    after = rewrite(program(source(BODIES["scaled"]), arrays(4, 3, 40, 2)), (Cascade(kept=6),))
+    assert "M_partial" not in names(after)
