@@ -26,24 +26,18 @@ from tile_ir.target import Options
 from tile_opt.passes.base import kernels_of
 
 F32, BF16 = DTYPES
-CONV = "function (A[X, C], B[T, C, D]) -> (R) { R[x, d : X, D] = +(A[x + t - 1, c] * B[t, c, d]); }"
 PRODUCT = "function (A[M, K], B[K, N]) -> (R) { R[i, j : M, N] = %s(A[i, k] %s B[k, j]); }"
-STRIDED = "function (A[M, K], B[K, N]) -> (R) { R[i, j : 32, 32] = +(A[2*i, k] * B[k, j]); }"
 DIAGONAL = "function (A[M, K], B[K, N]) -> (R) { R[i, j : 32, 32] = +(A[i + j, k] * B[k, j]); }"
 VECTOR = "function (A[M, K], B[K]) -> (R) { R[i : M] = +(A[i, k] * B[k]); }"
 SQUARE = (32, 32)
 KERNELS: dict[str, tuple[str, Any, tuple[int, ...], tuple[int, ...]]] = {
-    "a padded convolution": (CONV, F32, (32, 32), (3, 32, 32)),
     "float64": (PRODUCT % ("+", "*"), DType.FLOAT64, SQUARE, SQUARE),
     "integers": (PRODUCT % ("+", "*"), DType.INT32, SQUARE, SQUARE),
     "two dtypes": (PRODUCT % ("+", "*"), {"A": F32, "B": BF16}, SQUARE, SQUARE),
     "largest products": (PRODUCT % (">", "*"), F32, SQUARE, SQUARE),
     "sums of sums": (PRODUCT % ("+", "+"), F32, SQUARE, SQUARE),
-    "every second row": (STRIDED, F32, (64, 32), SQUARE),
     "a subscript of two loops": (DIAGONAL, F32, (63, 32), SQUARE),
     "a vector": (VECTOR, F32, SQUARE, (32,)),
-    "a depth of no whole instructions": (PRODUCT % ("+", "*"), F32, (32, 36), (36, 32)),
-    "a depth of no whole bfloat16 instructions": (PRODUCT % ("+", "*"), BF16, (32, 24), (24, 32)),
     "both sides shorter than an instruction's rows": (PRODUCT % ("+", "*"), F32, (15, 32), (32, 15)),
     "a side shorter than an instruction's columns": (PRODUCT % ("+", "*"), F32, SQUARE, (32, 7)),
 }

@@ -430,13 +430,13 @@ def _at(frame: _Frame, position: int) -> Site:
 
 
 def _transfer(flat: Flat, frame: _Frame, copy: Transfer, position: int) -> None:
+    if copy.where:
+        raise Unsupported("a copy that leaves zeros where nothing may be read")
     sizes = frame.views[copy.dst].ref.type.sizes
     inner, at = _boxed(flat, frame, sizes, position)
     body = (Load("$x", copy.src, at), Store(copy.dst, "$x", at))
     site = _site(flat, inner, body)
-    there = tuple(form.substitute(inner.values) for form in copy.where)
-    reads = replace(inner, constraints=(*inner.constraints, *there))
-    flat.accesses.append(_access(reads, site, 0, copy.src, at))
+    flat.accesses.append(_access(inner, site, 0, copy.src, at))
     flat.accesses.append(_access(inner, site, 1, copy.dst, at, "$x", frame.views[copy.dst].ref.agg))
 
 
