@@ -43,6 +43,7 @@ def gpu(device: Device) -> Target:
     hardware = replace(
         device.target.settings,
         threads=256,
+        cores=1,  # groups that share sums make several kernels
         vec_size=4,
         use_global=False,
         max_regs=65536,
@@ -174,7 +175,7 @@ def test_the_instructions(device: Device, dtype: DType, layout: str, sizes: tupl
     native(device)
     inputs = operands(layout, dtype, sizes)
     evaluator, function = tile.Evaluator(device, reduced_precision=True), tile.Function(MATMUL[layout])
-    assert "mma_m16n8k" in str(evaluator.lower(function, *inputs.values()).stripe)
+    assert "mma_m" in str(evaluator.lower(function, *inputs.values()).stripe)
     near(evaluator(function, *inputs.values()), straight(layout, inputs), 2e-6)
 
 
@@ -183,7 +184,7 @@ def test_precision_is_kept_unless_it_may_be_reduced(device: Device, layout: str)
     native(device)
     inputs = operands(layout, DType.FLOAT32, (256, 256, 256))
     evaluator, function = tile.Evaluator(device), tile.Function(MATMUL[layout])
-    assert "mma_m16n8k" not in str(evaluator.lower(function, *inputs.values()).stripe)
+    assert "mma_m" not in str(evaluator.lower(function, *inputs.values()).stripe)
     left, right = (x.astype(np.float64) for x in straight(layout, inputs))
     got = evaluator(function, *inputs.values())
     np.testing.assert_allclose(got, left @ right, rtol=0, atol=1e-5 * np.abs(left @ right).max())
