@@ -166,4 +166,5 @@ def test_every_defect_is_caught(tmp_path):
     for defect, tests in CAUGHT.items():
         assert tests <= failed[defect].keys(), (defect, failed[defect])
     reasons = failed["flushing"].values()
-    assert all("flushes them says so: Capabilities(flushes_subnormals=" in reason for reason in reasons), reasons
+    told = [reason for reason in reasons if "lanes differ from the scalar form" not in reason]
+    assert told and all("flushes them says so: Capabilities(flushes_subnormals=" in reason for reason in told), reasons
