@@ -86,6 +86,26 @@ LEFT = {
 }
 
 
+SOME_ROWS = {
+    "the next row": "U[h, s, d : H, S - 1, D] = +(E[h, s + 1, t] * V[h, t, d]);",
+    "every second row": "U[h, s, d : H, S / 2, D] = +(E[h, 2*s, t] * V[h, t, d]);",
+    "the first rows": "U[h, s, d : H, 5, D] = +(E[h, s, t] * V[h, t, d]);",
+    "one row": "U[h, d : H, D] = +(E[h, 3, t] * V[h, t, d]);",
+}
+
+
+@pytest.mark.parametrize("name", SOME_ROWS)
+def test_sums_of_other_rows_beside_those_of_all_are_right(name: str) -> None:
+    text = source(BODIES["scaled"] + SOME_ROWS[name]).replace("-> (O)", "-> (U, O)")
+    inputs = arrays(2, 18, 12, 3)
+    given = program(text, inputs)
+    after = rewrite(given, (ShareCommon(), Cascade(kept=5), DropDead()))
+    want, got = evaluate(given, dict(inputs)), evaluate(after, dict(inputs))
+    assert "M_partial" in names(after)
+    for out in ("O", "U"):
+        np.testing.assert_allclose(got[out], want[out], 2e-5, 2e-5)
+
+
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_no_cascade_is_left_alone(name: str) -> None:
     body, kept = LEFT[name]

@@ -114,7 +114,7 @@ class _Groups:
             return None
         for factor in over:
             pair = self._pair(op, domain, factor)
-            if pair is not None:
+            if pair is not None and _has_whole_rows(pair):
                 rest = [f for f in over if f is not factor]
                 if any(leaf == pair.row for f in (*rest, *under) for leaf in leaves(f)):
                     return None
@@ -139,7 +139,9 @@ class _Groups:
         """Rows are results of products that nobody else wants, and many of them are multiplied with the same."""
         inner = {leaf.tensor for leaf in leaves(members[0].pair.inner)}
         wanted = {source for _, source in self.program.outputs}
-        return bool(inner & self.products - wanted) and any(w.inside and _shared_rows(w) >= MANY for w in members)
+        alike = len({w.pair.op.acc for w in members}) == 1
+        many = any(w.inside and _shared_rows(w) >= MANY for w in members)
+        return alike and many and bool(inner & self.products - wanted)
 
     def _size(self, member: Weighted) -> int:
         extent = reduced(member.pair.domain)[member.index]
@@ -265,6 +267,14 @@ def _product(factors: Sequence[Tree]) -> Tree:
 def _rows_of(member: Weighted) -> list[str]:
     """The indexes of the sum that say which row is meant."""
     return [f.names[0] for f in member.pair.row.forms if f.terms]
+
+
+def _has_whole_rows(pair: Pair) -> bool:
+    """The sum takes every row, each by an index of its own: sums that do so can share weights."""
+    ranges = dict(zip(pair.domain.names, pair.domain.ranges, strict=True))
+    rows = [(f, size) for f, size in zip(pair.row.forms, pair.first.type.shape, strict=True) if size > 1 or f.terms]
+    plain = all(f.terms and f == Affine.var(f.names[0]) and ranges[f.names[0]] == size for f, size in rows)
+    return plain and len({f.names for f, _ in rows}) == len(rows)
 
 
 def _shared_rows(member: Weighted) -> int:
