@@ -35,7 +35,7 @@ from tile_ir.stripe.affine import Affine
 
 from tile_opt.analysis import FlatDomain
 from tile_opt.program.base import Rewrite
-from tile_opt.program.chunks import LOWEST, Pair, reduced
+from tile_opt.program.chunks import LOWEST, Pair, reduced, sums_of_chunks
 from tile_opt.program.pairs import Pairs
 from tile_opt.program.split_reduction import chunk_indexes, chunk_size, combine, part_names, partial
 from tile_opt.program.trees import Body, Call, Leaf, Tree, as_dtype, call, leaves, substituted, unwidened
@@ -217,17 +217,9 @@ class _Chunks:
         chunk, place = part_names(member.index, domain)
         mine = _rows_of(member)
         weight = Leaf(self.weights.name, tuple(map(Affine.var, (chunk, *mine, place))), op.acc)
-        body = Body()
-        result = body.add(_product([weight, *(as_dtype(f, op.acc) for f in member.inside)]))
-        # The weights have a form for the chunk, which the domain does not know yet: they join the loads afterwards.
-        known = [n for n, load in enumerate(body.loads) if load.tensor != weight.tensor]
-        cut = replace(op, loads=tuple(body.loads[n] for n in known), body=tuple(body.statements), result=result)
-        accesses = tuple(body.forms[n] for n in known)
-        sums, _ = partial(
-            cut, replace(domain, accesses=accesses), {member.index: self.size}, claim(f"{op.name}_partial", self.taken)
-        )
-        (extra,) = (load for load in body.loads if load.tensor == weight.tensor)
-        sums = replace(sums, loads=(*sums.loads, extra))
+        summand = _product([weight, *(as_dtype(f, op.acc) for f in member.inside)])
+        name = claim(f"{op.name}_partial", self.taken)
+        sums = sums_of_chunks(op, domain, {member.index: self.size}, summand, weight, name)
         return sums, self._total(member, sums)
 
     def _total(self, member: Weighted, sums: Contraction) -> Contraction:

@@ -126,15 +126,7 @@ class Chunks:
         self, op: Contraction, domain: FlatDomain, sizes: dict[str, int], summand: Tree, pivot: Leaf
     ) -> Contraction:
         """Sums of `summand` per chunk of the indexes in `sizes`, by whose numbers `pivot` is read."""
-        body = Body()
-        result = body.add(as_dtype(summand, op.acc))
-        # The pivot has a form for each chunk, which the cut domain does not know: it joins the loads afterwards.
-        known = [n for n, load in enumerate(body.loads) if load.tensor != pivot.tensor]
-        op = replace(op, loads=tuple(body.loads[n] for n in known), body=tuple(body.statements), result=result)
-        domain = replace(domain, accesses=tuple(body.forms[n] for n in known))
-        made, _ = partial(op, domain, sizes, self._claimed(f"{self.pair.op.name}_partial"))
-        (extra,) = (load for load in body.loads if load.tensor == pivot.tensor)
-        made = replace(made, loads=(*made.loads, extra))
+        made = sums_of_chunks(op, domain, sizes, summand, pivot, self._claimed(f"{self.pair.op.name}_partial"))
         self.front.append(made)
         return made
 
@@ -216,6 +208,20 @@ class Chunks:
         name = self._claimed(f"{self.pair.first.name}_chunk")
         self.front.append(Elementwise(name, type, fn, tuple(args), origin=self.pair.op.origin))
         return name
+
+
+def sums_of_chunks(
+    op: Contraction, domain: FlatDomain, sizes: dict[str, int], summand: Tree, by_chunk: Leaf, name: str
+) -> Contraction:
+    """Sums of `summand` per chunk of the indexes in `sizes`, by whose numbers the leaf `by_chunk` is read."""
+    body = Body()
+    result = body.add(as_dtype(summand, op.acc))
+    # The leaf has a form for each chunk, which the cut domain does not know: it joins the loads afterwards.
+    known = [n for n, load in enumerate(body.loads) if load.tensor != by_chunk.tensor]
+    op = replace(op, loads=tuple(body.loads[n] for n in known), body=tuple(body.statements), result=result)
+    made, _ = partial(op, replace(domain, accesses=tuple(body.forms[n] for n in known)), sizes, name)
+    (extra,) = (load for load in body.loads if load.tensor == by_chunk.tensor)
+    return replace(made, loads=(*made.loads, extra))
 
 
 def reduced(domain: FlatDomain) -> dict[str, int]:
