@@ -170,6 +170,7 @@ def test_the_roofline_is_the_larger_floor() -> None:
 def test_tolerance_grows_with_sums_and_with_rough_dtypes() -> None:
     from classes import named
     from contest import WrongResult, compared, tolerance
+    from rows import OURS
 
     short, long = (named(f"gemv:m=8,n={n}").work for n in (8, 80000))
     half = named("chain:shape=8,dtype=float16").work
@@ -179,6 +180,10 @@ def test_tolerance_grows_with_sums_and_with_rough_dtypes() -> None:
     for wrong in (ones + 1e-3, np.full(3, np.nan), np.ones(4)):
         with pytest.raises(WrongResult):
             compared("x", short, [wrong], [ones])
+    summed_one_by_one = [ones + 4e-4]
+    compared("x", long, summed_one_by_one, [ones])
+    with pytest.raises(WrongResult):
+        compared(OURS, long, summed_one_by_one, [ones])
 
 
 def test_programs_and_their_parts_run(capsys: pytest.CaptureFixture[str]) -> None:
