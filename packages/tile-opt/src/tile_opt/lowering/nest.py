@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from math import prod
 
-from tile_ir.frozen import frozen, replace
+from tile_ir.frozen import replace
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import Assign, AsyncWait, Barrier, Binary, Compare, Expr, Let, Store, Unroll, Var
 from tile_ir.stripe import nodes as stripe
@@ -16,6 +16,7 @@ from tile_ir.stripe.nodes import Bind, Direction, Init, Order
 from tile_opt.lowering.allocate import Allocator
 from tile_opt.lowering.body import Body, Instance, LoweringError, View, access_of, products_of, view_of
 from tile_opt.lowering.builder import BOOL, Builder, Scope
+from tile_opt.lowering.context import Condition, Context, Env, Point
 from tile_opt.lowering.forms import Scaled, resolve, resolve_quasi, sign
 from tile_opt.lowering.group_reduce import combine_threads
 from tile_opt.lowering.loops import LoopBounds, loop_bounds
@@ -25,35 +26,7 @@ from tile_opt.lowering.tiles import emit_instruction, is_instruction
 from tile_opt.lowering.transfer import copies_ahead, start_copy
 from tile_opt.lowering.work_items import THREADS, WorkItems, bound_to_items
 
-Env = dict[str, Affine]
-Condition = tuple[Affine, tuple[Scaled, ...]]
-"""A form that must be >= 0, over global names."""
 STATIC = (Bind.UNROLL, Bind.VECTOR)
-
-
-@frozen
-class Context:
-    """What a block is lowered in: its parent's index values and views, and the active vector index."""
-
-    env: Mapping[str, Affine]
-    views: Mapping[str, View]
-    lanes: Lanes = SCALAR
-    axes: frozenset[int] = frozenset()
-    """Thread axes that enclosing blocks distribute their iterations over."""
-
-
-@frozen
-class Point:
-    """Index values of a block so far, what is still to be checked, and the active vector index."""
-
-    env: Env
-    pending: tuple[Quasi, ...]
-    lanes: Lanes
-    axes: frozenset[int]
-    masks: tuple[Condition, ...] = ()
-    """What decides, lane by lane, who takes part."""
-
-
 Sink = Callable[[Point], None]
 
 
