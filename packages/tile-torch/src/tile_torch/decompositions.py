@@ -28,7 +28,20 @@ def _addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: flo
     return (beta * input + total if beta else total).to(input.dtype)
 
 
-OWN: Divisions = {aten.addbmm.default: _addbmm}
+def _trilinear(
+    i1: Any, i2: Any, i3: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
+) -> Any:
+    first, second, third = (_widened(i, places) for i, places in ((i1, expand1), (i2, expand2), (i3, expand3)))
+    return (first * second * third).sum(sumdim)
+
+
+def _widened(tensor: Any, places: Any) -> Any:
+    for place in sorted(places):
+        tensor = tensor.unsqueeze(place)
+    return tensor
+
+
+OWN: Divisions = {aten.addbmm.default: _addbmm, aten._trilinear.default: _trilinear}
 """What PyTorch has no decomposition of."""
 
 

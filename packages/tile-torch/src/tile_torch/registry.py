@@ -15,6 +15,7 @@ AnyConverter = TypeVar("AnyConverter", bound=Converter)
 Overload = OpOverload[..., Any]
 
 _table: dict[Overload, Converter] = {}
+_named: dict[str, Converter] = {}
 
 
 def operator(*targets: Overload) -> Callable[[AnyConverter], AnyConverter]:
@@ -34,9 +35,20 @@ def operator(*targets: Overload) -> Callable[[AnyConverter], AnyConverter]:
     return register
 
 
+def named(name: str) -> Callable[[AnyConverter], AnyConverter]:
+    """Registers the converter of an operator of another library, ``library::operator``, which need not be there."""
+
+    def register(converter: AnyConverter) -> AnyConverter:
+        _named[name] = converter
+        return converter
+
+    return register
+
+
 def find(target: object) -> Converter | None:
     """The converter of an operator; None where there is none."""
-    return converters().get(target)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    found = converters().get(target)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return found or (_named.get(target.name()) if isinstance(target, OpOverload) else None)
 
 
 @cache

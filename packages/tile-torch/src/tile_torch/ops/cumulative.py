@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf
+
+import numpy as np
 import torch
-from tile_runtime.ops.moving import reshaped
+from tile_runtime.ops.moving import padded, reshaped
 from tile_runtime.ops.text import cast, function
 from tile_runtime.ops.values import Value, apply
 
@@ -36,3 +39,18 @@ def extremes(call: Call, input: Value, dim: int) -> tuple[Value, Value]:
     )
     found = apply(function("X", "RI", *statements), value)
     return reshaped(found[0], call.shape), reshaped(found[1], call.shape)
+
+
+@operator(aten.logcumsumexp.default)
+def log_cumulate(call: Call, input: Value, dim: int) -> Value:
+    """By doubling: each round adds up twice as many terms, relative to the larger one of two partial sums."""
+    value, dim = reshaped(input, call.shape or (1,)), axis(dim, len(call.shape))
+    size, rank, dtype = value.shape[dim], len(value.shape), call.dtype.accumulator
+    value = apply(function("V", "X", f"X = {cast('V', dtype)};"), value)
+    high, low = "max(X, Z)", "min(X, Z)"
+    added = f"Y = ({low} == -inf) | ({high} == inf) ? {high} : {high} + log1p(exp({low} - {high}));"
+    for shift in (2**k for k in range((size - 1).bit_length())):
+        start, end = ([shift * sign * (k == dim) for k in range(rank)] for sign in (1, -1))
+        earlier = padded(value, start, end, fill=np.asarray(-inf, dtype.numpy))
+        value = apply(function("XZ", "Y", added), value, earlier)
+    return reshaped(call.elementwise("{0}", value), call.shape)
