@@ -7,6 +7,7 @@ default tensor's value. Which cells those are is known as sets of cells, or reme
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from tile_ir.dtype import DType
 from tile_ir.ops import Aggregation
@@ -16,6 +17,9 @@ from tile_ir.stripe.affine import Affine
 from tile_opt.analysis import FlatDomain, Region, analyze, check_assigned_once, uncovered
 from tile_opt.translate.build import Kernel, Loop, Stage, cell_of, loops_over
 from tile_opt.translate.context import Context, cast_to, fill
+
+WASTE = 2
+"""Times the cells of a result that partial results may have, where some combinations of indexes choose none."""
 
 
 @dataclass(slots=True)
@@ -42,15 +46,19 @@ def contraction(context: Context, op: Contraction) -> None:
         check_assigned_once(op, domain, context.sets)
     if 0 in shape:
         return
-    kernel = context.kernel(op.text or f"{op.name} = …", _tags(op), op.origin)
+    kernel = _kernel(context, op)
     target = context.buffers[op.name]
     if domain.empty:
         _prefill(context, op, kernel, target)
     elif op.agg is Aggregation.ASSIGN:
         _assign(context, op, domain, kernel, target)
     else:
-        _aggregate(context, op, domain, kernel, target)
+        kernel = _aggregate(context, op, domain, kernel, target)
     context.add(kernel)
+
+
+def _kernel(context: Context, op: Contraction) -> Kernel:
+    return context.kernel(op.text or f"{op.name} = …", _tags(op), op.origin)
 
 
 def _tags(op: Contraction) -> tuple[str, ...]:
@@ -78,37 +86,100 @@ def _assign(context: Context, op: Contraction, domain: FlatDomain, kernel: Kerne
     stage.store(target, domain.output, value)
 
 
-def _aggregate(context: Context, op: Contraction, domain: FlatDomain, kernel: Kernel, target: str) -> None:
-    shape = op.type.shape
+def _aggregate(context: Context, op: Contraction, domain: FlatDomain, kernel: Kernel, target: str) -> Kernel:
+    """The kernel, or one after it."""
     plain_sum = op.agg is Aggregation.SUM and op.default is None
-    rest = () if plain_sum else uncovered(domain, shape, context.sets)
-    own = op.acc is op.type.dtype and rest is not None
-    accumulator = target if own else kernel.alloc(f"{target}_acc", op.acc, shape)
-    plan = _Plan(context, op, domain, kernel, target, accumulator, rest)
-    hit = kernel.alloc(f"{target}_hit", DType.BOOL, shape) if rest is None else None
+    results = _results(op, domain, context)
+    written = results if plain_sum else domain
+    rest = () if written is None else uncovered(written, op.type.shape, context.sets)
+    if rest is None and plain_sum:  # in a kernel of its own: zeros are not where an item's results are
+        _prefill(context, op, kernel, target)
+        context.add(kernel)
+        kernel, rest = _kernel(context, op), ()
+    partial = _by_cell(op, domain) if results is None or rest is None else _by_index(results)
+    own = partial.target == partial.cell and op.acc is op.type.dtype and rest is not None
+    accumulator = target if own else kernel.alloc(f"{target}_acc", op.acc, partial.sizes)
+    _stages(_Plan(context, op, domain, kernel, target, accumulator, rest), partial)
+    return kernel
 
-    fill(kernel, "init", accumulator, shape, _identity(op))
+
+def _results(op: Contraction, domain: FlatDomain, context: Context) -> FlatDomain | None:
+    """What chooses a cell of the result: the indexes of its subscripts and the constraints of these alone.
+
+    None where each subscript is an index, so that its cells are as good a name, and where several tuples choose one cell.
+    """
+    if all(f.is_const or f == Affine.var(f.names[0]) for f in domain.output):
+        return None
+    moving = {n for form in domain.output for n in form.names}
+    pairs = [(n, r) for n, r in zip(domain.names, domain.ranges, strict=True) if n in moving]
+    if prod(r for _, r in pairs) > WASTE * op.type.size:
+        return None
+    names, ranges = zip(*pairs, strict=True)
+    limits = [c for c in domain.constraints if moving.issuperset(c.names)]
+    bounds = {n: (0, r - 1) for n, r in pairs}
+    inside = (s for f, n in zip(domain.output, op.type.shape, strict=True) for s in (f, f * -1 + (n - 1)))
+    limits += (side for side in inside if side.bounds(bounds)[0] < 0 and side not in limits)
+    results = FlatDomain(names, ranges, tuple(limits), domain.output, ())
+    return results if context.sets.injective(names, (*results.box, *limits), results.output) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """Where partial results lie: `sizes` of them, of which those with negative `limits` are none."""
+
+    sizes: tuple[int, ...]
+    cell: tuple[Affine, ...]
+    """A partial result's place, and ..."""
+    target: tuple[Affine, ...]
+    """... the cell of the result that it becomes."""
+    taken: tuple[Affine, ...]
+    """The place by the contraction's indexes."""
+    limits: tuple[Affine, ...] = ()
+
+
+def _by_cell(op: Contraction, domain: FlatDomain) -> _Partial:
+    """Where the cells of the result are."""
+    return _Partial(op.type.shape, cell_of(op.type.shape), cell_of(op.type.shape), domain.output)
+
+
+def _by_index(results: FlatDomain) -> _Partial:
+    """By the indexes that choose a cell, each of which an item can then have for itself.
+
+    By the cell's subscripts, like ``2*i + k``, they would be an item's for whole dimensions at once.
+    """
+    names, sizes = zip(*((name, size) for name, size, *_ in _loops(results)), strict=True)
+    cell = cell_of(sizes)
+    chosen = dict(zip(names, cell, strict=True))
+    target = tuple(f.substitute(chosen) for f in results.output)
+    limits = tuple(c.substitute(chosen) for c in results.constraints)
+    return _Partial(sizes, cell, target, tuple(Affine.var(n) for n in names), limits)
+
+
+def _stages(plan: _Plan, partial: _Partial) -> None:
+    """Initialise, aggregate, cast, and fill what no tuple wrote."""
+    op, kernel, accumulator = plan.op, plan.kernel, plan.accumulator
+    hit = kernel.alloc(f"{plan.target}_hit", DType.BOOL, partial.sizes) if plan.rest is None else None
+    stage = kernel.stage("init", loops_over(partial.sizes), partial.limits)
+    stage.store(accumulator, partial.cell, stage.const(_identity(op), op.acc))
     if hit is not None:
-        fill(kernel, "init_hit", hit, shape, False)
-    stage = kernel.stage("acc", _loops(domain), domain.constraints)
-    value, dtype = _body(context, op, domain, stage)
-    stage.store(accumulator, domain.output, cast_to(stage, value, dtype, op.acc), agg=op.agg)
+        fill(kernel, "init_hit", hit, partial.sizes, False)
+    stage = kernel.stage("acc", _loops(plan.domain), plan.domain.constraints)
+    value, dtype = _body(plan.context, op, plan.domain, stage)
+    stage.store(accumulator, partial.taken, cast_to(stage, value, dtype, op.acc), agg=op.agg)
     if hit is not None:
-        stage.store(hit, domain.output, stage.const(True, DType.BOOL), agg=Aggregation.MAX)
+        stage.store(hit, partial.taken, stage.const(True, DType.BOOL), agg=Aggregation.MAX)
         _select(plan, hit)
-    elif accumulator != target:
-        _finish(plan)
-    for k, region in enumerate(rest or ()):
+    elif accumulator != plan.target:
+        _finish(plan, partial)
+    for k, region in enumerate(plan.rest or ()):
         _fill_region(plan, region, k)
 
 
-def _finish(plan: _Plan) -> None:
+def _finish(plan: _Plan, partial: _Partial) -> None:
     """Cast the accumulator to the output."""
-    shape = plan.op.type.shape
-    stage = plan.kernel.stage("cast", loops_over(shape))
-    cell = cell_of(shape)
-    value = stage.load(plan.accumulator, cell)
-    stage.store(plan.target, cell, cast_to(stage, value, plan.op.acc, plan.op.type.dtype))
+    stage = plan.kernel.stage("cast", loops_over(partial.sizes), partial.limits)
+    value = stage.load(plan.accumulator, partial.cell)
+    stage.store(plan.target, partial.target, cast_to(stage, value, plan.op.acc, plan.op.type.dtype))
 
 
 def _select(plan: _Plan, hit: str) -> None:
