@@ -75,6 +75,11 @@ def test_an_operand_whose_steps_follow_each_other_stays_in_place() -> None:
     assert copied(scheduled(product(771, 1024, 1534), processor(2))) == {"B"}
 
 
+@pytest.mark.parametrize("n", [40, 56, 64])
+def test_an_operand_no_wider_than_a_tile_lies_in_sequence(n: int) -> None:
+    assert copied(scheduled(product(40, 1800, n, rows="ki"), processor(1))) == set()
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize(("batch", "m", "k", "n"), [(31, 373, 512, 35), (20, 144, 144, 128), (64, 50, 300, 20)])
 def test_lanes_along_a_batch_would_copy_each_operand_for_every_row_of_the_other(

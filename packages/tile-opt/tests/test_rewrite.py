@@ -206,6 +206,40 @@ def test_what_is_not_split() -> None:
     assert TINY.apply(program) is program
 
 
+def product(rows: str, columns: str, output: str, **sizes: int) -> Program:
+    """A sum of products; operands and result are named by their indexes."""
+    loads = [([p(**{n: 1}) for n in names], [sizes[n] for n in names]) for names in (rows, columns, output)]
+    params = (Param(name, TensorType(F, tuple(s))) for name, (_, s) in zip("AB", loads[:2], strict=True))
+    return Program("product", tuple(params), (contraction(loads[2], *loads[:2]),), (("O", "O"),))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "output", "sizes", "chunks"),
+    [
+        ("ki", "kj", "ij", {"k": 3643, "i": 56, "j": 72}, 4),
+        ("ik", "jk", "ij", {"k": 4592, "i": 37, "j": 64}, 4),
+        ("k", "kj", "j", {"k": 8192, "j": 277}, 8),
+        ("k", "jk", "j", {"k": 8192, "j": 277}, 1),  # rows lie in memory: each processor takes some
+        ("ki", "kj", "ij", {"k": 1024, "i": 128, "j": 128}, 1),  # partial results would be too many
+        ("ik", "jk", "ij", {"k": 1024, "i": 8, "j": 1024}, 1),  # there are tiles enough
+        ("zik", "zkj", "zij", {"z": 16, "k": 4096, "i": 16, "j": 16}, 1),  # there are enough products
+    ],
+)
+def test_products_of_few_cells_are_cut_into_chunks_for_processors_to_share(
+    rows: str, columns: str, output: str, sizes: dict[str, int], chunks: int
+) -> None:
+    first, *rest = SplitReduction().apply(product(rows, columns, output, **sizes)).ops
+    assert isinstance(first, Contraction) and len(rest) == (chunks > 1)
+    assert first.type.size == chunks * prod(sizes[n] for n in output)
+
+
+def test_products_in_chunks_keep_the_meaning() -> None:
+    program = product("ki", "kj", "ij", k=203, i=2, j=3)
+    after = SplitReduction(max_outputs=1, product_points=40).apply(program)
+    assert len(after.ops) == 2
+    same_results(program, after)
+
+
 def test_rewrites_are_values() -> None:
     kinds: list[Rewrite] = [SplitReduction(), ShareCommon(), DropDead()]
     assert SplitReduction() == kinds[0] and len({r.name for r in kinds}) == 3

@@ -7,6 +7,7 @@ result has the same bits on any number of them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -28,6 +29,16 @@ WORTH = 1 << 18
 """Points in all for which one group after the other would take longer than another kernel."""
 STRETCH = 32
 """Neighbouring cells that a group takes together where it reduces columns."""
+PARTIAL_SHARE = 16
+"""Elements of operands that a product reads for each partial result: writing it and reading it again then hardly shows."""
+REGISTER_TILE = (8, 64)
+"""Rows and columns of a product that registers hold, roughly."""
+FEW_TILES = 16
+"""Of these are too few for the processors to share evenly."""
+FEW_RUNS = 1 << 10
+"""Cells, stored side by side, of which each processor's share is too short a run of what it reads."""
+APART = 16
+"""Products of operands of their own, side by side, that are enough for the processors."""
 PARTIAL = "$partial"
 """A chunk's result, where it is aggregated."""
 
@@ -38,7 +49,8 @@ class SplitReduction(Rewrite):
 
     Chunks hold at least `chunk_points` points each, and there are at most `max_chunks`. Contractions with up
     to `long_outputs` cells are split, too, when each takes `long` points or more: their operands are far
-    larger than their result, and a chunk's share of them stays in cache.
+    larger than their result, and a chunk's share of them stays in cache. So are products whose cells are too few
+    for processors to share, into chunks of `product_points`: each packs what it reads of the operands.
     """
 
     name: ClassVar[str] = "split_reduction"
@@ -47,6 +59,9 @@ class SplitReduction(Rewrite):
     max_chunks: int = 64
     long: int = 1 << 14
     long_outputs: int = 1 << 17
+    product_points: int = 1 << 21
+    product_read: int = 1 << 18
+    """Elements of operands that are worth a chunk, too."""
     units: int = 0
     """Compute units of a device whose work groups share each cell's points, or each stretch of cells, among
     their items: only what would leave units without a group is split, and into more chunks. 0: no such device."""
@@ -82,7 +97,14 @@ class SplitReduction(Rewrite):
             return self._for_groups(op, points // op.type.size, reduces_along_memory(op, domain, types))
         if op.type.size <= self.max_outputs:
             return min(self.max_chunks, points // self.chunk_points)
-        return self.max_chunks if points // op.type.size >= self.long else 0
+        is_long = points // op.type.size >= self.long
+        if len(op.loads) < 2:
+            return self.max_chunks if is_long else 0
+        if not is_long and not _is_narrow(op, domain, types):
+            return 0
+        read = _elements_read(op, domain, types)
+        worth = max(points // self.product_points, read // self.product_read)
+        return min(self.max_chunks, worth, read // (PARTIAL_SHARE * op.type.size))
 
     def _for_groups(self, op: Contraction, each: int, rows: bool) -> int:
         """Chunks that give each unit a few groups, where half of the units had none."""
@@ -105,11 +127,35 @@ def covering(op: Contraction, sets: Sets) -> FlatDomain | None:
     return domain
 
 
-def reduces_along_memory(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> bool:
-    """Some operand is read with stride 1 along a reduced index."""
+def _is_narrow(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> bool:
+    """A product's cells make too few tiles, or lie in too few runs, for processors to share."""
+    ranges = dict(zip(domain.names, domain.ranges, strict=True))
+    outputs = {name for form in domain.output for name in form.names}
+    moved = [{n for form in access for n in form.names} for access in domain.accesses]
+    if domain.constraints or prod(ranges[n] for n in outputs.intersection(*moved)) >= APART:
+        return False
+    used = sorted(prod(ranges[n] for n in outputs - names) for names in moved)
+    if used[0] == 1:
+        return op.type.size <= FEW_RUNS and not reduces_along_memory(op, domain, types, outputs)
+    return prod(-(-n // size) for n, size in zip((used[0], used[-1]), REGISTER_TILE, strict=True)) < FEW_TILES
+
+
+def _elements_read(op: Contraction, domain: FlatDomain, types: dict[str, TensorType]) -> int:
+    """Elements of all operands, each counted once."""
+    ranges = dict(zip(domain.names, domain.ranges, strict=True))
+    boxes = [prod(ranges[n] for n in {n for form in access for n in form.names}) for access in domain.accesses]
+    sizes = [types[load.tensor].size for load in op.loads if isinstance(load.tensor, str)]
+    return min(sum(boxes), sum(sizes))
+
+
+def reduces_along_memory(
+    op: Contraction, domain: FlatDomain, types: dict[str, TensorType], moved: Collection[str] = ()
+) -> bool:
+    """Some operand is read with stride 1 along a reduced index; of those that an index in `moved` moves, if there are any."""
     outputs = {name for form in domain.output for name in form.names}
     for load, access in zip(op.loads, domain.accesses, strict=True):
-        if isinstance(load.tensor, str):
+        names = {n for form in access for n in form.names}
+        if isinstance(load.tensor, str) and (not moved or names.intersection(moved)):
             steps, _ = domain.strides(access, types[load.tensor].shape)
             if any(abs(s) == 1 and n not in outputs for n, s in zip(domain.names, steps, strict=True)):
                 return True

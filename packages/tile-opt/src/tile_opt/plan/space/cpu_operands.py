@@ -38,9 +38,8 @@ def side_by_side(operand: Operand, rows: tuple[tuple[str, int], ...]) -> int:
 def in_place(facts: Facts, operand: Operand, vectors: int) -> float:
     """Cycles that one step waits for a vector operand that is read where it lies."""
     run = vectors * facts.lanes * operand.bytes
-    if operand.step == run:
-        return _in_sequence(facts, operand, vectors)
-    return (max(1.0, run / 64) * 0.25 if operand.step % 64 else 0.0) + _strided(facts, operand, run)
+    split = max(1.0, run / 64) * 0.25 if operand.step % 64 else 0.0
+    return split + (_in_sequence(facts, operand, vectors) if operand.step <= run else _strided(facts, operand, run))
 
 
 def reached(facts: Facts, operand: Operand, run: int) -> float:
@@ -57,7 +56,7 @@ def reached(facts: Facts, operand: Operand, run: int) -> float:
 def refetched(facts: Facts, operand: Operand, vectors: int, rows: tuple[tuple[str, int], ...]) -> float:
     """Cycles that one step waits for lines from afar where a panel lies in pieces: groups take the rows first."""
     run = vectors * facts.lanes * operand.bytes
-    if operand.rows == 1 or operand.step in (run, *range(64)) or _fits(facts, operand, operand.strides):
+    if operand.rows == 1 or operand.step <= run or _fits(facts, operand, operand.strides):
         return 0.0
     tiles = prod(-(-facts.extents[n] // size) for n, size in rows if n not in operand.strides)
     lines = run / facts.cache(3).line + (operand.step % facts.cache(3).line != 0)

@@ -15,7 +15,7 @@ from tile_opt.model.footprint import footprint_sets
 from tile_opt.plan.plan import Across, Cover, Edge, Level, Plan, Reduction, Staging
 from tile_opt.plan.space.cpu_columns import MAX_VECTORS, column_plan, is_spread
 from tile_opt.plan.space.cpu_facts import Facts, is_recurrence
-from tile_opt.plan.space.cpu_groups import cut, wanted_groups
+from tile_opt.plan.space.cpu_groups import balanced, cut, wanted_groups
 
 STRAIGHT = 64
 """Operations of straight-line code in which vectors of a row are computed together: math functions count as twelve."""
@@ -78,7 +78,7 @@ def walking_plan(facts: Facts, vector: str) -> Plan | None:
     merged, main = facts.merged, facts.main
     own = facts.own_order(main)
     wide = [o for o in facts.operands if vector in o.strides and o.elements * o.bytes > facts.cache(2).bytes]
-    if not wide or merged is None or not own or not facts.view.is_local(merged.buffer) or facts.constrained:
+    if not wide or merged is None or not own or not facts.view.is_local(merged.buffer) or vector in facts.constrained:
         return None
     depth = next((n for n in reversed(own) if facts.extents[n] >= 2 * DEPTH and facts.is_free(n, main)), None)
     rows = [n for n in facts.shared if n != vector and n not in wide[0].strides]
@@ -91,10 +91,14 @@ def walking_plan(facts: Facts, vector: str) -> Plan | None:
     outer = [n for n in facts.shared if n not in (vector, *rows)]
     room = max(strip, facts.cache(1).bytes // 2 // (used * facts.bytes) // strip * strip)
     wanted = wanted_groups(facts)
-    even = -(-facts.extents[vector] // facts.settings.cores) if wanted > 1 else facts.extents[vector]
-    piece = max(strip, min(room, -(-even // strip) * strip))
+    groups = cut(facts, outer, {}, wanted)
+    parts = prod(-(-facts.extents[n] // size) for n, size in groups.items())
+    shared = wanted > 1 and not balanced(parts, facts.settings.cores)
+    even = -(-facts.extents[vector] // facts.settings.cores) if shared else facts.extents[vector]
+    strip = min((n * facts.lanes for n in (MAX_VECTORS, MAX_VECTORS - 1)), key=lambda n: -(-even // n) * n)
+    piece = max(strip, min(room // strip * strip, -(-even // strip) * strip))
     pieces = {vector: piece} if piece < facts.extents[vector] else {}
-    groups = cut(facts, outer, {}, wanted) | (pieces if wanted > 1 else {})
+    groups |= pieces if shared else {}
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
     levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
     levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in pieces.items() if n not in groups]
