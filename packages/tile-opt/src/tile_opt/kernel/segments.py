@@ -86,12 +86,15 @@ def cover_exactly(extent: int, tile: int, lanes: int) -> tuple[Segment, ...]:
 
 
 def cover_masked(start: int, stop: int, tile: int, lanes: int) -> tuple[Segment, ...]:
-    """Tiles, then one of whole vectors, whose lanes past the end are masked; few iterations get a shorter vector on its own."""
+    """Tiles, then one of whole vectors, whose lanes past the end are masked; few iterations get a shorter vector on its own.
+
+    Not so where one tile takes all iterations: what it goes through, it then goes through once.
+    """
     rest = (stop - start) % lanes
     full, left = divmod(stop - start - rest, tile)
     parts = [Segment(start, full, tile)] if full else []
     start += full * tile
-    if not joins_tile(rest, left, lanes):
+    if not joins_tile(rest, left, lanes, alone=not full):
         parts += [Segment(start, 1, left)] if left else []
         size = short_vector(rest, lanes)
         return (*parts, Segment(start + left, 1, size, size - rest)) if rest else tuple(parts)
@@ -99,9 +102,12 @@ def cover_masked(start: int, stop: int, tile: int, lanes: int) -> tuple[Segment,
     return (*parts, Segment(start, 1, left + rest + past, past))
 
 
-def joins_tile(rest: int, left: int, lanes: int) -> bool:
-    """The last `rest` iterations get a vector as long as the `left` ones before them, which make no whole tile either."""
-    return rest > lanes // FEW and left > 0
+def joins_tile(rest: int, left: int, lanes: int, alone: bool) -> bool:
+    """The last `rest` iterations get a vector as long as the `left` ones before them, which make no whole tile either.
+
+    `alone` where there are no whole tiles before these.
+    """
+    return left > 0 and (alone or rest > lanes // FEW)
 
 
 def cover_parts(extent: int, within: tuple[int, int], tile: int, lanes: int, others: Part) -> tuple[Segment, ...]:

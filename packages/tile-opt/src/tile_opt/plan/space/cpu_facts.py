@@ -107,7 +107,8 @@ class Facts:
     def slots(self, extent: int, tile: int) -> int:
         """Iterations that vectors of a loop in tiles of so many run where the last one is masked, as the ports count them."""
         rest = extent % self.lanes
-        if joins_tile(rest, (extent - rest) % tile, self.lanes):
+        full, left = divmod(extent - rest, tile)
+        if rest and joins_tile(rest, left, self.lanes, alone=not full):
             return extent - rest + self.lanes
         native = (self.machine.vector.native or self.settings.vector_bytes) // self.bytes
         return extent - rest + (max(native, short_vector(rest, self.lanes)) if rest else 0)
@@ -116,10 +117,13 @@ class Facts:
         """Vectors along the loop may reach back from its end and compute cells twice."""
         return loop not in self.constrained and self.may_overlap() and self.extents[loop] >= self.lanes
 
-    def tails(self, loop: str, in_groups: bool) -> tuple[tuple[str, Edge], ...]:
-        """What happens where vectors do not divide a loop that fills lanes; `in_groups` when work groups share it."""
+    def tails(self, loop: str, apart: bool) -> tuple[tuple[str, Edge], ...]:
+        """What happens where vectors do not divide a loop that fills lanes.
+
+        `apart` where vectors may not reach back, or not cheaply: work groups share the loop, or sums would be formed once more.
+        """
         ragged = self.extents[loop] % self.lanes != 0
-        if not in_groups and self.overlaps(loop):
+        if not apart and self.overlaps(loop):
             return ((loop, Edge.OVERLAP),)
         return ((loop, Edge.MASK),) if self.settings.masks and (ragged or loop in self.constrained) else ()
 
