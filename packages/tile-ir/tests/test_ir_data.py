@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tile_ir.diagnostics import Diagnostic, Note, Source, Span, TileError, TileSyntaxError
 from tile_ir.dtype import DType, Kind, from_numpy, promote
+from tile_ir.kernels import Kernel, KernelList
 from tile_ir.ops import Aggregation
 from tile_ir.settings import Settings
 from tile_ir.stripe.affine import Affine, DivMod, DivModOp
-from tile_ir.stripe.nodes import Layout, TensorType, row_major_strides
+from tile_ir.stripe.nodes import Block, Layout, TensorType, row_major_strides
 from tile_ir.target import HardwareSettings, PassConfig, Target
 
 # --- dtypes --------------------------------------------------------------------------------------
@@ -182,3 +183,13 @@ def test_malformed_settings_are_errors_of_the_user(name: str, value: str) -> Non
 def test_empty_settings_count_as_unset() -> None:
     names = ("DEVICE", "DUMP_IR", "VERIFY", "CACHE_DIR", "CACHE", "NUM_THREADS")
     assert Settings.from_environment({f"TILE_{n}": "" for n in names}) == Settings()
+
+
+# --- kernel lists --------------------------------------------------------------------------------
+
+
+def test_kernels_and_lists_of_them_are_one_line_at_a_prompt() -> None:
+    kernels = tuple(Kernel(f"sum_{n}", Block(f"sum_{n}", comment="long " * 1000), None, (4, 1, 1), 8, 16) for n in range(6))
+    assert repr(kernels[0]) == "<Kernel 'sum_0', groups (4, 1, 1), 8 operations, 16 bytes>"
+    found = repr(KernelList(kernels, (), (), Target("interp")))
+    assert found == "<KernelList for interp: sum_0, sum_1, sum_2, sum_3 and 2 more; 0 steps, 0 buffers>"

@@ -42,6 +42,10 @@ class Kernel:
         """Rough time of one launch on one thread of a processor; 0 when the kernel does not say what it does."""
         return max(self.flops / SLOW_FLOPS, self.bytes / SLOW_BYTES)
 
+    def __repr__(self) -> str:
+        """One line, for prompts and debuggers: the scheduled block and the function are long."""
+        return f"<Kernel {self.name!r}, groups {self.groups}, {self.flops} operations, {self.bytes} bytes>"
+
     @property
     def title(self) -> str:
         """The name in quotes, and what it is part of, for messages."""
@@ -179,6 +183,11 @@ class KernelList:
     constants: tuple[ConstantBuffer, ...] = ()
     arenas: tuple[int, ...] = field(default=())
     """Bytes of each arena of temporaries."""
+
+    def __repr__(self) -> str:
+        """One line, whatever the program: what it would take to build it again is in the fields."""
+        names = listed([k.name for k in self.kernels])
+        return f"<KernelList for {self.target.name}: {names or 'no kernel'}; {len(self.steps)} steps, {len(self.buffers)} buffers>"
 
     def described(self, origins: Mapping[int, Span]) -> KernelList:
         """The same, with the labels of its kernels: `origins` says where operations of the program come from, by number."""
