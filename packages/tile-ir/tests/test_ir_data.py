@@ -189,7 +189,9 @@ def test_empty_settings_count_as_unset() -> None:
 
 
 def test_kernels_and_lists_of_them_are_one_line_at_a_prompt() -> None:
-    kernels = tuple(Kernel(f"sum_{n}", Block(f"sum_{n}", comment="long " * 1000), None, (4, 1, 1), 8, 16) for n in range(6))
+    kernels = tuple(
+        Kernel(f"sum_{n}", Block(f"sum_{n}", comment="long " * 1000), None, (4, 1, 1), 8, 16) for n in range(6)
+    )
     assert repr(kernels[0]) == "<Kernel 'sum_0', groups (4, 1, 1), 8 operations, 16 bytes>"
     found = repr(KernelList(kernels, (), (), Target("interp")))
     assert found == "<KernelList for interp: sum_0, sum_1, sum_2, sum_3 and 2 more; 0 steps, 0 buffers>"

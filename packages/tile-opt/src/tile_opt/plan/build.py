@@ -25,7 +25,7 @@ from tile_opt.plan.steps.edges import Tiling, tile
 from tile_opt.plan.steps.reduce import Ways, keep_partials
 from tile_opt.plan.steps.register_transpose import transposed
 from tile_opt.plan.steps.split import hoist, joined, split
-from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_sums
+from tile_opt.plan.steps.stage import Copy, is_copy, stage_input, stage_output, stage_sums
 from tile_opt.plan.steps.streaming import lines_filled
 from tile_opt.plan.steps.tiles import on_tiles
 from tile_opt.plan.tree import ARRAY, Around, Nest, Node, close_tree, each_stage, innermost, open_tree
@@ -95,6 +95,7 @@ class _Build:
         self.ahead = self._read_ahead()
         self.around = Around.of(self.view)
         self.check = Settings.from_environment().verify
+        self.masked = frozenset(name for name, edge in plan.edges if edge is Edge.MASK)
 
     def _read_ahead(self) -> tuple[Panels, ...]:
         """The copies before the kernel, which the view now reads, cut as registers take vectors."""
@@ -236,6 +237,8 @@ class _Build:
         name = claim(f"{staging.operand}_{staging.unit.lower()}", self.taken)
         place = Location(staging.unit, scope=staging.scope) if staging.unit in ("REG", "LOCAL") else ARRAY
         writers = {u.buffer for s in nest.body if isinstance(s, Stage) for u in s.uses if u.writes}
+        if staging.operand in writers and staging.order:
+            return stage_output(nest, Copy(staging.operand, name, staging.order, place), around)
         if staging.operand in writers:
             return stage_sums(nest, staging.operand, name, around, place) if own else nest
         inside = bool(staging.order) and self._stays_inside(staging.operand)
@@ -276,11 +279,11 @@ class _Build:
             return stage
         bindings = {n: at.binding for n, at in self.loops.items() if at.binding is not None}
         vector = next((n for n in stage.loop_names if n in bindings and bindings[n].bind is Bind.VECTOR), None)
-        if vector is None and is_copy(stage) and not any(around.in_registers(u.buffer) for u in stage.uses):
-            vector, bindings = _row(stage, around), {}
+        if is_copy(stage) and not any(around.in_registers(u.buffer) for u in stage.uses):
+            vector, bindings = _written_along(stage, vector, bindings, around)
         lanes = max((level.lanes for level in self.plan.levels if level.bind is Bind.VECTOR), default=1)
         if vector is not None and lanes > 1 and is_copy(stage) and scattered(stage, vector, around):
-            made = transposed(stage, vector, lanes, claim(f"{stage.name}_tile", self.taken), around)
+            made = transposed(stage, vector, lanes, claim(f"{stage.name}_tile", self.taken), around, self.masked)
             if made is not stage:
                 return each_stage(made, lines_filled, around) if isinstance(made, Nest) else made
         mine = across(stage, bindings, around)
@@ -290,7 +293,12 @@ class _Build:
         return lines_filled(bind(stage, mine, order), around)
 
 
-def _row(stage: Stage, around: Around) -> str | None:
-    """The loop along which a stage writes cell after cell."""
+def _written_along(
+    stage: Stage, vector: str | None, bindings: dict[str, Binding], around: Around
+) -> tuple[str | None, dict[str, Binding]]:
+    """The loop along which a copy from memory to memory writes cell after cell: the plan's for vectors, or else its own."""
     target = next(u for u in stage.uses if u.writes)
-    return next((i.name for i in reversed(stage.loops) if around.stride(target, i.name) == 1), None)
+    if vector is not None and around.stride(target, vector) == 1:
+        return vector, bindings
+    row = next((i.name for i in reversed(stage.loops) if around.stride(target, i.name) == 1), None)
+    return (row, {}) if vector is None or row is not None else (vector, bindings)

@@ -58,7 +58,9 @@ class Staging:
     unit: str
     """A unit of the machine: REG, LOCAL, an SRAM, or the level of cache that it is meant to stay in (L1, L2)."""
     order: tuple[str, ...] = ()
-    """Loops of the copy's dimensions, outermost first (packing); empty keeps the operand's own dimensions."""
+    """Loops of the copy's dimensions, outermost first (packing); empty keeps the operand's own dimensions.
+
+    A result that has them is set in the copy, and stored from there."""
     scope: Scope = Scope.THREAD
     """Who shares the copy, and copies it together."""
     pad: int = 0

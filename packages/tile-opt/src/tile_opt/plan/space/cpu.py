@@ -10,6 +10,7 @@ from tile_opt.kernel.view import KernelView
 from tile_opt.plan.plan import Plan
 from tile_opt.plan.space import cpu_operands
 from tile_opt.plan.space.cpu_facts import Facts
+from tile_opt.plan.space.cpu_short_rows import short_rows_plan
 from tile_opt.plan.space.cpu_streams import row_plan, stream_plan, walking_plan
 from tile_opt.plan.space.cpu_tiles import tile_plan, tiles
 
@@ -25,6 +26,9 @@ def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterato
         for tile in tiles(facts)[:FEW]:
             walking = walking_plan(facts, tile.vector) if tile.vector in facts.shared and not tile.packed else None
             yield walking or tile_plan(facts, tile)
+    short = short_rows_plan(facts) if not facts.heavy else None
+    if short is not None:
+        yield short
     plan = stream_plan(facts)
     if plan is not None:
         yield plan

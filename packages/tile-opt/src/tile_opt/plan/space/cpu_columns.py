@@ -51,7 +51,7 @@ def column_plan(facts: Facts, vector: str) -> Plan:
             levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
     inner, sums = _inner_levels(facts, vector, unroll, window, len(levels))
     levels += [*inner, Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
-    again = vector in grid or _sums(facts)
+    again = vector in grid or (_sums(facts) and facts.settings.masks)
     edges = ((vector, Edge.OVERLAP),) if spread and vector not in grid else facts.tails(vector, again)
     return Plan(tuple(levels), sums, edges=edges, reason="vectors along the output")
 

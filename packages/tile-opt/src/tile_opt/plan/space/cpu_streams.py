@@ -136,13 +136,15 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     side = BLOCK
     while side > STRIP and _count(facts, {other: side, vector: side}) < min(wanted, 4 * facts.settings.cores):
         side //= 2
-    square = {n: side for n in (other, vector) if side < facts.extents[n]} if wanted > 1 else {}
+    aligned = facts.extents[vector] * facts.bytes % facts.cache(1).line == 0
+    step = STRIP if aligned else lanes
+    square = {n: _even(facts.extents[n], side, step) for n in (other, vector) if side < facts.extents[n]}
+    square = square if wanted > 1 else {}
     outer = [n for n in facts.shared if n not in (vector, other)]
     groups = cut(facts, outer, {}, -(-wanted // _count(facts, square))) | square
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
     levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
     gathered = _may_gather(facts, vector, reads)
-    aligned = facts.extents[vector] * facts.bytes % facts.cache(1).line == 0
     steps = ((other, STRIP), (vector, lanes), (other, lanes)) if aligned else ((other, lanes), (vector, lanes))
     if gathered:
         steps = ((other, GATHERED // lanes or 1), (vector, lanes))
@@ -180,6 +182,11 @@ def _may_gather(facts: Facts, vector: str, reads: tuple[Use, ...]) -> bool:
     strides = [abs(facts.stride(u, vector)) * facts.view.type_of(u.buffer).dtype.bytes for u in reads]
     crowded = (footprint_sets(BLOCK, stride, line, near, facts.pages()) > 0.5 for stride in strides)
     return written > facts.settings.l3_bytes // 2 and not any(crowded)
+
+
+def _even(extent: int, side: int, step: int) -> int:
+    """Iterations of each of as many blocks as `side` makes, whole steps that differ little: the last block is no sliver."""
+    return min(side, -(-extent // -(-extent // side) // step) * step)
 
 
 def _count(facts: Facts, grid: dict[str, int]) -> int:

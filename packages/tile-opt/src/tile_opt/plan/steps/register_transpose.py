@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from tile_ir.stripe.nodes import Bind, Index
 
-from tile_opt.kernel.segments import cover_exactly
+from tile_opt.kernel.segments import cover_exactly, cover_masked
 from tile_opt.kernel.view import Stage, Use
 from tile_opt.plan.steps.bind import Binding, bind
 from tile_opt.plan.steps.distribute import distribute, gathered
@@ -16,10 +18,11 @@ SIDE = 16
 """Vectors of a tile at most: with what the shuffles make of them they fill a register file of 32, and code grows with their square."""
 
 
-def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around) -> Node:
+def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around, masked: Set[str]) -> Node:
     """A copy that writes along one loop and reads along another, by tiles that are transposed in registers.
 
-    The stage itself where no loop is contiguous in what it reads.
+    Tiles at the ends of `masked` loops are whole but for lanes that take no part. The stage itself where no loop is
+    contiguous in what it reads.
     """
     source = next((u for u in stage.uses if u.reads and around.stride(u, along) not in (0, 1)), None)
     other = None if source is None else _contiguous(stage, source, along, around)
@@ -31,7 +34,8 @@ def transposed(stage: Stage, along: str, lanes: int, name: str, around: Around) 
     nest = gathered(stage)
     for loop in (other, nest.loop(along)):
         assert loop is not None
-        segments = cover_exactly(loop.range, lanes, lanes)
+        cover = cover_masked(0, loop.range, lanes, lanes) if loop.name in masked else ()
+        segments = cover or cover_exactly(loop.range, lanes, lanes)
         tiling = Tiling(loop.name, segments, f"{loop.name}_v", size=min(lanes, loop.range))
         nest = innermost(nest, lambda n, a, t=tiling: tile(n, t, a.ranges), around)
     nest = innermost(nest, lambda n, a: _through_registers(n, source.buffer, name, (along, other.name), a), around)
@@ -53,7 +57,9 @@ def _contiguous(stage: Stage, use: Use, along: str, around: Around) -> Index | N
 def _through_registers(nest: Nest, buffer: str, name: str, loops: tuple[str, str], around: Around) -> Nest:
     """A tile, read from registers: those of its loops that a remainder has; what has neither is a single element."""
     order = tuple(n for n in loops if nest.loop(n) is not None)
-    return stage_input(nest, Copy(buffer, name, order, REGISTER), around) if order else nest
+    # Where the tile's loops are all that its constraints are about, these keep it within the operand.
+    inside = {*around.ranges, *order}.issuperset({n for c in nest.constraints for n in c.names})
+    return stage_input(nest, Copy(buffer, name, order, REGISTER, inside=inside), around) if order else nest
 
 
 def _bound(stage: Stage, along: str, other: str, lanes: int, name: str) -> Stage:

@@ -62,17 +62,39 @@ def _redirected(nest: Nest, of: str, forms: dict[tuple[Affine, ...], tuple[Affin
 
 
 def _packed(nest: Nest, copy: Copy, around: Around) -> tuple[Stage, Refinement, Nest] | None:
-    """A copy with a dimension per loop."""
-    wanted = set(copy.order)
+    """A copy with a dimension per loop; stages that walk the same elements by loops of their own read it, too."""
     for stage, use in _uses(nest, copy.operand):
         inner = {i.name: i for i in (*nest.loops, *stage.loops)}
-        if {n for f in use.forms for n in f.names if n in inner} == wanted:
+        if {n for f in use.forms for n in f.names if n in inner} == set(copy.order):
             loops = tuple(replace(inner[n], name=n) for n in copy.order)
-            forms = tuple(Affine.var(n) for n in copy.order)
+            cell = tuple(Affine.var(n) for n in copy.order)
             alloc = _alloc(copy, around.buffers[copy.operand].type, tuple(i.range for i in loops))
-            made = _copy_stage(copy, loops, use.forms, forms, around, _limits(nest, loops, around))
-            return made, alloc, _redirected(nest, copy.operand, {use.forms: forms}, copy.name)
+            made = _copy_stage(copy, loops, use.forms, cell, around, _limits(nest, loops, around))
+            forms = {
+                u.forms: c for s, u in _uses(nest, copy.operand) if (c := _cell(use, cell, stage, u, s)) is not None
+            }
+            return made, alloc, _redirected(nest, copy.operand, forms, copy.name)
     return None
+
+
+def _cell(use: Use, cell: tuple[Affine, ...], stage: Stage, other: Use, by: Stage) -> tuple[Affine, ...] | None:
+    """The subscripts in the copy of what another stage reads; None where its loops do not walk as those of `stage` do."""
+    if other.forms == use.forms:
+        return cell
+    alike = _alike(stage, by)
+    return tuple(c.substitute(alike) for c in cell) if walked_alike(use, stage, other, by) else None
+
+
+def walked_alike(use: Use, stage: Stage, other: Use, by: Stage) -> bool:
+    """Two stages touch the same elements of a buffer in the same iterations of their loops, whatever these are called."""
+    alike = _alike(stage, by)
+    return other.forms == use.forms or tuple(f.substitute(alike) for f in use.forms) == other.forms
+
+
+def _alike(stage: Stage, other: Stage) -> dict[str, Affine]:
+    """Loops of one stage as those in the same place of the other."""
+    pairs = zip(stage.loops, other.loops, strict=False)
+    return {a.name: Affine.var(b.name) for a, b in pairs if a.range == b.range}
 
 
 def _boxed(nest: Nest, copy: Copy, around: Around) -> tuple[Stage, Refinement, Nest] | None:
@@ -166,6 +188,34 @@ def _limits(nest: Nest, loops: tuple[Index, ...], around: Around) -> tuple[Affin
     """The constraints of a nest that some of its loops decide alone."""
     known = {*around.ranges, *(i.name for i in loops)}
     return tuple(c for c in nest.constraints if known.issuperset(c.names))
+
+
+# --- results ------------------------------------------------------------------------------------------
+
+
+def stage_output(nest: Nest, copy: Copy, around: Around) -> Nest:
+    """`nest` writing a copy with a dimension per loop of `copy.order`, from which its cells are stored after it.
+
+    `nest` itself where it does not set each of them once, by these loops.
+    """
+    found = [(s, u) for s in stages_of(nest) for u in s.uses if u.buffer == copy.operand]
+    if len(found) != 1:
+        return nest
+    ((stage, use),) = found
+    inner = {i.name: i for i in (*nest.loops, *stage.loops)}
+    moved_by = {n for f in use.forms for n in f.names if n in inner}
+    plain = use.dir is Direction.OUT and use.agg in (None, Aggregation.ASSIGN) and not use.extent
+    if not plain or stage.constraints or stage.guard or is_indirect(stage, use) or moved_by != set(copy.order):
+        return nest
+    loops = tuple(inner[n] for n in copy.order)
+    cell = tuple(Affine.var(n) for n in copy.order)
+    alloc = _alloc(copy, around.buffers[copy.operand].type, tuple(i.range for i in loops))
+    uses = (Use("src", copy.name, cell, Direction.IN), replace(use, name="dst", agg=None))
+    body = (Load("$x", "src"), Store("dst", "$x"))
+    last = Stage(f"{copy.name}_store", loops, _limits(nest, loops, around), uses, body)
+    into = replace(use, buffer=copy.name, forms=cell)
+    made = map_stages(nest, lambda s: replace(s, uses=tuple(into if u is use else u for u in s.uses)))
+    return Nest(nest.name, body=(replace(made, guard=()), last), guard=nest.guard, allocs=(alloc,))
 
 
 # --- accumulators ------------------------------------------------------------------------------------

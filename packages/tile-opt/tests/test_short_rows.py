@@ -1,0 +1,85 @@
+"""Short rows side by side: when lanes go across them, that results stay the same, and that it costs what elements do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from explain_support import FRONT, NODES, SOFTMAX, compiled
+from model_support import kernel, processor
+from tile_ir.machine import VectorUnit
+from tile_ir.stripe.interpret import run
+from tile_ir.stripe.walk import blocks_in
+from tile_ir.target import HardwareSettings, PassConfig, Target
+from tile_opt.model.estimate import estimate
+
+SUMS = "function (A[M, N], B[N]) -> (O) { P[m, n : M, N] = +(A[m, n] * B[n]); O[m : M] = +(P[m, n]); }"
+SWAPPED = "function (A[B, M, N]) -> (O) { O[m, b : M, B] = +(A[b, m, n]); }"
+REASON = "short rows side by side"
+
+
+def narrow(masks: bool) -> Target:
+    """Four lanes, so that small shapes have rows that are short, and more than a few vectors of them."""
+    passes = (*FRONT, PassConfig("schedule_kernels"))
+    return Target("narrow", HardwareSettings(vector_bytes=16, registers=16, masks=masks), nodes=NODES, passes=passes)
+
+
+def wide(name: str, cores: int = 1) -> Target:
+    """A reference machine with 32 registers of 16 lanes, some of which may be masked."""
+    found = processor(name, cores)
+    machine = replace(found.machine, vector=VectorUnit(32, 64))
+    return replace(found, machine=machine, settings=replace(found.settings, masks=True))
+
+
+def reasons(source: str, target: Target, **shapes: tuple[int, ...]) -> set[str]:
+    return {d.plan.reason for d in compiled(source, target, "sample", None, **shapes).decisions.values()}
+
+
+@pytest.mark.parametrize("masks", [True, False])
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [
+        (SOFTMAX, {"A": (16, 5)}),
+        (SOFTMAX, {"A": (19, 6)}),
+        (SOFTMAX, {"A": (21, 4)}),
+        (SUMS, {"A": (18, 3), "B": (3,)}),
+        (SWAPPED, {"A": (17, 3, 5)}),
+    ],
+)
+def test_results_are_those_of_the_program(source: str, shapes: dict[str, tuple[int, ...]], masks: bool) -> None:
+    made = compiled(source, narrow(masks), "sample", None, **shapes)
+    assert REASON in {d.plan.reason for d in made.decisions.values()}
+    plain = compiled(source, replace(narrow(masks), passes=FRONT), "sample", None, **shapes)
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    found, expected = run(made.stripe, inputs), run(plain.stripe, inputs)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["zen4", "xeon"])
+def test_lanes_go_across_rows_that_are_short_and_many(name: str) -> None:
+    assert {n for n in (7, 15, 16, 17, 20) if REASON in reasons(SOFTMAX, wide(name), A=(4099, n))} == {
+        7,
+        15,
+        16,
+        17,
+        20,
+    }
+    for shape in ((4099, 96), (48, 15)):
+        assert REASON not in reasons(SOFTMAX, wide(name), A=shape)
+
+
+@pytest.mark.parametrize("name", ["zen4", "xeon"])
+def test_time_grows_with_elements_not_with_vectors_of_them(name: str) -> None:
+    target = wide(name)
+    times = {n: estimate(kernel(SOFTMAX, target, A=(4096, n)), target).seconds / n for n in (15, 16, 17)}
+    assert max(times.values()) < 1.3 * min(times.values())
+
+
+def test_a_tile_goes_through_registers_without_a_guard_for_each_row() -> None:
+    """Rows of whole tiles are known to be there, whatever the group."""
+    scheduled = kernel(SOFTMAX, wide("zen4", cores=4), A=(20011, 15))
+    copies = [b for b in blocks_in(scheduled) if b.name.endswith("_tile_copy")]
+    assert copies and all(len(c.names) == 1 for b in copies for c in b.constraints)
