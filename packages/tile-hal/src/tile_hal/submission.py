@@ -35,6 +35,7 @@ from tile_hal.interfaces import (
     Part,
     Result,
 )
+from tile_hal.joined import prepared
 from tile_hal.recycling import LARGE
 from tile_hal.rounds import Launch, nested, run_rounds
 from tile_hal.workspaces import Workspaces
@@ -147,7 +148,7 @@ class Prepared:
         self._keeps = device.capabilities.keeps_buffers
         executor = device.executor
         used = sorted({step.kernel for step in flat_steps(kernel_list.steps) if step.kind is StepKind.KERNEL})
-        self._kernels = {index: executor.prepare(library, index) for index in used}
+        self._kernels = {index: prepared(executor, library, index) for index in used}
         self._user = [b for b in kernel_list.buffers if b.kind in (BufferKind.INPUT, BufferKind.OUTPUT)]
         self.order: tuple[int, ...] = tuple(b.id for b in self._user)
         """Buffer ids in the order `run` takes its bindings: the INPUT and OUTPUT buffers as listed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -91,6 +92,8 @@ class Evaluator:
         self.fast_math = fast_math
         self.tile_trials = checked_count("tile_trials", tile_trials)
         self.programs = ProgramCache(PROGRAMS)
+        self._pieces: dict[CacheKey, Lowered] = {}
+        """Of functions with a dynamic dimension, by their types."""
         self.plans = read_plans(plans)
         self._updating = forking.lock()
         """Reading tensors and claiming their update is one step, so that no thread's update is lost."""
@@ -266,7 +269,7 @@ class Evaluator:
         if found is None:
             types = {n: input_type(n, v) for n, v in zip(function.inputs, values, strict=True)}
             found = self.programs.make(signature, lambda: self.lower_types(function, types).executable)
-            if self.programs.shapes(function.key) == MANY_SHAPES:
+            if not function.dynamic and self.programs.shapes(function.key) == MANY_SHAPES:
                 warn_user(_many_shapes(function, types), TileShapeWarning)
         return found
 
@@ -302,6 +305,23 @@ class Evaluator:
 
     def lower_types(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
         """The stages of compilation for inputs of these types."""
+        if not function.dynamic or self.fallback is not None:
+            return self._lowered(function, types)
+        from tile_runtime.dynamic import by_rows
+
+        return by_rows(function, types, partial(self._piece, function))
+
+    def _piece(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
+        """What all calls of a function share whose first dimension is dynamic, for one size of it."""
+        key = (function.key, *types.values())
+        found = self._pieces.get(key)
+        if found is None:
+            if len(self._pieces) >= PROGRAMS:
+                self._pieces.clear()
+            found = self._pieces.setdefault(key, self._lowered(function, types))
+        return found
+
+    def _lowered(self, function: Signature, types: Mapping[str, TensorType]) -> Lowered:
         from tile_runtime.lowered import Lowered
         from tile_runtime.typed import Typed
 
@@ -325,7 +345,7 @@ def _many_shapes(function: Signature, types: Mapping[str, TensorType]) -> str:
     called = f"{function.name} ({', '.join(function.arguments)}) -> ({', '.join(function.results)})"
     return (
         f"{called} has been compiled for its {MANY_SHAPES}th shape ({last}): each takes compile time and memory of"
-        " its own; pad arguments to a few sizes, or keep one and call in pieces of it"
+        " its own; pad arguments to a few sizes, or make the function with dynamic= where only a first dimension differs"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,8 +70,13 @@ class BaseFunction(Signature):
 class Function(BaseFunction):
     """A function written in Tile. Pickles by source; compiled code is per process, device and input types."""
 
-    def __init__(self, source: str, name: str | None = None) -> None:
-        """Parses at once: TileSyntaxError shows every syntax error with its place, TileTypeError what is no text."""
+    def __init__(self, source: str, name: str | None = None, *, dynamic: str | None = None) -> None:
+        """Parses at once: TileSyntaxError shows every syntax error with its place, TileTypeError what is no text.
+
+        `dynamic` names a dimension, the first one of some inputs, that may have any size without compiling again: code
+        is made for powers of two of it, once each, and a call runs as many of these as it takes. Each row of the
+        results must come from that row of these inputs alone, else TileTypeError (TILE-E547) at the first call.
+        """
         _check_text("source", source)
         if name is not None:
             _check_text("name", name)
@@ -80,7 +85,12 @@ class Function(BaseFunction):
         self.name = Path(name).stem if name else "function"
         self.inputs = tuple(p.name.id for p in self.syntax.inputs)
         self.outputs = tuple(o.id for o in self.syntax.outputs)
-        self.key = (source, self._file)
+        self.key = (source, self._file, dynamic)
+        self._dynamic = dynamic
+        if dynamic is not None:
+            from tile_runtime.dynamic import inputs_with
+
+            self.dynamic = inputs_with(dynamic, self.syntax)
         self._programs: dict[tuple[tuple[str, TensorType], ...], Program] = {}
         """Typed programs by the types of the inputs: compositions apply a function many times."""
 
@@ -133,8 +143,12 @@ class Function(BaseFunction):
     def __str__(self) -> str:
         return self.source
 
-    def __reduce__(self) -> tuple[type[Function], tuple[str, str | None]]:
-        return (Function, (self.source, None if self._file == "<tile>" else self._file))
+    def __reduce__(self) -> tuple[Callable[..., Function], tuple[str, str | None, str | None]]:
+        return (_again, (self.source, None if self._file == "<tile>" else self._file, self._dynamic))
+
+
+def _again(source: str, name: str | None, dynamic: str | None) -> Function:
+    return Function(source, name, dynamic=dynamic)
 
 
 def _check_text(what: str, given: object) -> None:

@@ -144,15 +144,21 @@ class Lowered:
 
     @cached_property
     def executable(self) -> Executable:
-        """The function, ready to run on buffers; from the disk cache without any of the other stages."""
+        """The function, ready to run on buffers."""
+        with within_time():
+            return Executable(self.device, *self.runnable, self._typed)
+
+    @cached_property
+    def runnable(self) -> tuple[Runnable, Library]:
+        """What runs it; from the disk cache without any of the other stages."""
         with within_time():
             found = find(self._place)
             if found is not None:
                 check_memory(found[0].kernels, self.device, lambda: self.program)
-                return Executable(self.device, *found, self._typed)
+                return found
             with telling(self._typed.name, self.device):
                 check_memory(self.compiled.kernels, self.device, lambda: self.program)
-                return Executable(self.device, Runnable.of(self.compiled), self.library, self._typed)
+                return Runnable.of(self.compiled), self.library
 
     @cached_property
     def _place(self) -> Place:

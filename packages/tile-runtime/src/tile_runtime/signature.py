@@ -22,6 +22,8 @@ class Signature:
     """Inputs that are filled in already (tensors of a composition)."""
     updates: tuple[tuple[str, str], ...] = ()
     """(input, output) pairs: after each call the bound input tensor holds that output."""
+    dynamic: tuple[str, ...] = ()
+    """Inputs whose first dimension, one and the same, may be of any size without compiling again."""
     key: Hashable
     """Equal for functions that compile to the same code; never keeps tensors alive."""
 

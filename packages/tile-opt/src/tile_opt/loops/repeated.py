@@ -96,10 +96,10 @@ class Repeated:
         for step in steps:
             if step.once or step.bound:
                 self.linker.launch(step)
-        inside = _inside(steps)
-        if inside:
+        every = inside(steps)
+        if every:
             number = self.loop.origin.op if self.loop.origin is not None else -1
-            self.linker.loop(Rounds(self.loop.count, tuple(self._windows), inside), (number,) if number >= 0 else ())
+            self.linker.loop(Rounds(self.loop.count, tuple(self._windows), every), (number,) if number >= 0 else ())
         self._results(found, rings)
 
     def _window(self, window: Window) -> int:
@@ -167,7 +167,7 @@ class Repeated:
                     self.linker.copy(target, source, start)
 
 
-def _inside(steps: list[Step]) -> tuple[Step, ...]:
+def inside(steps: list[Step]) -> tuple[Step, ...]:
     """The steps of each round, with their waits among themselves."""
     kept = [n for n, step in enumerate(steps) if not (step.once or step.bound)]
     place = {n: k for k, n in enumerate(kept)}

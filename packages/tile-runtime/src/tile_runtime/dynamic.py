@@ -1,0 +1,137 @@
+"""Functions for any number of rows: compiled for powers of two of them, run in as many pieces as a call needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tile_hal.interfaces import Library
+from tile_hal.joined import JoinedLibrary
+from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
+from tile_ir.kernels import BufferKind, KernelList
+from tile_ir.program.nodes import Program, TensorType
+
+from tile_runtime.lowered import Lowered
+from tile_runtime.requirements import check_memory
+from tile_runtime.runnable import Runnable
+
+if TYPE_CHECKING:
+    from tile_lang.ast import Function as Syntax
+    from tile_opt.compiler import Compiled
+    from tile_opt.rows import Run
+
+    from tile_runtime.signature import Signature
+
+Types = Mapping[str, TensorType]
+
+
+def inputs_with(dimension: str, syntax: Syntax) -> tuple[str, ...]:
+    """The inputs whose first dimension has this name; TileTypeError where it stands elsewhere, or nowhere."""
+    found: list[str] = []
+    for param in syntax.inputs:
+        names = [d.id for d in param.dims or ()]
+        if dimension in names[1:]:
+            raise _wrong(
+                f"{dimension!r} is not the first dimension of input {param.name.id!r}, as a dynamic one must be"
+            )
+        if dimension in names:
+            found.append(param.name.id)
+    if not found:
+        raise _wrong(f"no input has a dimension {dimension!r}, which is to be dynamic")
+    return tuple(found)
+
+
+def by_rows(function: Signature, types: Types, lower: Callable[[Types], Lowered]) -> Lowered:
+    """`function` for these types, by pieces that `lower` gives for types with other numbers of rows.
+
+    TileTypeError (TILE-E547) where the function does not compute each row from that row of its inputs alone.
+    """
+    from tile_opt.rows import least_rows, row_values, runs
+
+    rows = types[function.dynamic[0]].shape[0]
+    whole = function.bind(types)
+    values = row_values(whole, function.bind(_resized(function, types, rows + 1)))
+    if rows == 0:
+        return lower(types)
+    first = lower(types)
+    known, named = whole.types(), {p.name for p in whole.inputs} | {value for _, value in whole.outputs}
+    align = first.target.settings.view_align
+    parts = runs(rows, least_rows((known[n].nbytes // rows for n in values & named), align))
+    if len(parts) == 1 and not parts[0].filled:
+        return first
+    pieces = {part.rows: lower(_resized(function, types, part.rows)) for part in parts}
+    for piece in pieces.values():
+        row_values(whole, piece.program)
+    return RowsLowered(first, values, parts, pieces)
+
+
+def _resized(function: Signature, types: Types, rows: int) -> Types:
+    """The types with so many rows."""
+    dynamic = function.dynamic
+    return {n: TensorType(t.dtype, (rows, *t.shape[1:])) if n in dynamic else t for n, t in types.items()}
+
+
+class RowsLowered(Lowered):
+    """A function for a number of rows, by `pieces` that are compiled for others, by these."""
+
+    def __init__(self, first: Lowered, values: Set[str], parts: Sequence[Run], pieces: Mapping[int, Lowered]) -> None:
+        """`values` are those of the program of `first` that have rows."""
+        super().__init__(first.typed, first.device, target=first.target, plans=first.given)
+        self.runs, self.pieces = tuple(parts), pieces
+        self._values = values
+
+    @property
+    def compiled(self) -> Compiled:  # type: ignore[override]
+        """Only the pieces have stages; TileDeviceError says so."""
+        message = f"{self.typed.name!r} runs in pieces of {', '.join(map(str, self.pieces))} rows"
+        hint = "look at its pieces: lowered.pieces, by their number of rows, each with stripe, plans and kernels"
+        raise TileDeviceError(Diagnostic("TILE-E523", message, hint=hint))
+
+    @cached_property
+    def runnable(self) -> tuple[Runnable, Library]:
+        ready = {rows: piece.runnable for rows, piece in self.pieces.items()}
+        kernels = self._joined({rows: runnable.kernels for rows, (runnable, _) in ready.items()})
+        check_memory(kernels, self.device, lambda: self.program)
+        return _named(self.program, kernels), JoinedLibrary(
+            [(ready[run.rows][1], len(ready[run.rows][0].kernels.kernels)) for run in self.runs]
+        )
+
+    def _joined(self, kernels: Mapping[int, KernelList]) -> KernelList:
+        from tile_opt.rows import Piece, joined
+
+        pieces = {rows: Piece(self.pieces[rows].program, found) for rows, found in kernels.items()}
+        return joined(self.program, self._values, self.runs, pieces, self.target)
+
+    @property
+    def kernels(self) -> KernelList:
+        return self.runnable[0].kernels
+
+    @property
+    def source(self) -> str:
+        return "\n".join(piece.source for piece in self.pieces.values())
+
+    @property
+    def asm(self) -> str:
+        return "\n".join(piece.asm for piece in self.pieces.values())
+
+    def explain(self, *, candidates: bool = False, measure: bool = False) -> str:
+        texts = [p.explain(candidates=candidates, measure=measure) for p in self.pieces.values()]
+        heads = [f"Piece of {rows} rows:" for rows in self.pieces]
+        rows = " + ".join(f"{r.used} of {r.rows}" if r.filled else str(r.used) for r in self.runs)
+        whole = f"{self.typed.name}: rows {rows}"
+        return "\n\n".join([whole, *(f"{head}\n{text}" for head, text in zip(heads, texts, strict=True))])
+
+
+def _named(program: Program, kernels: KernelList) -> Runnable:
+    """A linked list, whose buffers stand in the program's order, with what these are called."""
+    ins = [b.name for b in kernels.buffers if b.kind is BufferKind.INPUT]
+    outs = [b.name for b in kernels.buffers if b.kind is BufferKind.OUTPUT]
+    inputs = tuple(replace(p, name=name) for p, name in zip(program.inputs, ins, strict=True))
+    return Runnable(inputs, tuple(zip((public for public, _ in program.outputs), outs, strict=True)), kernels)
+
+
+def _wrong(message: str) -> TileTypeError:
+    hint = "dynamic names the first dimension of one or more inputs, such as tile.Function(source, dynamic='N')"
+    return TileTypeError(Diagnostic("TILE-E547", message, hint=hint))

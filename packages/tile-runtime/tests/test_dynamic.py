@@ -1,0 +1,102 @@
+"""Functions with a dynamic first dimension: the same results as compiled for each size, without compiling for each."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import tile_runtime as tile
+from tile_runtime.dynamic import RowsLowered
+
+LAYER = """function (X[N, K], W[K, M], B[M]) -> (Y, L) {
+    Z[n, m : N, M] = +(X[n, k] * W[k, m]); Y = relu(Z + B); L[n : N] = >(Y[n, m]); }"""
+SIZES = (1, 3, 7, 8, 13, 31, 100)
+
+
+def _arguments(rows: int, width: int = 5) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(rows)
+    return tuple(rng.standard_normal(s).astype(np.float32) for s in ((rows, width), (width, 3), (3,)))
+
+
+@pytest.mark.parametrize("device", ["llvm", "interp"])
+@pytest.mark.parametrize("width", [4, 5])
+def test_every_size_gives_what_its_own_program_gives(device: str, width: int) -> None:
+    one, each = tile.Function(LAYER, dynamic="N"), tile.Function(LAYER)
+    sizes = SIZES if device == "llvm" else SIZES[1:5:2]
+    for rows in sizes:
+        given = _arguments(rows, width)
+        for found, expected in zip(one(*given, device=device), each(*given, device=device), strict=True):
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_narrow_rows_are_filled_up() -> None:
+    """Rows of one byte, many of which share the place where a view may begin."""
+    function = tile.Function("function (X[N], T[R]) -> (Y) { Y = gather(T, X); }", dynamic="N")
+    table = np.arange(9, dtype=np.uint8)
+    for rows in (1, 15, 16, 17, 40, 0):
+        given = np.arange(rows, dtype=np.int32) % 9
+        assert np.array_equal(function(given, table), table[given])
+
+
+def test_a_new_size_compiles_nothing_once_its_pieces_are_there(caplog: pytest.LogCaptureFixture) -> None:
+    function = tile.Function(LAYER + "// sizes", dynamic="N")
+    evaluator = tile.Evaluator("llvm")
+    with caplog.at_level(logging.INFO, logger="tile.compile"):
+        for rows in (8, 12, 14):
+            evaluator(function, *_arguments(rows, 4))
+        compiled = len(caplog.records)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for rows in range(1, 29):
+                evaluator(function, *_arguments(rows, 4))
+    assert compiled == 3  # 8, 4 and 16 rows
+    assert len(caplog.records) - compiled <= 3  # 1, 2 and 32
+
+
+def test_tensors_outputs_of_the_caller_and_bare_inputs() -> None:
+    function = tile.Function("function (X[N, K], W[K]) -> (Y, Z, V) { Y = X * W; Z = X; V = W + 1; }", dynamic="N")
+    x, w = np.arange(44, dtype=np.float32).reshape(11, 4), np.arange(4, dtype=np.float32)
+    y, z, v = function(tile.asarray(x), tile.asarray(w))
+    assert np.array_equal(y.numpy(), x * w) and np.array_equal(z.numpy(), x) and np.array_equal(v.numpy(), w + 1)
+    out = tuple(np.empty_like(a) for a in (x, x, w))
+    assert function(x, w, out=out)[0] is out[0]
+    assert np.array_equal(out[0], x * w)
+
+
+def test_it_is_known_again_in_another_process() -> None:
+    function = tile.Function(LAYER, dynamic="N")
+    again = pickle.loads(pickle.dumps(function))
+    assert again.key == function.key != tile.Function(LAYER).key
+    assert again.dynamic == ("X",)
+
+
+def test_stages_are_those_of_the_pieces() -> None:
+    lowered = tile.Function(LAYER, dynamic="N").lower(*_arguments(11))
+    assert lowered.explain().startswith("function: rows 8 + 3 of 4")
+    assert isinstance(lowered, RowsLowered)
+    assert lowered.source and set(lowered.pieces) == {8, 4}
+    with pytest.raises(tile.TileDeviceError, match="runs in pieces of 8, 4 rows"):
+        lowered.stripe  # noqa: B018
+
+
+def test_gradients_and_compositions_of_it_are_ordinary() -> None:
+    function = tile.Function("function (X[N, K]) -> (S) { S[n : N] = +(X[n, k] * X[n, k]); }", dynamic="N")
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert np.allclose(tile.vjp(function, wrt="X")(x, np.ones(3, np.float32)), 2 * x)
+
+
+def test_what_mixes_rows_is_refused_at_the_first_call() -> None:
+    function = tile.Function("function (X[N, K]) -> (Y) { Y[k : K] = +(X[n, k]); }", dynamic="N")
+    with pytest.raises(tile.TileTypeError, match=r"TILE-E547: 'Y' cannot be computed for any number of rows") as error:
+        function(np.ones((8, 3), np.float32))
+    assert "^" in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "message"), [("K", "not the first dimension"), ("Q", "no input has a dimension 'Q'")])
+def test_a_dimension_that_cannot_be_dynamic_is_named_at_once(name: str, message: str) -> None:
+    with pytest.raises(tile.TileTypeError, match=message):
+        tile.Function(LAYER, dynamic=name)
