@@ -65,6 +65,13 @@ def test_no_item_keeps_a_whole_dimension(form: str, size: int, dtype: DType) -> 
     assert all(f.is_const or len(f.terms) == 1 for forms in cells.values() for f in forms)
 
 
+@pytest.mark.parametrize("form", ["i + 1", "9 - i"])
+def test_shifted_results_are_one_kernel_with_their_zeros(form: str) -> None:
+    """Stencils written as shifts are joined cell by cell."""
+    program = bound(f"function (A[I]) -> (O) {{ O[{form} : 10] = +(A[i]); }}", F32, A=(8,))
+    assert len(list(kernels_of(to_stripe(program)))) == 1
+
+
 def test_zeros_where_nothing_falls_are_a_kernel_of_their_own() -> None:
     program = bound(BOTH.format(form="2*x", size=32), BF16, A=(2, 16, 8), B=(1, 4, 8))
     stripe = to_stripe(program)

@@ -106,9 +106,10 @@ def _aggregate(context: Context, op: Contraction, domain: FlatDomain, kernel: Ke
 def _results(op: Contraction, domain: FlatDomain, context: Context) -> FlatDomain | None:
     """What chooses a cell of the result: the indexes of its subscripts and the constraints of these alone.
 
-    None where each subscript is an index, so that its cells are as good a name, and where several tuples choose one cell.
+    None where each subscript is an index, shifted or turned perhaps, so that its cells are as good a name, and where several
+    tuples choose one cell.
     """
-    if all(f.is_const or f == Affine.var(f.names[0]) for f in domain.output):
+    if all(f.is_const or [abs(c) for _, c in f.terms] == [1] for f in domain.output):
         return None
     moving = {n for form in domain.output for n in form.names}
     pairs = [(n, r) for n, r in zip(domain.names, domain.ranges, strict=True) if n in moving]
