@@ -31,7 +31,7 @@ def processor(name: str, cores: int = 1) -> Target:
         l1_bytes=found.caches[0].bytes, l2_bytes=found.caches[1].bytes, l3_bytes=found.caches[2].bytes,
     )  # fmt: skip
     passes = (*FRONT, PassConfig("stream"), PassConfig("schedule_kernels"))
-    return Target(name, settings, replace(found, cores=cores), nodes=NODES, passes=passes)
+    return Target(name, settings, machine=replace(found, cores=cores), nodes=NODES, passes=passes)
 
 
 def kernels(

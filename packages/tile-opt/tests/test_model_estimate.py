@@ -134,13 +134,16 @@ def test_a_worse_machine_is_never_faster(name: str, source: str) -> None:
     for block in blocks:
         first = estimate(block, target).seconds
         for what, machine in worse.items():
-            assert estimate(block, replace(target, machine=machine)).seconds >= first * 0.9999, what
+            # Waiting that becomes work of a port may overlap with other work: a little less remains of both.
+            assert estimate(block, replace(target, machine=machine)).seconds >= first * 0.99, what
 
 
 def test_strided_lanes_cost_more_than_neighbours() -> None:
     rows = "function (X[N, M]) -> (R) { R[i, j : N, M] = =(X[i, j]); }"
     for name in ("zen4", "graphics"):
-        apart = kernel("function (X[N, M]) -> (R) { R[i, j : M, N] = =(X[j, i]); }", TARGETS[name], X=(1024, 1024))
+        plan = parse_plans("plan kernel_0 {\n serial i:1\n serial j:16\n vector j:1 x16\n}") if name == "zen4" else None
+        turned = "function (X[N, M]) -> (R) { R[i, j : M, N] = =(X[j, i]); }"
+        apart = kernel(turned, TARGETS[name], plan, X=(1024, 1024))
         assert estimate(apart, TARGETS[name]).seconds > total(rows, TARGETS[name], X=(1024, 1024)) * 1.05
 
 
@@ -170,14 +173,35 @@ def test_windows_that_overlap_load_what_they_share_once() -> None:
 
 def test_neighbours_a_few_elements_apart_are_spread_by_shuffles() -> None:
     """Two vectors and a shuffle or two hold what sixteen loads fetch one by one where elements lie further apart."""
-    target = TARGETS["zen4"]
+    target = TARGETS["xeon"]
     plan = parse_plans("plan kernel_0 {\n serial i:16\n vector i:1 x16\n}")
     near, far = (
         estimate(kernel(f"function (X[N]) -> (R) {{ R[i : 512] = =(X[{step}*i]); }}", target, plan, X=(4096,)), target)
         for step in (2, 8)
     )
-    launch = target.machine.launch.kernel
+    launch = target.machine.launch.kernel + target.machine.launch.group
     assert 0 < near.seconds - launch < (far.seconds - launch) / 3
+
+
+MASKED = """plan kernel_0 {
+  serial j:16
+    stage B in L2 as [k, j]
+  serial i:8
+  serial k:1
+  unroll i:1
+  vector j:1 x16
+  edge j mask
+}"""
+
+
+def test_a_mask_saves_no_instructions() -> None:
+    """Eleven of sixteen lanes take as long as all: an instruction computes whole vectors."""
+    target = TARGETS["xeon"]
+    masked, whole = (
+        estimate(kernel(MATMUL, target, parse_plans(MASKED), A=(64, 256), B=(256, columns)), target)
+        for columns in (11, 16)
+    )
+    assert masked.seconds == pytest.approx(whole.seconds, rel=0.1)
 
 
 def test_a_single_accumulator_waits_for_itself() -> None:

@@ -9,6 +9,7 @@ from explain_support import SOFTMAX
 from hypothesis import given
 from hypothesis import strategies as st
 from model_support import kernel, processor
+from tile_ir.machine import Machine
 from tile_ir.stripe.nodes import Block, Direction
 from tile_ir.target import Target
 from tile_opt.model.arithmetic import FORWARD
@@ -17,6 +18,8 @@ from tile_opt.model.estimate import estimate
 from tile_opt.plan.text import parse_plans
 
 TURNED = "function (A[N, M]) -> (B) { B[i, j : M, N] = =(A[j, i]); }"
+NARROW = replace(processor("zen4"), machine=Machine())
+"""Vectors of four floats."""
 PRODUCT = "function (X[N]) -> (R) { R[] = *(X[i]); }"
 
 
@@ -61,8 +64,7 @@ def test_a_chain_takes_its_latency() -> None:
 
 def past_the_caches(columns: int, lanes: int) -> Block:
     """A kernel whose results pass the caches, `columns` of a row at a time."""
-    target = processor("zen4")
-    target = replace(target, settings=replace(target.settings, l3_bytes=1 << 10))
+    target = replace(NARROW, settings=replace(NARROW.settings, l3_bytes=1 << 10))
     plan = f"plan kernel_0 {{\n  grid i:512\n  serial j:{columns}\n  serial i:1\n  vector j:1 x{lanes}\n}}"
     return streamed(kernel(TURNED, target, parse_plans(plan), A=(64, 512)))
 
@@ -75,7 +77,6 @@ def streamed(block: Block) -> Block:
 
 
 def test_pieces_of_lines_cost_more_than_whole_lines_past_the_caches() -> None:
-    target = processor("zen4")
-    pieces, whole = (estimate(past_the_caches(n, n), target) for n in (4, 16))
+    pieces, whole = (estimate(past_the_caches(n, n), NARROW) for n in (4, 16))
     found = [next(c.seconds for c in e.causes if c.name == "memory") for e in (pieces, whole)]
     assert found[0] > 3 * found[1]

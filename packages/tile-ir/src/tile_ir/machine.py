@@ -167,7 +167,7 @@ class Functions:
     tanh: float = 26
     trigonometric: float = 34
     """sin, cos and tan."""
-    inverse: float = 28
+    inverse: float = 18
     """asin, acos, atan, atan2, sinh and cosh."""
     inverse_hyperbolic: float = 42
     """asinh, acosh and atanh."""
@@ -178,6 +178,10 @@ class Functions:
     pow: float = 120
     minmax: float = 3
     """The larger or smaller of two floats, NaN if either is."""
+    others: float = 0.85
+    """Comparisons, conversions and shuffles for each of these instructions, division and roots apart: work of the add port."""
+    saturate: float = 6
+    """Instructions of the add port that turn a float into an integer, NaN and what is beyond its range told apart."""
     double: float = 8
     """How many times as many for a vector of float64, division and roots apart."""
 

@@ -7,7 +7,7 @@ from math import gcd, prod
 from typing import Any, cast
 
 import numpy as np
-from tile_ir.frozen import frozen
+from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.affine import Affine, Quasi
 from tile_ir.stripe.nodes import Block
 
@@ -54,6 +54,20 @@ class Nest:
             involved = {n: free.pop(n) for form in forms for n in form.names if n in free}
             total *= _count(forms, involved)
         return total * prod(free.values())
+
+    def by_vectors(self, name: str, lanes: int) -> Nest:
+        """The nest with iterations of a loop taken `lanes` at a time: vectors of which a constraint leaves some lanes run whole."""
+        if self.ranges[name] % lanes:
+            return self
+        forms = tuple(_of_vectors(form, name, lanes) for form in self.constraints)
+        return replace(self, ranges={**self.ranges, name: self.ranges[name] // lanes}, constraints=forms)
+
+
+def _of_vectors(form: Quasi, name: str, lanes: int) -> Quasi:
+    """The constraint of the lane that is the last to fail, in numbers of vectors."""
+    vectors = form.substitute({name: Affine.var(name, lanes)})
+    last = max(0, form.coefficient(name)) * (lanes - 1) if isinstance(form, Affine) else 0
+    return vectors + last if isinstance(vectors, Affine) else vectors
 
 
 OUTSIDE = Nest({}, {})

@@ -27,6 +27,8 @@ _FUNCTION: Mapping[str, str] = {
     "expm1": "exp", "log1p": "log", "erf": "erf", "erfc": "erfc", "fmod": "remainder",
 }  # fmt: skip
 _DIVISIONS = frozenset({"div", "recip", "sqrt"})
+_DOUBLE_DIVISION = 1.6
+"""Times that a register of float64 takes as long as one of float32."""
 _SHORTEST_DIVISION = 0.3
 """Of the time that a whole register takes."""
 _INTEGER_DIVISION = 12
@@ -118,6 +120,8 @@ class _Counter:
         self.moves: dict[str, frozenset[str]] = {}
         self.ready: dict[str, float] = {}
         self.dtypes: dict[str, DType] = {}
+        self.written = {a.buffer for a in tree.accesses.values() if a.writes}
+        self.loaded: set[object] = set()
         self.work = Work()
 
     def count(self) -> Work:
@@ -182,11 +186,20 @@ class _Counter:
         dst, access = load.dst, self.tree.accesses[load.src]
         names = self._of(access) | self._subscripts(load.at)
         self._define(dst, names, access.dtype, self._fetch(access))
+        if self._again(access, load.at):
+            return
         if access.buffer.in_registers:
             self._rearrange(access, names)
         else:
             self._move("load", access, names, self._places(access, names))
             self._widen(access, names)
+
+    def _again(self, access: Access, at: Sequence[Quasi | str]) -> bool:
+        """The same elements were loaded just before, through this view or another: they are still in registers."""
+        place = (access.buffer, access.terms, access.offset, access.dtype, tuple(at))
+        again = place in self.loaded and access.buffer not in self.written
+        self.loaded.add(place)
+        return again
 
     def _places(self, access: Access, names: frozenset[str]) -> int:
         """Different vectors that are loaded: windows that overlap load what they share once.
@@ -277,12 +290,20 @@ class _Counter:
         dtype = op.dtype if _width(op.dtype) >= _width(operand) else operand
         times, bytes_ = self._instances(names), self._bytes(dtype, names)
         port, cost = _cost(op.name, dtype, self.machine)
+        if op.name == "cast" and operand.is_float and op.dtype.is_integer:
+            cost = self.machine.functions.saturate
         self._define(op.dst, names, op.dtype, ready + self._latency(port, cost))
         if op.name in _DIVISIONS:
             times *= self._division(dtype, names, bytes_)
         self._compute(port, times * cost, bytes_)
+        self._compute("add", times * self._beside(op.name, dtype, cost), bytes_)
         if op.dtype in _ROUNDING:
             self._compute("add", times * _ROUNDING[op.dtype], bytes_)
+
+    def _beside(self, name: str, dtype: DType, cost: float) -> float:
+        """A function's comparisons and conversions, beside its `cost` of multiplications."""
+        polynomial = name in _FUNCTION and name not in _DIVISIONS and dtype.is_float and dtype is not DType.FLOAT64
+        return cost * self.machine.functions.others if polynomial else 0.0
 
     def _division(self, dtype: DType, names: frozenset[str], bytes_: float) -> float:
         """Floats: shorter vectors are divided sooner; integers one by one."""
@@ -410,8 +431,8 @@ def _cost(name: str, dtype: DType, machine: Machine) -> tuple[str, float]:
         return "add", 1
     if not dtype.is_float:
         return "fma", _INTEGER_DIVISION
-    longer = machine.functions.double if dtype is DType.FLOAT64 and field not in ("div", "sqrt") else 1
-    return "fma", getattr(machine.functions, field) * longer
+    longer = _DOUBLE_DIVISION if field in ("div", "sqrt") else machine.functions.double
+    return "fma", getattr(machine.functions, field) * (longer if dtype is DType.FLOAT64 else 1)
 
 
 def crossing(access: Access, vector: Loop, bytes_: float, machine: Machine) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil, hypot, prod
 
 from tile_ir.frozen import replace
-from tile_ir.machine import Bandwidths, Machine
+from tile_ir.machine import Bandwidths, Cache, Machine
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.model.arithmetic import Work, straight_line
@@ -15,6 +15,7 @@ from tile_opt.model.caches import Lines, traffic
 from tile_opt.model.causes import Cause, Estimate, overlapped
 from tile_opt.model.flow import LOOP, Flow, again, block_flow, leaf_flow
 from tile_opt.model.scheduled import Access, Loop, Tree
+from tile_opt.model.sharing import contended
 
 HORIZON = 2000
 """Cycles of work that a core overlaps with what stands before and after it."""
@@ -60,9 +61,10 @@ def on_processor(tree: Tree, machine: Machine) -> Estimate:
     lines = traffic(tree, machine)
     parts = _parts(tree, machine, lines)
     alone = _spent(parts, machine, groups, 1)
-    if min(groups, machine.cores) < 2:
+    cores = min(groups, machine.cores)
+    if cores < 2:
         return alone
-    shared = _spent(parts, machine, groups, min(groups, machine.cores))
+    shared = _spent(parts, machine, groups, cores, contended(tree, machine, cores))
     return min(alone, shared, key=lambda e: e.seconds)
 
 
@@ -89,7 +91,7 @@ def _parts(tree: Tree, machine: Machine, lines: Mapping[int, Lines]) -> list[_Pa
     ]
 
 
-def _spent(parts: list[_Part], machine: Machine, groups: int, cores: int) -> Estimate:
+def _spent(parts: list[_Part], machine: Machine, groups: int, cores: int, contended: float = 0.0) -> Estimate:
     """The time on so many cores: the groups in even shares, but none shorter than the longest group."""
     found: dict[str, Cause] = {}
     ways = groups / ceil(groups / cores) if groups else 1
@@ -105,6 +107,7 @@ def _spent(parts: list[_Part], machine: Machine, groups: int, cores: int) -> Est
     _add(found, Cause("launch", launch.kernel + groups / ways * launch.group, f"{groups} groups"))
     if cores > 1:
         _add(found, Cause("hand-off", launch.handoff, f"to {cores} cores"))
+        _add(found, Cause("sharing", contended, "lines that several cores write"))
         _add(found, Cause("imbalance", max(0.0, longest - total), "the longest group"))
     causes = sorted((c for c in found.values() if c.seconds > 0), key=lambda c: -c.seconds)
     phases = [phase for part in parts for phase in part.phases]
@@ -230,10 +233,7 @@ def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[Cause]:
     waiting = phase.waits * second
     core = replace(compute, seconds=compute.seconds + waiting)
     demands = [core, access]
-    for level, cache in enumerate(machine.caches[1:]):
-        both = (phase.reads[level] / cache.bandwidth, phase.writes[level] / (cache.write or cache.bandwidth))
-        cycles = hypot(*both)  # there is a way in and a way out
-        demands.append(Cause(f"L{cache.level}", cycles * second, _size(phase.reads[level] + phase.writes[level])))
+    demands += [Cause(f"L{c.level}", *_between(phase, n, c, second)) for n, c in enumerate(machine.caches[1:])]
     demands.append(Cause("pages", phase.pages * second, "translations"))
     moved = phase.reads[-1] + phase.writes[-1] + phase.non_temporal
     demands.append(Cause("memory", _memory_time(phase, machine, ways), _size(moved)))
@@ -243,6 +243,16 @@ def _phase_time(phase: Phase, machine: Machine, ways: float) -> list[Cause]:
     share = waiting / core.seconds if core.seconds else 0.0
     waited = Cause("latency", shown * share, "results that are waited for")
     return [*found, replace(compute, seconds=shown * (1 - share)), waited, ends]
+
+
+def _between(phase: Phase, level: int, cache: Cache, second: float) -> tuple[float, str]:
+    """Seconds in which lines go between a level and `cache`, the next, and how many bytes.
+
+    Next to a core lines that come and lines that go take turns; further away there is a way in and a way out.
+    """
+    both = (phase.reads[level] / cache.bandwidth, phase.writes[level] / (cache.write or cache.bandwidth))
+    cycles = hypot(*both) if level else sum(both)
+    return cycles * second, _size(phase.reads[level] + phase.writes[level])
 
 
 def _busiest(ports: Mapping[str, float], names: Sequence[str], second: float) -> Cause:

@@ -119,7 +119,7 @@ class Tree:
     path: tuple[Loop, ...]
     """Those around it and its own."""
     points: int
-    """How often its statements run in the whole kernel."""
+    """How often its statements run in the whole kernel, for all lanes of each vector."""
     entries: int
     """How often the block is entered."""
     accesses: Mapping[str, Access]
@@ -209,13 +209,23 @@ def _tree(block: Block, outside: Nest, path: tuple[Loop, ...], parents: Mapping[
     around = frozenset(i.name for i in whole)
     views = {r.into: _view(r, parents.get(r.source), nest, around) for r in block.refs}
     constrained = nest.empty or nest.constraints != outside.constraints
-    points = nest.points() if constrained else entries * prod(i.extent for i in loops)
+    points = _points(nest, loops) if constrained else entries * prod(i.extent for i in loops)
     tree = Tree(block, loops, whole, points, entries, _accesses(block, views, nest))
     tree.registers = sum(
         r.type.nbytes * r.versions for r in block.refs if r.dir is Direction.ALLOC and r.loc.unit == "REG"
     )
     tree.inner = [_tree(s, nest, whole, views, points) for s in block.body if isinstance(s, Block)]
     return tree
+
+
+def _points(nest: Nest, loops: tuple[Loop, ...]) -> int:
+    """Iterations that run, those that a mask leaves out included: an instruction takes all lanes of its vector."""
+    lanes = 1
+    for loop in loops:
+        if loop.bind is Bind.VECTOR and any(loop.name in form.names for form in nest.constraints):
+            whole = nest.by_vectors(loop.name, loop.lanes)
+            lanes, nest = lanes if whole is nest else lanes * loop.lanes, whole
+    return nest.points() * lanes
 
 
 def _view(ref: Refinement, parent: _View | None, nest: Nest, around: frozenset[str]) -> _View:

@@ -1,0 +1,42 @@
+"""Lines that two cores write: pieces of rows that end within a line, whole lines, and whole rows."""
+
+from __future__ import annotations
+
+import pytest
+from model_support import kernel, processor
+from tile_opt.model.scheduled import read
+from tile_opt.model.sharing import AT_ONCE, contended
+from tile_opt.plan.text import parse_plans
+
+PRODUCT = "function (A[M, L], B[L, N]) -> (C) { C[i, j : M, N] = +(A[i, k] * B[k, j]); }"
+PLAN = """plan kernel_0 {{
+  grid {dealt}
+  serial i:4
+  serial k:1
+  unroll i:1
+  vector j:1 x16
+}}"""
+TARGET = processor("xeon", 2)
+ROWS = 40
+
+
+def seconds(dealt: str, columns: int) -> float:
+    block = kernel(PRODUCT, TARGET, parse_plans(PLAN.format(dealt=dealt)), A=(ROWS, 8), B=(8, columns))
+    return contended(read(block), TARGET.machine, 2)
+
+
+def test_pieces_that_end_within_a_line_go_from_core_to_core() -> None:
+    """Both ends of a core's piece of each row; rows of 88 bytes begin anywhere but for their multiples of 8."""
+    machine = TARGET.machine
+    transfer = machine.caches[-1].latency / (machine.clock_ghz * 1e9) / AT_ONCE
+    assert seconds("j:16", 22) == pytest.approx(2 * ROWS * (64 - 8) / 64 * transfer)
+
+
+@pytest.mark.parametrize(("dealt", "columns"), [("j:16", 32), ("i:20", 22), ("i:4", 22)])
+def test_whole_lines_and_whole_rows_stay_with_their_core(dealt: str, columns: int) -> None:
+    assert seconds(dealt, columns) == 0
+
+
+def test_one_core_shares_with_nobody() -> None:
+    block = kernel(PRODUCT, TARGET, parse_plans(PLAN.format(dealt="j:16")), A=(ROWS, 8), B=(8, 22))
+    assert contended(read(block), TARGET.machine, 1) == 0
