@@ -9,9 +9,6 @@ from itertools import pairwise
 from tile_ir.frozen import frozen
 from tile_ir.stripe.affine import Affine
 
-FEW = 4
-"""A vector of which no more than this share is used stands alone."""
-
 
 class Part(Enum):
     """Which tiles of a segment run, where the loops around a loop decide how much of it does."""
@@ -86,28 +83,11 @@ def cover_exactly(extent: int, tile: int, lanes: int) -> tuple[Segment, ...]:
 
 
 def cover_masked(start: int, stop: int, tile: int, lanes: int) -> tuple[Segment, ...]:
-    """Tiles, then one of whole vectors, whose lanes past the end are masked; few iterations get a shorter vector on its own.
-
-    Not so where one tile takes all iterations: what it goes through, it then goes through once.
-    """
-    rest = (stop - start) % lanes
-    full, left = divmod(stop - start - rest, tile)
-    parts = [Segment(start, full, tile)] if full else []
-    start += full * tile
-    if not joins_tile(rest, left, lanes, alone=not full):
-        parts += [Segment(start, 1, left)] if left else []
-        size = short_vector(rest, lanes)
-        return (*parts, Segment(start + left, 1, size, size - rest)) if rest else tuple(parts)
-    past = lanes - rest if rest else 0
-    return (*parts, Segment(start, 1, left + rest + past, past))
-
-
-def joins_tile(rest: int, left: int, lanes: int, alone: bool) -> bool:
-    """The last `rest` iterations get a vector as long as the `left` ones before them, which make no whole tile either.
-
-    `alone` where there are no whole tiles before these.
-    """
-    return left > 0 and (alone or rest > lanes // FEW)
+    """Tiles, then one of whole vectors, whose lanes past the end are masked; what is less than a vector gets a shorter one."""
+    full, left = divmod(stop - start, tile)
+    size = -(-left // lanes) * lanes if left > lanes else short_vector(left, lanes)
+    parts = (Segment(start, full, tile), Segment(start + full * tile, 1, size, size - left))
+    return tuple(p for p in parts if p.count and p.stop > p.start)
 
 
 def cover_parts(extent: int, within: tuple[int, int], tile: int, lanes: int, others: Part) -> tuple[Segment, ...]:

@@ -12,24 +12,25 @@ from tile_opt.plan.space import cpu_operands
 from tile_opt.plan.space.cpu_facts import Facts
 from tile_opt.plan.space.cpu_short_rows import short_rows_plan
 from tile_opt.plan.space.cpu_streams import row_plan, stream_plan, walking_plan
-from tile_opt.plan.space.cpu_tiles import tile_plan, tiles
+from tile_opt.plan.space.cpu_tile_plans import tile_plan
+from tile_opt.plan.space.cpu_tiles import different, tiles
 
 FEW = 4
-"""Register tiles worth a closer look."""
+"""Register tiles worth a closer look, or tiles and vectors along the output together."""
 
 
 def plans(view: KernelView, target: Target, group_ops: int = 1 << 16) -> Iterator[Plan]:
     """The plans of a kernel; `group_ops` is the least work of a group, in scalar operations and accesses."""
     facts = Facts(view, target, group_ops)
     tiled = facts.heavy or cpu_operands.lies_scattered(facts)
+    stream = stream_plan(facts)
     if facts.lanes > 1 and tiled and facts.merged is not None and facts.main.loops:
-        for tile in tiles(facts)[:FEW]:
+        for tile in different(tiles(facts), FEW if stream is None else FEW - 1):
             walking = walking_plan(facts, tile.vector) if tile.vector in facts.shared and not tile.packed else None
             yield walking or tile_plan(facts, tile)
     short = short_rows_plan(facts) if not facts.heavy else None
     if short is not None:
         yield short
-    plan = stream_plan(facts)
-    if plan is not None:
-        yield plan
+    if stream is not None:
+        yield stream
     yield row_plan(facts)

@@ -8,12 +8,12 @@ from tile_ir.frozen import frozen, replace
 from tile_ir.stripe.nodes import Bind
 
 from tile_opt.kernel.segments import interior
-from tile_opt.kernel.view import Use
 from tile_opt.lowering.memory import SPREAD
 from tile_opt.plan.plan import Cover, Edge, Level, Plan, Staging
 from tile_opt.plan.segments import constraints_on
-from tile_opt.plan.space.cpu_facts import SPILLS, Facts, filled, is_recurrence, vector_ops
+from tile_opt.plan.space.cpu_facts import MAX_CODE, SPILLS, Facts, filled, is_recurrence, vector_ops
 from tile_opt.plan.space.cpu_groups import cut, cut_rows, wanted_groups
+from tile_opt.plan.space.cpu_order import in_pieces
 from tile_opt.plan.steps.bind import MAX_DECIDED
 
 FEW_LANES = 4
@@ -29,8 +29,6 @@ FEW_VECTORS = 2
 """Vectors along the output that are too few to hide the latency of a step."""
 STEP = 3
 """Instructions that a loop takes for itself."""
-MAX_CODE = 128
-"""Of a window that is unrolled: what a step's straight-line code may be."""
 FASTER = 1.05
 """Times by which a window as straight-line code must be faster than one in loops."""
 
@@ -42,11 +40,18 @@ def column_plan(facts: Facts, vector: str) -> Plan:
     rows, vectors, window = _register_tile(facts, vector, unroll)
     if rows == 1 or (unroll and facts.is_ragged(unroll, rows)):
         unroll = None
+    if unroll and not window and facts.heavy and not _moved_sums(facts):
+        window = facts.window([(unroll, rows)], vectors)
     outer = [n for n in facts.shared if n not in (vector, unroll)]
     sizes = {vector: vectors * lanes} | ({unroll: rows} if unroll else {})
-    grid = _column_groups(facts, outer, unroll, vector, sizes)
+    order = [*outer, vector, *((unroll,) if unroll else ())]
+    steps = in_pieces(facts, order, sizes) if facts.heavy else None
+    order = sorted(order, key=lambda n: -steps[n]) if steps else order
+    grid = (
+        cut(facts, order, sizes, wanted_groups(facts)) if steps else _column_groups(facts, outer, unroll, vector, sizes)
+    )
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in grid.items()))] if grid else []
-    for n in (*outer, vector, *((unroll,) if unroll else ())):
+    for n in order:
         if grid.get(n) != sizes.get(n, 1):
             levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
     inner, sums = _inner_levels(facts, vector, unroll, window, len(levels))
@@ -117,14 +122,8 @@ def _sliding(facts: Facts, vector: str, unroll: str) -> tuple[str, ...]:
     if _moved_sums(facts):
         return ()
     short = [n for n in facts.main.loop_names if facts.extents[n] <= MAX_UNROLL and facts.is_free(n, facts.main)]
-    return tuple(n for n in short if any(_overlap(facts, u, vector, unroll, n) for u in facts.reads))
-
-
-def _overlap(facts: Facts, use: Use, vector: str, unroll: str, own: str) -> bool:
-    """Neighbouring rows of a vector operand meet the same elements at different steps of the stage's own loop."""
-    together = any({unroll, own} <= set(f.names) for f in use.forms) and vector in facts.names(use)
-    steps = [(unroll, 2), (own, facts.extents[own])]
-    return together and len(_places(facts, use, steps)) < prod(count for _, count in steps)
+    wide = [u for u in facts.reads if vector in facts.names(u)]
+    return tuple(n for n in short if any(facts.slides(u, unroll, n) for u in wide))
 
 
 def _register_tile(facts: Facts, vector: str, unroll: str | None) -> tuple[int, int, tuple[str, ...]]:
@@ -171,7 +170,7 @@ def _rows_of(facts: Facts, vector: str, unroll: str | None, rows: int) -> list[_
 def _counted(facts: Facts, vector: str, unroll: str | None, rows: int, window: tuple[str, ...]) -> _Rows:
     loops = [(n, facts.extents[n]) for n in window] + ([(unroll, rows)] if unroll else [])
     wide = [u for u in facts.reads if vector in facts.names(u)]
-    places = {u.name: len(_places(facts, u, loops)) for u in facts.reads}
+    places = {u.name: len(facts.places(u, loops)) for u in facts.reads}
     held = sum(rows if window and unroll in facts.names(u) else 1 for u in wide)
     loads = sum(places[u.name] for u in wide)
     steps = prod(facts.extents[n] for n in window)
@@ -233,16 +232,7 @@ def _kept_rows(facts: Facts, vector: str, unroll: str, rows: int) -> int:
     met = {n for c in constraints_on(facts.view, unroll) for n in c.names} & set(facts.main.loop_names)
     steps = [(n, min(facts.extents[n], MAX_DECIDED)) for n in sorted(met)]
     moving = [u for u in facts.reads if met and {vector, unroll} <= facts.names(u)]
-    return sum(len(_places(facts, u, [(unroll, rows), *steps])) for u in moving)
-
-
-def _places(facts: Facts, use: Use, loops: list[tuple[str, int]]) -> set[int]:
-    """Where an access lies while loops make their first iterations."""
-    found = {0}
-    for name, count in loops:
-        stride = facts.stride(use, name)
-        found = {at + stride * k for at in found for k in range(count)}
-    return found
+    return sum(len(facts.places(u, [(unroll, rows), *steps])) for u in moving)
 
 
 def _states(facts: Facts, vector: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -9,7 +10,7 @@ from tile_ir.machine import Cache, Machine
 from tile_ir.stripe.nodes import Bind, Direction, Op, Order
 from tile_ir.target import Target
 
-from tile_opt.kernel.segments import Segment, cover, interior, joins_tile, short_vector, split_edges
+from tile_opt.kernel.segments import Segment, cover, interior, short_vector, split_edges
 from tile_opt.kernel.strides import flat_stride, scalar_bytes
 from tile_opt.kernel.view import KernelView, Stage, Use
 from tile_opt.kernel.work import is_heavy, merged_use, op_cost, points
@@ -17,6 +18,10 @@ from tile_opt.plan.plan import Edge
 from tile_opt.plan.segments import constraints_on
 
 MAX_EDGE_TILES = 6
+MAX_CODE = 128
+"""Of a window that is unrolled: what a step's straight-line code may be."""
+LOADED_AGAIN = 2
+"""Of what such a window shares, elements that may be loaded once more for want of registers."""
 SPILLS = 1.3
 """Times as long that a step of a tile takes whose sums and operands together outnumber the registers."""
 
@@ -78,6 +83,35 @@ class Facts:
         """Loops that move the access."""
         return {n for f in use.forms for n in f.names}
 
+    def places(self, use: Use, loops: Iterable[tuple[str, int]]) -> set[int]:
+        """Where an access lies while loops make their first iterations."""
+        found = {0}
+        for name, count in loops:
+            stride = self.stride(use, name)
+            found = {at + stride * k for at in found for k in range(count)}
+        return found
+
+    def slides(self, use: Use, row: str, own: str) -> bool:
+        """Neighbouring iterations of a loop meet the same elements at different steps of a stage's own loop."""
+        steps = (row, 2), (own, self.extents[own])
+        together = any({row, own} <= set(f.names) for f in use.forms)
+        return together and len(self.places(use, steps)) < prod(count for _, count in steps)
+
+    def window(self, rows: Sequence[tuple[str, int]], vectors: int) -> tuple[str, ...]:
+        """A short own loop along which the rows of a tile read the same elements: as straight-line code they load each once.
+
+        None where rows share nothing, where the code would be long, or where registers cannot hold what is shared.
+        """
+        own = [n for n in reversed(self.own_order(self.main)) if self.is_free(n, self.main)]
+        return tuple([n for n in own if self._shares(n, rows, vectors)][:1])
+
+    def _shares(self, own: str, rows: Sequence[tuple[str, int]], vectors: int) -> bool:
+        sums = vectors * prod(size for _, size in rows)
+        shared = [o.use for o in self.operands if any(self.slides(o.use, row, own) for row, _ in rows)]
+        held = sum(len(self.places(u, [*rows, (own, self.extents[own])])) for u in shared) if shared else 0
+        fits = sums + held + vectors <= self.settings.registers + LOADED_AGAIN
+        return bool(shared) and fits and self.extents[own] * sums <= MAX_CODE
+
     def memory_uses(self, seldom: int = 0) -> list[Use]:
         """Accesses to buffers of main, but those of stages that take at least `seldom` times fewer steps than the main one."""
         least = self.points // seldom if seldom else 0
@@ -106,12 +140,11 @@ class Facts:
 
     def slots(self, extent: int, tile: int) -> int:
         """Iterations that vectors of a loop in tiles of so many run where the last one is masked, as the ports count them."""
-        rest = extent % self.lanes
-        full, left = divmod(extent - rest, tile)
-        if rest and joins_tile(rest, left, self.lanes, alone=not full):
-            return extent - rest + self.lanes
+        left = extent % tile
+        if left > self.lanes:
+            return extent - left + -(-left // self.lanes) * self.lanes
         native = (self.machine.vector.native or self.settings.vector_bytes) // self.bytes
-        return extent - rest + (max(native, short_vector(rest, self.lanes)) if rest else 0)
+        return extent - left + (max(native, short_vector(left, self.lanes)) if left else 0)
 
     def overlaps(self, loop: str) -> bool:
         """Vectors along the loop may reach back from its end and compute cells twice."""

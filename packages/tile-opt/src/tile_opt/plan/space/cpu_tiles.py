@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from math import prod
 
 from tile_ir.frozen import frozen
-from tile_ir.stripe.nodes import Bind
 from tile_ir.target import Target
 
 from tile_opt.kernel.segments import fills_vectors
 from tile_opt.kernel.view import KernelView, Use
-from tile_opt.kernel.work import nbytes, view_is_heavy
-from tile_opt.plan.plan import Across, Cover, Level, Plan, Reduction, Staging
+from tile_opt.kernel.work import view_is_heavy
 from tile_opt.plan.space import cpu_operands
 from tile_opt.plan.space.cpu_facts import SPILLS, Facts, Operand, filled, pieces, vector_ops
-from tile_opt.plan.space.cpu_groups import ROUNDS, balanced, cut, cut_rows, wanted_groups
-from tile_opt.plan.space.cpu_operands import SHALLOW, TURNED
+from tile_opt.plan.space.cpu_operands import TURNED
 
-MAX_VECTORS = 4
+MAX_VECTORS, MOST_VECTORS = 4, 7
+"""Of a tile beside others, and of one that leaves none."""
 MAX_UNROLL = 16
+MORE, CLOSE = 1.5, 1.25
+"""Factors from which numbers of rows are different, and up to which a tile may be slower than the fastest."""
 LOAD_SHADOW = 0.1
 """Of a load's slot, what it costs even when ports are free: caches do not always keep up."""
 SCATTERED = 1.5
 """Cycles per result that is stored on its own."""
 TIGHT, ROOM = 0.03, 2
 """What a tile loses that leaves fewer registers than ROOM."""
-EDGE = 0.15
-"""What tiles on an edge lose: code of their own, unrolled further."""
-AGAIN = 0.02
-"""Share of a kernel's time that groups may spend on copies that others make, too, for the sake of balance."""
+EDGE = 0.05
+"""What tiles on an edge lose, beside others: code of their own, unrolled further."""
+PAGED = 0.03
+"""What rows lose that are written to pages of their own."""
 MASKED = 1.5
 """Cycles of a mask that is made in every step."""
 LARGE, NEARLY = 240, 1.04
@@ -72,6 +72,25 @@ def tiles(facts: Facts) -> list[Tile]:
     return [short, *(t for t in found if t is not short)]
 
 
+def different(found: list[Tile], few: int) -> list[Tile]:
+    """The fastest `few` of `found`, best first, no two alike if that can be: what else there is may suit the caches better.
+
+    All spread the same operands: that pays by pages, which estimates do not see.
+    """
+    kept = found[:1]
+    for tile in found:
+        near = tile.cycles <= CLOSE * kept[0].cycles and tile.spread == kept[0].spread
+        if near and len(kept) < few and not any(_alike(tile, other) for other in kept):
+            kept.append(tile)
+    return [*kept, *(tile for tile in found if tile not in kept)][:few]
+
+
+def _alike(a: Tile, b: Tile) -> bool:
+    """Vectors of one loop, as many, and hardly more rows of one than of the other, whatever they are rows of."""
+    rows = sorted(prod(size for _, size in tile.rows) for tile in (a, b))
+    return (a.vector, a.vectors) == (b.vector, b.vectors) and rows[1] < MORE * rows[0]
+
+
 def fastest_cycles(view: KernelView, target: Target) -> float | None:
     """Cycles of one core in the fastest register tile, copies included; None for a kernel that gets none."""
     if not view_is_heavy(view):
@@ -108,15 +127,21 @@ class _Along:
         self.scattered = [] if self.own else [u for u in writes if facts.stride(u, vector) not in (0, 1)]
 
     def tiles(self) -> Iterator[Tile]:
-        most = 1 if self.own else min(MAX_VECTORS, max(1, -(-self.extent // self.facts.lanes)))
         rows = list(self._rows())
-        for vectors in range(1, most + 1):
+        for vectors in self._counts():
             placed = [(o, *self._placed(o, vectors)) for o in self.wide]
             share = self._share(vectors)
             for unrolled in rows:
                 made = self._weighed(vectors, unrolled, placed, share)
                 if made is not None:
                     yield made
+
+    def _counts(self) -> Iterator[int]:
+        """Vectors of a tile: few, or all that there are, so that no row is walked twice."""
+        every = max(1, -(-self.extent // self.facts.lanes))
+        yield from range(1, 2 if self.own else min(MAX_VECTORS, every) + 1)
+        if not self.own and MAX_VECTORS < every <= MOST_VECTORS:
+            yield every
 
     def _rows(self) -> Iterator[tuple[tuple[str, int], ...]]:
         """Unrolled loops: those along which what moves with the vector loop is used again, one or two of them."""
@@ -244,8 +269,7 @@ class _Along:
         lanes, extent = self.facts.lanes, self.extent
         if self.facts.settings.masks:
             whole = -(-extent // lanes) * lanes
-            slots = whole if self.facts.overlaps(self.vector) else self.facts.slots(extent, vectors * lanes)
-            return extent / slots * filled(whole, vectors * lanes, lanes)
+            return extent / self.facts.slots(extent, vectors * lanes) * filled(whole, vectors * lanes, lanes)
         if self.vector in self.facts.constrained and not self.own:
             slots = extent if extent < 3 * lanes else pieces(extent, lanes) + 4
         elif extent < lanes:
@@ -270,216 +294,13 @@ def _share_of_rows(facts: Facts, rows: tuple[tuple[str, int], ...]) -> float:
     share = 1.0
     for name, size in rows:
         extent = facts.extents[name]
-        edges = min(1.0, 2 * size / extent) if name in facts.constrained else 0.0
-        share *= filled(extent, size, 1) * (1.0 if extent % size == 0 else 0.99) * (1 - EDGE * edges)
+        edges = 2 * size / extent if name in facts.constrained and size < extent else 0.0
+        share *= filled(extent, size, 1) * (1.0 if extent % size == 0 else 0.99) * (1 - EDGE * min(1.0, edges))
+        share *= 1 - PAGED * _goes_from_page_to_page(facts, name)
     return share
 
 
-# --- plans ------------------------------------------------------------------------------------------------
-
-
-def tile_plan(facts: Facts, tile: Tile) -> Plan:
-    """The plan of a register tile: groups, loops over tiles, operands packed just in time, registers."""
-    own = tile.vector not in facts.shared
-    sizes = dict(tile.rows) | ({} if own else {tile.vector: tile.vectors * facts.lanes})
-    order, fixed = _order(facts, tile, own)
-    grid = _blocks(facts, tile, sizes) if tile.spread else _groups(facts, tile, order, sizes, fixed)
-    if fixed and not tile.spread and _all_near(facts, tile):
-        rows_first = _as_written(facts, order, sizes)
-        few = cut(
-            facts,
-            [n for n in rows_first if n != tile.vector],
-            sizes,
-            min(wanted_groups(facts), ROUNDS * facts.settings.cores),
-        )
-        order, fixed, grid = (rows_first, set[str](), few) if few else (order, fixed, grid)
-    elif not fixed and not own and (walked := _walked(facts)) is not None:
-        order = sorted(order, key=lambda n: -abs(walked.strides.get(n, 0)))
-        grid = cut(facts, order, sizes, min(wanted_groups(facts), ROUNDS * facts.settings.cores))
-    elif not fixed and not own and _is_streamed(facts):
-        order = _as_written(facts, order, sizes)
-    deep = _depth(facts, tile)
-    levels = [Level(Bind.GRID, tuple(Cover(n, grid[n]) for n in _grid_order(tile, order, fixed) if n in grid))]
-    levels, at, outside = _tiled(facts, tile, order, fixed, grid, sizes, levels if grid else [])
-    if deep is not None:
-        at += 1
-        levels.insert(at, Level(Bind.NONE, (deep,)))
-    sums = (Staging(facts.merged.buffer, len(levels) - 1, "REG"),) if deep is not None and facts.merged else ()
-    levels += _own_levels(facts, tile, own)
-    pad = -facts.extents[tile.vector] % facts.lanes if tile.packed and not fixed else 0
-    ahead = _ahead(facts, tile)
-    stagings = tuple(_panels(facts, u, tile) if u in ahead else _staging(facts, u, tile, at, pad) for u in tile.packed)
-    stagings = tuple(_rows_staging(facts, u, tile, outside) for u in tile.spread) + stagings
-    kept = (Reduction(tile.vector, Across.LANES, tile.vectors * facts.lanes),) if own else ()
-    edges = facts.tails(tile.vector, own or bool(ahead) or tile.vector in grid)
-    stagings = tuple(sorted((*stagings, *sums), key=lambda s: s.level))
-    return Plan(tuple(levels), stagings, kept, edges, reason="register tile")
-
-
-def _tiled(
-    facts: Facts,
-    tile: Tile,
-    order: list[str],
-    fixed: set[str],
-    grid: Mapping[str, int],
-    sizes: Mapping[str, int],
-    levels: list[Level],
-) -> tuple[list[Level], int, int]:
-    """`levels` and the loops over tiles below them; the level of panels, and that of rows spread over lanes."""
-    at = outside = 0
-    for n in order:
-        if tile.spread and n == tile.vector:
-            levels = levels or [Level(Bind.NONE, (Cover(n, -(-facts.extents[n] // sizes[n]) * sizes[n]),))]
-            outside = len(levels) - 1
-        if grid.get(n) != sizes.get(n, 1):
-            levels.append(Level(Bind.NONE, (Cover(n, sizes.get(n, 1)),)))
-        if n in fixed:
-            at = len(levels) - 1
-    return levels, at, outside
-
-
-def _is_streamed(facts: Facts) -> bool:
-    """The result does not stay in the second cache, and steps are few beside it."""
-    written = max((nbytes(facts.view.type_of(u.buffer)) for u in facts.memory_uses() if u.writes), default=0)
-    return written > facts.cache(2).bytes and max((o.rows for o in facts.operands), default=0) <= SHALLOW
-
-
-def _walked(facts: Facts) -> Operand | None:
-    """An operand from afar beside which all others stay in the first cache: it is read once, in the order in which it lies."""
-    largest = max(facts.operands, key=lambda o: o.elements * o.bytes)
-    others = sum(o.elements * o.bytes for o in facts.operands if o is not largest)
-    afar = largest.elements * largest.bytes > facts.cache(2).bytes
-    return largest if afar and others <= facts.cache(1).bytes // 2 else None
-
-
-def _as_written(facts: Facts, order: list[str], sizes: dict[str, int]) -> list[str]:
-    """Loops with those of the tile innermost, in the order in which the largest result lies in memory."""
-    out = max((u for u in facts.memory_uses() if u.writes), key=lambda u: nbytes(facts.view.type_of(u.buffer)))
-    tiled = sorted((n for n in order if n in sizes), key=lambda n: -abs(facts.stride(out, n)))
-    return [*(n for n in order if n not in sizes), *tiled]
-
-
-def _ahead(facts: Facts, tile: Tile) -> tuple[Use, ...]:
-    """What is copied to panels before the kernel."""
-    return tuple(o.use for o in facts.operands if o.use in tile.packed and cpu_operands.is_ahead(facts, o, tile.vector))
-
-
-def _all_near(facts: Facts, tile: Tile) -> bool:
-    """All panels together stay in the second cache, the result does not, and steps are few beside it: rows are written in sequence."""
-    near = facts.cache(2).bytes // 2
-    panels = sum(o.elements * o.bytes for o in facts.operands if o.use in tile.packed)
-    moved = {n for u in tile.packed for n in facts.names(u)} & set(facts.shared)
-    written = max((nbytes(facts.view.type_of(u.buffer)) for u in facts.memory_uses() if u.writes), default=0)
-    steps = max((o.rows for o in facts.operands if o.use in tile.packed), default=0)
-    return moved == {tile.vector} and panels <= near < written and steps <= SHALLOW
-
-
-def _depth(facts: Facts, tile: Tile) -> Cover | None:
-    """Steps of the outermost reduction loop whose panel stays in the second cache; None where all of them do."""
-    deep = max((o.rows for o in facts.operands if o.use in tile.packed), default=0)
-    panel = deep * tile.vectors * facts.lanes * facts.bytes
-    room = facts.cache(2).bytes // 2
-    loop = next((n for n in facts.own_order(facts.main) if facts.is_free(n, facts.main)), None)
-    if panel <= room or loop is None or loop in facts.constrained or facts.merged is None:
-        return None
-    if not facts.view.is_local(facts.merged.buffer) or not any(loop in o.strides for o in facts.operands):
-        return None
-    size = -(-facts.extents[loop] // -(-2 * panel // room))
-    return Cover(loop, -(-size // 16) * 16) if size < facts.extents[loop] else None
-
-
-def _order(facts: Facts, tile: Tile, own: bool) -> tuple[list[str], set[str]]:
-    """Shared loops, outermost first, and those that must be fixed before operands are packed."""
-    inner = ([] if own else [tile.vector]) + [n for n, _ in tile.rows]
-    outer = [n for n in facts.shared if n not in inner]
-    if not tile.packed:
-        return [*outer, *inner], set()
-    moved = set[str]().union(*(facts.names(u) for u in tile.packed))
-    fixed = [n for n in outer if n in moved] + [tile.vector]
-    rest = [n for n in outer if n not in moved] + [n for n, _ in tile.rows]
-    return [*fixed, *rest], set(fixed)
-
-
-def _grid_order(tile: Tile, order: list[str], fixed: set[str]) -> list[str]:
-    """Groups that follow each other share rows where operands stay in place, panels where they are packed."""
-    if fixed:
-        return order
-    return [n for n in order if n != tile.vector] + [n for n in order if n == tile.vector]
-
-
-def _groups(facts: Facts, tile: Tile, order: list[str], sizes: dict[str, int], fixed: set[str]) -> dict[str, int]:
-    wanted = wanted_groups(facts)
-    if not fixed:
-        plain = [n for n in order if n not in sizes]
-        grid = cut(facts, plain, sizes, wanted)
-        groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
-        for name, size in (*tile.rows, *((n, s) for n, s in sizes.items() if n == tile.vector)):
-            left = -(-wanted // groups)
-            if left <= 1:
-                break
-            chunk = cut_rows(facts, name, size, left) if name != tile.vector else None
-            chunk = cut(facts, [name], sizes, left).get(name, facts.extents[name]) if chunk is None else chunk
-            if chunk < facts.extents[name]:
-                grid[name] = chunk
-                groups *= -(-facts.extents[name] // chunk)
-        return grid
-    first = [n for n in order if n in fixed]
-    cores = facts.settings.cores
-    grid = cut(facts, first, sizes, wanted)
-    groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
-    few = min(wanted, ROUNDS * cores)
-    if groups < few and (not balanced(groups, cores) or tile.copied * few / groups < AGAIN * tile.cycles):
-        grid |= cut(facts, [n for n in order if n not in fixed], sizes, -(-few // groups))
-    return grid
-
-
-def _blocks(facts: Facts, tile: Tile, sizes: dict[str, int]) -> dict[str, int]:
-    """Groups that copy rows first: no more than give each core its share, unless copies cost little, of rows that are held."""
-    outer = [n for n in facts.shared if n not in sizes]
-    grid = cut(facts, outer, sizes, wanted_groups(facts))
-    groups = prod(-(-facts.extents[n] // c) for n, c in grid.items())
-    along, blocks = cpu_operands.shares(facts.settings.cores)
-    copies = ROUNDS * along * TURNED * sum(o.elements for o in facts.operands if o.use in tile.spread)
-    few = along * (ROUNDS if copies < 2 * AGAIN * tile.cycles else 1)
-    if groups < few * blocks:
-        grid |= cut(facts, [tile.vector], sizes, -(-few // groups))
-    for operand in (o for o in facts.operands if o.use in tile.spread):
-        loop = next(n for n, _ in tile.rows if n in operand.strides)
-        each = operand.rows * operand.bytes * prod(facts.extents[n] for n, _ in tile.rows if n in operand.strides)
-        most = facts.extents[loop] // (1 if groups >= few * blocks else blocks)
-        rows = min(most, cpu_operands.held(facts) * facts.extents[loop] // each) // sizes[loop] * sizes[loop]
-        grid |= {loop: max(rows, sizes[loop])} if rows + sizes[loop] <= facts.extents[loop] else {}
-    return grid
-
-
-def _rows_staging(facts: Facts, use: Use, tile: Tile, level: int) -> Staging:
-    """A copy with the steps innermost, rows a line further apart than they need be: they would fall into one set."""
-    names = facts.names(use)
-    order = (*(n for n, _ in tile.rows if n in names), *(n for n in facts.own_order(facts.main) if n in names))
-    return Staging(use.buffer, level, "L2", order, pad=facts.cache(1).line // facts.bytes)
-
-
-def _own_levels(facts: Facts, tile: Tile, own: bool) -> list[Level]:
-    """Loops of stages, and what registers hold."""
-    levels: list[Level] = []
-    names = [n for s in facts.view.stages for n in facts.own_order(s) if n != tile.vector]
-    if names:
-        levels.append(Level(Bind.NONE, tuple(Cover(n, 1) for n in names)))
-    if own:
-        levels.append(Level(Bind.NONE, (Cover(tile.vector, tile.vectors * facts.lanes),)))
-    if tile.rows:
-        levels.append(Level(Bind.UNROLL, tuple(Cover(n, 1) for n, _ in tile.rows)))
-    return [*levels, Level(Bind.VECTOR, (Cover(tile.vector, 1),), lanes=facts.lanes)]
-
-
-def _staging(facts: Facts, use: Use, tile: Tile, level: int, pad: int) -> Staging:
-    names = facts.names(use)
-    order = (*(n for n in facts.own_order(facts.main) if n in names), tile.vector)
-    return Staging(use.buffer, level, "L2", order, pad=pad)
-
-
-def _panels(facts: Facts, use: Use, tile: Tile) -> Staging:
-    """A copy before the kernel, where no loop is fixed yet."""
-    names = facts.names(use)
-    outer = tuple(i.name for i in facts.view.loops if i.name in names and i.name != tile.vector)
-    return Staging(use.buffer, -1, "DRAM", (*outer, *_staging(facts, use, tile, -1, 0).order))
+def _goes_from_page_to_page(facts: Facts, row: str) -> bool:
+    """Rows of a tile are written to pages of their own."""
+    written = (u for u in facts.memory_uses() if u.writes)
+    return any(abs(facts.stride(u, row)) * facts.bytes >= facts.pages() for u in written)
