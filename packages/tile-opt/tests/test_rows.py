@@ -71,6 +71,8 @@ REFUSED = {
     "first row": ("function (X[N, K]) -> (Y) { Y[k : K] = =(X[0, k]); }", "other rows"),
     "sorted rows": ("function (X[N, K]) -> (Y) { Y = argsort(X, 0); }", "where a row stands"),
     "counted": ("function (U[N, C], I[N], T[R, C]) -> (Y) { Y = scatter(U, I, T); }", "other rows"),
+    "first rows": ("function (X[N, K]) -> (Y) { Y[n, k : N, K] = +(X[n, k]), n < 6; }", "computes with the number"),
+    "some rows": ("function (X[N, K]) -> (Y) { Y[n, k : N, K] = +(X[n, k]), n < 2; }", "where a row stands"),
     "limit by rows": ("function (X[N, K]) -> (Y) { Y[n, k : N, K] = +(X[n, j]), n - j < 2; }", "where a row stands"),
 }
 

@@ -78,17 +78,19 @@ class _Check:
             reason = self._reason(op)
             if reason is not None:
                 raise _refused(defined_by(op)[0], reason, op.origin)
-        if self._without_rows(op) != self._without_rows(its):
+        mine, theirs = self._rows or (0, 0)
+        if self._without_rows(op, mine) != self._without_rows(its, theirs):
             raise _refused(defined_by(op)[0], _NUMBER, op.origin)
 
-    def _without_rows(self, op: Op) -> Op:
+    def _without_rows(self, op: Op, rows: int) -> Op:
         """The operation with no number of rows in it."""
         if isinstance(op, Loop) or results_of(op)[0][0] not in self.found:
             return op
         free = replace(op, type=TensorType(op.type.dtype, (_ANY, *op.type.shape[1:])))
         if isinstance(free, Contraction):
             row = free.output[0].index
-            bounds = [Constraint(c.formula, _ANY) if c.formula.index == row else c for c in free.constraints]
+            whole = [c.formula.index == row and c.size == rows for c in free.constraints]
+            bounds = [Constraint(c.formula, _ANY) if w else c for w, c in zip(whole, free.constraints, strict=True)]
             return replace(free, constraints=tuple(bounds), text="")
         return free
 
@@ -130,9 +132,9 @@ class _Check:
                 return _MIXED
             if load.tensor not in self.found and _named(row, load.formulas):
                 return _PLACE
-        if any(row in c.formula.names and c.formula.index != row for c in op.constraints):
-            return _PLACE
-        return None
+        whole = Poly.of({row: 1}), op.type.shape[0]
+        limited = any(row in c.formula.names and (c.formula, c.size) != whole for c in op.constraints)
+        return _PLACE if limited else None
 
     def _looked_up(self, indexed: str, subscripts: Sequence[Subscript]) -> str | None:
         """Of a gather or scatter: cell i0, … of one side is in row i0 of the other."""
