@@ -39,11 +39,15 @@ class Plan:
     inputs: Sequence[Input]
     parameters: Parameters | None
     draws: Sequence[Callable[[], torch.Tensor]]
+    checks: Sequence[Callable[[torch.Tensor], None]]
+    """Of the last results, which are not among the outputs."""
     sources: Sequence[Source]
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The graph's outputs."""
         computed = [] if self.composition is None else self._computed(arguments, self.composition)
+        for check, found in zip(self.checks, computed[len(computed) - len(self.checks) :], strict=True):
+            check(found)
         return [source(arguments, computed) for source in self.sources]
 
     def _computed(self, arguments: Sequence[Any], composition: Composition) -> list[torch.Tensor]:
@@ -106,16 +110,17 @@ class Executable:
             raise support.unsupported(list(walk.problems.values())) from walk.cause
         places = {n: k for k, n in enumerate(self._placeholders)}
         found = results(self._outputs, walk.values, places, walk.sizes)
-        taken = _needed(found.symbols)
+        wanted = [*found.symbols, *(c.symbol for c in walk.checks)]
+        taken = _needed(wanted)
         inputs = [i for i in walk.inputs if id(i.symbol) in taken]
         symbols = [*(i.symbol for i in inputs), *(d.symbol for d in walk.draws)]
-        composition = Composition(symbols, found.symbols, ()) if found.symbols else None
+        composition = Composition(symbols, wanted, ()) if wanted else None
         bound = [i for i in inputs if self._placeholders[i.place].name in self.static and i.order is not None]
         given = [i for i in inputs if i not in bound]
         draws = [d.function for d in walk.draws]
-        return Plan(
-            self.evaluator, composition, given, self._parameters(composition, inputs, bound), draws, found.sources
-        )
+        parameters = self._parameters(composition, inputs, bound)
+        checks = [c.function for c in walk.checks]
+        return Plan(self.evaluator, composition, given, parameters, draws, checks, found.sources)
 
     @cached_property
     def _outputs(self) -> Sequence[Any]:

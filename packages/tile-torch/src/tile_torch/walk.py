@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from tile_ir.diagnostics import TileError
 from tile_runtime.ops.moving import permuted
-from tile_runtime.ops.values import is_known
+from tile_runtime.ops.values import Value, is_known
 from tile_runtime.provenance import provenance
 from tile_runtime.symbols import Symbol
+from torch._higher_order_ops.effects import with_effects
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
@@ -25,6 +26,8 @@ from tile_torch.dtypes import DTYPES, to_array, to_tensor
 from tile_torch.registry import find
 from tile_torch.sizes import Bindings, dense_order, resolved, shape_of, strides_of
 
+CHECKED = torch.ops.aten._linalg_check_errors.default
+"""Gives nothing, but raises what PyTorch raises."""
 FOLDED = 2**20
 """Elements up to which what known values alone decide is computed while walking."""
 
@@ -46,6 +49,14 @@ class Draw:
     symbol: Symbol
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Check:
+    """What PyTorch asks after each run of one of its results, and refuses: a singular matrix, for one."""
+
+    function: Callable[[torch.Tensor], None]
+    symbol: Symbol
+
+
 @dataclass(slots=True)
 class Walk:
     """A graph for one set of sizes: what each node is, inputs and draws in order, and the nodes that cannot run."""
@@ -55,6 +66,7 @@ class Walk:
     values: dict[Node, Any] = field(default_factory=dict[Node, Any])
     inputs: list[Input] = field(default_factory=list[Input])
     draws: list[Draw] = field(default_factory=list[Draw])
+    checks: list[Check] = field(default_factory=list[Check])
     problems: dict[Node, support.Problem] = field(default_factory=dict[Node, support.Problem])
     cause: Exception | None = None
     """The first exception behind the problems, for whoever mends a converter."""
@@ -112,6 +124,8 @@ class Walk:
         arguments = self._given(node.args)
         if node.target is operator.getitem:
             return arguments[0][arguments[1]]
+        if node.target is with_effects and arguments[1] is CHECKED:
+            return self._checked(*arguments[2:], **node.kwargs)
         try:
             with provenance(support.label(node)):
                 return self._converted(node, arguments, {k: self._given(v) for k, v in node.kwargs.items()})
@@ -191,6 +205,12 @@ class Walk:
         if isinstance(traced, torch.Tensor) and traced.device.type != "cpu":
             hint = "leave the model on the CPU; options={'device': …} says which Tile device computes"
             raise Unsupported(f"it is on {traced.device}", hint)
+
+    def _checked(self, info: Value, *how: Any, **named: Any) -> tuple[Value, None]:
+        """Notes what is checked after a run; the token by which PyTorch orders checks is without elements."""
+        if isinstance(info, Symbol):
+            self.checks.append(Check(lambda found: CHECKED(found, *how, **named), info))
+        return np.zeros(0, np.float32), None
 
     def _drawn(self, function: Callable[[], torch.Tensor]) -> Symbol:
         example = function_type(function)

@@ -12,7 +12,6 @@ from tile_runtime.ops.text import contraction, function, wide
 from tile_runtime.ops.values import Value, apply, dtype_of
 
 from tile_torch.call import Call
-from tile_torch.dtypes import torch_dtype
 from tile_torch.registry import Overload, operator
 
 aten = torch.ops.aten
@@ -60,8 +59,8 @@ def _filters(
 def _along_both(call: Call, x: Value, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> Value:
     """``rows.T @ x @ columns``, summed in float32 or wider."""
     n, c, _, width = x.shape
-    dtype = torch_dtype(call.dtype.accumulator)
-    matrices = (torch.from_numpy(np.ascontiguousarray(m)).to(dtype).numpy() for m in (rows, columns))
+    dtype = call.dtype.accumulator
+    matrices = (np.ascontiguousarray(m, dtype.numpy) for m in (rows, columns))
     sizes = (n, c, rows.shape[1])
     text = function(
         "VRC",
