@@ -33,8 +33,10 @@ CLOSE = 8
 """Steps between elements up to which vectors of them are fetched straight from the operand."""
 BLOCK = 256
 """Iterations along each side of a group's block of a transpose."""
-STRIP = 64
-"""Iterations along the operand's lines that are written before the next line of the result."""
+LEAST = 64
+"""Iterations along each side that a block has at least."""
+STRIP = 32
+"""Iterations along the result's lines that are written before the next ones: two lines, which caches fetch together."""
 
 
 def stream_plan(facts: Facts) -> Plan | None:
@@ -134,10 +136,11 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     # A tile has as many vectors as lanes: half of the registers hold them, the other half what the shuffles make of them.
     lanes, wanted = min(facts.lanes, facts.machine.vector.registers // 2), wanted_groups(facts)
     side = BLOCK
-    while side > STRIP and _count(facts, {other: side, vector: side}) < min(wanted, 4 * facts.settings.cores):
+    # Twice as many blocks as the work asks for: the core that takes one more than the others is soon done.
+    while side > LEAST and _count(facts, {other: side, vector: side}) < min(2 * wanted, 8 * facts.settings.cores):
         side //= 2
     aligned = facts.extents[vector] * facts.bytes % facts.cache(1).line == 0
-    step = STRIP if aligned else lanes
+    step = LEAST if aligned else lanes
     square = {n: _even(facts.extents[n], side, step) for n in (other, vector) if side < facts.extents[n]}
     square = square if wanted > 1 else {}
     outer = [n for n in facts.shared if n not in (vector, other)]
@@ -145,7 +148,8 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
     levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
     gathered = _may_gather(facts, vector, reads)
-    steps = ((other, STRIP), (vector, lanes), (other, lanes)) if aligned else ((other, lanes), (vector, lanes))
+    # Along the operand's lines: each is read to its end while it is near, wherever lines begin.
+    steps = ((vector, STRIP), (other, lanes), (vector, lanes)) if aligned else ((vector, lanes), (other, lanes))
     if gathered:
         steps = ((other, GATHERED // lanes or 1), (vector, lanes))
     levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in steps]
