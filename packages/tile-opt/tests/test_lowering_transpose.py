@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
+import numpy as np
 import pytest
 from explain_support import compiled
 from model_support import processor
 from tile_ir.dtype import DType
 from tile_ir.semtree.nodes import Expr, Let, Shuffle, Type, Var
 from tile_ir.semtree.printer import print_function
+from tile_ir.stripe.interpret import run
 from tile_opt.lowering.builder import Builder
 from tile_opt.lowering.transpose import columns
 from tile_opt.plan.text import parse_plans
@@ -68,3 +71,13 @@ def test_rows_of_any_length_are_transposed_whole(width: int) -> None:
     code = print_function(kernel.function)
     assert "shuffle" in code and "insert" not in code
     assert f"float32x{width}" in code
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 20), (2, 17, 5), (5, 3, 2), (7, 33, 16)])
+def test_short_runs_of_a_result_are_transposed_too(shape: tuple[int, ...]) -> None:
+    """Channels that go last: a run of few elements, and beside it the run of the next point."""
+    source = "function (A[C, Y, X]) -> (O) { O[x, y, c : X, Y, C] = =(A[c, y, x]); }"
+    made = compiled(source, processor("zen4"), A=shape)
+    assert {d.plan.reason for d in made.decisions.values()} == {"transposed in registers"}
+    value = np.arange(prod(shape), dtype=np.float32).reshape(shape)
+    np.testing.assert_array_equal(run(made.stripe, {"A": value})["O"], value.transpose(2, 1, 0))

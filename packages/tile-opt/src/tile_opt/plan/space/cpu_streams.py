@@ -62,7 +62,7 @@ def _vector_loop(facts: Facts) -> str | None:
         if all(stride in (0, 1) for u, stride in strides if u.reads):
             return name
         rows = row_loop(facts, facts.main)
-        if rows is None and facts.extents[name] >= facts.lanes:
+        if rows is None and (facts.extents[name] >= facts.lanes or _turned(facts, name) is not None):
             return name
         if is_spread(facts, name) and (rows is None or facts.extents[rows] < WIDE):
             return name  # what `rows` walks fills few lanes, such as a window of a pooling
@@ -139,25 +139,38 @@ def _transpose_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...
     # Twice as many blocks as the work asks for: the core that takes one more than the others is soon done.
     while side > LEAST and _count(facts, {other: side, vector: side}) < min(2 * wanted, 8 * facts.settings.cores):
         side //= 2
-    aligned = facts.extents[vector] * facts.bytes % facts.cache(1).line == 0
-    step = LEAST if aligned else lanes
+    step = LEAST if _is_aligned(facts, vector) else lanes
     square = {n: _even(facts.extents[n], side, step) for n in (other, vector) if side < facts.extents[n]}
     square = square if wanted > 1 else {}
     outer = [n for n in facts.shared if n not in (vector, other)]
     groups = cut(facts, outer, {}, -(-wanted // _count(facts, square))) | square
     levels = [Level(Bind.GRID, tuple(Cover(n, s) for n, s in groups.items()))] if groups else []
-    levels += [Level(Bind.NONE, (Cover(n, 1),)) for n in outer if groups.get(n) != 1]
-    gathered = _may_gather(facts, vector, reads)
-    # Along the operand's lines: each is read to its end while it is near, wherever lines begin.
-    steps = ((vector, STRIP), (other, lanes), (vector, lanes)) if aligned else ((vector, lanes), (other, lanes))
-    if gathered:
-        steps = ((other, GATHERED // lanes or 1), (vector, lanes))
+    around = [(n, 1) for n in outer if groups.get(n) != 1]
+    gathered = facts.extents[vector] >= lanes and _may_gather(facts, vector, reads)
+    few = [*around, (other, GATHERED // lanes or 1), (vector, lanes)]
+    steps = few if gathered else _walk(facts, vector, other, lanes, around)
     levels += [Level(Bind.NONE, (Cover(n, s),)) for n, s in steps]
     stagings = tuple(Staging(u.buffer, len(levels) - 1, "REG", (vector, other)) for u in reads)
     levels += [Level(Bind.UNROLL, (Cover(other, 1),)), Level(Bind.VECTOR, (Cover(vector, 1),), lanes=lanes)]
     if gathered:
         return Plan(tuple(levels), reason="gathered, few lines of the result at a time")
     return Plan(tuple(levels), stagings, reason="transposed in registers")
+
+
+def _walk(facts: Facts, vector: str, other: str, lanes: int, around: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Loops with their steps, outermost first, that lead from tile to tile."""
+    if around and facts.extents[vector] < lanes:
+        # What is next to a short run of the result is another loop's: all of them within a step along the operand.
+        return [(other, lanes), *around, (vector, lanes)]
+    if _is_aligned(facts, vector):
+        return [*around, (vector, STRIP), (other, lanes), (vector, lanes)]
+    # Along the operand's lines: each is read to its end while it is near, wherever lines begin.
+    return [*around, (vector, lanes), (other, lanes)]
+
+
+def _is_aligned(facts: Facts, loop: str) -> bool:
+    """Rows along the loop begin where lines do."""
+    return facts.extents[loop] * facts.bytes % facts.cache(1).line == 0
 
 
 def _close_plan(facts: Facts, vector: str, turned: tuple[str, tuple[Use, ...]]) -> Plan | None:
