@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import pickle
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 import tile_runtime as tile
+from tile_runtime import numpy
 from tile_runtime.dynamic import RowsLowered
 
 LAYER = """function (X[N, K], W[K, M], B[M]) -> (Y, L) {
@@ -94,6 +96,63 @@ def test_what_mixes_rows_is_refused_at_the_first_call() -> None:
     with pytest.raises(tile.TileTypeError, match=r"TILE-E547: 'Y' cannot be computed for any number of rows") as error:
         function(np.ones((8, 3), np.float32))
     assert "^" in str(error.value)
+
+
+def _network(weights: dict[str, Any], x: Any) -> tuple[Any, Any]:
+    h = numpy.relu(x @ weights["a"] + weights["b"])
+    return numpy.softmax(h, axis=-1), h.max(axis=1)
+
+
+def test_python_functions_take_any_number_of_rows_too() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"a": rng.standard_normal((6, 5)).astype(np.float32), "b": rng.standard_normal(5).astype(np.float32)}
+    one, each = tile.jit(_network, dynamic="x"), tile.jit(_network)
+    for rows in (8, 5, 13, 1, 0):
+        x = rng.standard_normal((rows, 6)).astype(np.float32)
+        for found, expected in zip(one(weights, x), each(weights, x), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+ONES = np.ones((4, 3), np.float32)
+
+
+def _by_their_number(x: Any) -> Any:
+    return x / x.shape[0]
+
+
+def _down_columns(x: Any) -> Any:
+    return x.sum(axis=0)
+
+
+def _beside(x: Any, y: Any) -> Any:
+    return x + y
+
+
+def _apart(x: Any, y: Any) -> Any:
+    return x + 1, y * 2
+
+
+def _plain(x: Any) -> Any:
+    return x + 1
+
+
+MISTAKES: dict[str, tuple[Any, tuple[Any, ...], str]] = {
+    "number": (_by_their_number, (ONES,), "computes with the number of rows"),
+    "column": (_down_columns, (ONES,), "together with other rows"),
+    "fixed": (_beside, (ONES, ONES), "works for 4 rows, and not for 5"),
+    "scalar": (_plain, (np.float32(3),), "have one first dimension"),
+}
+
+
+@pytest.mark.parametrize(("function", "given", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_python_functions_that_are_not_by_rows(function: Any, given: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(tile.TileTypeError, match=f"TILE-E547.*{message}"):
+        tile.jit(function, dynamic="x")(*given)
+
+
+def test_dynamic_arguments_have_the_same_rows() -> None:
+    with pytest.raises(tile.TileTypeError, match=r"these are x float32\[4, 3\], y float32\[3\]"):
+        tile.jit(_apart, dynamic=("x", "y"))(ONES, ONES[0])
 
 
 @pytest.mark.parametrize(("name", "message"), [("K", "not the first dimension"), ("Q", "no input has a dimension 'Q'")])

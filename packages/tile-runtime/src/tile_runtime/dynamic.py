@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from tile_ir.diagnostics import Diagnostic, TileDeviceError, TileTypeError
 from tile_ir.kernels import BufferKind, KernelList
 from tile_ir.program.nodes import Program, TensorType
 
+from tile_runtime.function import PROGRAMS, BaseFunction
 from tile_runtime.lowered import Lowered
 from tile_runtime.requirements import check_memory
 from tile_runtime.runnable import Runnable
@@ -43,6 +44,32 @@ def inputs_with(dimension: str, syntax: Syntax) -> tuple[str, ...]:
     return tuple(found)
 
 
+class Resizable(BaseFunction):
+    """What a Python function makes of placeholders, made again for each size of a first dimension."""
+
+    def __init__(
+        self,
+        first: BaseFunction,
+        again: Callable[[Sequence[TensorType]], Program],
+        dynamic: tuple[str, ...],
+        key: Hashable,
+    ) -> None:
+        """`again` gives the program for types of the inputs, `first` what it is called; `dynamic` names inputs."""
+        self.name, self.inputs, self.outputs = first.name, first.inputs, first.outputs
+        self.dynamic, self.key = dynamic, key
+        self._again = again
+        self._programs: dict[tuple[TensorType, ...], Program] = {}
+
+    def bind(self, types: Types) -> Program:
+        key = tuple(types[n] for n in self.inputs)
+        found = self._programs.get(key)
+        if found is None:
+            if len(self._programs) >= PROGRAMS:
+                self._programs.clear()
+            found = self._programs[key] = self._again(key)
+        return found
+
+
 def by_rows(function: Signature, types: Types, lower: Callable[[Types], Lowered]) -> Lowered:
     """`function` for these types, by pieces that `lower` gives for types with other numbers of rows.
 
@@ -50,9 +77,9 @@ def by_rows(function: Signature, types: Types, lower: Callable[[Types], Lowered]
     """
     from tile_opt.rows import least_rows, row_values, runs
 
-    rows = types[function.dynamic[0]].shape[0]
+    rows = _rows(function, types)
     whole = function.bind(types)
-    values = row_values(whole, function.bind(_resized(function, types, rows + 1)))
+    values = row_values(whole, _with_one_more(function, types, rows))
     if rows == 0:
         return lower(types)
     first = lower(types)
@@ -65,6 +92,23 @@ def by_rows(function: Signature, types: Types, lower: Callable[[Types], Lowered]
     for piece in pieces.values():
         row_values(whole, piece.program)
     return RowsLowered(first, values, parts, pieces)
+
+
+def _rows(function: Signature, types: Types) -> int:
+    """The one first dimension of the inputs that are dynamic."""
+    sizes = {types[n].shape[:1] for n in function.dynamic}
+    if len(sizes) == 1 and () not in sizes:
+        return sizes.pop()[0]
+    given = ", ".join(f"{n} {types[n]}" for n in function.dynamic)
+    raise _wrong(f"dynamic arguments have one first dimension, all the same; these are {given}")
+
+
+def _with_one_more(function: Signature, types: Types, rows: int) -> Program:
+    try:
+        return function.bind(_resized(function, types, rows + 1))
+    except TileTypeError as problem:
+        reason = problem.diagnostics[0].message
+        raise _wrong(f"{function.name!r} works for {rows} rows, and not for {rows + 1}: {reason}") from problem
 
 
 def _resized(function: Signature, types: Types, rows: int) -> Types:
@@ -133,5 +177,5 @@ def _named(program: Program, kernels: KernelList) -> Runnable:
 
 
 def _wrong(message: str) -> TileTypeError:
-    hint = "dynamic names the first dimension of one or more inputs, such as tile.Function(source, dynamic='N')"
+    hint = "dynamic names the first dimension of inputs (tile.Function), or the arguments that have it (tile.jit)"
     return TileTypeError(Diagnostic("TILE-E547", message, hint=hint))

@@ -19,10 +19,13 @@ from tile_runtime.checks import checked_names, described, wrong_kind
 from tile_runtime.evaluator import default_evaluator
 from tile_runtime.symbols import Symbol, making
 from tile_runtime.tensor import Tensor
-from tile_runtime.tracing import Traced, leaf_type, places_for, traced
+from tile_runtime.tracing import Traced, leaf_type, place, places_for, traced
 from tile_runtime.trees import Structure, flatten, paths, unflatten
 
 if TYPE_CHECKING:
+    from tile_ir.program.nodes import Program, TensorType
+
+    from tile_runtime.function import BaseFunction
     from tile_runtime.lowered import Lowered
 
 PROGRAMS = 64
@@ -34,6 +37,7 @@ def jit(
     *,
     static: str | Sequence[str] = (),
     donate: str | Sequence[str] = (),
+    dynamic: str | Sequence[str] = (),
     device: Device | str | None = None,
 ) -> Any:
     """`function` as one compiled program for each form, shapes and dtypes of its arguments; also a decorator.
@@ -44,16 +48,18 @@ def jit(
     Called on symbols it is `function` itself, so that it composes with everything.
 
     Arguments named in `static` are any hashable values, by which programs are told apart. Those named in `donate`
-    must not be used afterwards: their Tensors' memory receives results of the same shape and dtype. Without `device`
-    it runs where the Tensors are. TileTypeError for leaves that are no tensors, and for decisions that depend on elements.
+    must not be used afterwards: their Tensors' memory receives results of the same shape and dtype. The tensors of those
+    named in `dynamic` have one first dimension, which may be of any size without compiling again (see `Function`).
+    Without `device` it runs where the Tensors are. TileTypeError for leaves that are no tensors, and for decisions that
+    depend on elements.
 
         @tile.jit
         def step(weights, x):
             return {name: w - 0.1 * w * x.mean() for name, w in weights.items()}
     """
     if function is None:
-        return functools.partial(jit, static=static, donate=donate, device=device)
-    return Jitted(function, static, donate, device)
+        return functools.partial(jit, static=static, donate=donate, dynamic=dynamic, device=device)
+    return Jitted(function, static, donate, device, dynamic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ class _Donation:
 class _Entry:
     traced: Traced
     donation: _Donation | None
+    function: BaseFunction
+    """What runs: `traced`, or what serves all sizes of the dynamic dimension."""
 
 
 class Jitted:
@@ -89,15 +97,21 @@ class Jitted:
         static: str | Sequence[str] = (),
         donate: str | Sequence[str] = (),
         device: Device | str | None = None,
+        dynamic: str | Sequence[str] = (),
     ) -> None:
         if not callable(function):
             raise wrong_kind("jit takes a function", function, "such as tile.jit(lambda x: x * 2)")
         self.function = function
         self._static = checked_names("static", static)
         self._donate = checked_names("donate", donate)
+        self._dynamic = checked_names("dynamic", dynamic)
+        self._named = bool(self._static or self._donate or self._dynamic)
+        """Arguments are told apart by name."""
         self._device = device
         self._signature = _signature(function)
         self._programs: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._families: dict[Hashable, object] = {}
+        """A key for all programs that differ in the size of the dynamic dimension alone."""
         self._lock = forking.rlock()
         functools.update_wrapper(self, function, updated=())  # pyright: ignore[reportArgumentType]
         self._check_names()
@@ -124,8 +138,8 @@ class Jitted:
         """Every stage of compilation for arguments like these."""
         call = self._taken_apart(args, named)
         leaves = self._arrays(call)
-        program = self._entry(call, leaves).traced
-        return default_evaluator(self._device, leaves).lower(program, *leaves)
+        function = self._entry(call, leaves).function
+        return default_evaluator(self._device, leaves).lower(function, *leaves)
 
     def __repr__(self) -> str:
         return f"<tile jit {getattr(self.function, '__qualname__', self.function)}>"
@@ -138,7 +152,7 @@ class Jitted:
 
     def _check_names(self) -> None:
         known = () if self._signature is None else tuple(self._signature.parameters)
-        for what, names in (("static", self._static), ("donate", self._donate)):
+        for what, names in (("static", self._static), ("donate", self._donate), ("dynamic", self._dynamic)):
             for name in names:
                 if name not in known:
                     hint = f"its parameters are {', '.join(known)}" if known else None
@@ -147,7 +161,7 @@ class Jitted:
                     )
 
     def _taken_apart(self, args: Sequence[Any], named: Mapping[str, Any]) -> _Call:
-        if not (self._static or self._donate):
+        if not self._named:
             return _Call(*flatten((tuple(args), dict(named))), ())
         assert self._signature is not None
         given = self._signature.bind(*args, **named).arguments
@@ -157,7 +171,7 @@ class Jitted:
 
     def _names(self, form: Structure) -> list[str]:
         """What errors call the leaves."""
-        if self._static or self._donate:
+        if self._named:
             return [path.removeprefix("['").replace("']", "", 1) for path in paths(form, "")]
         positional, named = form.parts
         first = [argument_name(self.function, k) for k in range(len(positional.parts))]
@@ -166,7 +180,7 @@ class Jitted:
 
     def _called(self, call: _Call, symbols: Sequence[Any]) -> Any:
         tree = unflatten(call.form, symbols)
-        if not (self._static or self._donate):
+        if not self._named:
             args, named = tree
             return self.function(*args, **named)
         assert self._signature is not None
@@ -211,11 +225,30 @@ class Jitted:
 
             message = f"{self!r} is called on arrays and uses {next(iter(made.captured.values()))!r} of a composition"
             raise composition_error(message, "pass it as an argument")
-        return _Entry(made, self._donation(made, names) if self._donate else None)
+        function = self._sized(call, made, names) if self._dynamic else made
+        return _Entry(made, self._donation(made, names) if self._donate else None, function)
+
+    def _sized(self, call: _Call, made: Traced, names: Sequence[str]) -> BaseFunction:
+        """What serves all sizes of the dynamic dimension; `made` itself where it uses Tensors of its own."""
+        from tile_runtime.dynamic import Resizable
+
+        dynamic = [_belongs(n, self._dynamic) for n in names]
+        if made.bound or not any(dynamic):
+            return made
+        types = [leaf_type(n, v) for n, v in zip(names, call.leaves, strict=True)]
+        rest = [(t.dtype, t.shape[d:]) for t, d in zip(types, dynamic, strict=True)]
+        key = self._families.setdefault((call.form, call.static, *rest), object())
+        label = getattr(self.function, "__name__", "function")
+
+        def again(types: Sequence[TensorType]) -> Program:
+            places = [place(n, t) for n, t in zip(names, types, strict=True)]
+            return traced(label, functools.partial(self._called, call), places).program
+
+        return Resizable(made, again, tuple(n for n, d in zip(made.inputs, dynamic, strict=True) if d), key)
 
     def _donation(self, made: Traced, names: Sequence[str]) -> _Donation:
         program = made.program
-        free = [k for k, n in enumerate(names) if any(n == d or n.startswith((f"{d}[", f"{d}.")) for d in self._donate)]
+        free = [k for k, n in enumerate(names) if _belongs(n, self._donate)]
         own = [p.type for p in program.inputs if p.name not in made.bound]
         inputs = [p.name for p in program.inputs if p.name not in made.bound]
         types, places = program.types(), list[int | None]()
@@ -227,7 +260,7 @@ class Jitted:
         return _Donation(tuple(inputs[k] for k in places if k is not None), tuple(places))
 
     def _run(self, entry: _Entry, leaves: Sequence[Any]) -> Sequence[Any]:
-        function, donation = entry.traced, entry.donation
+        function, donation = entry.function, entry.donation
         if not function.outputs:
             return ()
         evaluator = default_evaluator(self._device, leaves)
@@ -238,6 +271,11 @@ class Jitted:
         names = donation.names if donation is not None and out is not None else ()
         found = evaluator.call(function, leaves, {}, out, names)
         return cast("tuple[Any, ...]", found) if len(function.outputs) > 1 else (found,)
+
+
+def _belongs(leaf: str, arguments: Sequence[str]) -> bool:
+    """The leaf of this name is part of one of the arguments."""
+    return any(leaf == name or leaf.startswith((f"{name}[", f"{name}.")) for name in arguments)
 
 
 def _array(name: str, value: Any) -> Any:
