@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from lowering_support import TARGET, check, copy, only, wrap
 from tile_ir.dtype import DType
-from tile_ir.emit.walker import walk_all, walk_statements
+from tile_ir.emit.walker import walk_all, walk_expr, walk_statements
 from tile_ir.kernels import OUTPUT_ALIGN
-from tile_ir.semtree.nodes import Alloc, For, If, Insert, Let, Load, Space, Store
+from tile_ir.semtree.nodes import Alloc, Binary, For, If, Insert, Let, Load, Space, Store
 from tile_ir.stripe.parser import parse_program
 from tile_ir.target import HardwareSettings, Target
 from tile_opt.lowering import LoweringError, lower
@@ -53,6 +53,17 @@ def test_lanes_that_disagree_are_masked_or_done_one_by_one(target: Target, maske
     loads = [e for e in walk_all(function) if isinstance(e, Load)]
     assert len(stores) == len(loads) == 2
     assert sum(n.mask is not None for n in (*stores, *loads)) == masked
+
+
+@pytest.mark.parametrize(("cut", "kept"), [("4 - v >= 0", False), ("2*i - v >= 0", False), ("i - v - 1 >= 0", True)])
+def test_what_all_lanes_read_is_where_it_says_if_some_lane_takes_part(cut: str, kept: bool) -> None:
+    """A lane that takes part reads it; where all lanes may be cut off, so may what they would have read."""
+    text = copy("i:4, j:4, v:8 #vector(lanes=8)", f"4 - i - j >= 0\n{cut}\n", "2*i + 2*j", "v", n="9:1")
+    function = only(lower(parse_program(text), MASKS))
+    loads = [e for e in walk_all(function) if isinstance(e, Load)]
+    assert {e.mask for e in loads} == {None}
+    clamped = [e for load in loads for e in walk_expr(load.index) if isinstance(e, Binary) and e.op == "min"]
+    assert bool(clamped) is kept
 
 
 def test_other_strides_load_lane_by_lane() -> None:

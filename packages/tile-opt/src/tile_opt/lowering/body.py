@@ -10,7 +10,7 @@ from math import gcd
 from tile_ir.diagnostics import TileInternalError
 from tile_ir.dots import DOTS
 from tile_ir.dtype import DType
-from tile_ir.frozen import frozen
+from tile_ir.frozen import frozen, replace
 from tile_ir.ops import Aggregation
 from tile_ir.semtree.nodes import Binary, Const, Expr, Round, Type
 from tile_ir.stripe import nodes as stripe
@@ -120,7 +120,9 @@ class Body:
     def _load(self, statement: stripe.Load, at: Instance) -> None:
         view = at.views[statement.src]
         position = self._position(view, statement.at, statement.clamp, at)
-        value = self.memory.load(view.root, position, at.lanes, statement.dst[1:] or "x")
+        for_all = at.lanes.some and at.lanes.stride(position) == 0
+        lanes = replace(at.lanes, mask=None) if for_all else at.lanes
+        value = self.memory.load(view.root, position, lanes, statement.dst[1:] or "x")
         if at.rounding:
             value = self.builder.pure(f"round{at.rounding}", (value,), Round(value, at.rounding, value.type))
         at.values[statement.dst] = value

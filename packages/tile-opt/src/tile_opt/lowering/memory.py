@@ -110,6 +110,8 @@ class Lanes:
     count: int = 1
     mask: Var | None = None
     """Lanes that take part; the others load zero, and store nothing."""
+    some: bool = False
+    """One of them does wherever this code runs: what all lanes read is loaded as without a mask."""
 
     def stride(self, position: Position) -> int | None:
         """Elements between neighbouring lanes; None when it is not constant."""
@@ -149,9 +151,8 @@ class Product:
 
 def _spreads(root: Root, stride: int, lanes: Lanes) -> bool:
     """Whether all elements from the first lane's to the last one's are loaded: that pays, and all hold something."""
-    if stride > SPREAD or lanes.count < WIDE or lanes.mask is not None:
-        return False
-    return stride * (lanes.count - 1) < root.solid
+    pays = stride <= SPREAD and lanes.count >= WIDE and lanes.mask is None
+    return pays and stride * (lanes.count - 1) < root.solid
 
 
 def _whole(lanes: int) -> int:

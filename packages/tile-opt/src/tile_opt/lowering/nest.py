@@ -17,7 +17,7 @@ from tile_opt.lowering.allocate import Allocator
 from tile_opt.lowering.body import Body, Instance, LoweringError, View, access_of, products_of, view_of
 from tile_opt.lowering.builder import BOOL, Builder, Scope
 from tile_opt.lowering.context import Condition, Context, Env, Point
-from tile_opt.lowering.forms import Scaled, resolve, resolve_quasi, sign
+from tile_opt.lowering.forms import Scaled, at_lane, resolve, resolve_quasi, sign
 from tile_opt.lowering.group_reduce import combine_threads
 from tile_opt.lowering.loops import LoopBounds, loop_bounds
 from tile_opt.lowering.matrix import rounding
@@ -424,7 +424,13 @@ class _Run:
             return lanes
         found = [self.builder.lane_mask(*c, lanes.symbol, lanes.count) for c in point.masks]
         mask = found[0] if len(found) == 1 else self.builder.let("mask", self.nest.every(found))
-        return replace(lanes, mask=mask)
+        return replace(lanes, mask=mask, some=all(self._holds_first(c, lanes.symbol) for c in point.masks))
+
+    def _holds_first(self, condition: Condition, lane: str) -> bool:
+        """The first lane always meets the condition: a loop's last vector, of which some lanes are too many."""
+        affine, quasi = condition
+        open_ = any(lane in form.num.names for _, form in quasi)
+        return not open_ and sign(at_lane(affine, lane, 0), quasi, self.builder.ranges) is True
 
     def _statement(self, statement: stripe.Statement, at: Instance, point: Point) -> None:
         match statement:
