@@ -92,7 +92,9 @@ def _aggregate(context: Context, op: Contraction, domain: FlatDomain, kernel: Ke
     results = _results(op, domain, context)
     written = results if plain_sum else domain
     rest = () if written is None else uncovered(written, op.type.shape, context.sets)
-    if rest is None and plain_sum:  # in a kernel of its own: zeros are not where an item's results are
+    if rest is None and plain_sum and op.acc is op.type.dtype:  # zeros that the sums are added to
+        results, rest = None, ()
+    elif rest is None and plain_sum:  # in a kernel of its own: zeros are not where an item's results are
         _prefill(context, op, kernel, target)
         context.add(kernel)
         kernel, rest = _kernel(context, op), ()
@@ -106,10 +108,10 @@ def _aggregate(context: Context, op: Contraction, domain: FlatDomain, kernel: Ke
 def _results(op: Contraction, domain: FlatDomain, context: Context) -> FlatDomain | None:
     """What chooses a cell of the result: the indexes of its subscripts and the constraints of these alone.
 
-    None where each subscript is an index, shifted or turned perhaps, so that its cells are as good a name, and where several
-    tuples choose one cell.
+    None where each subscript moves with one index step by step, so that cells are as good a name, and where several tuples
+    choose one cell.
     """
-    if all(f.is_const or [abs(c) for _, c in f.terms] == [1] for f in domain.output):
+    if all(len(f.terms) < 2 and all(abs(step) == 1 for _, step in f.terms) for f in domain.output):
         return None
     moving = {n for form in domain.output for n in form.names}
     pairs = [(n, r) for n, r in zip(domain.names, domain.ranges, strict=True) if n in moving]
