@@ -81,6 +81,7 @@ LEFT = {
     "scores that somebody wants": (BODIES["scaled"], 0),
     "a maximum of something else": (BODIES["scaled"].replace(">(X", ">(P"), 6),
     "a weight that is no exponential": (BODIES["scaled"].replace("exp(X - M)", "X - M"), 6),
+    "squares of weights": (BODIES["scaled"].replace("Y = E / Z", "Y = E * E / Z"), 6),
     "a divisor that moves with the sum": (BODIES["scaled"].replace("Y = E / Z", "Y = E / P"), 6),
     "the largest element outside the exponential": (BODIES["scaled"].replace("Y = E / Z", "Y = E * M"), 6),
 }

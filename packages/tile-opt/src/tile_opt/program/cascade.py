@@ -54,12 +54,12 @@ class Cascade(Rewrite):
     def apply(self, program: Program) -> Program:
         if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
             return program
-        groups = _Groups(program, self.kept).found()
+        groups = Groups(program, self.kept).chunks()
         if not groups:
             return program
         made = {name: ops for group in groups for name, ops in group.replaced().items()}
         ops = (new for op in program.ops for new in made.get(getattr(op, "name", ""), (op,)))
-        return replace(program, ops=tuple(_in_order(ops, program)))
+        return replace(program, ops=tuple(in_order(ops, program)))
 
 
 MEMBERS = 3
@@ -71,6 +71,8 @@ class Weighted:
     """A sum of ``exp(inner - row) * inside * outside``: `inside` moves with the sum, `outside` does not."""
 
     pair: Pair
+    weight: Tree
+    """The exponential."""
     inside: tuple[Tree, ...]
     outside: tuple[Tree, ...]
     divisors: tuple[Tree, ...]
@@ -82,7 +84,7 @@ class Weighted:
         return next(iter(reduced(self.pair.domain)))
 
 
-class _Groups:
+class Groups:
     """The sums of a program that belong to one maximum each."""
 
     def __init__(self, program: Program, kept: int) -> None:
@@ -90,16 +92,19 @@ class _Groups:
         self.pairs = Pairs(program)
         self.products = {op.name for op in program.ops if isinstance(op, Contraction) and len(op.loads) > 1}
 
-    def found(self) -> list[_Chunks]:
+    def chunks(self) -> list[_Chunks]:
+        """What takes the place of each group, chunk by chunk."""
+        taken = self.pairs.taken
+        return [_Chunks(members, self._size(members[0]), taken) for members in self.found()]
+
+    def found(self) -> list[tuple[Weighted, ...]]:
+        """The groups for which chunks pay."""
         by_row: dict[str, list[Weighted]] = {}
         for op in self.program.ops:
             weighted = self._weighted(op) if isinstance(op, Contraction) else None
             if weighted is not None:
                 by_row.setdefault(weighted.pair.first.name, []).append(weighted)
-        taken = self.pairs.taken
-        return [
-            _Chunks(tuple(members), self._size(members[0]), taken) for members in by_row.values() if self._pays(members)
-        ]
+        return [tuple(members) for members in by_row.values() if self._pays(members)]
 
     def _weighted(self, op: Contraction) -> Weighted | None:
         """The contraction as a weighted sum along one long index."""
@@ -112,14 +117,15 @@ class _Groups:
         moves = {id(f): _moves(f, domain) for f in (*over, *under)}
         if any(moves[id(f)] for f in under):
             return None
-        for factor in over:
+        for number, factor in enumerate(over):
             pair = self._pair(op, domain, factor)
             if pair is not None and _has_whole_rows(pair):
-                rest = [f for f in over if f is not factor]
+                rest = [f for k, f in enumerate(over) if k != number]
                 if any(leaf == pair.row for f in (*rest, *under) for leaf in leaves(f)):
                     return None
                 inside = tuple(f for f in rest if moves[id(f)])
-                return Weighted(pair, inside, tuple(f for f in rest if not moves[id(f)]), tuple(under))
+                outside = tuple(f for f in rest if not moves[id(f)])
+                return Weighted(pair, unwidened(factor), inside, outside, tuple(under))
         return None
 
     def _pair(self, op: Contraction, domain: FlatDomain, factor: Tree) -> Pair | None:
@@ -182,7 +188,7 @@ class _Chunks:
 
     def _weights(self, member: Weighted) -> Contraction:
         """``exp(inner - pivot)`` of every element, by its chunk, its row and its place in the chunk."""
-        pair, names = member.pair, _rows_of(member)
+        pair, names = member.pair, rows_of(member)
         chunk, place = part_names(member.index, pair.domain)
         split = {member.index: Affine.of({chunk: self.size, place: 1})}
         ranges = dict(zip(pair.domain.names, pair.domain.ranges, strict=True))
@@ -215,9 +221,9 @@ class _Chunks:
         """The sums of the chunks, and the sum of what they weigh."""
         op, domain = member.pair.op, member.pair.domain
         chunk, place = part_names(member.index, domain)
-        mine = _rows_of(member)
+        mine = rows_of(member)
         weight = Leaf(self.weights.name, tuple(map(Affine.var, (chunk, *mine, place))), op.acc)
-        summand = _product([weight, *(as_dtype(f, op.acc) for f in member.inside)])
+        summand = product_of([weight, *(as_dtype(f, op.acc) for f in member.inside)])
         name = claim(f"{op.name}_partial", self.taken)
         sums = sums_of_chunks(op, domain, {member.index: self.size}, summand, weight, name)
         return sums, self._total(member, sums)
@@ -232,7 +238,7 @@ class _Chunks:
         found = Leaf(sums.name, (*chunks, *(f.substitute(cells) for f in member.pair.domain.output)), acc)
         apart = call("sub", (as_dtype(here, acc), as_dtype(substituted(member.pair.row, cells), acc)), acc)
         outside = (as_dtype(substituted(f, cells), acc) for f in member.outside)
-        term = _product([call("exp", (apart,), acc), found, *outside])
+        term = product_of([call("exp", (apart,), acc), found, *outside])
         for divisor in member.divisors:
             term = call("div", (term, as_dtype(substituted(divisor, cells), acc)), acc)
         body = Body()
@@ -241,7 +247,7 @@ class _Chunks:
         return replace(made, loads=tuple(body.loads), body=tuple(body.statements), result=result)
 
 
-def _in_order(ops: Iterable[Op], program: Program) -> Iterator[Op]:
+def in_order(ops: Iterable[Op], program: Program) -> Iterator[Op]:
     """The operations as they are, but each after those that it reads."""
     known, waiting = {p.name for p in program.inputs}, list[Op]()
     for op in ops:
@@ -252,11 +258,11 @@ def _in_order(ops: Iterable[Op], program: Program) -> Iterator[Op]:
             yield ready
 
 
-def _product(factors: Sequence[Tree]) -> Tree:
+def product_of(factors: Sequence[Tree]) -> Tree:
     return reduce(lambda a, b: call("mul", (a, b), a.dtype), factors)
 
 
-def _rows_of(member: Weighted) -> list[str]:
+def rows_of(member: Weighted) -> list[str]:
     """The indexes of the sum that say which row is meant."""
     return [f.names[0] for f in member.pair.row.forms if f.terms]
 
@@ -273,7 +279,7 @@ def _shared_rows(member: Weighted) -> int:
     """Rows that are multiplied with the same."""
     ranges = dict(zip(member.pair.domain.names, member.pair.domain.ranges, strict=True))
     moving = {n for f in member.inside for leaf in leaves(f) for form in leaf.forms for n in form.names}
-    return prod(ranges[n] for n in _rows_of(member) if n not in moving)
+    return prod(ranges[n] for n in rows_of(member) if n not in moving)
 
 
 def _moves(tree: Tree, domain: FlatDomain) -> bool:
