@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from tile_ir.frozen import replace
 from tile_ir.names import claim
 from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import Layout, Refinement, TensorType, row_major_strides
+from tile_ir.stripe.nodes import Direction, Layout, Location, Refinement, Scope, TensorType, row_major_strides
 
 from tile_opt.kernel.unify import SharedLoop
 from tile_opt.kernel.view import KernelView, Stage, Use
+
+LOCAL = Location("LOCAL", scope=Scope.THREAD)
+
+
+def joined(a: KernelView, b: KernelView) -> KernelView:
+    """Stages of `a`, then of `b`, whose allocations are renamed where they clash; all loops are in the stages."""
+    taken = {r.into for r in (*a.refs, *a.allocs, *b.refs)}
+    rename = fresh_all((r.into for r in b.allocs), taken)
+    stages = tuple(
+        replace(s, uses=tuple(replace(u, buffer=rename.get(u.buffer, u.buffer)) for u in s.uses)) for s in b.stages
+    )
+    refs = {r.into: r for r in b.refs} | {r.into: r for r in a.refs}
+    both = replace(
+        a,
+        stages=a.stages + stages,
+        refs=tuple(refs.values()),
+        allocs=a.allocs + tuple(replace(r, into=rename[r.into]) for r in b.allocs),
+        comment="\n".join(c for c in (a.comment, b.comment) if c),
+    )
+    return unique_loops(both, len(a.stages))
+
+
+def localised(view: KernelView, mine: Set[str]) -> KernelView:
+    """What the view writes of the buffers `mine` become its own allocations."""
+    written = {u.buffer for s in view.stages for u in s.uses if u.writes}
+    own = [r for r in view.refs if r.into in written and r.into in mine]
+    if not own:
+        return view
+    names = {r.into for r in own}
+    allocs = tuple(_allocation(r.into, r.type) for r in own)
+    return replace(view, refs=tuple(r for r in view.refs if r.into not in names), allocs=view.allocs + allocs)
+
+
+def _allocation(name: str, type: TensorType) -> Refinement:
+    return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), packed(type, type.sizes), loc=LOCAL)
 
 
 def share(view: KernelView, shared: tuple[SharedLoop, ...]) -> KernelView:

@@ -19,7 +19,7 @@ Each part is a step from tree to tree of `plan.steps`; which of them are taken, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -76,6 +76,10 @@ class GroupTile:
     plan: Plan
     axes: tuple[Axis, ...]
     number: int
+    outside: tuple[Index, ...] = ()
+    """Loops around all of it."""
+    present: frozenset[str] = frozenset()
+    """Buffers that hold what these groups need, edges included: nobody has to look where they end."""
 
     # --- loops ----------------------------------------------------------------------------------------
 
@@ -233,7 +237,9 @@ class GroupTile:
 
     def _around(self, part: Part) -> dict[str, tuple[int, int]]:
         """Intervals of the loops around the copies of a part."""
-        around = {i.name: (0, i.range - 1) for i in self.outer} | {self._step_index.name: (0, part.last)}
+        around = {i.name: (0, i.range - 1) for i in (*self.outside, *self.outer)} | {
+            self._step_index.name: (0, part.last)
+        }
         return around | {a.grid.name: a.tiles for a in self.axes if a.grid is not None}
 
     @property
@@ -247,7 +253,7 @@ class GroupTile:
         """The items of these groups around all stages."""
         body: list[Node] = []
         for stage in self.view.stages:
-            body += [*self._reduced(), *self._combined()] if stage is self.main else self._beside(stage)
+            body += [*self.reduced(), *self._combined()] if stage is self.main else self._beside(stage)
         guard = tuple(g for a in self.axes for g in a.guard)
         held = (*(c.held for c in self.staged), *(w.held for w in self.windows))
         name = f"{self.view.name}_group{self.number}"
@@ -278,7 +284,8 @@ class GroupTile:
         """The next step is fetched into registers while one is computed."""
         return any(s.unit == "REG" and s.level > 0 for s in self.plan.stagings)
 
-    def _reduced(self) -> list[Node]:
+    def reduced(self) -> list[Node]:
+        """The whole reduction."""
         steps = self._steps() if self._staged and self._step_index.range else ()
         body: list[Node] = [*self._rest(), *steps] if self._staged else self._direct()
         if any(s.versions > 1 for _, s in self._staged) and self.outer:
@@ -384,11 +391,12 @@ class GroupTile:
     def _unstaged_limits(self, staged: dict[str, GroupCopy]) -> tuple[Affine, ...]:
         """Items beyond the end of a loop must not read memory that is not there."""
         near = {*staged, *(w.use.name for w in self.windows)}
-        direct = [u for u in self.main.uses if u.name not in near and not self.view.is_local(u.buffer)]
+        here = {a.into for a in self.view.allocs} | self.present
+        direct = [u for u in self.main.uses if u.name not in near and u.buffer not in here]
         names = {n for u in direct for f in u.forms for n in f.names}
-        return self._limits(names)
+        return self.limits(names)
 
-    def _limits(self, names: set[str]) -> tuple[Affine, ...]:
+    def limits(self, names: Set[str]) -> tuple[Affine, ...]:
         """What keeps items inside the loops that tiles reach beyond; lanes that end together are not told apart."""
         return tuple(_inside(a) for a in self.axes if a.ragged and a.loop in names)
 
@@ -400,7 +408,7 @@ class GroupTile:
         kept = {n: Use(n, c.local.into, c.inside(Affine()), Direction.OUT) for n, c in copies.items()}
         uses = tuple(replace(u, forms=u.forms + cells) if local(u.buffer) else u for u in stage.uses)
         outside = [u for u in uses if not local(u.buffer) and u.name not in kept]
-        limits = self._limits({a.loop for a in self.axes}) if outside else ()
+        limits = self.limits({a.loop for a in self.axes}) if outside else ()
         first = tuple(t.first for t in self.sharing) if outside or kept else ()
         moved = replace(
             stage, uses=uses, loops=stage.loops + self.run, constraints=(*stage.constraints, *limits, *first)

@@ -13,6 +13,7 @@ from tile_opt.program.dots import DotProducts as DotProducts
 from tile_opt.program.factorise import Factorise as Factorise
 from tile_opt.program.fold_scales import FoldScales as FoldScales
 from tile_opt.program.integer_scatters import IntegerScatters as IntegerScatters
+from tile_opt.program.normalise_last import NormaliseLast as NormaliseLast
 from tile_opt.program.online import Online as Online
 from tile_opt.program.permutations import ComposePermutations as ComposePermutations
 from tile_opt.program.prepack import Prepack as Prepack
@@ -23,6 +24,8 @@ from tile_opt.program.subsample import Subsample as Subsample
 
 ROWS = 24
 """Rows of a tile that register tiles can share."""
+STEPPED = 128
+"""Elements of a row from which on a kernel may walk it piece by piece."""
 STANDARD: tuple[Rewrite, ...] = (
     ComposePermutations(),
     ShareCommon(),
@@ -43,7 +46,8 @@ def rewrites_for(target: Target) -> tuple[Rewrite, ...]:
     fold += _scatters(target)
     if target.settings.threads == 1:
         return (*fold, DotProducts(target=target), Cascade(kept=_row_kept(target)), *STANDARD)
-    last = (Online(units=units), SplitReduction(units=units))
+    steps = any(entry.name == "join_rows" for entry in target.passes)
+    last = (NormaliseLast(kept=STEPPED if steps else 0), Online(units=units), SplitReduction(units=units))
     return (*fold, ComposePermutations(), ShareCommon(), DropDead(), Factorise(), Prepack(), *last)
 
 

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from tile_ir.names import claim
-from tile_ir.ops import Aggregation
-from tile_ir.stripe.affine import Affine
-from tile_ir.stripe.nodes import (
-    Block,
-    Const,
-    Direction,
-    Load,
-    Location,
-    Refinement,
-    Scope,
-    Store,
-    TensorType,
-)
+from tile_ir.stripe.nodes import Block
 from tile_ir.target import Target
 
+from tile_opt.kernel.accumulators import accumulated
 from tile_opt.kernel.merge_stages import merge_stages
-from tile_opt.kernel.strides import limits_inside
-from tile_opt.kernel.unify import is_indirect
-from tile_opt.kernel.view import KernelView, Stage, Use, close_kernel, open_kernel
-from tile_opt.kernel.work import merged_use
+from tile_opt.kernel.view import close_kernel, open_kernel
 from tile_opt.passes.base import KernelPass
 
 
@@ -43,73 +28,5 @@ class Accumulate(KernelPass):
         view = open_kernel(kernel)
         if view is None:
             return kernel
-        rewritten = view
-        for stage in view.stages:
-            use = merged_use(stage)
-            if use is not None and stage.loops and not rewritten.is_local(use.buffer):
-                rewritten = _privatised(rewritten, stage, use)
+        rewritten = accumulated(view)
         return kernel if rewritten is view else close_kernel(merge_stages(rewritten))
-
-
-def _privatised(view: KernelView, stage: Stage, use: Use) -> KernelView:
-    shared = {i.name for i in view.loops}
-    users = [(s, u) for s in view.stages for u in s.uses if u.buffer == use.buffer]
-    uses = [u for _, u in users]
-    if any(not set(f.names) <= shared for u in uses for f in u.forms) or len({u.forms for u in uses}) != 1:
-        return view
-    if any(u.extent or is_indirect(s, u) for s, u in users):
-        return view
-    first = uses[0]
-    name = claim(f"{use.buffer}_acc", {r.into for r in (*view.refs, *view.allocs)})
-    local = _cell(name, view.type_of(use.buffer))
-    if first.dir is Direction.OUT and first.agg in (None, Aggregation.ASSIGN):
-        return _replaced(view, use, name, local)
-    return _merged(view, stage, use, name, local)
-
-
-def _cell(name: str, whole: TensorType) -> Refinement:
-    type = TensorType.row_major(whole.dtype, (1,))
-    return Refinement(Direction.ALLOC, name, "", (Affine(),), type, loc=Location("REG", scope=Scope.THREAD))
-
-
-def _replaced(view: KernelView, use: Use, name: str, local: Refinement) -> KernelView:
-    """Every use of the cell becomes a use of the accumulator; a last stage stores it."""
-
-    def moved(u: Use) -> Use:
-        return replace(u, buffer=name, forms=(Affine(),)) if u.buffer == use.buffer else u
-
-    stages = tuple(replace(s, uses=tuple(moved(u) for u in s.uses)) for s in view.stages)
-    final = _store_stage(view, use, name, None)
-    return replace(view, stages=(*stages, final), allocs=(*view.allocs, local))
-
-
-def _merged(view: KernelView, stage: Stage, use: Use, name: str, local: Refinement) -> KernelView:
-    """Around `stage`: start the accumulator at the identity, aggregate into it, merge it into the cell."""
-    assert use.agg is not None
-    dtype = local.type.dtype
-    init = Stage(
-        f"{stage.name}_init",
-        (),
-        (),
-        (Use("acc", name, (Affine(),), Direction.OUT),),
-        (Const("$z", use.agg.identity(dtype), dtype), Store("acc", "$z")),
-    )
-    inner = replace(
-        stage,
-        uses=tuple(replace(u, buffer=name, forms=(Affine(),)) if u is use else u for u in stage.uses),
-    )
-    final = _store_stage(view, use, name, use.agg)
-    k = view.stages.index(stage)
-    stages = (*view.stages[:k], init, inner, final, *view.stages[k + 1 :])
-    return replace(view, stages=stages, allocs=(*view.allocs, local))
-
-
-def _store_stage(view: KernelView, use: Use, name: str, agg: Aggregation | None) -> Stage:
-    direction = Direction.INOUT if agg else Direction.OUT
-    out = replace(use, name="out", dir=direction, agg=agg)
-    body = (Load("$a", "acc"), Store("out", "$a"))
-    uses = (Use("acc", name, (Affine(),), Direction.IN), out)
-    # Shared iterations without a valid tuple may lie outside the buffer.
-    outside = limits_inside(use.forms, view.type_of(use.buffer).sizes, view.ranges)
-    inside = tuple(c for c in outside if c not in view.constraints)
-    return Stage(f"{use.buffer}_store", (), inside, uses, body)

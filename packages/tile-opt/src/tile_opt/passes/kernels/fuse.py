@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from tile_ir.deadline import check
 from tile_ir.machine import Machine
-from tile_ir.stripe.nodes import Block, Direction, Location, Program, Refinement, Scope, Statement, TensorType
+from tile_ir.stripe.nodes import Block, Direction, Program, Refinement, Statement
 from tile_ir.target import Target
 
 from tile_opt.blocks.buffers import fixed_kernels, temporaries, with_main_refs, writer_counts
@@ -26,7 +26,7 @@ from tile_opt.kernel.digits import same_digits
 from tile_opt.kernel.merge_stages import merge_stages
 from tile_opt.kernel.parts import in_wholes
 from tile_opt.kernel.pointwise import pointwise_sizes
-from tile_opt.kernel.regroup import drop_unit_loops, fresh_all, packed, share, unique_loops
+from tile_opt.kernel.regroup import drop_unit_loops, joined, localised, share, unique_loops
 from tile_opt.kernel.strides import flat_stride
 from tile_opt.kernel.unify import SharedLoop, is_atomic, shared_loops
 from tile_opt.kernel.view import KernelView, Stage, close_kernel, open_kernel
@@ -35,7 +35,6 @@ from tile_opt.kernel.work import is_heavy, merged_use, nbytes, op_cost, points, 
 from tile_opt.model.fusion import forecast, tile_bytes
 from tile_opt.passes.choosing import Choice, Choices, ChoosingPass, Chosen, results
 
-LOCAL = Location("LOCAL", scope=Scope.THREAD)
 SPLIT_GAIN = 4
 """Times more parallel iterations that make separate kernels, and another pass over the output, worth it."""
 
@@ -195,7 +194,7 @@ class _Groups:
         if len(early.stages) + len(late.stages) > self.options.max_stages:
             return None
         cost = self._facts(early).cost + self._facts(late).cost
-        fused = in_wholes(_joined(early, late), self.refs) if cost <= self.options.max_cost else None
+        fused = in_wholes(joined(early, late), self.refs) if cost <= self.options.max_cost else None
         if fused is None:
             return None
         if self._in_one_pass(early, late, members):
@@ -362,13 +361,7 @@ class _Groups:
 
     def _localised(self, view: KernelView, elsewhere: set[str]) -> KernelView:
         """Temporaries of main that only this view uses become its own allocations."""
-        written = {u.buffer for s in view.stages for u in s.uses if u.writes}
-        mine = [r for r in view.refs if r.into in written and r.into in self.temps and r.into not in elsewhere]
-        if not mine:
-            return view
-        names = {r.into for r in mine}
-        allocs = tuple(_allocation(r.into, r.type) for r in mine)
-        return replace(view, refs=tuple(r for r in view.refs if r.into not in names), allocs=view.allocs + allocs)
+        return localised(view, self.temps - elsewhere)
 
     def finish(self) -> Program:
         for number in self.waiting:
@@ -400,12 +393,6 @@ def _users(program: Program) -> dict[str, frozenset[int]]:
             if ref.source:
                 users[ref.source].add(number)
     return {name: frozenset(numbers) for name, numbers in users.items()}
-
-
-def _allocation(name: str, type: TensorType) -> Refinement:
-    from tile_ir.stripe.affine import Affine
-
-    return Refinement(Direction.ALLOC, name, "", (Affine(),) * len(type.sizes), packed(type, type.sizes), loc=LOCAL)
 
 
 def _slides(view: KernelView) -> Callable[[Stage], bool]:
@@ -480,21 +467,3 @@ def _read(item: KernelView | Statement | None) -> Set[str]:
     return (
         {r.source for r in item.refs if r.dir in (Direction.IN, Direction.INOUT)} if isinstance(item, Block) else set()
     )
-
-
-def _joined(a: KernelView, b: KernelView) -> KernelView:
-    """Stages of `a`, then of `b`, whose allocations are renamed where they clash."""
-    taken = {r.into for r in (*a.refs, *a.allocs, *b.refs)}
-    rename = fresh_all((r.into for r in b.allocs), taken)
-    stages = tuple(
-        replace(s, uses=tuple(replace(u, buffer=rename.get(u.buffer, u.buffer)) for u in s.uses)) for s in b.stages
-    )
-    refs = {r.into: r for r in b.refs} | {r.into: r for r in a.refs}
-    joined = replace(
-        a,
-        stages=a.stages + stages,
-        refs=tuple(refs.values()),
-        allocs=a.allocs + tuple(replace(r, into=rename[r.into]) for r in b.allocs),
-        comment="\n".join(c for c in (a.comment, b.comment) if c),
-    )
-    return unique_loops(joined, len(a.stages))

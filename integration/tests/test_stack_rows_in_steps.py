@@ -1,0 +1,63 @@
+"""Attention as graphics processors are given it, one kernel that walks rows of scores piece by piece, run by an OpenCL device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tile_hal
+import tile_opt
+from hal_opencl.families import family_target
+from stack import bind, on_device
+from tile_hal.interfaces import Device
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import TensorType
+from tile_opt.plan.space import gpu_rows_in_steps as space
+
+Array = npt.NDArray[Any]
+SOFTMAX = "M[b, g, s, z : B, G, S, 1] = >({x}[b, g, s, t]), z < 1; E = exp({x} - M); Z[b, g, s, z : B, G, S, 1] = +(E[b, g, s, t]), z < 1; Y = E / Z;"
+CASES = {
+    "biased": f"""function (Q[B, G, S, D], K[B, T, D], V[B, T, D], C[S, T]) -> (O) {{
+        P[b, g, s, t : B, G, S, T] = +(Q[b, g, s, d] * K[b, t, d]); X = P + C; {SOFTMAX.format(x="X")}
+        O[b, g, s, d : B, G, S, D] = +(Y[b, g, s, t] * V[b, t, d]); }}""",
+    "heads inside, with the logarithm of the sums": f"""function (Q[B, S, G, D], K[B, T, D], V[B, T, D], C[S, T]) -> (O, L) {{
+        P[b, g, s, t : B, G, S, T] = +(Q[b, s, g, d] * K[b, t, d]); X = C > 0 ? P : -1e30; {SOFTMAX.format(x="X")}
+        L = M + log(Z); O[b, s, g, d : B, S, G, D] = +(Y[b, g, s, t] * V[b, t, d]); }}""",
+}
+
+
+def devices() -> list[Device]:
+    return [d for d in tile_hal.devices() if d.id.startswith("opencl") and d.capabilities.executes]
+
+
+def expected(q: Array, k: Array, v: Array, x: Array) -> tuple[Array, Array]:
+    """Of q with heads first and scores x: the result, and the logarithm of the sums of a row."""
+    top = x.max(-1, keepdims=True)
+    e = np.exp(x - top)
+    return np.einsum("bgst,btd->bgsd", e / e.sum(-1, keepdims=True), v), top + np.log(e.sum(-1, keepdims=True))
+
+
+@pytest.mark.skipif(not devices(), reason="no OpenCL device")
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_numpys(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for option, value in {"HIGH": 2, "WIDE": (2,), "PIECE": 8, "SUBGROUP": 4, "ACROSS": 2, "DEPTH": 4}.items():
+        monkeypatch.setattr(space, option, value)
+    monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
+    b, g, s, t, d = 2, 2, 19, 133, 6
+    first = (b, g, s, d) if name == "biased" else (b, s, g, d)
+    random = np.random.default_rng(0)
+    shapes = {"Q": first, "K": (b, t, d), "V": (b, t, d), "C": (s, t)}
+    inputs = {n: random.normal(0, 1, shape).astype(np.float32) for n, shape in shapes.items()}
+    types = {n: TensorType(DType.FLOAT32, shape) for n, shape in shapes.items()}
+    compiled = tile_opt.compile(bind(CASES[name], types), family_target("gpu-nvidia").resolved(cores=4), verify=True)
+    assert len(compiled.kernels.steps) == 1, "one kernel"
+    q = inputs["Q"] if name == "biased" else inputs["Q"].transpose(0, 2, 1, 3)
+    p = np.einsum("bgsd,btd->bgst", q.astype(float), inputs["K"])
+    x = p + inputs["C"] if name == "biased" else np.where(inputs["C"] > 0, p, -1e30)
+    o, sums = expected(q, inputs["K"], inputs["V"], x)
+    found = on_device(devices()[0], compiled, inputs)
+    np.testing.assert_allclose(found["O"] if name == "biased" else found["O"].transpose(0, 2, 1, 3), o, 2e-5, 2e-5)
+    if name != "biased":
+        np.testing.assert_allclose(found["L"], sums, 2e-5, 2e-5)

@@ -1,0 +1,310 @@
+"""Kernels over rows that need no whole row at once: what a product gives of a row, weighed below its largest element, and summed.
+
+    scores = product;  largest = max over the row;  weights = exp(scores - largest);  sums = sum of weights (* values)
+
+The largest element grows while a row is walked piece by piece, and ``exp(x - new) = exp(x - old) * exp(old - new)``: a sum
+over the pieces so far becomes one about the new largest element when it is multiplied once. So a piece is all that is kept
+of a row. `rows_in_steps` finds that a kernel in normal form is of this kind from what its stages compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+
+from tile_ir.ops import Aggregation
+from tile_ir.stripe.affine import Affine
+from tile_ir.stripe.nodes import Const, Load, LoadIndex, Op, Store
+
+from tile_opt.kernel.unify import is_indirect
+from tile_opt.kernel.view import KernelView, Stage, Use
+from tile_opt.kernel.work import is_elementwise, is_heavy, merged_use
+
+Scalar = Load | Op | Const | LoadIndex
+
+
+@dataclass(frozen=True)
+class RowsInSteps:
+    """What the stages of a kernel are for, by their numbers."""
+
+    view: KernelView
+    scores: int
+    """The product of which rows are pieces."""
+    values: int
+    """The product that weighs with them."""
+    pieces: Mapping[int, str]
+    """The stages that walk rows, and by which of their own loops."""
+    columns: Mapping[int, str]
+    """The stages that go over the results of `values`, and by which loop."""
+    wide: Mapping[str, int]
+    """The buffers that hold a row, and its dimension."""
+    results: str
+    """The buffer of what `values` sums up."""
+    largest: str
+    """The buffer of the largest element so far."""
+    sums: tuple[str, ...]
+    """What else stages merge into, piece by piece."""
+
+    @property
+    def row(self) -> str:
+        """The loop over scores of a row."""
+        return self.pieces[self.scores]
+
+    @property
+    def column(self) -> str:
+        """The loop over values."""
+        return self.columns[self.values]
+
+    def before(self, number: int) -> bool:
+        """The stage starts what pieces merge into."""
+        uses = self.view.stages[number].uses
+        return number not in self.pieces and all(u.buffer in (*self.sums, self.largest) and not u.reads for u in uses)
+
+
+def rows_in_steps(view: KernelView) -> RowsInSteps | None:
+    """What the stages are for; None for other kernels, and where rows are needed whole."""
+    products = [k for k, s in enumerate(view.stages) if is_heavy(view, s)]
+    if len(products) != 2 or view.constraints or not _plain(view):
+        return None
+    return _Finder(view, products[0], products[1]).found()
+
+
+def _plain(view: KernelView) -> bool:
+    """No data among the subscripts, and every own buffer a cell, or walked by loops that alone subscript it."""
+    direct = all(not u.extent and not is_indirect(s, u) for s in view.stages for u in s.uses)
+    own = [u for s in view.stages for u in s.uses if view.is_local(u.buffer)]
+    walked = all(f.is_const or f == Affine.var(f.names[0]) for u in own for f in u.forms)
+    return direct and walked and not any(s.guard for s in view.stages)
+
+
+@dataclass
+class _Finder:
+    view: KernelView
+    scores: int
+    values: int
+    wide: dict[str, int] = field(default_factory=dict[str, int])
+    pieces: dict[int, str] = field(default_factory=dict[int, str])
+
+    def found(self) -> RowsInSteps | None:
+        row, result = (self._cell(k) for k in (self.scores, self.values))
+        if row is None or result is None:
+            return None
+        self.wide[row[0]] = row[1]
+        # Twice: what starts a buffer stands before the stage that shows how it is walked.
+        every = [*range(len(self.view.stages))] * 2
+        if not all(map(self._walks, every)) or result[0] in self.wide:
+            return None
+        self.pieces = dict(sorted(self.pieces.items()))
+        columns = dict(self._along(result))
+        carried = list(dict.fromkeys(self._carried()))
+        if not all(self.view.is_local(b) for b, _ in carried):
+            return None
+        largest = [b for b, agg in carried if agg is Aggregation.MAX]
+        sums = tuple(b for b, agg in carried if agg is Aggregation.SUM)
+        if len(largest) != 1 or len(carried) != len(sums) + 1 or result[0] not in sums or self.values not in columns:
+            return None
+        kinds = RowsInSteps(
+            self.view, self.scores, self.values, self.pieces, columns, self.wide, result[0], largest[0], sums
+        )
+        return kinds if _is_proved(kinds) else None
+
+    def _cell(self, number: int) -> tuple[str, int] | None:
+        """The own buffer that a product merges into, and its one dimension that moves."""
+        use = merged_use(self.view.stages[number])
+        dims = [d for d, f in enumerate(use.forms) if f.names] if use is not None else []
+        return (use.buffer, dims[0]) if use is not None and len(dims) == 1 and self.view.is_local(use.buffer) else None
+
+    def _walks(self, number: int) -> bool:
+        """Learn by which loop the stage walks rows, and which buffers it fills along them; False where it mixes elements."""
+        stage = self.view.stages[number]
+        used = [u for u in stage.uses if u.buffer in self.wide]
+        names = {n for u in used for n in u.forms[self.wide[u.buffer]].names}
+        if not used:
+            return True
+        (name, *more) = (*names, "")[:2] if names else ("", "")
+        if not names or any(more) or name not in stage.loop_names:
+            return False
+        self.pieces[number] = name
+        for use in (u for u in stage.uses if u.writes):
+            dims = [d for d, f in enumerate(use.forms) if name in f.names]
+            if dims and self.wide.setdefault(use.buffer, dims[0]) != dims[0]:
+                return False
+            if dims and not self.view.is_local(use.buffer):
+                return False
+        return True
+
+    def _along(self, result: tuple[str, int]) -> Iterator[tuple[int, str]]:
+        buffer, dim = result
+        for k, stage in enumerate(self.view.stages):
+            for use in (u for u in stage.uses if u.buffer == buffer and u.forms[dim].names):
+                yield k, use.forms[dim].names[0]
+
+    def _carried(self) -> Iterator[tuple[str, Aggregation]]:
+        """What stages that walk rows write and rows do not move."""
+        for k in self.pieces:
+            for use in (u for u in self.view.stages[k].uses if u.writes and u.buffer not in self.wide):
+                yield use.buffer, use.agg or Aggregation.ASSIGN
+
+
+# --- what proves it -----------------------------------------------------------------------------------
+
+
+def _is_proved(kinds: RowsInSteps) -> bool:
+    """Every sum is linear in exponentials below the largest element, and nothing else within a piece asks for either."""
+    carried, sums = {kinds.largest, *kinds.sums}, set(kinds.sums)
+    weights: set[str] = set()
+    for k in kinds.pieces:
+        stage = kinds.view.stages[k]
+        reads = {u.buffer for u in stage.uses if u.reads and not u.writes}
+        written = {u.buffer for u in stage.uses if u.writes}
+        if reads & carried:
+            known = reads & carried == {kinds.largest} and not reads & weights and not written & carried
+            if not (known and len(written) == 1 and _is_exponential(kinds, k)):
+                return False
+            weights |= written
+        elif (reads & weights or written & sums) and not _adds(stage, written & sums, weights):
+            return False
+    return bool(weights) and _starts_empty(kinds) and _is_in_order(kinds) and _rest_apart(kinds)
+
+
+def _adds(stage: Stage, sums: Set[str], weights: Set[str]) -> bool:
+    """It merges into one sum, and does nothing else."""
+    written = {u.buffer for u in stage.uses if u.writes}
+    return written == sums and len(sums) == 1 and _is_linear(stage, weights)
+
+
+def _starts_empty(kinds: RowsInSteps) -> bool:
+    """Every sum starts with 0: there is nothing in it that is not below the largest element so far."""
+    started: set[str] = set()
+    for k, stage in enumerate(kinds.view.stages):
+        if kinds.before(k):
+            zeros = {s.dst for s in stage.body if isinstance(s, Const) and s.value == 0}
+            started |= {stage.use(s.dst).buffer for s in stage.body if isinstance(s, Store) and s.src in zeros}
+    return started >= set(kinds.sums)
+
+
+def _is_in_order(kinds: RowsInSteps) -> bool:
+    """What starts a sum comes before the pieces that go on with it, and what uses it after all of them."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for k in kinds.pieces:
+        for use in kinds.view.stages[k].uses:
+            first.setdefault(use.buffer, k)
+            last[use.buffer] = k
+    for buffer in (kinds.largest, *kinds.sums):
+        for k, stage in enumerate(kinds.view.stages):
+            if k in kinds.pieces or not any(u.buffer == buffer for u in stage.uses):
+                continue
+            if not (k < first[buffer] if kinds.before(k) else k > last[buffer]):
+                return False
+    return True
+
+
+def _rest_apart(kinds: RowsInSteps) -> bool:
+    """What neither starts nor walks rows ends them: it makes nothing that pieces read."""
+    read = {u.buffer for k in kinds.pieces for u in kinds.view.stages[k].uses}
+    ends = [k for k in range(len(kinds.view.stages)) if k not in kinds.pieces and not kinds.before(k)]
+    return not any(u.writes and u.buffer in read for k in ends for u in kinds.view.stages[k].uses)
+
+
+def _is_exponential(kinds: RowsInSteps, number: int) -> bool:
+    """What a stage stores is ``exp(x - largest)``, of the x that the largest is taken of: no piece makes more than 1 of it."""
+    body = _Scalars(kinds, number)
+    exp = body.made.get(body.stored)
+    below = body.made.get(body.plain(exp.args[0])) if isinstance(exp, Op) and exp.name == "exp" else None
+    if not (isinstance(below, Op) and below.name == "sub"):
+        return False
+    pivot = body.made.get(body.plain(below.args[1]))
+    taken = (_Scalars(kinds, k) for k in kinds.pieces if _merges_into(kinds.view.stages[k], kinds.largest))
+    alike = all(other.value(other.stored) == body.value(below.args[0]) for other in taken)
+    return alike and isinstance(pivot, Load) and body.stage.use(pivot.src).buffer == kinds.largest
+
+
+def _merges_into(stage: Stage, buffer: str) -> bool:
+    use = merged_use(stage)
+    return use is not None and use.buffer == buffer
+
+
+Value = tuple[object, ...]
+"""A scalar as an expression of what stages load."""
+
+
+class _Scalars:
+    """The scalars of a stage that walks rows."""
+
+    def __init__(self, kinds: RowsInSteps, number: int) -> None:
+        self.kinds, self.stage = kinds, kinds.view.stages[number]
+        self.place = {kinds.pieces[number]: Affine.var(kinds.row)}
+        self.made = {s.dst: s for s in self.stage.body if isinstance(s, Load | Op | Const | LoadIndex)}
+        stores = [s.src for s in self.stage.body if isinstance(s, Store)]
+        self.stored = self.plain(stores[0]) if len(stores) == 1 else ""
+
+    def plain(self, name: str) -> str:
+        """The scalar that conversions to wider floats start from."""
+        return _unwidened(self.made, name)
+
+    def value(self, name: str) -> Value:
+        """What it is, in terms that do not depend on names."""
+        match self.made.get(self.plain(name)):
+            case Load(src=src):
+                return self._loaded(self.stage.use(src))
+            case Op(name=name, args=args, dtype=dtype):
+                return name, dtype, *map(self.value, args)
+            case Const(value=value, dtype=dtype):
+                return value, dtype
+            case LoadIndex(value=form, dtype=dtype) if isinstance(form, Affine):
+                return form.substitute(self.place), dtype
+            case other:
+                return (other,)
+
+    def _loaded(self, use: Use) -> Value:
+        """An element; of a row that one stage fills element by element, what that stores."""
+        makers = [
+            k for k, s in enumerate(self.kinds.view.stages) if any(u.writes and u.buffer == use.buffer for u in s.uses)
+        ]
+        if use.buffer in self.kinds.wide and len(makers) == 1 and is_elementwise(self.kinds.view.stages[makers[0]]):
+            maker = _Scalars(self.kinds, makers[0])
+            return maker.value(maker.stored)
+        return use.buffer, *(f.substitute(self.place) for f in use.forms)
+
+
+def _is_linear(stage: Stage, weights: Set[str]) -> bool:
+    """What it merges is a weight, or its product with what no weight is in."""
+    made: dict[str, Scalar] = {s.dst: s for s in stage.body if isinstance(s, Load | Op | Const | LoadIndex)}
+    heavy = {s.dst for s in stage.body if isinstance(s, Load) and stage.use(s.src).buffer in weights}
+    (store,) = (s for s in stage.body if isinstance(s, Store))
+    name = _unwidened(made, store.src)
+    while name not in heavy:
+        node = made.get(name)
+        sides = [a for a in node.args if heavy & _needs(made, a)] if isinstance(node, Op) and node.name == "mul" else []
+        if len(sides) != 1:
+            return False
+        name = _unwidened(made, sides[0])
+    return True
+
+
+def _needs(made: Mapping[str, Scalar], name: str) -> set[str]:
+    """All scalars that one is computed from, itself included."""
+    found, waiting = set[str](), [name]
+    while waiting:
+        current = waiting.pop()
+        if current not in found:
+            found.add(current)
+            node = made.get(current)
+            waiting += node.args if isinstance(node, Op) else ()
+    return found
+
+
+def _unwidened(made: Mapping[str, Scalar], name: str) -> str:
+    """The scalar that conversions to other floats start from."""
+    node = made.get(name)
+    while isinstance(node, Op) and node.name in ("cast", "ident") and node.dtype.is_float:
+        name = node.args[0]
+        node = made.get(name)
+    return name
+
+
+def shared_by(use: Use, view: KernelView) -> frozenset[str]:
+    """The shared loops that do not move an operand."""
+    moved = {n for f in use.forms for n in f.names}
+    return frozenset(i.name for i in view.loops if i.name not in moved)

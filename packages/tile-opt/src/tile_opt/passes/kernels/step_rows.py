@@ -1,0 +1,38 @@
+"""step_rows: kernels over rows, such as `join_rows` makes, that walk rows piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tile_ir.stripe.nodes import Bind
+from tile_ir.target import Target
+
+from tile_opt.kernel.rows_in_steps import rows_in_steps
+from tile_opt.kernel.view import KernelView
+from tile_opt.passes.scheduling import Built, SchedulingPass, refused
+from tile_opt.plan.plan import Plan
+from tile_opt.plan.row_products import PIECES
+from tile_opt.plan.rows_in_steps import build_rows_in_steps
+from tile_opt.plan.space.gpu_rows_in_steps import plans
+
+
+@dataclass(frozen=True)
+class StepRows(SchedulingPass):
+    """Carry a row's largest element and its sums from piece to piece, in registers."""
+
+    name: ClassVar[str] = "step_rows"
+
+    def candidates(self, view: KernelView, target: Target) -> Iterator[Plan]:
+        yield from plans(view, target)
+
+    def accepts(self, plan: Plan) -> bool:
+        return len(plan.levels) > PIECES and plan.levels[PIECES].ordered and plan.levels[PIECES].bind is Bind.NONE
+
+    def build(self, view: KernelView, plan: Plan, target: Target) -> Built:
+        del target
+        kinds = rows_in_steps(view)
+        if kinds is None:
+            raise refused(f"the rows of kernel {view.name!r} are needed whole")
+        return Built(build_rows_in_steps(kinds, plan))

@@ -1,0 +1,108 @@
+"""Sums weighted by exponentials below a row's largest element, divided when they are complete.
+
+``O[s, d] = sum over t of exp(x[s, t] - m[s]) / z[s] * v[t, d]`` waits for all of z before its first product. What does not
+move with the sum may stand in front of it: ``O = (sum over t of exp(x - m) * v) / z``. Then all sums of a row take the same
+weights, in the same order, and a kernel may carry them from one piece of the row to the next (`kernel.carried`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tile_ir.names import claim
+from tile_ir.ops import Aggregation
+from tile_ir.program.nodes import Constraint, Contraction, Op, Poly, Program, TensorType
+from tile_ir.stripe.affine import Affine
+
+from tile_opt.program.base import Rewrite
+from tile_opt.program.cascade import MEMBERS, Groups, Weighted, in_order, product_of, rows_of
+from tile_opt.program.trees import Body, Leaf, Tree, as_dtype, call, leaves, poly
+
+
+@dataclass(frozen=True)
+class NormaliseLast(Rewrite):
+    """Divide after the sum, where rows have more than `kept` elements, which a product computes; 0 leaves all as it is."""
+
+    name: ClassVar[str] = "normalise_last"
+    kept: int = 0
+
+    def apply(self, program: Program) -> Program:
+        if not self.kept or sum(isinstance(op, Contraction) for op in program.ops) < MEMBERS:
+            return program
+        groups = Groups(program, self.kept)
+        made = {n: ops for members in groups.found() for n, ops in _replaced(members, groups.pairs.taken).items()}
+        if not made:
+            return program
+        ops = (new for op in program.ops for new in made.get(getattr(op, "name", ""), (op,)))
+        return replace(program, ops=tuple(in_order(ops, program)))
+
+
+def _replaced(members: tuple[Weighted, ...], taken: set[str]) -> dict[str, tuple[Op, ...]]:
+    """By the name of each sum, what takes its place; the weights of all stand in front of the first."""
+    weights = _weights(members[0], claim(f"{members[0].pair.first.name}_weights", taken))
+    made = {m.pair.op.name: _sums(m, weights, taken) for m in members}
+    first = members[0].pair.op.name
+    return made | {first: (weights, *made[first])}
+
+
+def _weights(member: Weighted, name: str) -> Contraction:
+    """The exponential of every element, by its row and its place in it."""
+    names = [*rows_of(member), member.index]
+    type = TensorType(member.weight.dtype, tuple(_ranges(member)[n] for n in names))
+    return _computed(member, name, type, tuple(map(Affine.var, names)), member.weight)
+
+
+def _sums(member: Weighted, weights: Contraction, taken: set[str]) -> tuple[Op, ...]:
+    """The sum, under its own name where nothing stands in front of it."""
+    op = member.pair.op
+    at = tuple(map(Affine.var, [*rows_of(member), member.index]))
+    weight = as_dtype(Leaf(weights.name, at, weights.type.dtype), op.acc)
+    summand = product_of([weight, *(as_dtype(f, op.acc) for f in member.inside)])
+    plain = _computed(member, op.name, op.type, member.pair.domain.output, summand, op)
+    if not (member.outside or member.divisors):
+        return (plain,)
+    plain = replace(plain, name=claim(f"{op.name}_sum", taken), type=replace(op.type, dtype=op.acc))
+    return plain, _finished(member, plain)
+
+
+def _finished(member: Weighted, sums: Contraction) -> Contraction:
+    """The complete sums times what does not move with them."""
+    op, output = member.pair.op, member.pair.domain.output
+    term: Tree = product_of([Leaf(sums.name, output, op.acc), *(as_dtype(f, op.acc) for f in member.outside)])
+    for divisor in member.divisors:
+        term = call("div", (term, as_dtype(divisor, op.acc)), op.acc)
+    return _computed(member, op.name, op.type, output, term)
+
+
+def _computed(
+    member: Weighted,
+    name: str,
+    type: TensorType,
+    output: tuple[Affine, ...],
+    value: Tree,
+    like: Contraction | None = None,
+) -> Contraction:
+    """``name[output] = value``, or its aggregate as in `like`, at every point of the indexes that they name."""
+    names = {n for f in (*output, *(g for leaf in leaves(value) for g in leaf.forms)) for n in f.names}
+    body, origin = Body(), member.pair.op.origin
+    result = body.add(value)
+    return Contraction(
+        name,
+        type,
+        Aggregation.ASSIGN if like is None else like.agg,
+        tuple(sorted(names)),
+        tuple(map(poly, output)),
+        tuple(Constraint(Poly.of({n: 1}), r, origin) for n, r in _ranges(member).items() if n in names),
+        tuple(body.loads),
+        tuple(body.statements),
+        result,
+        value.dtype,
+        no_defract=True,
+        text="" if like is None else like.text,
+        origin=origin,
+    )
+
+
+def _ranges(member: Weighted) -> dict[str, int]:
+    return dict(zip(member.pair.domain.names, member.pair.domain.ranges, strict=True))

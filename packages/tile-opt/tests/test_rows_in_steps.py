@@ -1,0 +1,139 @@
+"""Kernels over rows that are walked piece by piece: which those are, and that pieces give what whole rows give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from explain_support import GPU
+from tile_ir.dtype import DType
+from tile_ir.program.nodes import Program, TensorType
+from tile_ir.stripe.interpret import run
+from tile_ir.stripe.nodes import Program as StripeProgram
+from tile_ir.target import PassConfig, Target
+from tile_lang import bind, parse
+from tile_lang.evaluate import evaluate
+from tile_opt.blocks.tree import kernels_of
+from tile_opt.passes.choosing import Chosen
+from tile_opt.pipeline import Scheduled, schedule
+from tile_opt.plan.space import gpu_rows_in_steps as space
+from tile_opt.plan.text import parse_plans, print_plans
+from tile_opt.program import DropDead, NormaliseLast, ShareCommon, rewrite
+from tile_opt.translate import to_stripe
+
+Array = npt.NDArray[Any]
+SCORES = "P[h, s, t : H, S, T] = +(Q[h, s, d] * K[h, t, d]);"
+SOFTMAX = """M[h, s, z : H, S, 1] = >({x}[h, s, t]), z < 1; E = exp({x} - M);
+    Z[h, s, z : H, S, 1] = +(E[h, s, t]), z < 1;"""
+VALUES = "O[h, s, d : H, S, D] = +({y}[h, s, t] * V[h, t, d]);"
+PLAIN = f"{SCORES} X = P * 0.3; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}"
+CAUSAL = "X = index(P, 2) <= index(P, 1) ? P : -1e30;"
+BODIES = {
+    "scaled": (PLAIN, "O"),
+    "normalised last": (f"{SCORES} {SOFTMAX.format(x='P')} {VALUES.format(y='E').replace('O[', 'W[')} O = W / Z;", "O"),
+    "biased": (f"{SCORES} X = P + B; {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}", "O"),
+    "capped": (f"{SCORES} X = tanh(P) * 3.0; {SOFTMAX.format(x='X')} Y = E / Z * 0.5; {VALUES.format(y='Y')}", "O"),
+    "causal": (f"{SCORES} {CAUSAL} {SOFTMAX.format(x='X')} Y = E / Z; {VALUES.format(y='Y')}", "O"),
+    "with its statistics": (PLAIN, "O, M, Z"),
+    "with the logarithm of its sums": (PLAIN + " L = M + log(Z);", "O, L"),
+}
+FRONT = ("inline", "join_rows", "step_rows", "fuse", "merge", "accumulate", "group_tile", "gpu_tile")
+ON: Target = replace(GPU, passes=tuple(PassConfig(name) for name in FRONT))
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows and items, so that small shapes have several pieces; they are joined whatever that is expected to take."""
+    for name, value in {"HIGH": 2, "WIDE": (2,), "PIECE": 8, "SUBGROUP": 4, "ACROSS": 2, "DEPTH": 3}.items():
+        monkeypatch.setattr(space, name, value)
+    monkeypatch.setattr("tile_opt.passes.kernels.join_rows.NEAR", 1e9)
+
+
+def program(body: str, out: str, arrays: Mapping[str, Array]) -> Program:
+    text = f"function (Q[H, S, D], K[H, T, D], V[H, T, D], B[S, T]) -> ({out}) {{ {body} }}"
+    return bind(parse(text), {n: TensorType(DType.FLOAT32, a.shape) for n, a in arrays.items()})
+
+
+def arrays(h: int, s: int, t: int, d: int) -> dict[str, Array]:
+    random = np.random.default_rng(s + t)
+    shapes = {"Q": (h, s, d), "K": (h, t, d), "V": (h, t, d), "B": (s, t)}
+    return {n: random.normal(0, 1, shape).astype(np.float32) for n, shape in shapes.items()}
+
+
+def scheduled(given: Program) -> Scheduled:
+    small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4)))
+    return schedule(to_stripe(small, ON), ON, verify=True)
+
+
+def kernels(of: StripeProgram) -> int:
+    return len(tuple(kernels_of(of)))
+
+
+SHAPES = dict.fromkeys(BODIES, (1, 17, 19, 5)) | {"scaled": (2, 16, 16, 8)}
+"""Most with rows, scores, depths and results left over; and one that comes out even."""
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_pieces_give_what_whole_rows_give(name: str) -> None:
+    body, out = BODIES[name]
+    inputs = arrays(*SHAPES[name])
+    given = program(body, out, inputs)
+    made = scheduled(given)
+    assert kernels(made.program) == 1, "one kernel"
+    want, got = evaluate(given, dict(inputs)), run(made.program, dict(inputs))
+    for n in out.split(", "):
+        np.testing.assert_allclose(got[n], want[n], 2e-5, 2e-5)
+
+
+def test_rows_of_which_nothing_is_left_and_infinities_give_what_whole_rows_give() -> None:
+    inputs = arrays(1, 16, 20, 3)
+    inputs["B"][0], inputs["B"][1, 3], inputs["B"][2, :10], inputs["B"][3, 10:] = -np.inf, np.inf, -np.inf, -np.inf
+    given = program(*BODIES["biased"], inputs)
+    with np.errstate(all="ignore"):
+        got, want = run(scheduled(given).program, dict(inputs))["O"], evaluate(given, dict(inputs))["O"]
+    np.testing.assert_allclose(got, want, 2e-5, 2e-5, equal_nan=True)
+
+
+LEFT = {
+    "somebody wants the weights": (PLAIN, "O, Y"),
+    "somebody wants the scores": (PLAIN, "O, P"),
+    "a maximum of something else": (BODIES["normalised last"][0].replace("exp(P", "exp(P * 0.3"), "O"),
+    "no exponential": (PLAIN.replace("exp(X - M)", "X - M"), "O"),
+    "squares of weights": (PLAIN.replace("Y = E / Z", "Y = E * E / Z"), "O"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_rows_that_are_needed_whole_are_left_to_other_passes(name: str) -> None:
+    body, out = LEFT[name]
+    inputs = arrays(1, 16, 20, 4)
+    given = program(body, out, inputs)
+    made = scheduled(given)
+    assert kernels(made.program) > 1
+    want, got = evaluate(given, dict(inputs)), run(made.program, dict(inputs))
+    np.testing.assert_allclose(got["O"], want["O"], 2e-5, 2e-5)
+
+
+def test_few_rows_stay_apart_and_the_choice_says_what_was_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    small = rewrite(program(*BODIES["scaled"], arrays(1, 16, 4096, 64)), (ShareCommon(), NormaliseLast(kept=4)))
+    made = schedule(to_stripe(small, replace(ON, machine=replace(ON.machine, cores=132))), ON)
+    choice = next(c for c in made.choices if c.producer == "P" and "O" in c.consumer.split(", "))
+    assert choice.chosen is Chosen.APART
+    assert choice.together is not None and choice.apart is not None and choice.together > choice.apart
+    assert kernels(made.program) > 1
+
+
+def test_the_plan_reads_back_and_a_given_one_is_built() -> None:
+    inputs = arrays(1, 16, 20, 4)
+    given = program(*BODIES["scaled"], inputs)
+    made = scheduled(given)
+    plans = {name: decision.plan for name, decision in made.decisions.items()}
+    assert dict(parse_plans(print_plans(plans))) == plans
+    small = rewrite(given, (ShareCommon(), DropDead(), NormaliseLast(kept=4)))
+    again = schedule(to_stripe(small, ON), ON, plans=plans)
+    assert again.program == made.program
